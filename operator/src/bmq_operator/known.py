@@ -1,5 +1,6 @@
 """What the operator knows for a few seconds, shared by all resources. Values only; who needs one says how it is read."""
 
+from collections.abc import Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,8 @@ class Known:
     """Since when it is known which Topics stand for which topics, and that."""
     table_claims: "Shared[Any]" = field(default_factory=lambda: Shared(most=1))
     """Which Topics and ParquetSinks name which places of tables."""
+    with_tables: "Shared[Set[str]]" = field(default_factory=lambda: Shared(most=CLUSTERS_MAX))
+    """By namespace (empty: all): uids of resources of whose tables anything is there."""
     lane_claims: "Shared[Any]" = field(default_factory=lambda: Shared(most=1))
     """Which Lanes stand for which lanes."""
     taken: "dict[tuple[str, str, str], tuple[float, Rival]]" = field(default_factory=dict)

@@ -1,12 +1,16 @@
 """A resource's applications in Kubernetes: read, made, changed, deleted. Which there are to be is decided in `desired`."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
+import structlog
+
+from bmq.resources.base import ObjectMeta
 from bmq_operator.applied import as_wanted, write
 from bmq_operator.context import Context
-from bmq_operator.kube import KubeProblem, Manifest
+from bmq_operator.kube import KubeError, KubeProblem, Manifest
 from bmq_operator.tables.desired import selector
 from bmq_operator.tables.places import OWNER_LABEL
 from bmq_operator.tables.runs import ENDED, is_run_of_schedule, run_of
@@ -14,6 +18,10 @@ from bmq_operator.tables.runs import ENDED, is_run_of_schedule, run_of
 KINDS: Final = ("SparkApplication", "ScheduledSparkApplication")
 RESCHEDULED: Final = "bmq.io/rescheduled"
 """Annotation of a schedule that was changed, until what the Spark Operator noted of the old one is cleared."""
+LOOK_S: Final = 4.0
+"""How long all that have no table wait to hear so: less than the answer is used for."""
+
+_log = structlog.get_logger()
 
 
 class NoSparkOperator(Exception):
@@ -56,6 +64,25 @@ async def read_existing(context: Context, namespace: str, uid: str) -> Existing:
         raise
     schemas = [one for one in await context.kube.list("ConfigMap", namespace, labels=selector(uid)) if _owned(one, uid)]
     return Existing(applications=applications, schedules=schedules, schemas=schemas)
+
+
+async def may_have_any(context: Context, meta: ObjectMeta) -> bool:
+    """Whether anything is there of a resource that tells of nothing; read once within a few seconds for all of them. Of what cannot be listed
+    nothing is known: the next look that can tells."""
+    watched = context.settings.watched_namespaces
+    where = "" if "" in watched else meta.namespace
+
+    async def read() -> Set[str]:
+        try:
+            async with asyncio.timeout(LOOK_S):
+                lists = await asyncio.gather(*(context.kube.list(kind, where, labels={OWNER_LABEL: ""}) for kind in (*KINDS, "ConfigMap")))
+        except (KubeError, TimeoutError) as error:
+            if not (isinstance(error, KubeProblem) and error.status == 404):  # there is no Spark Operator
+                _log.warning("what is left of tables could not be looked for", namespace=where, why=str(error) or "it took too long")
+            return frozenset()
+        return frozenset(one["metadata"]["labels"][OWNER_LABEL] for found in lists for one in found)
+
+    return meta.uid in await context.known.with_tables.get(where, read)
 
 
 async def bring_about(context: Context, existing: Existing, wanted: Sequence[Manifest], *, uid: str) -> list[str]:

@@ -23,7 +23,7 @@ from bmq_operator.references import ClusterState, Referred, refer
 from bmq_operator.rivals import Rival
 from bmq_operator.tables.claims import let_go, taken_by
 from bmq_operator.tables.desired import NUDGED, desired, made_from
-from bmq_operator.tables.existing import Existing, NameTaken, NoSparkOperator, bring_about, delete_others, read_existing
+from bmq_operator.tables.existing import KINDS, Existing, NameTaken, NoSparkOperator, bring_about, delete_others, may_have_any, read_existing
 from bmq_operator.tables.jobs import Anew, TableJob, jobs_of_sink, jobs_of_topic
 from bmq_operator.tables.lag import lag_of
 from bmq_operator.tables.places import REFUSED
@@ -77,11 +77,12 @@ async def reconcile(context: Context, sink: ParquetSink) -> Outcome:
 async def reconcile_topic(context: Context, topic: Topic) -> Outcome:
     """Looks at a Topic and then at its table. Whatever is the matter with the table, the topic is looked after. Raises KubeError."""
     outcome = await topics.reconcile(context, topic)
-    if outcome.status is None or outcome.finished or topic.metadata.deletion_timestamp is not None:
+    if outcome.status is None or outcome.finished:
         return outcome
     assert isinstance(outcome.status, TopicStatus)
     try:
-        tables = await _tables_of_topic(context, topic, outcome.status)
+        ending = topic.metadata.deletion_timestamp is not None
+        tables = _while_it_ends(topic) if ending else await _tables_of_topic(context, topic, outcome.status)
     except (KubeError, AdminError) as error:
         _log.warning("a topic's table could not be looked after", topic=f"{topic.metadata.namespace}/{topic.metadata.name}", why=str(error))
         found = Finding(type="ParquetReady", status="Unknown", reason="NotLookedAt", message=f"it is tried again: {error}")
@@ -98,23 +99,46 @@ async def reconcile_topic(context: Context, topic: Topic) -> Outcome:
 
 async def _tables_of_topic(context: Context, topic: Topic, status: TopicStatus) -> Tables | None:
     """None: it has no table, and had none."""
-    meta = topic.metadata
     if topic.spec.parquet is None:
-        if not topic.status.table.application:
-            return None
-        try:
-            existing = await read_existing(context, meta.namespace, meta.uid)
-        except NoSparkOperator:
-            return Tables(findings=[], statuses=[])
-        await delete_others(context, existing, [], suspended=False)
-        return Tables(findings=[], statuses=[])
-    if not (status.topic_id and (status.owned or not topic.spec.managed)):
-        found = Finding(type="ParquetReady", status="Unknown", reason="TopicNotReady", message="the topic is not there yet: see Ready")
-        return Tables(findings=[found], statuses=[topic.status.table])
-    referred = await refer(context, meta, topic.spec.cluster_ref)
+        return await _taken_out(context, topic)
+    referred = await refer(context, topic.metadata, topic.spec.cluster_ref)
     if referred.cluster is None or referred.state is ClusterState.NOT_ALLOWED:
-        return Tables(findings=[Finding(type="ParquetReady", status="Unknown", reason="TopicNotReady", message="see Ready")], statuses=[status.table])
+        return _not_looked_after(topic, "TopicNotReady", "the table is not looked after while its Cluster is out of sight: see Ready")
+    if not (status.topic_id and (status.owned or not topic.spec.managed)):
+        return _not_looked_after(topic, "TopicNotReady", "the topic is not there yet: see Ready")
     return await _tables(context, jobs_of_topic(topic, referred.cluster), referred, [topic.status.table], prefix="Parquet")
+
+
+async def _taken_out(context: Context, topic: Topic) -> Tables | None:
+    """What there is of a table that is asked for no more goes, whatever the status tells of it: that may never have been written."""
+    told = topic.status.table.application
+    if not told and not context.settings.spark.enabled:
+        return None
+    if not told and not _tells_of_a_table(topic) and not await may_have_any(context, topic.metadata):
+        return None
+    try:
+        existing = await read_existing(context, topic.metadata.namespace, topic.metadata.uid)
+    except NoSparkOperator:
+        return None
+    await delete_others(context, existing, [], suspended=False)
+    return None
+
+
+def _tells_of_a_table(topic: Topic) -> bool:
+    return topic.status.table != TableStatus() or any(one.type.startswith("Parquet") for one in topic.status.conditions)
+
+
+def _while_it_ends(topic: Topic) -> Tables | None:
+    if not topic.status.table.application:
+        return None
+    return _not_looked_after(
+        topic, "Deleting", "nothing of its table is changed any more: what runs goes on until this resource is gone, and goes with it"
+    )
+
+
+def _not_looked_after(topic: Topic, reason: str, message: str) -> Tables:
+    """What was told of what is there stays."""
+    return Tables(findings=[Finding(type="ParquetReady", status="Unknown", reason=reason, message=message)], statuses=[topic.status.table])
 
 
 def _obstacle(referred: Referred, sink: ParquetSink) -> Finding | None:
@@ -170,7 +194,7 @@ async def _tables(context: Context, jobs: Sequence[TableJob], referred: Referred
         objects = _desired(context, job, existing)
         wanted += objects
         if beyond is not None:
-            reports.append(_refused(job, beyond.reason, beyond.message, status))
+            reports.append(_refused(job, beyond.reason, beyond.message, _with_what_is_there(status, job, existing)))
             continue
         reports.append(await _table(context, job, referred, existing=existing, wanted=objects, old=status))
     # What was refused is as it was, and may still read a schema that is written no more.
@@ -226,12 +250,12 @@ async def _table(context: Context, job: TableJob, referred: Referred, *, existin
         return await _written(context, job, referred, existing=existing, wanted=wanted, old=old)
     except NameTaken as taken:
         let_go(context, job)
-        return _refused(job, "NameTaken", str(taken), old)
+        return _refused(job, "NameTaken", str(taken), _with_what_is_there(old, job, existing))
     except KubeProblem as problem:
         let_go(context, job)
         if problem.status == 409 or problem.lacks_right:
             raise
-        return _refused(job, "Refused", f"the API server refuses an object of the table: {problem.message}", old)
+        return _refused(job, "Refused", f"the API server refuses an object of the table: {problem.message}", _with_what_is_there(old, job, existing))
 
 
 async def _written(
@@ -306,6 +330,12 @@ async def _account_missing(context: Context, job: TableJob) -> Finding | None:
 def _refused(job: TableJob, reason: str, message: str, old: TableStatus) -> Report:
     finding = Finding(status="False", reason=reason, message=message)
     return Report(finding=finding, running=False, status=old.model_copy(update={"output": job.output}), again_after_s=SOON_S)
+
+
+def _with_what_is_there(status: TableStatus, job: TableJob, existing: Existing) -> TableStatus:
+    """A refusal of the whole, or of a part, may leave an application as it is."""
+    kind = next((one for one in KINDS if existing.get(one, job.name) is not None), "")
+    return status.model_copy(update={"kind": kind, "application": job.name if kind else ""})
 
 
 async def _driver(context: Context, job: TableJob, run: Run | None) -> Manifest | None:
