@@ -105,8 +105,24 @@ async def _tables_of_topic(context: Context, topic: Topic, status: TopicStatus) 
     if referred.cluster is None or referred.state is ClusterState.NOT_ALLOWED:
         return _not_looked_after(topic, "TopicNotReady", "the table is not looked after while its Cluster is out of sight: see Ready")
     if not (status.topic_id and (status.owned or not topic.spec.managed)):
-        return _not_looked_after(topic, "TopicNotReady", "the topic is not there yet: see Ready")
+        begun = await _has_begun(context, topic)
+        if not begun:
+            text = "the table is begun once the topic is there and this resource's own, or managed is false: see Ready"
+            waits = _not_looked_after(topic, "TopicNotReady", text)
+            return waits if begun is None else replace(waits, statuses=[])
     return await _tables(context, jobs_of_topic(topic, referred.cluster), referred, [topic.status.table], prefix="Parquet")
+
+
+async def _has_begun(context: Context, topic: Topic) -> bool | None:
+    """Whether its table is written already, and so is looked after, whosever the topic is by now: `suspend` and a stream that ended are matters of
+    the table alone, and with managed: false anybody may have one. None: nobody can tell. Raises KubeError."""
+    if not context.settings.spark.enabled:
+        return None
+    try:
+        existing = await read_existing(context, topic.metadata.namespace, topic.metadata.uid)
+    except NoSparkOperator:
+        return None
+    return bool(existing.applications or existing.schedules)
 
 
 async def _taken_out(context: Context, topic: Topic) -> Tables | None:
