@@ -10,8 +10,9 @@ from tables_world import World, ready, run, sink
 
 from bmq.resources.parquet_sink import ParquetSink
 from bmq.resources.tables import TableStatus
-from bmq_operator.kube import KubeProblem
+from bmq_operator.kube import KubeProblem, KubeUnreachable
 from bmq_operator.outcome import Outcome
+from bmq_operator.tables.claims import TAKEN_S
 from bmq_operator.tables.places import PLACE
 from bmq_operator.tables.reconcile import reconcile
 
@@ -125,6 +126,27 @@ def test_what_the_api_server_refuses_takes_no_place() -> None:
         world.context.known.table_claims.forget("claims")
         await look(world, lake)
         assert writers(world) == {"lake-sink"}
+
+    run(use)
+
+
+def test_who_took_a_place_and_writes_nothing_is_in_nobodys_way_once_all_that_is_read_tells() -> None:
+    async def use(world: World) -> None:
+        lake = written(world)
+        world.kube.refuses, world.kube.refusal = {"lake-sink"}, KubeUnreachable("the answer was lost")  # type: ignore[assignment]
+        with pytest.raises(KubeUnreachable):
+            await look(world, lake)
+        world.kube.refuses = set()
+        another = {**SINK}
+        world.kube.keep(another)
+        world.context.known.table_claims.forget("claims")
+        assert ready(await look(world, another)).reason == "OutputTaken", "it may be written already"
+        taken = world.context.known.places_taken
+        taken.update({place: (at_s - TAKEN_S - 1, taker) for place, (at_s, taker) in taken.items()})
+        world.context.known.table_claims.forget("claims")
+        assert ready(await look(world, another)).reason != "OutputTaken"
+        assert writers(world) == {"older-sink"}
+        assert ready(await look(world, lake)).reason == "OutputTaken"
 
     run(use)
 

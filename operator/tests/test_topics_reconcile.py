@@ -12,7 +12,7 @@ from tests.started_bmq import StartedBmq
 
 from bmq.resources.topic import Topic, TopicStatus
 from bmq_operator.admin import AdminUnreachable
-from bmq_operator.topics.reconcile import holds, reconcile
+from bmq_operator.topics.reconcile import TAKEN_S, holds, reconcile
 
 
 @pytest.fixture(scope="module")
@@ -228,6 +228,31 @@ def test_a_topic_that_was_just_taken_is_not_taken_by_another_one(bmq: StartedBmq
         assert said(await world.look("a-younger")) == ("False", "Collision")
 
     WORLDS.run(bmq, use)
+
+
+def test_who_took_a_topic_and_does_not_own_it_is_in_nobodys_way_once_every_list_tells(bmq: StartedBmq) -> None:
+    """Else two Topics would say Collision of each other for as long as the operator lives."""
+
+    async def use(world: World) -> None:
+        world.write("younger", topicName="fought", created="2026-01-02T00:00:00Z", config={"retention.ms": "nonsense"})
+        assert said(await world.look("younger")) == ("False", "Refused")
+        world.write("older", topicName="fought", created="2026-01-01T00:00:00Z")
+        assert said(await world.look("older")) == ("False", "Collision")
+        await world.client.post("topics", body={"name": "fought", "partitions": 1, "configs": {}})
+        world.context.known.topics_of(world.context.admin(bmq.admin, TOKEN)).forget()
+        assert said(await world.look("younger"))[1] in ("AlreadyExists", "Collision")
+        seconds_pass(world, TAKEN_S + 1)
+        assert said(await world.look("older")) == ("False", "AlreadyExists")
+        assert said(await world.look("younger")) == ("False", "Collision")
+
+    WORLDS.run(bmq, use)
+
+
+def seconds_pass(world: World, seconds: float) -> None:
+    """For what is remembered of all Topics."""
+    taken = world.context.known.taken
+    taken.update({claim: (at_s - seconds, taker) for claim, (at_s, taker) in taken.items()})
+    world.context.known.claims.forget("claims")
 
 
 def test_of_topics_that_are_made_in_the_same_moment_one_takes_the_topic(bmq: StartedBmq) -> None:

@@ -14,7 +14,7 @@ from bmq_operator.tables.jobs import TableJob
 from bmq_operator.tables.places import OWNER_LABEL, claimant, claims, digest_of, place_of
 
 TAKEN_S: Final = 60.0
-"""How long it is remembered who took a place: longer than what was read of all is used."""
+"""For what was read how long after it counts who took a place: until its application is in all that is read."""
 _KEY: Final = "claims"
 
 
@@ -36,7 +36,8 @@ async def taken_by(context: Context, job: TableJob, *, takes: bool) -> Rival | N
     # From here on nothing is awaited.
     rivals = {one.uid: one for one in found.get(place, ())}
     taken_s, taker = context.known.places_taken.get(place, (0.0, None))
-    if taker is not None and (taker.uid in rivals or taken_s >= read_s):
+    newly = read_s - taken_s <= TAKEN_S  # what was read later tells it, or that the taker writes nothing after all
+    if taker is not None and newly and (taker.uid in rivals or taken_s >= read_s):
         rivals[taker.uid] = taker
     own = rivals.pop(uid, None)
     best = winner(job.owner.meta, owned=own is not None and own.owned, rivals=rivals.values())

@@ -20,7 +20,7 @@ from bmq_operator.topics.situation import Present, Situation
 
 STEPS_MAX: Final = 6
 TAKEN_S: Final = 4 * FRESH_S
-"""How long it is remembered who took a topic: until its status is in every list."""
+"""For lists read how long after it counts who took a topic: until its status is in every list."""
 _OLD_KNOWLEDGE: Final = frozenset((404, 409, 412))
 """Refusals that come of having looked some seconds ago: a further look decides."""
 
@@ -104,7 +104,8 @@ async def _rivals(context: Context, topic: Topic, referred: Referred) -> list[Ri
     read_s, found = await context.known.claims.get("claims", read)
     rivals = {rival.uid: rival for rival in found.get(claim, ())}
     taken_s, taker = context.known.taken.get(claim, (0.0, None))
-    if taker is not None and (taker.uid in rivals or taken_s >= read_s):
+    newly = read_s - taken_s <= TAKEN_S  # a list that was read later tells it, or that the taker owns nothing after all
+    if taker is not None and newly and (taker.uid in rivals or taken_s >= read_s):
         rivals[taker.uid] = taker
     rivals.pop(topic.metadata.uid, None)
     return [rival for rival in rivals.values() if referred.cluster is not None and allowed(referred.cluster, rival.namespace)]
