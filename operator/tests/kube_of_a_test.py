@@ -121,4 +121,4 @@ def context_of(kube: KubeOfATest, url: str, clients: dict[tuple[str, str], Admin
         return clients.setdefault((found, token), AdminClient(found, token=token, timeout_s=30))
 
     settings = OperatorSettings(admin_url_template=url, namespaces=())  # whatever the environment says
-    return Context(kube=kube, settings=settings, clock=more.pop("clock", TestClock()), rng=None, admin=admin, **more)  # type: ignore[arg-type]
+    return Context(kube=kube, settings=settings, clock=more.pop("clock", TestClock()), rng=more.pop("rng", None), admin=admin, **more)  # type: ignore[arg-type]

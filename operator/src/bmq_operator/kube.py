@@ -139,14 +139,19 @@ class Kube:
         return await self._request("PATCH", path, body=operations, content_type=_JSON_PATCH, query={"fieldManager": FIELD_MANAGER})
 
     async def delete(self, kind: str, namespace: str, name: str, *, uid: str = "") -> None:
-        """Deletes, what it owns too; with `uid` only this very object. One that is not there is success."""
+        """Deletes, what it owns too; with `uid` only this very object. One that is not there is success, one that stays (409) is none."""
         body: Manifest = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         if uid:
             body["preconditions"] = {"uid": uid}
         try:
             await self._request("DELETE", _path(kind, namespace, name), body=body)
         except KubeProblem as problem:
-            if problem.status not in (404, 409):
+            if problem.status == 404:
+                return
+            if problem.status != 409 or not uid:
+                raise
+            there = await self.get(kind, namespace, name)
+            if there is not None and there["metadata"]["uid"] == uid:
                 raise
 
     async def _request(

@@ -142,8 +142,8 @@ class Runner:
             return False, None
         if resource.metadata.deletion_timestamp is not None:
             return await self._delete(key, kind, resource, manifest)
-        if holds := kind.holds(resource):
-            await self._hold(key, resource, wanted=True)
+        if (holds := kind.holds(resource)) and not await self._hold(key, resource, wanted=True):
+            return True, None
         outcome = await self._reconciled(key, kind, resource, manifest)
         await self._tell(key, manifest, resource, outcome)
         if FINALIZER in resource.metadata.finalizers and not holds:
@@ -208,21 +208,22 @@ class Runner:
         found = await self._context.kube.get("Namespace", "", namespace)
         return found is None or "deletionTimestamp" in found["metadata"]
 
-    async def _hold(self, key: Key, resource: Resource, *, wanted: bool) -> None:
-        """Puts the finalizer on or takes it off; over this version of the resource only, as the list is written as a whole."""
+    async def _hold(self, key: Key, resource: Resource, *, wanted: bool) -> bool:
+        """Puts the finalizer on or takes it off; over this version of the resource only, as the list is written as a whole. False: it is gone."""
         finalizers = resource.metadata.finalizers
         if (FINALIZER in finalizers) == wanted:
-            return
+            return True
         changed = [*finalizers, FINALIZER] if wanted else [one for one in finalizers if one != FINALIZER]
         # What was written last may be newer by a status; the resource is read anew, and its list compared.
         newest = await self._context.kube.get(key.kind, key.namespace, key.name)
         if newest is None:
-            return
+            return False
         meta = newest["metadata"]
-        if meta.get("finalizers", []) != finalizers:
-            raise KubeProblem(status=409, reason="Conflict", message="the finalizers were changed meanwhile")
+        if meta["uid"] != resource.metadata.uid or meta.get("finalizers", []) != finalizers:
+            raise KubeProblem(status=409, reason="Conflict", message="it was made anew, or its finalizers were changed, meanwhile")
         body = {"metadata": {"finalizers": changed, "resourceVersion": meta["resourceVersion"]}}
         await self._context.kube.merge(key.kind, key.namespace, key.name, body)
+        return True
 
     async def _tell(self, key: Key, manifest: Manifest, resource: Resource, outcome: Outcome) -> None:
         """Writes the status where it differs, and posts events."""
