@@ -11,7 +11,7 @@ from reconciled_world import CREATED, World, Worlds, message, said
 from tests.started_bmq import StartedBmq
 
 from bmq.resources.topic import Topic, TopicStatus
-from bmq_operator.admin import AdminUnreachable
+from bmq_operator.admin import AdminProblem, AdminUnreachable
 from bmq_operator.topics.reconcile import TAKEN_S, holds, reconcile
 
 
@@ -200,6 +200,29 @@ def test_a_topic_deleted_behind_our_back_is_made_again_and_told_once(bmq: Starte
         assert outcome.status is not None and before is not None
         assert outcome.status.topic_id not in ("", before.topic_id)
         assert (await world.look("lost")).events == ()
+
+    WORLDS.run(bmq, use)
+
+
+def test_an_answer_that_is_about_something_else_says_nothing_of_the_topic(bmq: StartedBmq) -> None:
+    """As what stands before the API may answer."""
+
+    async def use(world: World) -> None:
+        world.write("hidden")
+        before = (await world.look("hidden")).status
+        client = world.context.admin(bmq.admin, TOKEN)
+        ask = client._ask
+
+        async def hides(method: str, path: tuple[str, ...], **more: Any) -> Any:
+            if path == ("topics", "hidden"):
+                raise AdminProblem(status=404, code="UnknownRoute", what="w", why="there is no such page", remedy="r")
+            return await ask(method, path, **more)
+
+        client._ask = hides  # type: ignore[method-assign]
+        world.context.known.topics_of(client)._views.clear()
+        outcome = await world.look("hidden")
+        assert (said(outcome), outcome.events) == (("Unknown", "ClusterNotReady"), ())
+        assert outcome.status is not None and before is not None and outcome.status.topic_id == before.topic_id
 
     WORLDS.run(bmq, use)
 

@@ -4,11 +4,13 @@ Reads only. The list is used by whoever asks soon after; a topic's configuration
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from bmq_operator.admin import AdminClient, AdminProblem
 from bmq_operator.sharing import Shared
 from bmq_operator.topics.situation import Present
+
+_NO_TOPIC: Final = "UnknownTopic"
 
 
 @dataclass(slots=True)
@@ -42,7 +44,7 @@ class TopicsOfCluster:
         try:
             found = view_of(await self.client.get("topics", name))
         except AdminProblem as problem:
-            if not problem.missing:
+            if not (problem.missing and problem.code == _NO_TOPIC):
                 raise
             found = None
         await self.learn(name, found)
