@@ -1,8 +1,10 @@
 """Tails are followed once per proxy and owner: many readers cost the owner one, and nobody sees anything else than the owner would say."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import gc
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -16,7 +18,7 @@ from bmq.internal import InternalServer, RemoteOwner, owner_handlers
 from bmq.internal.apis import Api
 from bmq.internal.follow_calls import ChangeCall, PollCall, decode_news, encode_news, follow
 from bmq.internal.frames import Frame
-from bmq.internal.limits import FOLLOWED_DOUBTED_S, FOLLOWED_LOOK_S, FOLLOWED_POLL_S, FOLLOWED_UNPOLLED_S, FOLLOWED_UNUSED_S
+from bmq.internal.limits import FOLLOWED_DOUBTED_S, FOLLOWED_LOOK_S, FOLLOWED_LOOKED_AT, FOLLOWED_POLL_S, FOLLOWED_UNPOLLED_S, FOLLOWED_UNUSED_S
 from bmq.internal.routes import Handlers, Incoming, Route
 from bmq.internal.tail_cache import CachedTail, TailCache
 from bmq.internal.tail_session import TailSession
@@ -47,6 +49,22 @@ class Log:
         return self.batches[-1][1] if self.batches else 0
 
 
+class LogTails:
+    """Implements Tails: one follower's."""
+
+    def __init__(self, owner: "LogOwner", changed: Callable[[TopicPartition], None]) -> None:
+        self.changed = changed
+        self.watched: set[TopicPartition] = set()
+        self.read = owner.at_once
+
+    def watch(self, tp: TopicPartition) -> None:
+        assert tp not in self.watched
+        self.watched.add(tp)
+
+    def leave(self, tp: TopicPartition) -> None:
+        self.watched.remove(tp)
+
+
 class LogOwner(MemoryOwner):
     """Answers reads as a broker does; counts what they cost it."""
 
@@ -57,6 +75,12 @@ class LogOwner(MemoryOwner):
         self.reads = 0
         self.bug: Exception | None = None
         self._changed = asyncio.Event()
+        self.followers: dict[LogTails, None] = {}
+
+    def tails(self, changed: Callable[[TopicPartition], None]) -> "LogTails":
+        tails = LogTails(self, changed)
+        self.followers[tails] = None
+        return tails
 
     def log(self, one: TopicPartition) -> Log:
         return self.logs.setdefault(one, Log())
@@ -71,6 +95,9 @@ class LogOwner(MemoryOwner):
     def changed(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
+        for follower in self.followers:
+            for one in tuple(follower.watched):
+                follower.changed(one)
 
     def append(self, tp: TopicPartition, records: Buffer, *, produce_version: int) -> "asyncio.Future[Appended]":
         base = self.log(tp).end
@@ -83,10 +110,7 @@ class LogOwner(MemoryOwner):
         loop = asyncio.get_running_loop()
         until_s = loop.time() + max_wait_ms / 1000
         while True:
-            self.reads += 1
-            bug, self.bug = self.bug, None
-            if bug is not None:
-                raise bug
+            self._counted()
             answers: list[TailAnswer] = []
             size_bytes = 0
             for request in requests:
@@ -101,6 +125,18 @@ class LogOwner(MemoryOwner):
                     await self._changed.wait()
             except TimeoutError:
                 pass
+
+    def _counted(self) -> None:
+        self.reads += 1
+        bug, self.bug = self.bug, None
+        if bug is not None:
+            raise bug
+
+    def at_once(self, request: TailRequest) -> TailAnswer:
+        self._counted()
+        answer = self._answer(request, request.max_bytes, first=True)
+        self.bytes_given += answer.size_bytes
+        return answer
 
     def _answer(self, request: TailRequest, max_bytes: int, *, first: bool) -> TailAnswer:
         log = self.log(request.tp)
@@ -340,6 +376,99 @@ def test_a_session_whose_client_polls_no_more_ends_with_its_tasks() -> None:
             session.poll(PollCall(1, MIB, 1000))
         with pytest.raises(NotReady, match="begins anew"):
             session.change(ChangeCall(7, [], []))
+
+    run(main())
+
+
+def test_a_change_of_thousands_is_read_in_turns_and_leaves_no_garbage_behind() -> None:
+    """What has been followed is freed where it is left: a collection of all garbage stops everybody, the longer the more there is."""
+
+    async def main() -> None:
+        owner = LogOwner()
+        owner.write(tp(7))
+        session = TailSession(owner, lambda _: None)
+        session.change(ChangeCall(0, [follow(number, tp(number), Offset(0)) for number in range(2_000)], []))
+        reads, most = owner.reads, 0
+        while session._due:
+            await asyncio.sleep(0)
+            most, reads = max(most, owner.reads - reads), owner.reads
+        assert owner.reads == 2_000
+        assert most <= FOLLOWED_LOOKED_AT
+        assert [number for number, answer in await session.poll(PollCall(1, MIB, 0)) if answer.batches] == [7]
+        gc.collect()
+        session.change(ChangeCall(1, [], list(range(2_000))))
+        [tails] = owner.followers
+        assert not tails.watched
+        await asyncio.sleep(0)
+        assert gc.collect() < 100
+
+    run(main())
+
+
+def test_a_partition_cannot_be_followed_twice() -> None:
+    async def main() -> None:
+        session = TailSession(LogOwner(), lambda _: None)
+        session.change(ChangeCall(0, [follow(1, tp(0), Offset(0))], []))
+        with pytest.raises(NotReady, match="already"):
+            session.change(ChangeCall(1, [follow(2, tp(0), Offset(0))], []))
+        session.change(ChangeCall(0, [follow(2, tp(0), Offset(0))], []))
+        session.close()
+
+    run(main())
+
+
+def test_an_incarnation_that_ends_ends_what_is_followed() -> None:
+    """Whoever follows is told, and asks anew: nothing of the next incarnation would be heard here."""
+
+    async def main() -> None:
+        owner = LogOwner()
+        session = TailSession(owner, lambda _: None)
+        session.change(ChangeCall(0, [follow(1, tp(0), Offset(0))], []))
+        await asyncio.sleep(1)
+        await session.poll(PollCall(1, MIB, 0))
+        waiting = asyncio.ensure_future(session.poll(PollCall(1, MIB, 60_000)))
+        await asyncio.sleep(1)
+        owner.bug = NotReady("this broker has stopped, or starts again")
+        owner.changed()
+        await asyncio.sleep(1)
+        assert await waiting == []
+        with pytest.raises(NotReady, match="begins anew"):
+            session.poll(PollCall(1, MIB, 0))
+        session.change(ChangeCall(0, [follow(1, tp(0), Offset(0))], []))
+        owner.write(tp(0))
+        await asyncio.sleep(1)
+        assert len(await session.poll(PollCall(1, MIB, 0))) == 1
+        session.close()
+
+    run(main())
+
+
+def test_those_who_wait_for_the_same_record_look_at_many_partitions_in_turns() -> None:
+    async def main() -> None:
+        owner = LogOwner()
+        async with following(owner) as there:
+            requests = [TailRequest(tp=tp(number), offset=Offset(0), max_bytes=MIB) for number in range(30)]
+            looks, most, look = 0, 0, there._follower.look
+
+            def counted(*args: Any, **how: Any) -> Any:
+                nonlocal looks, most
+                if not looks:
+                    asyncio.get_running_loop().call_soon(turned)
+                looks += 1
+                most = max(most, looks)
+                return look(*args, **how)
+
+            def turned() -> None:
+                nonlocal looks
+                looks = 0
+
+            reading = partial(there.read_tail, requests, min_bytes=100, max_bytes=MIB, max_wait_ms=WAIT_MS)
+            readers = [asyncio.ensure_future(reading()) for _ in range(50)]
+            await asyncio.sleep(3)
+            there._follower.look = counted  # type: ignore[method-assign]
+            owner.write(tp(3), size_bytes=100)
+            assert {sum(answer.size_bytes > 0 for answer in await reader) for reader in readers} == {1}
+            assert most == 1
 
     run(main())
 

@@ -28,7 +28,7 @@ from bmq.metadata.image import Image
 from bmq.metadata.journal import MetadataJournal, Position
 from bmq.ports import Clock, ObjectStore, Rng, Tracer
 from bmq.roles.controller import Registration
-from bmq.roles.owner import Owner
+from bmq.roles.owner import OwnerHere
 from bmq.storage.durable import cancelled
 from bmq.values import NodeId
 from bmq_broker.incarnations import Incarnations
@@ -303,7 +303,7 @@ class ClusterNode:
         """The broker of the moment, where this node is one and has begun."""
         return self._broker.role if self._broker is not None and hasattr(self._broker, "role") else None
 
-    def _own_broker(self) -> Owner | None:
+    def _own_broker(self) -> OwnerHere | None:
         return self._broker.owner if self._broker is not None and hasattr(self._broker, "role") else None
 
     def _registration(self) -> Registration:

@@ -12,20 +12,20 @@ from typing import Any, TypeVar
 from typing_extensions import Buffer
 
 from bmq.errors import NotReady, UnknownTopic
-from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, Owner, PartitionStatus, Position, TailAnswer, TailRequest, Unread
+from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, OwnerHere, PartitionStatus, Position, TailAnswer, TailRequest, Tails, Unread
 from bmq.values import Offset, TopicPartition
 
 T = TypeVar("T")
 
 
 class CurrentOwner:
-    """Implements Owner. NotReady while there is no incarnation: nothing was applied."""
+    """Implements OwnerHere. NotReady while there is no incarnation: nothing was applied."""
 
-    def __init__(self, current: Callable[[], Owner | None]) -> None:
+    def __init__(self, current: Callable[[], OwnerHere | None]) -> None:
         self._current = current
 
     @property
-    def _owner(self) -> Owner:
+    def _owner(self) -> OwnerHere:
         owner = self._current()
         if owner is None:
             raise NotReady("this broker is starting")
@@ -43,6 +43,10 @@ class CurrentOwner:
         """See Owner."""
         answers = await self._owner.read_tail(requests, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms)
         return [replace(one, error=_not_heard_of(one.error)) if isinstance(one.error, UnknownTopic) else one for one in answers]
+
+    def tails(self, changed: Callable[[TopicPartition], None]) -> Tails:
+        """See OwnerHere. Of the incarnation of this moment: who follows hears when it ends."""
+        return self._owner.tails(changed)
 
     async def offset_for_time(
         self, tp: TopicPartition, timestamp_ms: int, *, current_leader_epoch: int = -1, committed: bool = False

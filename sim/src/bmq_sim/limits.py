@@ -31,6 +31,8 @@ SMALL: Final[Mapping[str, Sequence[int]]] = {
     "bmq.internal.frames:_JOIN_BYTES_MAX": (0, 100),
     "bmq.internal.follow_calls:KEPT_FRAME_BYTES": (0, 1_000),
     "bmq.internal.follow_calls:COPIED_SHARE": (1, 2),
+    "bmq.internal.limits:FOLLOWED_LOOKED_AT": (1, 2),
+    "bmq.internal.remote_owner:FEW_PARTITIONS": (0, 1),
     "bmq.internal.controller_calls:ENTRIES_BYTES_MAX": (1, 1_000),
     # the broker
     "bmq_broker.broker:UNREAD_AT_ONCE": (1, 2),

@@ -1,4 +1,4 @@
-"""Serves a broker to the proxies of other processes: the routes from each call to its method of `bmq.roles.owner.Owner`."""
+"""Serves a broker to the proxies of other processes: the routes from each call to its method of `bmq.roles.owner.OwnerHere`."""
 
 import asyncio
 from typing import Any, Final, Protocol
@@ -40,7 +40,7 @@ from bmq.internal.packing import pack_message, unpack_message
 from bmq.internal.routes import Handlers, Incoming, Outgoing, Route, answered_by, header_of
 from bmq.internal.said import SaidBytes
 from bmq.internal.tail_session import TailSession
-from bmq.roles.owner import SAID, Appended, Caller, EpochEnd, OffsetForTime, Owner, TailAnswer, Unread
+from bmq.roles.owner import SAID, Appended, Caller, EpochEnd, OffsetForTime, Owner, OwnerHere, TailAnswer, Unread
 from bmq.roles.unheard import REFUSALS
 from bmq.values import Offset, TopicId, TopicPartition
 from bmq.wire.apis import READS, ApiKey
@@ -49,7 +49,7 @@ _ENDING: Final = READS | {ApiKey.JOIN_GROUP}
 """Group calls that end with their caller."""
 
 
-def owner_handlers(owner: Owner) -> Handlers:
+def owner_handlers(owner: OwnerHere) -> Handlers:
     """The routes of a broker, for an InternalServer."""
 
     async def read_tail(call: TailCall) -> list[TailAnswer]:
@@ -152,14 +152,14 @@ def _nothing() -> None:
     pass
 
 
-def _session(owner: Owner, incoming: Incoming) -> TailSession:
+def _session(owner: OwnerHere, incoming: Incoming) -> TailSession:
     kept = incoming.kept
     if not isinstance(kept.state, TailSession):
         kept.state = TailSession(owner, kept.began)
     return kept.state
 
 
-def _follow_change(owner: Owner) -> Route[None]:
+def _follow_change(owner: OwnerHere) -> Route[None]:
     """Carried out before `begin` returns: a poll that comes behind it knows of it."""
 
     def begin(incoming: Incoming) -> "asyncio.Future[None]":
@@ -171,7 +171,7 @@ def _follow_change(owner: Owner) -> Route[None]:
     return Route(begin=begin, encode=header_of(NOTHING))
 
 
-def _follow_poll(owner: Owner) -> Route[list[tuple[int, TailAnswer]]]:
+def _follow_poll(owner: OwnerHere) -> Route[list[tuple[int, TailAnswer]]]:
     def begin(incoming: Incoming) -> "asyncio.Future[list[tuple[int, TailAnswer]]]":
         poll = _session(owner, incoming).poll(POLL_CALL.decode(incoming.header))
         return asyncio.get_running_loop().create_task(poll)

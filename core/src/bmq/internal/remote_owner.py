@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from typing_extensions import Buffer
 
@@ -40,9 +40,10 @@ from bmq.internal.owner_calls import (
 )
 from bmq.internal.packing import pack_message, unpack_message
 from bmq.internal.tail_cache import TailCache
-from bmq.internal.tail_follower import TailFollower
+from bmq.internal.tail_follower import TailFollower, Watch
 from bmq.roles.group_pages import AFTER, PAGES_MAX, asking, joined
 from bmq.roles.owner import SAID, Appended, Caller, EpochEnd, OffsetForTime, PartitionStatus, Position, TailAnswer, TailRequest, Unread, let_go
+from bmq.turns import Turns
 from bmq.values import NodeId, Offset, TopicPartition
 from bmq.wire.apis import ApiKey
 
@@ -51,6 +52,8 @@ T = TypeVar("T")
 READ_TIMEOUT_S = 30.0
 """How long an owner may take for a read, beyond the wait that was asked for: it may have to open the partition first."""
 DELETE_TIMEOUT_S = 60.0
+FEW_PARTITIONS: Final = 10
+"""Who waited for more looks at them in a turn of its own."""
 
 
 class RemoteOwner:
@@ -71,6 +74,7 @@ class RemoteOwner:
             for purpose in (Purpose.PRODUCE, Purpose.TAIL, Purpose.CONTROL, Purpose.FOLLOW)
         )
         self._follower = TailFollower(follow, TailCache(limits.FOLLOWED_CACHE_BYTES) if cache is None else cache)
+        self._turns = Turns()
         self._loop = asyncio.get_running_loop()  # kept: asking for it is a system call
 
     async def close(self) -> None:
@@ -98,17 +102,42 @@ class RemoteOwner:
         deadline_s = self._loop.time() + max_wait_ms / 1000
         left_s = max_wait_ms / 1000
         while True:
-            answers = self._follower.look(asked, max_bytes=max_bytes, may_wait=left_s > 0 and min_bytes > 0)
-            complete, is_followed = await self._completed(asked, answers, max_bytes=max_bytes)
-            settled = any(answer.error is not None or request.offset < answer.tail_start for request, answer in zip(asked, complete, strict=True))
-            left_s = deadline_s - self._loop.time()
-            if settled or left_s <= 0 or sum([answer.size_bytes for answer in complete]) >= min_bytes:
-                return complete
-            if not is_followed:
-                return await self._ask(asked, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=int(left_s * 1000))
-            await self._follower.wait([request.tp for request in asked], left_s)
+            with self._follower.watching() as watch:
+                may_wait = left_s > 0 and min_bytes > 0
+                if len(asked) > FEW_PARTITIONS:
+                    watch.add(asked)
+                    answers = await self._looked_at_in_turns(asked, max_bytes=max_bytes, may_wait=may_wait)
+                else:
+                    answers = self._follower.look(asked, max_bytes=max_bytes, may_wait=may_wait)
+                complete, is_followed = await self._completed(asked, answers, watch, max_bytes=max_bytes)
+                settled = any(answer.error is not None or request.offset < answer.tail_start for request, answer in zip(asked, complete, strict=True))
+                left_s = deadline_s - self._loop.time()
+                if settled or left_s <= 0 or sum([answer.size_bytes for answer in complete]) >= min_bytes:
+                    return complete
+                if not is_followed:
+                    return await self._ask(asked, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=int(left_s * 1000))
+                if len(asked) > FEW_PARTITIONS:
+                    await watch.until(left_s)
+                    await self._turns.turn()
+                elif watch.add(asked):
+                    await watch.until(left_s)
 
-    async def _completed(self, asked: list[TailRequest], answers: list[TailAnswer | None], *, max_bytes: int) -> tuple[list[TailAnswer], bool]:
+    async def _looked_at_in_turns(self, asked: list[TailRequest], *, max_bytes: int, may_wait: bool) -> list[TailAnswer | None]:
+        """What is known, with turns of the loop between: hundreds may wait for the same record."""
+        answers: list[TailAnswer | None] = []
+        known_bytes = 0
+        for first in range(0, len(asked), limits.FOLLOWED_LOOKED_AT):
+            if first:
+                await self._turns.turn()
+            part = asked[first : first + limits.FOLLOWED_LOOKED_AT]
+            some = self._follower.look(part, max_bytes=max_bytes, may_wait=may_wait, known_bytes=known_bytes)
+            known_bytes += sum([answer.size_bytes for answer in some if answer is not None])
+            answers += some
+        return answers
+
+    async def _completed(
+        self, asked: list[TailRequest], answers: list[TailAnswer | None], watch: Watch, *, max_bytes: int
+    ) -> tuple[list[TailAnswer], bool]:
         """The owner's answers where there are none yet; and whether news of all partitions come by themselves from now on."""
         missing = [i for i, answer in enumerate(answers) if answer is None]
         known_bytes = sum([answer.size_bytes for answer in answers if answer is not None])
@@ -117,6 +146,7 @@ class RemoteOwner:
             requests = [asked[i] for i in missing]
             found = await self._ask(requests, min_bytes=0, max_bytes=max(0, max_bytes - known_bytes), max_wait_ms=0)
             is_followed = self._follower.begin(zip(requests, found, strict=True))
+            watch.add(requests)
             for i, answer in zip(missing, found, strict=True):
                 answers[i] = answer
         return [answer for answer in answers if answer is not None], is_followed

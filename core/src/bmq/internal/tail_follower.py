@@ -6,7 +6,8 @@ ask the owner itself, and what they find there begins it anew.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from bmq.errors import BmqError, CorruptBatch
@@ -36,6 +37,40 @@ class _Tail:
         self.known_end = cached.end
         self.used_at = self.heard_at = used_at
         self.waiting: dict[asyncio.Future[None], None] = {}
+
+
+class Watch:
+    """One reader's."""
+
+    __slots__ = ("_future", "_tail_of", "_watched")
+
+    def __init__(self, tail_of: Callable[[TopicPartition], _Tail | None]) -> None:
+        self._future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._tail_of = tail_of
+        self._watched: list[_Tail] = []
+
+    def add(self, requests: Iterable[TailRequest]) -> bool:
+        """Those that are followed. False: not all of them are."""
+        all_followed = True
+        for request in requests:
+            tail = self._tail_of(request.tp)
+            if tail is None:
+                all_followed = False
+            else:
+                tail.waiting[self._future] = None
+                self._watched.append(tail)
+        return all_followed
+
+    async def until(self, timeout_s: float) -> None:
+        """Returns when there are news of one of them, or one is not followed any more, or the time is up."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._future
+
+    def close(self) -> None:
+        """Nothing is watched any more."""
+        for tail in self._watched:
+            tail.waiting.pop(self._future, None)
 
 
 class TailFollower:
@@ -70,14 +105,14 @@ class TailFollower:
 
     # --- readers ---
 
-    def look(self, requests: Sequence[TailRequest], *, max_bytes: int, may_wait: bool) -> list[TailAnswer | None]:
-        """What is known here, in the order and within the bytes in which an owner answers; None: ask the owner.
+    def look(self, requests: Sequence[TailRequest], *, max_bytes: int, may_wait: bool, known_bytes: int = 0) -> list[TailAnswer | None]:
+        """What is known here, in the order and within the bytes in which an owner answers, of which `known_bytes` are taken; None: ask the owner.
 
         Of a tail that is known to have more than has come, where the reader would not wait for it, None too.
         """
         answers: list[TailAnswer | None] = []
         now = self._loop.time()
-        size_bytes = 0
+        size_bytes = known_bytes
         for request in requests:
             tail = self._tails.get(request.tp)
             if tail is None or not tail.cached.covers(request) or now - tail.heard_at > limits.FOLLOWED_DOUBTED_S:
@@ -114,23 +149,17 @@ class TailFollower:
                     all_followed = False  # the reader is told what it is told
         return all_followed
 
-    async def wait(self, tps: Iterable[TopicPartition], timeout_s: float) -> None:
-        """Returns when there is news of one of them, or one is not followed (any more), or the time is up."""
-        tails = [self._tails.get(tp) for tp in tps]
-        future: asyncio.Future[None] = self._loop.create_future()
-        waiting = [tail for tail in tails if tail is not None]
-        if len(waiting) < len(tails):
-            return
-        for tail in waiting:
-            tail.waiting[future] = None
+    @contextmanager
+    def watching(self) -> Iterator["Watch"]:
+        """For a reader: what it names is watched from then on, so that it may look at it in several turns and wait afterwards."""
+        watch = Watch(self._tail_of)
         try:
-            async with asyncio.timeout(timeout_s):
-                await future
-        except TimeoutError:
-            pass
+            yield watch
         finally:
-            for tail in waiting:
-                tail.waiting.pop(future, None)
+            watch.close()
+
+    def _tail_of(self, tp: TopicPartition) -> _Tail | None:
+        return self._tails.get(tp)
 
     def appended(self, tp: TopicPartition, base_offset: Offset) -> None:
         """A batch was acknowledged: who reads without waiting finds it."""

@@ -1,12 +1,11 @@
 """The owner's side of following tails: one session per connection, whose partitions change by and by and whose news one poll collects.
 
-Each partition has a task that waits for records behind what was told, so a commit costs what it changed and not what is followed. It reads on
-when its news were taken: what is kept for a client that takes nothing is one answer per partition, and bounded in all.
+A partition is read when it changed, and read on when its news were taken: what is kept for a client that takes nothing is one answer per
+partition, and bounded in all. So a commit costs what it changed and not what is followed.
 """
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -14,11 +13,8 @@ from bmq.errors import BmqError, NotReady
 from bmq.internal import limits
 from bmq.internal.follow_calls import ChangeCall, PollCall
 from bmq.internal.tail_cache import end_of
-from bmq.roles.owner import Owner, TailAnswer, TailRequest
+from bmq.roles.owner import OwnerHere, TailAnswer, TailRequest, Tails
 from bmq.values import Offset, TopicPartition
-
-_WAIT_MS = 600_000
-"""How long a partition's task waits at a time; news end it at once."""
 
 _OVER = -1
 """How many changes a session has had that is no client's any more."""
@@ -29,34 +25,36 @@ Facts = tuple[int, int, int, int]
 class _Followed:
     """One partition. `offset` is the next that its follower has not got; `facts` are what it was told last."""
 
-    __slots__ = ("facts", "number", "offset", "taken", "task", "tp")
+    __slots__ = ("facts", "has_more", "is_watched", "number", "offset", "tp")
 
     def __init__(self, number: int, tp: TopicPartition, offset: Offset) -> None:
         self.number = number
         self.tp = tp
         self.offset = offset
         self.facts: Facts | None = None
-        self.taken: asyncio.Future[None] | None = None
-        """Resolves when the news that its task left were taken."""
-        self.task: asyncio.Task[None] | None = None
+        self.is_watched = False
+        self.has_more = False
+        """Since its news were read, which are yet to be taken."""
 
 
 class TailSession:
-    """Of one connection. `began` is told of each task: somebody awaits it when the server stops."""
+    """Of one connection. `began` is told of its task: somebody awaits it when the server stops."""
 
-    def __init__(self, owner: Owner, began: Callable[["asyncio.Task[Any]"], None]) -> None:
+    def __init__(self, owner: OwnerHere, began: Callable[["asyncio.Task[Any]"], None]) -> None:
         self._owner = owner
         self._began = began
         self._loop = asyncio.get_running_loop()
+        self._tails: Tails | None = None
         self._followed: dict[int, _Followed] = {}
+        self._numbers: dict[TopicPartition, int] = {}
         self._changes = 0
+        self._due: dict[int, None] = {}
+        """Those to be read."""
+        self._is_reading = False
         self._ready: dict[int, TailAnswer] = {}
         self._ready_bytes = 0
-        self._room = asyncio.Event()
-        self._room.set()
         self._news: asyncio.Future[None] | None = None
         """Of the poll that waits."""
-        self._told = False
         self._polled_at = self._loop.time()
         self._looking: asyncio.Task[None] | None = None
 
@@ -71,14 +69,21 @@ class TailSession:
             self._leave(number)
         if len(self._followed) + len(call.follows) > limits.FOLLOWED_MAX:
             raise NotReady(f"{limits.FOLLOWED_MAX} partitions are followed over one connection already")
+        if self._tails is None:
+            self._tails = self._owner.tails(self._changed)
         for one in call.follows:
             self._leave(one.number)
-            followed = self._followed[one.number] = _Followed(one.number, one.tp, Offset(one.offset))
-            followed.task = self._run(self._follow(followed), f"follow {one.tp}")
-            followed.task.add_done_callback(partial(self._follow_ended, followed))
+            tp = one.tp
+            if tp in self._numbers:
+                raise NotReady(f"{tp} is followed over this connection already")
+            self._followed[one.number] = _Followed(one.number, tp, Offset(one.offset))
+            self._numbers[tp] = one.number
+            self._due[one.number] = None
+        self._read_soon()
         self._polled_at = self._loop.time()
         if self._followed and self._looking is None:
-            self._looking = self._run(self._look(), "look at followed tails")
+            self._looking = self._loop.create_task(self._look(), name="look at followed tails")
+            self._began(self._looking)
             self._looking.add_done_callback(self._look_ended)
 
     def poll(self, call: PollCall) -> Coroutine[Any, Any, list[tuple[int, TailAnswer]]]:
@@ -99,7 +104,6 @@ class TailSession:
                 pass
             finally:
                 self._news = None
-                self._told = False
                 self._polled_at = self._loop.time()
         return self._take(call.max_bytes)
 
@@ -107,6 +111,7 @@ class TailSession:
         """Follows nothing more."""
         for number in list(self._followed):
             self._leave(number)
+        self._tails = None
         looking, self._looking = self._looking, None
         if looking is not None:
             looking.cancel()
@@ -115,72 +120,79 @@ class TailSession:
         if changes_before != self._changes:
             raise NotReady(f"this session has had {self._changes} changes and not {changes_before}: it begins anew")
 
-    def _run(self, work: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
-        task: asyncio.Task[None] = self._loop.create_task(work, name=name)
-        self._began(task)
-        return task
-
     def _leave(self, number: int) -> None:
-        followed = self._followed.pop(number, None)
-        if followed is None:
-            return
-        self._forget_ready(number)
-        if followed.task is not None:
-            followed.task.cancel()
+        followed = self._followed.get(number)
+        if followed is not None:
+            self._forget(followed)
+            self._forget_ready(number)
 
-    # --- news ---
+    def _forget(self, followed: _Followed) -> None:
+        """What is ready of it can still be taken."""
+        del self._followed[followed.number]
+        del self._numbers[followed.tp]
+        self._due.pop(followed.number, None)
+        if followed.is_watched and self._tails is not None:
+            self._tails.leave(followed.tp)
 
-    async def _follow(self, followed: _Followed) -> None:
-        """Until an error, or until its offset is not in the tail any more: who follows hears of it, and asks anew."""
-        tp = followed.tp
-        while True:
-            await self._room.wait()
-            offset = followed.offset
-            request = TailRequest(tp=tp, offset=offset, max_bytes=limits.FOLLOWED_PARTITION_BYTES)
-            try:
-                [answer] = await self._owner.read_tail([request], min_bytes=1, max_bytes=limits.FOLLOWED_PARTITION_BYTES, max_wait_ms=_WAIT_MS)
-            except BmqError as error:
-                answer = TailAnswer(tp=tp, error=error)
-            ended = answer.error is not None or offset < answer.tail_start
-            if not ended and not answer.batches:
-                continue
-            if not ended:
-                followed.offset = end_of(answer.batches)
-            followed.taken = self._loop.create_future()
-            self._leave_ready(followed, answer)
-            if ended:
-                del self._followed[followed.number]
-                return
-            await followed.taken
-
-    def _follow_ended(self, followed: _Followed, task: "asyncio.Task[None]") -> None:
-        """Whoever follows is not left waiting for what would never come."""
-        if task.cancelled() or (bug := task.exception()) is None:
-            return
-        self._loop.call_exception_handler({"message": f"following {followed.tp} failed", "exception": bug})
-        if self._followed.get(followed.number) is followed:
-            self._leave_ready(followed, TailAnswer(tp=followed.tp, error=NotReady(f"{followed.tp} is followed no more: {bug!r}")))
-            del self._followed[followed.number]
-
-    def _look_ended(self, task: "asyncio.Task[None]") -> None:
-        if task.cancelled() or (bug := task.exception()) is None:
-            return
-        self._loop.call_exception_handler({"message": "looking at followed tails failed", "exception": bug})
+    def _end(self) -> None:
+        """Whoever follows is not left waiting for what would never come: its next poll is refused, and it begins anew."""
         self.close()
         self._changes = _OVER
         self._tell()
+
+    # --- news ---
+
+    def _changed(self, tp: TopicPartition) -> None:
+        """Within whatever changed it: it is read in the loop's next turn, with what else changed in this one."""
+        number = self._numbers.get(tp)
+        if number is not None:
+            self._due[number] = None
+            self._read_soon()
+
+    def _read_soon(self) -> None:
+        if self._due and not self._is_reading and self._ready_bytes < limits.FOLLOWED_READY_BYTES:
+            self._is_reading = True
+            self._loop.call_soon(self._read_some)
+
+    def _read_some(self) -> None:
+        self._is_reading = False
+        try:
+            for number in list(islice(self._due, limits.FOLLOWED_LOOKED_AT)):
+                if self._ready_bytes >= limits.FOLLOWED_READY_BYTES:
+                    break
+                del self._due[number]
+                self._read(self._followed[number])
+        except Exception as bug:  # noqa: BLE001 - whatever it is, it must not leave anybody waiting
+            self._ended(bug)
+            return
+        if self._ready:
+            self._tell()
+        self._read_soon()
+
+    def _read(self, followed: _Followed) -> None:
+        """Until an error, or until its offset is not in the tail any more: who follows hears of it, and asks anew."""
+        number = followed.number
+        if (ready := self._ready.get(number)) is not None and ready.batches:
+            followed.has_more = True
+            return
+        assert self._tails is not None
+        if not followed.is_watched:
+            self._tails.watch(followed.tp)
+            followed.is_watched = True
+        answer = self._tails.read(TailRequest(tp=followed.tp, offset=followed.offset, max_bytes=limits.FOLLOWED_PARTITION_BYTES))
+        if answer.error is not None or followed.offset < answer.tail_start:
+            self._leave_ready(followed, answer)
+            self._forget(followed)
+        elif answer.batches:
+            followed.offset = end_of(answer.batches)
+            followed.has_more = followed.offset < answer.high_watermark
+            self._leave_ready(followed, answer)
 
     def _leave_ready(self, followed: _Followed, answer: TailAnswer) -> None:
         self._forget_ready(followed.number)  # what the look found; this is newer
         self._ready[followed.number] = answer
         self._ready_bytes += answer.size_bytes
         followed.facts = _facts(answer)
-        if self._ready_bytes >= limits.FOLLOWED_READY_BYTES:
-            self._room.clear()
-        if self._news is not None and not self._told:
-            # What else came with the same commit goes with it.
-            self._told = True
-            self._loop.call_soon(self._tell)
 
     def _tell(self) -> None:
         if self._news is not None and not self._news.done():
@@ -196,16 +208,16 @@ class TailSession:
             size_bytes += answer.size_bytes
             self._forget_ready(number)
             followed = self._followed.get(number)
-            if followed is not None and followed.taken is not None and not followed.taken.done():
-                followed.taken.set_result(None)
+            if followed is not None and followed.has_more:
+                followed.has_more = False
+                self._due[number] = None
+        self._read_soon()
         return news
 
     def _forget_ready(self, number: int) -> None:
         answer = self._ready.pop(number, None)
         if answer is not None:
             self._ready_bytes -= answer.size_bytes
-            if self._ready_bytes < limits.FOLLOWED_READY_BYTES:
-                self._room.set()
 
     # --- facts ---
 
@@ -220,20 +232,28 @@ class TailSession:
             at = at if at < len(self._followed) else 0
             looked_at = list(islice(self._followed.values(), at, at + limits.FOLLOWED_LOOKED_AT))
             at += len(looked_at)
-            asked = [(one, one.offset) for one in looked_at if one.number not in self._ready]
-            requests = [TailRequest(tp=one.tp, offset=offset, max_bytes=0) for one, offset in asked]
-            if not requests:
-                continue
-            try:
-                answers = await self._owner.read_tail(requests, min_bytes=0, max_bytes=0, max_wait_ms=0)
-            except BmqError:
-                continue  # each partition's task says so
-            for (one, offset), answer in zip(asked, answers, strict=True):
-                news = answer.error is None and not answer.batches and _facts(answer) != one.facts
-                if news and one.offset == offset and one.number not in self._ready and self._followed.get(one.number) is one:
-                    self._leave_ready(one, answer)
+            for one in looked_at:
+                if one.is_watched and one.number not in self._ready:
+                    self._look_at(one)
+            if self._ready:
+                self._tell()
         self._looking = None
         self.close()
+
+    def _look_at(self, one: _Followed) -> None:
+        assert self._tails is not None
+        answer = self._tails.read(TailRequest(tp=one.tp, offset=one.offset, max_bytes=0))
+        if answer.error is None and not answer.batches and _facts(answer) != one.facts:
+            self._leave_ready(one, answer)
+
+    def _look_ended(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (bug := task.exception()) is not None:
+            self._ended(bug)
+
+    def _ended(self, why: BaseException) -> None:
+        if not isinstance(why, BmqError):  # an owner that has ended says so
+            self._loop.call_exception_handler({"message": "following tails failed", "exception": why})
+        self._end()
 
 
 def _facts(answer: TailAnswer) -> Facts:

@@ -158,6 +158,29 @@ class Owner(Protocol):
         """
 
 
+class Tails(Protocol):
+    """The tails of an owner in this process, at the moment and as they change, for one who follows them. Of one incarnation of the owner."""
+
+    def watch(self, tp: TopicPartition) -> None:
+        """From now on whoever follows is told when something about the partition changed; once for each `watch`, until it is left."""
+
+    def leave(self, tp: TopicPartition) -> None:
+        """The other way round."""
+
+    def read(self, request: TailRequest) -> TailAnswer:
+        """What is there from memory, at once; the first batch comes whole. Nothing is opened, and what is out of range is not made sure of.
+
+        Raises what ended the incarnation.
+        """
+
+
+class OwnerHere(Owner, Protocol):
+    """A broker of this process."""
+
+    def tails(self, changed: Callable[[TopicPartition], None]) -> Tails:
+        """For one who follows; `changed` is told of partitions, within the turn of the loop in which they change. Raises NotReady."""
+
+
 SAID: Final = {ApiKey.JOIN_GROUP: "protocols", ApiKey.SYNC_GROUP: "assignments"}
 """Requests that wait for others of their group, and what each of them says."""
 

@@ -10,7 +10,7 @@ from typing_extensions import Buffer
 from bmq.clock_guard import ClockGuard
 from bmq.errors import BmqError, InvalidBatch, InvalidProducerEpoch, NotOwner, NotReady, OffsetOutOfRange, OutOfOrderSequence, RequestError
 from bmq.in_time import in_time
-from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, PartitionStatus, Position, TailAnswer, TailRequest, Unread
+from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, PartitionStatus, Position, TailAnswer, TailRequest, Tails, Unread
 from bmq.roles.unheard import REFUSALS
 from bmq.turns import Turns
 from bmq.values import LeaderEpoch, Offset, TopicPartition
@@ -26,7 +26,7 @@ from bmq_broker.partitions.states import PartitionState
 from bmq_broker.partitions.validation import Limits, validate
 from bmq_broker.retention import Retention
 from bmq_broker.rolling import Roller
-from bmq_broker.waiting import Waiters
+from bmq_broker.waiting import Waiters, WatchedTails
 
 READ_PATIENCE_S: Final = 0.1
 """So long a reader waits for partitions that are being opened, though others have something for it."""
@@ -44,7 +44,7 @@ Openings = dict[TopicPartition, "asyncio.Task[Partition]"]
 
 
 class Broker:
-    """Implements Owner."""
+    """Implements OwnerHere."""
 
     def __init__(
         self,
@@ -180,6 +180,14 @@ class Broker:
                     await self._waiters.wait([request.tp for request in requests], left_s)
             if len(requests) > FEW_PARTITIONS:
                 await self._turns.turn()
+
+    def tails(self, changed: Callable[[TopicPartition], None]) -> Tails:
+        """See OwnerHere."""
+        return WatchedTails(self._waiters, self._read_at_once, changed)
+
+    def _read_at_once(self, request: TailRequest) -> TailAnswer:
+        self._ownership.check_alive()
+        return self._answer(request, {}, max_bytes=request.max_bytes, first=True)
 
     async def _made_sure(self, answers: list[TailAnswer]) -> list[TailAnswer]:
         """With those out of range only where this broker still is the owner: a successor may have what it has not. Raises Fenced, NotReady."""

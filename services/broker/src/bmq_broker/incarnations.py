@@ -12,7 +12,7 @@ import structlog
 
 from bmq.errors import BmqError, Fenced
 from bmq.ports import Rng
-from bmq.roles.owner import Owner
+from bmq.roles.owner import OwnerHere
 from bmq.storage.durable import Backoff, cancelled
 from bmq_broker.main import BrokerRole
 
@@ -39,7 +39,7 @@ class Incarnations:
         self.role: BrokerRole
 
     @property
-    def owner(self) -> Owner:
+    def owner(self) -> OwnerHere:
         """What proxies ask. Between two incarnations everything is answered NotReady or Fenced: ask for `owner` again each time."""
         return self.role.owner
 

@@ -1,20 +1,24 @@
-"""Long polls: who waits for records of which partition."""
+"""Who waits for records of which partition: long polls, each woken once, and those who follow, who are told of each change."""
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 
+from bmq.roles.owner import TailAnswer, TailRequest
 from bmq.values import TopicPartition
+
+Changed = Callable[[TopicPartition], None]
 
 
 class Waiters:
-    """Futures by partition; each is woken once."""
+    """By partition: futures, and who is called."""
 
-    __slots__ = ("_futures",)
+    __slots__ = ("_futures", "_watching")
 
     def __init__(self) -> None:
         self._futures: dict[TopicPartition, dict[asyncio.Future[None], None]] = defaultdict(dict)
+        self._watching: dict[TopicPartition, tuple[Changed, ...]] = {}
 
     async def wait(self, tps: Iterable[TopicPartition], timeout_s: float) -> None:
         """Returns when one of the partitions changed or the time is up."""
@@ -44,13 +48,45 @@ class Waiters:
             async with asyncio.timeout(timeout_s):
                 await news
 
+    def watch(self, tp: TopicPartition, changed: Changed) -> None:
+        """It is called with the partition each time that something about it changed."""
+        self._watching[tp] = (*self._watching.get(tp, ()), changed)
+
+    def leave(self, tp: TopicPartition, changed: Changed) -> None:
+        """It is not called any more."""
+        left = tuple(one for one in self._watching.get(tp, ()) if one != changed)
+        if left:
+            self._watching[tp] = left
+        else:
+            self._watching.pop(tp, None)
+
     def wake(self, tp: TopicPartition) -> None:
         """Something about the partition changed."""
+        for changed in self._watching.get(tp, ()):
+            changed(tp)
         for future in tuple(self._futures.get(tp, ())):
             if not future.done():
                 future.set_result(None)
 
     def wake_all(self) -> None:
         """For a broker that ends."""
-        for tp in tuple(self._futures):
+        for tp in {**self._futures, **self._watching}:
             self.wake(tp)
+
+
+class WatchedTails:
+    """Implements Tails: one follower's."""
+
+    def __init__(self, waiters: Waiters, read: Callable[[TailRequest], TailAnswer], changed: Changed) -> None:
+        self._waiters = waiters
+        self._changed = changed
+        self.read = read
+        """See Tails."""
+
+    def watch(self, tp: TopicPartition) -> None:
+        """See Tails."""
+        self._waiters.watch(tp, self._changed)
+
+    def leave(self, tp: TopicPartition) -> None:
+        """See Tails."""
+        self._waiters.leave(tp, self._changed)
