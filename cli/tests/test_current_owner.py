@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from bmq.errors import NotReady, OffsetOutOfRange, UnknownTopic
-from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, PartitionStatus, TailAnswer, TailRequest
+from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, PartitionStatus, TailAnswer, TailRequest, TailRoom
 from bmq.values import Offset, TopicId, TopicPartition
 from bmq_cli.current_owner import CurrentOwner
 
@@ -32,7 +32,9 @@ class Broker:
             future.set_exception(error)
         return future
 
-    async def read_tail(self, requests: Sequence[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int) -> list[TailAnswer]:
+    async def read_tail(
+        self, requests: Sequence[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int, room: TailRoom | None = None
+    ) -> list[TailAnswer]:
         return [TailAnswer(tp=one.tp, error=OffsetOutOfRange("above") if one.tp == KNOWN else UnknownTopic("none")) for one in requests]
 
     async def offset_for_time(self, tp: TopicPartition, timestamp_ms: int, **_: Any) -> OffsetForTime:

@@ -16,7 +16,7 @@ from bmq.metadata.feed import MetadataFeed
 from bmq.metadata.image import Image
 from bmq.metadata.records import Range
 from bmq.roles.controller import ConfigChange, ConfigResource, Heartbeat, HeartbeatReply, NewTopic, Reassignment, Registration, TopicResult
-from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, PartitionStatus, Position, TailAnswer, TailRequest, Unread, let_go
+from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, PartitionStatus, Position, TailAnswer, TailRequest, TailRoom, Unread, let_go
 from bmq.values import BrokerEpoch, LeaderEpoch, NodeId, Offset, TopicId, TopicPartition
 from bmq_sim.loop import run as run_in_virtual_time
 
@@ -111,7 +111,9 @@ class MemoryOwner:
             if not future.done():
                 future.set_result(answer)
 
-    async def read_tail(self, requests: Sequence[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int) -> list[TailAnswer]:
+    async def read_tail(
+        self, requests: Sequence[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int, room: TailRoom | None = None
+    ) -> list[TailAnswer]:
         self.asked.append((list(requests), min_bytes, max_bytes, max_wait_ms))
         self._check()
         if self.hold_reads is not None:

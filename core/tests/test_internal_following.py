@@ -22,7 +22,7 @@ from bmq.internal.limits import FOLLOWED_DOUBTED_S, FOLLOWED_LOOK_S, FOLLOWED_LO
 from bmq.internal.routes import Handlers, Incoming, Route
 from bmq.internal.tail_cache import CachedTail, TailCache
 from bmq.internal.tail_session import TailSession
-from bmq.roles.owner import Appended, TailAnswer, TailRequest
+from bmq.roles.owner import Appended, TailAnswer, TailRequest, TailRoom
 from bmq.values import LeaderEpoch, ManifestVersion, Offset, TopicPartition
 from bmq.wire.records import Record, build_batch
 from bmq_sim.loop import VirtualLoop, run
@@ -106,7 +106,9 @@ class LogOwner(MemoryOwner):
         future.set_result(Appended(base_offset=Offset(base), log_append_time_ms=-1, log_start=Offset(0)))
         return future
 
-    async def read_tail(self, requests: Sequence[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int) -> list[TailAnswer]:
+    async def read_tail(
+        self, requests: Sequence[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int, room: TailRoom | None = None
+    ) -> list[TailAnswer]:
         loop = asyncio.get_running_loop()
         until_s = loop.time() + max_wait_ms / 1000
         while True:
@@ -469,6 +471,67 @@ def test_those_who_wait_for_the_same_record_look_at_many_partitions_in_turns() -
             owner.write(tp(3), size_bytes=100)
             assert {sum(answer.size_bytes > 0 for answer in await reader) for reader in readers} == {1}
             assert most == 1
+
+    run(main())
+
+
+class Room:
+    """Implements TailRoom."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self.left_bytes = size_bytes
+        self.size_bytes = size_bytes
+
+    def take(self, size_bytes: int) -> bool:
+        has_room = size_bytes <= self.left_bytes
+        self.left_bytes -= size_bytes if has_room else 0
+        return has_room
+
+    def settle(self, taken_bytes: int, size_bytes: int) -> None:
+        self.left_bytes += taken_bytes - size_bytes
+
+    def leave(self) -> None:
+        self.left_bytes = self.size_bytes
+
+
+@every_loop
+def test_what_there_is_no_room_for_is_told_by_its_size(run: Runner) -> None:
+    async def main() -> None:
+        owner = LogOwner()
+        async with following(owner) as there:
+            for _ in range(3):
+                owner.write(tp(0), size_bytes=1_000)
+            request = TailRequest(tp=tp(0), offset=Offset(0), max_bytes=MIB)
+            reading = partial(there.read_tail, [request], min_bytes=1, max_bytes=MIB, max_wait_ms=WAIT_MS)
+            [told] = await reading(room=Room(0))
+            assert (told.batches, told.size_bytes, told.high_watermark, told.tail_start) == ((), 0, 3, 0)
+            assert told.unsent_bytes > 3_000
+            room = Room(MIB)
+            [answer] = await reading(room=room)
+            assert (answer.size_bytes, answer.unsent_bytes, len(answer.batches)) == (told.unsent_bytes, 0, 3)
+            assert room.left_bytes == MIB - answer.size_bytes
+            [kept] = await reading(room=Room(0))
+            assert kept.batches == answer.batches  # they are followed: what is kept here costs no more
+
+    run(main())
+
+
+def test_who_waits_for_more_than_there_is_holds_nothing_and_hears_how_much_came() -> None:
+    async def main() -> None:
+        owner = LogOwner()
+        async with following(owner) as there:
+            owner.write(tp(0), size_bytes=1_000)
+            size_bytes = (await read(there, tp(0), 0)).size_bytes
+            there._follower._follow_at = asyncio.get_running_loop().time() + 1_000  # nothing is followed meanwhile
+            room = Room(MIB)
+            request = TailRequest(tp=tp(1), offset=Offset(0), max_bytes=MIB)
+            owner.write(tp(1), size_bytes=1_000)
+            waiting = asyncio.ensure_future(there.read_tail([request], min_bytes=2 * size_bytes, max_bytes=MIB, max_wait_ms=WAIT_MS, room=room))
+            await asyncio.sleep(1)
+            assert (waiting.done(), room.left_bytes) == (False, MIB)
+            owner.write(tp(1), size_bytes=1_000)
+            [answer] = await waiting
+            assert (answer.batches, answer.unsent_bytes) == ((), 2 * size_bytes)
 
     run(main())
 

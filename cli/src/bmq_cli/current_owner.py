@@ -12,7 +12,20 @@ from typing import Any, TypeVar
 from typing_extensions import Buffer
 
 from bmq.errors import NotReady, UnknownTopic
-from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, OwnerHere, PartitionStatus, Position, TailAnswer, TailRequest, Tails, Unread
+from bmq.roles.owner import (
+    Appended,
+    Caller,
+    EpochEnd,
+    OffsetForTime,
+    OwnerHere,
+    PartitionStatus,
+    Position,
+    TailAnswer,
+    TailRequest,
+    TailRoom,
+    Tails,
+    Unread,
+)
 from bmq.values import Offset, TopicPartition
 
 T = TypeVar("T")
@@ -39,7 +52,9 @@ class CurrentOwner:
             future.set_exception(_not_heard_of(error))
         return future
 
-    async def read_tail(self, requests: Sequence[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int) -> list[TailAnswer]:
+    async def read_tail(
+        self, requests: Sequence[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int, room: TailRoom | None = None
+    ) -> list[TailAnswer]:
         """See Owner."""
         answers = await self._owner.read_tail(requests, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms)
         return [replace(one, error=_not_heard_of(one.error)) if isinstance(one.error, UnknownTopic) else one for one in answers]

@@ -349,7 +349,9 @@ class ServerConfig(BaseSettings):
         "Requests held by all connections, until they are answered; above it none is read. Nor is an address that holds three times what is free; "
         "others are read meanwhile.",
     )
-    fetch_memory_bytes: Size = _bytes(PROXIES, 128 * MIB, "Records on their way to consumers.")
+    fetch_memory_bytes: Size = _bytes(
+        PROXIES, 128 * MIB, "Records on their way to consumers, and half as much again for those on their way from brokers in other processes."
+    )
     fetch_bytes_max: Size = _bytes(
         PROXIES, 64 * MIB, "The most bytes of one answer to a Fetch, whatever the client asks for.", minimum=64 * KIB, maximum=GIB
     )

@@ -14,7 +14,7 @@ from bmq.errors import BmqError, InvalidPartitions, ObjectMissing, OffsetOutOfRa
 from bmq.metadata.image import Image, PartitionMeta, Topic
 from bmq.ports import ObjectMeta
 from bmq.roles.controller import ConfigChange, ConfigResource, NewTopic, Reassignment, TopicResult
-from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, PartitionStatus, TailAnswer, TailRequest
+from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, PartitionStatus, TailAnswer, TailRequest, TailRoom
 from bmq.values import LeaderEpoch, ManifestVersion, NodeId, Nonce, Offset, TopicId, TopicPartition
 from bmq.wire import messages
 from bmq.wire.batch_headers import patched, split
@@ -254,7 +254,9 @@ class MemoryOwner:
         for _ in range(count):
             self.held.pop(0)()
 
-    async def read_tail(self, requests: Sequence[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int) -> list[TailAnswer]:
+    async def read_tail(
+        self, requests: Sequence[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int, room: TailRoom | None = None
+    ) -> list[TailAnswer]:
         self.reads += 1
         loop = asyncio.get_running_loop()
         until = loop.time() + max_wait_ms / 1000

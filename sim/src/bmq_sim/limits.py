@@ -33,6 +33,7 @@ SMALL: Final[Mapping[str, Sequence[int]]] = {
     "bmq.internal.follow_calls:COPIED_SHARE": (1, 2),
     "bmq.internal.limits:FOLLOWED_LOOKED_AT": (1, 2),
     "bmq.internal.remote_owner:FEW_PARTITIONS": (0, 1),
+    "bmq.internal.remote_owner:LEAST_BYTES": (1, 1_000),
     "bmq.internal.controller_calls:ENTRIES_BYTES_MAX": (1, 1_000),
     # the broker
     "bmq_broker.broker:UNREAD_AT_ONCE": (1, 2),
@@ -108,6 +109,7 @@ SMALL: Final[Mapping[str, Sequence[int]]] = {
     "bmq_proxy.bulk:COUNTED_ANSWER_BYTES": (100,),
     "bmq_proxy.endpoint:ARRIVING_SHARE": (40, 200),
     "bmq_proxy.intake:SPLIT_AT_ONCE": (1, 2),
+    "bmq_proxy.caches:TOGETHER_BYTES": (1, 1_000),
     "bmq_proxy.connection:OUTGOING_PARTS_MAX": (1, 2),
     "bmq_proxy.connection:WAITING_BYTES_MAX": (300,),
     "bmq_proxy.coordinators:CALLS_AT_ONCE": (1,),

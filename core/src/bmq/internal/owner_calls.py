@@ -53,6 +53,7 @@ class TailCall(msgspec.Struct, frozen=True, array_like=True):
     min_bytes: int
     max_bytes: int
     max_wait_ms: int
+    sizes_only: bool = False
 
 
 class Found(msgspec.Struct, frozen=True, array_like=True):
@@ -66,6 +67,7 @@ class Found(msgspec.Struct, frozen=True, array_like=True):
     high_watermark: int
     last_stable_offset: int
     batch_bytes: Annotated[list[int], _Batches]
+    unsent_bytes: int = 0
 
 
 class TimeCall(msgspec.Struct, frozen=True, array_like=True):
@@ -199,6 +201,7 @@ def found_of(answer: TailAnswer) -> Found:
         answer.high_watermark,
         answer.last_stable_offset,
         [memoryview(batch).nbytes for batch in answer.batches],
+        answer.unsent_bytes,
     )
 
 
@@ -215,6 +218,7 @@ def tail_answer(tp: TopicPartition, found: Found, batches: list[memoryview]) -> 
         last_stable_offset=Offset(found.last_stable_offset),
         batches=tuple(batches),
         size_bytes=sum(found.batch_bytes),
+        unsent_bytes=found.unsent_bytes,
     )
 
 

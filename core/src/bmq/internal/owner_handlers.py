@@ -1,6 +1,7 @@
 """Serves a broker to the proxies of other processes: the routes from each call to its method of `bmq.roles.owner.OwnerHere`."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from typing_extensions import Buffer
@@ -54,7 +55,8 @@ def owner_handlers(owner: OwnerHere) -> Handlers:
 
     async def read_tail(call: TailCall) -> list[TailAnswer]:
         requests = [tail_request(one) for one in call.requests]
-        return await owner.read_tail(requests, min_bytes=call.min_bytes, max_bytes=call.max_bytes, max_wait_ms=call.max_wait_ms)
+        answers = await owner.read_tail(requests, min_bytes=call.min_bytes, max_bytes=call.max_bytes, max_wait_ms=call.max_wait_ms)
+        return [_size_alone(answer) for answer in answers] if call.sizes_only else answers
 
     async def offset_for_time(call: TimeCall) -> OffsetForTime:
         tp = TopicPartition(TopicId(call.topic_id), call.partition)
@@ -150,6 +152,10 @@ def append_route(owner: Appender) -> Route[Appended]:
 
 def _nothing() -> None:
     pass
+
+
+def _size_alone(answer: TailAnswer) -> TailAnswer:
+    return replace(answer, batches=(), size_bytes=0, unsent_bytes=answer.size_bytes)
 
 
 def _session(owner: OwnerHere, incoming: Incoming) -> TailSession:

@@ -42,7 +42,20 @@ from bmq.internal.packing import pack_message, unpack_message
 from bmq.internal.tail_cache import TailCache
 from bmq.internal.tail_follower import TailFollower, Watch
 from bmq.roles.group_pages import AFTER, PAGES_MAX, asking, joined
-from bmq.roles.owner import SAID, Appended, Caller, EpochEnd, OffsetForTime, PartitionStatus, Position, TailAnswer, TailRequest, Unread, let_go
+from bmq.roles.owner import (
+    SAID,
+    Appended,
+    Caller,
+    EpochEnd,
+    OffsetForTime,
+    PartitionStatus,
+    Position,
+    TailAnswer,
+    TailRequest,
+    TailRoom,
+    Unread,
+    let_go,
+)
 from bmq.turns import Turns
 from bmq.values import NodeId, Offset, TopicPartition
 from bmq.wire.apis import ApiKey
@@ -52,6 +65,8 @@ T = TypeVar("T")
 READ_TIMEOUT_S = 30.0
 """How long an owner may take for a read, beyond the wait that was asked for: it may have to open the partition first."""
 DELETE_TIMEOUT_S = 60.0
+LEAST_BYTES: Final = 64 << 10
+"""What is counted for a read at least: the first batch comes whole."""
 FEW_PARTITIONS: Final = 10
 """Who waited for more looks at them in a turn of its own."""
 
@@ -92,7 +107,9 @@ class RemoteOwner:
         self._follower.appended(tp, done.base_offset)
         return done
 
-    async def read_tail(self, requests: Sequence[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int) -> list[TailAnswer]:
+    async def read_tail(
+        self, requests: Sequence[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int, room: TailRoom | None = None
+    ) -> list[TailAnswer]:
         """See Owner. Answers of one owner are bounded (TAIL_BYTES_MAX), whatever `max_bytes` says."""
         asked = list(requests)
         max_bytes = min(max_bytes, limits.TAIL_BYTES_MAX)
@@ -106,16 +123,21 @@ class RemoteOwner:
                 may_wait = left_s > 0 and min_bytes > 0
                 if len(asked) > FEW_PARTITIONS:
                     watch.add(asked)
-                    answers = await self._looked_at_in_turns(asked, max_bytes=max_bytes, may_wait=may_wait)
+                    known = await self._looked_at_in_turns(asked, max_bytes=max_bytes, may_wait=may_wait)
                 else:
-                    answers = self._follower.look(asked, max_bytes=max_bytes, may_wait=may_wait)
-                complete, is_followed = await self._completed(asked, answers, watch, max_bytes=max_bytes)
-                settled = any(answer.error is not None or request.offset < answer.tail_start for request, answer in zip(asked, complete, strict=True))
+                    known = self._follower.look(asked, max_bytes=max_bytes, may_wait=may_wait)
+                answers, is_followed = await self._completed(asked, known, watch, max_bytes=max_bytes, room=room)
+                settled = any(answer.error is not None or request.offset < answer.tail_start for request, answer in zip(asked, answers, strict=True))
                 left_s = deadline_s - self._loop.time()
-                if settled or left_s <= 0 or sum([answer.size_bytes for answer in complete]) >= min_bytes:
-                    return complete
+                if settled or left_s <= 0 or sum([answer.size_bytes + answer.unsent_bytes for answer in answers]) >= min_bytes:
+                    return answers
+                known.clear()
+                answers.clear()  # neither is held while it waits
+                if room is not None:
+                    room.leave()
                 if not is_followed:
-                    return await self._ask(asked, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=int(left_s * 1000))
+                    left_ms = int(left_s * 1000)
+                    return await self._ask(asked, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=left_ms, sizes_only=room is not None)
                 if len(asked) > FEW_PARTITIONS:
                     await watch.until(left_s)
                     await self._turns.turn()
@@ -136,23 +158,34 @@ class RemoteOwner:
         return answers
 
     async def _completed(
-        self, asked: list[TailRequest], answers: list[TailAnswer | None], watch: Watch, *, max_bytes: int
+        self, asked: list[TailRequest], known: list[TailAnswer | None], watch: Watch, *, max_bytes: int, room: TailRoom | None
     ) -> tuple[list[TailAnswer], bool]:
-        """The owner's answers where there are none yet; and whether news of all partitions come by themselves from now on."""
-        missing = [i for i, answer in enumerate(answers) if answer is None]
-        known_bytes = sum([answer.size_bytes for answer in answers if answer is not None])
+        """The owner's answers where none are known; and whether news of all partitions come by themselves from now on."""
+        missing = [i for i, answer in enumerate(known) if answer is None]
         is_followed = True
         if missing:
             requests = [asked[i] for i in missing]
-            found = await self._ask(requests, min_bytes=0, max_bytes=max(0, max_bytes - known_bytes), max_wait_ms=0)
+            left_bytes = max(0, max_bytes - sum([answer.size_bytes for answer in known if answer is not None]))
+            found = await self._fetched(requests, max_bytes=left_bytes, room=room)
             is_followed = self._follower.begin(zip(requests, found, strict=True))
             watch.add(requests)
             for i, answer in zip(missing, found, strict=True):
-                answers[i] = answer
-        return [answer for answer in answers if answer is not None], is_followed
+                known[i] = answer
+        return [answer for answer in known if answer is not None], is_followed
 
-    async def _ask(self, asked: list[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int) -> list[TailAnswer]:
-        call = TailCall([wanted(request) for request in asked], min_bytes, max_bytes, max_wait_ms)
+    async def _fetched(self, asked: list[TailRequest], *, max_bytes: int, room: TailRoom | None) -> list[TailAnswer]:
+        """What the owner has, or how much, where there is no room for that."""
+        if room is None:
+            return await self._ask(asked, min_bytes=0, max_bytes=max_bytes, max_wait_ms=0)
+        at_most = max(LEAST_BYTES, min(max_bytes, sum([max(request.max_bytes, 0) for request in asked])))
+        if not room.take(at_most):
+            return await self._ask(asked, min_bytes=0, max_bytes=max_bytes, max_wait_ms=0, sizes_only=True)
+        found = await self._ask(asked, min_bytes=0, max_bytes=max_bytes, max_wait_ms=0)
+        room.settle(at_most, sum([answer.size_bytes for answer in found]))
+        return found
+
+    async def _ask(self, asked: list[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int, sizes_only: bool = False) -> list[TailAnswer]:
+        call = TailCall([wanted(request) for request in asked], min_bytes, max_bytes, max_wait_ms, sizes_only)
         timeout_s = max_wait_ms / 1000 + READ_TIMEOUT_S
         return await _read(self._tail.call(Api.READ_TAIL, TAIL_CALL.encode(call), lambda frame: decode_tails(frame, asked), timeout_s=timeout_s))
 

@@ -50,6 +50,21 @@ class TailAnswer:
     last_stable_offset: Offset = Offset(-1)
     batches: tuple[Buffer, ...] = ()
     size_bytes: int = 0
+    unsent_bytes: int = 0
+    """Instead of batches: how many bytes they would be, where there was no room for them."""
+
+
+class TailRoom(Protocol):
+    """Memory of one who reads, for what has to be fetched from another process: it is asked for before that is."""
+
+    def take(self, size_bytes: int) -> bool:
+        """Holds so much, or says that there is no room: then only sizes are fetched."""
+
+    def settle(self, taken_bytes: int, size_bytes: int) -> None:
+        """Of so much that was taken this is what came; more, where one batch is larger."""
+
+    def leave(self) -> None:
+        """Nothing of what was fetched is held any more, or it is counted elsewhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,11 +137,16 @@ class Owner(Protocol):
         `records` must not be changed afterwards.
         """
 
-    async def read_tail(self, requests: Sequence[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int) -> list[TailAnswer]:
+    async def read_tail(
+        self, requests: Sequence[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int, room: TailRoom | None = None
+    ) -> list[TailAnswer]:
         """One answer per request, in order.
 
         Waits until `min_bytes` are there in all, an answer has an error or lies below the tail, or the time is up. A partition that is being
         opened is waited for like records; it is NotReady where others have enough after a moment, or when the time is up.
+
+        An owner of another process fetches into the `room` (None: its caller counts `max_bytes` itself), and says `unsent_bytes` of what
+        has none. Nothing that was fetched is held while it waits.
         """
 
     async def offset_for_time(

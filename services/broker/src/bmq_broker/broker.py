@@ -10,7 +10,7 @@ from typing_extensions import Buffer
 from bmq.clock_guard import ClockGuard
 from bmq.errors import BmqError, InvalidBatch, InvalidProducerEpoch, NotOwner, NotReady, OffsetOutOfRange, OutOfOrderSequence, RequestError
 from bmq.in_time import in_time
-from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, PartitionStatus, Position, TailAnswer, TailRequest, Tails, Unread
+from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, PartitionStatus, Position, TailAnswer, TailRequest, TailRoom, Tails, Unread
 from bmq.roles.unheard import REFUSALS
 from bmq.turns import Turns
 from bmq.values import LeaderEpoch, Offset, TopicPartition
@@ -157,7 +157,9 @@ class Broker:
         """Waits for what is being refused; call it when the writer has ended, which ends that."""
         await asyncio.gather(*self._refusals)
 
-    async def read_tail(self, requests: Sequence[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int) -> list[TailAnswer]:
+    async def read_tail(
+        self, requests: Sequence[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int, room: TailRoom | None = None
+    ) -> list[TailAnswer]:
         """See Owner."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + max_wait_ms / 1000

@@ -22,6 +22,7 @@ from bmq_proxy import metrics
 from bmq_proxy.appends import Appends
 from bmq_proxy.beginnings import Beginnings
 from bmq_proxy.bulk import Bulk
+from bmq_proxy.caches import CachesTogether
 from bmq_proxy.coordinators import GroupCalls
 from bmq_proxy.creation import CreationQuota
 from bmq_proxy.fetch.reader import Reader
@@ -61,6 +62,8 @@ class Proxy:
     """What clients at each address may create."""
     bulk: Bulk
     """How requests and answers with many elements are worked on."""
+    caches: CachesTogether = field(default_factory=CachesTogether)
+    """Answers that are kept; those of all lanes are bounded together."""
     beginnings: Beginnings = field(default_factory=Beginnings)
     """Produce requests that are being begun."""
     log: structlog.stdlib.BoundLogger

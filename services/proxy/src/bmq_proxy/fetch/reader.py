@@ -17,7 +17,7 @@ from bmq.errors import BmqError, FormatError, NotOwner, NotReady, ObjectMissing,
 from bmq.in_time import in_time
 from bmq.log_limit import RateLimited
 from bmq.roles.controller import Metadata
-from bmq.roles.owner import Owner, TailAnswer, TailRequest
+from bmq.roles.owner import Owner, TailAnswer, TailRequest, TailRoom
 from bmq.storage.manifest import Manifest
 from bmq.turns import Turns
 from bmq.values import Offset, TopicPartition
@@ -26,7 +26,7 @@ from bmq_proxy.budget import MemoryBudget
 from bmq_proxy.fetch.blocks import Pool
 from bmq_proxy.fetch.manifests import ManifestCache
 from bmq_proxy.fetch.segments import OtherRun, SegmentReader, Slice
-from bmq_proxy.fetch.tails import read_tails
+from bmq_proxy.fetch.tails import NO_ROOM, read_tails
 from bmq_proxy.fetch.turns import NOBODY, Party, ReadTurns, Turn
 
 MANIFESTS_TRIED_MAX = 3
@@ -37,6 +37,8 @@ SMALL_BYTES = 64 << 10
 SMALL_SHARE = 8
 """When memory is used up, answers of at most `SMALL_BYTES` may use as much beside it, divided by this: who reads little never waits for
 those who read much, or who asked and do not read."""
+ASKED_SHARE = 2
+"""What is fetched of owners in other processes, until it is counted with the answer, may use the memory of all answers divided by this, beside it."""
 ANSWER_SHARE = 4
 WAITED_ANSWER_SHARE = 16
 """An answer has at most the memory of all answers divided by the first number; one that has to wait for it, by the second: so that those
@@ -103,6 +105,39 @@ class _Plan:
 
     segments: list[tuple[int, int]] = field(default_factory=list)
     planned_bytes: int = 0
+    is_unsent: bool = False
+    """Whether some of it has yet to be fetched of its owner."""
+
+
+class _Asked:
+    """Implements TailRoom: one read's."""
+
+    __slots__ = ("_held_bytes", "_memory")
+
+    def __init__(self, memory: MemoryBudget) -> None:
+        self._memory = memory
+        self._held_bytes = 0
+
+    def take(self, size_bytes: int) -> bool:
+        """See TailRoom."""
+        if not self._memory.take_up_to(size_bytes, size_bytes):
+            return False
+        self._held_bytes += size_bytes
+        return True
+
+    def settle(self, taken_bytes: int, size_bytes: int) -> None:
+        """See TailRoom."""
+        self._held_bytes += size_bytes - taken_bytes
+        if size_bytes > taken_bytes:
+            self._memory.hold(size_bytes - taken_bytes)
+        else:
+            self._memory.release(taken_bytes - size_bytes)
+
+    def leave(self) -> None:
+        """See TailRoom."""
+        held, self._held_bytes = self._held_bytes, 0
+        if held:
+            self._memory.release(held)
 
 
 class Reader(Protocol):
@@ -138,6 +173,7 @@ class FetchReader:
         self._turns_at_loop = Turns()
         self._complaints = RateLimited(interval_s=COMPLAIN_EVERY_S)
         self._small_memory = MemoryBudget(max(SMALL_BYTES, memory.limit_bytes // SMALL_SHARE))
+        self._asked = MemoryBudget(max(SMALL_BYTES, memory.limit_bytes // ASKED_SHARE))
         metrics.FETCH_MEMORY.set_function(lambda: memory.held_bytes)
 
     async def read(self, reads: Sequence[Read], *, min_bytes: int, max_bytes: int, max_wait_ms: int, party: Party = NOBODY) -> Result:
@@ -146,44 +182,58 @@ class FetchReader:
         `party`: whose turn it takes where it reads much while there are others to protect.
         """
         max_bytes = min(max_bytes, max(1, self.memory.limit_bytes // ANSWER_SHARE))
-        answers = await self._tails(reads, min_bytes=min(min_bytes, max_bytes), max_bytes=max_bytes, max_wait_ms=max_wait_ms)
+        room = _Asked(self._asked)
+        try:
+            return await self._read_into(room, reads, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms, party=party)
+        finally:
+            room.leave()
+
+    async def _read_into(self, room: TailRoom, reads: Sequence[Read], *, min_bytes: int, max_bytes: int, max_wait_ms: int, party: Party) -> Result:
+        """`room` holds what owners sent until it is counted with the answer, or let go."""
+        answers = await self._tails(reads, min_bytes=min(min_bytes, max_bytes), max_bytes=max_bytes, max_wait_ms=max_wait_ms, room=room)
         if len(reads) > PLANNED_AT_ONCE:
             await self._turns_at_loop.turn()
         plan = _share(reads, answers, max_bytes)
         if sum(limit for _, limit in plan.segments) <= SMALL_BYTES:
-            return await self._read(reads, answers, plan)
+            return await self._read(room, reads, answers, plan)
         limit = self._turns.at_most(max_bytes)
         size_bytes = min(plan.planned_bytes, limit)
         turn = self._turns.begin(size_bytes)
         if turn is None:
             answers.clear()  # nothing of it may be kept alive while waiting
+            room.leave()
             turn = await self._wait_for_turn(party, size_bytes)
             if turn is None:
                 return await self._nothing_yet(reads)
         try:
             if not answers:
-                answers = await self._tails(reads, min_bytes=0, max_bytes=limit, max_wait_ms=0)
+                answers = await self._tails(reads, min_bytes=0, max_bytes=limit, max_wait_ms=0, room=room)
                 plan = _share(reads, answers, limit)
             elif limit < max_bytes:
                 plan = _share(reads, answers, limit)
-            return await self._read(reads, answers, plan)
+            return await self._read(room, reads, answers, plan)
         finally:
             turn.over()
 
-    async def _read(self, reads: Sequence[Read], answers: list[TailAnswer], plan: _Plan) -> Result:
+    async def _read(self, room: TailRoom, reads: Sequence[Read], answers: list[TailAnswer], plan: _Plan) -> Result:
         held = plan.planned_bytes
+        is_missing = plan.is_unsent
         if held and not self.memory.take_up_to(held, held):
             # Nothing of it may be kept alive while waiting for memory, not by who called either: asked for again when there is some.
             answers.clear()
+            room.leave()
             if (small := await self._read_little(reads)) is not None:
                 return small
             held = min(held, max(1, self.memory.limit_bytes // WAITED_ANSWER_SHARE))
             if not await self._wait_for_memory(held):
                 return await self._nothing_yet(reads)
-            answers = await self._tails(reads, min_bytes=0, max_bytes=held, max_wait_ms=0)
-            plan = _share(reads, answers, held)
+            is_missing = True
+        room.leave()
         result = Result([], held, self.memory)
         try:
+            if is_missing:
+                answers = await self._tails(reads, min_bytes=0, max_bytes=held, max_wait_ms=0)
+                plan = _share(reads, answers, held)
             result.found = await self._collect(reads, answers, plan)
         except BaseException:
             result.release()
@@ -193,7 +243,7 @@ class FetchReader:
 
     async def _nothing_yet(self, reads: Sequence[Read]) -> Result:
         """An answer without records: the client asks again."""
-        answers = await self._tails(reads, min_bytes=0, max_bytes=0, max_wait_ms=0)
+        answers = await self._tails(reads, min_bytes=0, max_bytes=0, max_wait_ms=0, room=NO_ROOM)
         return Result([_without_records(answer) for answer in answers], 0, self.memory)
 
     async def _read_little(self, reads: Sequence[Read]) -> Result | None:
@@ -202,8 +252,11 @@ class FetchReader:
             return None
         result = Result([], SMALL_BYTES, self._small_memory)
         try:
-            answers = await self._tails(reads, min_bytes=0, max_bytes=SMALL_BYTES, max_wait_ms=0)
+            answers = await self._tails(reads, min_bytes=0, max_bytes=SMALL_BYTES, max_wait_ms=0, room=NO_ROOM)
             plan = _share(reads, answers, SMALL_BYTES)
+            if plan.is_unsent and plan.planned_bytes <= SMALL_BYTES:
+                answers = await self._tails(reads, min_bytes=0, max_bytes=SMALL_BYTES, max_wait_ms=0)
+                plan = _share(reads, answers, SMALL_BYTES)
             if plan.planned_bytes <= SMALL_BYTES:
                 result.found = await self._collect(reads, answers, plan)
         except BaseException:
@@ -338,14 +391,16 @@ class FetchReader:
                 patience.reschedule(None)
         return found
 
-    async def _tails(self, reads: Sequence[Read], *, min_bytes: int, max_bytes: int, max_wait_ms: int) -> list[TailAnswer]:
+    async def _tails(
+        self, reads: Sequence[Read], *, min_bytes: int, max_bytes: int, max_wait_ms: int, room: TailRoom | None = None
+    ) -> list[TailAnswer]:
         requests = [
             TailRequest(
                 tp=read.tp, offset=Offset(read.offset), max_bytes=min(read.max_bytes, max_bytes), current_leader_epoch=read.current_leader_epoch
             )
             for read in reads
         ]
-        answers = await read_tails(self._owner_for, requests, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms)
+        answers = await read_tails(self._owner_for, requests, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms, room=room)
         image = self._metadata.image
         for i, answer in enumerate(answers):
             known = image.partition(answer.tp)
@@ -421,6 +476,10 @@ def _share(reads: Sequence[Read], answers: list[TailAnswer], max_bytes: int) -> 
             if limit > 0 or not plan.planned_bytes:
                 plan.segments.append((i, limit))
                 plan.planned_bytes += max(limit, 1)
+        elif answer.error is None and answer.unsent_bytes:
+            plan.is_unsent = True
+            if left > 0 or not plan.planned_bytes:
+                plan.planned_bytes += max(1, answer.unsent_bytes if not plan.planned_bytes else min(answer.unsent_bytes, left))
         elif answer.error is None and answer.size_bytes:
             if answer.size_bytes > left:
                 answer = answers[i] = _cut(answer, left, at_least_one=not plan.planned_bytes)

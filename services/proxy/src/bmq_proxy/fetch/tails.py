@@ -2,23 +2,47 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final
 
 from bmq.errors import BmqError
-from bmq.roles.owner import Owner, TailAnswer, TailRequest
+from bmq.roles.owner import Owner, TailAnswer, TailRequest, TailRoom
 from bmq.values import TopicPartition
 
 ASKED_MAX: Final = 8
 """How often several owners are asked to wait for one request. Each time at least their part of what is missing comes."""
 
 
+class NoRoom:
+    """Implements TailRoom: for who only wants to know what there is."""
+
+    def take(self, size_bytes: int) -> bool:
+        """See TailRoom."""
+        return False
+
+    def settle(self, taken_bytes: int, size_bytes: int) -> None:
+        """See TailRoom."""
+
+    def leave(self) -> None:
+        """See TailRoom."""
+
+
+NO_ROOM: Final = NoRoom()
+
+
 async def read_tails(
-    owner_for: Callable[[TopicPartition], Owner], requests: Sequence[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int
+    owner_for: Callable[[TopicPartition], Owner],
+    requests: Sequence[TailRequest],
+    *,
+    min_bytes: int,
+    max_bytes: int,
+    max_wait_ms: int,
+    room: TailRoom | None = None,
 ) -> list[TailAnswer]:
     """One answer per request, in order; what an owner raises becomes the error of its partitions.
 
     One owner waits by itself. Several are looked at once first, and then wait together: until there are `min_bytes` of all of them, an answer that
-    says something else, or the time is up.
+    says something else, or the time is up. Meanwhile nothing is held of what was fetched.
     """
     answers: list[TailAnswer | None] = [None] * len(requests)
     shares: dict[int, tuple[Owner, list[int]]] = {}
@@ -33,11 +57,16 @@ async def read_tails(
     async def ask(owner: Owner, indexes: list[int], *, min_bytes: int, max_wait_ms: int) -> None:
         asked = [requests[i] for i in indexes]
         try:
-            got = await owner.read_tail(asked, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms)
+            got = await owner.read_tail(asked, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms, room=room)
         except BmqError as error:
             got = [TailAnswer(tp=request.tp, error=error.with_traceback(None)) for request in asked]
         for i, answer in zip(indexes, got, strict=True):
             answers[i] = answer
+
+    async def wait(owner: Owner, indexes: list[int], *, min_bytes: int, max_wait_ms: int) -> None:
+        asked = [requests[i] for i in indexes]
+        with suppress(BmqError):  # who looks afterwards meets it
+            await owner.read_tail(asked, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms, room=NO_ROOM)
 
     failed = any(answer is not None for answer in answers)
     if len(shares) == 1:
@@ -52,29 +81,37 @@ async def read_tails(
     deadline_s = loop.time() + max_wait_ms / 1000
     for _ in range(ASKED_MAX if shares else 0):
         left_ms = int((deadline_s - loop.time()) * 1000)
-        missing_bytes = _missing_bytes(requests, found := _complete(answers), min_bytes)
+        found = _complete(answers)
+        missing_bytes = _missing_bytes(requests, found, min_bytes)
         if missing_bytes <= 0 or left_ms <= 0:
             break
         # When they have what is missing together, one of them has its part of it.
         part_bytes = -(-missing_bytes // len(shares))
-        tasks = [
-            loop.create_task(ask(owner, indexes, min_bytes=sum(found[i].size_bytes for i in indexes) + part_bytes, max_wait_ms=left_ms))
-            for owner, indexes in shares.values()
-        ]
+        wanted = [(owner, indexes, part_bytes + sum(_size(found[i]) for i in indexes)) for owner, indexes in shares.values()]
+        found.clear()
+        answers[:] = [None] * len(requests)
+        if room is not None:
+            room.leave()
+        tasks = [loop.create_task(wait(owner, indexes, min_bytes=least, max_wait_ms=left_ms)) for owner, indexes, least in wanted]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(ask(owner, indexes, min_bytes=0, max_wait_ms=0) for owner, indexes in shares.values()))
     return _complete(answers)
+
+
+def _size(answer: TailAnswer) -> int:
+    return answer.size_bytes + answer.unsent_bytes
 
 
 def _missing_bytes(requests: Sequence[TailRequest], answers: Sequence[TailAnswer], min_bytes: int) -> int:
     """How many more are waited for; 0 where one of the answers is to be given at once."""
     if any(answer.error is not None or request.offset < answer.tail_start for request, answer in zip(requests, answers, strict=True)):
         return 0
-    return min_bytes - sum(answer.size_bytes for answer in answers)
+    return min_bytes - sum(map(_size, answers))
 
 
 def _complete(answers: Sequence[TailAnswer | None]) -> list[TailAnswer]:

@@ -56,7 +56,7 @@ class KeptTopics:
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
-        self._held_bytes = 0
+        self.held_bytes = 0
         self._nodes: object = None
         self._kept: dict[tuple[TopicId, int, Viewer], tuple[Topic, Encoded]] = {}
 
@@ -69,11 +69,16 @@ class KeptTopics:
 
     def keep(self, image: Image, topic: Topic, version: int, viewer: Viewer, encoded: Encoded) -> None:
         """Remembers it."""
-        if image.nodes is not self._nodes or self._held_bytes > self._limit_bytes:
-            self._kept.clear()
-            self._held_bytes, self._nodes = 0, image.nodes
+        if image.nodes is not self._nodes or self.held_bytes > self._limit_bytes:
+            self.clear()
+            self._nodes = image.nodes
         self._kept[topic.topic_id, version, viewer] = topic, encoded
-        self._held_bytes += len(encoded) + _KEPT_TOPIC_BYTES
+        self.held_bytes += len(encoded) + _KEPT_TOPIC_BYTES
+
+    def clear(self) -> None:
+        """Forgets all."""
+        self._kept.clear()
+        self.held_bytes = 0
 
 
 class AnswerCache:
@@ -84,7 +89,7 @@ class AnswerCache:
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
-        self._held_bytes = 0
+        self.held_bytes = 0
         self._topics: Callable[[], object] = _nothing
         self._nodes: object = None
         self._cluster_id = ""
@@ -94,8 +99,7 @@ class AnswerCache:
         """The answer to the same request of the same viewer under the same image."""
         if not self._is_of(image):
             self._topics, self._nodes, self._cluster_id = _reference(image.topics), image.nodes, image.cluster_id
-            self._held_bytes = 0
-            self._answers.clear()
+            self.clear()
             return None
         key = (version, body, viewer)
         answer = self._answers.get(key)
@@ -109,10 +113,15 @@ class AnswerCache:
         if not self._is_of(image) or cost > self._limit_bytes // 4 or key in self._answers:
             return
         self._answers[key] = answer
-        self._held_bytes += cost
-        while self._held_bytes > self._limit_bytes:
+        self.held_bytes += cost
+        while self.held_bytes > self._limit_bytes:
             (_, old_body, _), old = self._answers.popitem(last=False)
-            self._held_bytes -= old.size_bytes + len(old_body)
+            self.held_bytes -= old.size_bytes + len(old_body)
+
+    def clear(self) -> None:
+        """Forgets all."""
+        self._answers.clear()
+        self.held_bytes = 0
 
     def _is_of(self, image: Image) -> bool:
         """Whether answers under `image` are those that are kept. Maps that did not change are the same objects."""
@@ -172,12 +181,16 @@ def route(proxy: Proxy) -> Route:
         answer.error = error
         if error == "none":
             cache.keep(image, call.version, raw, replace(answer, flushed=None), viewer)
+        proxy.caches.used(kept)
+        proxy.caches.used(cache)
         return answer
 
     def begin(call: Call, body: Buffer) -> Pending:
         raw = bytes(body)
         image = proxy.image
         found = cache.find(image, call.version, raw, viewers.of(image, call))
+        if found is not None:
+            proxy.caches.used(cache)
         return found or asyncio.get_running_loop().create_task(run(call, raw), name="Metadata")
 
     return Route(api=SERVED[ApiKey.METADATA], begin=begin, ends_with_client=True)

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 from typing_extensions import Buffer
 
 from bmq.errors import BmqError, NotOwner
-from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, Owner, PartitionStatus, Position, TailAnswer, TailRequest, Unread
+from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, Owner, PartitionStatus, Position, TailAnswer, TailRequest, TailRoom, Unread
 from bmq.values import LeaderEpoch, Offset, TopicPartition
 from bmq_proxy.lanes.views import LaneView
 
@@ -45,7 +45,9 @@ class UnwrittenOwner:
         """See the protocol."""
         return [Unread(records=0, seconds=0.0) for _ in positions]
 
-    async def read_tail(self, requests: Sequence[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int) -> list[TailAnswer]:
+    async def read_tail(
+        self, requests: Sequence[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int, room: TailRoom | None = None
+    ) -> list[TailAnswer]:
         """See the protocol; a lane's reader does not come here."""
         return [TailAnswer(tp=request.tp, error=_not_there(request.tp)) for request in requests]
 
