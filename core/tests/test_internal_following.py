@@ -16,11 +16,12 @@ from typing_extensions import Buffer
 from bmq.errors import BmqError, FencedLeaderEpoch, NotOwner, NotReady, OffsetOutOfRange
 from bmq.internal import InternalServer, RemoteOwner, owner_handlers
 from bmq.internal.apis import Api
-from bmq.internal.follow_calls import ChangeCall, PollCall, decode_news, encode_news, follow
+from bmq.internal.follow_calls import CHANGE_CALL, ChangeCall, PollCall, decode_news, encode_news, follow
 from bmq.internal.frames import Frame
 from bmq.internal.limits import FOLLOWED_DOUBTED_S, FOLLOWED_LOOK_S, FOLLOWED_LOOKED_AT, FOLLOWED_POLL_S, FOLLOWED_UNPOLLED_S, FOLLOWED_UNUSED_S
 from bmq.internal.routes import Handlers, Incoming, Route
 from bmq.internal.tail_cache import CachedTail, TailCache
+from bmq.internal.tail_follower import CHANGED_AT_ONCE
 from bmq.internal.tail_session import TailSession
 from bmq.roles.owner import Appended, TailAnswer, TailRequest, TailRoom
 from bmq.values import LeaderEpoch, ManifestVersion, Offset, TopicPartition
@@ -471,6 +472,31 @@ def test_those_who_wait_for_the_same_record_look_at_many_partitions_in_turns() -
             owner.write(tp(3), size_bytes=100)
             assert {sum(answer.size_bytes > 0 for answer in await reader) for reader in readers} == {1}
             assert most == 1
+
+    run(main())
+
+
+@every_loop
+def test_thousands_are_followed_by_several_calls(run: Runner) -> None:
+    async def main() -> None:
+        owner = LogOwner()
+        named: list[int] = []
+        handlers = dict(owner_handlers(owner))
+        change: Route[Any] = handlers[Api.FOLLOW_CHANGE]
+
+        def begin(incoming: Incoming) -> "asyncio.Future[Any]":
+            call = CHANGE_CALL.decode(incoming.header)
+            named.append(len(call.follows) + len(call.leaves))
+            return change.begin(incoming)
+
+        handlers[Api.FOLLOW_CHANGE] = Route(begin=begin, encode=change.encode)
+        async with following(owner, handlers=handlers) as there:
+            requests = [TailRequest(tp=tp(n), offset=Offset(0), max_bytes=MIB) for n in range(2_500)]
+            reading = asyncio.ensure_future(there.read_tail(requests, min_bytes=1, max_bytes=MIB, max_wait_ms=WAIT_MS))
+            await until(lambda: sum(named) == 2_500)
+            assert max(named) <= CHANGED_AT_ONCE
+            owner.write(tp(2_499))
+            assert [answer.tp for answer in await reading if answer.size_bytes] == [tp(2_499)]
 
     run(main())
 

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from typing import Final
 
 from bmq.errors import BmqError, CorruptBatch
 from bmq.internal import limits
@@ -22,6 +23,7 @@ from bmq.storage.durable import cancelled
 from bmq.values import Offset, TopicPartition
 
 POLL_GRACE_S = 10.0
+CHANGED_AT_ONCE: Final = 1_000
 RETRY_S = 1.0
 """How long nothing is followed after a session ended."""
 
@@ -204,7 +206,7 @@ class TailFollower:
         _wake(tail)
 
     def _change_soon(self) -> None:
-        """What changes in one turn of the loop goes in one call."""
+        """What changes in one turn of the loop goes in one call, of thousands some in each turn."""
         if not self._change_due:
             self._change_due = True
             self._loop.call_soon(self._change)
@@ -213,11 +215,16 @@ class TailFollower:
         if not self._change_due:
             return
         self._change_due = False
-        call = ChangeCall(self._changes, self._follows, self._leaves)
-        self._follows, self._leaves = [], []
+        leaves, self._leaves = self._leaves[:CHANGED_AT_ONCE], self._leaves[CHANGED_AT_ONCE:]
+        follows: list[Follow] = []
+        if not self._leaves:  # a partition is left before it is followed anew
+            follows, self._follows = self._follows[:CHANGED_AT_ONCE], self._follows[CHANGED_AT_ONCE:]
+        call = ChangeCall(self._changes, [one for one in follows if one.number in self._by_number], leaves)
         self._changes += 1
         future = self._client.submit(Api.FOLLOW_CHANGE, CHANGE_CALL.encode(call), _nothing)
         future.add_done_callback(self._changed)
+        if self._follows or self._leaves:
+            self._change_soon()
 
     def _changed(self, future: "asyncio.Future[None]") -> None:
         if not future.cancelled() and future.exception() is not None:
