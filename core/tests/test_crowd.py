@@ -10,7 +10,7 @@ from bmq.crowd import WOKEN_PER_TURN, Crowd
 from bmq_sim.loop import on_virtual_time
 
 MANY = 10_000
-MANY_S_MAX = 0.5
+MANY_S_MAX = 2
 
 
 def waiting(crowd: Crowd, count: int) -> tuple["list[asyncio.Task[None]]", list[int]]:

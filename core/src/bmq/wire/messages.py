@@ -68,7 +68,8 @@ def _decode(read: Reader, api_key: int, version: int, body: Buffer, elements_max
         message: Message = read(raw, 0, [elements_max])[0]
     except (struct.error, IndexError, UnicodeDecodeError, WireError) as error:
         reason = "it is truncated" if isinstance(error, struct.error | IndexError) else error
-        raise WireError(f"malformed {api_schema(api_key).name} of version {version}: {reason}") from error
+        cause = error.with_traceback(None)  # which has all that was decoded
+        raise WireError(f"malformed {api_schema(api_key).name} of version {version}: {reason}") from cause
     return message
 
 

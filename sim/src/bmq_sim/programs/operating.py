@@ -23,6 +23,8 @@ TOPIC_RESOURCE: Final = 2
 PREFERRED: Final = 0
 NO_SUCH: Final = frozenset((39, 84, 85))
 """INVALID_REPLICA_ASSIGNMENT: that broker is about to start again. ELECTION_NOT_NEEDED, NO_REASSIGNMENT_IN_PROGRESS: it is as it was to be."""
+NO_LEADER: Final = frozenset((80,))
+"""PREFERRED_LEADER_NOT_AVAILABLE: no broker is there at the moment."""
 FINE: Final = (400, 404, 409, 412)
 """What a node of now is not at all, or not any more, is told so."""
 
@@ -90,7 +92,7 @@ class Operating:
     async def _elect(self) -> None:
         place = self._client.rng.choice(self._places)
         fields = {"election_type": PREFERRED, "topic_partitions": [{"topic": place.name, "partitions": [place.partition]}], "timeout_ms": TIMEOUT_MS}
-        await self._ask(ELECT_LEADERS, fields)
+        await self._ask(ELECT_LEADERS, fields, fine=NO_LEADER)
 
     async def _configure(self) -> None:
         value = self._client.rng.choice(("1209600000", "604800000"))
