@@ -66,6 +66,7 @@ def test_a_table_makes_the_expected_objects(name: str) -> None:
     assert made == file.read_text()
 
 
+@pytest.mark.timeout(900)  # the first one fetches the Spark Operator's own sources
 @pytest.mark.parametrize("name", MADE)
 def test_the_spark_operators_own_schemas_know_all_of_it(name: str) -> None:
     checked = [(one, spark_schema(one["kind"])) for one in MADE[name] if one["kind"] != "ConfigMap"]
@@ -73,6 +74,7 @@ def test_the_spark_operators_own_schemas_know_all_of_it(name: str) -> None:
     assert [found for one, schema in checked for found in misfits(one, schema)] == []
 
 
+@pytest.mark.timeout(900)
 def test_the_check_against_the_schemas_finds_what_is_wrong() -> None:
     (made,) = (one for one in MADE["begun-anew"] if one["kind"] == "SparkApplication")
     spec = made["spec"]
