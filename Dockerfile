@@ -23,10 +23,11 @@ COPY core core
 COPY services/controller services/controller
 COPY services/broker services/broker
 COPY services/proxy services/proxy
+COPY node node
 COPY cli cli
 COPY operator operator
 RUN /build/uv/bin/uv pip install --quiet --no-cache --no-deps --no-sources --python /usr/bin/python3 --target /opt/bmq/packages \
-        ./core ./services/controller ./services/broker ./services/proxy ./cli ./operator \
+        ./core ./services/controller ./services/broker ./services/proxy ./node ./cli ./operator \
     && rm -rf /opt/bmq/packages/bin /opt/bmq/packages/.lock \
     && rm /opt/bmq/packages/*.dist-info/direct_url.json /opt/bmq/packages/*.dist-info/uv_cache.json \
     && sed -i '/direct_url.json\|uv_cache.json/d' /opt/bmq/packages/*.dist-info/RECORD \

@@ -13,10 +13,10 @@ from benchmarks import processes
 from benchmarks.plan import Plan
 from benchmarks.servers import BMQ_SETTINGS, Minio, Server, bmq_command, read_metrics
 from bmq_cli.nodes import NodePlan, plan_nodes, shape_of
-from bmq_cli.server_values import Role
-from bmq_cli.starting import make_bucket
-from bmq_cli.supervised import SUPERVISOR_VARIABLE
 from bmq_cli.up_nodes import OF_ONE_MACHINE, addresses_in
+from bmq_node.configuration.values import Role
+from bmq_node.process.starting import make_bucket
+from bmq_node.process.supervised import SUPERVISOR_VARIABLE
 
 START_S: Final = 60.0
 UNBALANCED: Final = ("--balance-interval-ms", "0")

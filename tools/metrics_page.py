@@ -12,10 +12,10 @@ import bmq.runtime.loop
 import bmq.runtime.metered_store
 import bmq_broker.lag
 import bmq_broker.metrics
-import bmq_cli.admin_connections
-import bmq_cli.exposition
 import bmq_cli.prober
 import bmq_controller.metrics
+import bmq_node.admin.connections
+import bmq_node.admin.exposition
 import bmq_operator.metrics
 import bmq_proxy.metrics
 
@@ -37,7 +37,7 @@ class Metric(NamedTuple):
 
 
 SECTIONS: Final[tuple[tuple[str, tuple[ModuleType, ...]], ...]] = (
-    ("Every node", (bmq_cli.exposition, bmq_cli.admin_connections, bmq.runtime.loop, bmq.runtime.metered_store)),
+    ("Every node", (bmq_node.admin.exposition, bmq_node.admin.connections, bmq.runtime.loop, bmq.runtime.metered_store)),
     ("Controllers", (bmq_controller.metrics,)),
     ("Brokers", (bmq_broker.metrics, bmq.clock_guard, bmq_broker.lag)),
     ("Proxies", (bmq_proxy.metrics,)),

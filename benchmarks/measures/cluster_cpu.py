@@ -16,7 +16,7 @@ from benchmarks.nodes import Cluster
 from benchmarks.plan import GIB, RECORD_BYTES, Plan
 from benchmarks.rows import Row
 from benchmarks.servers import Bmq, Minio
-from bmq_cli.server_values import Role
+from bmq_node.configuration.values import Role
 
 PARTITIONS = 12
 BATCH_KIB = 256

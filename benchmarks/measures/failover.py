@@ -21,7 +21,7 @@ from benchmarks.rows import Row
 from benchmarks.watch import Watch, watching
 from bmq.metadata.records import FencingBegun, StreamSealed
 from bmq.values import NodeId
-from bmq_cli.server_values import Role
+from bmq_node.configuration.values import Role
 
 MIB = 1 << 20
 PARTITIONS = 12

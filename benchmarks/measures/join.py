@@ -17,7 +17,7 @@ from benchmarks.rows import Row
 from benchmarks.watch import Watch, watching
 from bmq.metadata.records import PartitionChange
 from bmq.values import TopicPartition
-from bmq_cli.server_values import Role
+from bmq_node.configuration.values import Role
 
 RECORDS_PER_S: Final[Mapping[str, int]] = {"quiet": 360, "busy": 450}
 """By topic, over all of its partitions."""

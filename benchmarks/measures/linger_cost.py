@@ -11,7 +11,7 @@ from benchmarks.nodes import Cluster
 from benchmarks.plan import GIB, Plan
 from benchmarks.rows import Row
 from benchmarks.servers import Minio
-from bmq_cli.server_values import Role
+from bmq_node.configuration.values import Role
 
 MIB = 1 << 20
 LINGERS_MS = (5, 25, 100, 250)

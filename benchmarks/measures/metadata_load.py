@@ -11,7 +11,7 @@ from confluent_kafka.cimpl import NewTopic
 from benchmarks.nodes import Cluster
 from benchmarks.plan import Plan
 from benchmarks.rows import Row
-from bmq_cli.server_values import Role
+from bmq_node.configuration.values import Role
 
 MIB = 1 << 20
 TOPIC_PARTITIONS = 1000

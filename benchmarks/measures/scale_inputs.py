@@ -35,13 +35,13 @@ from bmq.runtime.open_store import open_store
 from bmq.runtime.store_url import parse_store_url
 from bmq.runtime.system import SystemClock, SystemRng
 from bmq.values import BrokerEpoch, NodeId, Nonce, TopicId, TopicPartition
-from bmq_cli.server_values import Role
 from bmq_controller.machine.balance import plan as plan_balance
 from bmq_controller.machine.balance_input import cluster_load
 from bmq_controller.machine.balance_model import BalanceSettings
 from bmq_controller.machine.fencing import complete_fencing
 from bmq_controller.main import ControllerRole, start_controller
 from bmq_controller.settings import ControllerSettings
+from bmq_node.configuration.values import Role
 
 MIB = 1 << 20
 NODES = 1000

@@ -12,7 +12,7 @@ from benchmarks.nodes import Cluster, Node, over_minio
 from benchmarks.plan import RECORD_BYTES, Plan
 from benchmarks.rows import Row
 from bmq_cli.nodes import NodePlan
-from bmq_cli.server_values import Role
+from bmq_node.configuration.values import Role
 
 MIB = 1 << 20
 TOPIC = "read"

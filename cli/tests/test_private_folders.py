@@ -8,7 +8,7 @@ from cli_cluster import run_process, started_bmq
 
 from bmq.errors import ConfigurationError
 from bmq.runtime.store_url import parse_store_url
-from bmq_cli.starting import keep_private
+from bmq_node.process.starting import keep_private
 
 
 def open_to_others(folder: Path) -> list[str]:

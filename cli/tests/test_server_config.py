@@ -12,14 +12,14 @@ from cli_cluster import BMQ
 
 from bmq.errors import ConfigurationError
 from bmq.limits import limits_of
-from bmq_cli.limits_reference import limits_reference
 from bmq_cli.main import execute
-from bmq_cli.role_settings import role_settings
-from bmq_cli.server_config import ServerConfig, about, flag_of, variable_of
-from bmq_cli.server_reference import server_reference
-from bmq_cli.server_sources import read_config, unknown_variables
-from bmq_cli.server_values import MIB, Role
 from bmq_controller.settings import ControllerSettings
+from bmq_node.configuration.limits_reference import limits_reference
+from bmq_node.configuration.role_settings import role_settings
+from bmq_node.configuration.server_config import ServerConfig, about, flag_of, variable_of
+from bmq_node.configuration.server_reference import server_reference
+from bmq_node.configuration.sources import read_config, unknown_variables
+from bmq_node.configuration.values import MIB, Role
 
 PAGE = Path(__file__).parents[2] / "docs" / "server-configuration.md"
 GIVEN = {"node_id": "7", "store": "memory://"}
@@ -47,12 +47,12 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_the_page_is_what_the_keys_say() -> None:
-    assert PAGE.read_text() == server_reference(), "run: python -m bmq_cli.server_reference >docs/server-configuration.md"
+    assert PAGE.read_text() == server_reference(), "run: python -m bmq_node.configuration.server_reference >docs/server-configuration.md"
 
 
 def test_the_page_of_limits_is_what_their_tables_say() -> None:
     page = PAGE.with_name("limits.md")
-    assert page.read_text() == limits_reference(), "run: python -m bmq_cli.limits_reference >docs/limits.md"
+    assert page.read_text() == limits_reference(), "run: python -m bmq_node.configuration.limits_reference >docs/limits.md"
 
 
 def test_a_limit_is_set_by_name_and_one_that_cannot_be_is_refused_with_its_range() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from bmq.errors import ConfigurationError
 from bmq_cli.nodes import NodePlan, plan_nodes, shape_of
-from bmq_cli.server_values import Role
+from bmq_node.configuration.values import Role
 
 
 def planned(shape: str, *, listen: int = 9092, admin: int = 9080) -> list[NodePlan]:

@@ -4,10 +4,10 @@ import pytest
 
 from bmq.cluster_config import CLUSTER_KEYS
 from bmq.errors import ConfigurationError
-from bmq_cli.node import NodeSettings
-from bmq_cli.role_settings import role_settings
-from bmq_cli.server_config import ServerConfig
 from bmq_cli.up import _settings
+from bmq_node.configuration.role_settings import role_settings
+from bmq_node.configuration.server_config import ServerConfig
+from bmq_node.single import NodeSettings
 
 
 def settings_of(*configs: str, **limits: str) -> NodeSettings:

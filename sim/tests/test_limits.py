@@ -8,7 +8,7 @@ from random import Random
 from typing import Final, TypeVar
 from unittest.mock import patch
 
-from bmq_cli.server_values import Role
+from bmq_node.configuration.values import Role
 from bmq_sim.cluster.settings import ClusterSettings, NodeSpec
 from bmq_sim.limits import FIXED, IMPORTED, SMALL, Draws, small
 from bmq_sim.lines import watched_modules

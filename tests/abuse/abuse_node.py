@@ -19,9 +19,9 @@ from bmq.runtime.folder_store import FolderStore
 from bmq.runtime.system import SystemClock, SystemRng
 from bmq.values import NodeId
 from bmq_broker.settings import BrokerSettings
-from bmq_cli.admin_api import AdminApi
-from bmq_cli.admin_server import AdminServer
-from bmq_cli.node import Node, NodeSettings
+from bmq_node.admin.api import AdminApi
+from bmq_node.admin.server import AdminServer
+from bmq_node.single import Node, NodeSettings
 from bmq_proxy.settings import ProxySettings
 
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""`bmq up --nodes 1c3b2p`: which nodes that makes, and the command line of each. What runs them is bmq_cli.supervisor.
+"""`bmq up --nodes 1c3b2p`: which nodes that makes, and the command line of each. What runs them is bmq_node.process.supervisor.
 
 Node ids: proxies from 1 (Kafka clients see those), brokers from 101, controllers from 201; so a node keeps its id where others are added.
 Proxy 1 listens where `--listen` says and the others on the ports after it. `--admin` is shared out in the same way, over proxies, then
@@ -12,8 +12,8 @@ from typing import Final
 
 from bmq.errors import ConfigurationError
 from bmq.listeners import PORT_MAX
-from bmq_cli.addresses import address_text
-from bmq_cli.server_values import Role
+from bmq_node.configuration.addresses import address_text
+from bmq_node.configuration.values import Role
 
 OF_A_ROLE_MAX: Final = 99
 FIRST_IDS: Final[Mapping[Role, int]] = {Role.PROXY: 1, Role.BROKER: 101, Role.CONTROLLER: 201}

@@ -11,11 +11,11 @@ from prometheus_client import disable_created_metrics
 
 from bmq.errors import ConfigurationError
 from bmq.runtime.logging import configure_logging
-from bmq_cli.addresses import address_of, address_text
 from bmq_cli.metrics_server import MetricsServer
 from bmq_cli.prober import Prober, ProbeSettings
 from bmq_cli.session import Session, with_session
-from bmq_cli.starting import FAILED
+from bmq_node.configuration.addresses import address_of, address_text
+from bmq_node.process.starting import FAILED
 
 log = structlog.get_logger("bmq.probe")
 

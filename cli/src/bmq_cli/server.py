@@ -21,22 +21,22 @@ from bmq.runtime.self_test import prove_store
 from bmq.runtime.store_url import StoreKind, parse_store_url
 from bmq.runtime.system import SystemClock, SystemRng
 from bmq.storage.durable import cancelled
-from bmq_cli.addresses import address_text
-from bmq_cli.admin_server import AdminServer
-from bmq_cli.admin_tokens import AdminTokens
-from bmq_cli.cluster_node import ClusterNode
-from bmq_cli.exposition import expose
-from bmq_cli.listener_files import ListenerFile
-from bmq_cli.listening import bound
-from bmq_cli.living import CannotGoOn, live
-from bmq_cli.open_files import connections_within, limits_within, tell_if_fewer
-from bmq_cli.role_settings import RoleSettings, exposed_limits, listens, role_settings
-from bmq_cli.server_config import REPEATABLE, ServerConfig, flag_of
-from bmq_cli.server_reference import default_text
-from bmq_cli.server_sources import PAGE, read_config, unknown_variables
-from bmq_cli.server_values import Role
-from bmq_cli.starting import FAILED, MISCONFIGURED, keep_private, make_bucket, start_failure
-from bmq_cli.supervised import end_with_supervisor, watch_supervisor
+from bmq_node.admin.exposition import expose
+from bmq_node.admin.server import AdminServer
+from bmq_node.admin.tokens import AdminTokens
+from bmq_node.cluster_node import ClusterNode
+from bmq_node.configuration.addresses import address_text
+from bmq_node.configuration.listener_files import ListenerFile
+from bmq_node.configuration.role_settings import RoleSettings, exposed_limits, listens, role_settings
+from bmq_node.configuration.server_config import REPEATABLE, ServerConfig, flag_of
+from bmq_node.configuration.server_reference import default_text
+from bmq_node.configuration.sources import PAGE, read_config, unknown_variables
+from bmq_node.configuration.values import Role
+from bmq_node.process.listening import bound
+from bmq_node.process.living import CannotGoOn, live
+from bmq_node.process.open_files import connections_within, limits_within, tell_if_fewer
+from bmq_node.process.starting import FAILED, MISCONFIGURED, keep_private, make_bucket, start_failure
+from bmq_node.process.supervised import end_with_supervisor, watch_supervisor
 
 _log = structlog.get_logger(__name__)
 

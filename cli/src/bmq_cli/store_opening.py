@@ -11,7 +11,7 @@ from bmq.ports import ObjectStore
 from bmq.runtime.open_store import open_store
 from bmq.runtime.read_only_folder import open_read_only
 from bmq.runtime.store_url import StoreKind, StoreUrl, parse_store_url
-from bmq_cli.starting import keep_private
+from bmq_node.process.starting import keep_private
 
 
 def url_of(*, named: str | None, store: str | None, data: Path | None) -> StoreUrl:

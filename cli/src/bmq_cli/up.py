@@ -24,19 +24,19 @@ from bmq.runtime.system import SystemClock, SystemRng
 from bmq.values import NodeId
 from bmq_broker.groups.settings import GroupSettings
 from bmq_broker.settings import BrokerSettings
-from bmq_cli.addresses import address_of
-from bmq_cli.admin_api import AdminApi
-from bmq_cli.admin_server import AdminServer
-from bmq_cli.admin_tokens import LENGTH_MIN, AdminTokens
-from bmq_cli.exposition import expose
-from bmq_cli.listening import CannotListen, bound, check_apart, check_free
-from bmq_cli.living import CannotGoOn, live
-from bmq_cli.node import Node, NodeSettings, proxy_settings
-from bmq_cli.open_files import connections_within, limits_within, tell_if_fewer
-from bmq_cli.server_values import Role
-from bmq_cli.starting import FAILED, MISCONFIGURED, keep_private, make_bucket, start_failure
 from bmq_controller.machine.limits import Limits as ControllerLimits
 from bmq_controller.settings import ControllerSettings
+from bmq_node.admin.api import AdminApi
+from bmq_node.admin.exposition import expose
+from bmq_node.admin.server import AdminServer
+from bmq_node.admin.tokens import LENGTH_MIN, AdminTokens
+from bmq_node.configuration.addresses import address_of
+from bmq_node.configuration.values import Role
+from bmq_node.process.listening import CannotListen, bound, check_apart, check_free
+from bmq_node.process.living import CannotGoOn, live
+from bmq_node.process.open_files import connections_within, limits_within, tell_if_fewer
+from bmq_node.process.starting import FAILED, MISCONFIGURED, keep_private, make_bucket, start_failure
+from bmq_node.single import Node, NodeSettings, proxy_settings
 
 log = structlog.get_logger()
 

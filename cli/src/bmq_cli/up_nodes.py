@@ -11,12 +11,12 @@ from bmq.errors import ConfigurationError
 from bmq.runtime.loop import run_service
 from bmq.runtime.shared_folder import SharedFolder
 from bmq.runtime.store_url import StoreKind, parse_store_url
-from bmq_cli.addresses import WILDCARD_HOSTS
-from bmq_cli.listening import check_free
 from bmq_cli.nodes import FIRST_IDS, Address, NodePlan, plan_nodes, shape_of
-from bmq_cli.server_values import Role
-from bmq_cli.starting import keep_private, make_bucket
-from bmq_cli.supervisor import Child, Program, supervise
+from bmq_node.configuration.addresses import WILDCARD_HOSTS
+from bmq_node.configuration.values import Role
+from bmq_node.process.listening import check_free
+from bmq_node.process.starting import keep_private, make_bucket
+from bmq_node.process.supervisor import Child, Program, supervise
 
 OF_ONE_MACHINE: Final = ("--tail-limit-bytes", "192MiB", "--request-memory-bytes", "64MiB", "--fetch-memory-bytes", "64MiB")
 """Many processes share its memory."""

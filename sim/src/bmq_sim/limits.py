@@ -183,7 +183,7 @@ FIXED: Final[Mapping[str, str]] = {
     r"bmq\.storage\.manifest:ENTRIES_MAX": "what a stored manifest may have; how many it gets is a setting, which is tiny",
     r"bmq\.storage\.stream:IN_FLIGHT_MAX": "the default of a setting, which is tiny",
     r"bmq\.storage\.stream_read:DELETES_AT_ONCE": "bound when it is imported: how many at a time, as the collector's, which is tiny",
-    r"bmq_broker\.(heartbeats|membership):BEATS_PER_LEASE|bmq_cli\.membership:BEATS_PER_LEASE": "a ratio",
+    r"bmq_broker\.(heartbeats|membership):BEATS_PER_LEASE|bmq_node\.membership:BEATS_PER_LEASE": "a ratio",
     r"bmq_broker\.inheriting:AGAIN_TIMES_MAX": "a ratio: how much longer a stopped partition waits each time",
     r"bmq_broker\.salvaging:.*": "of a checksum",
     r"bmq_broker\.loads:LOAD_MIN_BYTES_PER_S": "a rate",
@@ -205,7 +205,7 @@ FIXED: Final[Mapping[str, str]] = {
     r"bmq_proxy\.handlers\.k03_metadata:.*|bmq_proxy\.handlers\.k32_describe_configs:.*": "answers that are kept or wide, by tests of the proxy",
     r"bmq_proxy\.handlers\.(k33|k35|k75).*": "an API that no simulated client uses, by tests of the proxy",
     r"bmq_proxy\.(intake:UNASKED_BYTES_MAX|metrics:_SOFTWARE_MAX)": "against abuse, by its tests",
-    r"bmq_cli\.role_settings:ONE_DISK_CATCH_UP_GETS": "the default of a setting",
+    r"bmq_node\.configuration\.role_settings:ONE_DISK_CATCH_UP_GETS": "the default of a setting",
 }
 """By a pattern for module and name: why no seed changes the number."""
 

@@ -16,13 +16,13 @@ from typing import Any, Final
 
 PACKAGES: Final = ("bmq.metadata", "bmq.storage", "bmq_broker", "bmq_controller", "bmq_proxy")
 MODULES: Final = (
-    "bmq_cli.cluster_node",
-    "bmq_cli.node",
-    "bmq_cli.living",
-    "bmq_cli.membership",
-    "bmq_cli.owners",
-    "bmq_cli.current_owner",
-    "bmq_cli.role_settings",
+    "bmq_node.cluster_node",
+    "bmq_node.single",
+    "bmq_node.process.living",
+    "bmq_node.membership",
+    "bmq_node.owners",
+    "bmq_node.current_owner",
+    "bmq_node.configuration.role_settings",
 )
 """What is watched: the roles, what is stored, and what puts a node together."""
 

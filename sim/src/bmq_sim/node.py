@@ -14,12 +14,12 @@ from bmq.values import NodeId, TopicPartition
 from bmq_broker.groups.settings import GroupSettings
 from bmq_broker.main import BrokerRole
 from bmq_broker.settings import BrokerSettings
-from bmq_cli.admin_api import AdminApi
-from bmq_cli.living import live
-from bmq_cli.node import Node
-from bmq_cli.node import NodeSettings as ShippedSettings
 from bmq_controller.api.front import AdminFront
 from bmq_controller.settings import ControllerSettings
+from bmq_node.admin.api import AdminApi
+from bmq_node.process.living import live
+from bmq_node.single import Node
+from bmq_node.single import NodeSettings as ShippedSettings
 from bmq_proxy.settings import ProxySettings
 from bmq_sim.checkers import InvariantViolated
 from bmq_sim.client import Address

@@ -21,9 +21,9 @@ from bmq.storage.wal import Seal, encode_seal
 from bmq.values import StreamId
 from bmq_broker import broker
 from bmq_broker import main as broker_main
-from bmq_cli import cluster_node, owners
 from bmq_controller import collector
 from bmq_controller.machine import leases
+from bmq_node import cluster_node, owners
 from bmq_proxy import appends
 from bmq_proxy.fetch import manifests, reader, tails
 
@@ -251,7 +251,7 @@ def _first_address_for_ever() -> AbstractContextManager[Any]:
         found = real(image, node_id)
         return found if found is None else first.setdefault((image.cluster_id, node_id), found)
 
-    return patch("bmq_cli.owners._place", new=place)
+    return patch("bmq_node.owners._place", new=place)
 
 
 def _listeners_told_once() -> AbstractContextManager[Any]:
@@ -260,7 +260,7 @@ def _listeners_told_once() -> AbstractContextManager[Any]:
     def heartbeat(**fields: Any) -> Heartbeat:
         return Heartbeat(**{**fields, "listeners": None})
 
-    return patch("bmq_cli.membership.Heartbeat", new=heartbeat)
+    return patch("bmq_node.membership.Heartbeat", new=heartbeat)
 
 
 PLANTED_IN_CLUSTERS: Final[Mapping[str, Plant]] = {

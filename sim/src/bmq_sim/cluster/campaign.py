@@ -9,7 +9,7 @@ from itertools import product
 from random import Random
 
 from bmq.values import TopicPartition
-from bmq_cli.server_values import Role
+from bmq_node.configuration.values import Role
 from bmq_sim.cluster.activity import Activity
 from bmq_sim.cluster.cluster import SimCluster
 from bmq_sim.cluster.faults import Faults, Kind, of_role

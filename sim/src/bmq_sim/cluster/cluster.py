@@ -7,7 +7,7 @@ from random import Random
 from bmq.metadata.image import Image
 from bmq.values import NodeId
 from bmq_broker.main import BrokerRole
-from bmq_cli.server_values import Role
+from bmq_node.configuration.values import Role
 from bmq_sim.checkers import InvariantViolated
 from bmq_sim.client import Address
 from bmq_sim.cluster.operator import Operator

@@ -8,7 +8,7 @@ import enum
 from collections.abc import Callable
 from random import Random
 
-from bmq_cli.server_values import Role
+from bmq_node.configuration.values import Role
 from bmq_sim.cluster.activity import Activity
 from bmq_sim.cluster.cluster import SimCluster
 from bmq_sim.cluster.process import SimNode

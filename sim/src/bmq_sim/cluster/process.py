@@ -6,10 +6,10 @@ import contextvars
 from bmq.errors import BmqError
 from bmq.metadata.image import Image
 from bmq_broker.main import BrokerRole
-from bmq_cli.cluster_node import ClusterNode
-from bmq_cli.living import CannotGoOn, live
-from bmq_cli.server_values import Role
 from bmq_controller.api.front import AdminFront
+from bmq_node.cluster_node import ClusterNode
+from bmq_node.configuration.values import Role
+from bmq_node.process.living import CannotGoOn, live
 from bmq_sim.client import Address
 from bmq_sim.clock import SimClock, SimRng
 from bmq_sim.cluster.settings import INTERNAL_PORT, KAFKA_PORT, OUTSIDE, OUTSIDE_PORT, ClusterSettings, NodeSpec

@@ -4,10 +4,10 @@ from dataclasses import dataclass, replace
 
 from bmq_broker.groups.settings import GroupSettings
 from bmq_broker.settings import BrokerSettings
-from bmq_cli.role_settings import RoleSettings, role_settings
-from bmq_cli.server_config import ServerConfig
-from bmq_cli.server_values import Role
 from bmq_controller.settings import ControllerSettings
+from bmq_node.configuration.role_settings import RoleSettings, role_settings
+from bmq_node.configuration.server_config import ServerConfig
+from bmq_node.configuration.values import Role
 from bmq_sim.limits import Chance, Draws, limits_of
 
 MIB = 1024 * 1024

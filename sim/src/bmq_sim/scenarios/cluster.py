@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from random import Random
 
-from bmq_cli.server_values import Role
+from bmq_node.configuration.values import Role
 from bmq_sim.cluster.campaign import Campaign, pairs_of
 from bmq_sim.scenarios.cluster_stage import Stage
 from bmq_sim.store import StoreFaults

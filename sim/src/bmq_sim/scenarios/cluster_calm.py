@@ -2,7 +2,7 @@
 
 import asyncio
 
-from bmq_cli.server_values import Role
+from bmq_node.configuration.values import Role
 from bmq_sim.checkers import InvariantViolated
 from bmq_sim.cluster.cluster import SimCluster
 from bmq_sim.cluster.settings import ClusterSettings

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 
 from bmq.audit.reading import Progress, Reader
 from bmq.backup.copying import Copier
-from bmq_cli.server_values import Role
+from bmq_node.configuration.values import Role
 from bmq_sim.checkers import InvariantViolated
 from bmq_sim.client import SimClient
 from bmq_sim.clock import SimRng

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from bmq_cli.server_values import Role
+from bmq_node.configuration.values import Role
 from bmq_sim.client import LIST_OFFSETS, Address, SimClient
 from bmq_sim.consumer import LATEST
 from bmq_sim.history import EndOffset, Place

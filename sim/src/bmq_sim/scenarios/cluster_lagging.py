@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from uuid import UUID
 
-from bmq_cli.server_values import Role
+from bmq_node.configuration.values import Role
 from bmq_sim.cluster.process import SimNode
 from bmq_sim.consumer import read_final
 from bmq_sim.history import Place

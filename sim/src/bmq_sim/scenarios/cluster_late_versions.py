@@ -6,7 +6,7 @@ What a version names no more may be in use: an heir that began with the version 
 import asyncio
 
 from bmq.values import TopicPartition
-from bmq_cli.server_values import Role
+from bmq_node.configuration.values import Role
 from bmq_sim.consumer import end_offset, start_offset
 from bmq_sim.history import Place
 from bmq_sim.process import SimProcess

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from bmq_cli.server_values import Role
+from bmq_node.configuration.values import Role
 from bmq_sim.scenarios.cluster import moving
 from bmq_sim.scenarios.cluster_stage import Stage
 from bmq_sim.store import StoreFaults

@@ -1,6 +1,6 @@
 """Readers of several partitions, of several owners, by one Fetch: of what an owner that hangs, dies or is left has, and of what the others have."""
 
-from bmq_cli.server_values import Role
+from bmq_node.configuration.values import Role
 from bmq_sim.cluster.campaign import pairs_of
 from bmq_sim.scenarios.cluster import moving
 from bmq_sim.scenarios.cluster_stage import Stage

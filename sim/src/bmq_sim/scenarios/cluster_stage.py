@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 
-from bmq_cli.server_values import Role
+from bmq_node.configuration.values import Role
 from bmq_sim.cluster.activity import Activity
 from bmq_sim.cluster.campaign import Campaign
 from bmq_sim.cluster.cluster import SimCluster

@@ -1,6 +1,6 @@
 """A small cluster that is administered all the time, with few records and some faults: topics, offsets, configurations, retention, deletions."""
 
-from bmq_cli.server_values import Role
+from bmq_node.configuration.values import Role
 from bmq_sim.cluster.campaign import pairs_of
 from bmq_sim.scenarios.cluster import moving
 from bmq_sim.scenarios.cluster_stage import Stage

@@ -1,0 +1,1 @@
+"""The admin address: its server, tokens, pages and metrics."""

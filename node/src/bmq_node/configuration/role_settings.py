@@ -1,0 +1,121 @@
+"""From the configuration of a server to the settings of its roles. Pure."""
+
+from dataclasses import dataclass, replace
+
+from bmq.limits import limits_of
+from bmq_broker.groups.settings import GroupSettings
+from bmq_broker.settings import BrokerSettings
+from bmq_controller.machine.limits import Limits as ControllerLimits
+from bmq_controller.settings import ControllerSettings
+from bmq_node.configuration.addresses import address_of
+from bmq_node.configuration.server_config import ServerConfig
+from bmq_node.configuration.values import OFF, Role
+from bmq_proxy.settings import ProxySettings
+
+ONE_DISK_CATCH_UP_GETS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleSettings:
+    """What each role of one process is told."""
+
+    controller: ControllerSettings
+    broker: BrokerSettings
+    groups: GroupSettings
+    proxy: ProxySettings
+    log_dir: str
+    """What DescribeLogDirs calls the store."""
+
+
+def role_settings(config: ServerConfig, *, one_disk: bool, log_dir: str) -> RoleSettings:
+    """`one_disk`: the store is a folder of this machine. `log_dir`: what DescribeLogDirs calls it."""
+    return RoleSettings(
+        controller=_controller_settings(config),
+        broker=_broker_settings(config, one_disk=one_disk),
+        groups=GroupSettings.within(limits_of(config.limits)),
+        proxy=_proxy_settings(config, one_disk=one_disk),
+        log_dir=log_dir,
+    )
+
+
+def _controller_settings(config: ServerConfig) -> ControllerSettings:
+    takeover_s = config.takeover_ms / 1000
+    return ControllerSettings(
+        operation_timeout_s=config.operation_timeout_ms / 1000,
+        lease_s=config.lease_ms / 1000,
+        takeover_s=takeover_s,
+        # Of two signs of life that are due before a standby loses patience one may be late; a standby looks several times meanwhile.
+        sign_of_life_s=takeover_s * 0.4,
+        standby_quiet_s=takeover_s / 2,
+        standby_look_s=takeover_s / 8,
+        balance_interval_s=config.balance_interval_ms / 1000,
+        balance_rest_s=config.balance_rest_ms / 1000,
+        cluster_id=config.cluster_id,
+        cluster_configs=config.cluster_config,
+        limits=ControllerLimits.within(limits_of(config.limits)),
+    )
+
+
+def _broker_settings(config: ServerConfig, *, one_disk: bool) -> BrokerSettings:
+    limits = limits_of(config.limits)
+    return BrokerSettings(
+        producers_per_partition=limits.producers_per_partition,
+        producers_per_broker=limits.producers_per_broker,
+        false_batches_per_look_up=limits.false_batches_per_look_up,
+        linger_ms=config.linger_ms,
+        eager=one_disk,  # a create on a disk costs nothing but its time
+        hedge_creates=not one_disk,
+        flush_bytes=config.flush_bytes,
+        in_flight_max=config.in_flight_max,
+        buffer_max_bytes=config.buffer_max_bytes,
+        tail_budget_bytes=config.tail_budget_bytes,
+        tail_limit_bytes=config.tail_limit_bytes,
+        wal_budget_bytes=config.wal_budget_bytes,
+        segment_linger_ms=config.segment_linger_ms,
+        lag_metrics=config.lag_metrics,
+        lease_ms=config.lease_ms,
+        stop_timeout_ms=config.stop_timeout_ms,
+    )
+
+
+def _proxy_settings(config: ServerConfig, *, one_disk: bool) -> ProxySettings:
+    settings = ProxySettings(
+        node_id=config.node_id,
+        advertised_host=advertised(config.listen, config.advertised_listen)[0],
+        advertised_port=advertised(config.listen, config.advertised_listen)[1],
+        lane=config.lane,
+        connections_max=config.connections_max,
+        connection_idle_ms_max=config.connection_idle_ms_max,
+        request_memory_bytes=config.request_memory_bytes,
+        fetch_memory_bytes=config.fetch_memory_bytes,
+        fetch_bytes_max=config.fetch_bytes_max,
+        tail_cache_bytes=config.tail_cache_bytes,
+        catch_up_cache_bytes=config.catch_up_cache_bytes,
+        cache_idle_ms=config.cache_idle_ms,
+        produce_retry_ms=config.produce_retry_ms,
+        write_timeout_ms_min=config.write_timeout_ms_min,
+        slow_request_ms=config.slow_request_ms,
+        limits=limits_of(config.limits),
+    )
+    return replace(settings, catch_up_gets_at_once=ONE_DISK_CATCH_UP_GETS) if one_disk else settings
+
+
+def exposed_limits(config: ServerConfig) -> dict[str, int]:
+    """Limits of its roles by their keys, so that alerts need not be told what was configured."""
+    limits: dict[str, int] = {}
+    if config.has(Role.BROKER):
+        limits |= {key: getattr(config, key) for key in ("buffer_max_bytes", "tail_budget_bytes", "tail_limit_bytes", "wal_budget_bytes")}
+    if config.has(Role.PROXY):
+        limits |= {key: getattr(config, key) for key in ("connections_max", "request_memory_bytes", "fetch_memory_bytes")}
+    return limits
+
+
+def advertised(listen: str, given: str, *, port: int = 0) -> tuple[str, int]:
+    """(host, port) that others are told: what was given for them, else where it listens. `port` stands for 0: the one that 0 became."""
+    host, told = address_of(given or listen)
+    return host, told or port
+
+
+def listens(address: str) -> tuple[str, int] | None:
+    """(host, port); None for off."""
+    return None if address in ("", OFF) else address_of(address)

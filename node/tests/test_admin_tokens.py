@@ -1,0 +1,86 @@
+"""The file with the tokens of the admin API."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from bmq.errors import ConfigurationError
+from bmq_node.admin.tokens import READ_AGAIN_S, AdminTokens, read_tokens
+
+OLD, NEW = "an-old-token-of-24-chars", "a-new-token-of-24-chars!"
+
+
+def test_each_line_is_a_token_but_for_comments(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    file.write_text(f"# rotated in May\n{OLD}\n\n  {NEW}  \n")
+    tokens = AdminTokens(file, option="admin_token_file")
+
+    async def asked() -> list[bool]:
+        return [await tokens.admits(one) for one in (OLD, NEW, "", "# rotated in May", OLD[:-1], f"{OLD} ", "ü" * 24)]
+
+    assert asyncio.run(asked()) == [True, True, False, False, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [(b"", "it has no token"), (b"# none\n\n", "it has no token"), (b"short\n", "too short"), (b"\xff\xfe", "it is not text")],
+)
+def test_a_file_without_tokens_is_refused_with_its_name_and_a_remedy(tmp_path: Path, content: bytes, why: str) -> None:
+    file = tmp_path / "tokens"
+    file.write_bytes(content)
+    with pytest.raises(ConfigurationError, match=rf"admin_token_file .*tokens: .*{why}"):
+        read_tokens(file, option="admin_token_file")
+
+
+def test_a_configured_token_counts_beside_those_of_the_file_and_without_one(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    file.write_text(OLD)
+
+    async def asked(tokens: AdminTokens) -> list[bool]:
+        return [await tokens.admits(one) for one in (OLD, NEW, "")]
+
+    assert asyncio.run(asked(AdminTokens(file, option="admin_token_file", tokens=[NEW]))) == [True, True, False]
+    assert asyncio.run(asked(AdminTokens(None, option="admin_token_file", tokens=[NEW]))) == [False, True, False]
+
+
+def test_of_several_configured_tokens_each_is_taken_so_that_one_can_be_replaced_node_by_node() -> None:
+    async def main() -> None:
+        tokens = AdminTokens(None, option="admin_token_file", tokens=[OLD, NEW])
+        assert [await tokens.admits(one) for one in (OLD, NEW, "another-token-altogether")] == [True, True, False]
+
+    asyncio.run(main())
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="no such file"):
+        AdminTokens(tmp_path / "none", option="admin_token_file")
+
+
+def test_a_change_of_the_file_counts_without_a_restart_and_an_unreadable_one_lets_nobody_in(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    file.write_text(OLD)
+    tokens = AdminTokens(file, option="admin_token_file")
+
+    class Loop(asyncio.SelectorEventLoop):
+        """Whose time the test sets."""
+
+        ahead_s = 0.0
+
+        def time(self) -> float:
+            return super().time() + self.ahead_s
+
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, Loop)
+        assert await tokens.admits(OLD)
+        file.write_text(NEW)
+        assert await tokens.admits(OLD), "not read again yet"
+        loop.ahead_s += READ_AGAIN_S + 1
+        assert [await tokens.admits(OLD), await tokens.admits(NEW)] == [False, True]
+        file.unlink()
+        loop.ahead_s += READ_AGAIN_S + 1
+        assert not await tokens.admits(NEW)
+
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        runner.run(test())
