@@ -319,7 +319,7 @@ class Limits:
     producers_per_broker: int = _limit(
         300_000,
         "Idempotent producers that all partitions of a broker remember together.",
-        beyond="Those that have been silent for longest are forgotten, as above.",
+        beyond="Partitions that remember more than the same share for each forget theirs that have been silent for longest, as above.",
         maximum=100_000_000,
         minimum=10,
     )
