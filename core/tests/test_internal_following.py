@@ -562,6 +562,95 @@ def test_who_waits_for_more_than_there_is_holds_nothing_and_hears_how_much_came(
     run(main())
 
 
+class SlowFor(LogOwner):
+    """Its answers about one partition take a while; they are as old as that."""
+
+    slow: TopicPartition | None = None
+    slow_s = 0.05
+
+    async def read_tail(self, requests: Sequence[TailRequest], **how: Any) -> list[TailAnswer]:  # type: ignore[override]
+        answers = await super().read_tail(requests, **how)
+        if any(request.tp == self.slow for request in requests) and how["max_wait_ms"] == 0:
+            await asyncio.sleep(self.slow_s)
+        return answers
+
+
+@pytest.mark.parametrize("others", [1, 20])
+def test_who_asks_the_owner_about_one_partition_hears_meanwhile_of_the_others(others: int) -> None:
+    async def main() -> None:
+        owner = SlowFor()
+        async with following(owner) as there:
+            requests = [TailRequest(tp=tp(n), offset=Offset(0), max_bytes=MIB) for n in (*range(others), 99)]
+            await there.read_tail(requests, min_bytes=1, max_bytes=MIB, max_wait_ms=1_000)
+            there._follower._tails[tp(99)].heard_at -= FOLLOWED_DOUBTED_S + 1
+            owner.slow = tp(99)
+            reading = asyncio.ensure_future(there.read_tail(requests, min_bytes=1, max_bytes=MIB, max_wait_ms=WAIT_MS))
+            await asyncio.sleep(0.02)
+            owner.write(tp(0))
+            async with asyncio.timeout(0.5):
+                answers = await reading
+            assert [answer.tp for answer in answers if answer.size_bytes] == [tp(0)]
+
+    run(main())
+
+
+def test_who_hears_late_of_a_tail_that_others_follow_by_now_does_not_wait_for_what_they_heard() -> None:
+    async def main() -> None:
+        owner = SlowFor()
+        async with following(owner) as there:
+            await read(there, tp(7), 0, wait_ms=50)  # the connections stand
+            owner.slow, owner.slow_s = tp(0), 0.1
+            late = asyncio.ensure_future(read(there, tp(0), 0))
+            await asyncio.sleep(0.02)
+            owner.slow_s = 0.0
+            early = asyncio.ensure_future(read(there, tp(0), 0))
+            await asyncio.sleep(0.02)
+            owner.write(tp(0))
+            async with asyncio.timeout(0.5):
+                assert (await early).size_bytes == (await late).size_bytes > 0
+
+    run(main())
+
+
+def test_a_poll_that_comes_as_its_session_ends_is_refused_at_once() -> None:
+    async def main() -> None:
+        owner = LogOwner()
+        session = TailSession(owner, lambda _: None)
+        session.change(ChangeCall(0, [follow(1, tp(1), Offset(0))], []))
+        await asyncio.sleep(0.01)
+        owner.bug = NotReady("this broker has stopped, or starts again")
+        owner.changed()
+        polling = asyncio.ensure_future(session.poll(PollCall(1, MIB, 60_000)))
+        async with asyncio.timeout(0.5):
+            with pytest.raises(NotReady):
+                await polling
+
+    run(main())
+
+
+def test_what_went_into_segments_while_there_was_no_room_can_be_followed_anew() -> None:
+    async def main() -> None:
+        owner = LogOwner()
+        session = TailSession(owner, lambda _: None)
+        session.change(ChangeCall(0, [follow(n, tp(n), Offset(0)) for n in range(18)], []))
+        await asyncio.sleep(2 * FOLLOWED_LOOK_S)
+        await session.poll(PollCall(1, 100 * MIB, 0))
+        for n in range(17):
+            owner.write(tp(n), size_bytes=MIB)
+        await asyncio.sleep(0.01)
+        owner.write(tp(17))
+        owner.log(tp(17)).tail_start = 1
+        await asyncio.sleep(4 * FOLLOWED_LOOK_S)
+        told: set[int] = set()
+        while 17 not in told:
+            told |= {number for number, _ in await session.poll(PollCall(1, 4 * MIB, 0))}
+            await asyncio.sleep(0)
+        session.change(ChangeCall(1, [follow(99, tp(17), Offset(1))], []))  # it was left where its follower was told so
+        session.close()
+
+    run(main())
+
+
 def test_a_bug_in_following_leaves_no_reader_waiting() -> None:
     async def main() -> None:
         told: list[dict[str, Any]] = []

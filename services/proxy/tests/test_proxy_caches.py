@@ -26,6 +26,16 @@ def test_a_thousand_caches_hold_no_more_than_all_may_and_those_in_use_stay(monke
     assert [number for number, other in enumerate(others) if other.held_bytes] == list(range(991, 1_000))
 
 
+def test_a_cache_that_nobody_has_any_more_counts_no_longer() -> None:
+    together = CachesTogether()
+    caches = [Kept(100) for _ in range(10)]
+    for cache in caches:
+        together.used(cache)
+    caches.clear()
+    del cache
+    assert (together.held_bytes, len(together._known)) == (0, 0)
+
+
 def test_what_a_cache_let_go_of_itself_counts_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(caches, "TOGETHER_BYTES", 1_000)
     together, one, other = CachesTogether(), Kept(900), Kept(900)

@@ -12,7 +12,7 @@ from bmq.metadata.image import Image
 from bmq.roles.owner import Owner, TailAnswer, TailRequest, TailRoom
 from bmq.values import LeaderEpoch, ManifestVersion, Offset, TopicId, TopicPartition
 from bmq_proxy.budget import MemoryBudget
-from bmq_proxy.fetch.reader import FetchReader, Read
+from bmq_proxy.fetch.reader import ANSWER_SHARE, FetchReader, Read
 from bmq_proxy.fetch.turns import ReadTurns
 from bmq_sim.loop import run
 
@@ -130,6 +130,29 @@ def test_hundreds_of_readers_hold_no_more_than_there_is_memory_for(slow_s: float
         assert sum(1 for size_bytes in got if size_bytes) >= 4
         assert (reader.memory.held_bytes, reader._asked.held_bytes, reader._small_memory.held_bytes) == (0, 0, 0)
         assert sent.alive_bytes == 0
+
+    run(main())
+
+
+@pytest.mark.parametrize("count", [1, 2, 8])
+def test_of_many_owners_no_more_is_fetched_than_was_counted(count: int) -> None:
+    async def main() -> None:
+        sent = Sent()
+        reader = reader_of(*(Elsewhere(sent, takes_s=0.01) for _ in range(count)))
+        reader._asked.hold(MEMORY_BYTES)
+
+        async def read() -> int:
+            reads = [Read(tp=TopicPartition(TPS[0].topic_id, number), offset=0, max_bytes=MIB) for number in range(64)]
+            result = await reader.read(reads, min_bytes=1, max_bytes=50 * MIB, max_wait_ms=500)
+            size_bytes = sum(one.size_bytes for one in result.found)
+            await asyncio.sleep(0.1)
+            result.release()
+            return size_bytes
+
+        assert await read() == MEMORY_BYTES // ANSWER_SHARE
+        assert sent.most_bytes == MEMORY_BYTES // ANSWER_SHARE
+        assert sum(map(bool, await asyncio.gather(*(read() for _ in range(40))))) >= 4
+        assert sent.most_bytes <= MEMORY_BYTES + 2 * MIB
 
     run(main())
 

@@ -121,12 +121,12 @@ class RemoteOwner:
         while True:
             with self._follower.watching() as watch:
                 may_wait = left_s > 0 and min_bytes > 0
+                watch.add(asked)
                 if len(asked) > FEW_PARTITIONS:
-                    watch.add(asked)
                     known = await self._looked_at_in_turns(asked, max_bytes=max_bytes, may_wait=may_wait)
                 else:
                     known = self._follower.look(asked, max_bytes=max_bytes, may_wait=may_wait)
-                answers, is_followed = await self._completed(asked, known, watch, max_bytes=max_bytes, room=room)
+                answers, is_followed, was_asked = await self._completed(asked, known, watch, max_bytes=max_bytes, room=room)
                 settled = any(answer.error is not None or request.offset < answer.tail_start for request, answer in zip(asked, answers, strict=True))
                 left_s = deadline_s - self._loop.time()
                 if settled or left_s <= 0 or sum([answer.size_bytes + answer.unsent_bytes for answer in answers]) >= min_bytes:
@@ -138,11 +138,11 @@ class RemoteOwner:
                 if not is_followed:
                     left_ms = int(left_s * 1000)
                     return await self._ask(asked, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=left_ms, sizes_only=room is not None)
+                if was_asked:
+                    continue  # its answer may be older than what others heard meanwhile
+                await watch.until(left_s)
                 if len(asked) > FEW_PARTITIONS:
-                    await watch.until(left_s)
                     await self._turns.turn()
-                elif watch.add(asked):
-                    await watch.until(left_s)
 
     async def _looked_at_in_turns(self, asked: list[TailRequest], *, max_bytes: int, may_wait: bool) -> list[TailAnswer | None]:
         """What is known, with turns of the loop between: hundreds may wait for the same record."""
@@ -159,8 +159,8 @@ class RemoteOwner:
 
     async def _completed(
         self, asked: list[TailRequest], known: list[TailAnswer | None], watch: Watch, *, max_bytes: int, room: TailRoom | None
-    ) -> tuple[list[TailAnswer], bool]:
-        """The owner's answers where none are known; and whether news of all partitions come by themselves from now on."""
+    ) -> tuple[list[TailAnswer], bool, bool]:
+        """The owner's answers where none are known; whether news of all partitions come by themselves from now on, and whether it was asked."""
         missing = [i for i, answer in enumerate(known) if answer is None]
         is_followed = True
         if missing:
@@ -171,7 +171,7 @@ class RemoteOwner:
             watch.add(requests)
             for i, answer in zip(missing, found, strict=True):
                 known[i] = answer
-        return [answer for answer in known if answer is not None], is_followed
+        return [answer for answer in known if answer is not None], is_followed, bool(missing)
 
     async def _fetched(self, asked: list[TailRequest], *, max_bytes: int, room: TailRoom | None) -> list[TailAnswer]:
         """What the owner has, or how much, where there is no room for that."""

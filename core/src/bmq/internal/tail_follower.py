@@ -51,17 +51,13 @@ class Watch:
         self._tail_of = tail_of
         self._watched: list[_Tail] = []
 
-    def add(self, requests: Iterable[TailRequest]) -> bool:
-        """Those that are followed. False: not all of them are."""
-        all_followed = True
+    def add(self, requests: Iterable[TailRequest]) -> None:
+        """Those of them that are followed."""
         for request in requests:
             tail = self._tail_of(request.tp)
-            if tail is None:
-                all_followed = False
-            else:
+            if tail is not None:
                 tail.waiting[self._future] = None
                 self._watched.append(tail)
-        return all_followed
 
     async def until(self, timeout_s: float) -> None:
         """Returns when there are news of one of them, or one is not followed any more, or the time is up."""

@@ -94,6 +94,8 @@ class TailSession:
     async def _poll(self, call: PollCall) -> list[tuple[int, TailAnswer]]:
         if self._news is not None:
             raise NotReady("another poll of this session waits already")
+        if self._changes == _OVER:
+            raise NotReady("this session is over: it begins anew")
         self._polled_at = self._loop.time()
         if not self._ready:
             self._news = self._loop.create_future()
@@ -243,7 +245,10 @@ class TailSession:
     def _look_at(self, one: _Followed) -> None:
         assert self._tails is not None
         answer = self._tails.read(TailRequest(tp=one.tp, offset=one.offset, max_bytes=0))
-        if answer.error is None and not answer.batches and _facts(answer) != one.facts:
+        if answer.error is not None or one.offset < answer.tail_start:
+            self._due[one.number] = None
+            self._read_soon()
+        elif not answer.batches and _facts(answer) != one.facts:
             self._leave_ready(one, answer)
 
     def _look_ended(self, task: "asyncio.Task[None]") -> None:

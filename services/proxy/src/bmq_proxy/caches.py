@@ -1,7 +1,9 @@
 """Caches that are bounded together: each lane has some of its own, and there may be a thousand lanes."""
 
 from collections import OrderedDict
+from functools import partial
 from typing import Final, Protocol
+from weakref import ref
 
 TOGETHER_BYTES: Final = 48 << 20
 """Of all of a proxy's."""
@@ -17,17 +19,25 @@ class Cache(Protocol):
 
 
 class CachesTogether:
-    """The one that was used longest ago is emptied first. Pure."""
+    """The one that was used longest ago is emptied first; those that nobody has any more count no longer. Pure."""
 
     def __init__(self) -> None:
         self.held_bytes = 0
-        self._known: OrderedDict[Cache, int] = OrderedDict()
+        self._known: OrderedDict[int, tuple[ref[Cache], int]] = OrderedDict()
 
     def used(self, cache: Cache) -> None:
         """It was looked into, or has more, or less."""
-        self.held_bytes += cache.held_bytes - self._known.pop(cache, 0)
-        self._known[cache] = cache.held_bytes
+        key = id(cache)
+        known = self._known.pop(key, None)
+        itself, held_bytes = known or (ref(cache, partial(self._gone, key)), 0)
+        self.held_bytes += cache.held_bytes - held_bytes
+        self._known[key] = itself, cache.held_bytes
         while self.held_bytes > TOGETHER_BYTES:
-            oldest, held_bytes = self._known.popitem(last=False)
+            _, (oldest, held_bytes) = self._known.popitem(last=False)
             self.held_bytes -= held_bytes
-            oldest.clear()
+            if (one := oldest()) is not None:
+                one.clear()
+
+    def _gone(self, key: int, _: object) -> None:
+        known = self._known.pop(key, None)
+        self.held_bytes -= 0 if known is None else known[1]

@@ -6,7 +6,7 @@ of a large block.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
@@ -105,8 +105,8 @@ class _Plan:
 
     segments: list[tuple[int, int]] = field(default_factory=list)
     planned_bytes: int = 0
-    is_unsent: bool = False
-    """Whether some of it has yet to be fetched of its owner."""
+    unsent: list[tuple[int, int]] = field(default_factory=list)
+    """Indexes of partitions whose bytes, so many, have yet to be fetched of their owners."""
 
 
 class _Asked:
@@ -217,7 +217,6 @@ class FetchReader:
 
     async def _read(self, room: TailRoom, reads: Sequence[Read], answers: list[TailAnswer], plan: _Plan) -> Result:
         held = plan.planned_bytes
-        is_missing = plan.is_unsent
         if held and not self.memory.take_up_to(held, held):
             # Nothing of it may be kept alive while waiting for memory, not by who called either: asked for again when there is some.
             answers.clear()
@@ -227,13 +226,13 @@ class FetchReader:
             held = min(held, max(1, self.memory.limit_bytes // WAITED_ANSWER_SHARE))
             if not await self._wait_for_memory(held):
                 return await self._nothing_yet(reads)
-            is_missing = True
         room.leave()
         result = Result([], held, self.memory)
         try:
-            if is_missing:
-                answers = await self._tails(reads, min_bytes=0, max_bytes=held, max_wait_ms=0)
+            if not answers:
+                answers = await self._tails(reads, min_bytes=0, max_bytes=held, max_wait_ms=0, room=NO_ROOM)
                 plan = _share(reads, answers, held)
+            await self._fetch_unsent(reads, answers, plan)
             result.found = await self._collect(reads, answers, plan)
         except BaseException:
             result.release()
@@ -254,10 +253,8 @@ class FetchReader:
         try:
             answers = await self._tails(reads, min_bytes=0, max_bytes=SMALL_BYTES, max_wait_ms=0, room=NO_ROOM)
             plan = _share(reads, answers, SMALL_BYTES)
-            if plan.is_unsent and plan.planned_bytes <= SMALL_BYTES:
-                answers = await self._tails(reads, min_bytes=0, max_bytes=SMALL_BYTES, max_wait_ms=0)
-                plan = _share(reads, answers, SMALL_BYTES)
             if plan.planned_bytes <= SMALL_BYTES:
+                await self._fetch_unsent(reads, answers, plan)
                 result.found = await self._collect(reads, answers, plan)
         except BaseException:
             result.release()
@@ -267,6 +264,15 @@ class FetchReader:
             return None
         self._settle(result)
         return result
+
+    async def _fetch_unsent(self, reads: Sequence[Read], answers: list[TailAnswer], plan: _Plan) -> None:
+        """Of each owner what was planned of it, and no more, once all of it is counted."""
+        if not plan.unsent:
+            return
+        wanted = [replace(reads[i], max_bytes=size_bytes) for i, size_bytes in plan.unsent]
+        found = await self._tails(wanted, min_bytes=0, max_bytes=sum(size_bytes for _, size_bytes in plan.unsent), max_wait_ms=0)
+        for (i, _), answer in zip(plan.unsent, found, strict=True):
+            answers[i] = answer
 
     async def close(self) -> None:
         """Ends what is under way."""
@@ -477,9 +483,10 @@ def _share(reads: Sequence[Read], answers: list[TailAnswer], max_bytes: int) -> 
                 plan.segments.append((i, limit))
                 plan.planned_bytes += max(limit, 1)
         elif answer.error is None and answer.unsent_bytes:
-            plan.is_unsent = True
             if left > 0 or not plan.planned_bytes:
-                plan.planned_bytes += max(1, answer.unsent_bytes if not plan.planned_bytes else min(answer.unsent_bytes, left))
+                size_bytes = min(answer.unsent_bytes, left) if plan.planned_bytes else answer.unsent_bytes
+                plan.unsent.append((i, size_bytes))
+                plan.planned_bytes += size_bytes
         elif answer.error is None and answer.size_bytes:
             if answer.size_bytes > left:
                 answer = answers[i] = _cut(answer, left, at_least_one=not plan.planned_bytes)
