@@ -1,7 +1,7 @@
 """Constants of the services beyond which another way through the code opens: a seed has them tiny, as it has tiny settings.
 
 They are what nobody who runs bmq has to set. All nodes of a run have the same, for some decide what an image or a stored object is.
-Each is drawn by its name: an entry that is added, or goes, leaves what every seed makes of the others.
+Each is drawn by its name and its module's: an entry that is added, or goes, leaves what every seed makes of the others.
 `FIXED` names every other number of those modules with why no seed changes it; a test compares both with the modules.
 """
 
@@ -250,7 +250,7 @@ def small(chance: Chance) -> Iterator[None]:
     shipped = _shipped()
     try:
         for place, choices in SMALL.items():
-            rng = chance(f"limits: {place}")
+            rng = chance(f"limits: {_drawn_as(place)}")
             if rng.random() < 2 / 3 and place in shipped:
                 _set(place, rng.choice(choices))
         yield
@@ -267,6 +267,11 @@ def _shipped() -> dict[str, int]:
         with contextlib.suppress(ImportError, AttributeError):
             found[place] = getattr(importlib.import_module(module), name)
     return found
+
+
+def _drawn_as(place: str) -> str:
+    """Module and name without the packages that it is in: one that moves to another room leaves the seeds as they are."""
+    return place.rpartition(".")[2]
 
 
 def _set(place: str, value: int) -> None:
