@@ -16,9 +16,9 @@ from bmq.topic_config import FIRST_OFFSET, READING_LANES_FIRST_OFFSET
 from bmq.wire.apis import ApiKey
 from bmq.wire.batches import split
 from bmq.wire.error_codes import ErrorCode
-from bmq_broker.groups.snapshot import decode_state
-from bmq_broker.manifests import KEPT_VERSIONS
+from bmq_broker.coordinators.groups.snapshot import decode_state
 from bmq_broker.partitions.producers import Producers
+from bmq_broker.segments.manifests import KEPT_VERSIONS
 from bmq_node.cluster_node import ClusterNode
 
 OPTIONS = AuditOptions(decode_producers=Producers.decode, decode_state=lambda _, data: decode_state(data), versions_kept=KEPT_VERSIONS)

@@ -8,9 +8,9 @@ from typing_extensions import Buffer
 from bmq.audit.audit import AuditOptions, audit_store
 from bmq.audit.findings import Level, Report
 from bmq.audit.metadata_audit import NoMetadata
-from bmq_broker import manifests
-from bmq_broker.groups.snapshot import decode_state
+from bmq_broker.coordinators.groups.snapshot import decode_state
 from bmq_broker.partitions.producers import Producers
+from bmq_broker.segments import manifests
 from bmq_sim.clock import SimRng
 from bmq_sim.limits import Chance, small
 from bmq_sim.loop import VirtualLoop, run

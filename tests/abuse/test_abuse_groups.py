@@ -16,8 +16,8 @@ from bmq.group_partition import partition_of_group
 from bmq.limits import Limits
 from bmq.runtime.loop import settle
 from bmq.wire.error_codes import ErrorCode
-from bmq_broker.groups.durable import DurableState
-from bmq_broker.groups.records import OffsetKey, OffsetValue
+from bmq_broker.coordinators.groups.durable import DurableState
+from bmq_broker.coordinators.groups.records import OffsetKey, OffsetValue
 
 KIB: Final = 1 << 10
 LARGE_GROUPS: Final = 16

@@ -18,9 +18,9 @@ from bmq.names import CONSUMER_OFFSETS
 from bmq.ports import ObjectStore
 from bmq.runtime.store_url import StoreUrl
 from bmq.runtime.system import SystemRng
-from bmq_broker.groups.snapshot import decode_state
-from bmq_broker.manifests import KEPT_VERSIONS
+from bmq_broker.coordinators.groups.snapshot import decode_state
 from bmq_broker.partitions.producers import Producers
+from bmq_broker.segments.manifests import KEPT_VERSIONS
 from bmq_cli.exit_codes import CommandFailed, ExitCode
 from bmq_cli.output import Output, counted
 from bmq_cli.sizes import size_text

@@ -18,8 +18,8 @@ from bmq.runtime.logging import configure_logging
 from bmq.runtime.self_test import prove_store
 from bmq.runtime.store_url import StoreUrl
 from bmq.runtime.system import SystemClock, SystemRng
-from bmq_broker.groups.durable import DurableState
-from bmq_broker.groups.snapshot import encode_state
+from bmq_broker.coordinators.groups.durable import DurableState
+from bmq_broker.coordinators.groups.snapshot import encode_state
 from bmq_broker.partitions.producers import Producers
 from bmq_cli.exit_codes import CommandFailed, ExitCode
 from bmq_cli.output import Output, counted

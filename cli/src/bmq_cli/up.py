@@ -22,7 +22,7 @@ from bmq.runtime.open_store import open_store
 from bmq.runtime.self_test import prove_store
 from bmq.runtime.system import SystemClock, SystemRng
 from bmq.values import NodeId
-from bmq_broker.groups.settings import GroupSettings
+from bmq_broker.coordinators.groups.settings import GroupSettings
 from bmq_broker.settings import BrokerSettings
 from bmq_controller.machine.limits import Limits as ControllerLimits
 from bmq_controller.settings import ControllerSettings

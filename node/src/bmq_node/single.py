@@ -15,7 +15,7 @@ from bmq.ports import Clock, ObjectStore, Rng
 from bmq.roles.controller import Registration
 from bmq.roles.owner import Owner
 from bmq.values import NodeId, TopicPartition
-from bmq_broker.groups.settings import GroupSettings
+from bmq_broker.coordinators.groups.settings import GroupSettings
 from bmq_broker.main import BrokerRole
 from bmq_broker.settings import BrokerSettings
 from bmq_controller.main import ControllerRole, start_controller

@@ -15,13 +15,13 @@ from bmq.roles.controller import NewTopic, Registration
 from bmq.roles.owner import Appended, TailAnswer, TailRequest
 from bmq.values import NodeId, Offset, TopicPartition
 from bmq.wire.batches import Record, build_batch, iterate_records, read_header
-from bmq_broker.coordinator_log import PartitionLog
-from bmq_broker.groups.durable import DurableState
-from bmq_broker.groups.settings import GroupSettings
-from bmq_broker.groups.snapshot import decode_state, encode_state
+from bmq_broker.coordinators.groups.durable import DurableState
+from bmq_broker.coordinators.groups.settings import GroupSettings
+from bmq_broker.coordinators.groups.snapshot import decode_state, encode_state
+from bmq_broker.coordinators.log import PartitionLog
 from bmq_broker.main import BrokerRole
-from bmq_broker.manifests import KEPT_VERSIONS
 from bmq_broker.partitions.producers import Producers
+from bmq_broker.segments.manifests import KEPT_VERSIONS
 from bmq_broker.settings import BrokerSettings
 from bmq_controller.main import ControllerRole, start_controller
 from bmq_sim.clock import SimClock, SimRng

@@ -12,8 +12,8 @@ from bmq.values import TopicId
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
 from bmq.wire.messages import decode_request, decode_response, encode_request, encode_response
-from bmq_broker.groups.service import GroupCoordinatorShard
-from bmq_broker.groups.settings import GroupSettings
+from bmq_broker.coordinators.groups.service import GroupCoordinatorShard
+from bmq_broker.coordinators.groups.settings import GroupSettings
 from bmq_broker.handlers.group_calls import handle_group_call
 from bmq_sim.clock import SimClock, SimRng
 

@@ -34,7 +34,7 @@ from bmq.storage.numbered import numbered_key
 from bmq.storage.stream import drop_stream, seal_stream
 from bmq.values import BrokerEpoch, LeaderEpoch, NodeId, Offset, StreamId, TopicId, TopicPartition
 from bmq.wire.batches import Record, build_batch
-from bmq_broker.groups.settings import GroupSettings
+from bmq_broker.coordinators.groups.settings import GroupSettings
 from bmq_broker.main import BrokerRole
 from bmq_broker.settings import BrokerSettings
 from bmq_sim.clock import SimClock, SimRng

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from bmq.lanes import stored_group
 from bmq.metadata.image import Image, Lane
-from bmq_broker.coordinators import is_abandoned
+from bmq_broker.hosted import is_abandoned
 
 
 def test_a_group_is_abandoned_once_the_image_knows_that_its_lane_was_there_and_is_gone() -> None:

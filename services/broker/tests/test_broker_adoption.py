@@ -5,7 +5,7 @@ import asyncio
 from broker_under_test import Cluster
 
 from bmq.errors import StoreUnavailable
-from bmq_broker.inheriting import RETRY_S
+from bmq_broker.ownership.inheriting import RETRY_S
 from bmq_sim.loop import on_virtual_time
 
 

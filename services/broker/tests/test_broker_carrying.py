@@ -17,11 +17,11 @@ from bmq.storage.segment import decode_segment
 from bmq.topic_config import resolve
 from bmq.values import LeaderEpoch, Offset, TopicId, TopicPartition
 from bmq.wire.batches import Record, build_batch, read_header
-from bmq_broker.commit import BUFFER_MAX_FLUSHES
 from bmq_broker.partitions.partition import Partition
 from bmq_broker.partitions.producers import Producers
 from bmq_broker.partitions.tail import Run, Slot, TailTotal
 from bmq_broker.settings import BrokerSettings
+from bmq_broker.wal.commit import BUFFER_MAX_FLUSHES
 from bmq_sim.loop import on_virtual_time
 from bmq_sim.store import SimStore, StoreFaults
 

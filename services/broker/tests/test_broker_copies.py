@@ -17,9 +17,9 @@ from bmq.backup import copying
 from bmq.backup.copying import Copied, Copier, NotCopied
 from bmq.errors import BmqError
 from bmq.values import TopicPartition
-from bmq_broker.groups.snapshot import decode_state
-from bmq_broker.manifests import KEPT_VERSIONS
+from bmq_broker.coordinators.groups.snapshot import decode_state
 from bmq_broker.partitions.producers import Producers
+from bmq_broker.segments.manifests import KEPT_VERSIONS
 from bmq_sim.clock import SimRng
 from bmq_sim.loop import on_virtual_time
 from bmq_sim.store import SimStore, StoreFaults

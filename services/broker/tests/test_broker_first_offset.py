@@ -6,7 +6,7 @@ from broker_under_test import Cluster, small
 from bmq.roles.controller import NewTopic
 from bmq.topic_config import READING_LANES_FIRST_OFFSET as FIRST
 from bmq.values import TopicPartition
-from bmq_broker import ownership
+from bmq_broker.ownership import ownership
 from bmq_controller.machine.lanes import LaneWanted
 from bmq_sim.loop import on_virtual_time
 

@@ -11,7 +11,7 @@ from bmq.metadata.records import PartitionChange
 from bmq.roles.owner import Appended
 from bmq.storage.numbered import wal_key
 from bmq.values import TopicPartition
-from bmq_broker.commit import BUFFER_MAX_FLUSHES
+from bmq_broker.wal.commit import BUFFER_MAX_FLUSHES
 from bmq_sim.loop import on_virtual_time
 
 FLUSH_BYTES = 1_000

@@ -7,7 +7,7 @@ from moving_brokers import Brokers, closed_of, until_closed
 
 from bmq.storage.keys import segment_key
 from bmq.values import LeaderEpoch, Nonce, Offset, TopicPartition
-from bmq_broker.leaving import ROLLING_S
+from bmq_broker.ownership.leaving import ROLLING_S
 from bmq_broker.settings import MIB
 from bmq_sim.loop import on_virtual_time
 

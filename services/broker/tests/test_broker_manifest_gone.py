@@ -15,8 +15,8 @@ from bmq.storage.keys import SHARED_PREFIX, coordinator_snapshot_prefix, manifes
 from bmq.storage.manifest_format import decode_manifest
 from bmq.storage.numbered import number_of, numbered_key
 from bmq.values import LeaderEpoch, Nonce, Offset, TopicPartition
-from bmq_broker.coverage import Coverage
 from bmq_broker.metrics import PARTITIONS
+from bmq_broker.ownership.coverage import Coverage
 from bmq_broker.settings import BrokerSettings
 from bmq_sim.loop import on_virtual_time
 from bmq_sim.store import SimStore

@@ -10,7 +10,7 @@ from moving_brokers import Brokers
 from bmq.errors import BmqError, NotOwner, NotReady
 from bmq.metadata.records import PartitionChange, Range
 from bmq.values import BrokerEpoch, LeaderEpoch, NodeId, TopicPartition
-from bmq_broker.manifests import Loaded, Manifests
+from bmq_broker.segments.manifests import Loaded, Manifests
 from bmq_sim.loop import on_virtual_time
 
 LEFT_BY_2 = "wal/0000000002/"

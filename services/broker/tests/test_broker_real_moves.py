@@ -9,7 +9,7 @@ from bmq.clock_guard import ClockGuard
 from bmq.roles.controller import NewTopic, Registration
 from bmq.values import NodeId, TopicPartition
 from bmq.wire.batches import Record, build_batch
-from bmq_broker.groups.settings import GroupSettings
+from bmq_broker.coordinators.groups.settings import GroupSettings
 from bmq_broker.main import BrokerRole
 from bmq_controller.main import ControllerRole, start_controller
 from bmq_sim.loop import on_virtual_time

@@ -8,8 +8,8 @@ from broker_under_test import Cluster
 
 from bmq.storage.keys import manifest_prefix, segment_prefix
 from bmq.values import TopicPartition
-from bmq_broker.manifests import ManifestMoved
-from bmq_broker.roll_writing import ATTEMPTS_MAX
+from bmq_broker.segments.manifests import ManifestMoved
+from bmq_broker.segments.roll_writing import ATTEMPTS_MAX
 from bmq_broker.settings import BrokerSettings
 from bmq_sim.loop import on_virtual_time
 from bmq_sim.store import Request

@@ -50,7 +50,7 @@ def given_up(cluster: Cluster, keys: list[str]) -> list[str]:
 @pytest.mark.parametrize("at_once", [1, 2, 7])
 @on_virtual_time
 async def test_a_round_reads_so_many_directories_at_most_and_the_next_goes_on_behind_them(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bmq_broker.shared_garbage.DIRECTORIES_PER_SWEEP_MAX", at_once)
+    monkeypatch.setattr("bmq_broker.segments.shared_garbage.DIRECTORIES_PER_SWEEP_MAX", at_once)
     store = SimStore()
     cluster, tps = await cluster_with_rounds_by_hand(store, shared=7)
     keys = store.keys(SHARED_PREFIX)
@@ -75,7 +75,7 @@ async def test_a_round_reads_so_many_directories_at_most_and_the_next_goes_on_be
 
 @on_virtual_time
 async def test_segments_of_which_it_is_not_remembered_who_names_them_stay_as_long_as_they_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bmq_broker.shared_garbage.WATCHED_MAX", 2)
+    monkeypatch.setattr("bmq_broker.segments.shared_garbage.WATCHED_MAX", 2)
     store = SimStore()
     cluster, tps = await cluster_with_rounds_by_hand(store, shared=5)
     keys = store.keys(SHARED_PREFIX)
@@ -94,8 +94,8 @@ async def test_segments_of_which_it_is_not_remembered_who_names_them_stay_as_lon
 
 @on_virtual_time
 async def test_rounds_come_to_every_segment_however_many_before_it_have_to_be_read_anew_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bmq_broker.shared_garbage.DIRECTORIES_PER_SWEEP_MAX", 1)
-    monkeypatch.setattr("bmq_broker.shared_garbage.WATCHED_MAX", 1)
+    monkeypatch.setattr("bmq_broker.segments.shared_garbage.DIRECTORIES_PER_SWEEP_MAX", 1)
+    monkeypatch.setattr("bmq_broker.segments.shared_garbage.WATCHED_MAX", 1)
     store = SimStore()
     cluster, _ = await cluster_with_rounds_by_hand(store, shared=0)
     written: dict[str, list[TopicPartition]] = {}

@@ -9,7 +9,7 @@ from bmq.crowd import WOKEN_PER_TURN
 from bmq.roles.owner import Caller
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
-from bmq_broker.coordinator_log import PartitionLog
+from bmq_broker.coordinators.log import PartitionLog
 from bmq_sim.loop import on_virtual_time
 
 HEARTBEAT = 12

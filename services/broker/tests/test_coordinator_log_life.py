@@ -17,7 +17,7 @@ from bmq.storage.snapshot import decode_snapshot, encode_snapshot
 from bmq.values import Offset, TopicPartition
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
-from bmq_broker.groups.settings import GroupSettings
+from bmq_broker.coordinators.groups.settings import GroupSettings
 from bmq_controller.machine.decision import Decision
 from bmq_sim.loop import on_virtual_time
 
@@ -79,7 +79,7 @@ async def test_offsets_stay_whatever_policy_was_once_stored_for_their_topic() ->
 
 @on_virtual_time
 async def test_below_a_snapshot_the_log_goes_after_a_while_and_above_it_never(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bmq_broker.retention.DAY_MS", 600_000)
+    monkeypatch.setattr("bmq_broker.segments.retention.DAY_MS", 600_000)
     cluster, tp = await started(groups=FEW)
     for offset in range(7):
         assert await commit(cluster, offset) == 0
@@ -106,7 +106,7 @@ async def test_below_a_snapshot_the_log_goes_after_a_while_and_above_it_never(mo
 
 @on_virtual_time
 async def test_what_overwrites_the_same_offsets_again_and_again_keeps_little_of_the_log_below_its_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bmq_broker.retention.BELOW_SNAPSHOT_BYTES_MAX", 2_000, raising=False)
+    monkeypatch.setattr("bmq_broker.segments.retention.BELOW_SNAPSHOT_BYTES_MAX", 2_000, raising=False)
     cluster, tp = await started(groups=FEW, merge_count=1_000)
     for offset in range(60):
         assert await commit(cluster, offset) == 0
@@ -124,7 +124,7 @@ async def test_what_overwrites_the_same_offsets_again_and_again_keeps_little_of_
 
 @on_virtual_time
 async def test_pages_below_a_snapshot_go_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bmq_broker.retention.DAY_MS", 600_000)
+    monkeypatch.setattr("bmq_broker.segments.retention.DAY_MS", 600_000)
     cluster, tp = await started(groups=GroupSettings(snapshot_record_interval=6, offsets_retention_ms=1 << 50), manifest_entries_max=2)
     for offset in range(8):
         assert await commit(cluster, offset) == 0

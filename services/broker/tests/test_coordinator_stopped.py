@@ -8,7 +8,7 @@ from test_coordinator_log_life import commit, fetched, started
 
 from bmq.errors import PartitionStopped
 from bmq.wire.error_codes import ErrorCode
-from bmq_broker.coordinator_log import PartitionLog
+from bmq_broker.coordinators.log import PartitionLog
 from bmq_sim.loop import on_virtual_time
 
 RETRIABLE = {int(ErrorCode.coordinator_not_available), int(ErrorCode.not_coordinator), int(ErrorCode.coordinator_load_in_progress)}

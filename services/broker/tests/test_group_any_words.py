@@ -14,12 +14,12 @@ from bmq.roles.owner import Caller
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
 from bmq.wire.messages import decode_request, encode_request
-from bmq_broker.groups import offsets
-from bmq_broker.groups.machine import Effects, GroupMachine
-from bmq_broker.groups.offsets import Place
-from bmq_broker.groups.records import GroupKey, OffsetKey
-from bmq_broker.groups.requests import Now
-from bmq_broker.groups.snapshot import decode_state, encode_state
+from bmq_broker.coordinators.groups import offsets
+from bmq_broker.coordinators.groups.machine import Effects, GroupMachine
+from bmq_broker.coordinators.groups.offsets import Place
+from bmq_broker.coordinators.groups.records import GroupKey, OffsetKey
+from bmq_broker.coordinators.groups.requests import Now
+from bmq_broker.coordinators.groups.snapshot import decode_state, encode_state
 from bmq_broker.handlers.group_calls import handle_group_call
 from bmq_sim.loop import on_virtual_time, run
 
@@ -276,7 +276,7 @@ async def test_who_waits_in_a_group_that_is_made_anew_is_told_to_find_its_coordi
     async with coordinator(initial_rebalance_delay_ms=3_000) as one:
         waiting = asyncio.ensure_future(one.join(version=3))
         await asyncio.sleep(0.1)
-        monkeypatch.setattr("bmq_broker.groups.membership.rebalance_or_complete", lambda turn: 1 // 0)
+        monkeypatch.setattr("bmq_broker.coordinators.groups.membership.rebalance_or_complete", lambda turn: 1 // 0)
         with pytest.raises(ZeroDivisionError):
             await one.join(version=3)
         monkeypatch.undo()
@@ -298,8 +298,8 @@ async def test_a_deadline_that_breaks_down_does_not_stop_the_others(monkeypatch:
                 raise ZeroDivisionError
             return expire(machine, now, group_id, places)
 
-        monkeypatch.setattr("bmq_broker.groups.timeouts._session_ended", lambda turn, member_id: 1 // 0)
-        monkeypatch.setattr("bmq_broker.groups.service.offsets.expire", broken)
+        monkeypatch.setattr("bmq_broker.coordinators.groups.timeouts._session_ended", lambda turn, member_id: 1 // 0)
+        monkeypatch.setattr("bmq_broker.coordinators.groups.service.offsets.expire", broken)
         assert await one.commit(1, group_id="x") == ErrorCode.none
         await asyncio.sleep(3 * one.shard.settings.offsets_check_interval_ms / 1_000)
         assert met.count("x") >= 2, "looked at in every round though the one before it broke down"
@@ -308,8 +308,8 @@ async def test_a_deadline_that_breaks_down_does_not_stop_the_others(monkeypatch:
 
 
 def test_the_log_state_is_taken_back_to_what_it_was() -> None:
-    from bmq_broker.groups.settings import GroupSettings
-    from bmq_broker.groups.taking_back import take_back
+    from bmq_broker.coordinators.groups.settings import GroupSettings
+    from bmq_broker.coordinators.groups.taking_back import take_back
 
     machine = GroupMachine(GroupSettings())
     value = offsets.OffsetValue(5)

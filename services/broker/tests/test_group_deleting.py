@@ -10,10 +10,10 @@ from group_shard import COMMIT, DELETE, LEAVE, OFFSET_DELETE, Coordinator, Topic
 
 from bmq.errors import NotReady
 from bmq.wire.error_codes import ErrorCode
-from bmq_broker.groups import membership
-from bmq_broker.groups.machine import GroupMachine
-from bmq_broker.groups.requests import Leave, Now
-from bmq_broker.groups.walks import OFFSETS_PER_TURN
+from bmq_broker.coordinators.groups import membership
+from bmq_broker.coordinators.groups.machine import GroupMachine
+from bmq_broker.coordinators.groups.requests import Leave, Now
+from bmq_broker.coordinators.groups.walks import OFFSETS_PER_TURN
 from bmq_broker.handlers import k13_leave_group
 from bmq_sim.loop import on_virtual_time
 

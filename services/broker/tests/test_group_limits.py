@@ -10,8 +10,8 @@ from group_shard import COMMIT, JOIN, SYNC, Coordinator, Topics, coordinator
 from bmq.roles.owner import Caller
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
-from bmq_broker.groups.group import GROUP_BYTES, MEMBER_BYTES
-from bmq_broker.groups.tally import Tally
+from bmq_broker.coordinators.groups.group import GROUP_BYTES, MEMBER_BYTES
+from bmq_broker.coordinators.groups.tally import Tally
 from bmq_broker.handlers.group_calls import handle_group_call
 from bmq_sim.loop import on_virtual_time
 

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from test_group_transcripts import subscription, topic_id
 
-from bmq_broker.groups import membership, offsets, timeouts
-from bmq_broker.groups.durable import DurableState
-from bmq_broker.groups.group import Group
-from bmq_broker.groups.machine import Effects, GroupMachine
-from bmq_broker.groups.records import Key, Value, decode_key, decode_value, encode_key, encode_value
-from bmq_broker.groups.requests import (
+from bmq_broker.coordinators.groups import membership, offsets, timeouts
+from bmq_broker.coordinators.groups.durable import DurableState
+from bmq_broker.coordinators.groups.group import Group
+from bmq_broker.coordinators.groups.machine import Effects, GroupMachine
+from bmq_broker.coordinators.groups.records import Key, Value, decode_key, decode_value, encode_key, encode_value
+from bmq_broker.coordinators.groups.requests import (
     Commit,
     CommitReply,
     Heartbeat,
@@ -27,10 +27,10 @@ from bmq_broker.groups.requests import (
     SyncReply,
     Ticket,
 )
-from bmq_broker.groups.settings import GroupSettings
-from bmq_broker.groups.snapshot import decode_state, encode_state
-from bmq_broker.groups.states import GroupState
-from bmq_broker.groups.timers import TimerKey, Timers
+from bmq_broker.coordinators.groups.settings import GroupSettings
+from bmq_broker.coordinators.groups.snapshot import decode_state, encode_state
+from bmq_broker.coordinators.groups.states import GroupState
+from bmq_broker.coordinators.groups.timers import TimerKey, Timers
 
 INSTANCES = ["I", "J"]
 PROTOCOLS = [("range",), ("sticky", "range"), ("range", "sticky"), ("sticky",)]

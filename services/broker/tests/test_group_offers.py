@@ -10,7 +10,7 @@ from group_shard import JOIN, LEAVE, SYNC, Coordinator, coordinator
 from bmq.roles.owner import Caller
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
-from bmq_broker.groups.group import MEMBER_BYTES, Group
+from bmq_broker.coordinators.groups.group import MEMBER_BYTES, Group
 from bmq_broker.handlers.group_calls import handle_group_call
 from bmq_sim.loop import on_virtual_time
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bmq.errors import Corrupt, FormatError, FormatTooNew
 from bmq.values import TopicId
-from bmq_broker.groups.records import (
+from bmq_broker.coordinators.groups.records import (
     GroupKey,
     GroupValue,
     Key,

@@ -10,12 +10,12 @@ from test_group_topics_kept import many, subscription
 
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
-from bmq_broker.groups import group as group_module
-from bmq_broker.groups import records
-from bmq_broker.groups import subscription as subscriptions
-from bmq_broker.groups.group import Group
-from bmq_broker.groups.records import GroupValue, MemberValue, encode_value, group_size_bytes
-from bmq_broker.groups.turns import TURN_BYTES, Turns
+from bmq_broker.coordinators.groups import group as group_module
+from bmq_broker.coordinators.groups import records
+from bmq_broker.coordinators.groups import subscription as subscriptions
+from bmq_broker.coordinators.groups.group import Group
+from bmq_broker.coordinators.groups.records import GroupValue, MemberValue, encode_value, group_size_bytes
+from bmq_broker.coordinators.groups.turns import TURN_BYTES, Turns
 from bmq_sim.loop import on_virtual_time
 
 ASKED = {"session_timeout_ms": 600_000, "rebalance_timeout_ms": 600_000, "protocol_type": "consumer"}

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from test_group_records import group_values, int32s, offset_values, texts
 
 from bmq.errors import Corrupt, FormatError, FormatTooNew
-from bmq_broker.groups.durable import DurableState
-from bmq_broker.groups.records import GroupKey, OffsetKey
-from bmq_broker.groups.snapshot import FORMAT_VERSION, decode_state, encode_state
+from bmq_broker.coordinators.groups.durable import DurableState
+from bmq_broker.coordinators.groups.records import GroupKey, OffsetKey
+from bmq_broker.coordinators.groups.snapshot import FORMAT_VERSION, decode_state, encode_state
 
 
 @st.composite

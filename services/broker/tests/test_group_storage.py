@@ -9,10 +9,10 @@ from group_log import Disk
 from group_shard import COMMIT, DELETE, SYNC, Coordinator, Topics, coordinator
 
 from bmq.wire.error_codes import ErrorCode
-from bmq_broker.groups.durable import OFFSET_BYTES, DurableState
-from bmq_broker.groups.machine import Memory
-from bmq_broker.groups.records import GroupKey, GroupValue, MemberValue, OffsetKey, OffsetValue
-from bmq_broker.groups.snapshot import decode_state, encode_state
+from bmq_broker.coordinators.groups.durable import OFFSET_BYTES, DurableState
+from bmq_broker.coordinators.groups.machine import Memory
+from bmq_broker.coordinators.groups.records import GroupKey, GroupValue, MemberValue, OffsetKey, OffsetValue
+from bmq_broker.coordinators.groups.snapshot import decode_state, encode_state
 from bmq_sim.loop import on_virtual_time
 
 FULL = ErrorCode.invalid_commit_offset_size

@@ -8,9 +8,9 @@ from group_log import Disk
 from group_shard import COMMIT, JOIN, OFFSET_DELETE, SYNC, Coordinator, coordinator
 
 from bmq.wire.error_codes import ErrorCode
-from bmq_broker.groups import timeouts
-from bmq_broker.groups.group import TOPIC_BYTES, Group
-from bmq_broker.groups.subscription import TOPICS_MAX, same_topics, subscribed_topics, topics_of
+from bmq_broker.coordinators.groups import timeouts
+from bmq_broker.coordinators.groups.group import TOPIC_BYTES, Group
+from bmq_broker.coordinators.groups.subscription import TOPICS_MAX, same_topics, subscribed_topics, topics_of
 from bmq_sim.loop import on_virtual_time
 
 

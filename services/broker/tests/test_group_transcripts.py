@@ -20,11 +20,11 @@ from uuid import NAMESPACE_OID, uuid5
 import pytest
 
 from bmq.values import TopicId
-from bmq_broker.groups import admin, membership, offsets, timeouts
-from bmq_broker.groups.durable import DurableState
-from bmq_broker.groups.machine import Effects, GroupMachine
-from bmq_broker.groups.records import GroupKey, GroupValue, OffsetKey, OffsetValue, decode_key, decode_value, encode_key, encode_value
-from bmq_broker.groups.requests import (
+from bmq_broker.coordinators.groups import admin, membership, offsets, timeouts
+from bmq_broker.coordinators.groups.durable import DurableState
+from bmq_broker.coordinators.groups.machine import Effects, GroupMachine
+from bmq_broker.coordinators.groups.records import GroupKey, GroupValue, OffsetKey, OffsetValue, decode_key, decode_value, encode_key, encode_value
+from bmq_broker.coordinators.groups.requests import (
     Commit,
     CommitReply,
     DeleteOffsets,
@@ -41,7 +41,7 @@ from bmq_broker.groups.requests import (
     SyncReply,
     Ticket,
 )
-from bmq_broker.groups.settings import GroupSettings
+from bmq_broker.coordinators.groups.settings import GroupSettings
 
 TRANSCRIPTS = sorted((Path(__file__).parent / "group_transcripts").glob("*.txt"))
 WALL_START_MS = 1_000_000

@@ -11,12 +11,12 @@ import pytest
 from group_log import Disk
 from group_shard import COMMIT, DESCRIBE, FETCH, JOIN, SYNC, Coordinator, Topics, coordinator
 
-from bmq_broker.groups import timeouts
-from bmq_broker.groups.machine import Effects, GroupMachine
-from bmq_broker.groups.requests import Now
-from bmq_broker.groups.service import GroupCoordinatorShard
-from bmq_broker.groups.tally import ELEMENT_WORK_BYTES
-from bmq_broker.groups.turns import TURN_BYTES, Turns
+from bmq_broker.coordinators.groups import timeouts
+from bmq_broker.coordinators.groups.machine import Effects, GroupMachine
+from bmq_broker.coordinators.groups.requests import Now
+from bmq_broker.coordinators.groups.service import GroupCoordinatorShard
+from bmq_broker.coordinators.groups.tally import ELEMENT_WORK_BYTES
+from bmq_broker.coordinators.groups.turns import TURN_BYTES, Turns
 from bmq_broker.handlers import k09_offset_fetch, k15_describe_groups
 from bmq_sim.loop import on_virtual_time
 

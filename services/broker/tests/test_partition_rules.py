@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from bmq.errors import BatchTooLarge, InvalidBatch, InvalidTimestamp, UnsupportedCompression
 from bmq.storage.segment import SegmentEntry
 from bmq.wire.batches import BatchHeader, Record, build_batch, read_header
-from bmq_broker.merging import plan_merge
 from bmq_broker.partitions.states import ImpossibleTransition, PartitionEvent, PartitionState, next_state
 from bmq_broker.partitions.validation import Limits, validate
+from bmq_broker.segments.merging import plan_merge
 
 NOW_MS = 1_700_000_000_000
 LIMITS = Limits(max_message_bytes=1000, log_append_time=False, timestamp_before_max_ms=2**63 - 1, timestamp_after_max_ms=3_600_000)

@@ -10,7 +10,7 @@ from bmq.values import BrokerEpoch, LeaderEpoch, ManifestVersion, NodeId, Nonce,
 from bmq.wire.batch_headers import CRC_START
 from bmq.wire.batches import patched, split
 from bmq.wire.records import Record, build_batch
-from bmq_broker.salvaging import salvage
+from bmq_broker.ownership.salvaging import salvage
 
 HEADER = WalHeader(cluster_id="c", node_id=NodeId(1), broker_epoch=BrokerEpoch(2), number=7, nonce=Nonce(b"n" * 16), durable_below=6)
 ONE, TWO, THREE = (TopicPartition(TopicId(UUID(int=number)), 0) for number in (1, 2, 3))

@@ -11,7 +11,7 @@ from bmq.metadata.image import Image
 from bmq.ports import ObjectStore
 from bmq.roles.owner import Appended, Owner
 from bmq.values import NodeId, TopicPartition
-from bmq_broker.groups.settings import GroupSettings
+from bmq_broker.coordinators.groups.settings import GroupSettings
 from bmq_broker.main import BrokerRole
 from bmq_broker.settings import BrokerSettings
 from bmq_controller.api.front import AdminFront

@@ -17,9 +17,11 @@ from bmq.storage import durable, flatlog, stream, stream_read
 from bmq.storage.keys import segment_prefix
 from bmq.storage.wal import WalObject
 from bmq.values import Nonce
-from bmq_broker import broker, commit, maintenance, roll_writing
+from bmq_broker import broker, maintenance
 from bmq_broker.partitions import partition as partitions
 from bmq_broker.partitions import producers
+from bmq_broker.segments import roll_writing
+from bmq_broker.wal import commit
 from bmq_sim.planted_administration import PLANTED_ADMINISTRATION
 from bmq_sim.planted_cluster import PLANTED_IN_CLUSTERS
 from bmq_sim.planted_garbage import PLANTED_GARBAGE
@@ -187,7 +189,7 @@ def _take_what_is_there() -> AbstractContextManager[Any]:
         real_opened(self, manifest, entry, rolled, recovered, now_ms=now_ms)
 
     stack = ExitStack()
-    stack.enter_context(patch("bmq_broker.recovery.read_stream", new=read_what_is_there))
+    stack.enter_context(patch("bmq_broker.ownership.recovery.read_stream", new=read_what_is_there))
     stack.enter_context(patch.object(partitions.Partition, "opened", autospec=True, side_effect=opened))
     return stack
 

@@ -15,9 +15,10 @@ from bmq.errors import BmqError, StoreError
 from bmq.storage import flatlog, manifest
 from bmq.topic_config import FIRST_OFFSET
 from bmq.values import Nonce, Offset
-from bmq_broker import broker, retention
-from bmq_broker.groups import membership, service
+from bmq_broker import broker
+from bmq_broker.coordinators.groups import membership, service
 from bmq_broker.partitions import partition as partitions
+from bmq_broker.segments import retention
 from bmq_controller.machine import lanes, topics
 
 Plant = Callable[[], AbstractContextManager[Any]]

@@ -5,9 +5,10 @@ from contextlib import AbstractContextManager
 from typing import Any, Final
 from unittest.mock import patch
 
-from bmq_broker import commit, garbage, shared_garbage
 from bmq_broker.partitions import partition as partitions
 from bmq_broker.partitions import tail as tails
+from bmq_broker.segments import garbage, shared_garbage
+from bmq_broker.wal import commit
 from bmq_controller import strays
 
 

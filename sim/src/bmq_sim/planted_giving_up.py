@@ -8,9 +8,10 @@ from unittest.mock import patch
 from bmq.metadata.records import Range
 from bmq.storage.manifest import Manifest
 from bmq.values import Offset, TopicPartition
-from bmq_broker import manifests, ownership, retention, stopped_partitions
+from bmq_broker.ownership import ownership
 from bmq_broker.partitions import partition as partitions
-from bmq_broker.released import PageEntries
+from bmq_broker.segments import manifests, retention, stopped_partitions
+from bmq_broker.segments.released import PageEntries
 
 
 def _give_up_page() -> AbstractContextManager[Any]:
@@ -20,7 +21,7 @@ def _give_up_page() -> AbstractContextManager[Any]:
         gone = [page for page in old.pages if page not in new.pages]
         return (old.keys() | {entry.key for page in gone for entry in entries.get(page.key, ())}) - new.keys()
 
-    return patch("bmq_broker.manifests.released", new=released)
+    return patch("bmq_broker.segments.manifests.released", new=released)
 
 
 def _give_up_after_move() -> AbstractContextManager[Any]:

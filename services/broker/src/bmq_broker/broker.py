@@ -16,17 +16,17 @@ from bmq.turns import Turns
 from bmq.values import LeaderEpoch, Offset, TopicPartition
 from bmq.wire.batch_headers import LOG_APPEND_TIME_BIT
 from bmq.wire.batches import check_crc, patched, split
-from bmq_broker.commit import GroupCommit
-from bmq_broker.coordinators import Coordinators
+from bmq_broker.hosted import Coordinators
 from bmq_broker.lag import unread
-from bmq_broker.lookups import Lookups
-from bmq_broker.ownership import Ownership
+from bmq_broker.ownership.ownership import Ownership
 from bmq_broker.partitions.partition import Partition
 from bmq_broker.partitions.states import PartitionState
 from bmq_broker.partitions.validation import Limits, validate
-from bmq_broker.retention import Retention
-from bmq_broker.rolling import Roller
+from bmq_broker.segments.lookups import Lookups
+from bmq_broker.segments.retention import Retention
+from bmq_broker.segments.rolling import Roller
 from bmq_broker.waiting import Waiters, WatchedTails
+from bmq_broker.wal.commit import GroupCommit
 
 READ_PATIENCE_S: Final = 0.1
 """So long a reader waits for partitions that are being opened, though others have something for it."""

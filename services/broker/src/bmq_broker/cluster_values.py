@@ -13,7 +13,7 @@ from bmq.cluster_config import CLUSTER_KEYS
 from bmq.errors import InvalidConfig
 from bmq.metadata.topic_configs import CLUSTER_WIDE
 from bmq.roles.controller import Metadata
-from bmq_broker.groups.settings import GroupSettings
+from bmq_broker.coordinators.groups.settings import GroupSettings
 from bmq_broker.settings import BrokerSettings
 
 log = structlog.get_logger()

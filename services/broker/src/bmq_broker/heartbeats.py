@@ -14,7 +14,7 @@ from bmq.ports import Rng
 from bmq.roles.controller import BrokerControl, ClosedPartition, Heartbeat, HeartbeatReply, PartitionLoad, Registration
 from bmq.storage.durable import Backoff
 from bmq.values import BrokerEpoch, ManifestVersion, TopicPartition
-from bmq_broker.coverage import Covered
+from bmq_broker.ownership.coverage import Covered
 
 log = structlog.get_logger()
 

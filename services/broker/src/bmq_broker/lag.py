@@ -24,7 +24,7 @@ from bmq.roles.controller import Metadata
 from bmq.roles.owner import Owner, Position, Unread
 from bmq.storage.durable import together
 from bmq.values import Offset, TopicPartition
-from bmq_broker.coordinators import Coordinators
+from bmq_broker.hosted import Coordinators
 from bmq_broker.partitions.partition import Partition
 from bmq_broker.settings import LagMetrics
 

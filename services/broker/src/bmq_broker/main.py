@@ -19,27 +19,27 @@ from bmq.storage.stream import StreamWriter
 from bmq.values import BrokerEpoch, NodeId, StreamId, TopicPartition
 from bmq_broker.broker import Broker
 from bmq_broker.cluster_values import ClusterValues
-from bmq_broker.commit import GroupCommit
-from bmq_broker.coordinators import Coordinators
-from bmq_broker.coverage import Coverage
-from bmq_broker.departures import Departures
-from bmq_broker.garbage import Garbage
-from bmq_broker.groups.settings import GroupSettings
-from bmq_broker.handing_over import HandingOver, sign_off
+from bmq_broker.coordinators.groups.settings import GroupSettings
 from bmq_broker.heartbeats import REPORTS_MAX, Heartbeats
-from bmq_broker.inheriting import Inheriting, Ranges
+from bmq_broker.hosted import Coordinators
 from bmq_broker.lag import GroupLags
-from bmq_broker.leaving import Leaving
 from bmq_broker.loads import Loads
-from bmq_broker.lookups import Lookups
-from bmq_broker.manifests import Manifests
-from bmq_broker.ownership import Ownership
+from bmq_broker.ownership.coverage import Coverage
+from bmq_broker.ownership.departures import Departures
+from bmq_broker.ownership.handing_over import HandingOver, sign_off
+from bmq_broker.ownership.inheriting import Inheriting, Ranges
+from bmq_broker.ownership.leaving import Leaving
+from bmq_broker.ownership.ownership import Ownership
+from bmq_broker.ownership.recovery import read_ranges
 from bmq_broker.partitions.partition import Partition
 from bmq_broker.partitions.tail import Run, TailTotal
-from bmq_broker.recovery import read_ranges
+from bmq_broker.segments.garbage import Garbage
+from bmq_broker.segments.lookups import Lookups
+from bmq_broker.segments.manifests import Manifests
 from bmq_broker.settings import BrokerSettings
 from bmq_broker.upkeep import Upkeep
 from bmq_broker.waiting import Waiters
+from bmq_broker.wal.commit import GroupCommit
 
 log = structlog.get_logger()
 

@@ -16,22 +16,22 @@ from bmq.storage.keys import SHARED_PREFIX, coordinator_snapshot_prefix, manifes
 from bmq.storage.segment import SegmentEntry
 from bmq.values import TopicPartition
 from bmq_broker.cluster_values import ClusterValues
-from bmq_broker.commit import GroupCommit
-from bmq_broker.departures import Departures
-from bmq_broker.garbage import Garbage
-from bmq_broker.manifests import Manifests
-from bmq_broker.merging import Merger
 from bmq_broker.metrics import BUFFERED_BYTES, PARTITIONS, TAIL_BYTES
-from bmq_broker.ownership import Ownership
+from bmq_broker.ownership.departures import Departures
+from bmq_broker.ownership.ownership import Ownership
 from bmq_broker.partitions.partition import Partition
 from bmq_broker.partitions.producers import at_most
 from bmq_broker.partitions.states import PartitionState
-from bmq_broker.retention import Retention
-from bmq_broker.roll_writing import within
-from bmq_broker.rolling import Roller
-from bmq_broker.segments import Segments
+from bmq_broker.segments.garbage import Garbage
+from bmq_broker.segments.manifests import Manifests
+from bmq_broker.segments.merging import Merger
+from bmq_broker.segments.reading import Segments
+from bmq_broker.segments.retention import Retention
+from bmq_broker.segments.roll_writing import within
+from bmq_broker.segments.rolling import Roller
+from bmq_broker.segments.shared_garbage import SharedGarbage
 from bmq_broker.settings import BrokerSettings
-from bmq_broker.shared_garbage import SharedGarbage
+from bmq_broker.wal.commit import GroupCommit
 
 log = structlog.get_logger()
 

@@ -4,23 +4,23 @@ from bmq.clock_guard import ClockGuard
 from bmq.ports import ObjectStore, Rng
 from bmq.roles.controller import Metadata
 from bmq.values import StreamId
-from bmq_broker.carrying import Carrier
 from bmq_broker.cluster_values import ClusterValues
-from bmq_broker.commit import GroupCommit
-from bmq_broker.coordinator_snapshots import CoordinatorSnapshots
-from bmq_broker.departures import Departures
-from bmq_broker.garbage import Garbage
+from bmq_broker.coordinators.snapshots import CoordinatorSnapshots
 from bmq_broker.maintenance import Maintenance
-from bmq_broker.manifests import Manifests
-from bmq_broker.merging import Merger
-from bmq_broker.ownership import Ownership
+from bmq_broker.ownership.departures import Departures
+from bmq_broker.ownership.ownership import Ownership
 from bmq_broker.partitions.tail import TailTotal
-from bmq_broker.retention import Retention
-from bmq_broker.roll_writing import RollWriter
-from bmq_broker.rolling import Roller
-from bmq_broker.segments import Segments
+from bmq_broker.segments.garbage import Garbage
+from bmq_broker.segments.manifests import Manifests
+from bmq_broker.segments.merging import Merger
+from bmq_broker.segments.reading import Segments
+from bmq_broker.segments.retention import Retention
+from bmq_broker.segments.roll_writing import RollWriter
+from bmq_broker.segments.rolling import Roller
+from bmq_broker.segments.shared_garbage import SharedGarbage
 from bmq_broker.settings import BrokerSettings
-from bmq_broker.shared_garbage import SharedGarbage
+from bmq_broker.wal.carrying import Carrier
+from bmq_broker.wal.commit import GroupCommit
 
 
 class Upkeep:

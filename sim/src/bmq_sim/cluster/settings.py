@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from bmq_broker.groups.settings import GroupSettings
+from bmq_broker.coordinators.groups.settings import GroupSettings
 from bmq_broker.settings import BrokerSettings
 from bmq_controller.settings import ControllerSettings
 from bmq_node.configuration.role_settings import RoleSettings, role_settings

@@ -7,7 +7,7 @@ from bmq.errors import Fenced, NotOwner, NotReady, RequestError, StoreError
 from bmq.roles.owner import Caller
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
-from bmq_broker.groups.service import GroupCoordinatorShard
+from bmq_broker.coordinators.groups.service import GroupCoordinatorShard
 from bmq_broker.handlers import (
     k08_offset_commit,
     k09_offset_fetch,

@@ -4,7 +4,7 @@ from typing import Final
 
 from bmq.roles.owner import Caller
 from bmq.wire.error_codes import ErrorCode
-from bmq_broker.groups.requests import Refusal
+from bmq_broker.coordinators.groups.requests import Refusal
 
 _CODES: Final[dict[Refusal, ErrorCode]] = {
     Refusal.INVALID_GROUP_ID: ErrorCode.invalid_group_id,

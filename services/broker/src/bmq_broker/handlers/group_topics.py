@@ -10,7 +10,7 @@ from bmq.roles.owner import Caller
 from bmq.values import TopicId
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
-from bmq_broker.groups.service import TopicNames
+from bmq_broker.coordinators.groups.service import TopicNames
 from bmq_broker.handlers.group_errors import is_at_least
 
 BY_ID_VERSION: Final = 10

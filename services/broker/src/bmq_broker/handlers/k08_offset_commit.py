@@ -6,9 +6,9 @@ from typing import Any, Final
 from bmq.roles.owner import Caller
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
-from bmq_broker.groups.offsets import commit
-from bmq_broker.groups.requests import Commit, CommitReply, NewOffset, Refusal
-from bmq_broker.groups.service import GroupCoordinatorShard
+from bmq_broker.coordinators.groups.offsets import commit
+from bmq_broker.coordinators.groups.requests import Commit, CommitReply, NewOffset, Refusal
+from bmq_broker.coordinators.groups.service import GroupCoordinatorShard
 from bmq_broker.handlers.group_errors import code_of, group_id_error, is_at_least
 from bmq_broker.handlers.group_topics import AskedTopic, disagreement, look_up
 

@@ -12,12 +12,12 @@ from bmq.roles.owner import Caller
 from bmq.values import TopicId
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
-from bmq_broker.groups.machine import GroupMachine
-from bmq_broker.groups.offsets import fetch
-from bmq_broker.groups.records import OffsetValue
-from bmq_broker.groups.service import GroupCoordinatorShard, TopicNames
-from bmq_broker.groups.tally import ELEMENT_WORK_BYTES
-from bmq_broker.groups.walks import OFFSETS_PER_TURN
+from bmq_broker.coordinators.groups.machine import GroupMachine
+from bmq_broker.coordinators.groups.offsets import fetch
+from bmq_broker.coordinators.groups.records import OffsetValue
+from bmq_broker.coordinators.groups.service import GroupCoordinatorShard, TopicNames
+from bmq_broker.coordinators.groups.tally import ELEMENT_WORK_BYTES
+from bmq_broker.coordinators.groups.walks import OFFSETS_PER_TURN
 from bmq_broker.handlers.group_errors import group_id_error, is_at_least
 from bmq_broker.handlers.group_topics import BY_ID_VERSION, disagreement, look_up
 

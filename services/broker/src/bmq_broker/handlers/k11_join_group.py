@@ -7,10 +7,10 @@ from bmq.roles.owner import Caller, let_go
 from bmq.wire.apis import ApiKey
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
-from bmq_broker.groups.machine import Effects, GroupMachine
-from bmq_broker.groups.membership import give_up_join, join
-from bmq_broker.groups.requests import Join, JoinReply, Now, Ticket
-from bmq_broker.groups.service import GroupCoordinatorShard
+from bmq_broker.coordinators.groups.machine import Effects, GroupMachine
+from bmq_broker.coordinators.groups.membership import give_up_join, join
+from bmq_broker.coordinators.groups.requests import Join, JoinReply, Now, Ticket
+from bmq_broker.coordinators.groups.service import GroupCoordinatorShard
 from bmq_broker.handlers.group_errors import code_of, fits_record, group_id_error, is_at_least
 
 _log = logging.getLogger(__name__)

@@ -5,9 +5,9 @@ from typing import Any
 from bmq.roles.owner import Caller
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
-from bmq_broker.groups.membership import heartbeat
-from bmq_broker.groups.requests import Heartbeat, HeartbeatReply
-from bmq_broker.groups.service import GroupCoordinatorShard
+from bmq_broker.coordinators.groups.membership import heartbeat
+from bmq_broker.coordinators.groups.requests import Heartbeat, HeartbeatReply
+from bmq_broker.coordinators.groups.service import GroupCoordinatorShard
 from bmq_broker.handlers.group_errors import code_of, group_id_error
 
 

@@ -12,11 +12,11 @@ from bmq.grouping import in_groups
 from bmq.roles.owner import Caller
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
-from bmq_broker.groups.machine import Effects, GroupMachine
-from bmq_broker.groups.membership import leave
-from bmq_broker.groups.requests import Leave, Leaver, Now
-from bmq_broker.groups.service import GroupCoordinatorShard
-from bmq_broker.groups.tally import ELEMENT_WORK_BYTES
+from bmq_broker.coordinators.groups.machine import Effects, GroupMachine
+from bmq_broker.coordinators.groups.membership import leave
+from bmq_broker.coordinators.groups.requests import Leave, Leaver, Now
+from bmq_broker.coordinators.groups.service import GroupCoordinatorShard
+from bmq_broker.coordinators.groups.tally import ELEMENT_WORK_BYTES
 from bmq_broker.handlers.group_errors import code_of, group_id_error, is_at_least
 
 _log = logging.getLogger(__name__)

@@ -6,10 +6,10 @@ from bmq.roles.owner import Caller, let_go
 from bmq.wire.apis import ApiKey
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
-from bmq_broker.groups.machine import Effects, GroupMachine
-from bmq_broker.groups.membership import sync
-from bmq_broker.groups.requests import Now, Sync, SyncReply, Ticket
-from bmq_broker.groups.service import GroupCoordinatorShard
+from bmq_broker.coordinators.groups.machine import Effects, GroupMachine
+from bmq_broker.coordinators.groups.membership import sync
+from bmq_broker.coordinators.groups.requests import Now, Sync, SyncReply, Ticket
+from bmq_broker.coordinators.groups.service import GroupCoordinatorShard
 from bmq_broker.handlers.group_errors import code_of, group_id_error
 
 

@@ -5,11 +5,11 @@ from typing import Any, Final
 from bmq.roles.owner import Caller
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
-from bmq_broker.groups.admin import describe, described_bytes, describing_bytes
-from bmq_broker.groups.machine import GroupMachine
-from bmq_broker.groups.requests import GroupDescription
-from bmq_broker.groups.service import GroupCoordinatorShard
-from bmq_broker.groups.states import GroupState
+from bmq_broker.coordinators.groups.admin import describe, described_bytes, describing_bytes
+from bmq_broker.coordinators.groups.machine import GroupMachine
+from bmq_broker.coordinators.groups.requests import GroupDescription
+from bmq_broker.coordinators.groups.service import GroupCoordinatorShard
+from bmq_broker.coordinators.groups.states import GroupState
 from bmq_broker.handlers.group_errors import is_at_least
 
 _NOT_FOUND_VERSION: Final = 6

@@ -13,9 +13,9 @@ from bmq.roles.group_pages import AFTER, GroupPage
 from bmq.roles.owner import Caller
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
-from bmq_broker.groups.admin import listing
-from bmq_broker.groups.machine import GroupMachine
-from bmq_broker.groups.service import GroupCoordinatorShard
+from bmq_broker.coordinators.groups.admin import listing
+from bmq_broker.coordinators.groups.machine import GroupMachine
+from bmq_broker.coordinators.groups.service import GroupCoordinatorShard
 
 _TYPE = "Classic"
 _PAGE_GROUPS: Final = 5_000

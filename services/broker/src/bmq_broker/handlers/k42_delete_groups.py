@@ -7,13 +7,13 @@ from typing import Any, Final
 from bmq.roles.owner import Caller
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
-from bmq_broker.groups.admin import delete_group
-from bmq_broker.groups.machine import Effects, GroupMachine
-from bmq_broker.groups.offsets import drop_some
-from bmq_broker.groups.requests import Now
-from bmq_broker.groups.service import GroupCoordinatorShard
-from bmq_broker.groups.tally import ELEMENT_WORK_BYTES
-from bmq_broker.groups.walks import OFFSETS_PER_TURN
+from bmq_broker.coordinators.groups.admin import delete_group
+from bmq_broker.coordinators.groups.machine import Effects, GroupMachine
+from bmq_broker.coordinators.groups.offsets import drop_some
+from bmq_broker.coordinators.groups.requests import Now
+from bmq_broker.coordinators.groups.service import GroupCoordinatorShard
+from bmq_broker.coordinators.groups.tally import ELEMENT_WORK_BYTES
+from bmq_broker.coordinators.groups.walks import OFFSETS_PER_TURN
 from bmq_broker.handlers.group_errors import code_of
 
 _MESSAGES: Final = {

@@ -8,12 +8,12 @@ from typing import Any
 from bmq.roles.owner import Caller
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
-from bmq_broker.groups.machine import Effects, GroupMachine
-from bmq_broker.groups.offsets import delete_offsets
-from bmq_broker.groups.requests import DeleteOffsets, Now, Refusal
-from bmq_broker.groups.service import GroupCoordinatorShard, TopicNames
-from bmq_broker.groups.tally import ELEMENT_WORK_BYTES
-from bmq_broker.groups.walks import OFFSETS_PER_TURN
+from bmq_broker.coordinators.groups.machine import Effects, GroupMachine
+from bmq_broker.coordinators.groups.offsets import delete_offsets
+from bmq_broker.coordinators.groups.requests import DeleteOffsets, Now, Refusal
+from bmq_broker.coordinators.groups.service import GroupCoordinatorShard, TopicNames
+from bmq_broker.coordinators.groups.tally import ELEMENT_WORK_BYTES
+from bmq_broker.coordinators.groups.walks import OFFSETS_PER_TURN
 from bmq_broker.handlers.group_errors import code_of, group_id_error
 
 _Answered = tuple[Refusal | None, list[dict[str, Any]]]

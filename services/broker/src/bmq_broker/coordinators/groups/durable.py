@@ -1,0 +1,116 @@
+"""What the log says: the stored generation of each group and the committed offsets. Changes in `replay` alone.
+
+Values are immutable, so a copy of the two levels of dictionaries is a view of one moment (see `snapshot`).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from bmq_broker.coordinators.groups.records import GroupKey, GroupValue, Key, OffsetKey, OffsetValue, Value
+from bmq_broker.coordinators.groups.tally import Tally, text_bytes
+
+OFFSET_BYTES: Final = 400
+"""About what a committed offset takes in memory beside its metadata: its place, its numbers, the topic's id, and their places in tables."""
+STORED_GROUP_BYTES: Final = 500
+STORED_MEMBER_BYTES: Final = 400
+"""The same of a stored generation, and of each member in it."""
+
+
+def stored_bytes(key: Key, value: Value | None) -> int:
+    """About what a record's value takes in memory."""
+    match value:
+        case None:
+            return 0
+        case OffsetValue():
+            return OFFSET_BYTES + text_bytes(value.metadata) + (text_bytes(key.topic) if isinstance(key, OffsetKey) else 0)
+        case GroupValue():
+            return (
+                STORED_GROUP_BYTES
+                + text_bytes(key.group_id)
+                + sum(
+                    STORED_MEMBER_BYTES
+                    + sum(map(text_bytes, (member.member_id, member.instance_id, member.client_id, member.client_host)))
+                    + len(member.subscription)
+                    + len(member.assignment)
+                    for member in value.members
+                )
+            )
+
+
+@dataclass(slots=True)
+class DurableState:
+    """Equal to another one that replayed the same records."""
+
+    groups: dict[str, GroupValue] = field(default_factory=dict)
+    offsets: dict[str, dict[tuple[str, int], OffsetValue]] = field(default_factory=dict)
+    """By group, then by (topic, partition). No group's dictionary is empty."""
+    tally: Tally = field(default_factory=Tally, compare=False)
+    """About what all of it takes in memory."""
+
+    def replay(self, key: Key, value: Value | None) -> None:
+        """Takes one record in. None is a tombstone."""
+        self.tally.add(self.growth_bytes(key, value))
+        match key:
+            case GroupKey(group_id):
+                if value is None:
+                    self.groups.pop(group_id, None)
+                else:
+                    assert isinstance(value, GroupValue)
+                    self.groups[group_id] = value
+            case OffsetKey(group_id, topic, partition):
+                if value is None:
+                    self._remove(group_id, (topic, partition))
+                else:
+                    assert isinstance(value, OffsetValue)
+                    self.offsets.setdefault(group_id, {})[topic, partition] = value
+
+    def growth_bytes(self, key: Key, value: Value | None) -> int:
+        """How much more it takes with this record; below 0: less."""
+        grown = stored_bytes(key, value) - stored_bytes(key, self.value_of(key))
+        if isinstance(key, OffsetKey):
+            offsets = self.offsets.get(key.group_id)
+            if offsets is None:
+                grown += 0 if value is None else STORED_GROUP_BYTES + text_bytes(key.group_id)
+            elif value is None and len(offsets) == 1 and (key.topic, key.partition) in offsets:
+                grown -= STORED_GROUP_BYTES + text_bytes(key.group_id)
+        return grown
+
+    def value_of(self, key: Key) -> Value | None:
+        """What the key has now; None: nothing, or a tombstone."""
+        match key:
+            case GroupKey(group_id):
+                return self.groups.get(group_id)
+            case OffsetKey(group_id, topic, partition):
+                return self.offsets.get(group_id, {}).get((topic, partition))
+
+    def offset_count(self, group_id: str) -> int:
+        """How many offsets the group has."""
+        return len(self.offsets.get(group_id, ()))
+
+    def generation_bytes(self, group_id: str) -> int:
+        """About what the group's stored generation takes in memory; 0: it has none."""
+        return stored_bytes(GroupKey(group_id), self.groups.get(group_id))
+
+    def knows(self, group_id: str) -> bool:
+        """Whether the log has anything of the group."""
+        return group_id in self.groups or group_id in self.offsets
+
+    def all_offsets(self) -> Iterator[tuple[str, str, int, OffsetValue]]:
+        """(group, topic, partition, offset)."""
+        for group_id, offsets in self.offsets.items():
+            for (topic, partition), value in offsets.items():
+                yield group_id, topic, partition, value
+
+    def copy(self) -> "DurableState":
+        """This moment's state; shares the values."""
+        offsets = {group_id: dict(offsets) for group_id, offsets in self.offsets.items()}
+        return DurableState(groups=dict(self.groups), offsets=offsets, tally=Tally(self.tally.size_bytes))
+
+    def _remove(self, group_id: str, place: tuple[str, int]) -> None:
+        offsets = self.offsets.get(group_id)
+        if offsets is None:
+            return
+        offsets.pop(place, None)
+        if not offsets:
+            del self.offsets[group_id]

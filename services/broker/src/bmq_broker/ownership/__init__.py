@@ -1,0 +1,1 @@
+"""Which partitions a broker owns: opened, inherited, moved away, handed over."""

@@ -1,0 +1,452 @@
+"""Which partitions this broker owns, from the image, and opening them: at once what earlier owners' streams hold, the others at their first request.
+
+What the image says may change at any step of an opening: each one ends with a look at the newest image, in the same turn of the loop in which
+the partition begins to take batches.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+
+import structlog
+
+from bmq.clock_guard import ClockGuard
+from bmq.errors import BmqError, Fenced, NotOwner, NotReady, PartitionStopped, StoreError, UnknownTopic
+from bmq.log_limit import RateLimited
+from bmq.metadata.image import Image, PartitionMeta
+from bmq.metadata.records import Range
+from bmq.metadata.topic_configs import CLUSTER_WIDE, TopicConfigs
+from bmq.roles.controller import Metadata
+from bmq.storage.durable import cancelled
+from bmq.topic_config import begins_at
+from bmq.values import NO_MANIFEST, BrokerEpoch, LeaderEpoch, NodeId, TopicPartition
+from bmq_broker.ownership.departures import Departures
+from bmq_broker.ownership.inheriting import RETRY_S, Inheriting
+from bmq_broker.partitions.partition import Partition
+from bmq_broker.partitions.states import PartitionState
+from bmq_broker.partitions.tail import Run, TailTotal
+from bmq_broker.segments.manifests import Manifests
+from bmq_broker.settings import BrokerSettings
+
+log = structlog.get_logger()
+
+LOG_INTERVAL_S = 10.0
+NO_NODE = NodeId(-1)
+
+Waiting = Callable[[Partition | BmqError], BmqError | None]
+"""Takes the partition, or why it cannot be had; returns what those that wait behind it are to be told instead."""
+
+
+class Ownership:
+    """The open partitions of one broker incarnation."""
+
+    def __init__(
+        self,
+        *,
+        node_id: NodeId,
+        epoch: BrokerEpoch,
+        metadata: Metadata,
+        manifests: Manifests,
+        clock: ClockGuard,
+        settings: BrokerSettings,
+        total: TailTotal,
+        cluster_configs: Mapping[str, str],
+        inheriting: Inheriting,
+        departures: Departures,
+    ) -> None:
+        self._node_id = node_id
+        self._epoch = epoch
+        self._metadata = metadata
+        self._manifests = manifests
+        self._clock = clock
+        self._settings = settings
+        self._total = total
+        self._inheriting = inheriting
+        self._departures = departures
+        self._configs = TopicConfigs(cluster_configs)
+        self._opening: dict[TopicPartition, asyncio.Task[Partition]] = {}
+        self._given_up: set[asyncio.Task[Partition]] = set()
+        """Openings of partitions that left meanwhile, until they have ended."""
+        self._waiting: dict[TopicPartition, deque[tuple[int, Waiting]]] = {}
+        self._slots = asyncio.Semaphore(settings.open_concurrency)
+        self._limit = RateLimited(interval_s=LOG_INTERVAL_S)
+        self._ended: BmqError | None = None
+        self._empty: dict[TopicPartition, LeaderEpoch] = {}
+        """Unopened partitions that were found to have nothing in the store, and under which leader epoch."""
+        self.waiting_bytes = 0
+        self.partitions: dict[TopicPartition, Partition] = {}
+        """Those that may append."""
+        self.rolls_first: Callable[[Partition, Callable[[], None]], bool] = lambda *_: False
+        """Asked when a partition is to leave by plan: True where it stays until the function is called."""
+        self.closed: Callable[[Partition, list[Run], bool], None] = lambda *_: None
+        """Called when a partition was deleted or taken away: with the runs that its tail held, and whether it was deleted."""
+        self.left: Callable[[Partition], None] = lambda _: None
+        """Called when a partition leaves by plan: it takes no more batches, what is buffered still goes to the WAL."""
+        self.forgotten: Callable[[TopicPartition], None] = lambda _: None
+        """Called when a partition is not this broker's any more, open or not."""
+        self.inherited: Callable[[Partition], None] = lambda _: None
+        """Called when a partition was opened whose manifest does not cover yet what earlier owners left in the WAL."""
+        self.opening_ended: Callable[[TopicPartition], None] = lambda _: None
+        """Called when an opening is over, whatever its outcome."""
+        self.fenced: Callable[[BmqError], None] = lambda _: None
+        """Called where the store shows that this broker was replaced."""
+        self.adopted_count = 0
+        """Partitions of which the streams of earlier owners held something."""
+        inheriting.found = self._adopt
+        inheriting.still_named = self._still_named
+
+    async def recover(self) -> int:
+        """Reads what earlier owners left in the WAL and opens every partition that it held something of; returns how many.
+
+        One that cannot be opened is stopped or tried again later; the others go on. Raises NotReady where streams cannot be read.
+        """
+        self.image_changed(Image(), self._metadata.image)
+        await self._inheriting.read_all()
+        await asyncio.gather(*self._opening.values(), return_exceptions=True)
+        return self.adopted_count
+
+    def appending(self, tp: TopicPartition) -> Partition | None:
+        """The partition if it is open, None where it has to be opened first. Raises UnknownTopic, NotOwner, Fenced."""
+        self.check_alive()
+        partition = self.partitions.get(tp)
+        if partition is not None:
+            return partition
+        self._check_owned(tp)
+        return None
+
+    @property
+    def stopped_count(self) -> int:
+        """Partitions that cannot be opened, because something that they need is missing or damaged: looked at again and again."""
+        return self._inheriting.stopped_count
+
+    @property
+    def alive(self) -> bool:
+        """Whether this broker may still write."""
+        return self._ended is None
+
+    def check_alive(self) -> None:
+        """Raises Fenced once another incarnation has taken over."""
+        if self._ended is not None:
+            raise self._ended.with_traceback(None)
+
+    def when_open(self, tp: TopicPartition, size_bytes: int, then: Waiting) -> None:
+        """Calls `then` with the partition, in the order of these calls, once it is open. Raises NotReady where too much waits already.
+
+        What `then` returns is told to those behind it instead: what is to be sent again first must not be overtaken.
+        """
+        if self.waiting_bytes and self.waiting_bytes + size_bytes > self._settings.pending_bytes_max:
+            raise NotReady(f"{self.waiting_bytes} bytes wait for partitions that are being opened")
+        self._waiting.setdefault(tp, deque()).append((size_bytes, then))
+        self.waiting_bytes += size_bytes
+        self._open_task(tp)
+
+    async def open(self, tp: TopicPartition) -> Partition:
+        """The open partition. Raises UnknownTopic, NotOwner, NotReady, PartitionStopped, Fenced."""
+        partition = self.appending(tp)
+        if partition is not None:
+            return partition
+        task = self._open_task(tp)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            me = asyncio.current_task()
+            if not task.cancelled() or (me is not None and me.cancelling()):  # where the broker ends, it may be both
+                raise
+            raise self._not_opened(tp) from None  # it was the opening that was cancelled, not who waits for it
+
+    def begin_to_open(self, tp: TopicPartition) -> "asyncio.Task[Partition] | None":
+        """Its opening, which is not the caller's to cancel; None where the partition is open. Raises UnknownTopic, NotOwner, NotReady, Fenced."""
+        return None if self.appending(tp) is not None else self._open_task(tp)
+
+    def why_not_open(self, tp: TopicPartition, opening: "asyncio.Task[Partition]") -> BmqError:
+        """Of an opening that has ended, while the partition is not open. Raises what is a bug."""
+        error = self._not_opened(tp) if opening.cancelled() else opening.exception() or self._not_opened(tp)
+        if not isinstance(error, BmqError):
+            raise error
+        return error
+
+    def unopened(self) -> list[TopicPartition]:
+        """This broker's partitions that nobody has asked for since it began to own them, but for those that are known to have nothing."""
+        found = []
+        empty: dict[TopicPartition, LeaderEpoch] = {}
+        for topic in self._metadata.image.topics.values():
+            for index, meta in enumerate(topic.partitions):
+                if not self._stays(meta) or (tp := TopicPartition(topic.topic_id, index)) in self.partitions:
+                    continue
+                if self._empty.get(tp) == meta.leader_epoch:
+                    empty[tp] = meta.leader_epoch
+                else:
+                    found.append(tp)
+        self._empty = empty
+        return found
+
+    async def open_for_upkeep(self, tp: TopicPartition) -> None:
+        """Opens a partition that nobody has asked for, unless it has nothing that could grow old: then it stays as it is, and takes no memory.
+
+        Without a manifest all that was ever made durable of it is in the WAL, and would have been inherited: nothing can come to be there but by
+        this broker, once somebody asks for the partition. Raises as `open`, and StoreError.
+        """
+        meta = self._check_owned(tp)
+        is_heir = meta.manifest_version != NO_MANIFEST or self._inheriting.holds(tp) or not self._inheriting.has_read(tp, meta.ranges)
+        if not is_heir and await self._manifests.has_nothing(tp, leader_epoch=meta.leader_epoch):
+            self._empty[tp] = meta.leader_epoch
+        else:
+            await self.open(tp)
+
+    def image_changed(self, old: Image, new: Image) -> None:
+        """Takes up changed configurations, begins to adopt what is this broker's now, and lets go of what no longer is."""
+        defaults_changed = old.configs.get(CLUSTER_WIDE) != new.configs.get(CLUSTER_WIDE)
+        for partition in self._departures.image_changed(old, new):
+            self.closed(partition, [], True)  # deleted before it was closed
+        if old.topics is new.topics and not defaults_changed:
+            return
+        self._configs.image_changed(old, new, defaults_changed=defaults_changed)
+        for topic_id, topic in old.topics.items():
+            if topic_id not in new.topics:
+                for index in range(len(topic.partitions)):
+                    self._deleted(TopicPartition(topic_id, index))
+        for topic_id, topic in new.topics.items():
+            before = old.topics.get(topic_id)
+            if before is not topic or defaults_changed:
+                known = () if before is None else before.partitions
+                same_config = before is not None and before.configs is topic.configs and not defaults_changed
+                for index, meta in enumerate(topic.partitions):
+                    if not same_config or index >= len(known) or known[index] is not meta:
+                        self._meta_changed(new, TopicPartition(topic_id, index), meta)
+        self._inheriting.start()
+
+    def end(self, error: BmqError) -> None:
+        """The broker is fenced or stops: whoever waits is told."""
+        self._ended = error
+        self._inheriting.end()
+        for task in self._opening.values():
+            task.cancel()
+        for tp in list(self._waiting):
+            self._serve_waiting(tp, error)
+
+    async def close(self) -> None:
+        """Ends what is being opened."""
+        await self._inheriting.close()
+        await cancelled([*self._opening.values(), *self._given_up])
+
+    def drop(self) -> None:
+        """Forgets everything: this broker has ended."""
+        for partition in self.partitions.values():
+            partition.tail.drop()
+        self.partitions.clear()
+
+    # --- what the image says ---
+
+    def _meta_changed(self, image: Image, tp: TopicPartition, meta: PartitionMeta) -> None:
+        partition = self.partitions.get(tp)
+        if not self._is_owned(meta):
+            if partition is not None:
+                self._close(partition, deleted=False)
+            elif tp not in self._opening and not self._inheriting.knows(tp):
+                return  # as nearly all are that change anywhere in the cluster
+            self._forget(tp)
+        elif meta.moving_to != NO_NODE:
+            if partition is None or partition.leader_epoch != meta.leader_epoch or not self.rolls_first(partition, lambda: self._rolled(tp)):
+                self._leave(tp, meta)
+                self._forget(tp)
+        elif partition is None:
+            if not self._departures.holds(tp, meta.leader_epoch):
+                self._inheriting.want(tp, meta.ranges)
+        elif partition.leader_epoch != meta.leader_epoch:
+            self._close(partition, deleted=False)
+            self._forget(tp)
+            self._inheriting.want(tp, meta.ranges)
+        else:
+            partition.config = self._configs.after_a_change(image, tp.topic_id, partition.config)
+            if partition.ranges:
+                partition.ranges = meta.ranges
+
+    def _deleted(self, tp: TopicPartition) -> None:
+        partition = self.partitions.get(tp)
+        if partition is not None:
+            self._close(partition, deleted=True)
+        self._forget(tp)
+
+    def _rolled(self, tp: TopicPartition) -> None:
+        """What is to leave may leave, if it still is to."""
+        meta = self._metadata.image.partition(tp)
+        if meta is not None and self._is_owned(meta) and meta.moving_to != NO_NODE and self._ended is None and tp in self.partitions:
+            self._leave(tp, meta)
+            self._forget(tp)
+
+    def _leave(self, tp: TopicPartition, meta: PartitionMeta) -> None:
+        """By plan: the partition takes no more batches, and once everything of it is durable the controller is told."""
+        partition = self.partitions.pop(tp, None)
+        if partition is None:
+            self._departures.leave_unopened(tp, meta.leader_epoch)
+            return
+        self._departures.leave(partition, partition.leave())
+        self.left(partition)
+
+    def _close(self, partition: Partition, *, deleted: bool) -> None:
+        """Lets go of a partition that was deleted, or that the image gives to another without having asked; `_forget` follows."""
+        del self.partitions[partition.tp]
+        self.closed(partition, partition.leave(), deleted)
+
+    def _forget(self, tp: TopicPartition) -> None:
+        """Nothing of what is known, read or begun for the partition is of any use here any more."""
+        self._inheriting.forget(tp)
+        self._manifests.forget(tp)
+        self._empty.pop(tp, None)
+        task = self._opening.pop(tp, None)
+        if task is not None:
+            task.cancel()
+            self._given_up.add(task)
+            self._serve_waiting(tp, self._not_opened(tp))
+        self.forgotten(tp)
+
+    def _adopt(self, tps: Sequence[TopicPartition]) -> None:
+        """The streams of earlier owners held something of these: they open at once."""
+        self.adopted_count += len(tps)
+        for tp in tps:
+            if self._ended is None and tp not in self.partitions:
+                self._open_task(tp)
+
+    def _still_named(self, tp: TopicPartition, ranges: tuple[Range, ...]) -> tuple[Range, ...]:
+        meta = self._metadata.image.partition(tp)
+        return tuple(found for found in ranges if meta is not None and found in meta.ranges)
+
+    def _adopt_again(self, tp: TopicPartition) -> None:
+        """Nobody may ever ask for it, and what was inherited pins WAL objects until it is rolled."""
+        if self._ended is None and tp not in self.partitions and self._inheriting.holds(tp):
+            self._open_task(tp)
+
+    # --- opening ---
+
+    def _check_owned(self, tp: TopicPartition) -> PartitionMeta:
+        self.check_alive()
+        meta = self._metadata.image.partition(tp)
+        if meta is None:
+            raise UnknownTopic(f"partition {tp} does not exist")
+        if not self._is_owned(meta):
+            raise NotOwner(
+                f"partition {tp} belongs to node {meta.node_id} epoch {meta.broker_epoch}, this is node {self._node_id} epoch {self._epoch}"
+            )
+        if meta.moving_to not in (NO_NODE, self._node_id):
+            raise NotOwner(f"partition {tp} moves to node {meta.moving_to}")
+        if meta.moving_to == self._node_id or self._departures.holds(tp, meta.leader_epoch):
+            raise NotReady(f"partition {tp} was closed for a move, and the controller has yet to say whose it is now")
+        return meta
+
+    def _is_owned(self, meta: PartitionMeta | None) -> bool:
+        return meta is not None and meta.node_id == self._node_id and meta.broker_epoch == self._epoch
+
+    def _stays(self, meta: PartitionMeta) -> bool:
+        return self._is_owned(meta) and meta.moving_to == NO_NODE
+
+    def _open_task(self, tp: TopicPartition) -> "asyncio.Task[Partition]":
+        task = self._opening.get(tp)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._open(tp), name=f"open {tp}")
+            self._opening[tp] = task
+            task.add_done_callback(lambda done: self._opened(tp, done))
+        return task
+
+    def _opened(self, tp: TopicPartition, task: "asyncio.Task[Partition]") -> None:
+        self.opening_ended(tp)
+        if self._opening.get(tp) is not task:  # the partition left meanwhile: who waited was told
+            self._given_up.discard(task)
+            if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, BmqError):
+                raise error
+            return
+        del self._opening[tp]
+        if task.cancelled():
+            self._serve_waiting(tp, self._not_opened(tp))
+            return
+        error = task.exception()
+        if error is None:
+            self._serve_waiting(tp, task.result())
+        elif isinstance(error, BmqError):
+            if (left_out := self._limit.due(tp, now=asyncio.get_running_loop().time())) is not None:
+                log.warning("partition is not open", partition=str(tp), error=str(error), left_out=left_out)
+            if isinstance(error, StoreError) and self._inheriting.holds(tp):
+                asyncio.get_running_loop().call_later(RETRY_S, self._adopt_again, tp)
+            self._serve_waiting(tp, error if not isinstance(error, StoreError) else NotReady(f"partition {tp} cannot be opened now: {error}"))
+        else:
+            self._serve_waiting(tp, NotReady(f"partition {tp} was not opened: {error!r}"))
+            raise error
+
+    def _not_opened(self, tp: TopicPartition) -> BmqError:
+        try:
+            self._check_owned(tp)
+        except BmqError as error:
+            return error
+        return NotReady(f"partition {tp} was not opened")
+
+    def _serve_waiting(self, tp: TopicPartition, outcome: Partition | BmqError) -> None:
+        for size_bytes, then in self._waiting.pop(tp, ()):
+            self.waiting_bytes -= size_bytes
+            outcome = then(outcome) or outcome
+
+    async def _open(self, tp: TopicPartition) -> Partition:
+        meta = self._check_owned(tp)
+        self._inheriting.want(tp, meta.ranges)
+        await self._inheriting.when_read(tp)
+        async with self._slots:
+            meta = self._check_owned(tp)
+            if not self._inheriting.has_read(tp, meta.ranges):
+                raise NotReady(f"partition {tp} changed while it was being opened")
+            partition = Partition(
+                tp,
+                leader_epoch=meta.leader_epoch,
+                config=self._configs.of(self._metadata.image, tp.topic_id),
+                ranges=meta.ranges,
+                total=self._total,
+                closed_before=self._departures.departed(tp),
+            )
+            try:
+                await self._load(partition)
+            except BaseException:
+                partition.tail.drop()
+                raise
+            self._inheriting.opened(tp)
+            self.partitions[tp] = partition
+            self._empty.pop(tp, None)
+            if not partition.covers_recovered():
+                self.inherited(partition)
+            self._serve_waiting(tp, partition)  # now: who comes next must not overtake them
+            return partition
+
+    async def _load(self, partition: Partition) -> None:
+        """From the manifest and what was inherited to a partition that may append."""
+        tp = partition.tp
+        inheritance = self._inheriting.held(tp)
+        if inheritance.stopped is not None:
+            raise inheritance.stopped
+        partition.start()
+        at_least = max(inheritance.manifest_version, self._check_owned(tp).manifest_version)
+        first_offset = begins_at(partition.config.first_offset, (run.base_offset for run, _ in inheritance.runs))
+        try:
+            loaded = await self._manifests.load(tp, leader_epoch=partition.leader_epoch, at_least=at_least, first_offset=first_offset)
+        except PartitionStopped as stopped:
+            self._inheriting.stop(tp, stopped)
+            raise
+        entry = loaded.entry
+        if entry is not None and entry.epoch > partition.leader_epoch:
+            error = Fenced(f"manifest {entry.number} of {tp} is of epoch {entry.epoch}, this broker owned it under {partition.leader_epoch}")
+            self.fenced(error)
+            raise error
+        meta = self._check_owned(tp)
+        if meta.leader_epoch != partition.leader_epoch:
+            raise NotReady(f"partition {tp} changed while it was being opened")
+        try:
+            partition.opened(loaded.manifest, entry, loaded.producers, inheritance.runs, now_ms=self._clock.now_ms())
+            partition.check_end(loaded.beyond)
+            if inheritance.left is not None:
+                partition.check_left(inheritance.left.end, inheritance.left.key)
+        except PartitionStopped as stopped:
+            self._inheriting.stop(tp, stopped)
+            raise
+        partition.config = self._configs.after_a_change(self._metadata.image, tp.topic_id, partition.config)
+        partition.ranges = meta.ranges
+        partition.recovered()
+
+    def is_open(self, tp: TopicPartition) -> bool:
+        """Whether it may append."""
+        partition = self.partitions.get(tp)
+        return self._ended is None and partition is not None and partition.state is PartitionState.APPENDING

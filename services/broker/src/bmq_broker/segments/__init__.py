@@ -1,0 +1,1 @@
+"""A partition's segments: rolled, named by manifests, read, merged, retained, collected."""

@@ -1,0 +1,277 @@
+"""Offsets by time, exact to the record (KAFKA.md trap 10)."""
+
+import asyncio
+from bisect import insort
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from heapq import nlargest
+from typing import Final, NamedTuple
+
+import structlog
+from typing_extensions import Buffer
+
+from bmq.errors import BatchTooLarge, CorruptBatch, ObjectMissing, UnsupportedCompression, UnsupportedMessageFormat
+from bmq.log_limit import RateLimited
+from bmq.opening import Look, Opener
+from bmq.roles.owner import OffsetForTime
+from bmq.storage.segment import SegmentEntry
+from bmq.turns import Places, Turns
+from bmq.values import LeaderEpoch, Offset, TopicPartition
+from bmq.wire.batch_headers import NO_TIMESTAMP
+from bmq.wire.batches import BatchHeader, first_at_or_after, read_header, with_max_timestamp
+from bmq_broker.metrics import UNREADABLE_BATCHES
+from bmq_broker.partitions.partition import Partition
+from bmq_broker.segments.manifests import Manifests
+from bmq_broker.segments.reading import Segments
+from bmq_broker.segments.roll_writing import PATIENCE_S, within
+
+log = structlog.get_logger()
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+
+PLANS_MAX: Final = 5
+"""How often a look-up begins again because a segment went meanwhile."""
+
+SEGMENT_LOOK_UPS_AT_ONCE: Final = 32
+"""Each holds what it reads of segments: a block, of up to 1 MiB or one batch, or a manifest's entries."""
+
+TAIL_BATCHES_PER_TURN: Final = 500
+"""Whose headers are read before others have their turn: about 2 ms."""
+
+LOG_INTERVAL_S: Final = 10.0
+
+NOWHERE: Final = OffsetForTime(offset=Offset(-1), timestamp_ms=-1, leader_epoch=LeaderEpoch(-1))
+
+
+class _Doubts:
+    """One look-up's. Of what producers wrote a header says the largest time, and only opening the batch tells whether it is true: that is done for
+    so many that it was not true of. Then headers are believed. What is found is then a batch's first offset, which is never above the record that
+    was meant: who reads on from there misses nothing."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+
+class _Said(NamedTuple):
+    """A batch, or a segment, and the largest timestamp that it says it has from this offset on."""
+
+    max_timestamp_ms: int
+    base_offset: int
+    what: SegmentEntry | tuple[BatchHeader, Buffer]
+
+
+def _rank(one: _Said) -> tuple[int, int]:
+    """The highest is opened first: the largest timestamp, and of equals what comes first."""
+    return one.max_timestamp_ms, -one.base_offset
+
+
+class Lookups:
+    """Looks in segments and in the tail; opens batches in a thread."""
+
+    def __init__(self, segments: Segments, manifests: Manifests, *, false_batches_max: int) -> None:
+        """`false_batches_max`: how many batches whose headers are not true one look-up opens."""
+        self._false_batches_max = false_batches_max
+        self._segments = segments
+        self._manifests = manifests
+        self._opener = Opener()
+        self._turns = Turns()
+        self._in_segments = Places(SEGMENT_LOOK_UPS_AT_ONCE)
+        self._left_in_turn = TAIL_BATCHES_PER_TURN
+        self._limit = RateLimited(interval_s=LOG_INTERVAL_S)
+
+    async def offset_for_time(self, partition: Partition, timestamp_ms: int, *, committed: bool) -> OffsetForTime:
+        """See Owner.offset_for_time. `committed` makes no difference until there are transactions. Raises StoreError, FormatError."""
+        doubts = _Doubts(self._false_batches_max)
+        match timestamp_ms:
+            case _ if timestamp_ms == LATEST:
+                return self._at(partition, partition.high_watermark, epoch=partition.leader_epoch)
+            case _ if timestamp_ms in (EARLIEST, EARLIEST_LOCAL):
+                return self._at(partition, partition.log_start)
+            case _ if timestamp_ms == LATEST_TIERED:
+                end = partition.manifest.next_offset - 1
+                return NOWHERE if end < partition.log_start else self._at(partition, Offset(end))
+            case _ if timestamp_ms == MAX_TIMESTAMP:
+                return await self._in_turn(partition, NO_TIMESTAMP, partial(self._max_timestamp, partition, doubts))
+            case _ if timestamp_ms < 0:
+                raise UnsupportedMessageFormat(f"{timestamp_ms} is not a timestamp to look up")
+        return await self._in_turn(partition, timestamp_ms, partial(self._first_at_or_after, partition, timestamp_ms, doubts))
+
+    async def _in_turn(self, partition: Partition, timestamp_ms: int, look: Callable[[], Awaitable[OffsetForTime]]) -> OffsetForTime:
+        """Where segments may have such a time, whatever is looked up waits for its turn, by topics, then by partitions. What a tail alone can answer
+        does not wait."""
+        if next(partition.manifest.entries_for_time(timestamp_ms), None) is None:
+            return await look()
+        await self._in_segments.enter(party=partition.tp.topic_id, sender=partition.tp)
+        try:
+            return await self._planned(partition, look)
+        finally:
+            self._in_segments.leave()
+
+    async def _planned(self, partition: Partition, look: Callable[[], Awaitable[OffsetForTime]]) -> OffsetForTime:
+        """A segment may be merged or expired and deleted while it is looked into: then it is planned again, from the newest manifest."""
+        for _ in range(PLANS_MAX - 1):
+            try:
+                return await look()
+            except ObjectMissing:
+                async with self._manifests.lock(partition.tp):
+                    await within(self._manifests.refresh(partition), PATIENCE_S)
+        return await look()
+
+    def _at(self, partition: Partition, offset: Offset, *, timestamp_ms: int = -1, epoch: LeaderEpoch | None = None) -> OffsetForTime:
+        return OffsetForTime(offset=offset, timestamp_ms=timestamp_ms, leader_epoch=partition.epoch_at(offset) if epoch is None else epoch)
+
+    async def _first_at_or_after(self, partition: Partition, timestamp_ms: int, doubts: _Doubts) -> OffsetForTime:
+        tail = partition.tail.durable_from(timestamp_ms)
+        log_start = partition.log_start
+        async for batch, header in self._candidates(partition, timestamp_ms):
+            if (found := await self._open(partition, batch, header, timestamp_ms, log_start, doubts=doubts)) is not None:
+                return self._at(partition, Offset(found[0]), timestamp_ms=found[1])
+        for batch in tail:
+            await self._look_on(partition)
+            header = read_header(batch)
+            if header.max_timestamp_ms < timestamp_ms or header.last_offset < log_start:
+                continue
+            if (found := await self._open(partition, batch, header, timestamp_ms, log_start, doubts=doubts)) is not None:
+                return self._at(partition, Offset(found[0]), timestamp_ms=found[1])
+        return NOWHERE
+
+    async def _look_on(self, partition: Partition) -> None:
+        """Before each batch of a tail: all look-ups together see few in one turn of the loop."""
+        self._left_in_turn -= 1
+        if self._left_in_turn < 0:
+            await self._turns.turn(party=partition.tp)
+            self._left_in_turn = TAIL_BATCHES_PER_TURN
+
+    async def _candidates(self, partition: Partition, timestamp_ms: int) -> AsyncIterator[tuple[Buffer, BatchHeader]]:
+        """Batches of segments whose largest timestamp is at or above the time, in offset order."""
+        manifest = partition.manifest
+        log_start = manifest.log_start
+        for page in manifest.pages:
+            if page.max_timestamp_ms >= timestamp_ms and page.last_offset >= log_start:
+                for entry in await self._segments.page(partition.tp, page):
+                    async for found in self._in_segment(partition.tp, entry, timestamp_ms, log_start):
+                        yield found
+        for entry in manifest.entries:
+            async for found in self._in_segment(partition.tp, entry, timestamp_ms, log_start):
+                yield found
+
+    async def _in_segment(
+        self, tp: TopicPartition, entry: SegmentEntry, timestamp_ms: int, log_start: int
+    ) -> AsyncIterator[tuple[Buffer, BatchHeader]]:
+        if entry.max_timestamp_ms < timestamp_ms or entry.last_offset < log_start:
+            return
+        index = await self._segments.index(tp, entry)
+        position, _ = index.position_for_offset(log_start)
+        while position < index.length and (found := index.position_for_time(timestamp_ms, from_position=position)) is not None:
+            position = found[0]
+            block, headers = await self._segments.block(entry, index, position)
+            for header in headers:
+                if header.max_timestamp_ms >= timestamp_ms and header.last_offset >= log_start:
+                    yield block[header.position : header.end], header._replace(position=0)
+            position = index.block_end(position)
+
+    async def _max_timestamp(self, partition: Partition, doubts: _Doubts) -> OffsetForTime:
+        """What says the largest time is opened first: where that is true it alone is. So no more are than are false, and one."""
+        log_start, opened_max = partition.log_start, doubts.left + 1
+        tail = partition.tail.durable_batches()
+        entries = await self._segments.entries(partition.tp, partition.manifest)
+        said = [_Said(entry.max_timestamp_ms, entry.base_offset, entry) for entry in entries if entry.last_offset >= log_start]
+        for batch in tail:
+            await self._look_on(partition)
+            header = read_header(batch)
+            if header.last_offset >= log_start:
+                said.append(_Said(header.max_timestamp_ms, header.base_offset, (header, batch)))
+            if len(said) >= opened_max + TAIL_BATCHES_PER_TURN:
+                said = nlargest(opened_max, said, key=_rank)
+        left = sorted(said, key=_rank)
+        best: tuple[int, int] | None = None  # (timestamp, -offset): the earliest of the largest
+        while left and left[-1].max_timestamp_ms > (NO_TIMESTAMP if best is None else best[0]):
+            one = left.pop()
+            if not isinstance(one.what, SegmentEntry):
+                header, batch = one.what
+                best = await self._better(partition, best, batch, header, log_start, doubts=doubts)
+                continue
+            for header, batch in await self._max_block(partition.tp, one.what, log_start):
+                there = _Said(header.max_timestamp_ms, header.base_offset, one.what)
+                if _rank(there) > _rank(one):
+                    continue  # it was opened before
+                if left and _rank(left[-1]) > _rank(there):
+                    insort(left, there, key=_rank)
+                    break
+                best = await self._better(partition, best, batch, header, log_start, doubts=doubts)
+        return NOWHERE if best is None else self._at(partition, Offset(-best[1]), timestamp_ms=best[0])
+
+    async def _max_block(self, tp: TopicPartition, entry: SegmentEntry, log_start: int) -> list[tuple[BatchHeader, Buffer]]:
+        """The batches of the first block with the largest timestamp and those of a block that the log start cuts, the largest timestamp first."""
+        index = await self._segments.index(tp, entry)
+        start, base_offset = index.position_for_offset(log_start)
+        positions = []
+        if base_offset < log_start:  # its largest timestamp may be that of a deleted record
+            positions.append(start)
+            start = index.block_end(start)
+        if start < index.length:
+            positions.append(index.max_timestamp(from_position=start)[1])
+        found: list[tuple[BatchHeader, Buffer]] = []
+        for position in positions:
+            block, headers = await self._segments.block(entry, index, position)
+            found.extend((header._replace(position=0), block[header.position : header.end]) for header in headers)
+        left = [(header, batch) for header, batch in found if header.last_offset >= log_start]
+        return sorted(left, key=lambda one: (-one[0].max_timestamp_ms, one[0].base_offset))
+
+    async def _open(
+        self, partition: Partition, batch: Buffer, header: BatchHeader, timestamp_ms: int, log_start: int, *, doubts: _Doubts
+    ) -> tuple[int, int] | None:
+        if not doubts.left:
+            return self._believed(header, log_start)
+
+        def look(batch: Buffer, header: BatchHeader, *, decompressed_bytes_max: int) -> tuple[int, int] | None:
+            return first_at_or_after(batch, header, timestamp_ms, from_offset=log_start, decompressed_bytes_max=decompressed_bytes_max)
+
+        found = await self._opened(partition, look, batch, header)
+        doubts.left -= found is None
+        return found
+
+    async def _better(
+        self, partition: Partition, best: tuple[int, int] | None, batch: Buffer, header: BatchHeader, log_start: int, *, doubts: _Doubts
+    ) -> tuple[int, int] | None:
+        if header.max_timestamp_ms <= (NO_TIMESTAMP if best is None else best[0]):
+            return best
+
+        def look(batch: Buffer, header: BatchHeader, *, decompressed_bytes_max: int) -> tuple[int, int] | None:
+            return with_max_timestamp(batch, header, from_offset=log_start, decompressed_bytes_max=decompressed_bytes_max)
+
+        if doubts.left:
+            found = await self._opened(partition, look, batch, header)
+            doubts.left -= found is None or found[1] < header.max_timestamp_ms
+        else:
+            found = self._believed(header, log_start)
+        if found is None or (best is not None and found[1] <= best[0]):
+            return best
+        return found[1], -found[0]
+
+    def _believed(self, header: BatchHeader, log_start: int) -> tuple[int, int]:
+        if (left_out := self._limit.due("believed", now=asyncio.get_running_loop().time())) is not None:
+            log.warning(
+                "times in batches are not what their headers say: a look-up by time found the first offset of a batch, and not of a record",
+                offset=header.base_offset,
+                remedy="set bmq.validation=records for the topic, or raise the limit false_batches_per_look_up",
+                left_out=left_out,
+            )
+        return max(header.base_offset, log_start), header.max_timestamp_ms
+
+    async def _opened(self, partition: Partition, look: Look[tuple[int, int] | None], batch: Buffer, header: BatchHeader) -> tuple[int, int] | None:
+        """What is found in the batch. One that cannot be opened (taken before batches were proved, or unproved as its topic asked) is passed over:
+        it must not hide what comes after it."""
+        try:
+            return await self._opener.look(look, batch, header, party=partition.tp.topic_id)
+        except (CorruptBatch, BatchTooLarge, UnsupportedCompression) as error:
+            UNREADABLE_BATCHES.inc()
+            if (left_out := self._limit.due("unreadable", now=asyncio.get_running_loop().time())) is not None:
+                log.warning("a batch cannot be opened: look-ups pass over it", offset=header.base_offset, error=str(error), left_out=left_out)
+            return None

@@ -1,0 +1,1 @@
+"""Group commit: what partitions append becomes WAL objects."""
