@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from prometheus_client.metrics import MetricWrapperBase
 
-import bmq.clock_guard
+import bmq.clocks.clock_guard
 import bmq.runtime.loop
 import bmq.runtime.metered_store
 import bmq_broker.lag
@@ -39,7 +39,7 @@ class Metric(NamedTuple):
 SECTIONS: Final[tuple[tuple[str, tuple[ModuleType, ...]], ...]] = (
     ("Every node", (bmq_node.admin.exposition, bmq_node.admin.connections, bmq.runtime.loop, bmq.runtime.metered_store)),
     ("Controllers", (bmq_controller.metrics,)),
-    ("Brokers", (bmq_broker.metrics, bmq.clock_guard, bmq_broker.lag)),
+    ("Brokers", (bmq_broker.metrics, bmq.clocks.clock_guard, bmq_broker.lag)),
     ("Proxies", (bmq_proxy.metrics,)),
     ("The probe", (bmq_cli.prober,)),
     ("The operator", (bmq_operator.metrics,)),

@@ -17,9 +17,9 @@ from benchmarks.nodes import Cluster, over_minio
 from benchmarks.plan import Plan
 from benchmarks.rows import Row
 from benchmarks.watch import Watch, watching
-from bmq.group_partition import partition_of_group
 from bmq.metadata.records import PartitionChange, PartitionMoveBegun
-from bmq.names import CONSUMER_OFFSETS
+from bmq.naming.group_partition import partition_of_group
+from bmq.naming.names import CONSUMER_OFFSETS
 from bmq.values import NodeId, TopicPartition
 
 MIB = 1 << 20

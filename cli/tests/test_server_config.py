@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from cli_cluster import BMQ
 
+from bmq.config.limits import limits_of
 from bmq.errors import ConfigurationError
-from bmq.limits import limits_of
 from bmq_cli.main import execute
 from bmq_controller.settings import ControllerSettings
 from bmq_node.configuration.limits_reference import limits_reference

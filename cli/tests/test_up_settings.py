@@ -2,7 +2,7 @@
 
 import pytest
 
-from bmq.cluster_config import CLUSTER_KEYS
+from bmq.config.cluster_config import CLUSTER_KEYS
 from bmq.errors import ConfigurationError
 from bmq_cli.up import _settings
 from bmq_node.configuration.role_settings import role_settings

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bmq.crowd import WOKEN_PER_TURN, Crowd
+from bmq.fairness.crowd import WOKEN_PER_TURN, Crowd
 from bmq_sim.loop import on_virtual_time
 
 MANY = 10_000

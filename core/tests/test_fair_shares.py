@@ -6,8 +6,8 @@ from typing import ClassVar
 
 import pytest
 
-from bmq import fair_shares
-from bmq.fair_shares import (
+from bmq.fairness import fair_shares
+from bmq.fairness.fair_shares import (
     LOOKED_AT_MAX,
     MODEST_ADDRESS_BYTES,
     MODEST_BYTES,
@@ -17,7 +17,7 @@ from bmq.fair_shares import (
     FairShares,
     Share,
 )
-from bmq.greedy_window import REMEMBERED_S, REST_MAX, REST_S_MAX, SLOWER_MAX, WINDOW_FIRST_BYTES, WINDOW_MIN_BYTES
+from bmq.fairness.greedy_window import REMEMBERED_S, REST_MAX, REST_S_MAX, SLOWER_MAX, WINDOW_FIRST_BYTES, WINDOW_MIN_BYTES
 
 MIB = 1 << 20
 LARGE = 512 << 10

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bmq.group_partition import java_hash, partition_of_group
+from bmq.naming.group_partition import java_hash, partition_of_group
 
 
 @pytest.mark.parametrize(

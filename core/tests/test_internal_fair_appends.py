@@ -11,7 +11,7 @@ from internal_under_test import tp
 from typing_extensions import Buffer
 
 from bmq.errors import BmqError, Fenced, NotReady
-from bmq.greedy_window import WINDOW_FIRST_BYTES
+from bmq.fairness.greedy_window import WINDOW_FIRST_BYTES
 from bmq.internal.fair_appends import FairAppends
 from bmq.internal.owner_calls import APPEND_CALL, AppendCall
 from bmq.internal.owner_handlers import append_route

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bmq.errors import InvalidRequest, InvalidTopicName
-from bmq.lanes import (
+from bmq.naming.lanes import (
     BASE,
     LANE_NAME_PATTERN,
     check_lane_name,
@@ -24,7 +24,7 @@ from bmq.lanes import (
     overlay_name,
     stored_group,
 )
-from bmq.names import check_topic_name
+from bmq.naming.names import check_topic_name
 
 lanes = st.from_regex(LANE_NAME_PATTERN, fullmatch=True)
 topics = st.text(alphabet=string.ascii_letters + string.digits + "._-", min_size=1, max_size=249)

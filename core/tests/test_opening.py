@@ -9,7 +9,7 @@ from collections.abc import Awaitable
 import pytest
 
 from bmq.errors import BatchTooLarge, CorruptBatch
-from bmq.opening import ORDINARY_AT_ONCE, ORDINARY_BYTES_MAX, ORDINARY_RECORDS_MAX, Opener
+from bmq.fairness.opening import ORDINARY_AT_ONCE, ORDINARY_BYTES_MAX, ORDINARY_RECORDS_MAX, Opener
 from bmq.wire.batches import BatchHeader, Record, build_batch, read_header
 
 BATCH = build_batch([Record(0, 1_000, None, b"value")])

@@ -9,7 +9,7 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bmq.printable import printable
+from bmq.naming.printable import printable
 from bmq.runtime.logging import configure_logging
 
 EVIL = "\x1b[2J\x1b]0;title\x07\n\r\x9b31m\u202e\u2066\x00"

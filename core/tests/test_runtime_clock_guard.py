@@ -7,9 +7,9 @@ import pytest
 from structlog.testing import capture_logs
 from typing_extensions import Buffer
 
-from bmq.clock_guard import ClockGuard
+from bmq.clocks.clock_guard import ClockGuard
+from bmq.clocks.store_clock import skew_of
 from bmq.ports import ObjectMeta
-from bmq.store_clock import skew_of
 from bmq.values import NodeId
 from bmq_sim.clock import EPOCH_MS, SimClock, SimRng
 from bmq_sim.loop import on_virtual_time

@@ -15,7 +15,7 @@ import structlog
 from prometheus_client import REGISTRY, generate_latest
 
 from bmq.errors import ConfigurationError
-from bmq.log_limit import KEYS_MAX, RateLimited
+from bmq.fairness.log_limit import KEYS_MAX, RateLimited
 from bmq.runtime.logging import LIMIT_INTERVAL_S, LINES_MAX, SAME_LINES_MAX, configure_logging
 from bmq.runtime.loop import raise_file_limit, run_service
 from bmq.runtime.system import SystemClock, SystemRng

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bmq.cluster_config import CLUSTER_KEYS, describe_cluster, resolve_cluster, validate_cluster
-from bmq.config_keys import ConfigSource, ConfigType
+from bmq.config.cluster_config import CLUSTER_KEYS, describe_cluster, resolve_cluster, validate_cluster
+from bmq.config.config_keys import ConfigSource, ConfigType
+from bmq.config.topic_config import TOPIC_KEYS, describe_topic, resolve, topic_key, validate
 from bmq.errors import InvalidConfig, InvalidTopicName
-from bmq.names import check_topic_name, collision_key, is_internal, may_collide
-from bmq.topic_config import TOPIC_KEYS, describe_topic, resolve, topic_key, validate
+from bmq.naming.names import check_topic_name, collision_key, is_internal, may_collide
 
 
 @pytest.mark.parametrize("name", ["a", "A.b_c-9", "x" * 249, "...", "__consumer_offsets"])

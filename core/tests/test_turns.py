@@ -3,7 +3,7 @@
 import asyncio
 from random import Random
 
-from bmq.turns import Rotation, Turns
+from bmq.fairness.turns import Rotation, Turns
 
 
 def test_parties_alternate_however_many_senders_one_has() -> None:

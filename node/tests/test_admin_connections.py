@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from bmq.limits import limits_of
+from bmq.config.limits import limits_of
 from bmq_controller.api.asgi import BODY_BYTES_MAX
 from bmq_controller.api.front import AdminFront
 from bmq_node.admin.connections import CLOSED, AdminConnection

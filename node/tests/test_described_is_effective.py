@@ -7,14 +7,14 @@ from typing import Final
 import pytest
 from nodes_in_one_loop import Cluster, run, until
 
-from bmq.cluster_config import CLUSTER_KEYS
+from bmq.config.cluster_config import CLUSTER_KEYS
+from bmq.config.topic_config import TOPIC_KEYS
 from bmq.errors import PolicyViolation
 from bmq.metadata.image import Topic
-from bmq.names import CONSUMER_OFFSETS
+from bmq.naming.names import CONSUMER_OFFSETS
 from bmq.roles.controller import ConfigChange, ConfigResource, NewTopic
 from bmq.runtime.open_store import open_store
 from bmq.runtime.system import SystemClock, SystemRng
-from bmq.topic_config import TOPIC_KEYS
 from bmq.values import NodeId, TopicPartition
 from bmq.wire.message import Message
 from bmq_broker.main import BrokerRole

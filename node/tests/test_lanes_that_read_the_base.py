@@ -11,8 +11,8 @@ from test_lanes_stale_commits import commit, write
 
 from bmq.audit.audit import AuditOptions, audit_store
 from bmq.audit.findings import Level
+from bmq.config.topic_config import FIRST_OFFSET, READING_LANES_FIRST_OFFSET
 from bmq.runtime.system import SystemRng
-from bmq.topic_config import FIRST_OFFSET, READING_LANES_FIRST_OFFSET
 from bmq.wire.apis import ApiKey
 from bmq.wire.batches import split
 from bmq.wire.error_codes import ErrorCode

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bmq.limits import Limits, limits_of
+from bmq.config.limits import Limits, limits_of
 from bmq_cli.server import with_files
 from bmq_node.configuration.role_settings import exposed_limits, role_settings
 from bmq_node.configuration.server_config import ServerConfig

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from stored_cluster import StoredCluster, batch_of
 
-from bmq.lanes import overlay_id
+from bmq.config.topic_config import FIRST_OFFSET, READING_LANES_FIRST_OFFSET
 from bmq.metadata.records import LaneDeclared, PartitionsAdded, TopicCreated, TopicDeleted
+from bmq.naming.lanes import overlay_id
 from bmq.storage.manifest import Manifest
-from bmq.topic_config import FIRST_OFFSET, READING_LANES_FIRST_OFFSET
 from bmq.values import TopicId, TopicPartition
 from bmq_spark.errors import BmqError
 from bmq_spark.source import end_of, reached

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from bmq.limits import Limits
+from bmq.config.limits import Limits
 from bmq.roles.controller import NewTopic
 from bmq.runtime.folder_store import FolderStore
 from bmq.runtime.system import SystemClock, SystemRng

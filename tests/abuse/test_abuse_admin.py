@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 from abuse_node import AbusedNode, abused_node, may_hold_s
 
-from bmq.limits import limits_of
+from bmq.config.limits import limits_of
 from bmq.runtime.loop import settle
 
 TURN_S_MAX = 0.1

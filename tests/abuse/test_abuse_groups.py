@@ -12,8 +12,8 @@ from abuse_node import MIB, AbusedNode, abused_node, may_hold_s
 from abuse_process import Client
 from abuse_requests import framed
 
-from bmq.group_partition import partition_of_group
-from bmq.limits import Limits
+from bmq.config.limits import Limits
+from bmq.naming.group_partition import partition_of_group
 from bmq.runtime.loop import settle
 from bmq.wire.error_codes import ErrorCode
 from bmq_broker.coordinators.groups.durable import DurableState

@@ -21,7 +21,7 @@ from abuse_node import AbusedNode, abused_node
 from abuse_process import PATIENT, BmqProcess, Client, PatientClient, bmq_process, nearly_all_within_s
 from abuse_requests import API_KEYS, TOPIC_IDS, TOPICS, WIDE_PARTITIONS, Abuse, abuses, framed
 
-from bmq.limits import Limits
+from bmq.config.limits import Limits
 from bmq.runtime.loop import settle
 from bmq.wire import messages
 from bmq.wire.apis import SERVED, ApiKey

@@ -9,7 +9,7 @@ import pytest
 from abuse_node import AbusedNode, abused_node, may_hold_s
 from abuse_process import Client
 
-from bmq.limits import Limits
+from bmq.config.limits import Limits
 from bmq.runtime.loop import settle
 from bmq.wire.error_codes import ErrorCode
 

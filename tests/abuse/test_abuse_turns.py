@@ -11,7 +11,7 @@ import pytest
 from abuse_node import AbusedNode, abused_node, may_hold_s
 from abuse_requests import TOPIC_IDS, TOPICS, Abuse, abuses
 
-from bmq.limits import Limits
+from bmq.config.limits import Limits
 from bmq.runtime.loop import settle
 from bmq.wire.apis import SERVED, ApiKey
 

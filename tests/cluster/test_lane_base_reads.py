@@ -10,7 +10,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic, ResourceType
 from lane_clients import BASE, admin, committed, consumer, make_lane, own_topics, poll_values, read, topics_seen, write
 
-from bmq.topic_config import READING_LANES_FIRST_OFFSET
+from bmq.config.topic_config import READING_LANES_FIRST_OFFSET
 
 pytestmark = pytest.mark.slow
 RATE = 200_000

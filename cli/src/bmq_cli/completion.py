@@ -6,7 +6,7 @@ from typing import Final
 import typer
 from confluent_kafka import KafkaException
 
-from bmq.names import is_internal
+from bmq.naming.names import is_internal
 from bmq_cli.connection import Connection, check_addresses, default_address
 from bmq_cli.exit_codes import CommandFailed
 

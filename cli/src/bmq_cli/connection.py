@@ -15,8 +15,8 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from bmq.errors import InvalidRequest
-from bmq.lanes import check_lane_name
-from bmq.listeners import PORT_MAX
+from bmq.naming.lanes import check_lane_name
+from bmq.naming.listeners import PORT_MAX
 from bmq_cli.exit_codes import CommandFailed, ExitCode, kafka_failure, one_line
 from bmq_cli.kafka_admin import OffsetSpec, TopicDescription
 from bmq_cli.wall_clock import monotonic_s, sleep_s

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bmq.errors import ConfigurationError
-from bmq.listeners import PORT_MAX
+from bmq.naming.listeners import PORT_MAX
 from bmq_node.configuration.addresses import address_text
 from bmq_node.configuration.values import Role
 

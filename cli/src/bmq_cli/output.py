@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from bmq.printable import printable
+from bmq.naming.printable import printable
 
 _LINES: Final = "\n\t"
 _UNBOUNDED_WIDTH: Final = 10_000

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import structlog
 import typer
 
+from bmq.config.limits import limits_of
 from bmq.errors import BmqError, ConfigurationError
-from bmq.limits import limits_of
 from bmq.runtime.logging import configure_logging
 from bmq.runtime.loop import raise_file_limit, run_service, settle
 from bmq.runtime.metered_store import MeteredStore

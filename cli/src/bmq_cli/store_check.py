@@ -14,7 +14,7 @@ from bmq.audit.findings import Finding, Level, Report
 from bmq.audit.metadata_audit import NoMetadata
 from bmq.audit.reading import Progress as Where
 from bmq.audit.reading import StoreLost
-from bmq.names import CONSUMER_OFFSETS
+from bmq.naming.names import CONSUMER_OFFSETS
 from bmq.ports import ObjectStore
 from bmq.runtime.store_url import StoreUrl
 from bmq.runtime.system import SystemRng

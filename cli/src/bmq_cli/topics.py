@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import typer
 from confluent_kafka import KafkaError
 
-from bmq.names import is_internal
+from bmq.naming.names import is_internal
 from bmq_cli.completion import complete_topics
 from bmq_cli.connection import Connection, refused_arguments
 from bmq_cli.exit_codes import CommandFailed, ExitCode, SeveralFailed

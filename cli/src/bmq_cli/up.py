@@ -12,9 +12,9 @@ from urllib.parse import quote
 import structlog
 import typer
 
-from bmq.cluster_config import validate_cluster
+from bmq.config.cluster_config import validate_cluster
+from bmq.config.limits import limits_of
 from bmq.errors import BmqError, ConfigurationError, InvalidConfig
-from bmq.limits import limits_of
 from bmq.runtime.logging import configure_logging
 from bmq.runtime.loop import raise_file_limit, run_service, settle
 from bmq.runtime.metered_store import MeteredStore

@@ -15,17 +15,17 @@ import structlog
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from bmq.clock_guard import ClockGuard
+from bmq.clocks.clock_guard import ClockGuard
+from bmq.config.limits import limits_of
 from bmq.errors import BmqError, ConfigurationError
 from bmq.internal import Identity, InternalServer, RemoteController, admin_handlers, controller_handlers, metadata_handlers, owner_handlers
 from bmq.internal.routes import Handlers
 from bmq.internal.secret import ClusterSecret
-from bmq.limits import limits_of
-from bmq.listeners import ListenerAddresses
 from bmq.metadata.feed import MetadataFeed
 from bmq.metadata.follower import MetadataFollower
 from bmq.metadata.image import Image
 from bmq.metadata.journal import MetadataJournal, Position
+from bmq.naming.listeners import ListenerAddresses
 from bmq.ports import Clock, ObjectStore, Rng, Tracer
 from bmq.roles.controller import Registration
 from bmq.roles.owner import OwnerHere

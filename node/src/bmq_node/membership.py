@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 import structlog
 
 from bmq.errors import BmqError, ControllerUnavailable, Fenced, NotReady
-from bmq.listeners import ListenerAddresses
+from bmq.naming.listeners import ListenerAddresses
 from bmq.ports import Rng
 from bmq.roles.controller import BrokerControl, Heartbeat, Registration
 from bmq.storage.durable import Backoff

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
-from bmq.clock_guard import ClockGuard
+from bmq.clocks.clock_guard import ClockGuard
 from bmq.errors import BmqError, Fenced
 from bmq.ports import Clock, ObjectStore, Rng
 from bmq.roles.controller import Registration

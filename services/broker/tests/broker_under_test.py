@@ -7,7 +7,7 @@ from dataclasses import replace
 from bmq.audit.audit import AuditOptions, audit_store
 from bmq.audit.findings import Level
 from bmq.audit.repairing import Repaired, Repairer
-from bmq.clock_guard import ClockGuard
+from bmq.clocks.clock_guard import ClockGuard
 from bmq.errors import BmqError
 from bmq.metadata.image import Image, apply
 from bmq.metadata.records import AnyRecord

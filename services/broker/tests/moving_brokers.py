@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from broker_under_test import records_of
 
-from bmq.clock_guard import ClockGuard
+from bmq.clocks.clock_guard import ClockGuard
 from bmq.errors import BmqError, ControllerUnavailable, Fenced, NotOwner, NotReady
 from bmq.metadata.codec import LOG_PREFIX
 from bmq.metadata.feed import MetadataFeed

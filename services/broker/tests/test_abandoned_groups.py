@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from bmq.lanes import stored_group
 from bmq.metadata.image import Image, Lane
+from bmq.naming.lanes import stored_group
 from bmq_broker.hosted import is_abandoned
 
 

@@ -9,7 +9,7 @@ from broker_under_test import Cluster
 from held_store import LISTINGS, HeldStore
 
 from bmq.errors import BmqError, FencedLeaderEpoch, InvalidBatch, NotReady, UnknownLeaderEpoch
-from bmq.names import CONSUMER_OFFSETS
+from bmq.naming.names import CONSUMER_OFFSETS
 from bmq.roles.owner import Caller, Position, TailRequest
 from bmq.values import Offset, TopicId, TopicPartition
 from bmq.wire.apis import ApiKey

@@ -8,7 +8,7 @@ from moving_brokers import Brokers, ScriptedController
 
 from bmq.errors import BmqError, Fenced, NotOwner, NotReady
 from bmq.metadata.records import PartitionChange
-from bmq.names import CONSUMER_OFFSETS
+from bmq.naming.names import CONSUMER_OFFSETS
 from bmq.roles.owner import Caller
 from bmq.storage.flatlog import FlatLog
 from bmq.storage.keys import manifest_prefix, segment_prefix

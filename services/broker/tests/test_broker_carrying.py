@@ -10,11 +10,11 @@ from broker_under_test import Cluster, small
 from held_store import HeldStore
 from moving_brokers import Brokers
 
+from bmq.config.topic_config import resolve
 from bmq.errors import PartitionStopped
 from bmq.storage.keys import SHARED_PREFIX
 from bmq.storage.manifest import Manifest
 from bmq.storage.segment import decode_segment
-from bmq.topic_config import resolve
 from bmq.values import LeaderEpoch, Offset, TopicId, TopicPartition
 from bmq.wire.batches import Record, build_batch, read_header
 from bmq_broker.partitions.partition import Partition

@@ -9,7 +9,7 @@ from broker_under_test import Cluster
 from held_store import HeldStore
 from typing_extensions import Buffer
 
-from bmq.clock_guard import ClockGuard
+from bmq.clocks.clock_guard import ClockGuard
 from bmq.errors import NotApplied, NotOwner
 from bmq.values import TopicPartition
 from bmq_broker.settings import BrokerSettings

@@ -15,7 +15,7 @@ from bmq.audit.audit import audit_store
 from bmq.audit.findings import Level
 from bmq.audit.reading import Progress, Reader
 from bmq.backup.copying import Copied, Copier
-from bmq.names import CONSUMER_OFFSETS
+from bmq.naming.names import CONSUMER_OFFSETS
 from bmq.ports import ObjectMeta
 from bmq.storage.keys import SHARED_PREFIX, manifest_prefix
 from bmq.values import TopicPartition

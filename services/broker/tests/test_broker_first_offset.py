@@ -3,8 +3,8 @@
 import pytest
 from broker_under_test import Cluster, small
 
+from bmq.config.topic_config import READING_LANES_FIRST_OFFSET as FIRST
 from bmq.roles.controller import NewTopic
-from bmq.topic_config import READING_LANES_FIRST_OFFSET as FIRST
 from bmq.values import TopicPartition
 from bmq_broker.ownership import ownership
 from bmq_controller.machine.lanes import LaneWanted

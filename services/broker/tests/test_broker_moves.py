@@ -11,7 +11,7 @@ from moving_brokers import Brokers, closed_of, until_closed
 
 from bmq.errors import NotOwner, NotReady, OutOfOrderSequence
 from bmq.metadata.records import PartitionChange, Range
-from bmq.names import CONSUMER_OFFSETS
+from bmq.naming.names import CONSUMER_OFFSETS
 from bmq.roles.controller import ClosedPartition
 from bmq.roles.owner import Caller
 from bmq.storage.keys import segment_key

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from moving_brokers import Brokers
 
-from bmq.crowd import WOKEN_PER_TURN
 from bmq.errors import NotReady, PartitionStopped
+from bmq.fairness.crowd import WOKEN_PER_TURN
 from bmq.metadata.image import stream_of
 from bmq.metadata.records import Range
 from bmq.storage.numbered import wal_key

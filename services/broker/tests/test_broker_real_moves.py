@@ -5,7 +5,7 @@ import asyncio
 from broker_under_test import records_of
 from moving_brokers import Brokers
 
-from bmq.clock_guard import ClockGuard
+from bmq.clocks.clock_guard import ClockGuard
 from bmq.roles.controller import NewTopic, Registration
 from bmq.values import NodeId, TopicPartition
 from bmq.wire.batches import Record, build_batch

@@ -11,7 +11,7 @@ from broker_under_test import Cluster
 from crc32c import crc32c
 from typing_extensions import Buffer
 
-from bmq.names import CONSUMER_OFFSETS
+from bmq.naming.names import CONSUMER_OFFSETS
 from bmq.roles.owner import Appended, Caller, OffsetForTime
 from bmq.values import Offset, TopicPartition
 from bmq.wire.batch_headers import patched

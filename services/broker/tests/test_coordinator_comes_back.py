@@ -7,7 +7,7 @@ from moving_brokers import Brokers
 from test_broker_beaten import commit, fetched
 
 from bmq.errors import NotOwner
-from bmq.names import CONSUMER_OFFSETS
+from bmq.naming.names import CONSUMER_OFFSETS
 from bmq.roles.owner import Caller
 from bmq.storage.keys import segment_prefix
 from bmq.values import TopicPartition

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from test_coordinator_log_life import started
 
-from bmq.crowd import WOKEN_PER_TURN
+from bmq.fairness.crowd import WOKEN_PER_TURN
 from bmq.roles.owner import Caller
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message

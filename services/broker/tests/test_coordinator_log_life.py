@@ -9,7 +9,7 @@ from broker_under_test import Cluster, partition_log, small
 
 from bmq.errors import Corrupt, PolicyViolation
 from bmq.metadata.records import ConfigsChanged
-from bmq.names import CONSUMER_OFFSETS
+from bmq.naming.names import CONSUMER_OFFSETS
 from bmq.roles.owner import Caller
 from bmq.storage.keys import segment_prefix
 from bmq.storage.segment import SEGMENT_HEADER_SIZE_BYTES

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from bmq.errors import NotOwner, NotReady
-from bmq.lanes import stored_group
+from bmq.naming.lanes import stored_group
 from bmq.roles.owner import Position, Unread
 from bmq.values import TopicId, TopicPartition
 from bmq_broker import lag

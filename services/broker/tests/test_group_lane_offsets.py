@@ -6,7 +6,7 @@ import struct
 import pytest
 from group_shard import BEAT, JOIN, OFFSET_DELETE, SYNC, Coordinator, Topics, coordinator
 
-from bmq.lanes import overlay_name, stored_group
+from bmq.naming.lanes import overlay_name, stored_group
 from bmq.wire.error_codes import ErrorCode
 from bmq_sim.loop import on_virtual_time
 

@@ -3,7 +3,7 @@
 import pytest
 from broker_under_test import Cluster
 
-from bmq.names import CONSUMER_OFFSETS
+from bmq.naming.names import CONSUMER_OFFSETS
 from bmq.roles.owner import Caller
 from bmq.wire.message import Message
 from bmq_sim.loop import on_virtual_time

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bmq.fair_shares import SMALL_BYTES
+from bmq.fairness.fair_shares import SMALL_BYTES
 from bmq_broker.wal.pacing import LARGE_BYTES, RETURN_S, Pacing
 
 KIB = 1024

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bmq.topic_config import resolve
+from bmq.config.topic_config import resolve
 from bmq.values import LeaderEpoch, Offset, TopicPartition
 from bmq.wire.batches import Record, build_batch, patched, read_header
 from bmq_broker.partitions.partition import Partition

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from leading_controller import loaded, registration, start
 
+from bmq.config.topic_config import TOPIC_KEYS
 from bmq.errors import BmqError, ControllerUnavailable, InvalidRequest
 from bmq.metadata.codec import decode_records, encode_records
 from bmq.metadata.records import ConfigsChanged, LaneDeclared, ProducerIdsAllocated, TopicCreated
 from bmq.metadata.storable import check_storable
 from bmq.roles.controller import ConfigChange, ConfigResource, NewTopic, Reassignment
-from bmq.topic_config import TOPIC_KEYS
 from bmq.values import NodeId, TopicId, TopicPartition
 from bmq_controller.controller import LeadingController
 from bmq_controller.machine.lanes import LaneWanted

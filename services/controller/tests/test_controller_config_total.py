@@ -8,7 +8,7 @@ from controller_committed import Committed
 from bmq.errors import PolicyViolation, RequestError
 from bmq.metadata.derived import measure_configs
 from bmq.metadata.image import Image
-from bmq.names import CONSUMER_OFFSETS
+from bmq.naming.names import CONSUMER_OFFSETS
 from bmq.roles.controller import ConfigChange, ConfigResource, NewTopic
 from bmq.wire.error_codes import ErrorCode, code_for
 from bmq_controller.api.problems import refusal_of

@@ -5,12 +5,12 @@ from collections.abc import Callable
 import pytest
 from controller_committed import Committed
 
+from bmq.config.topic_config import PINNED, describe_topic, pinned, resolve
 from bmq.errors import InvalidConfig
 from bmq.metadata.image import Topic
 from bmq.metadata.records import ConfigsChanged
-from bmq.names import CONSUMER_OFFSETS, INTERNAL_TOPICS
+from bmq.naming.names import CONSUMER_OFFSETS, INTERNAL_TOPICS
 from bmq.roles.controller import ConfigChange, ConfigResource, NewTopic
-from bmq.topic_config import PINNED, describe_topic, pinned, resolve
 from bmq_controller.machine.configs import alter_configs, replace_configs
 
 Change = Callable[[Committed], None]

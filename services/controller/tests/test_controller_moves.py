@@ -6,10 +6,10 @@ from uuid import UUID
 import pytest
 from controller_committed import Committed
 
+from bmq.config.topic_config import POOL
 from bmq.errors import Fenced, InvalidReplicaAssignment, InvalidRequest, NoMoveUnderWay, UnknownTopic
 from bmq.metadata.records import FencingBegun, NodeCordoned, NodeListeners, NodeUnregistered, Range
 from bmq.roles.controller import ClosedPartition, Heartbeat, NewTopic, Reassignment
-from bmq.topic_config import POOL
 from bmq.values import BrokerEpoch, LeaderEpoch, ManifestVersion, NodeId, StreamId, TopicPartition
 from bmq_controller.machine.fencing import begin_fencing, complete_fencing
 from bmq_controller.machine.moves import drain, move, reassign

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from controller_committed import Committed
 
+from bmq.config.topic_config import POOL
 from bmq.errors import InvalidConfig, InvalidRequest
 from bmq.metadata.image import Topic
 from bmq.roles.controller import ConfigChange, ConfigResource, NewTopic, TopicResult
-from bmq.topic_config import POOL
 from bmq.values import NodeId, TopicId
 from bmq_controller.machine.balance import plan
 from bmq_controller.machine.balance_input import cluster_load

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
-from bmq.cluster_config import PARTITIONS_PER_TOPIC_MAX
+from bmq.config.cluster_config import PARTITIONS_PER_TOPIC_MAX
 from bmq.errors import BmqError, InvalidPartitions, ObjectMissing, OffsetOutOfRange, TopicExists, UnknownTopic
 from bmq.metadata.image import Image, PartitionMeta, Topic
 from bmq.ports import ObjectMeta

@@ -7,8 +7,8 @@ import pytest
 from one_connection import codes, run, until
 from proxy_in_memory import Client, Running, batch, running_proxy
 
+from bmq.config.limits import Limits
 from bmq.errors import NotReady
-from bmq.limits import Limits
 from bmq.wire.batches import iterate_records, read_header
 from bmq_proxy.beginnings import Beginnings, Place
 from bmq_proxy.settings import ProxySettings

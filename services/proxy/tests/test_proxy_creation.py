@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from proxy_in_memory import running_proxy
 
+from bmq.config.limits import limits_of
 from bmq.errors import QuotaExceeded
-from bmq.limits import limits_of
 from bmq.roles.controller import NewTopic
 from bmq.wire.error_codes import ErrorCode
 from bmq_proxy.creation import CreationQuota, pieces

@@ -6,7 +6,7 @@ from typing import Any
 
 from proxy_in_memory import Client, Running, batch, running_proxy
 
-from bmq.greedy_window import WINDOW_FIRST_BYTES
+from bmq.fairness.greedy_window import WINDOW_FIRST_BYTES
 from bmq.wire.error_codes import ErrorCode
 from bmq_proxy.settings import ProxySettings
 

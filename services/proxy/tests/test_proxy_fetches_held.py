@@ -9,7 +9,7 @@ import pytest
 from proxy_in_memory import Client, batch, fetch_request, running_proxy
 from test_proxy_fair_shares import until
 
-from bmq.limits import Limits
+from bmq.config.limits import Limits
 from bmq.roles.owner import TailAnswer, TailRequest
 from bmq_proxy.bulk import FEW_PARTITIONS
 from bmq_proxy.fetch.sessions import Fetching, Wanted

@@ -8,8 +8,8 @@ import pytest
 from one_connection import run, until
 from proxy_in_memory import Client, Running, running_proxy
 
-from bmq.limits import Limits
-from bmq.names import CONSUMER_OFFSETS
+from bmq.config.limits import Limits
+from bmq.naming.names import CONSUMER_OFFSETS
 from bmq.roles.owner import OffsetForTime
 from bmq.wire.apis import READS, ApiKey
 from bmq_proxy.budget import MemoryBudget

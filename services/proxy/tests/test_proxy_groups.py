@@ -10,7 +10,7 @@ import structlog
 from proxy_in_memory import Client, Running, running_proxy
 
 from bmq.errors import BmqError, NotOwner, NotReady, StoreUnavailable
-from bmq.group_partition import partition_of_group
+from bmq.naming.group_partition import partition_of_group
 from bmq.roles.owner import Caller
 from bmq.wire.error_codes import ErrorCode
 

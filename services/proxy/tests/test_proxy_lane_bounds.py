@@ -14,7 +14,7 @@ from test_proxy_lane_produce import Gate, codes, in_lane
 from test_proxy_lane_views import Node, lane, topic
 
 from bmq.metadata.image import HAS_READ_MAX, Lane, PartitionMeta, Topic
-from bmq.names import CONSUMER_OFFSETS
+from bmq.naming.names import CONSUMER_OFFSETS
 from bmq.values import NodeId, TopicId
 from bmq.wire.error_codes import ErrorCode
 from bmq_proxy.bulk import TURN_ELEMENTS

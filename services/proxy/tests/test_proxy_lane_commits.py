@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 from proxy_in_memory import CountingRng, MemoryOwner
 
+from bmq.config.topic_config import READING_LANES_FIRST_OFFSET
 from bmq.errors import FencedLeaderEpoch, NotOwner, UnknownLeaderEpoch
 from bmq.metadata.image import PartitionMeta, Topic
 from bmq.roles.owner import EpochEnd, OffsetForTime
 from bmq.storage.leader_epochs import EpochHistory, EpochStart, epoch_end
-from bmq.topic_config import READING_LANES_FIRST_OFFSET
 from bmq.values import LeaderEpoch, NodeId, Offset, TopicId, TopicPartition
 from bmq.wire.message import Message
 from bmq_proxy.lanes.stale_commits import CODE, joined, take_out_stale, told_apart, with_stale

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from proxy_in_memory import Client, Running, batch, running_proxy
 
+from bmq.config.limits import Limits
 from bmq.errors import ControllerUnavailable
-from bmq.lanes import overlay_id, overlay_name
-from bmq.limits import Limits
 from bmq.metadata.image import Lane, PartitionMeta, Topic
+from bmq.naming.lanes import overlay_id, overlay_name
 from bmq.roles.controller import NewTopic, TopicResult
 from bmq.values import LeaderEpoch, NodeId, TopicId, TopicPartition
 from bmq.wire.batch_headers import split

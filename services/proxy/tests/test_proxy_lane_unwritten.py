@@ -6,10 +6,10 @@ import pytest
 from proxy_in_memory import Client, MemoryOwner, Running, batch
 from test_proxy_lane_produce import Gate, codes, in_lane
 
+from bmq.config.topic_config import FIRST_OFFSET, READING_LANES_FIRST_OFFSET
 from bmq.errors import BmqError, NotOwner
 from bmq.metadata.image import Lane, Topic
 from bmq.roles.owner import Caller, Position, TailRequest
-from bmq.topic_config import FIRST_OFFSET, READING_LANES_FIRST_OFFSET
 from bmq.values import Offset, TopicPartition
 from bmq.wire.apis import ApiKey
 from bmq.wire.batch_headers import split

@@ -8,10 +8,10 @@ from uuid import UUID
 import pytest
 
 from bmq.errors import BmqError
-from bmq.lanes import overlay_id
 from bmq.metadata.feed import MetadataFeed
 from bmq.metadata.image import Image, apply
 from bmq.metadata.records import AnyRecord, LaneDeclared, LaneDeleted, TopicCreated, TopicDeleted
+from bmq.naming.lanes import overlay_id
 from bmq.values import TopicId
 from bmq_proxy.lanes.by_lane import ByLane
 from bmq_proxy.lanes.rate import RateCap

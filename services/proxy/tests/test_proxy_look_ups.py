@@ -7,7 +7,7 @@ import pytest
 from one_connection import until
 from proxy_in_memory import running_proxy
 
-from bmq.limits import limits_of
+from bmq.config.limits import limits_of
 from bmq.roles.owner import EpochEnd, OffsetForTime
 from bmq.wire.apis import ApiKey
 from bmq_proxy.settings import ProxySettings

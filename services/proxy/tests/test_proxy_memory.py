@@ -11,7 +11,7 @@ import pytest
 from one_connection import codes, nothing_comes, run, slow_reader, until
 from proxy_in_memory import Client, Running, batch, fetch_request
 
-from bmq.limits import limits_of
+from bmq.config.limits import limits_of
 from bmq_proxy.arriving import STILL_S_MAX, ArrivingMemory
 from bmq_proxy.fetch.reader import FetchReader
 from bmq_proxy.settings import ProxySettings

@@ -6,9 +6,9 @@ import pytest
 from one_connection import run
 from proxy_in_memory import Client, Running
 
-from bmq.cluster_config import validate_cluster
+from bmq.config.cluster_config import validate_cluster
+from bmq.config.kafka_keys import NODE_KEYS, VOID_KEYS
 from bmq.errors import InvalidConfig
-from bmq.kafka_keys import NODE_KEYS, VOID_KEYS
 from bmq.metadata.image import Node
 from bmq.values import BrokerEpoch, NodeId
 from bmq.wire.error_codes import ErrorCode

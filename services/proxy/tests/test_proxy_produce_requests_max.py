@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from proxy_in_memory import Client, batch, running_proxy
 from test_proxy_fair_shares import until
 
-from bmq.limits import Limits
+from bmq.config.limits import Limits
 from bmq.wire.error_codes import ErrorCode
 from bmq_proxy.settings import ProxySettings
 from bmq_proxy.under_way import LOOKED_AT_MAX, UnderWay

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from bmq.greedy_window import REMEMBERED_S, SLOWER_MAX, WINDOW_FIRST_BYTES, WINDOW_MIN_BYTES, Modest
+from bmq.fairness.greedy_window import REMEMBERED_S, SLOWER_MAX, WINDOW_FIRST_BYTES, WINDOW_MIN_BYTES, Modest
 from bmq_proxy.fetch.turns import ReadTurns
 from bmq_sim.loop import on_virtual_time
 

@@ -8,7 +8,7 @@ from proxy_in_memory import running_proxy
 from test_proxy_fair_shares import until
 from test_proxy_fetches_held import living, turns
 
-from bmq.limits import Limits
+from bmq.config.limits import Limits
 from bmq.roles.owner import OffsetForTime
 from bmq.wire.message import Message
 from bmq_proxy.settings import ProxySettings

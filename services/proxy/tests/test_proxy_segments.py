@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from proxy_in_memory import CountingRng, MemoryStore, Running, fetch_request, running_proxy
 
 from bmq.errors import Corrupt, ObjectMissing, StoreUnavailable
-from bmq.greedy_window import WINDOW_FIRST_BYTES
+from bmq.fairness.greedy_window import WINDOW_FIRST_BYTES
 from bmq.storage.flatlog import FlatLog, Overtaken
 from bmq.storage.keys import manifest_page_key, manifest_prefix, segment_key
 from bmq.storage.manifest import Manifest, page_ref

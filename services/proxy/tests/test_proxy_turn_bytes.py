@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from proxy_in_memory import batch, running_proxy
 
-from bmq.limits import limits_of
+from bmq.config.limits import limits_of
 from bmq.wire.apis import ApiKey
 from bmq_proxy.settings import ProxySettings
 

@@ -8,9 +8,9 @@ import pytest
 from one_connection import run, slow_reader, until
 from proxy_in_memory import Client, Running
 
+from bmq.config.limits import limits_of
 from bmq.errors import BmqError
-from bmq.limits import limits_of
-from bmq.names import CONSUMER_OFFSETS
+from bmq.naming.names import CONSUMER_OFFSETS
 from bmq.wire.apis import ApiKey
 from bmq_proxy.endpoint import TAKEN_BYTES_PER_S_MIN
 from bmq_proxy.settings import ProxySettings

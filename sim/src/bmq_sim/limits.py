@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Final, TypeVar
 
-from bmq.limits import Limits
+from bmq.config.limits import Limits
 
 SMALL: Final[Mapping[str, Sequence[int]]] = {
-    "bmq.crowd:WOKEN_PER_TURN": (1, 2),
+    "bmq.fairness.crowd:WOKEN_PER_TURN": (1, 2),
     # what is stored
     "bmq.storage.flatlog:READS_AHEAD": (1, 2),
     "bmq.storage.flatlog:DELETES_AT_ONCE": (1, 2),
@@ -70,7 +70,7 @@ SMALL: Final[Mapping[str, Sequence[int]]] = {
     "bmq_broker.segments.lookups:TAIL_BATCHES_PER_TURN": (1, 3),
     "bmq_broker.maintenance:YIELD_EVERY": (1, 2),
     "bmq_broker.segments.manifests:KEPT_VERSIONS": (1, 2, 4),
-    "bmq.opening:ORDINARY_BYTES_MAX": (100, 1_000),
+    "bmq.fairness.opening:ORDINARY_BYTES_MAX": (100, 1_000),
     "bmq_broker.wal.pacing:LARGE_BYTES": (100, 2_000),
     "bmq_broker.partitions.tail:OF_ONE_AGE_SHARE": (2,),
     "bmq_broker.ownership.recovery:STREAMS_AT_ONCE": (1,),
@@ -163,7 +163,8 @@ FIXED: Final[Mapping[str, str]] = {
     r".*:_?[A-Z_]*(HEADER|FOOTER|ENVELOPE|ENTRY|SEAL|CRC|ID)_SIZE_BYTES": "the size of a part of a stored object",
     r".*:_?(TOPIC|BROKER|BROKER_LOGGER|GROUP|BROKERS|CODE|NOT_YET|NO_NODE|NOBODY|NOWHERE|NUMBER_DIGITS|FIRST_NUMBER|CLAIM|MASK)": "a name",
     r".*:_?(LATEST|EARLIEST|MAX_TIMESTAMP|EARLIEST_LOCAL|LATEST_TIERED|READ_COMMITTED|PREFERRED|UNCLEAN|TOPIC_ID_TAG)": "a number of the protocol's",
-    r"bmq_broker\.(groups\.records:_((GROUP|MEMBER)_FIXED_BYTES|EXPIRE_MS_TAG)|manifests:FIRST_OWNERS_EPOCH)": "of a stored format",
+    r"bmq_broker\.coordinators\.groups\.records:_((GROUP|MEMBER)_FIXED_BYTES|EXPIRE_MS_TAG)": "of a stored format",
+    r"bmq_broker\.segments\.manifests:FIRST_OWNERS_EPOCH": "of a stored format",
     r".*:_?(FINAL_EPOCH|INITIAL_EPOCH|NO_SESSION|NOT_ASKED|ALL_OPERATIONS|AUTHORIZED_OPERATIONS_UNKNOWN|LAST_OFFSET_DELTA_AT)": "of the protocol's",
     r".*:_?(EPOCH_MAX|NUMBER_MAX|NUMBER_MIN|SEQUENCES|PRODUCER_ID_MAX|NODE_ID_MAX|EXPIRE_MS_MAX)": "as much as its field holds",
     r".*:_?(PAYLOAD_SIZE_BYTES_MAX|RUN_SIZE_BYTES_MAX|WAL_OBJECT_SIZE_BYTES_MAX|STRING_SIZE_BYTES_MAX|VARINT_BYTES_MAX)": "what its field holds",

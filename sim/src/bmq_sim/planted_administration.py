@@ -10,10 +10,10 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Final
 from unittest.mock import patch
 
-from bmq import clock_guard, store_clock
+from bmq.clocks import clock_guard, store_clock
+from bmq.config.topic_config import FIRST_OFFSET
 from bmq.errors import BmqError, StoreError
 from bmq.storage import flatlog, manifest
-from bmq.topic_config import FIRST_OFFSET
 from bmq.values import Nonce, Offset
 from bmq_broker import broker
 from bmq_broker.coordinators.groups import membership, service

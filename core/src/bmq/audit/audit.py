@@ -24,11 +24,11 @@ from bmq.audit.shared_audit import SharedAudit, SharedNames
 from bmq.audit.shared_spares import runs_of
 from bmq.audit.survey import Survey, survey_store
 from bmq.audit.wal_audit import WalAudit
+from bmq.config.topic_config import begins_at, first_offset_of
 from bmq.metadata.image import Image
 from bmq.ports import ObjectStore, Rng
 from bmq.storage.durable import cancelled
 from bmq.storage.keys import SHARED_PREFIX, partition_prefix
-from bmq.topic_config import begins_at, first_offset_of
 from bmq.values import TopicId, TopicPartition
 
 AT_ONCE: Final = 8

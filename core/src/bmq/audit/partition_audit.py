@@ -16,11 +16,12 @@ from bmq.audit.partition_state import PartitionFacts, PartitionState, SharedRun
 from bmq.audit.reading import Reader
 from bmq.audit.segment_audit import AuditedSegment, SegmentAudit, difference
 from bmq.audit.unopenable import MEANS
+from bmq.config.topic_config import begins_at, first_offset_of
 from bmq.errors import Corrupt, FormatError, FormatTooNew, ObjectMissing, StoreUnavailable
-from bmq.grouping import in_groups
+from bmq.fairness.grouping import in_groups
 from bmq.metadata.codec import LOG_PREFIX
 from bmq.metadata.image import Image
-from bmq.names import is_internal
+from bmq.naming.names import is_internal
 from bmq.storage import leader_epochs
 from bmq.storage.durable import together
 from bmq.storage.keys import SHARED_PREFIX, manifest_prefix, parse_numbered_key, segment_prefix
@@ -29,7 +30,6 @@ from bmq.storage.manifest_format import check_page
 from bmq.storage.numbered import numbered_key
 from bmq.storage.segment import SegmentEntry, decode_producer_snapshot
 from bmq.storage.snapshot import decode_snapshot
-from bmq.topic_config import begins_at, first_offset_of
 from bmq.values import StreamId
 
 ATTEMPTS_MAX: Final = 3

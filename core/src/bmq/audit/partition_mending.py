@@ -13,7 +13,7 @@ from bmq.audit.reading import Reader
 from bmq.audit.segment_audit import SegmentAudit
 from bmq.audit.shared_spares import unnamed_runs, unreadable_run, writer_lives
 from bmq.errors import ObjectMissing
-from bmq.grouping import in_groups
+from bmq.fairness.grouping import in_groups
 from bmq.metadata.image import Image, stream_of
 from bmq.storage.durable import together
 from bmq.storage.keys import manifest_prefix, parse_numbered_key, segment_prefix

@@ -10,7 +10,7 @@ import msgspec
 from bmq.audit.findings import Delete, Mend, Repair
 from bmq.audit.mending import Gap
 from bmq.errors import BmqError, Conflict, StoreError
-from bmq.names import is_internal
+from bmq.naming.names import is_internal
 from bmq.ports import ObjectStore, Rng
 from bmq.storage.durable import TroubleLog, create_once, together, when_available
 from bmq.storage.flatlog import FIRST_NUMBER, NO_PREDECESSOR, Entry, encode_entry

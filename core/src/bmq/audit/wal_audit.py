@@ -13,7 +13,7 @@ from bmq.audit.reading import Reader
 from bmq.audit.unopenable import MEANS
 from bmq.audit.wal_objects import ExaminedWal, examine_wal
 from bmq.errors import FormatError, ObjectMissing, StoreUnavailable
-from bmq.grouping import in_groups
+from bmq.fairness.grouping import in_groups
 from bmq.metadata.image import Image, stream_of
 from bmq.storage.durable import together
 from bmq.storage.numbered import wal_key

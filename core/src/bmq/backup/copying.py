@@ -30,7 +30,7 @@ from bmq.audit.metadata_audit import Metadata, NoMetadata, audit_metadata
 from bmq.audit.reading import TRIES_MAX, Reader
 from bmq.backup.shared_runs import SharedRuns
 from bmq.errors import BmqError, Conflict, FormatError, ObjectMissing, StoreError
-from bmq.grouping import in_groups
+from bmq.fairness.grouping import in_groups
 from bmq.metadata.codec import LOG_PREFIX, SNAPSHOT_PREFIX, decode_records, encode_records
 from bmq.metadata.image import Image, Node, Topic
 from bmq.metadata.records import (
@@ -56,7 +56,7 @@ from bmq.metadata.records import (
     TopicCreated,
     TopicDeleted,
 )
-from bmq.names import is_internal
+from bmq.naming.names import is_internal
 from bmq.ports import ObjectMeta, ObjectStore, Rng
 from bmq.storage.durable import Backoff, together
 from bmq.storage.flatlog import Entry, decode_entry, encode_entry

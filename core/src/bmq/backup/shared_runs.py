@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from bmq.audit.attribution import directory_of
 from bmq.audit.reading import Reader
 from bmq.errors import FormatError, ObjectMissing
-from bmq.grouping import in_groups
+from bmq.fairness.grouping import in_groups
 from bmq.storage.durable import together
 from bmq.storage.keys import SHARED_PREFIX
 from bmq.values import TopicPartition

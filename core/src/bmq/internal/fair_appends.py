@@ -1,8 +1,8 @@
 """Appends of several proxies to one broker: those of greedy topics wait here for their turn, so that those of the modest need not.
 
 A topic's appends stay in their order: what comes behind one that waits waits too. What waits behind a refused one of its partition is refused,
-and so is what comes before everybody has heard of that. Each proxy sees to its own clients (bmq.fair_shares); only here are all of them seen,
-and topics are what is known of them.
+and so is what comes before everybody has heard of that. Each proxy sees to its own clients (bmq.fairness.fair_shares); only here are all of them
+seen, and topics are what is known of them.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from bmq.errors import NotReady
-from bmq.fair_shares import Admitted, FairShares, Share
+from bmq.fairness.fair_shares import Admitted, FairShares, Share
 from bmq.roles.owner import Appended
 from bmq.roles.unheard import REFUSALS, Settling, refused_unheard
 from bmq.values import TopicId, TopicPartition

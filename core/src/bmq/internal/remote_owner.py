@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 from typing_extensions import Buffer
 
 from bmq.errors import NotReady
+from bmq.fairness.turns import Turns
 from bmq.internal import limits
 from bmq.internal.apis import Api, Purpose
 from bmq.internal.client import InternalClient
@@ -56,7 +57,6 @@ from bmq.roles.owner import (
     Unread,
     let_go,
 )
-from bmq.turns import Turns
 from bmq.values import NodeId, Offset, TopicPartition
 from bmq.wire.apis import ApiKey
 

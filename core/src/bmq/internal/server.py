@@ -7,12 +7,12 @@ from typing import Any
 
 import structlog
 
+from bmq.fairness.log_limit import RateLimited
 from bmq.internal import limits
 from bmq.internal.connection import Connection
 from bmq.internal.hello import Identity
 from bmq.internal.room import ProduceRoom
 from bmq.internal.routes import Handlers
-from bmq.log_limit import RateLimited
 
 log = structlog.get_logger(__name__)
 

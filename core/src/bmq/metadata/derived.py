@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from bmq.metadata.image import Lane, Topic, stream_of
-from bmq.names import collision_key, may_collide
+from bmq.naming.names import collision_key, may_collide
 from bmq.values import NodeId, StreamId, TopicId, TopicPartition
 
 

@@ -38,7 +38,7 @@ from bmq.metadata.records import (
     TopicCreated,
     TopicDeleted,
 )
-from bmq.names import collision_key, may_collide
+from bmq.naming.names import collision_key, may_collide
 from bmq.values import BrokerEpoch, LeaderEpoch, ManifestVersion, NodeId, StreamId, TopicId, TopicPartition
 
 TOMBSTONES_MAX: Final = 10_000

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from bmq.listeners import ListenerAddresses
 from bmq.metadata.records import Range
+from bmq.naming.listeners import ListenerAddresses
 from bmq.values import NO_MANIFEST, BrokerEpoch, LeaderEpoch, ManifestVersion, NodeId, StreamId, TopicId, TopicPartition
 
 
@@ -67,7 +67,7 @@ HAS_READ_MAX: Final = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """An isolated line of traffic. Its topics are those whose names `bmq.lanes` makes of it."""
+    """An isolated line of traffic. Its topics are those whose names `bmq.naming.lanes` makes of it."""
 
     name: str
     number: int

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from bmq.errors import FormatError
-from bmq.lanes import BASE, lane_of
 from bmq.metadata.image import Image, PartitionMeta, Topic, stream_of
+from bmq.naming.lanes import BASE, lane_of
 from bmq.values import BrokerEpoch, NodeId, TopicPartition
 
 

@@ -6,11 +6,11 @@ from typing import Final
 
 import structlog
 
+from bmq.config.topic_config import TopicConfig, pinned, resolve
 from bmq.errors import BmqError
-from bmq.log_limit import RateLimited
+from bmq.fairness.log_limit import RateLimited
 from bmq.metadata.image import Image
-from bmq.names import is_internal
-from bmq.topic_config import TopicConfig, pinned, resolve
+from bmq.naming.names import is_internal
 from bmq.values import TopicId
 
 log = structlog.get_logger()

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from bmq.errors import InvalidTopicName
-from bmq.names import check_topic_name
+from bmq.naming.names import check_topic_name
 from bmq.resources.base import Resource
 from bmq.resources.cluster import HOST_TOLD_RULE, Cluster
 from bmq.resources.lane import LANE_NAME, Lane

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from bmq.names import TOPIC_NAME_LENGTH_MAX
+from bmq.naming.names import TOPIC_NAME_LENGTH_MAX
 from bmq.resources.base import AGE, Column, Naming, Resource, Status, condition_columns, rule, rules
 from bmq.resources.references import ClusterRef
 from bmq.resources.tables import Table, TableStatus

@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from bmq.names import TOPIC_NAME_LENGTH_MAX
+from bmq.naming.names import TOPIC_NAME_LENGTH_MAX
 from bmq.resources.base import AGE, IMMUTABLE, Column, Naming, Part, Resource, Status, condition_columns, rule, rules
 from bmq.resources.references import ClusterRef, DeletionPolicy
 from bmq.resources.tables import Table, TableStatus

@@ -6,9 +6,9 @@ from typing import Protocol
 from uuid import UUID
 
 from bmq.errors import BmqError
-from bmq.listeners import ListenerAddresses
 from bmq.metadata.image import Image
 from bmq.metadata.records import Range
+from bmq.naming.listeners import ListenerAddresses
 from bmq.values import BrokerEpoch, LeaderEpoch, ManifestVersion, NodeId, TopicId, TopicPartition
 
 

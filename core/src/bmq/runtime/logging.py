@@ -18,8 +18,8 @@ from typing import Final, TextIO
 import structlog
 
 from bmq.errors import ConfigurationError
-from bmq.log_limit import Bursts
-from bmq.printable import printable
+from bmq.fairness.log_limit import Bursts
+from bmq.naming.printable import printable
 
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _FORMATS: Final = ("console", "json")

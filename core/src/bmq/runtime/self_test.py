@@ -7,10 +7,10 @@ import asyncio
 import contextlib
 from typing import Final
 
+from bmq.clocks.store_clock import compared
 from bmq.errors import Conflict, NotApplied, StoreError, StoreUnusable, UnknownOutcome
 from bmq.ports import Clock, ObjectStore, Rng
 from bmq.storage.keys import is_scratch
-from bmq.store_clock import compared
 
 PREFIX: Final = "selftest/"
 RACERS: Final = 8

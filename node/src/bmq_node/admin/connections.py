@@ -20,9 +20,9 @@ from prometheus_client import Counter as Counted
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from bmq.limits import Limits
-from bmq.log_limit import RateLimited
-from bmq.turns import Rotation
+from bmq.config.limits import Limits
+from bmq.fairness.log_limit import RateLimited
+from bmq.fairness.turns import Rotation
 from bmq_controller.api.asgi import BODY_BYTES_MAX
 from bmq_controller.api.problems import Refusal
 from bmq_controller.api.request_ids import HEADER as REQUEST_ID

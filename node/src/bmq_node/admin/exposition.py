@@ -13,7 +13,7 @@ from prometheus_client import REGISTRY, Gauge, disable_created_metrics
 from prometheus_client.core import Metric
 from prometheus_client.metrics import MetricWrapperBase
 
-import bmq.clock_guard
+import bmq.clocks.clock_guard
 import bmq_broker.metrics
 import bmq_controller.metrics
 import bmq_proxy.metrics
@@ -22,7 +22,7 @@ from bmq_node.configuration.values import Role
 _OF_ROLES: Final[tuple[tuple[Role, ModuleType], ...]] = (
     (Role.CONTROLLER, bmq_controller.metrics),
     (Role.BROKER, bmq_broker.metrics),
-    (Role.BROKER, bmq.clock_guard),
+    (Role.BROKER, bmq.clocks.clock_guard),
     (Role.PROXY, bmq_proxy.metrics),
 )
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from bmq.errors import BmqError
-from bmq.greedy_window import Modest
+from bmq.fairness.greedy_window import Modest
 from bmq.ports import Clock, ObjectStore, Rng
 from bmq.roles.controller import Metadata
 from bmq.roles.owner import Owner

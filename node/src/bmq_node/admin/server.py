@@ -10,7 +10,7 @@ import uvicorn
 from prometheus_client import REGISTRY
 from prometheus_client.registry import Collector
 
-from bmq.limits import Limits
+from bmq.config.limits import Limits
 from bmq_controller.api.front import AdminFront
 from bmq_node.admin.connections import AdminConnections, OncePerInterval, protocol_of
 from bmq_node.admin.exposition import Lags

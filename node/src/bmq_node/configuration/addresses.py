@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from bmq.listeners import HOST_CHARS_MAX, PORT_MAX
+from bmq.naming.listeners import HOST_CHARS_MAX, PORT_MAX
 
 WILDCARD_HOSTS: Final = frozenset(("0.0.0.0", "::", "*"))
 

@@ -6,8 +6,8 @@ import sys
 from types import ModuleType
 from typing import Final
 
+from bmq.config.limits import LIMITS
 from bmq.internal import limits as internal_limits
-from bmq.limits import LIMITS
 from bmq.wire import limits as wire_limits
 from bmq_controller.api import asgi, front
 from bmq_node.configuration.server_config import ServerConfig, about

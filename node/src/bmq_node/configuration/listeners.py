@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, BeforeValidator
 
-from bmq.listeners import DEFAULT_LISTENER, LISTENER_NAME, LISTENER_NAME_REMEDY, ListenerAddresses
+from bmq.naming.listeners import DEFAULT_LISTENER, LISTENER_NAME, LISTENER_NAME_REMEDY, ListenerAddresses
 from bmq_node.configuration.addresses import WILDCARD_HOSTS, address_of, meet
 from bmq_node.configuration.host_names import filled, ordinal_of
 

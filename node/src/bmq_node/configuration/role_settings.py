@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from bmq.limits import limits_of
+from bmq.config.limits import limits_of
 from bmq_broker.coordinators.groups.settings import GroupSettings
 from bmq_broker.settings import BrokerSettings
 from bmq_controller.machine.limits import Limits as ControllerLimits

@@ -11,8 +11,8 @@ from typing import Any, Final, Self
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from bmq.lanes import LANE_NAME_PATTERN
-from bmq.topic_config import POOL_NAME, POOL_NAME_REMEDY
+from bmq.config.topic_config import POOL_NAME, POOL_NAME_REMEDY
+from bmq.naming.lanes import LANE_NAME_PATTERN
 from bmq.values import NODE_ID_MAX
 from bmq_broker.settings import LagMetrics
 from bmq_node.configuration.addresses import WILDCARD_HOSTS, address_of

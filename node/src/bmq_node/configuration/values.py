@@ -7,9 +7,9 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, BeforeValidator
 
-from bmq.cluster_config import validate_cluster
+from bmq.config.cluster_config import validate_cluster
+from bmq.config.limits import limits_of
 from bmq.errors import ConfigurationError, InvalidConfig
-from bmq.limits import limits_of
 from bmq_node.configuration.addresses import address_of
 
 KIB: Final = 1 << 10
@@ -125,4 +125,4 @@ Size = Annotated[int, BeforeValidator(_size)]
 ClusterConfigs = Annotated[dict[str, str], BeforeValidator(_pairs), AfterValidator(_of_the_cluster)]
 """By Kafka's names."""
 LimitsGiven = Annotated[dict[str, str], BeforeValidator(_pairs), AfterValidator(_as_limits)]
-"""By the names of bmq.limits."""
+"""By the names of bmq.config.limits."""

@@ -5,7 +5,7 @@ from typing import Final
 
 import structlog
 
-from bmq.limits import Limits
+from bmq.config.limits import Limits
 
 OWN_FILES: Final = 256
 """For the store, other nodes, and what the process has open by itself."""

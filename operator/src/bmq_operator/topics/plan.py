@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from bmq.errors import InvalidTopicName
-from bmq.names import check_topic_name, is_internal
+from bmq.naming.names import check_topic_name, is_internal
 from bmq.resources.differences import Difference, config_differences
 from bmq.resources.references import CONFIRM_DELETION
 from bmq.resources.topic import Topic

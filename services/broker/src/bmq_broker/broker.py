@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from typing_extensions import Buffer
 
-from bmq.clock_guard import ClockGuard
+from bmq.clocks.clock_guard import ClockGuard
+from bmq.clocks.in_time import in_time
 from bmq.errors import BmqError, InvalidBatch, InvalidProducerEpoch, NotOwner, NotReady, OffsetOutOfRange, OutOfOrderSequence, RequestError
-from bmq.in_time import in_time
+from bmq.fairness.turns import Turns
 from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, PartitionStatus, Position, TailAnswer, TailRequest, TailRoom, Tails, Unread
 from bmq.roles.unheard import REFUSALS
-from bmq.turns import Turns
 from bmq.values import LeaderEpoch, Offset, TopicPartition
 from bmq.wire.batch_headers import LOG_APPEND_TIME_BIT
 from bmq.wire.batches import check_crc, patched, split

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import structlog
 
-from bmq.cluster_config import CLUSTER_KEYS
+from bmq.config.cluster_config import CLUSTER_KEYS
 from bmq.errors import InvalidConfig
 from bmq.metadata.topic_configs import CLUSTER_WIDE
 from bmq.roles.controller import Metadata

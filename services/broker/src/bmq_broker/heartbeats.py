@@ -9,7 +9,7 @@ from collections.abc import Callable
 import structlog
 
 from bmq.errors import BmqError, Fenced
-from bmq.listeners import ListenerAddresses
+from bmq.naming.listeners import ListenerAddresses
 from bmq.ports import Rng
 from bmq.roles.controller import BrokerControl, ClosedPartition, Heartbeat, HeartbeatReply, PartitionLoad, Registration
 from bmq.storage.durable import Backoff

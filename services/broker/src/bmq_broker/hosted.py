@@ -7,13 +7,13 @@ from typing import Any
 
 import structlog
 
-from bmq.clock_guard import ClockGuard
-from bmq.crowd import Crowd
+from bmq.clocks.clock_guard import ClockGuard
+from bmq.clocks.in_time import in_time
 from bmq.errors import BmqError, NotOwner, NotReady, ObjectMissing, UnknownTopic
-from bmq.in_time import in_time
-from bmq.lanes import lane_group
+from bmq.fairness.crowd import Crowd
 from bmq.metadata.image import Image, PartitionMeta, Topic
-from bmq.names import CONSUMER_OFFSETS
+from bmq.naming.lanes import lane_group
+from bmq.naming.names import CONSUMER_OFFSETS
 from bmq.ports import Rng
 from bmq.roles.controller import Metadata
 from bmq.roles.owner import Caller

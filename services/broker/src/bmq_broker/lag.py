@@ -19,7 +19,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from bmq.errors import BmqError
-from bmq.lanes import BASE, lane_group, name_in_lane
+from bmq.naming.lanes import BASE, lane_group, name_in_lane
 from bmq.roles.controller import Metadata
 from bmq.roles.owner import Owner, Position, Unread
 from bmq.storage.durable import together

@@ -7,10 +7,10 @@ from functools import partial
 
 import structlog
 
-from bmq.clock_guard import ClockGuard
+from bmq.clocks.clock_guard import ClockGuard
 from bmq.errors import BmqError, Fenced, NotOwner, NotReady, UnknownOutcome
-from bmq.listeners import ListenerAddresses
 from bmq.metadata.image import Image
+from bmq.naming.listeners import ListenerAddresses
 from bmq.ports import ObjectStore, Rng, Tracer
 from bmq.roles.controller import BrokerControl, Metadata, Registration
 from bmq.roles.owner import Owner

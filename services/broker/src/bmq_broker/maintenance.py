@@ -6,9 +6,9 @@ from functools import partial
 
 import structlog
 
-from bmq.clock_guard import ClockGuard
+from bmq.clocks.clock_guard import ClockGuard
 from bmq.errors import BmqError, ObjectMissing
-from bmq.log_limit import RateLimited
+from bmq.fairness.log_limit import RateLimited
 from bmq.metadata.image import stream_of
 from bmq.ports import ObjectStore
 from bmq.roles.controller import Metadata

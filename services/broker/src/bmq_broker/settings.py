@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from bmq.clock_guard import SETTLE_MS
+from bmq.clocks.clock_guard import SETTLE_MS
 
 MIB = 1024 * 1024
 

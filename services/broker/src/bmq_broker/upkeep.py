@@ -1,6 +1,6 @@
 """A broker's segments put together: what rolls, retains, merges and collects them. Decides nothing itself."""
 
-from bmq.clock_guard import ClockGuard
+from bmq.clocks.clock_guard import ClockGuard
 from bmq.ports import ObjectStore, Rng
 from bmq.roles.controller import Metadata
 from bmq.values import StreamId

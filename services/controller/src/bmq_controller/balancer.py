@@ -10,7 +10,7 @@ from functools import partial
 import structlog
 
 from bmq.errors import ControllerUnavailable, RequestError
-from bmq.log_limit import RateLimited
+from bmq.fairness.log_limit import RateLimited
 from bmq.metadata.image import Image
 from bmq.metadata.records import AnyRecord
 from bmq.values import NodeId, TopicPartition

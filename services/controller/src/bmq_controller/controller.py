@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 
 import structlog
 
-from bmq.clock_guard import ClockGuard
+from bmq.clocks.clock_guard import ClockGuard
 from bmq.errors import BmqError, ControllerUnavailable, Fenced
 from bmq.metadata.image import Image
 from bmq.metadata.records import Range

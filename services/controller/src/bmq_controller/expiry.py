@@ -11,10 +11,10 @@ from typing import Final
 
 import structlog
 
-from bmq.clock_guard import ClockGuard
+from bmq.clocks.clock_guard import ClockGuard
 from bmq.errors import BmqError
-from bmq.lanes import lane_of
 from bmq.metadata.image import Image
+from bmq.naming.lanes import lane_of
 from bmq_controller import metrics
 from bmq_controller.machine.lanes import expired
 

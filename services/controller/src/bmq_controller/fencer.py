@@ -11,7 +11,7 @@ from typing import Final
 import structlog
 
 from bmq.errors import BmqError
-from bmq.log_limit import RateLimited
+from bmq.fairness.log_limit import RateLimited
 from bmq.metadata.image import Image
 from bmq.ports import ObjectStore, Rng
 from bmq.storage.durable import cancelled

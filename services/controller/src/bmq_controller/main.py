@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bmq.clock_guard import ClockGuard
+from bmq.clocks.clock_guard import ClockGuard
 from bmq.metadata.feed import MetadataFeed
 from bmq.metadata.follower import Poll
 from bmq.metadata.journal import Position

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import structlog
 
-from bmq.clock_guard import ClockGuard
+from bmq.clocks.clock_guard import ClockGuard
 from bmq.errors import BmqError, Fenced
 from bmq.metadata.feed import MetadataFeed
 from bmq.metadata.follower import MetadataFollower, Poll

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from bmq.turns import Rotation
+from bmq.fairness.turns import Rotation
 from bmq_proxy.calls import Call
 
 T = TypeVar("T")

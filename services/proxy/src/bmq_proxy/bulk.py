@@ -12,9 +12,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from bmq.fair_room import FairRoom
-from bmq.limits import Limits
-from bmq.turns import Turns
+from bmq.config.limits import Limits
+from bmq.fairness.fair_room import FairRoom
+from bmq.fairness.turns import Turns
 from bmq.wire.limits import PRODUCE_PARTITIONS_MAX
 from bmq.wire.message import Message
 from bmq_proxy.admission import Admission, Admitted, ByAddress

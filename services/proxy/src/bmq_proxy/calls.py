@@ -8,8 +8,8 @@ from typing import Protocol
 from prometheus_client import Counter
 from typing_extensions import Buffer
 
-from bmq.fair_shares import Admitted, Share
-from bmq.listeners import DEFAULT_LISTENER
+from bmq.fairness.fair_shares import Admitted, Share
+from bmq.naming.listeners import DEFAULT_LISTENER
 
 
 class Counted(Protocol):

@@ -14,8 +14,8 @@ from typing import Protocol, cast
 from typing_extensions import Buffer
 
 from bmq.errors import WireError
-from bmq.fair_shares import Share
-from bmq.listeners import DEFAULT_LISTENER
+from bmq.fairness.fair_shares import Share
+from bmq.naming.listeners import DEFAULT_LISTENER
 from bmq.wire.apis import SERVED
 from bmq.wire.frames import encode_response_frame, parse_request_header
 from bmq_proxy.arriving import ArrivingMemory

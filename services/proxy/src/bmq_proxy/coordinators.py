@@ -7,11 +7,11 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from bmq.cluster_config import resolve_cluster
+from bmq.config.cluster_config import resolve_cluster
 from bmq.errors import BmqError, ControllerUnavailable, NotOwner, TopicExists
-from bmq.group_partition import partition_of_group
 from bmq.metadata.image import Topic
-from bmq.names import CONSUMER_OFFSETS
+from bmq.naming.group_partition import partition_of_group
+from bmq.naming.names import CONSUMER_OFFSETS
 from bmq.roles.controller import Controller, Metadata, NewTopic
 from bmq.roles.owner import SAID, Caller, Owner
 from bmq.values import TopicPartition

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
-from bmq.address_buckets import AddressBuckets
-from bmq.cluster_config import PARTITIONS_PER_TOPIC_MAX
+from bmq.config.cluster_config import PARTITIONS_PER_TOPIC_MAX
+from bmq.config.limits import Limits
 from bmq.errors import PolicyViolation, QuotaExceeded
-from bmq.grouping import in_weighed_groups
-from bmq.limits import Limits
+from bmq.fairness.address_buckets import AddressBuckets
+from bmq.fairness.grouping import in_weighed_groups
 from bmq.roles.controller import NewTopic
 
 PIECE_TOPICS: Final = 200

@@ -10,12 +10,12 @@ from prometheus_client import Counter as Counted
 from typing_extensions import Buffer
 
 from bmq.errors import WireError
-from bmq.fair_shares import FairShares
-from bmq.greedy_window import Modest
-from bmq.lanes import BASE, lane_of_client
-from bmq.log_limit import RateLimited
+from bmq.fairness.fair_shares import FairShares
+from bmq.fairness.greedy_window import Modest
+from bmq.fairness.log_limit import RateLimited
+from bmq.fairness.turns import Rotation
+from bmq.naming.lanes import BASE, lane_of_client
 from bmq.ports import Tracer
-from bmq.turns import Rotation
 from bmq.wire.apis import SERVED, ApiKey
 from bmq.wire.limits import RECEIVE_BUFFER_BYTES
 from bmq_proxy import metrics

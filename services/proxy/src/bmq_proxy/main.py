@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from bmq.cluster_config import resolve_cluster
-from bmq.greedy_window import Modest
+from bmq.config.cluster_config import resolve_cluster
+from bmq.fairness.greedy_window import Modest
 from bmq.ports import Clock, ObjectStore, Rng, Tracer
 from bmq.roles.controller import Controller, Metadata
 from bmq_proxy.appends import Appends

@@ -10,9 +10,9 @@ from typing import Final, TypeVar
 
 import structlog
 
+from bmq.clocks.in_time import in_time
 from bmq.errors import NotReady
-from bmq.in_time import in_time
-from bmq.log_limit import RateLimited
+from bmq.fairness.log_limit import RateLimited
 from bmq.wire.apis import ApiKey
 from bmq_proxy.calls import Call
 

@@ -12,13 +12,13 @@ from typing import Final
 
 from typing_extensions import Buffer
 
+from bmq.config.topic_config import LOG_APPEND_TIME, TopicConfig
 from bmq.errors import BatchTooLarge, CorruptBatch, InvalidBatch, InvalidConfig, InvalidTimestamp
+from bmq.fairness.opening import ORDINARY_BYTES_MAX, Opener
 from bmq.metadata.image import Image
 from bmq.metadata.topic_configs import CLUSTER_WIDE, TopicConfigs
-from bmq.opening import ORDINARY_BYTES_MAX, Opener
 from bmq.ports import Clock
 from bmq.roles.controller import Metadata
-from bmq.topic_config import LOG_APPEND_TIME, TopicConfig
 from bmq.values import TopicPartition
 from bmq.wire.batches import BatchHeader, check_crc, count_records, patched, split, validate_records
 from bmq.wire.compression import Codec
@@ -39,7 +39,7 @@ OPENED_RECORDS: Final = 300
 LOOKED_AT_RECORDS: Final = 200
 """As so many records counts a batch in itself, one that is compressed besides, and one whose records are all looked at."""
 ORDINARY_HEADERS_MAX: Final = 25_000
-"""A batch with more is as large a one as one that decompresses to much (bmq.opening)."""
+"""A batch with more is as large a one as one that decompresses to much (bmq.fairness.opening)."""
 
 Proof = Buffer | asyncio.Future[Buffer]
 """The batch to send on, which may be a corrected copy, or a future of it that raises as `Proofs.begin`."""

@@ -8,12 +8,12 @@ from typing import Any
 import structlog
 from prometheus_client import Counter
 
-from bmq.cluster_config import resolve_cluster
-from bmq.greedy_window import Modest
-from bmq.lanes import BASE
-from bmq.listeners import DEFAULT_LISTENER, ListenerAddresses
-from bmq.log_limit import RateLimited
+from bmq.config.cluster_config import resolve_cluster
+from bmq.fairness.greedy_window import Modest
+from bmq.fairness.log_limit import RateLimited
 from bmq.metadata.image import Image
+from bmq.naming.lanes import BASE
+from bmq.naming.listeners import DEFAULT_LISTENER, ListenerAddresses
 from bmq.ports import Clock, Rng
 from bmq.roles.controller import Controller, Metadata
 from bmq.roles.owner import Owner

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from bmq.turns import Rotation
+from bmq.fairness.turns import Rotation
 
 OWN_SHARE: Final = 3
 """An address is read while it has less than so many times what is free: one alone takes three quarters, so that its greedy producers, who have

@@ -3,7 +3,7 @@
 import asyncio
 import errno
 
-from bmq.listeners import DEFAULT_LISTENER
+from bmq.naming.listeners import DEFAULT_LISTENER
 from bmq_proxy.connection import Connection
 from bmq_proxy.endpoint import Endpoint
 

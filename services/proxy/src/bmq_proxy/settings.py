@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field, fields
 
+from bmq.config.limits import Limits
 from bmq.errors import ConfigurationError, InvalidRequest
-from bmq.lanes import check_lane_name
-from bmq.limits import Limits
+from bmq.naming.lanes import check_lane_name
 
 MIB = 1 << 20
 MAY_BE_0 = ("node_id", "advertised_port", "read_ahead_blocks", "produce_retry_ms", "slow_request_ms", "write_timeout_ms_min")

@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bmq.listeners import DEFAULT_LISTENER
 from bmq.metadata.image import Image
+from bmq.naming.listeners import DEFAULT_LISTENER
 from bmq.values import NodeId, TopicPartition
 
 PROXY_ROLE: Final = "proxy"

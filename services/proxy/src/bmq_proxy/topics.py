@@ -4,9 +4,9 @@ from typing import Any
 from uuid import UUID
 
 from bmq.errors import UnknownTopic, UnknownTopicId
-from bmq.listeners import DEFAULT_LISTENER
 from bmq.metadata.image import Image, Topic
-from bmq.names import is_internal
+from bmq.naming.listeners import DEFAULT_LISTENER
+from bmq.naming.names import is_internal
 from bmq.values import TopicId, TopicPartition
 from bmq.wire.error_codes import ErrorCode
 from bmq_proxy.authorized import NOT_ASKED

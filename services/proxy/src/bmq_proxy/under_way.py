@@ -4,14 +4,14 @@ Each takes some KiB however few bytes it has, until its outcome is known, also w
 bound nothing. Whoever waits here is not begun, and takes what it was sent.
 
 How long one is under way may be in the client's hands: batches that are to be opened wait for their turn, for as long as their time-out says. So
-an address has no more of them than are free (`bmq.fair_room`).
+an address has no more of them than are free (`bmq.fairness.fair_room`).
 """
 
 from collections.abc import Hashable
 from typing import Final, Generic, TypeVar
 
-from bmq.fair_room import FairRoom
-from bmq.turns import Rotation
+from bmq.fairness.fair_room import FairRoom
+from bmq.fairness.turns import Rotation
 
 T = TypeVar("T", bound=Hashable)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from bmq.topic_config import READING_LANES_FIRST_OFFSET
+from bmq.config.topic_config import READING_LANES_FIRST_OFFSET
 from bmq.wire.messages import Message
 from bmq_sim.client import METADATA, ConnectionLost, KafkaConnection, SimClient
 from bmq_sim.consumer import PartitionReader, read_final, start_offset

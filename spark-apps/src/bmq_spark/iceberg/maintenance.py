@@ -14,7 +14,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
-from bmq.store_clock import skew_of
+from bmq.clocks.store_clock import skew_of
 from bmq_spark.errors import ConfigurationError, JobStopped
 from bmq_spark.iceberg.notes import PLACES, Notes
 from bmq_spark.iceberg.publishing import commit

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
+from bmq.config.topic_config import first_offset_of
 from bmq.errors import FormatError
-from bmq.lanes import BASE, matches, overlay_name
 from bmq.metadata.image import Image
 from bmq.metadata.journal import MetadataJournal, Position
+from bmq.naming.lanes import BASE, matches, overlay_name
 from bmq.storage.flatlog import GapFound
-from bmq.topic_config import first_offset_of
 from bmq_spark.source.failures import SourceFailed, TopicGone
 from bmq_spark.source.opening import OpenedStore
 from bmq_spark.source.slices import SourceTopic

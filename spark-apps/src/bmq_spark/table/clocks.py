@@ -7,11 +7,11 @@ import asyncio
 import secrets
 from typing import Final
 
+from bmq.clocks.store_clock import compared, skew_of
 from bmq.ports import Clock
 from bmq.runtime.open_store import open_store
 from bmq.runtime.self_test import PREFIX
 from bmq.runtime.system import SystemClock
-from bmq.store_clock import compared, skew_of
 from bmq_spark.locations import Location
 from bmq_spark.table.proof import PROOF_FOLDER
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 import structlog
 from typing_extensions import Buffer
 
-from bmq.clock_guard import ClockGuard
+from bmq.clocks.clock_guard import ClockGuard
 from bmq.errors import BmqError, Corrupt, NotReady
 from bmq.values import Offset
 from bmq.wire.batches import Record, build_batch, read_header

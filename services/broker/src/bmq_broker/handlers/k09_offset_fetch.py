@@ -7,7 +7,7 @@ consumer protocol (KIP-848) are not looked at; `require_stable` finds everything
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from bmq.grouping import in_groups
+from bmq.fairness.grouping import in_groups
 from bmq.roles.owner import Caller
 from bmq.values import TopicId
 from bmq.wire.error_codes import ErrorCode

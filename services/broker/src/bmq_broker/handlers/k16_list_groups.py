@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any, Final
 
-from bmq.grouping import in_groups
+from bmq.fairness.grouping import in_groups
 from bmq.roles.group_pages import AFTER, GroupPage
 from bmq.roles.owner import Caller
 from bmq.wire.error_codes import ErrorCode

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import structlog
 
-from bmq.crowd import Crowd
 from bmq.errors import BmqError, NotReady, PartitionStopped
+from bmq.fairness.crowd import Crowd
 from bmq.metadata.image import stream_of
 from bmq.metadata.records import Range
 from bmq.values import StreamId, TopicPartition

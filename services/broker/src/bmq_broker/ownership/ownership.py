@@ -10,15 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
-from bmq.clock_guard import ClockGuard
+from bmq.clocks.clock_guard import ClockGuard
+from bmq.config.topic_config import begins_at
 from bmq.errors import BmqError, Fenced, NotOwner, NotReady, PartitionStopped, StoreError, UnknownTopic
-from bmq.log_limit import RateLimited
+from bmq.fairness.log_limit import RateLimited
 from bmq.metadata.image import Image, PartitionMeta
 from bmq.metadata.records import Range
 from bmq.metadata.topic_configs import CLUSTER_WIDE, TopicConfigs
 from bmq.roles.controller import Metadata
 from bmq.storage.durable import cancelled
-from bmq.topic_config import begins_at
 from bmq.values import NO_MANIFEST, BrokerEpoch, LeaderEpoch, NodeId, TopicPartition
 from bmq_broker.ownership.departures import Departures
 from bmq_broker.ownership.inheriting import RETRY_S, Inheriting

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import structlog
 
-from bmq.clock_guard import ClockGuard
+from bmq.clocks.clock_guard import ClockGuard
 from bmq.errors import FormatTooNew, PartitionStopped
 from bmq.metadata.image import stream_of
 from bmq.metadata.records import Range

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from typing_extensions import Buffer
 
+from bmq.config.topic_config import TopicConfig
 from bmq.errors import FencedLeaderEpoch, PartitionStopped, UnknownLeaderEpoch
 from bmq.metadata.records import Range
 from bmq.storage import leader_epochs
@@ -16,7 +17,6 @@ from bmq.storage.keys import NumberedKey, segment_prefix
 from bmq.storage.leader_epochs import EpochHistory
 from bmq.storage.manifest import Manifest
 from bmq.storage.segment import SegmentEntry
-from bmq.topic_config import TopicConfig
 from bmq.values import NO_MANIFEST, LeaderEpoch, ManifestVersion, Offset, TopicPartition
 from bmq.wire.batches import BatchHeader, max_timestamp_of
 from bmq_broker.partitions.producers import Producers

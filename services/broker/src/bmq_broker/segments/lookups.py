@@ -11,11 +11,11 @@ import structlog
 from typing_extensions import Buffer
 
 from bmq.errors import BatchTooLarge, CorruptBatch, ObjectMissing, UnsupportedCompression, UnsupportedMessageFormat
-from bmq.log_limit import RateLimited
-from bmq.opening import Look, Opener
+from bmq.fairness.log_limit import RateLimited
+from bmq.fairness.opening import Look, Opener
+from bmq.fairness.turns import Places, Turns
 from bmq.roles.owner import OffsetForTime
 from bmq.storage.segment import SegmentEntry
-from bmq.turns import Places, Turns
 from bmq.values import LeaderEpoch, Offset, TopicPartition
 from bmq.wire.batch_headers import NO_TIMESTAMP
 from bmq.wire.batches import BatchHeader, first_at_or_after, read_header, with_max_timestamp

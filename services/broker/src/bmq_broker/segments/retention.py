@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from bmq.clock_guard import ClockGuard
+from bmq.clocks.clock_guard import ClockGuard
 from bmq.errors import PolicyViolation
 from bmq.storage.manifest import Manifest, PageRef, part_size_bytes, retained_among
 from bmq.storage.segment import SegmentEntry

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 import structlog
 
-from bmq.clock_guard import ClockGuard
+from bmq.clocks.clock_guard import ClockGuard
 from bmq.errors import BmqError, NotOwner, StoreUnavailable
 from bmq.ports import ObjectStore, Rng
 from bmq.storage.durable import create_once, together

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Final
 
-from bmq.fair_shares import SMALL_BYTES
+from bmq.fairness.fair_shares import SMALL_BYTES
 
 RETURN_S: Final = 0.002
 """Who was answered and sends again does so within this time. Waiting longer would make clients with a pace of their own late: each object

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final, TypeAlias
 
-from bmq.fair_room import FairRoom
+from bmq.fairness.fair_room import FairRoom
 from bmq.roles.admin import AdminReply, AdminRequest
 
 Scope: TypeAlias = MutableMapping[str, Any]

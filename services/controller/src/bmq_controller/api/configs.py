@@ -5,12 +5,12 @@ from typing import Annotated, Final
 
 from fastapi import Body, FastAPI, Response
 
-from bmq.cluster_config import describe_cluster
-from bmq.config_keys import ConfigSource, DescribedConfig
+from bmq.config.cluster_config import describe_cluster
+from bmq.config.config_keys import ConfigSource, DescribedConfig
+from bmq.config.topic_config import describe_topic, pinned
 from bmq.errors import UnknownTopic
 from bmq.metadata.image import Image
 from bmq.roles.controller import ConfigChange, ConfigResource
-from bmq.topic_config import describe_topic, pinned
 from bmq_controller.api.models import ConfigsView, ConfigValue, ConfigView
 from bmq_controller.api.parameters import CHANGED, MISSING, IfMatch, ValidateOnly
 from bmq_controller.api.problems import Refused

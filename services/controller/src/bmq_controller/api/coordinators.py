@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from bmq.errors import BmqError
-from bmq.group_partition import partition_of_group
 from bmq.metadata.image import Topic
-from bmq.names import CONSUMER_OFFSETS
+from bmq.naming.group_partition import partition_of_group
+from bmq.naming.names import CONSUMER_OFFSETS
 from bmq.roles.owner import Caller, Owner, PartitionStatus
 from bmq.storage.durable import together
 from bmq.values import TopicPartition

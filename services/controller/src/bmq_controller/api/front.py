@@ -21,11 +21,11 @@ import structlog
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from bmq.errors import BmqError
-from bmq.fair_room import FairRoom
+from bmq.fairness.fair_room import FairRoom
+from bmq.fairness.log_limit import RateLimited
+from bmq.fairness.turns import Turns
 from bmq.internal import ADMIN_REPLY_BYTES_MAX
-from bmq.log_limit import RateLimited
 from bmq.roles.admin import AdminReply, AdminRequest
-from bmq.turns import Turns
 from bmq_controller.api.asgi import (
     BODIES_BYTES_MAX,
     BODY_BYTES_MAX,

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from fastapi import FastAPI, Response
 
-from bmq.lanes import lane_group
+from bmq.naming.lanes import lane_group
 from bmq_controller.api.coordinators import GroupOffset, delete_group, describe_group, fields_of, list_groups
 from bmq_controller.api.models import GroupOffsetView, GroupSummary, GroupView, MemberView
 from bmq_controller.api.paging import LIMIT_MAX, Continue, Limit, Page, page

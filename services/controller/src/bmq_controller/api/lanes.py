@@ -5,8 +5,8 @@ from collections import Counter
 from fastapi import FastAPI, Response
 
 from bmq.errors import UnknownLane
-from bmq.lanes import lane_of
 from bmq.metadata.image import Image, Lane
+from bmq.naming.lanes import lane_of
 from bmq_controller.api.lane_models import BaseReadsView, LaneAsked, LaneView, NewLaneAsked
 from bmq_controller.api.paging import Continue, Limit, Page, page
 from bmq_controller.api.parameters import CHANGED, MISSING, IfMatch

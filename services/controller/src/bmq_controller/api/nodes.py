@@ -6,9 +6,9 @@ from typing import Annotated, Final, Self
 
 from fastapi import FastAPI, Path, Request, Response
 
+from bmq.config.topic_config import pool_of
 from bmq.metadata.image import Image, Topic
 from bmq.roles.admin import AdminRequest
-from bmq.topic_config import pool_of
 from bmq.values import NODE_ID_MAX, NodeId
 from bmq_controller.api.node_models import NodeView
 from bmq_controller.api.paging import Continue, Limit, Page, page

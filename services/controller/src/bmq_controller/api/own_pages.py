@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
-from bmq.lanes import lane_of
+from bmq.config.topic_config import pool_of
 from bmq.metadata.image import Image
-from bmq.topic_config import pool_of
+from bmq.naming.lanes import lane_of
 from bmq_controller.api.sources import ApiSources
 from bmq_controller.machine.balance_model import NOBODY
 

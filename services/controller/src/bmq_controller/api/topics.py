@@ -4,12 +4,12 @@ from typing import Annotated
 
 from fastapi import FastAPI, Query, Response
 
+from bmq.config.topic_config import pinned
 from bmq.errors import UnknownTopic
-from bmq.lanes import lane_of, overlay_name
 from bmq.metadata.image import Image, Topic
-from bmq.names import is_internal
+from bmq.naming.lanes import lane_of, overlay_name
+from bmq.naming.names import is_internal
 from bmq.roles.controller import NewTopic
-from bmq.topic_config import pinned
 from bmq.values import TopicPartition
 from bmq_controller.api.configs import config_text
 from bmq_controller.api.coordinators import partition_statuses

@@ -5,9 +5,9 @@ from collections.abc import Collection, Iterable, Mapping
 from math import inf
 from typing import TypeVar
 
+from bmq.config.topic_config import pool_of
 from bmq.metadata.image import Image
 from bmq.metadata.records import AnyRecord, PartitionChange
-from bmq.topic_config import pool_of
 from bmq.values import NodeId, TopicId, TopicPartition
 from bmq_controller.machine.balance_model import BrokerLoad, ClusterLoad, TopicLoad
 from bmq_controller.machine.placement import living_brokers

@@ -2,16 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 
-from bmq.cluster_config import cluster_key, validate_cluster
-from bmq.config_keys import ConfigKey, ConfigType
+from bmq.config.cluster_config import cluster_key, validate_cluster
+from bmq.config.config_keys import ConfigKey, ConfigType
+from bmq.config.topic_config import FIRST_OFFSET, PINNED, first_offset_of, topic_key, validate
 from bmq.errors import InvalidConfig, InvalidRequest, UnknownTopic
 from bmq.metadata.derived import config_size
 from bmq.metadata.fold import changed_configs
 from bmq.metadata.image import Image
 from bmq.metadata.records import ConfigsChanged
-from bmq.names import is_internal
+from bmq.naming.names import is_internal
 from bmq.roles.controller import ConfigChange, ConfigResource
-from bmq.topic_config import FIRST_OFFSET, PINNED, first_offset_of, topic_key, validate
 from bmq_controller.machine.decision import Decision
 from bmq_controller.machine.limits import DEFAULTS, Limits, check_config_bytes
 from bmq_controller.machine.pools import check_pool

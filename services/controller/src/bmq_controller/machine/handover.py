@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Collection
 
+from bmq.config.topic_config import pool_of
 from bmq.metadata.image import Image, PartitionMeta
 from bmq.metadata.records import PartitionChange, Range
-from bmq.topic_config import pool_of
 from bmq.values import BrokerEpoch, NodeId, StreamId, TopicId, TopicPartition
 from bmq_controller.machine.placement import Incarnation, Placement, living_broker
 

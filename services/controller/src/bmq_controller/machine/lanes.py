@@ -1,6 +1,6 @@
 """Declaring, changing and deleting lanes, and what a lane's own topics are made of. Pure.
 
-A lane's topics are topics like all others, under names that `bmq.lanes` makes; deleting the lane deletes them in the same entry, so nobody
+A lane's topics are topics like all others, under names that `bmq.naming.lanes` makes; deleting the lane deletes them in the same entry, so nobody
 ever sees one without the other.
 """
 
@@ -8,13 +8,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from bmq.config.topic_config import POOL, overlay_first_offset
 from bmq.errors import InvalidRequest, LaneExists, UnknownLane
-from bmq.lanes import check_lane_name, lane_of
 from bmq.metadata.derived import config_size, lane_size
 from bmq.metadata.fold import changed_configs, declared_lane
 from bmq.metadata.image import Image, Lane, Topic
 from bmq.metadata.records import AnyRecord, ConfigsChanged, LaneDeclared, LaneDeleted, TopicDeleted
-from bmq.topic_config import POOL, overlay_first_offset
+from bmq.naming.lanes import check_lane_name, lane_of
 from bmq_controller.machine.decision import Decision
 from bmq_controller.machine.limits import DEFAULTS, Limits, check_config_bytes
 

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Final
 
-from bmq.cluster_config import PARTITIONS_PER_TOPIC_MAX
+from bmq.config.cluster_config import PARTITIONS_PER_TOPIC_MAX
+from bmq.config.limits import Limits as Settings
 from bmq.errors import ConfigsFull, InvalidPartitions
-from bmq.limits import Limits as Settings
 from bmq.metadata.image import Image
 
 _SETTINGS: Final = Settings()

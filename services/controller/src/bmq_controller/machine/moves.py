@@ -6,11 +6,11 @@ twice. So under one leader epoch a partition is closed at most once and for good
 
 from collections.abc import Collection, Mapping, Sequence
 
+from bmq.config.topic_config import POOL, pool_of
 from bmq.errors import InvalidReplicaAssignment, InvalidRequest, NoMoveUnderWay, RequestError, UnknownTopic
 from bmq.metadata.image import Image, PartitionMeta, Topic
 from bmq.metadata.records import AnyRecord, NodeCordoned, PartitionChange, PartitionMoveBegun, Range
 from bmq.roles.controller import ClosedPartition, Reassignment
-from bmq.topic_config import POOL, pool_of
 from bmq.values import BrokerEpoch, NodeId, TopicPartition
 from bmq_controller.machine.decision import Decision
 from bmq_controller.machine.handover import change_owner, ranges

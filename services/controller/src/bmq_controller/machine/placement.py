@@ -7,8 +7,8 @@ deterministic and cheap, and never break a rule: where no broker may have the pa
 from collections.abc import Collection, Iterator, Mapping
 from math import isfinite
 
+from bmq.config.topic_config import pool_of
 from bmq.metadata.image import Image, Node, PartitionMeta
-from bmq.topic_config import pool_of
 from bmq.values import BrokerEpoch, NodeId, TopicId
 from bmq_controller.machine.balance_seats import Seat, Seats
 from bmq_controller.machine.balance_zones import Spread, Zones

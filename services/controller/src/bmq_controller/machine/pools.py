@@ -5,9 +5,9 @@ A broker's registration says which pool it is in, a topic's configuration (`bmq.
 
 from collections.abc import Collection, Mapping
 
+from bmq.config.topic_config import POOL, pool_of
 from bmq.errors import InvalidConfig
 from bmq.metadata.image import Image, Topic
-from bmq.topic_config import POOL, pool_of
 from bmq.values import NodeId, TopicId
 from bmq_controller.machine.balance_model import SHARED_POOL
 from bmq_controller.machine.placement import Incarnation, living_brokers

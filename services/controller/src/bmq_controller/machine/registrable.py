@@ -7,7 +7,7 @@ answer of Kafka's protocol would end whoever leads when the node falls silent, t
 from typing import Final
 
 from bmq.errors import InvalidRequest
-from bmq.listeners import HOST_CHARS_MAX, LISTENER_NAME, LISTENER_NAME_REMEDY, PORT_MAX, ListenerAddresses
+from bmq.naming.listeners import HOST_CHARS_MAX, LISTENER_NAME, LISTENER_NAME_REMEDY, PORT_MAX, ListenerAddresses
 from bmq.roles.controller import Registration
 from bmq.values import NODE_ID_MAX
 

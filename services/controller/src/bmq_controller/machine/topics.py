@@ -5,7 +5,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
-from bmq.cluster_config import ClusterConfig, resolve_cluster
+from bmq.config.cluster_config import ClusterConfig, resolve_cluster
+from bmq.config.topic_config import pinned, pool_of, validate
 from bmq.errors import (
     InvalidConfig,
     InvalidPartitions,
@@ -18,14 +19,13 @@ from bmq.errors import (
     TopicExists,
     UnknownTopic,
 )
-from bmq.lanes import BASE, name_in_lane, overlay_id, overlay_name
 from bmq.metadata.assignments import Assignments
 from bmq.metadata.derived import config_size
 from bmq.metadata.image import Image, Lane, Topic
 from bmq.metadata.records import AnyRecord, PartitionChange, PartitionsAdded, TopicCreated, TopicDeleted
-from bmq.names import CONSUMER_OFFSETS, check_topic_name, collision_key, is_internal, may_collide
+from bmq.naming.lanes import BASE, name_in_lane, overlay_id, overlay_name
+from bmq.naming.names import CONSUMER_OFFSETS, check_topic_name, collision_key, is_internal, may_collide
 from bmq.roles.controller import NewTopic, TopicResult
-from bmq.topic_config import pinned, pool_of, validate
 from bmq.values import LeaderEpoch, NodeId, TopicId
 from bmq_controller.machine.assigning import Wanted, wanted_brokers
 from bmq_controller.machine.decision import Decision

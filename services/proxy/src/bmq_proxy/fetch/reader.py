@@ -13,13 +13,13 @@ from typing import Protocol
 import structlog
 from typing_extensions import Buffer
 
+from bmq.clocks.in_time import in_time
 from bmq.errors import BmqError, FormatError, NotOwner, NotReady, ObjectMissing, OffsetOutOfRange, StoreError
-from bmq.in_time import in_time
-from bmq.log_limit import RateLimited
+from bmq.fairness.log_limit import RateLimited
+from bmq.fairness.turns import Turns
 from bmq.roles.controller import Metadata
 from bmq.roles.owner import Owner, TailAnswer, TailRequest, TailRoom
 from bmq.storage.manifest import Manifest
-from bmq.turns import Turns
 from bmq.values import Offset, TopicPartition
 from bmq_proxy import metrics
 from bmq_proxy.budget import MemoryBudget

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from bmq.errors import RequestError
-from bmq.names import TOPIC_NAME_LENGTH_MAX
+from bmq.naming.names import TOPIC_NAME_LENGTH_MAX
 
 FINAL_EPOCH: Final = -1
 """A full fetch without a session; ends the one that it names."""

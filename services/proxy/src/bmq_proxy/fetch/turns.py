@@ -7,8 +7,8 @@ who has one. Who reads little, or at the tail, never waits here.
 import asyncio
 from typing import Final
 
-from bmq.greedy_window import Modest
-from bmq.turns import Rotation
+from bmq.fairness.greedy_window import Modest
+from bmq.fairness.turns import Rotation
 from bmq_proxy import metrics
 
 Party = tuple[str, str]

@@ -18,7 +18,7 @@ from typing import Final
 from typing_extensions import Buffer
 
 from bmq.errors import BmqError, InvalidBatch, RequestError, UnknownTopicId
-from bmq.names import is_internal
+from bmq.naming.names import is_internal
 from bmq.values import TopicPartition
 from bmq.wire.apis import SERVED, ApiKey
 from bmq.wire.error_codes import ErrorCode, code_for

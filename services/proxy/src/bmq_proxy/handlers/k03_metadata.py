@@ -16,9 +16,9 @@ from weakref import ref
 from typing_extensions import Buffer
 
 from bmq.errors import BmqError, InvalidTopicName
-from bmq.listeners import DEFAULT_LISTENER
 from bmq.metadata.image import Image, Topic
-from bmq.names import CONSUMER_OFFSETS, check_topic_name, is_internal
+from bmq.naming.listeners import DEFAULT_LISTENER
+from bmq.naming.names import CONSUMER_OFFSETS, check_topic_name, is_internal
 from bmq.roles.controller import NewTopic
 from bmq.values import TopicId
 from bmq.wire import messages

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from bmq.config.topic_config import describe_topic
 from bmq.errors import BmqError, QuotaExceeded
 from bmq.roles.controller import NewTopic, TopicResult
-from bmq.topic_config import describe_topic
 from bmq.wire.apis import ApiKey
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message

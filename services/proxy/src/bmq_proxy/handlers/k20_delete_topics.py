@@ -6,7 +6,7 @@ from uuid import UUID
 
 from bmq.errors import BmqError, PolicyViolation, UnknownTopic, UnknownTopicId
 from bmq.metadata.image import Topic
-from bmq.names import is_internal
+from bmq.naming.names import is_internal
 from bmq.wire.apis import ApiKey
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from bmq.errors import BmqError, InvalidRequest, PolicyViolation
-from bmq.names import is_internal
+from bmq.naming.names import is_internal
 from bmq.values import Offset
 from bmq.wire.apis import ApiKey
 from bmq.wire.error_codes import ErrorCode, code_for

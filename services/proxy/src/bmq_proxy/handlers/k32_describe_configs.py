@@ -3,11 +3,11 @@
 from functools import partial
 from typing import Any, Final
 
-from bmq.cluster_config import describe_cluster
-from bmq.config_keys import DescribedConfig
+from bmq.config.cluster_config import describe_cluster
+from bmq.config.config_keys import DescribedConfig
+from bmq.config.kafka_keys import describe_node
+from bmq.config.topic_config import describe_topic, pinned
 from bmq.errors import BmqError, PolicyViolation, RequestError
-from bmq.kafka_keys import describe_node
-from bmq.topic_config import describe_topic, pinned
 from bmq.values import NodeId
 from bmq.wire.apis import ApiKey
 from bmq.wire.error_codes import code_for

@@ -4,9 +4,9 @@ from collections import Counter
 from functools import partial
 from typing import Any
 
-from bmq.cluster_config import PARTITIONS_PER_TOPIC_MAX
+from bmq.config.cluster_config import PARTITIONS_PER_TOPIC_MAX
 from bmq.errors import BmqError, PolicyViolation, QuotaExceeded
-from bmq.names import is_internal
+from bmq.naming.names import is_internal
 from bmq.wire.apis import ApiKey
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message

@@ -7,9 +7,9 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from bmq.lanes import BASE, id_end, lane_of, matches, name_in_lane
 from bmq.metadata.image import Image, PartitionMeta, Topic
-from bmq.names import is_internal
+from bmq.naming.lanes import BASE, id_end, lane_of, matches, name_in_lane
+from bmq.naming.names import is_internal
 from bmq.values import LeaderEpoch, TopicId
 
 NAMES_KEPT_MAX: Final = 500_000

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from bmq.errors import BmqError, PolicyViolation, UnknownTopic
-from bmq.lanes import BASE, lane_of, overlay_name
+from bmq.naming.lanes import BASE, lane_of, overlay_name
 from bmq.roles.controller import ConfigChange, ConfigResource, Controller, NewTopic, Reassignment, TopicResult
 from bmq.values import TopicId
 

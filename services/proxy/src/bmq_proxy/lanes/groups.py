@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 from bmq.errors import InvalidGroupId
-from bmq.group_partition import partition_of_group
-from bmq.lanes import BASE, lane_group, lane_of, name_in_lane, overlay_name, stored_group
 from bmq.metadata.image import Topic
+from bmq.naming.group_partition import partition_of_group
+from bmq.naming.lanes import BASE, lane_group, lane_of, name_in_lane, overlay_name, stored_group
 from bmq.roles.owner import Owner, let_go
 from bmq.values import TopicPartition
 from bmq.wire.apis import ApiKey

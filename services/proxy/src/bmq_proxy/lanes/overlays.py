@@ -6,12 +6,12 @@ from typing import Final
 
 import structlog
 
+from bmq.config.limits import Limits
 from bmq.errors import BmqError, QuotaExceeded, TopicExists
-from bmq.grouping import in_weighed_groups
-from bmq.lanes import overlay_name
-from bmq.limits import Limits
-from bmq.log_limit import RateLimited
+from bmq.fairness.grouping import in_weighed_groups
+from bmq.fairness.log_limit import RateLimited
 from bmq.metadata.image import Image
+from bmq.naming.lanes import overlay_name
 from bmq.roles.controller import Controller, Metadata, NewTopic
 from bmq_proxy.creation import PIECE_PARTITIONS, PIECE_TOPICS, CreationQuota, texts_count
 from bmq_proxy.images import image_with

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Final
 
 from bmq.errors import OffsetOutOfRange, UnknownTopic
+from bmq.fairness.turns import Turns
 from bmq.metadata.image import Image
-from bmq.turns import Turns
 from bmq.values import TopicId, TopicPartition
 from bmq_proxy.fetch.reader import FetchReader, Found, Read, Result
 from bmq_proxy.fetch.turns import NOBODY, Party

@@ -16,10 +16,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from bmq.config.topic_config import READING_LANES_FIRST_OFFSET, first_offset_of
 from bmq.errors import BmqError
 from bmq.metadata.image import Topic
 from bmq.roles.owner import Owner
-from bmq.topic_config import READING_LANES_FIRST_OFFSET, first_offset_of
 from bmq.values import TopicPartition
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message

@@ -8,9 +8,9 @@ from typing import Final
 import structlog
 from prometheus_client import Counter
 
-from bmq.lanes import BASE
-from bmq.log_limit import RateLimited
+from bmq.fairness.log_limit import RateLimited
 from bmq.metadata.image import Lane
+from bmq.naming.lanes import BASE
 from bmq.roles.controller import Metadata
 from bmq.storage.durable import cancelled
 from bmq.wire.apis import ApiKey

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, ValuesView
 from dataclasses import replace
 from typing import Final
 
-from bmq.lanes import BASE, lane_of, matches, overlay_id, overlay_name
+from bmq.config.topic_config import POOL, first_offset_of, overlay_first_offset
 from bmq.metadata.image import Image, Lane, PartitionMeta, Topic
-from bmq.names import is_internal
+from bmq.naming.lanes import BASE, lane_of, matches, overlay_id, overlay_name
+from bmq.naming.names import is_internal
 from bmq.roles.controller import Metadata
-from bmq.topic_config import POOL, first_offset_of, overlay_first_offset
 from bmq.values import TopicId
 from bmq_proxy.lanes.by_lane import ByLane, Names
 

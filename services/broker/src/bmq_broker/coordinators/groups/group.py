@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
-from bmq.lanes import lane_group, name_in_lane
+from bmq.naming.lanes import lane_group, name_in_lane
 from bmq_broker.coordinators.groups.records import GroupValue, MemberValue, group_size_bytes
 from bmq_broker.coordinators.groups.requests import Refusal, Ticket
 from bmq_broker.coordinators.groups.states import GroupEvent, GroupState, next_state

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from bmq.address_buckets import AddressBuckets
+from bmq.fairness.address_buckets import AddressBuckets
 from bmq_broker.coordinators.groups.durable import DurableState
 from bmq_broker.coordinators.groups.group import Group
 from bmq_broker.coordinators.groups.records import Key, Value, encode

@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
-from bmq.clock_guard import ClockGuard
+from bmq.clocks.clock_guard import ClockGuard
+from bmq.clocks.in_time import in_time
 from bmq.errors import NotOwner, NotReady
-from bmq.grouping import in_groups, in_weighed_groups
-from bmq.in_time import in_time
-from bmq.log_limit import RateLimited
+from bmq.fairness.grouping import in_groups, in_weighed_groups
+from bmq.fairness.log_limit import RateLimited
 from bmq.ports import Rng
 from bmq.roles.log import CoordinatorLog
 from bmq.values import TopicId

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from bmq.limits import Limits
+from bmq.config.limits import Limits
 
 _MINUTE_MS = 60_000
 

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable, Hashable
 from typing import Final
 
-from bmq.turns import Rotation
+from bmq.fairness.turns import Rotation
 
 TURN_BYTES: Final = 256 * 1024
 """Of generations that are written in one turn, a few ms; one alone may have more."""

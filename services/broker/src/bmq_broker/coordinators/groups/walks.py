@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
-from bmq.grouping import in_groups, in_weighed_groups
+from bmq.fairness.grouping import in_groups, in_weighed_groups
 from bmq.values import TopicId
 from bmq_broker.coordinators.groups import offsets
 from bmq_broker.coordinators.groups.admin import abandon_group

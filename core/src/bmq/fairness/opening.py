@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol, TypeVar
 from typing_extensions import Buffer
 
 from bmq.errors import BatchTooLarge
-from bmq.turns import Places
+from bmq.fairness.turns import Places
 from bmq.wire.batches import BatchHeader
 from bmq.wire.limits import DECOMPRESSED_BYTES_MAX
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, cast
 
-from bmq.config_keys import LONG_MAX, ConfigKey, ConfigSource, ConfigSynonym, ConfigType, DescribedConfig, config_key, describe, unknown_key
+from bmq.config.config_keys import LONG_MAX, ConfigKey, ConfigSource, ConfigSynonym, ConfigType, DescribedConfig, config_key, describe, unknown_key
+from bmq.config.kafka_keys import NODE_KEYS, VOID_KEYS
+from bmq.config.topic_config import TOPIC_KEYS
 from bmq.errors import InvalidConfig
-from bmq.kafka_keys import NODE_KEYS, VOID_KEYS
-from bmq.topic_config import TOPIC_KEYS
 
 PARTITIONS_PER_TOPIC_MAX: Final = 10_000
 _HOUR_MS: Final = 60 * 60 * 1000

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from bmq.config_keys import INT_MAX, ConfigKey, ConfigSource, ConfigSynonym, ConfigType, DescribedConfig, config_key, describe
+from bmq.config.config_keys import INT_MAX, ConfigKey, ConfigSource, ConfigSynonym, ConfigType, DescribedConfig, config_key, describe
 
 _STORED: Final = "No effect in bmq: "
 _COMPACTION: Final = _STORED + "topics are not compacted."

@@ -11,10 +11,10 @@ from typing import Final
 import structlog
 from prometheus_client import Gauge
 
+from bmq.clocks.store_clock import Comparison, compared
 from bmq.errors import StoreError
 from bmq.ports import Clock, ObjectStore, Rng
 from bmq.storage.keys import clock_prefix, is_scratch
-from bmq.store_clock import Comparison, compared
 from bmq.values import NodeId
 
 PERIOD_S: Final = 60.0

@@ -1,8 +1,8 @@
 """Who may have how many bytes of appends under way: so that who sends little does not wait behind who sends all it can. Pure.
 
 Whatever is being made durable delays what comes behind it, so it is not enough to serve senders by turns: what the greedy have there is bounded
-too, while there is anybody modest to protect (bmq.greedy_window). Where all are greedy nothing is held back but by a bound for each, where one
-is alone nothing at all.
+too, while there is anybody modest to protect (bmq.fairness.greedy_window). Where all are greedy nothing is held back but by a bound for each,
+where one is alone nothing at all.
 
 For a proxy each connection is a *sender*, and each client (host and client id; a principal, once there are any) a *party*: many connections
 do not make a greedy client modest. All clients of a host have an *address*: nor do many client ids. For a broker, which hears several proxies,
@@ -14,7 +14,7 @@ from enum import Enum
 from itertools import islice
 from typing import Final
 
-from bmq.greedy_window import REMEMBERED_S, Modest
+from bmq.fairness.greedy_window import REMEMBERED_S, Modest
 
 MODEST_BYTES: Final = 256 << 10
 """What a sender may always have under way…"""

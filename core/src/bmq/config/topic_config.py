@@ -9,10 +9,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, cast
 
-from bmq.config_keys import LONG_MAX, ConfigKey, ConfigSource, ConfigSynonym, ConfigType, DescribedConfig, Value, config_key, describe, unknown_key
+from bmq.config.config_keys import (
+    LONG_MAX,
+    ConfigKey,
+    ConfigSource,
+    ConfigSynonym,
+    ConfigType,
+    DescribedConfig,
+    Value,
+    config_key,
+    describe,
+    unknown_key,
+)
 from bmq.errors import InvalidConfig
-from bmq.lanes import matches
-from bmq.names import is_internal
+from bmq.naming.lanes import matches
+from bmq.naming.names import is_internal
 
 CREATE_TIME: Final = "CreateTime"
 LOG_APPEND_TIME: Final = "LogAppendTime"

@@ -1,0 +1,1 @@
+"""What may be decided by a clock, and waiting by one."""

@@ -1,0 +1,1 @@
+"""What can be set, of the cluster, of topics, of a process's limits: names, defaults, bounds."""
