@@ -12,8 +12,8 @@ from typing import Final
 from benchmarks import processes
 from benchmarks.plan import Plan
 from benchmarks.servers import BMQ_SETTINGS, Minio, Server, bmq_command, read_metrics
-from bmq_cli.nodes import NodePlan, plan_nodes, shape_of
-from bmq_cli.up_nodes import OF_ONE_MACHINE, addresses_in
+from bmq_cli.processes.nodes import NodePlan, plan_nodes, shape_of
+from bmq_cli.processes.up_nodes import OF_ONE_MACHINE, addresses_in
 from bmq_node.configuration.values import Role
 from bmq_node.process.starting import make_bucket
 from bmq_node.process.supervised import SUPERVISOR_VARIABLE

@@ -12,7 +12,7 @@ import bmq.runtime.loop
 import bmq.runtime.metered_store
 import bmq_broker.lag
 import bmq_broker.metrics
-import bmq_cli.prober
+import bmq_cli.probe.prober
 import bmq_controller.metrics
 import bmq_node.admin.connections
 import bmq_node.admin.exposition
@@ -41,7 +41,7 @@ SECTIONS: Final[tuple[tuple[str, tuple[ModuleType, ...]], ...]] = (
     ("Controllers", (bmq_controller.metrics,)),
     ("Brokers", (bmq_broker.metrics, bmq.clocks.clock_guard, bmq_broker.lag)),
     ("Proxies", (bmq_proxy.metrics,)),
-    ("The probe", (bmq_cli.prober,)),
+    ("The probe", (bmq_cli.probe.prober,)),
     ("The operator", (bmq_operator.metrics,)),
 )
 

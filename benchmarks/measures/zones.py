@@ -11,7 +11,7 @@ from benchmarks.clients import librdkafka
 from benchmarks.nodes import Cluster, Node, over_minio
 from benchmarks.plan import RECORD_BYTES, Plan
 from benchmarks.rows import Row
-from bmq_cli.nodes import NodePlan
+from bmq_cli.processes.nodes import NodePlan
 from bmq_node.configuration.values import Role
 
 MIB = 1 << 20

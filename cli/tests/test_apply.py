@@ -12,9 +12,9 @@ import yaml
 from api_server import problem, serving
 from cli_cluster import BMQ, environment
 
-from bmq_cli.apply_documents import read_documents
-from bmq_cli.exit_codes import SeveralFailed
+from bmq_cli.apply.documents import read_documents
 from bmq_cli.main import execute
+from bmq_cli.terminal.exit_codes import SeveralFailed
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bmq_cli.exit_codes import CommandFailed, ExitCode
-from bmq_cli.formats import (
+from bmq_cli.records.produce import LineReading
+from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode
+from bmq_cli.terminal.formats import (
     DIRECTIVES,
     BadLine,
     Header,
@@ -23,7 +24,6 @@ from bmq_cli.formats import (
     to_json_line,
     unescape,
 )
-from bmq_cli.produce import LineReading
 
 RECORD = Record(topic="orders", partition=3, offset=17, timestamp_ms=1_700_000_000_123, key=b"k", value=b"hello", headers=[("a", b"1"), ("b", None)])
 EMPTY = Record(topic="t", partition=0, offset=0)

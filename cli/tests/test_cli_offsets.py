@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bmq_cli.exit_codes import CommandFailed, ExitCode
-from bmq_cli.lag import Lag, lag_of
-from bmq_cli.positions import Bounds, Ends, PartitionKey, resolve
-from bmq_cli.resets import Reset, Selection, parse_selection, plan_shift, plan_to, select
-from bmq_cli.times import AtOffset, AtTime, BeforeEnd, Beginning, End, Position
+from bmq_cli.groups.lag import Lag, lag_of
+from bmq_cli.groups.resets import Reset, Selection, parse_selection, plan_shift, plan_to, select
+from bmq_cli.kafka.positions import Bounds, Ends, PartitionKey, resolve
+from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode
+from bmq_cli.terminal.times import AtOffset, AtTime, BeforeEnd, Beginning, End, Position
 
 BOUNDS = {("t", 0): Bounds(start=10, end=20), ("t", 1): Bounds(start=0, end=0), ("t", 2): Bounds(start=0, end=100)}
 A, B, C = BOUNDS

@@ -9,12 +9,12 @@ from confluent_kafka import KafkaError, KafkaException
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bmq_cli.connection import check_addresses
-from bmq_cli.exit_codes import CommandFailed, ExitCode, SeveralFailed, kafka_failure
+from bmq_cli.kafka.connection import check_addresses
 from bmq_cli.main import execute
-from bmq_cli.output import Column, Output, OutputFormat, counted, fields, shown
 from bmq_cli.session import SharedOptions
-from bmq_cli.topics import show_topic
+from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode, SeveralFailed, kafka_failure
+from bmq_cli.terminal.output import Column, Output, OutputFormat, counted, fields, shown
+from bmq_cli.topics.commands import show_topic
 
 COLUMNS = (Column(title="TOPIC"), Column(title="PARTITIONS", number=True))
 

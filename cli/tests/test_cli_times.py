@@ -6,8 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bmq_cli.exit_codes import CommandFailed, ExitCode
-from bmq_cli.times import FIRST_NUMBER_THAT_IS_A_TIME, AtOffset, AtTime, BeforeEnd, Beginning, End, Position, parse_position, parse_timestamp_ms
+from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode
+from bmq_cli.terminal.times import (
+    FIRST_NUMBER_THAT_IS_A_TIME,
+    AtOffset,
+    AtTime,
+    BeforeEnd,
+    Beginning,
+    End,
+    Position,
+    parse_position,
+    parse_timestamp_ms,
+)
 
 NOW_MS = 1_800_000_000_000
 

@@ -5,8 +5,8 @@ import json
 import pytest
 from api_server import Answer, ok, problem, serving
 
-from bmq_cli.cluster_client import ApiFailed, ClusterClient, check_urls
-from bmq_cli.exit_codes import CommandFailed, ExitCode
+from bmq_cli.cluster.client import ApiFailed, ClusterClient, check_urls
+from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode
 
 
 def client_of(*urls: str, token: str = "") -> ClusterClient:

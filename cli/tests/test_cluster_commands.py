@@ -10,11 +10,11 @@ import pytest
 import yaml
 from api_server import Answer, Server, ok, problem, serving
 
-from bmq_cli import cluster_waiting
-from bmq_cli.cluster_waiting import Wait
-from bmq_cli.exit_codes import CommandFailed
+from bmq_cli.cluster import waiting as cluster_waiting
+from bmq_cli.cluster.waiting import Wait
 from bmq_cli.main import execute
-from bmq_cli.output import Output
+from bmq_cli.terminal.exit_codes import CommandFailed
+from bmq_cli.terminal.output import Output
 
 Run = Callable[..., tuple[int, str, str]]
 CLUSTER = {

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bmq_cli.probe_book import Failure, ProbeBook
+from bmq_cli.probe.book import Failure, ProbeBook
 
 
 def test_a_record_is_timed_when_it_is_acknowledged_and_when_it_is_seen() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from bmq.errors import ConfigurationError
-from bmq_cli.nodes import NodePlan, plan_nodes, shape_of
+from bmq_cli.processes.nodes import NodePlan, plan_nodes, shape_of
 from bmq_node.configuration.values import Role
 
 

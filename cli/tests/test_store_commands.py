@@ -18,7 +18,7 @@ from cli_cluster import BMQ, Result, run_process, started_bmq
 
 from bmq.errors import ConfigurationError
 from bmq_cli.main import execute
-from bmq_cli.store_cost import load_prices
+from bmq_cli.store.cost import load_prices
 
 RECORD = b"a record that is long enough to fill a segment after some hundred thousand of them"
 

@@ -4,7 +4,7 @@ import pytest
 
 from bmq.config.cluster_config import CLUSTER_KEYS
 from bmq.errors import ConfigurationError
-from bmq_cli.up import _settings
+from bmq_cli.processes.up import _settings
 from bmq_node.configuration.role_settings import role_settings
 from bmq_node.configuration.server_config import ServerConfig
 from bmq_node.single import NodeSettings

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from bmq_cli.connection import Connection
-from bmq_cli.exit_codes import CommandFailed
+from bmq_cli.kafka.connection import Connection
 from bmq_cli.main import execute
+from bmq_cli.terminal.exit_codes import CommandFailed
 from bmq_node.process.listening import CannotListen, bound, check_free
 
 
@@ -19,7 +19,7 @@ from bmq_node.process.listening import CannotListen, bound, check_free
 def test_a_taken_port_is_told_before_there_is_a_folder(
     option: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bmq_cli.up.configure_logging", lambda: None)  # of this process, which other tests have, too
+    monkeypatch.setattr("bmq_cli.processes.up.configure_logging", lambda: None)  # of this process, which other tests have, too
     other = "--admin" if option == "--listen" else "--listen"
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -52,7 +52,7 @@ def test_a_port_that_this_user_may_not_have_is_told() -> None:
 def test_one_address_for_clients_and_for_admins_is_refused_before_there_is_a_folder(
     admin: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bmq_cli.up.configure_logging", lambda: None)
+    monkeypatch.setattr("bmq_cli.processes.up.configure_logging", lambda: None)
     assert execute(["up", "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:9092", "--admin", admin]) == 2
     assert capfd.readouterr().err == f"error: --listen 127.0.0.1:9092 and --admin {admin}: choose another port for one of them\n"
     assert not (tmp_path / "data").exists()

@@ -3,7 +3,7 @@
 import pytest
 
 from bmq.config.limits import Limits, limits_of
-from bmq_cli.server import with_files
+from bmq_cli.processes.server import with_files
 from bmq_node.configuration.role_settings import exposed_limits, role_settings
 from bmq_node.configuration.server_config import ServerConfig
 from bmq_node.process.open_files import connections_within, limits_within

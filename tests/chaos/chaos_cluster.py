@@ -22,7 +22,7 @@ from free_ports import free_port
 
 from bmq.internal.frames import PREFIX_SIZE_BYTES
 from bmq.internal.hello import HELLO
-from bmq_cli.up_nodes import OF_ONE_MACHINE
+from bmq_cli.processes.up_nodes import OF_ONE_MACHINE
 from bmq_node.process.supervised import SUPERVISOR_VARIABLE
 
 START_S: Final = 60.0

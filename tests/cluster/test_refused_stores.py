@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from server_process import Server, server_arguments
 from tls_minio import KEYS, TlsMinio, make_authority, make_certificate
 
-from bmq_cli.up_nodes import addresses_in
+from bmq_cli.processes.up_nodes import addresses_in
 
 FAILED, MISCONFIGURED = 1, 2
 HOUR_S = 3600

@@ -40,10 +40,10 @@ class Forks:
 
 
 def _serve() -> None:
-    import bmq_cli.up
+    import bmq_cli.processes.up
     from bmq_cli.main import run
 
-    assert bmq_cli.up
+    assert bmq_cli.processes.up
     for line in sys.stdin:
         asked = json.loads(line)
         with tempfile.TemporaryFile() as errors:

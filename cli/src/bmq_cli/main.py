@@ -16,13 +16,24 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from bmq.errors import BmqError, ConfigurationError
-from bmq_cli import cluster, consume, debug, groups, lanes, produce, store, topics
-from bmq_cli.connection import debugging
-from bmq_cli.exit_codes import CommandFailed, ExitCode, SeveralFailed, kafka_failure, one_line
-from bmq_cli.output import Output, OutputFormat
+from bmq_cli.cluster import commands as cluster
+from bmq_cli.debug import commands as debug
+from bmq_cli.groups import commands as groups
+from bmq_cli.kafka.connection import debugging
+from bmq_cli.lanes import commands as lanes
+from bmq_cli.records import consume, produce
 from bmq_cli.session import BootstrapServer, NoColorOption, OutputClosed, OutputOption, SharedOptions, TimeoutOption
+from bmq_cli.store import commands as store
+from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode, SeveralFailed, kafka_failure, one_line
+from bmq_cli.terminal.output import Output, OutputFormat
+from bmq_cli.topics import commands as topics
 
-_LATER: Final = {"up": "bmq_cli.up", "server": "bmq_cli.server", "probe": "bmq_cli.probe", "apply": "bmq_cli.apply"}
+_LATER: Final = {
+    "up": "bmq_cli.processes.up",
+    "server": "bmq_cli.processes.server",
+    "probe": "bmq_cli.probe.commands",
+    "apply": "bmq_cli.apply.commands",
+}
 """Commands by name, and the modules that have them."""
 
 _PLACES: Final = frozenset({"--data", "--store", "--to", "--bootstrap-server", "-b", "--admin", "-a"})

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import typer
 
-from bmq_cli.exit_codes import MEANINGS
-from bmq_cli.formats import DIRECTIVES
 from bmq_cli.main import app
 from bmq_cli.session import PANEL, SharedOptions
+from bmq_cli.terminal.exit_codes import MEANINGS
+from bmq_cli.terminal.formats import DIRECTIVES
 
 _HIDDEN: Final = frozenset({"help"})
 _SHARED: Final = frozenset(SharedOptions.__dataclass_fields__)

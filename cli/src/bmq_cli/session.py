@@ -10,8 +10,8 @@ from typing import Annotated, Any, Concatenate, Final, ParamSpec, TypeVar
 
 import typer
 
-from bmq_cli.connection import DEFAULT_BOOTSTRAP_SERVER, DEFAULT_TIMEOUT_S, Connection, check_addresses, check_lane, default_address
-from bmq_cli.output import Output, OutputFormat
+from bmq_cli.kafka.connection import DEFAULT_BOOTSTRAP_SERVER, DEFAULT_TIMEOUT_S, Connection, check_addresses, check_lane, default_address
+from bmq_cli.terminal.output import Output, OutputFormat
 
 P = ParamSpec("P")
 S = TypeVar("S")

@@ -1,6 +1,6 @@
 """The keys of `bmq server`, each once: name, type, default, bounds, remedy, documentation.
 
-From the fields of `ServerConfig` come the flags (bmq_cli.server), the `BMQ_*` variables and the file's keys (bmq_node.configuration.sources), and
+From the fields of `ServerConfig` come the flags of `bmq server`, the `BMQ_*` variables and the file's keys (bmq_node.configuration.sources), and
 docs/server-configuration.md (bmq_node.configuration.server_reference).
 
 No key is called `port` or ends in `_port`: Kubernetes gives each container variables like BMQ_PORT=tcp://… for a Service named bmq.

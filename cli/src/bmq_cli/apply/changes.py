@@ -1,0 +1,162 @@
+"""What `bmq apply` changes of a cluster, resource by resource, by the admin REST API; with a dry run, what it would change.
+
+A change is made to the version that was looked at, or not at all.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from bmq.resources.base import Part
+from bmq.resources.cluster import Cluster
+from bmq.resources.differences import Difference, as_changes, config_differences, lane_body, lane_differences
+from bmq.resources.lane import Lane
+from bmq.resources.parquet_sink import ParquetSink
+from bmq.resources.topic import Topic
+from bmq_cli.apply.documents import Document, Written, title
+from bmq_cli.cluster.client import ApiFailed, ClusterClient
+from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode
+
+CREATED: Final = "created"
+CHANGED: Final = "changed"
+UNCHANGED: Final = "unchanged"
+SKIPPED: Final = "skipped"
+FAILED: Final = "failed"
+_NEEDS_SPARK: Final = "not applied without Kubernetes, where the operator has Spark write the tables: run spark-apps/parquet.py yourself"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of one resource."""
+
+    resource: Written
+    action: str
+    differences: Sequence[Difference] = ()
+    notes: Sequence[str] = field(default=())
+
+    def document(self, *, dry_run: bool) -> dict[str, Any]:
+        """For programs."""
+        metadata = self.resource.metadata
+        return {
+            "kind": self.resource.kind,
+            "namespace": metadata.namespace,
+            "name": metadata.name,
+            "action": self.action,
+            "dry_run": dry_run,
+            "changes": [{"field": one.field, "before": one.before, "after": one.after} for one in self.differences],
+            "notes": list(self.notes),
+        }
+
+
+class Applier:
+    """One run. Reads the list of topics once."""
+
+    def __init__(self, client: ClusterClient, *, dry_run: bool) -> None:
+        self._client = client
+        self._dry_run = dry_run
+        self._topics: set[str] | None = None
+
+    def apply(self, document: Document) -> Outcome:
+        """Makes the cluster what the document says. Raises CommandFailed, which names the resource and where it stands."""
+        resource = document.resource
+        try:
+            match resource:
+                case Cluster():
+                    return self._cluster(resource)
+                case Topic():
+                    return self._topic(resource)
+                case Lane():
+                    return self._lane(resource)
+                case ParquetSink():
+                    return Outcome(resource=resource, action=SKIPPED, notes=[_NEEDS_SPARK])
+        except ApiFailed as failure:
+            if failure.status == 0 or failure.status in (401, 403):
+                raise
+            remedy = "somebody else changed it meanwhile: apply again" if failure.status == 412 else failure.remedy
+            raise CommandFailed(f"{document.where} ({title(resource)})", failure.why, remedy, code=failure.code) from failure
+
+    def _cluster(self, cluster: Cluster) -> Outcome:
+        present = self._client.get("/v1/configs")
+        differences = config_differences(cluster.spec.config, {one["name"]: one["value"] for one in present["configs"] if one["source"] == "cluster"})
+        if differences:
+            self._patch("/v1/configs", differences, version=present["version"])
+        return _changed(cluster, _under("config", differences), notes=_needs_kubernetes(cluster.spec, {"config"}))
+
+    def _topic(self, topic: Topic) -> Outcome:
+        if not topic.spec.managed:
+            return Outcome(resource=topic, action=SKIPPED, notes=["managed: false: nothing is changed"])
+        name, spec = topic.topic_name, topic.spec
+        notes = [] if spec.parquet is None else [f"parquet: {_NEEDS_SPARK}"]
+        if name not in self._topic_names():
+            self._client.post(
+                "/v1/topics",
+                {"name": name, "partitions": spec.partitions, "configs": spec.config},
+                validate_only=True if self._dry_run else None,
+            )
+            created = [Difference(field="partitions", before=None, after=spec.partitions), *_under("config", config_differences(spec.config, {}))]
+            return Outcome(resource=topic, action=CREATED, differences=created, notes=notes)
+        path = f"/v1/topics/{name}"
+        view = self._client.get(path)
+        if view["partitions"] > spec.partitions:
+            raise ApiFailed(
+                path,
+                f"partitions: {spec.partitions}: it has {view['partitions']}, and partitions can only grow: records would be lost",
+                f"write {view['partitions']} or more",
+                code=ExitCode.USAGE,
+                status=400,
+            )
+        differences = []
+        if view["partitions"] < spec.partitions:
+            differences.append(Difference(field="partitions", before=view["partitions"], after=spec.partitions))
+            query = {"validate_only": True} if self._dry_run else {}
+            view = self._client.post(f"{path}/partitions", {"total": spec.partitions}, version=view["version"], **query)
+        configs = config_differences(spec.config, view["configs"])
+        if configs:
+            self._patch(f"{path}/configs", configs, version=view["version"])
+        return _changed(topic, [*differences, *_under("config", configs)], notes=notes)
+
+    def _lane(self, lane: Lane) -> Outcome:
+        name, path = lane.lane_name, f"/v1/lanes/{lane.lane_name}"
+        notes = _needs_kubernetes(lane.spec, {"cluster_ref", "lane_name", "ttl_seconds", "fallback", "reads"})
+        try:
+            view = self._client.get(path)
+        except ApiFailed as failure:
+            if failure.status == 404 and failure.problem != "UnknownLane":
+                remedy = "leave it out, or run a newer version of bmq"
+                raise ApiFailed(path, "this cluster has no lanes", remedy, code=failure.code, status=failure.status) from failure
+            if failure.problem != "UnknownLane":
+                raise
+            view = None
+        # Whether the lane has brokers of its own depends on whether somebody starts some: as it is, it stays.
+        body = lane_body(lane.spec, own_brokers=view is not None and view["own_brokers"])
+        differences = lane_differences(body, view)
+        if view is None:
+            if not self._dry_run:
+                self._client.post("/v1/lanes", {"name": name, **body})
+            return Outcome(resource=lane, action=CREATED, differences=[one for one in differences if one.field != "brokers"], notes=notes)
+        if differences and not self._dry_run:
+            self._client.put(path, body, version=view["version"])
+        return _changed(lane, differences, notes=notes)
+
+    def _patch(self, path: str, differences: Sequence[Difference], *, version: str) -> None:
+        self._client.patch(path, as_changes(differences), version=version, validate_only=True if self._dry_run else None)
+
+    def _topic_names(self) -> set[str]:
+        if self._topics is None:
+            self._topics = {one["name"] for one in self._client.items("/v1/topics")}
+        return self._topics
+
+
+def _changed(resource: Written, differences: Sequence[Difference], *, notes: Sequence[str] = ()) -> Outcome:
+    return Outcome(resource=resource, action=CHANGED if differences else UNCHANGED, differences=differences, notes=notes)
+
+
+def _under(parent: str, differences: Sequence[Difference]) -> list[Difference]:
+    return [Difference(field=f"{parent}.{one.field}", before=one.before, after=one.after) for one in differences]
+
+
+def _needs_kubernetes(spec: Part, applied: set[str]) -> list[str]:
+    """What is written and has no meaning without Kubernetes."""
+    fields = type(spec).model_fields
+    left = [fields[name].alias or name for name in fields if name in spec.model_fields_set - applied]
+    return [f"not applied without Kubernetes: {', '.join(left)}"] if left else []

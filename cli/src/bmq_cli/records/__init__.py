@@ -1,0 +1,1 @@
+"""`bmq produce` and `bmq consume`."""
