@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from bmq.clocks.clock_guard import ClockGuard
-from bmq.errors import BmqError, Fenced
+from bmq.errors import BmqError, ControllerUnavailable, Fenced
 from bmq.ports import Clock, ObjectStore, Rng
 from bmq.roles.controller import Registration
 from bmq.roles.owner import Owner
@@ -28,6 +28,8 @@ from bmq_proxy.settings import ProxySettings
 log = structlog.get_logger()
 
 MIB = 1024 * 1024
+REGISTERED_AGAIN_MAX = 5
+"""Each takes half a minute at most."""
 TAKEN_OVER = "another bmq has taken over this store"
 
 
@@ -102,7 +104,7 @@ class Node:
             cluster_configs=settings.cluster_configs,
             on_fenced=self._fenced,
         )
-        await self.broker.start()
+        await self._start_broker()
         self.proxy = await start_proxy(
             self._store,
             self._owner_for,
@@ -116,6 +118,17 @@ class Node:
             log_dir=settings.log_dir,
             cluster_configs=settings.cluster_configs,
         )
+
+    async def _start_broker(self) -> None:
+        """A store that takes longer than anybody is let wait for it ends no start at once: what was sealed meanwhile need not be sealed again."""
+        for _ in range(REGISTERED_AGAIN_MAX):
+            try:
+                await self.broker.start()
+            except ControllerUnavailable as error:
+                log.warning("broker could not be registered, trying again", error=str(error))
+            else:
+                return
+        await self.broker.start()
 
     async def serve(self, api: AdminApi, *, listen: str) -> None:
         """Starts, and has the API show this node. Raises BmqError, also where it cannot listen at what was given as `listen`."""

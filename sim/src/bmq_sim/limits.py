@@ -195,7 +195,7 @@ FIXED: Final[Mapping[str, str]] = {
     r"bmq_broker\.handlers\.(group_errors:_TEXT_MAX|k11_join_group:_(ID_PREFIX|CLIENT_ID)_MAX)": "the length of a text",
     r"bmq_broker\.heartbeats:TROUBLE_LENGTH_MAX": "the length of a text",
     r"bmq_controller\.api\..*": "limits of the REST API, which tests ask for one by one",
-    r"bmq_controller\.controller:REGISTRATION_TRIES_MAX": "more than faults take",
+    r"bmq_controller\.controller:REGISTRATION_TRIES_MAX|bmq_node\.single:REGISTERED_AGAIN_MAX": "more than faults take",
     r"bmq_controller\.machine\.lanes:.*": "what a lane may be: refused beyond, by tests of the machine",
     r"bmq_controller\.machine\.(producer_ids:BLOCK_SIZE_MAX|topics:.*)": "refused beyond, by tests of the machine",
     r"bmq_controller\.machine\.registrable:.*": "what a node may say of itself: refused beyond, by tests of the machine",
