@@ -408,6 +408,26 @@ def test_a_change_of_thousands_is_read_in_turns_and_leaves_no_garbage_behind() -
     run(main())
 
 
+def test_what_is_to_be_told_of_partitions_that_are_not_here_is_bounded_and_gone_with_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        monkeypatch.setattr("bmq.internal.limits.FOLLOWED_MAX", 1_000)
+        monkeypatch.setattr("bmq.internal.tail_session.NEWS_AT_ONCE", 100)
+        owner = LogOwner()
+        for number in range(2_000):
+            owner.log(tp(number)).error = NotOwner("it is not here")
+        session = TailSession(owner, lambda _: None)
+        session.change(ChangeCall(0, [follow(number, tp(number), Offset(0)) for number in range(900)], []))
+        await asyncio.sleep(1)
+        with pytest.raises(NotReady, match="1000 partitions"):
+            session.change(ChangeCall(1, [follow(number, tp(number), Offset(0)) for number in range(900, 1_100)], []))
+        assert len(await session.poll(PollCall(2, MIB, 0))) == 100
+        session.change(ChangeCall(2, [follow(number, tp(number), Offset(0)) for number in range(900, 1_000)], []))
+        session.close()
+        assert not session._ready
+
+    run(main())
+
+
 def test_a_partition_cannot_be_followed_twice() -> None:
     async def main() -> None:
         session = TailSession(LogOwner(), lambda _: None)

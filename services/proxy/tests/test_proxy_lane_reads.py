@@ -11,6 +11,7 @@ from bmq.metadata.image import Lane, Topic
 from bmq.values import TopicPartition
 from bmq.wire.batch_headers import split
 from bmq.wire.error_codes import ErrorCode
+from bmq_proxy.lanes.rate import RateCap
 
 WAIT_MS = 60_000
 
@@ -81,6 +82,33 @@ def test_a_lane_that_reads_the_base_gets_its_records_at_its_rate_until_it_has_it
         assert made is not None
         assert await fetched(client, 0) == (0, [0], 1)
         assert len(proxy.owner.log(_tp(made)).batches) == 1
+
+    in_lane(test)
+
+
+def test_what_is_told_of_partitions_while_nothing_may_be_read_costs_none_of_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It read a batch of each, threw it away, and nobody in the lane read anything until that was paid for."""
+    settled: list[tuple[int, int]] = []
+    settle = RateCap.settle
+
+    def recorded(cap: RateCap, granted: int, used: int) -> None:
+        settled.append((granted, used))
+        settle(cap, granted, used)
+
+    monkeypatch.setattr(RateCap, "settle", recorded)
+
+    async def test(proxy: Running, client: Client, gate: Gate, base: Topic) -> None:
+        proxy.metadata.change(lanes={"dev": Lane(name="dev", number=1, created_ms=0, reads_base=("orders",), reads_base_bytes_per_s=1)})
+        for partition in range(2):
+            for _ in range(3):
+                proxy.owner.append(TopicPartition(base.topic_id, partition), memoryview(batch(bytes(1_000))), produce_version=9)
+        assert (await fetched(client, 0))[1] == [0]  # more than a second's worth, which is paid for afterwards
+        assert len(settled) == 1
+        other = await second_client(proxy)
+        for _ in range(3):
+            [topic] = (await other.ask(1, 12, fetch_request("orders", 1, 0))).responses
+            assert [(one.error_code, one.high_watermark, one.records or b"") for one in topic.partitions] == [(0, 3, b"")]
+        assert len(settled) == 1
 
     in_lane(test)
 

@@ -32,6 +32,7 @@ SMALL: Final[Mapping[str, Sequence[int]]] = {
     "bmq.internal.follow_calls:KEPT_FRAME_BYTES": (0, 1_000),
     "bmq.internal.follow_calls:COPIED_SHARE": (1, 2),
     "bmq.internal.limits:FOLLOWED_LOOKED_AT": (1, 2),
+    "bmq.internal.tail_session:NEWS_AT_ONCE": (1, 3),
     "bmq.internal.tail_follower:CHANGED_AT_ONCE": (1, 2),
     "bmq.internal.remote_owner:FEW_PARTITIONS": (0, 1),
     "bmq.internal.remote_owner:LEAST_BYTES": (1, 1_000),

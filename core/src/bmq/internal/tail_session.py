@@ -7,7 +7,7 @@ partition, and bounded in all. So a commit costs what it changed and not what is
 import asyncio
 from collections.abc import Callable, Coroutine
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 from bmq.errors import BmqError, NotReady
 from bmq.internal import limits
@@ -16,6 +16,8 @@ from bmq.internal.tail_cache import end_of
 from bmq.roles.owner import OwnerHere, TailAnswer, TailRequest, Tails
 from bmq.values import Offset, TopicPartition
 
+NEWS_AT_ONCE: Final = 5_000
+"""Partitions of which one answer to a poll tells."""
 _OVER = -1
 """How many changes a session has had that is no client's any more."""
 
@@ -67,7 +69,7 @@ class TailSession:
         self._changes += 1
         for number in call.leaves:
             self._leave(number)
-        if len(self._followed) + len(call.follows) > limits.FOLLOWED_MAX:
+        if len(self._followed) + len(call.follows) + self._left > limits.FOLLOWED_MAX:
             raise NotReady(f"{limits.FOLLOWED_MAX} partitions are followed over one connection already")
         if self._tails is None:
             self._tails = self._owner.tails(self._changed)
@@ -113,10 +115,17 @@ class TailSession:
         """Follows nothing more."""
         for number in list(self._followed):
             self._leave(number)
+        self._ready.clear()
+        self._ready_bytes = 0
         self._tails = None
         looking, self._looking = self._looking, None
         if looking is not None:
             looking.cancel()
+
+    @property
+    def _left(self) -> int:
+        """Of how many that are followed no more it is yet to be told why."""
+        return sum(number not in self._followed for number in self._ready)
 
     def _check(self, changes_before: int) -> None:
         if changes_before != self._changes:
@@ -204,7 +213,7 @@ class TailSession:
         news: list[tuple[int, TailAnswer]] = []
         size_bytes = 0
         for number, answer in list(self._ready.items()):
-            if news and size_bytes + answer.size_bytes > max_bytes:
+            if news and (size_bytes + answer.size_bytes > max_bytes or len(news) >= NEWS_AT_ONCE):
                 break
             news.append((number, answer))
             size_bytes += answer.size_bytes
@@ -230,7 +239,9 @@ class TailSession:
             await asyncio.sleep(limits.FOLLOWED_LOOK_S)
             if self._loop.time() - self._polled_at > limits.FOLLOWED_UNPOLLED_S and self._news is None:
                 self._changes = _OVER
-                break
+                self._looking = None
+                self.close()
+                return
             at = at if at < len(self._followed) else 0
             looked_at = list(islice(self._followed.values(), at, at + limits.FOLLOWED_LOOKED_AT))
             at += len(looked_at)
@@ -240,7 +251,6 @@ class TailSession:
             if self._ready:
                 self._tell()
         self._looking = None
-        self.close()
 
     def _look_at(self, one: _Followed) -> None:
         assert self._tails is not None

@@ -243,10 +243,14 @@ class FetchReader:
         self._settle(result)
         return result
 
+    async def ends(self, reads: Sequence[Read]) -> list[Found]:
+        """What is said of partitions of which nothing is read: where they begin and end. Never raises a BmqError."""
+        answers = await self._tails(reads, min_bytes=0, max_bytes=0, max_wait_ms=0, room=NO_ROOM)
+        return [_without_records(answer) for answer in answers]
+
     async def _nothing_yet(self, reads: Sequence[Read]) -> Result:
         """An answer without records: the client asks again."""
-        answers = await self._tails(reads, min_bytes=0, max_bytes=0, max_wait_ms=0, room=NO_ROOM)
-        return Result([_without_records(answer) for answer in answers], 0, self.memory)
+        return Result(await self.ends(reads), 0, self.memory)
 
     async def _read_little(self, reads: Sequence[Read]) -> Result | None:
         """An answer of at most `SMALL_BYTES`; None where there is no memory even for that, or the first batch is larger."""
