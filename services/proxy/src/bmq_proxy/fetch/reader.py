@@ -110,19 +110,16 @@ class _Plan:
 
 
 class _Asked:
-    """Implements TailRoom: one read's. Where much is only read in turns there is no room for it before."""
+    """Implements TailRoom: one read's."""
 
-    __slots__ = ("_held_bytes", "_memory", "_turns")
+    __slots__ = ("_held_bytes", "_memory")
 
-    def __init__(self, memory: MemoryBudget, turns: ReadTurns) -> None:
+    def __init__(self, memory: MemoryBudget) -> None:
         self._memory = memory
-        self._turns = turns
         self._held_bytes = 0
 
     def take(self, size_bytes: int) -> bool:
         """See TailRoom."""
-        if size_bytes > SMALL_BYTES and self._turns.are_due:
-            return False
         if not self._memory.take_up_to(size_bytes, size_bytes):
             return False
         self._held_bytes += size_bytes
@@ -185,7 +182,7 @@ class FetchReader:
         `party`: whose turn it takes where it reads much while there are others to protect.
         """
         max_bytes = min(max_bytes, max(1, self.memory.limit_bytes // ANSWER_SHARE))
-        room = _Asked(self._asked, self._turns)
+        room = _Asked(self._asked)
         try:
             return await self._read_into(room, reads, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms, party=party)
         finally:
@@ -197,7 +194,7 @@ class FetchReader:
         if len(reads) > PLANNED_AT_ONCE:
             await self._turns_at_loop.turn()
         plan = _share(reads, answers, max_bytes)
-        if sum(limit for _, limit in plan.segments) + sum(size_bytes for _, size_bytes in plan.unsent) <= SMALL_BYTES:
+        if sum(limit for _, limit in plan.segments) <= SMALL_BYTES:
             return await self._read(room, reads, answers, plan)
         limit = self._turns.at_most(max_bytes)
         size_bytes = min(plan.planned_bytes, limit)
