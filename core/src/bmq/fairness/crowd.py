@@ -52,17 +52,17 @@ class Crowd:
     def _look(self) -> None:
         assert self._patience_s is not None
         self._timer = None
-        late_s = asyncio.get_running_loop().time() - self._patience_s
-        late: deque[asyncio.Future[None]] = deque(_until(late_s, self._waiting.items()))
+        # By the very sum that the timer was set to: a difference may be rounded to just before it, for ever.
+        late: deque[asyncio.Future[None]] = deque(_late(self._waiting.items(), self._patience_s, asyncio.get_running_loop().time()))
         for waiter in late:
             del self._waiting[waiter]
         self._arm()
         _go_on(late, None)
 
 
-def _until(late_s: float, waiting: "Iterable[tuple[asyncio.Future[None], float]]") -> "Iterable[asyncio.Future[None]]":
+def _late(waiting: "Iterable[tuple[asyncio.Future[None], float]]", patience_s: float, now_s: float) -> "Iterable[asyncio.Future[None]]":
     for waiter, since_s in waiting:
-        if since_s > late_s:
+        if since_s + patience_s > now_s:
             return
         yield waiter
 

@@ -44,8 +44,9 @@ class Decided:
 
     def _look(self) -> None:
         loop = asyncio.get_running_loop()
-        late_s = loop.time() - STORED_WITHIN_S
-        for ticket in [ticket for ticket, since_s in self._since_s.items() if since_s <= late_s]:
+        now_s = loop.time()
+        # By the very sum that the timer was set to: a difference may be rounded to just before it, for ever.
+        for ticket in [ticket for ticket, since_s in self._since_s.items() if since_s + STORED_WITHIN_S <= now_s]:
             del self._since_s[ticket]
             self._late(ticket)
         self._timer = None
