@@ -72,9 +72,10 @@ def _beside(world: World) -> World:
 
 
 async def _copy(world: World, other: World) -> None:
-    # Otherwise tiny settings have the WAL deleted faster than it is listed.
-    world.store.trouble(COPIER, StoreFaults(latency_s_max=0.001), COPIED_S)
-    source = Reader(world.store.for_node(COPIER), rng=SimRng(world.rng("reads the source")), at_once=4, progress=Progress())
+    # Otherwise tiny settings have the WAL deleted faster than it is copied.
+    for store in (world.store, other.store):
+        store.trouble(COPIER, StoreFaults(latency_s_min=0.0, latency_s_max=0.0001), COPIED_S)
+    source = Reader(world.store.for_node(COPIER), rng=SimRng(world.rng("reads the source")), at_once=16, progress=Progress())
     await Copier(source, other.store.for_node(COPIER), rng=SimRng(world.rng(COPIER))).run()
 
 
