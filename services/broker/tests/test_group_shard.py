@@ -11,8 +11,8 @@ from bmq.errors import Corrupt, Fenced
 from bmq.values import Offset, TopicId
 from bmq.wire.batches import Record, build_batch
 from bmq.wire.error_codes import ErrorCode
-from bmq_broker.coordinators.groups.decided import STORED_WITHIN_S
 from bmq_broker.coordinators.groups.records import OffsetKey, OffsetValue, encode_key, encode_value
+from bmq_broker.coordinators.groups.service import STORED_WITHIN_S
 from bmq_sim.loop import on_virtual_time
 
 

@@ -15,6 +15,7 @@ from bmq.clocks.in_time import in_time
 from bmq.errors import NotOwner, NotReady
 from bmq.fairness.grouping import in_groups, in_weighed_groups
 from bmq.fairness.log_limit import RateLimited
+from bmq.fairness.overdue import Overdue
 from bmq.ports import Rng
 from bmq.roles.log import CoordinatorLog
 from bmq.values import TopicId
@@ -22,7 +23,6 @@ from bmq_broker.coordinators.groups import offsets, timeouts
 from bmq_broker.coordinators.groups.admin import list_groups
 from bmq_broker.coordinators.groups.appending import Appending, failure_of
 from bmq_broker.coordinators.groups.deadlines import Deadlines
-from bmq_broker.coordinators.groups.decided import STORED_WITHIN_S, Decided
 from bmq_broker.coordinators.groups.loading import load
 from bmq_broker.coordinators.groups.machine import Effects, GroupMachine, Memory
 from bmq_broker.coordinators.groups.requests import Now, Reply, Ticket
@@ -44,6 +44,8 @@ _LOOKS_PER_TURN: Final = 200
 _REPLIES_PER_TURN: Final = 200
 """Where more wait for the same step, the members of a large group, others have their turn before the next go on."""
 _COMPLAIN_EVERY_S: Final = 10.0
+STORED_WITHIN_S: Final = 10.0
+"""So long an answer waits for the store: no longer than clients wait for it."""
 
 
 class TopicNames(Protocol):
@@ -100,7 +102,8 @@ class GroupCoordinatorShard:
         self._turns = Turns() if turns is None else turns
         self._machine: GroupMachine | None = None
         self._waiting: dict[Ticket, asyncio.Future[Reply | None]] = {}
-        self._decided = Decided(self._is_late)
+        self._decided: Overdue[Ticket] = Overdue(STORED_WITHIN_S, self._are_late)
+        """Answers that are there and wait for the store."""
         self._next_ticket = 0
         self._deadlines = Deadlines(self._next_deadline_ms, self._fire_next, self._turns)
         self._walks = Walks(lambda: self._machine, self._run_by_itself, self._now, self._turns)
@@ -400,8 +403,9 @@ class GroupCoordinatorShard:
             self._take_back(machine)
             raise
         try:
-            if effects.replies:
-                self._decided.add(ticket for ticket, _ in effects.replies if ticket in self._waiting)
+            for ticket, _ in effects.replies:
+                if ticket in self._waiting:
+                    self._decided.add(ticket)
             carry_out(effects)
         except Exception as error:
             self._fail(error)
@@ -478,10 +482,12 @@ class GroupCoordinatorShard:
             if future is not None and not future.done():
                 future.set_result(reply)
 
-    def _is_late(self, ticket: Ticket) -> None:
-        future = self._waiting.get(ticket)
-        if future is not None and not future.done():
-            future.set_exception(NotReady(f"the store did not take what group coordinator {self.partition} decided within {STORED_WITHIN_S:g} s"))
+    def _are_late(self, tickets: list[Ticket]) -> None:
+        """What is decided may still become durable later: who asks again finds it."""
+        for ticket in tickets:
+            future = self._waiting.get(ticket)
+            if future is not None and not future.done():
+                future.set_exception(NotReady(f"the store did not take what group coordinator {self.partition} decided within {STORED_WITHIN_S:g} s"))
 
     def _fail(self, error: BaseException) -> None:
         if self.failure is None:
@@ -492,7 +498,7 @@ class GroupCoordinatorShard:
         """The state is thrown away, never rolled back."""
         self.failure = error
         self._deadlines.end()
-        self._decided.end()
+        self._decided.clear()
         self._snapshots.disable()
         if self._housekeeper is not None:
             self._housekeeper.cancel()
