@@ -41,7 +41,7 @@ from bmq.internal.owner_calls import (
 )
 from bmq.internal.packing import pack_message, unpack_message
 from bmq.internal.tail_cache import TailCache
-from bmq.internal.tail_follower import TailFollower, Watch
+from bmq.internal.tail_follower import TailFollower
 from bmq.roles.group_pages import AFTER, PAGES_MAX, asking, joined
 from bmq.roles.owner import (
     SAID,
@@ -111,7 +111,7 @@ class RemoteOwner:
         self, requests: Sequence[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int, room: TailRoom | None = None
     ) -> list[TailAnswer]:
         """See Owner. Answers of one owner are bounded (TAIL_BYTES_MAX), whatever `max_bytes` says."""
-        asked = list(requests)
+        asked, tps = list(requests), [request.tp for request in requests]
         max_bytes = min(max_bytes, limits.TAIL_BYTES_MAX)
         min_bytes = min(min_bytes, max_bytes)
         if not asked:
@@ -119,14 +119,16 @@ class RemoteOwner:
         deadline_s = self._loop.time() + max_wait_ms / 1000
         left_s = max_wait_ms / 1000
         while True:
-            with self._follower.watching() as watch:
+            many = len(asked) > FEW_PARTITIONS
+            with self._follower.waiters.watched(tps if many else ()) as news:
                 may_wait = left_s > 0 and min_bytes > 0
-                watch.add(asked)
-                if len(asked) > FEW_PARTITIONS:
+                if many:
                     known = await self._looked_at_in_turns(asked, max_bytes=max_bytes, may_wait=may_wait)
                 else:
                     known = self._follower.look(asked, max_bytes=max_bytes, may_wait=may_wait)
-                answers, is_followed, was_asked = await self._completed(asked, known, watch, max_bytes=max_bytes, room=room)
+                missing = [i for i, answer in enumerate(known) if answer is None]
+                is_followed = not missing or await self._complete(known, missing, asked, max_bytes=max_bytes, room=room)
+                answers = [answer for answer in known if answer is not None]
                 settled = any(answer.error is not None or request.offset < answer.tail_start for request, answer in zip(asked, answers, strict=True))
                 left_s = deadline_s - self._loop.time()
                 if settled or left_s <= 0 or sum([answer.size_bytes + answer.unsent_bytes for answer in answers]) >= min_bytes:
@@ -138,11 +140,13 @@ class RemoteOwner:
                 if not is_followed:
                     left_ms = int(left_s * 1000)
                     return await self._ask(asked, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=left_ms, sizes_only=room is not None)
-                if was_asked:
-                    continue  # its answer may be older than what others heard meanwhile
-                await watch.until(left_s)
-                if len(asked) > FEW_PARTITIONS:
+                if missing:
+                    continue  # what the owner said may be older than what others have heard meanwhile
+                if many:
+                    await self._follower.waiters.until(news, left_s)
                     await self._turns.turn()
+                else:
+                    await self._follower.waiters.wait(tps, left_s)
 
     async def _looked_at_in_turns(self, asked: list[TailRequest], *, max_bytes: int, may_wait: bool) -> list[TailAnswer | None]:
         """What is known, with turns of the loop between: hundreds may wait for the same record."""
@@ -157,31 +161,24 @@ class RemoteOwner:
             answers += some
         return answers
 
-    async def _completed(
-        self, asked: list[TailRequest], known: list[TailAnswer | None], watch: Watch, *, max_bytes: int, room: TailRoom | None
-    ) -> tuple[list[TailAnswer], bool, bool]:
-        """The owner's answers where none are known; whether news of all partitions come by themselves from now on, and whether it was asked."""
-        missing = [i for i, answer in enumerate(known) if answer is None]
-        is_followed = True
-        if missing:
-            requests = [asked[i] for i in missing]
-            left_bytes = max(0, max_bytes - sum([answer.size_bytes for answer in known if answer is not None]))
-            found = await self._fetched(requests, max_bytes=left_bytes, room=room)
-            is_followed = self._follower.begin(zip(requests, found, strict=True))
-            watch.add(requests)
-            for i, answer in zip(missing, found, strict=True):
-                known[i] = answer
-        return [answer for answer in known if answer is not None], is_followed, bool(missing)
+    async def _complete(
+        self, known: list[TailAnswer | None], missing: list[int], asked: list[TailRequest], *, max_bytes: int, room: TailRoom | None
+    ) -> bool:
+        """Puts in the owner's answers where none are known. Whether news of those partitions come by themselves from now on."""
+        requests = [asked[i] for i in missing]
+        left_bytes = max(0, max_bytes - sum([answer.size_bytes for answer in known if answer is not None]))
+        found = await self._fetched(requests, max_bytes=left_bytes, room=room)
+        for i, answer in zip(missing, found, strict=True):
+            known[i] = answer
+        return self._follower.begin(zip(requests, found, strict=True))
 
     async def _fetched(self, asked: list[TailRequest], *, max_bytes: int, room: TailRoom | None) -> list[TailAnswer]:
         """What the owner has, or how much, where there is no room for that."""
-        if room is None:
-            return await self._ask(asked, min_bytes=0, max_bytes=max_bytes, max_wait_ms=0)
         at_most = max(LEAST_BYTES, min(max_bytes, sum([max(request.max_bytes, 0) for request in asked])))
-        if not room.take(at_most):
-            return await self._ask(asked, min_bytes=0, max_bytes=max_bytes, max_wait_ms=0, sizes_only=True)
-        found = await self._ask(asked, min_bytes=0, max_bytes=max_bytes, max_wait_ms=0)
-        room.settle(at_most, sum([answer.size_bytes for answer in found]))
+        sizes_only = room is not None and not room.take(at_most)
+        found = await self._ask(asked, min_bytes=0, max_bytes=max_bytes, max_wait_ms=0, sizes_only=sizes_only)
+        if room is not None and not sizes_only:
+            room.settle(at_most, sum([answer.size_bytes for answer in found]))
         return found
 
     async def _ask(self, asked: list[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int, sizes_only: bool = False) -> list[TailAnswer]:

@@ -6,12 +6,12 @@ ask the owner itself, and what they find there begins it anew.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
 from bmq.errors import BmqError, CorruptBatch
+from bmq.fairness.waiters import Waiters
 from bmq.internal import limits
 from bmq.internal.apis import Api, Purpose
 from bmq.internal.client import InternalClient
@@ -24,6 +24,7 @@ from bmq.values import Offset, TopicPartition
 
 POLL_GRACE_S = 10.0
 CHANGED_AT_ONCE: Final = 1_000
+"""Partitions that one call names."""
 RETRY_S = 1.0
 """How long nothing is followed after a session ended."""
 
@@ -31,44 +32,13 @@ RETRY_S = 1.0
 class _Tail:
     """One that is followed. `known_end`: records below it are durable, whether they have come yet or not."""
 
-    __slots__ = ("cached", "heard_at", "known_end", "number", "used_at", "waiting")
+    __slots__ = ("cached", "heard_at", "known_end", "number", "used_at")
 
     def __init__(self, number: int, cached: CachedTail, used_at: float) -> None:
         self.number = number
         self.cached = cached
         self.known_end = cached.end
         self.used_at = self.heard_at = used_at
-        self.waiting: dict[asyncio.Future[None], None] = {}
-
-
-class Watch:
-    """One reader's."""
-
-    __slots__ = ("_future", "_tail_of", "_watched")
-
-    def __init__(self, tail_of: Callable[[TopicPartition], _Tail | None]) -> None:
-        self._future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._tail_of = tail_of
-        self._watched: list[_Tail] = []
-
-    def add(self, requests: Iterable[TailRequest]) -> None:
-        """Those of them that are followed."""
-        for request in requests:
-            tail = self._tail_of(request.tp)
-            if tail is not None:
-                tail.waiting[self._future] = None
-                self._watched.append(tail)
-
-    async def until(self, timeout_s: float) -> None:
-        """Returns when there are news of one of them, or one is not followed any more, or the time is up."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                await self._future
-
-    def close(self) -> None:
-        """Nothing is watched any more."""
-        for tail in self._watched:
-            tail.waiting.pop(self._future, None)
 
 
 class TailFollower:
@@ -81,6 +51,8 @@ class TailFollower:
         self._loop = asyncio.get_running_loop()
         self._tails: dict[TopicPartition, _Tail] = {}
         self._by_number: dict[int, _Tail] = {}
+        self.waiters = Waiters()
+        """Readers: woken by news of a tail, and where it is followed no more."""
         self._numbers = 0
         self._changes = 0
         """How many change calls the session has had."""
@@ -147,18 +119,6 @@ class TailFollower:
                     all_followed = False  # the reader is told what it is told
         return all_followed
 
-    @contextmanager
-    def watching(self) -> Iterator["Watch"]:
-        """For a reader: what it names is watched from then on, so that it may look at it in several turns and wait afterwards."""
-        watch = Watch(self._tail_of)
-        try:
-            yield watch
-        finally:
-            watch.close()
-
-    def _tail_of(self, tp: TopicPartition) -> _Tail | None:
-        return self._tails.get(tp)
-
     def appended(self, tp: TopicPartition, base_offset: Offset) -> None:
         """A batch was acknowledged: who reads without waiting finds it."""
         tail = self._tails.get(tp)
@@ -199,7 +159,7 @@ class TailFollower:
     def _leave(self, tail: _Tail) -> None:
         del self._tails[tail.cached.tp]
         self._by_number.pop(tail.number, None)
-        _wake(tail)
+        self.waiters.wake(tail.cached.tp)
 
     def _change_soon(self) -> None:
         """What changes in one turn of the loop goes in one call, of thousands some in each turn."""
@@ -253,7 +213,7 @@ class TailFollower:
                 going_on.append((tail.cached, answer))
         self._cache.add(going_on)
         for tail, _ in known:
-            _wake(tail)
+            self.waiters.wake(tail.cached.tp)
 
     def _decode(self, frame: Frame) -> list[tuple[int, TailAnswer]]:
         return decode_news(frame, self._partition_of)
@@ -264,7 +224,7 @@ class TailFollower:
 
     def _leave_unused(self) -> None:
         since = self._loop.time() - limits.FOLLOWED_UNUSED_S
-        for tail in [tail for tail in self._tails.values() if tail.used_at < since and not tail.waiting]:
+        for tail in [tail for tail in self._tails.values() if tail.used_at < since and not self.waiters.has(tail.cached.tp)]:
             self._leave(tail)
             self._leaves.append(tail.number)
         if self._leaves:
@@ -276,16 +236,8 @@ class TailFollower:
         self._changes = 0
         self._change_due = False
         self._follows, self._leaves = [], []
-        tails, self._tails = self._tails, {}
-        self._by_number = {}
-        for tail in tails.values():
-            _wake(tail)
-
-
-def _wake(tail: _Tail) -> None:
-    for future in tail.waiting:
-        if not future.done():
-            future.set_result(None)
+        self._tails, self._by_number = {}, {}
+        self.waiters.wake_all()
 
 
 def _nothing(_: Frame) -> None:

@@ -27,14 +27,13 @@ Facts = tuple[int, int, int, int]
 class _Followed:
     """One partition. `offset` is the next that its follower has not got; `facts` are what it was told last."""
 
-    __slots__ = ("facts", "has_more", "is_watched", "number", "offset", "tp")
+    __slots__ = ("facts", "has_more", "number", "offset", "tp")
 
     def __init__(self, number: int, tp: TopicPartition, offset: Offset) -> None:
         self.number = number
         self.tp = tp
         self.offset = offset
         self.facts: Facts | None = None
-        self.is_watched = False
         self.has_more = False
         """Since its news were read, which are yet to be taken."""
 
@@ -80,6 +79,7 @@ class TailSession:
                 raise NotReady(f"{tp} is followed over this connection already")
             self._followed[one.number] = _Followed(one.number, tp, Offset(one.offset))
             self._numbers[tp] = one.number
+            self._tails.watch(tp)
             self._due[one.number] = None
         self._read_soon()
         self._polled_at = self._loop.time()
@@ -142,7 +142,7 @@ class TailSession:
         del self._followed[followed.number]
         del self._numbers[followed.tp]
         self._due.pop(followed.number, None)
-        if followed.is_watched and self._tails is not None:
+        if self._tails is not None:
             self._tails.leave(followed.tp)
 
     def _end(self) -> None:
@@ -150,6 +150,11 @@ class TailSession:
         self.close()
         self._changes = _OVER
         self._tell()
+
+    def _fail(self, why: BaseException) -> None:
+        if not isinstance(why, BmqError):  # an owner that has ended says so
+            self._loop.call_exception_handler({"message": "following tails failed", "exception": why})
+        self._end()
 
     # --- news ---
 
@@ -174,11 +179,10 @@ class TailSession:
                 del self._due[number]
                 self._read(self._followed[number])
         except Exception as bug:  # noqa: BLE001 - whatever it is, it must not leave anybody waiting
-            self._ended(bug)
-            return
-        if self._ready:
+            self._fail(bug)
+        else:
             self._tell()
-        self._read_soon()
+            self._read_soon()
 
     def _read(self, followed: _Followed) -> None:
         """Until an error, or until its offset is not in the tail any more: who follows hears of it, and asks anew."""
@@ -187,9 +191,6 @@ class TailSession:
             followed.has_more = True
             return
         assert self._tails is not None
-        if not followed.is_watched:
-            self._tails.watch(followed.tp)
-            followed.is_watched = True
         answer = self._tails.read(TailRequest(tp=followed.tp, offset=followed.offset, max_bytes=limits.FOLLOWED_PARTITION_BYTES))
         if answer.error is not None or followed.offset < answer.tail_start:
             self._leave_ready(followed, answer)
@@ -206,14 +207,15 @@ class TailSession:
         followed.facts = _facts(answer)
 
     def _tell(self) -> None:
-        if self._news is not None and not self._news.done():
+        """There are news, or there never will be."""
+        if self._news is not None and not self._news.done() and (self._ready or self._changes == _OVER):
             self._news.set_result(None)
 
     def _take(self, max_bytes: int) -> list[tuple[int, TailAnswer]]:
         news: list[tuple[int, TailAnswer]] = []
         size_bytes = 0
-        for number, answer in list(self._ready.items()):
-            if news and (size_bytes + answer.size_bytes > max_bytes or len(news) >= NEWS_AT_ONCE):
+        for number, answer in list(islice(self._ready.items(), NEWS_AT_ONCE)):
+            if news and size_bytes + answer.size_bytes > max_bytes:
                 break
             news.append((number, answer))
             size_bytes += answer.size_bytes
@@ -238,18 +240,16 @@ class TailSession:
         while self._followed:
             await asyncio.sleep(limits.FOLLOWED_LOOK_S)
             if self._loop.time() - self._polled_at > limits.FOLLOWED_UNPOLLED_S and self._news is None:
-                self._changes = _OVER
                 self._looking = None
-                self.close()
+                self._end()
                 return
             at = at if at < len(self._followed) else 0
             looked_at = list(islice(self._followed.values(), at, at + limits.FOLLOWED_LOOKED_AT))
             at += len(looked_at)
             for one in looked_at:
-                if one.is_watched and one.number not in self._ready:
+                if one.number not in self._ready:
                     self._look_at(one)
-            if self._ready:
-                self._tell()
+            self._tell()
         self._looking = None
 
     def _look_at(self, one: _Followed) -> None:
@@ -263,12 +263,7 @@ class TailSession:
 
     def _look_ended(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and (bug := task.exception()) is not None:
-            self._ended(bug)
-
-    def _ended(self, why: BaseException) -> None:
-        if not isinstance(why, BmqError):  # an owner that has ended says so
-            self._loop.call_exception_handler({"message": "following tails failed", "exception": why})
-        self._end()
+            self._fail(bug)
 
 
 def _facts(answer: TailAnswer) -> Facts:

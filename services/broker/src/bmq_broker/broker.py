@@ -11,6 +11,7 @@ from bmq.clocks.clock_guard import ClockGuard
 from bmq.clocks.in_time import in_time
 from bmq.errors import BmqError, InvalidBatch, InvalidProducerEpoch, NotOwner, NotReady, OffsetOutOfRange, OutOfOrderSequence, RequestError
 from bmq.fairness.turns import Turns
+from bmq.fairness.waiters import Waiters
 from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, PartitionStatus, Position, TailAnswer, TailRequest, TailRoom, Tails, Unread
 from bmq.roles.unheard import REFUSALS
 from bmq.values import LeaderEpoch, Offset, TopicPartition
@@ -25,8 +26,8 @@ from bmq_broker.partitions.validation import Limits, validate
 from bmq_broker.segments.lookups import Lookups
 from bmq_broker.segments.retention import Retention
 from bmq_broker.segments.rolling import Roller
-from bmq_broker.waiting import Waiters, WatchedTails
 from bmq_broker.wal.commit import GroupCommit
+from bmq_broker.watched_tails import WatchedTails
 
 READ_PATIENCE_S: Final = 0.1
 """So long a reader waits for partitions that are being opened, though others have something for it."""

@@ -9,6 +9,7 @@ import structlog
 
 from bmq.clocks.clock_guard import ClockGuard
 from bmq.errors import BmqError, Fenced, NotOwner, NotReady, UnknownOutcome
+from bmq.fairness.waiters import Waiters
 from bmq.metadata.image import Image
 from bmq.naming.listeners import ListenerAddresses
 from bmq.ports import ObjectStore, Rng, Tracer
@@ -38,7 +39,6 @@ from bmq_broker.segments.lookups import Lookups
 from bmq_broker.segments.manifests import Manifests
 from bmq_broker.settings import BrokerSettings
 from bmq_broker.upkeep import Upkeep
-from bmq_broker.waiting import Waiters
 from bmq_broker.wal.commit import GroupCommit
 
 log = structlog.get_logger()

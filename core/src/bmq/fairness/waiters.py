@@ -1,11 +1,10 @@
-"""Who waits for records of which partition: long polls, each woken once, and those who follow, who are told of each change."""
+"""Who waits for news of which partition: long polls, each woken once, and those who follow, who are told of each change."""
 
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 
-from bmq.roles.owner import TailAnswer, TailRequest
 from bmq.values import TopicPartition
 
 Changed = Callable[[TopicPartition], None]
@@ -48,6 +47,10 @@ class Waiters:
             async with asyncio.timeout(timeout_s):
                 await news
 
+    def has(self, tp: TopicPartition) -> bool:
+        """Whether anybody waits for it."""
+        return tp in self._futures
+
     def watch(self, tp: TopicPartition, changed: Changed) -> None:
         """It is called with the partition each time that something about it changed."""
         self._watching[tp] = (*self._watching.get(tp, ()), changed)
@@ -72,21 +75,3 @@ class Waiters:
         """For a broker that ends."""
         for tp in {**self._futures, **self._watching}:
             self.wake(tp)
-
-
-class WatchedTails:
-    """Implements Tails: one follower's."""
-
-    def __init__(self, waiters: Waiters, read: Callable[[TailRequest], TailAnswer], changed: Changed) -> None:
-        self._waiters = waiters
-        self._changed = changed
-        self.read = read
-        """See Tails."""
-
-    def watch(self, tp: TopicPartition) -> None:
-        """See Tails."""
-        self._waiters.watch(tp, self._changed)
-
-    def leave(self, tp: TopicPartition) -> None:
-        """See Tails."""
-        self._waiters.leave(tp, self._changed)
