@@ -13,7 +13,8 @@ from bmq.metadata.image import Image
 from bmq.roles.owner import TailAnswer
 from bmq.values import LeaderEpoch, ManifestVersion, Offset, TopicId, TopicPartition
 from bmq_proxy.budget import MemoryBudget
-from bmq_proxy.fetch.reader import BELOW_AT_ONCE, STORAGE_WAIT_S, FetchReader, Read
+from bmq_proxy.fetch.answers import Read
+from bmq_proxy.fetch.reader import BELOW_AT_ONCE, STORAGE_WAIT_S, FetchReader
 from bmq_proxy.fetch.segments import Slice
 from bmq_sim.loop import run
 

@@ -12,7 +12,8 @@ from bmq.metadata.image import Image
 from bmq.roles.owner import Owner, TailAnswer, TailRequest, TailRoom
 from bmq.values import LeaderEpoch, ManifestVersion, Offset, TopicId, TopicPartition
 from bmq_proxy.budget import MemoryBudget
-from bmq_proxy.fetch.reader import ANSWER_SHARE, FetchReader, Read
+from bmq_proxy.fetch.answers import Read
+from bmq_proxy.fetch.reader import ANSWER_SHARE, FetchReader
 from bmq_proxy.fetch.turns import ReadTurns
 from bmq_sim.loop import run
 

@@ -12,9 +12,10 @@ from bmq.values import TopicPartition
 from bmq.wire.batch_headers import read_header
 from bmq.wire.records import iterate_records
 from bmq_proxy.budget import MemoryBudget
+from bmq_proxy.fetch.answers import Read
 from bmq_proxy.fetch.blocks import BlockCache
 from bmq_proxy.fetch.manifests import ManifestCache
-from bmq_proxy.fetch.reader import FetchReader, Read, Reader
+from bmq_proxy.fetch.reader import FetchReader, Reader
 from bmq_proxy.fetch.segments import SegmentReader
 from bmq_proxy.fetch.turns import ReadTurns
 

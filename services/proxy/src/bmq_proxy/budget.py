@@ -34,6 +34,13 @@ class MemoryBudget:
         """Counts bytes that are already there."""
         self.held_bytes += size_bytes
 
+    def correct(self, held_bytes: int, size_bytes: int) -> None:
+        """Of so many that are held this is what there really is."""
+        if size_bytes > held_bytes:
+            self.hold(size_bytes - held_bytes)
+        elif size_bytes < held_bytes:
+            self.release(held_bytes - size_bytes)
+
     def take_up_to(self, wanted_bytes: int, least_bytes: int) -> int:
         """Holds and returns between `least_bytes` and `wanted_bytes`; 0 where there is not even that much or somebody waits."""
         room = self.limit_bytes - self.held_bytes

@@ -6,12 +6,11 @@ of a large block.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
 import structlog
-from typing_extensions import Buffer
 
 from bmq.clocks.in_time import in_time
 from bmq.errors import BmqError, FormatError, NotOwner, NotReady, ObjectMissing, OffsetOutOfRange, StoreError
@@ -23,10 +22,12 @@ from bmq.storage.manifest import Manifest
 from bmq.values import Offset, TopicPartition
 from bmq_proxy import metrics
 from bmq_proxy.budget import MemoryBudget
+from bmq_proxy.fetch.answers import Found, Plan, Read, Result, from_slice, from_tail, may_diverge, share
 from bmq_proxy.fetch.blocks import Pool
 from bmq_proxy.fetch.manifests import ManifestCache
+from bmq_proxy.fetch.room import NO_ROOM, Asked
 from bmq_proxy.fetch.segments import OtherRun, SegmentReader, Slice
-from bmq_proxy.fetch.tails import NO_ROOM, read_tails
+from bmq_proxy.fetch.tails import read_tails
 from bmq_proxy.fetch.turns import NOBODY, Party, ReadTurns, Turn
 
 MANIFESTS_TRIED_MAX = 3
@@ -57,87 +58,6 @@ NEAR_TAIL_ENTRIES = 2
 
 
 _log = structlog.get_logger("bmq.proxy.fetch")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Read:
-    """One partition to read. `max_bytes` is soft: the first batch of a response comes whole (KIP-74)."""
-
-    tp: TopicPartition
-    offset: int
-    max_bytes: int
-    current_leader_epoch: int = -1
-    last_fetched_epoch: int = -1
-
-
-@dataclass(slots=True, kw_only=True)
-class Found:
-    """What there is of one partition: either an error or whole batches, maybe none."""
-
-    error: BmqError | None = None
-    high_watermark: int = -1
-    last_stable_offset: int = -1
-    log_start: int = -1
-    parts: Sequence[Buffer] = ()
-    size_bytes: int = 0
-    diverging_epoch: int = -1
-    diverging_end_offset: int = -1
-
-
-@dataclass(slots=True)
-class Result:
-    """One Found per Read. `held_bytes` of memory are counted until `release` is called, once."""
-
-    found: list[Found]
-    held_bytes: int
-    memory: MemoryBudget
-
-    def release(self) -> None:
-        """The response is gone."""
-        held, self.held_bytes = self.held_bytes, 0
-        if held:
-            self.memory.release(held)
-
-
-@dataclass(slots=True)
-class _Plan:
-    """How a response's bytes are shared: indexes of partitions with the bytes that each may take from segments."""
-
-    segments: list[tuple[int, int]] = field(default_factory=list)
-    planned_bytes: int = 0
-    unsent: list[tuple[int, int]] = field(default_factory=list)
-    """Indexes of partitions whose bytes, so many, have yet to be fetched of their owners."""
-
-
-class _Asked:
-    """Implements TailRoom: one read's."""
-
-    __slots__ = ("_held_bytes", "_memory")
-
-    def __init__(self, memory: MemoryBudget) -> None:
-        self._memory = memory
-        self._held_bytes = 0
-
-    def take(self, size_bytes: int) -> bool:
-        """See TailRoom."""
-        if not self._memory.take_up_to(size_bytes, size_bytes):
-            return False
-        self._held_bytes += size_bytes
-        return True
-
-    def settle(self, taken_bytes: int, size_bytes: int) -> None:
-        """See TailRoom."""
-        self._held_bytes += size_bytes - taken_bytes
-        if size_bytes > taken_bytes:
-            self._memory.hold(size_bytes - taken_bytes)
-        else:
-            self._memory.release(taken_bytes - size_bytes)
-
-    def leave(self) -> None:
-        """See TailRoom."""
-        held, self._held_bytes = self._held_bytes, 0
-        if held:
-            self._memory.release(held)
 
 
 class Reader(Protocol):
@@ -182,7 +102,7 @@ class FetchReader:
         `party`: whose turn it takes where it reads much while there are others to protect.
         """
         max_bytes = min(max_bytes, max(1, self.memory.limit_bytes // ANSWER_SHARE))
-        room = _Asked(self._asked)
+        room = Asked(self._asked)
         try:
             return await self._read_into(room, reads, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms, party=party)
         finally:
@@ -193,7 +113,7 @@ class FetchReader:
         answers = await self._tails(reads, min_bytes=min(min_bytes, max_bytes), max_bytes=max_bytes, max_wait_ms=max_wait_ms, room=room)
         if len(reads) > PLANNED_AT_ONCE:
             await self._turns_at_loop.turn()
-        plan = _share(reads, answers, max_bytes)
+        plan = share(reads, answers, max_bytes)
         if sum(limit for _, limit in plan.segments) <= SMALL_BYTES:
             return await self._read(room, reads, answers, plan)
         limit = self._turns.at_most(max_bytes)
@@ -208,14 +128,14 @@ class FetchReader:
         try:
             if not answers:
                 answers = await self._tails(reads, min_bytes=0, max_bytes=limit, max_wait_ms=0, room=room)
-                plan = _share(reads, answers, limit)
+                plan = share(reads, answers, limit)
             elif limit < max_bytes:
-                plan = _share(reads, answers, limit)
+                plan = share(reads, answers, limit)
             return await self._read(room, reads, answers, plan)
         finally:
             turn.over()
 
-    async def _read(self, room: TailRoom, reads: Sequence[Read], answers: list[TailAnswer], plan: _Plan) -> Result:
+    async def _read(self, room: TailRoom, reads: Sequence[Read], answers: list[TailAnswer], plan: Plan) -> Result:
         held = plan.planned_bytes
         if held and not self.memory.take_up_to(held, held):
             # Nothing of it may be kept alive while waiting for memory, not by who called either: asked for again when there is some.
@@ -231,7 +151,7 @@ class FetchReader:
         try:
             if not answers:
                 answers = await self._tails(reads, min_bytes=0, max_bytes=held, max_wait_ms=0, room=NO_ROOM)
-                plan = _share(reads, answers, held)
+                plan = share(reads, answers, held)
             await self._fetch_unsent(reads, answers, plan)
             result.found = await self._collect(reads, answers, plan)
         except BaseException:
@@ -243,7 +163,7 @@ class FetchReader:
     async def ends(self, reads: Sequence[Read]) -> list[Found]:
         """What is said of partitions of which nothing is read: where they begin and end. Never raises a BmqError."""
         answers = await self._tails(reads, min_bytes=0, max_bytes=0, max_wait_ms=0, room=NO_ROOM)
-        return [_without_records(answer) for answer in answers]
+        return [from_tail(answer).without_records() for answer in answers]
 
     async def _nothing_yet(self, reads: Sequence[Read]) -> Result:
         """An answer without records: the client asks again."""
@@ -256,7 +176,7 @@ class FetchReader:
         result = Result([], SMALL_BYTES, self._small_memory)
         try:
             answers = await self._tails(reads, min_bytes=0, max_bytes=SMALL_BYTES, max_wait_ms=0, room=NO_ROOM)
-            plan = _share(reads, answers, SMALL_BYTES)
+            plan = share(reads, answers, SMALL_BYTES)
             if plan.planned_bytes <= SMALL_BYTES:
                 await self._fetch_unsent(reads, answers, plan)
                 result.found = await self._collect(reads, answers, plan)
@@ -269,7 +189,7 @@ class FetchReader:
         self._settle(result)
         return result
 
-    async def _fetch_unsent(self, reads: Sequence[Read], answers: list[TailAnswer], plan: _Plan) -> None:
+    async def _fetch_unsent(self, reads: Sequence[Read], answers: list[TailAnswer], plan: Plan) -> None:
         """Of each owner what was planned of it, and no more, once all of it is counted."""
         if not plan.unsent:
             return
@@ -283,10 +203,10 @@ class FetchReader:
         await self._manifests.close()
         await self._segments.close()
 
-    async def _collect(self, reads: Sequence[Read], answers: Sequence[TailAnswer], plan: _Plan) -> list[Found]:
+    async def _collect(self, reads: Sequence[Read], answers: Sequence[TailAnswer], plan: Plan) -> list[Found]:
         if len(reads) > PLANNED_AT_ONCE:
             await self._turns_at_loop.turn()
-        found = [_from_tail(answer) for answer in answers]
+        found = [from_tail(answer) for answer in answers]
         metrics.FETCHED_BYTES.labels("tail").inc(sum(one.size_bytes for one in found))
         if plan.segments:
             anything = any(one.size_bytes for one in found)
@@ -301,10 +221,10 @@ class FetchReader:
             if not anything and not any(found[i].size_bytes for i, _ in plan.segments):
                 await self._give_next(reads, answers, plan, found)
         asked = zip(reads, found, answers, strict=True)
-        await self._check_divergences([(read, one) for read, one, answer in asked if _may_diverge(read, one, answer)])
+        await self._check_divergences([(read, one) for read, one, answer in asked if may_diverge(read, one, answer)])
         return found
 
-    async def _give_next(self, reads: Sequence[Read], answers: Sequence[TailAnswer], plan: _Plan, found: list[Found]) -> None:
+    async def _give_next(self, reads: Sequence[Read], answers: Sequence[TailAnswer], plan: Plan, found: list[Found]) -> None:
         """The one that was to have a whole batch, however large, has none: the next that has one gets its turn, or it would wait for ever."""
         until_s = asyncio.get_running_loop().time() + STORAGE_WAIT_S
         for i, limit in plan.segments[1:]:
@@ -327,7 +247,7 @@ class FetchReader:
         reloaded = False
         for _ in range(MANIFESTS_TRIED_MAX):
             if answer.error is not None or read.offset >= answer.tail_start:
-                return _from_tail(answer)
+                return from_tail(answer)
             try:
                 manifest = await self._manifests.get(read.tp, answer.manifest_version)
                 slice_ = await self._run_through(read, manifest, limit, at_least_one=at_least_one, patience=patience)
@@ -348,7 +268,7 @@ class FetchReader:
                 [answer] = await self._tails([read], min_bytes=0, max_bytes=limit, max_wait_ms=0)
             else:
                 metrics.FETCHED_BYTES.labels("segments").inc(slice_.size_bytes)
-                return _from_slice(answer, manifest, slice_)
+                return from_slice(answer, manifest, slice_)
         raise NotReady(
             f"{read.tp}: offset {read.offset} is in none of the newest manifests' segments that are there; if that lasts, `bmq store check` "
             "tells which object is missing"
@@ -460,89 +380,5 @@ class FetchReader:
     def _settle(self, result: Result) -> None:
         """Counts what is really held instead of what was planned."""
         size_bytes = sum(one.size_bytes for one in result.found)
-        if size_bytes > result.held_bytes:
-            result.memory.hold(size_bytes - result.held_bytes)
-        elif size_bytes < result.held_bytes:
-            result.memory.release(result.held_bytes - size_bytes)
+        result.memory.correct(result.held_bytes, size_bytes)
         result.held_bytes = size_bytes
-
-
-def _may_diverge(read: Read, found: Found, answer: TailAnswer) -> bool:
-    """Not where the reader's epoch is the owner's own, which ends at the high watermark: above that the offset would be out of range."""
-    return read.last_fetched_epoch >= 0 and found.error is None and read.last_fetched_epoch != answer.leader_epoch
-
-
-def _is_below_tail(read: Read, answer: TailAnswer) -> bool:
-    return answer.error is None and read.offset < answer.tail_start
-
-
-def _share(reads: Sequence[Read], answers: list[TailAnswer], max_bytes: int) -> _Plan:
-    """Gives out `max_bytes` in the order of the request; tail answers that do not fit any more lose their last batches."""
-    plan = _Plan()
-    for i, (read, answer) in enumerate(zip(reads, answers, strict=True)):
-        left = max_bytes - plan.planned_bytes
-        if _is_below_tail(read, answer):
-            limit = min(max(read.max_bytes, 0), left)
-            if limit > 0 or not plan.planned_bytes:
-                plan.segments.append((i, limit))
-                plan.planned_bytes += max(limit, 1)
-        elif answer.error is None and answer.unsent_bytes:
-            if left > 0 or not plan.planned_bytes:
-                size_bytes = min(answer.unsent_bytes, left) if plan.planned_bytes else answer.unsent_bytes
-                plan.unsent.append((i, size_bytes))
-                plan.planned_bytes += size_bytes
-        elif answer.error is None and answer.size_bytes:
-            if answer.size_bytes > left:
-                answer = answers[i] = _cut(answer, left, at_least_one=not plan.planned_bytes)
-            plan.planned_bytes += answer.size_bytes
-    return plan
-
-
-def _cut(answer: TailAnswer, left: int, *, at_least_one: bool) -> TailAnswer:
-    batches: list[Buffer] = []
-    size_bytes = 0
-    for batch in answer.batches:
-        length = memoryview(batch).nbytes
-        if size_bytes + length > left and (batches or not at_least_one):
-            break
-        batches.append(batch)
-        size_bytes += length
-    return TailAnswer(
-        tp=answer.tp,
-        leader_epoch=answer.leader_epoch,
-        manifest_version=answer.manifest_version,
-        log_start=answer.log_start,
-        tail_start=answer.tail_start,
-        high_watermark=answer.high_watermark,
-        last_stable_offset=answer.last_stable_offset,
-        batches=tuple(batches),
-        size_bytes=size_bytes,
-    )
-
-
-def _from_tail(answer: TailAnswer) -> Found:
-    return Found(
-        error=answer.error,
-        high_watermark=answer.high_watermark,
-        last_stable_offset=answer.last_stable_offset,
-        log_start=answer.log_start,
-        parts=answer.batches,
-        size_bytes=answer.size_bytes,
-    )
-
-
-def _from_slice(answer: TailAnswer, manifest: Manifest, found: Slice) -> Found:
-    """The manifest may be newer than the answer: segments hold only what is below the high watermark, so that is at least at their end."""
-    return Found(
-        high_watermark=max(answer.high_watermark, manifest.next_offset),
-        last_stable_offset=max(answer.last_stable_offset, manifest.last_stable_offset),
-        log_start=max(answer.log_start, manifest.log_start),
-        parts=found.parts,
-        size_bytes=found.size_bytes,
-    )
-
-
-def _without_records(answer: TailAnswer) -> Found:
-    found = _from_tail(answer)
-    found.parts, found.size_bytes = (), 0
-    return found

@@ -8,26 +8,10 @@ from typing import Final
 from bmq.errors import BmqError
 from bmq.roles.owner import Owner, TailAnswer, TailRequest, TailRoom
 from bmq.values import TopicPartition
+from bmq_proxy.fetch.room import NO_ROOM
 
 ASKED_MAX: Final = 8
 """How often several owners are asked to wait for one request. Each time at least their part of what is missing comes."""
-
-
-class NoRoom:
-    """Implements TailRoom: for who only wants to know what there is."""
-
-    def take(self, size_bytes: int) -> bool:
-        """See TailRoom."""
-        return False
-
-    def settle(self, taken_bytes: int, size_bytes: int) -> None:
-        """See TailRoom."""
-
-    def leave(self) -> None:
-        """See TailRoom."""
-
-
-NO_ROOM: Final = NoRoom()
 
 
 async def read_tails(
@@ -63,6 +47,9 @@ async def read_tails(
         for i, answer in zip(indexes, got, strict=True):
             answers[i] = answer
 
+    async def look() -> None:
+        await asyncio.gather(*(ask(owner, indexes, min_bytes=0, max_wait_ms=0) for owner, indexes in shares.values()))
+
     async def wait(owner: Owner, indexes: list[int], *, min_bytes: int, max_wait_ms: int) -> None:
         asked = [requests[i] for i in indexes]
         with suppress(BmqError):  # who looks afterwards meets it
@@ -76,7 +63,7 @@ async def read_tails(
     if not shares and not failed:
         await asyncio.sleep(max_wait_ms / 1000)  # An empty request waits its time out, as any other without news.
         return []
-    await asyncio.gather(*(ask(owner, indexes, min_bytes=0, max_wait_ms=0) for owner, indexes in shares.values()))
+    await look()
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + max_wait_ms / 1000
     for _ in range(ASKED_MAX if shares else 0):
@@ -99,7 +86,7 @@ async def read_tails(
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.gather(*(ask(owner, indexes, min_bytes=0, max_wait_ms=0) for owner, indexes in shares.values()))
+        await look()
     return _complete(answers)
 
 

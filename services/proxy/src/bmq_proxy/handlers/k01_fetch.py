@@ -22,7 +22,7 @@ from bmq_proxy import metrics
 from bmq_proxy.api import Route, error_name
 from bmq_proxy.bulk import WIDE_ELEMENTS
 from bmq_proxy.calls import Answer, Call, Pending
-from bmq_proxy.fetch.reader import Found, Read, Result
+from bmq_proxy.fetch.answers import Found, Read, Result
 from bmq_proxy.fetch.sessions import Fetching, InvalidSessionEpoch, PartitionKey, SessionNotFound, SessionTopicIdMismatch, Shown, TopicKey, Wanted
 from bmq_proxy.proxy import Proxy
 from bmq_proxy.topics import find_partition

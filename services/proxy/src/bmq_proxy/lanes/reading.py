@@ -10,7 +10,8 @@ from bmq.fairness.grouping import in_groups
 from bmq.fairness.turns import Turns
 from bmq.metadata.image import Image
 from bmq.values import TopicId, TopicPartition
-from bmq_proxy.fetch.reader import FetchReader, Found, Read, Result
+from bmq_proxy.fetch.answers import Found, Read, Result
+from bmq_proxy.fetch.reader import FetchReader
 from bmq_proxy.fetch.turns import NOBODY, Party
 from bmq_proxy.lanes.rate import RateCap
 from bmq_proxy.lanes.views import LaneView
@@ -104,7 +105,7 @@ class LaneReader:
             return
         if len(self._ends) >= ENDS_KEPT_MAX:
             del self._ends[next(iter(self._ends))]
-        self._ends[tp] = _without_records(found)
+        self._ends[tp] = found.without_records()
 
     async def _wait(self, unwritten: Sequence[Read], max_wait_ms: int) -> None:
         """Until the time is up, or one of these topics is written to."""
@@ -128,10 +129,6 @@ def _unwritten(read: Read, at: int) -> Found:
     if read.offset != at:
         return Found(error=OffsetOutOfRange(f"{read.tp}: nobody in the lane has written to it yet: it is empty, and ends at {at}"))
     return Found(high_watermark=at, last_stable_offset=at, log_start=at)
-
-
-def _without_records(found: Found) -> Found:
-    return replace(found, parts=(), size_bytes=0)
 
 
 def _now_s() -> float:
