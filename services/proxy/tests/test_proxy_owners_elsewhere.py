@@ -82,19 +82,36 @@ class Elsewhere:
         return answers
 
 
-class NobodyElse:
+class Window:
+    """Of what is read at one time while there are others."""
+
+    def __init__(self) -> None:
+        self.size_bytes = MEMORY_BYTES
+        self.left_bytes = MEMORY_BYTES
+
+    def began(self, size_bytes: int) -> None:
+        self.left_bytes -= size_bytes
+
+    def over(self, size_bytes: int, *, took_s: float, now: float) -> None:
+        self.left_bytes += size_bytes
+
+    def fits(self, size_bytes: int, now: float) -> bool:
+        return size_bytes <= self.left_bytes
+
+    def tell_rested(self, then: Any) -> None:
+        """It never has to rest."""
+
+
+class Others:
+    """Implements what of Modest a proxy's reads ask."""
+
+    def __init__(self, *, are_there: bool) -> None:
+        self._are_there = are_there
+
     def are_there(self, now: float) -> bool:
-        return False
+        return self._are_there
 
-    def window(self, **_: Any) -> Any:
-        class Window:
-            size_bytes = MEMORY_BYTES
-
-            def began(self, size_bytes: int) -> None: ...
-            def over(self, size_bytes: int, *, took_s: float, now: float) -> None: ...
-            def fits(self, size_bytes: int, now: float) -> bool:
-                return True
-
+    def window(self, **_: Any) -> Window:
         return Window()
 
 
@@ -102,11 +119,11 @@ class Metadata:
     image = Image()
 
 
-def reader_of(*owners: Elsewhere) -> FetchReader:
+def reader_of(*owners: Elsewhere, with_others: bool = False) -> FetchReader:
     def owner_for(tp: TopicPartition) -> Owner:
         return owners[tp.partition % len(owners)]  # type: ignore[return-value]
 
-    turns = ReadTurns(NobodyElse(), bytes_max=MEMORY_BYTES)  # type: ignore[arg-type]
+    turns = ReadTurns(Others(are_there=with_others), bytes_max=MEMORY_BYTES)  # type: ignore[arg-type]
     return FetchReader(owner_for, Metadata(), None, None, memory=MemoryBudget(MEMORY_BYTES), turns=turns)  # type: ignore[arg-type]
 
 
@@ -167,6 +184,22 @@ def test_what_had_no_room_is_fetched_once_it_is_counted() -> None:
         assert [one.size_bytes for one in result.found] == [MIB] * 3 + [0] * 5
         assert reader.memory.held_bytes == 3 * MIB
         assert owner.refused == 1
+
+    run(main())
+
+
+def test_who_reads_much_elsewhere_takes_a_turn_while_there_are_others() -> None:
+    async def main() -> None:
+        sent = Sent()
+        reader = reader_of(Elsewhere(sent, takes_s=0.01), with_others=True)
+        window = reader._turns.window
+        window.began(MEMORY_BYTES)
+        reads = [Read(tp=tp, offset=0, max_bytes=MIB) for tp in TPS]
+        reading = asyncio.ensure_future(reader.read(reads, min_bytes=1, max_bytes=50 * MIB, max_wait_ms=500))
+        await asyncio.sleep(1)
+        assert (reading.done(), sent.most_bytes) == (False, 0)
+        reader._turns.over(MEMORY_BYTES, 0.0)
+        assert sum(one.size_bytes for one in (await reading).found) == MEMORY_BYTES // ANSWER_SHARE
 
     run(main())
 

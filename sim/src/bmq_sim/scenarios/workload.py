@@ -18,6 +18,8 @@ from bmq_sim.world import World, ordinary_network_faults
 TOPIC = "orders"
 HEALED_WITHIN_S = 900.0
 """Virtual time after healing by which every client must be done: what takes longer is stuck."""
+PAGE_KEYS_HEALED = 100
+"""Keys of a page of a listing then. By threes a start takes more than a minute to list a thousand entries of the metadata log."""
 
 
 class Deployment(Protocol):
@@ -98,6 +100,7 @@ async def finish(clients: Clients, *, within_s: float = HEALED_WITHIN_S) -> None
     world.note("heal")
     supervisor.settle()
     world.store.heal()
+    world.store.page_keys = PAGE_KEYS_HEALED
     world.network.heal()
     world.network.faults = ordinary_network_faults(Random(0))
     finishing = asyncio.get_running_loop().create_task(_finish(clients))

@@ -102,7 +102,7 @@ class FetchReader:
         `party`: whose turn it takes where it reads much while there are others to protect.
         """
         max_bytes = min(max_bytes, max(1, self.memory.limit_bytes // ANSWER_SHARE))
-        room = Asked(self._asked)
+        room = Asked(self._asked, self._turns, small_bytes=SMALL_BYTES)
         try:
             return await self._read_into(room, reads, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms, party=party)
         finally:
@@ -114,7 +114,7 @@ class FetchReader:
         if len(reads) > PLANNED_AT_ONCE:
             await self._turns_at_loop.turn()
         plan = share(reads, answers, max_bytes)
-        if sum(limit for _, limit in plan.segments) <= SMALL_BYTES:
+        if sum(limit for _, limit in plan.segments) + sum(size_bytes for _, size_bytes in plan.unsent) <= SMALL_BYTES:
             return await self._read(room, reads, answers, plan)
         limit = self._turns.at_most(max_bytes)
         size_bytes = min(plan.planned_bytes, limit)

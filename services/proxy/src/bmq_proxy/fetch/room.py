@@ -3,19 +3,24 @@
 from typing import Final
 
 from bmq_proxy.budget import MemoryBudget
+from bmq_proxy.fetch.turns import ReadTurns
 
 
 class Asked:
-    """Implements TailRoom: one read's."""
+    """Implements TailRoom: one read's. Where more than `small_bytes` are only read in turns there is no room for them before."""
 
-    __slots__ = ("_held_bytes", "_memory")
+    __slots__ = ("_held_bytes", "_memory", "_small_bytes", "_turns")
 
-    def __init__(self, memory: MemoryBudget) -> None:
+    def __init__(self, memory: MemoryBudget, turns: ReadTurns, *, small_bytes: int) -> None:
         self._memory = memory
+        self._turns = turns
+        self._small_bytes = small_bytes
         self._held_bytes = 0
 
     def take(self, size_bytes: int) -> bool:
         """See TailRoom."""
+        if size_bytes > self._small_bytes and self._turns.are_due:
+            return False
         if not self._memory.take_up_to(size_bytes, size_bytes):
             return False
         self._held_bytes += size_bytes

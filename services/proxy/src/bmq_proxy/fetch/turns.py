@@ -1,7 +1,8 @@
-"""Turns of those who read much from segments, while there is anybody modest to protect: what they read takes the store's and the machine's time.
+"""Turns of those who read much from segments, or from owners in other processes, while there is anybody modest to protect: what they read takes the
+store's, the connections' and the machine's time.
 
 Each address has its turn after every other one, and each client in those of its address: who makes up many client ids has no more turns than
-who has one. Who reads little, or at the tail, never waits here.
+who has one. Who reads little, or what is here of the tail, never waits here.
 """
 
 import asyncio
@@ -42,9 +43,14 @@ class ReadTurns:
         metrics.FETCH_WINDOW.set_function(lambda: self.window.size_bytes)
         self._waiting: Rotation[tuple[int, asyncio.Future[Turn]]] = Rotation()
 
+    @property
+    def are_due(self) -> bool:
+        """Whether there is anybody to protect: who reads much takes a turn first."""
+        return self._modest.are_there(self._loop.time())
+
     def at_most(self, size_bytes: int) -> int:
         """How much of so much should be read in one turn."""
-        return min(size_bytes, self.window.size_bytes) if self._modest.are_there(self._loop.time()) else size_bytes
+        return min(size_bytes, self.window.size_bytes) if self.are_due else size_bytes
 
     def begin(self, size_bytes: int) -> Turn | None:
         """A turn at once, or None: there is one to be waited for."""
