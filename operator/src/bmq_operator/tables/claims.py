@@ -13,8 +13,6 @@ from bmq_operator.tables.existing import KINDS
 from bmq_operator.tables.jobs import TableJob
 from bmq_operator.tables.places import OWNER_LABEL, claimant, claims, digest_of, place_of
 
-TAKEN_S: Final = 60.0
-"""For what was read how long after it counts who took a place: until its application is in all that is read."""
 _KEY: Final = "claims"
 
 
@@ -35,26 +33,17 @@ async def taken_by(context: Context, job: TableJob, *, takes: bool) -> Rival | N
         read_s, found = await known.get(_KEY, read)
     # From here on nothing is awaited.
     rivals = {one.uid: one for one in found.get(place, ())}
-    taken_s, taker = context.known.places_taken.get(place, (0.0, None))
-    newly = read_s - taken_s <= TAKEN_S  # what was read later tells it, or that the taker writes nothing after all
-    if taker is not None and newly and (taker.uid in rivals or taken_s >= read_s):
-        rivals[taker.uid] = taker
+    context.known.places_taken.add_to(rivals, place, read_s=read_s)
     own = rivals.pop(uid, None)
     best = winner(job.owner.meta, owned=own is not None and own.owned, rivals=rivals.values())
     if best is None and takes:
-        now_s = asyncio.get_running_loop().time()
-        for old in [one for one, (at_s, _) in context.known.places_taken.items() if now_s - at_s > TAKEN_S]:
-            del context.known.places_taken[old]
-        context.known.places_taken[place] = now_s, claimant(job, owned=True)
+        context.known.places_taken.take(place, claimant(job, owned=True), now_s=asyncio.get_running_loop().time())
     return best
 
 
 def let_go(context: Context, job: TableJob) -> None:
     """Nothing could be made of it: the place is not taken."""
-    place = digest_of(place_of(job))
-    _, taker = context.known.places_taken.get(place, (0.0, None))
-    if taker is not None and taker.uid == job.owner.meta.uid:
-        del context.known.places_taken[place]
+    context.known.places_taken.let_go(digest_of(place_of(job)), job.owner.meta.uid)
 
 
 async def _list(context: Context, kind: str, unseen: set[str]) -> list[Manifest]:

@@ -12,15 +12,12 @@ from bmq_operator.context import Context
 from bmq_operator.outcome import Event, Outcome
 from bmq_operator.references import ClusterState, Referred, allowed, refer
 from bmq_operator.rivals import Rival
-from bmq_operator.sharing import FRESH_S
 from bmq_operator.topics.claims import Claim, claim_of, claims
 from bmq_operator.topics.known import TopicsOfCluster, view_of
 from bmq_operator.topics.plan import SOON_S, Create, Delete, Grow, Plan, SetConfigs, plan
 from bmq_operator.topics.situation import Present, Situation
 
 STEPS_MAX: Final = 6
-TAKEN_S: Final = 4 * FRESH_S
-"""For lists read how long after it counts who took a topic: until its status is in every list."""
 _OLD_KNOWLEDGE: Final = frozenset((404, 409, 412))
 """Refusals that come of having looked some seconds ago: a further look decides."""
 
@@ -103,22 +100,16 @@ async def _rivals(context: Context, topic: Topic, referred: Referred) -> list[Ri
     claim = claim_of(topic)
     read_s, found = await context.known.claims.get("claims", read)
     rivals = {rival.uid: rival for rival in found.get(claim, ())}
-    taken_s, taker = context.known.taken.get(claim, (0.0, None))
-    newly = read_s - taken_s <= TAKEN_S  # a list that was read later tells it, or that the taker owns nothing after all
-    if taker is not None and newly and (taker.uid in rivals or taken_s >= read_s):
-        rivals[taker.uid] = taker
+    context.known.taken.add_to(rivals, claim, read_s=read_s)
     rivals.pop(topic.metadata.uid, None)
     return [rival for rival in rivals.values() if referred.cluster is not None and allowed(referred.cluster, rival.namespace)]
 
 
 def _take(context: Context, topic: Topic) -> None:
     """Nothing is awaited between the look at who took it and this: of two Topics one takes it, as there is one operator that leads."""
-    meta, taken = topic.metadata, context.known.taken
-    rival = Rival(kind="Topic", namespace=meta.namespace, name=meta.name, uid=meta.uid, created=meta.creation_timestamp, owned=True)
-    now_s = asyncio.get_running_loop().time()
-    for claim in [claim for claim, (at_s, _) in taken.items() if now_s - at_s > TAKEN_S]:
-        del taken[claim]
-    taken[claim_of(topic)] = now_s, rival
+    meta = topic.metadata
+    taker = Rival(kind="Topic", namespace=meta.namespace, name=meta.name, uid=meta.uid, created=meta.creation_timestamp, owned=True)
+    context.known.taken.take(claim_of(topic), taker, now_s=asyncio.get_running_loop().time())
 
 
 async def _plan_with_records(context: Context, topic: Topic, referred: Referred) -> Plan:
