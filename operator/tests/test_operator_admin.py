@@ -24,7 +24,7 @@ def bmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartedBmq]:
 
 def with_client(url: str, use: Callable[[AdminClient], Awaitable[T]], *, token: str = TOKEN, answer: Answer | None = None) -> T:
     async def run() -> T:
-        client = AdminClient(url, token=token, timeout_s=5, transport=None if answer is None else httpx.MockTransport(answer))
+        client = AdminClient(url, token=token, timeout_s=60, transport=None if answer is None else httpx.MockTransport(answer))
         try:
             return await use(client)
         finally:
