@@ -1,184 +1,31 @@
 """Tails are followed once per proxy and owner: many readers cost the owner one, and nobody sees anything else than the owner would say."""
 
 import asyncio
-import gc
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from functools import partial
 from random import Random
 from typing import Any
 
 import pytest
 from internal_calls import every_loop
-from internal_under_test import CLIENT, SERVER, MemoryOwner, Runner, serving, tp, until
-from typing_extensions import Buffer
+from internal_logs import MIB, LogOwner, following
+from internal_under_test import CLIENT, SERVER, Runner, tp, until
 
-from bmq.errors import BmqError, FencedLeaderEpoch, NotOwner, NotReady, OffsetOutOfRange
+from bmq.errors import FencedLeaderEpoch, NotOwner, NotReady, OffsetOutOfRange
 from bmq.internal import InternalServer, RemoteOwner, owner_handlers
 from bmq.internal.apis import Api
-from bmq.internal.follow_calls import CHANGE_CALL, ChangeCall, PollCall, decode_news, encode_news, follow
-from bmq.internal.frames import Frame
-from bmq.internal.limits import FOLLOWED_DOUBTED_S, FOLLOWED_LOOK_S, FOLLOWED_LOOKED_AT, FOLLOWED_POLL_S, FOLLOWED_UNPOLLED_S, FOLLOWED_UNUSED_S
-from bmq.internal.routes import Handlers, Incoming, Route
-from bmq.internal.tail_cache import CachedTail, TailCache
+from bmq.internal.follow_calls import CHANGE_CALL
+from bmq.internal.limits import FOLLOWED_DOUBTED_S, FOLLOWED_LOOK_S, FOLLOWED_POLL_S, FOLLOWED_UNUSED_S
+from bmq.internal.routes import Incoming, Route
+from bmq.internal.tail_cache import TailCache
 from bmq.internal.tail_follower import CHANGED_AT_ONCE
-from bmq.internal.tail_session import TailSession
-from bmq.roles.owner import Appended, TailAnswer, TailRequest, TailRoom
-from bmq.values import LeaderEpoch, ManifestVersion, Offset, TopicPartition
-from bmq.wire.records import Record, build_batch
+from bmq.roles.owner import TailAnswer, TailRequest
+from bmq.values import Offset, TopicPartition
 from bmq_sim.loop import VirtualLoop, run
 from bmq_sim.network import Network, NetworkFaults
 from bmq_sim.process import SimProcess
 
 WAIT_MS = 60_000
-MIB = 1 << 20
-
-
-class Log:
-    """One partition as its owner has it."""
-
-    def __init__(self) -> None:
-        self.batches: list[tuple[int, int, bytes]] = []
-        self.log_start = 0
-        self.tail_start = 0
-        self.manifest_version = 1
-        self.leader_epoch = 3
-        self.error: BmqError | None = None
-
-    @property
-    def end(self) -> int:
-        return self.batches[-1][1] if self.batches else 0
-
-
-class LogTails:
-    """Implements Tails: one follower's."""
-
-    def __init__(self, owner: "LogOwner", changed: Callable[[TopicPartition], None]) -> None:
-        self.changed = changed
-        self.watched: set[TopicPartition] = set()
-        self.read = owner.at_once
-
-    def watch(self, tp: TopicPartition) -> None:
-        assert tp not in self.watched
-        self.watched.add(tp)
-
-    def leave(self, tp: TopicPartition) -> None:
-        self.watched.remove(tp)
-
-
-class LogOwner(MemoryOwner):
-    """Answers reads as a broker does; counts what they cost it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.logs: dict[TopicPartition, Log] = {}
-        self.bytes_given = 0
-        self.reads = 0
-        self.bug: Exception | None = None
-        self._changed = asyncio.Event()
-        self.followers: dict[LogTails, None] = {}
-
-    def tails(self, changed: Callable[[TopicPartition], None]) -> "LogTails":
-        tails = LogTails(self, changed)
-        self.followers[tails] = None
-        return tails
-
-    def log(self, one: TopicPartition) -> Log:
-        return self.logs.setdefault(one, Log())
-
-    def write(self, one: TopicPartition, *, records: int = 1, size_bytes: int = 50) -> None:
-        log = self.log(one)
-        base = log.end
-        values = [b"%d " % (base + n) + bytes(size_bytes) for n in range(records)]
-        log.batches.append((base, base + records, build_batch([Record(0, 1_000, None, value) for value in values], base_offset=base)))
-        self.changed()
-
-    def changed(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
-        for follower in self.followers:
-            for one in tuple(follower.watched):
-                follower.changed(one)
-
-    def append(self, tp: TopicPartition, records: Buffer, *, produce_version: int) -> "asyncio.Future[Appended]":
-        base = self.log(tp).end
-        self.write(tp)
-        future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
-        future.set_result(Appended(base_offset=Offset(base), log_append_time_ms=-1, log_start=Offset(0)))
-        return future
-
-    async def read_tail(
-        self, requests: Sequence[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int, room: TailRoom | None = None
-    ) -> list[TailAnswer]:
-        loop = asyncio.get_running_loop()
-        until_s = loop.time() + max_wait_ms / 1000
-        while True:
-            self._counted()
-            answers: list[TailAnswer] = []
-            size_bytes = 0
-            for request in requests:
-                answers.append(self._answer(request, max_bytes - size_bytes, first=not size_bytes))
-                size_bytes += answers[-1].size_bytes
-            settled = any(answer.error is not None or request.offset < answer.tail_start for request, answer in zip(requests, answers, strict=True))
-            if settled or size_bytes >= min_bytes or loop.time() >= until_s:
-                self.bytes_given += size_bytes
-                return answers
-            try:
-                async with asyncio.timeout_at(until_s):
-                    await self._changed.wait()
-            except TimeoutError:
-                pass
-
-    def _counted(self) -> None:
-        self.reads += 1
-        bug, self.bug = self.bug, None
-        if bug is not None:
-            raise bug
-
-    def at_once(self, request: TailRequest) -> TailAnswer:
-        self._counted()
-        answer = self._answer(request, request.max_bytes, first=True)
-        self.bytes_given += answer.size_bytes
-        return answer
-
-    def _answer(self, request: TailRequest, max_bytes: int, *, first: bool) -> TailAnswer:
-        log = self.log(request.tp)
-        if log.error is not None:
-            return TailAnswer(tp=request.tp, error=log.error)
-        if request.current_leader_epoch not in (-1, log.leader_epoch):
-            return TailAnswer(tp=request.tp, error=FencedLeaderEpoch("another epoch"))
-        error = None if log.log_start <= request.offset <= log.end else OffsetOutOfRange(f"offset {request.offset}")
-        found: list[bytes] = []
-        size_bytes = 0
-        for base, next_offset, batch in log.batches if error is None and request.offset >= log.tail_start else ():
-            if next_offset <= request.offset or base < log.tail_start:
-                continue
-            if size_bytes + len(batch) > min(max_bytes, request.max_bytes) and (found or not first):
-                break
-            found.append(batch)
-            size_bytes += len(batch)
-        return TailAnswer(
-            tp=request.tp,
-            error=error,
-            leader_epoch=LeaderEpoch(log.leader_epoch),
-            manifest_version=ManifestVersion(log.manifest_version),
-            log_start=Offset(log.log_start),
-            tail_start=Offset(log.tail_start),
-            high_watermark=Offset(log.end),
-            last_stable_offset=Offset(log.end),
-            batches=tuple(found),
-            size_bytes=size_bytes,
-        )
-
-
-@asynccontextmanager
-async def following(owner: LogOwner, *, handlers: Handlers | None = None, cache_bytes: int = MIB) -> AsyncIterator[RemoteOwner]:
-    async with serving(handlers or owner_handlers(owner)) as (_, host, port):
-        there = RemoteOwner(host, port, peer=SERVER.node_id, me=CLIENT, cache=TailCache(cache_bytes))
-        try:
-            yield there
-        finally:
-            await there.close()
 
 
 async def read(there: RemoteOwner, one: TopicPartition, offset: int, *, wait_ms: int = WAIT_MS, **options: Any) -> TailAnswer:
@@ -364,108 +211,6 @@ def test_what_nobody_reads_any_more_is_left_and_found_again() -> None:
     run(main())
 
 
-def test_a_session_whose_client_polls_no_more_ends_with_its_tasks() -> None:
-    async def main() -> None:
-        owner = LogOwner()
-        tasks: list[asyncio.Task[Any]] = []
-        session = TailSession(owner, tasks.append)
-        session.change(ChangeCall(0, [follow(1, tp(0), Offset(0))], []))
-        assert await session.poll(PollCall(1, MIB, 1000)) != []  # the facts
-        with pytest.raises(NotReady, match="begins anew"):
-            session.poll(PollCall(2, MIB, 1000))
-        await asyncio.sleep(2 * FOLLOWED_UNPOLLED_S)
-        assert all(task.done() for task in tasks)
-        with pytest.raises(NotReady, match="begins anew"):  # a client that was only stopped must not think that it still follows
-            session.poll(PollCall(1, MIB, 1000))
-        with pytest.raises(NotReady, match="begins anew"):
-            session.change(ChangeCall(7, [], []))
-
-    run(main())
-
-
-def test_a_change_of_thousands_is_read_in_turns_and_leaves_no_garbage_behind() -> None:
-    """What has been followed is freed where it is left: a collection of all garbage stops everybody, the longer the more there is."""
-
-    async def main() -> None:
-        owner = LogOwner()
-        owner.write(tp(7))
-        session = TailSession(owner, lambda _: None)
-        session.change(ChangeCall(0, [follow(number, tp(number), Offset(0)) for number in range(2_000)], []))
-        reads, most = owner.reads, 0
-        while session._due:
-            await asyncio.sleep(0)
-            most, reads = max(most, owner.reads - reads), owner.reads
-        assert owner.reads == 2_000
-        assert most <= FOLLOWED_LOOKED_AT
-        assert [number for number, answer in await session.poll(PollCall(1, MIB, 0)) if answer.batches] == [7]
-        gc.collect()
-        session.change(ChangeCall(1, [], list(range(2_000))))
-        [tails] = owner.followers
-        assert not tails.watched
-        await asyncio.sleep(0)
-        assert gc.collect() < 100
-
-    run(main())
-
-
-def test_what_is_to_be_told_of_partitions_that_are_not_here_is_bounded_and_gone_with_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        monkeypatch.setattr("bmq.internal.limits.FOLLOWED_MAX", 1_000)
-        monkeypatch.setattr("bmq.internal.tail_session.NEWS_AT_ONCE", 100)
-        owner = LogOwner()
-        for number in range(2_000):
-            owner.log(tp(number)).error = NotOwner("it is not here")
-        session = TailSession(owner, lambda _: None)
-        session.change(ChangeCall(0, [follow(number, tp(number), Offset(0)) for number in range(900)], []))
-        await asyncio.sleep(1)
-        with pytest.raises(NotReady, match="1000 partitions"):
-            session.change(ChangeCall(1, [follow(number, tp(number), Offset(0)) for number in range(900, 1_100)], []))
-        assert len(await session.poll(PollCall(2, MIB, 0))) == 100
-        session.change(ChangeCall(2, [follow(number, tp(number), Offset(0)) for number in range(900, 1_000)], []))
-        session.close()
-        assert not session._ready
-
-    run(main())
-
-
-def test_a_partition_cannot_be_followed_twice() -> None:
-    async def main() -> None:
-        session = TailSession(LogOwner(), lambda _: None)
-        session.change(ChangeCall(0, [follow(1, tp(0), Offset(0))], []))
-        with pytest.raises(NotReady, match="already"):
-            session.change(ChangeCall(1, [follow(2, tp(0), Offset(0))], []))
-        session.change(ChangeCall(0, [follow(2, tp(0), Offset(0))], []))
-        session.close()
-
-    run(main())
-
-
-def test_an_incarnation_that_ends_ends_what_is_followed() -> None:
-    """Whoever follows is told, and asks anew: nothing of the next incarnation would be heard here."""
-
-    async def main() -> None:
-        owner = LogOwner()
-        session = TailSession(owner, lambda _: None)
-        session.change(ChangeCall(0, [follow(1, tp(0), Offset(0))], []))
-        await asyncio.sleep(1)
-        await session.poll(PollCall(1, MIB, 0))
-        waiting = asyncio.ensure_future(session.poll(PollCall(1, MIB, 60_000)))
-        await asyncio.sleep(1)
-        owner.bug = NotReady("this broker has stopped, or starts again")
-        owner.changed()
-        await asyncio.sleep(1)
-        assert await waiting == []
-        with pytest.raises(NotReady, match="begins anew"):
-            session.poll(PollCall(1, MIB, 0))
-        session.change(ChangeCall(0, [follow(1, tp(0), Offset(0))], []))
-        owner.write(tp(0))
-        await asyncio.sleep(1)
-        assert len(await session.poll(PollCall(1, MIB, 0))) == 1
-        session.close()
-
-    run(main())
-
-
 def test_those_who_wait_for_the_same_record_look_at_many_partitions_in_turns() -> None:
     async def main() -> None:
         owner = LogOwner()
@@ -632,45 +377,6 @@ def test_who_hears_late_of_a_tail_that_others_follow_by_now_does_not_wait_for_wh
     run(main())
 
 
-def test_a_poll_that_comes_as_its_session_ends_is_refused_at_once() -> None:
-    async def main() -> None:
-        owner = LogOwner()
-        session = TailSession(owner, lambda _: None)
-        session.change(ChangeCall(0, [follow(1, tp(1), Offset(0))], []))
-        await asyncio.sleep(0.01)
-        owner.bug = NotReady("this broker has stopped, or starts again")
-        owner.changed()
-        polling = asyncio.ensure_future(session.poll(PollCall(1, MIB, 60_000)))
-        async with asyncio.timeout(0.5):
-            with pytest.raises(NotReady):
-                await polling
-
-    run(main())
-
-
-def test_what_went_into_segments_while_there_was_no_room_can_be_followed_anew() -> None:
-    async def main() -> None:
-        owner = LogOwner()
-        session = TailSession(owner, lambda _: None)
-        session.change(ChangeCall(0, [follow(n, tp(n), Offset(0)) for n in range(18)], []))
-        await asyncio.sleep(2 * FOLLOWED_LOOK_S)
-        await session.poll(PollCall(1, 100 * MIB, 0))
-        for n in range(17):
-            owner.write(tp(n), size_bytes=MIB)
-        await asyncio.sleep(0.01)
-        owner.write(tp(17))
-        owner.log(tp(17)).tail_start = 1
-        await asyncio.sleep(4 * FOLLOWED_LOOK_S)
-        told: set[int] = set()
-        while 17 not in told:
-            told |= {number for number, _ in await session.poll(PollCall(1, 4 * MIB, 0))}
-            await asyncio.sleep(0)
-        session.change(ChangeCall(1, [follow(99, tp(17), Offset(1))], []))  # it was left where its follower was told so
-        session.close()
-
-    run(main())
-
-
 def test_a_bug_in_following_leaves_no_reader_waiting() -> None:
     async def main() -> None:
         told: list[dict[str, Any]] = []
@@ -751,38 +457,3 @@ def test_readers_see_every_batch_once_and_in_order_whatever_breaks(seed: int) ->
 
     loop = VirtualLoop(network=Network(rng=rng, faults=NetworkFaults(latency_s_min=0.001, latency_s_max=0.01, split_probability=0.3)))
     run(main(), loop=loop)
-
-
-def batch_at(offset: int, size_bytes: int) -> bytes:
-    return build_batch([Record(0, 1_000, None, bytes(size_bytes))], base_offset=offset)
-
-
-def answer_with(one: TopicPartition, *batches: bytes) -> TailAnswer:
-    return TailAnswer(tp=one, leader_epoch=LeaderEpoch(1), high_watermark=Offset(1 << 40), batches=tuple(batches), size_bytes=sum(map(len, batches)))
-
-
-def test_the_cache_counts_what_it_holds_and_keeps_the_newest_answer_whole() -> None:
-    cache = TailCache(1_000)
-    one, other = CachedTail(tp(0), Offset(0)), CachedTail(tp(1), Offset(0))
-    for offset in range(10):
-        cache.add([(one, answer_with(tp(0), batch_at(offset, 200))), (other, answer_with(tp(1), batch_at(offset, 100)))])
-        assert cache.held_bytes <= 1_000
-    assert (one.end, other.end) == (10, 10)
-    assert one.start == other.start == 8
-    cache.add([(one, answer_with(tp(0), batch_at(10, 5_000)))])
-    assert (one.start, one.end, other.start, other.end) == (10, 11, 10, 10)
-    assert cache.held_bytes > 5_000
-
-
-@pytest.mark.parametrize(("large_bytes", "is_copied"), [(1 << 20, True), (32 << 10, False)])
-def test_a_small_batch_does_not_keep_a_large_frame_of_news_alive(large_bytes: int, is_copied: bool) -> None:
-    """Its reader may hold it as long as a socket takes it, and counts its bytes alone."""
-    given = [TailAnswer(tp=tp(number), batches=(bytes(size),), size_bytes=size) for number, size in enumerate((100, large_bytes))]
-    news = encode_news(list(enumerate(given)))
-    attachments = memoryview(b"".join(news.attachments))
-    frame = Frame(kind=0, api_key=0, correlation_id=0, header=memoryview(news.header), attachments=attachments)
-    (_, small), (_, large) = decode_news(frame, tp)
-    [batch] = small.batches
-    assert (bytes(batch), batch.obj is not attachments.obj) == (bytes(100), is_copied)
-    [batch] = large.batches
-    assert batch.obj is attachments.obj
