@@ -9,7 +9,7 @@ from typing import Any, Final
 from uuid import UUID
 
 import pytest
-from proxy_in_memory import Client, Running, batch
+from proxy_in_memory import Client, Running, batch, fetch_request
 from test_proxy_lane_produce import Gate, codes, in_lane
 from test_proxy_lane_views import Node, lane, topic
 
@@ -235,3 +235,12 @@ def test_a_commit_for_thousands_of_topics_is_worked_on_in_turns(monkeypatch: pyt
 def committed(name: str) -> dict[str, Any]:
     """What is answered for a topic."""
     return {"name": name, "partitions": [{"partition_index": 0, "error_code": 0}]}
+
+
+def test_a_fetch_session_in_a_lane_is_one_of_the_proxys() -> None:
+    async def test(proxy: Running, client: Client, gate: Gate, base: Topic) -> None:
+        response = await client.ask(1, 12, fetch_request("orders", 0, 0, session_epoch=0))
+        assert response.session_id > 0
+        assert len(proxy.role.proxy.sessions) == 1
+
+    in_lane(test)

@@ -243,3 +243,17 @@ def test_a_session_tells_what_its_twin_tells(steps: list[tuple[dict[int, int], l
         assert told == expected
         assert sessions.partitions == len(twin.wanted)
         session_id, epoch = fetching.session_id, epoch + 1
+
+
+def test_sessions_of_all_lanes_have_one_bound_and_nobody_goes_on_with_one_of_another_lane() -> None:
+    sessions = cache(partitions_max=100, eviction_ms=1_000)
+    first = sessions.begin(now_ms=0, session_id=0, session_epoch=0, wanted=[wanted(n) for n in range(60)], topic_ids=False, lane=1)
+    second = sessions.begin(now_ms=0, session_id=0, session_epoch=0, wanted=[wanted(n) for n in range(60)], topic_ids=False, lane=2)
+    assert (first.session_id > 0, second.session_id, sessions.partitions) == (True, 0, 60)
+    for session_id in (first.session_id, first.session_id + 1):
+        with pytest.raises(SessionNotFound):
+            sessions.begin(now_ms=1, session_id=session_id, session_epoch=1, wanted=[], topic_ids=False, lane=2)
+    sessions.begin(now_ms=1, session_id=first.session_id, session_epoch=-1, wanted=[], topic_ids=False, lane=2)
+    assert sessions.begin(now_ms=1, session_id=first.session_id, session_epoch=1, wanted=[], topic_ids=False, lane=1).count == 60
+    sessions.begin(now_ms=1, session_id=first.session_id, session_epoch=-1, wanted=[], topic_ids=False, lane=1)
+    assert sessions.partitions == 0

@@ -17,7 +17,7 @@ class Crowd:
     """`patience_s`: how long each waits; None: until it is woken."""
 
     def __init__(self, *, patience_s: float | None = None) -> None:
-        self._waiting: Overdue[asyncio.Future[None]] = Overdue(patience_s, _go_on)
+        self._waiting: Overdue[asyncio.Future[None]] = Overdue(patience_s, go_on)
 
     def __len__(self) -> int:
         """How many wait."""
@@ -34,10 +34,11 @@ class Crowd:
 
     def wake(self, error: Callable[[], Exception] | None = None) -> None:
         """All who wait now go on; `error` makes for each what it raises."""
-        _go_on(self._waiting.clear(), error)
+        go_on(self._waiting.clear(), error)
 
 
-def _go_on(waiters: "Sequence[asyncio.Future[None]]", error: Callable[[], Exception] | None = None) -> None:
+def go_on(waiters: "Sequence[asyncio.Future[None]]", error: Callable[[], Exception] | None = None) -> None:
+    """They do, in their order, `WOKEN_PER_TURN` in each turn of the loop; with what `error` makes for each, where it is given."""
     for waiter in waiters[:WOKEN_PER_TURN]:
         if waiter.done():
             continue  # who waited is gone
@@ -47,4 +48,4 @@ def _go_on(waiters: "Sequence[asyncio.Future[None]]", error: Callable[[], Except
             waiter.set_exception(error())
             waiter.exception()  # seen, also where who waited is cancelled in this very turn
     if left := waiters[WOKEN_PER_TURN:]:
-        asyncio.get_running_loop().call_soon(_go_on, left, error)
+        asyncio.get_running_loop().call_soon(go_on, left, error)

@@ -1,10 +1,13 @@
-"""Who waits for news of which partition: long polls, each woken once, and those who follow, who are told of each change."""
+"""Who waits for news of which partition: long polls, each woken once, some in each turn of the loop, and those who follow, who are told of each
+change.
+"""
 
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 
+from bmq.fairness.crowd import go_on
 from bmq.values import TopicPartition
 
 Changed = Callable[[TopicPartition], None]
@@ -48,7 +51,7 @@ class Waiters:
                 await news
 
     def has(self, tp: TopicPartition) -> bool:
-        """Whether anybody waits for it."""
+        """Whether anybody waits for it, and was not woken."""
         return tp in self._futures
 
     def watch(self, tp: TopicPartition, changed: Changed) -> None:
@@ -67,9 +70,7 @@ class Waiters:
         """Something about the partition changed."""
         for changed in self._watching.get(tp, ()):
             changed(tp)
-        for future in tuple(self._futures.get(tp, ())):
-            if not future.done():
-                future.set_result(None)
+        go_on(tuple(self._futures.pop(tp, ())))
 
     def wake_all(self) -> None:
         """For a broker that ends."""

@@ -76,6 +76,8 @@ class Proxy:
     """Where clients reach this proxy by further listeners; replaced where that changes."""
     front: "Proxy | None" = None
     """Of what serves a lane: the proxy that it is part of, which knows its addresses."""
+    lane_number: int = 0
+    """Of the lane that it serves; 0: the base's."""
     log_dir: str = "object-store"
     produced_bytes: Counter = field(default_factory=lambda: metrics.PRODUCED_BYTES.labels(BASE))
     """What record batches are counted with."""

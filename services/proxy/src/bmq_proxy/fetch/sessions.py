@@ -88,6 +88,7 @@ class _Cached:
 class _Session:
     session_id: int
     topic_ids: bool
+    lane: int
     created_ms: int
     used_ms: int
     epoch: int = 1
@@ -161,7 +162,7 @@ class Fetching:
 
 
 class SessionCache:
-    """All sessions of one proxy.
+    """All sessions of one proxy, whatever lanes their clients are in.
 
     Eviction is Kafka's: a session that nobody used for `eviction_ms` makes room for any, one that is older than that and smaller
     makes room for a larger one. `random` gives numbers in [0, 1) for ids.
@@ -185,27 +186,38 @@ class SessionCache:
         return self._partitions
 
     def begin(
-        self, *, now_ms: int, session_id: int, session_epoch: int, wanted: Sequence[Wanted], forgotten: Iterable[PartitionKey] = (), topic_ids: bool
+        self,
+        *,
+        now_ms: int,
+        session_id: int,
+        session_epoch: int,
+        wanted: Sequence[Wanted],
+        forgotten: Iterable[PartitionKey] = (),
+        topic_ids: bool,
+        lane: int = 0,
     ) -> Fetching:
-        """Takes a Fetch request in. Raises SessionNotFound, InvalidSessionEpoch, SessionTopicIdMismatch."""
+        """Takes a Fetch request in. `lane`: its number; there are no sessions but its own. Raises SessionNotFound, InvalidSessionEpoch,
+        SessionTopicIdMismatch.
+        """
+        known = self._sessions.get(session_id)
+        session = known if known is not None and known.lane == lane else None
         if session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
-            ended = self._sessions.get(session_id)
-            self._drop(session_id)
-            if ended is not None:
-                ended.partitions.clear()  # a request of it that still waits, over another connection, keeps none of them
+            if session is not None:
+                self._drop(session_id)
+                session.partitions.clear()  # a request of it that still waits, over another connection, keeps none of them
             unique = _each_once(wanted)
-            session = None
+            begun = None
             if session_epoch == INITIAL_EPOCH and unique and len(unique) <= self._session_partitions_max and _may_be_there(unique):
-                session = self._create(now_ms, unique, topic_ids=topic_ids)
-            return Fetching(unique, session, full=True, end=self._end)
-        return self._continue(now_ms, session_id, session_epoch, wanted, forgotten, topic_ids=topic_ids)
-
-    def _continue(
-        self, now_ms: int, session_id: int, session_epoch: int, wanted: Sequence[Wanted], forgotten: Iterable[PartitionKey], *, topic_ids: bool
-    ) -> Fetching:
-        session = self._sessions.get(session_id)
+                begun = self._create(now_ms, unique, topic_ids=topic_ids, lane=lane)
+            return Fetching(unique, begun, full=True, end=self._end)
         if session is None:
             raise SessionNotFound(f"no fetch session {session_id}")
+        return self._continue(session, now_ms, session_epoch, wanted, forgotten, topic_ids=topic_ids)
+
+    def _continue(
+        self, session: _Session, now_ms: int, session_epoch: int, wanted: Sequence[Wanted], forgotten: Iterable[PartitionKey], *, topic_ids: bool
+    ) -> Fetching:
+        session_id = session.session_id
         if session.topic_ids != topic_ids:
             raise SessionTopicIdMismatch(f"fetch session {session_id} was opened with {'ids' if session.topic_ids else 'names'}")
         if session.epoch != session_epoch:
@@ -235,7 +247,7 @@ class SessionCache:
             self._drop(session_id)  # It grew beyond all bounds: this answer still comes, then the client starts anew.
         return fetching
 
-    def _create(self, now_ms: int, wanted: Sequence[Wanted], *, topic_ids: bool) -> _Session | None:
+    def _create(self, now_ms: int, wanted: Sequence[Wanted], *, topic_ids: bool, lane: int) -> _Session | None:
         while len(self._sessions) >= self._sessions_max or self._partitions + len(wanted) > self._partitions_max:
             victim = self._victim(now_ms, len(wanted))
             if victim is None:
@@ -244,6 +256,7 @@ class SessionCache:
         session = _Session(
             session_id=self._new_id(),
             topic_ids=topic_ids,
+            lane=lane,
             created_ms=now_ms,
             used_ms=now_ms,
             partitions={one.key: _Cached(one) for one in wanted},

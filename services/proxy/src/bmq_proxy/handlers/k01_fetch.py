@@ -92,6 +92,7 @@ def _session(proxy: Proxy, call: Call, request: FetchRequest) -> Fetching:
         wanted=_wanted(request),
         forgotten=forgotten,
         topic_ids=call.version >= TOPIC_IDS_FROM,
+        lane=proxy.lane_number,
     )
 
 

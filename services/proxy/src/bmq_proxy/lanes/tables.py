@@ -19,7 +19,6 @@ from bmq_proxy.api import Route
 from bmq_proxy.calls import Call
 from bmq_proxy.dispatch import routes
 from bmq_proxy.fetch.reader import FetchReader
-from bmq_proxy.fetch.sessions import SessionCache
 from bmq_proxy.lanes.by_lane import Names
 from bmq_proxy.lanes.controller import BaseController, LaneController
 from bmq_proxy.lanes.groups import BaseGroups, LaneGroups
@@ -120,18 +119,12 @@ class LaneTables:
         reading = replace(
             self._proxy,
             front=self._proxy,
+            lane_number=lane.number,
             metadata=view,
             controller=controller,
             coordinators=LaneGroups(self._coordinators, view, lane.number, overlays.make, self._proxy.owner_for, bulk=self._proxy.bulk),
             owner_for=owner_in_lane(view, self._proxy.owner_for),
             reader=LaneReader(self._reader, view, self._base_bytes_per_s(lane.name)),
-            sessions=SessionCache(
-                sessions_max=settings.fetch_sessions_max,
-                partitions_max=settings.fetch_session_partitions_max,
-                session_partitions_max=settings.limits.fetch_partitions_max,
-                eviction_ms=settings.fetch_session_eviction_ms,
-                random=self._proxy.rng.random,
-            ),
             settings=replace(settings, metadata_cache_bytes=max(1, settings.metadata_cache_bytes // _METADATA_CACHE_SHARE)),
             produced_bytes=metrics.PRODUCED_BYTES.labels(lane.name),
         )
