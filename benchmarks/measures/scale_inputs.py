@@ -22,7 +22,7 @@ from benchmarks.nodes import Cluster
 from benchmarks.plan import Plan
 from benchmarks.rows import Row
 from benchmarks.servers import Minio
-from bmq.internal.controller_calls import HEARTBEAT
+from bmq.internal.calls.controller_calls import HEARTBEAT
 from bmq.metadata.codec import decode_records, decode_snapshot, encode_records, encode_snapshot
 from bmq.metadata.image import Image, apply
 from bmq.metadata.invariants import check_image, check_step

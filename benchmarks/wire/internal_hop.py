@@ -16,8 +16,8 @@ import uvloop
 from typing_extensions import Buffer
 
 from bmq.internal import Identity, InternalServer, RemoteOwner
-from bmq.internal.apis import Api
-from bmq.internal.owner_handlers import Appender, append_route
+from bmq.internal.framing.apis import Api
+from bmq.internal.serving.owner_handlers import Appender, append_route
 from bmq.roles.owner import Appended
 from bmq.values import NodeId, Offset, TopicId, TopicPartition
 

@@ -8,10 +8,10 @@ import pytest
 from internal_under_test import RUNNER_IDS, RUNNERS
 
 from bmq.internal import InternalClient
-from bmq.internal.apis import Api
-from bmq.internal.frames import Frame, FrameReader
-from bmq.internal.packing import Packed
-from bmq.internal.routes import Handlers, Incoming, Route, answered_by, header_of
+from bmq.internal.framing.apis import Api
+from bmq.internal.framing.frames import Frame, FrameReader
+from bmq.internal.framing.packing import Packed
+from bmq.internal.framing.routes import Handlers, Incoming, Route, answered_by, header_of
 
 every_loop = pytest.mark.parametrize("run", RUNNERS, ids=RUNNER_IDS)
 

@@ -9,8 +9,8 @@ from typing_extensions import Buffer
 
 from bmq.errors import BmqError, FencedLeaderEpoch, OffsetOutOfRange
 from bmq.internal import RemoteOwner, owner_handlers
-from bmq.internal.routes import Handlers
-from bmq.internal.tail_cache import TailCache
+from bmq.internal.framing.routes import Handlers
+from bmq.internal.tails.tail_cache import TailCache
 from bmq.roles.owner import Appended, TailAnswer, TailRequest, TailRoom
 from bmq.values import LeaderEpoch, ManifestVersion, Offset, TopicPartition
 from bmq.wire.records import Record, build_batch

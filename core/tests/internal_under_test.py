@@ -11,7 +11,7 @@ from typing_extensions import Buffer
 
 from bmq.errors import BmqError, NoMoveUnderWay, NotReady
 from bmq.internal import Identity, InternalClient, InternalServer, Purpose
-from bmq.internal.routes import Handlers
+from bmq.internal.framing.routes import Handlers
 from bmq.metadata.feed import MetadataFeed
 from bmq.metadata.image import Image
 from bmq.metadata.records import Range

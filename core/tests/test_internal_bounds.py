@@ -7,11 +7,11 @@ from internal_calls import Appends, append, ask, control, every_loop, outcomes, 
 from internal_under_test import CLIENT, RUNNER_IDS, RUNNERS, SERVER, Runner, calling, serving, until
 
 from bmq.internal import NotSent, Purpose, limits
-from bmq.internal.apis import Api
-from bmq.internal.frames import FrameReader, Kind, encode_frame
-from bmq.internal.hello import BYTES, HELLO, hello
+from bmq.internal.framing.apis import Api
+from bmq.internal.framing.frames import FrameReader, Kind, encode_frame
+from bmq.internal.framing.hello import BYTES, HELLO, hello
+from bmq.internal.framing.routes import answered_by, header_of
 from bmq.internal.limits import CALLS_MAX, PRODUCE_CONNECTION_BYTES_MAX, QUEUED_BYTES_MAX, RECEIVE_BUFFER_BYTES
-from bmq.internal.routes import answered_by, header_of
 from bmq_sim.loop import run as run_in_virtual_time
 
 

@@ -12,7 +12,7 @@ from internal_under_test import CLIENT, RUNNER_IDS, RUNNERS, SERVER, TOPIC, Memo
 
 from bmq.errors import ControllerUnavailable, Fenced, InvalidConfig, NoLeader, NoMoveUnderWay, NotReady, TopicExists
 from bmq.internal import Identity, InternalServer, LeadingController, RemoteController, controller_handlers, metadata_handlers
-from bmq.internal.controller_calls import ENTRIES_BYTES_MAX
+from bmq.internal.calls.controller_calls import ENTRIES_BYTES_MAX
 from bmq.metadata.feed import MetadataFeed
 from bmq.metadata.image import Image
 from bmq.metadata.records import Range

@@ -8,8 +8,8 @@ from internal_under_test import CLIENT, SERVER, Runner, calling, serving, until
 
 from bmq.errors import NotReady
 from bmq.internal import ConnectionLost, InternalClient, NotSent, Purpose
-from bmq.internal.apis import Api
-from bmq.internal.routes import Outgoing, Route, answered_by, header_of
+from bmq.internal.framing.apis import Api
+from bmq.internal.framing.routes import Outgoing, Route, answered_by, header_of
 
 
 @every_loop

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from bmq import errors
 from bmq.errors import BmqError, NotReady, OffsetOutOfRange, StoreError, UnknownOutcome, WireError
-from bmq.internal.failures import ConnectionLost, Failure, NotSent, decode_failure, encode_failure
+from bmq.internal.framing.failures import ConnectionLost, Failure, NotSent, decode_failure, encode_failure
+from bmq.internal.framing.refusals import Refusal
 from bmq.internal.limits import ERROR_TEXT_CHARS_MAX
-from bmq.internal.refusals import Refusal
 from bmq.storage.flatlog import GapFound
 from bmq.wire.error_codes import code_for
 

@@ -12,11 +12,11 @@ from typing_extensions import Buffer
 
 from bmq.errors import BmqError, Fenced, NotReady
 from bmq.fairness.greedy_window import WINDOW_FIRST_BYTES
-from bmq.internal.fair_appends import FairAppends
-from bmq.internal.owner_calls import APPEND_CALL, AppendCall
-from bmq.internal.owner_handlers import append_route
-from bmq.internal.refusals import Refusals
-from bmq.internal.routes import Incoming, Kept
+from bmq.internal.calls.owner_calls import APPEND_CALL, AppendCall
+from bmq.internal.framing.refusals import Refusals
+from bmq.internal.framing.routes import Incoming, Kept
+from bmq.internal.serving.fair_appends import FairAppends
+from bmq.internal.serving.owner_handlers import append_route
 from bmq.roles.owner import Appended
 from bmq.values import Offset, TopicId, TopicPartition
 from bmq_sim.loop import run

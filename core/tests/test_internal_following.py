@@ -13,12 +13,12 @@ from internal_under_test import CLIENT, SERVER, Runner, tp, until
 
 from bmq.errors import FencedLeaderEpoch, NotOwner, NotReady, OffsetOutOfRange
 from bmq.internal import InternalServer, RemoteOwner, owner_handlers
-from bmq.internal.apis import Api
-from bmq.internal.follow_calls import CHANGE_CALL
+from bmq.internal.calls.follow_calls import CHANGE_CALL
+from bmq.internal.framing.apis import Api
+from bmq.internal.framing.routes import Incoming, Route
 from bmq.internal.limits import FOLLOWED_DOUBTED_S, FOLLOWED_LOOK_S, FOLLOWED_POLL_S, FOLLOWED_UNUSED_S
-from bmq.internal.routes import Incoming, Route
-from bmq.internal.tail_cache import TailCache
-from bmq.internal.tail_follower import CHANGED_AT_ONCE
+from bmq.internal.tails.tail_cache import TailCache
+from bmq.internal.tails.tail_follower import CHANGED_AT_ONCE
 from bmq.roles.owner import TailAnswer, TailRequest
 from bmq.values import Offset, TopicPartition
 from bmq_sim.loop import VirtualLoop, run

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bmq.errors import WireError
-from bmq.internal.frames import PREFIX_SIZE_BYTES, FrameReader, Kind, cut, decode_frame, encode_frame
+from bmq.internal.framing.frames import PREFIX_SIZE_BYTES, FrameReader, Kind, cut, decode_frame, encode_frame
 from bmq.internal.limits import ATTACHMENT_BYTES_MAX, FRAME_TRUST_BYTES, HEADER_BYTES_MAX, HELLO_BYTES_MAX
 
 attachments = st.lists(st.binary(max_size=40_000), max_size=3)

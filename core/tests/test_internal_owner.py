@@ -15,10 +15,10 @@ from internal_under_test import CLIENT, RUNNER_IDS, RUNNERS, SERVER, MemoryOwner
 
 from bmq.errors import BmqError, Fenced, NotOwner, NotReady, OffsetOutOfRange, PartitionStopped, UnknownOutcome, UnknownTopic
 from bmq.internal import RemoteOwner, owner_handlers
-from bmq.internal.apis import Api
-from bmq.internal.frames import Kind, decode_frame, encode_frame
+from bmq.internal.calls.owner_calls import decode_tails, encode_tails
+from bmq.internal.framing.apis import Api
+from bmq.internal.framing.frames import Kind, decode_frame, encode_frame
 from bmq.internal.limits import SAID_ADDRESS_BYTES_MAX, SAID_BYTES_MAX, TAIL_BYTES_MAX
-from bmq.internal.owner_calls import decode_tails, encode_tails
 from bmq.roles.group_pages import GroupPage
 from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, Owner, PartitionStatus, Position, TailAnswer, TailRequest, Unread
 from bmq.values import LeaderEpoch, ManifestVersion, Offset

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bmq.errors import WireError
-from bmq.internal import controller_calls, owner_calls
-from bmq.internal.packing import Packed, pack_message, unpack_message
+from bmq.internal.calls import controller_calls, owner_calls
+from bmq.internal.framing.packing import Packed, pack_message, unpack_message
 from bmq.wire.apis import SERVED
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message

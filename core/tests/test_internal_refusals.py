@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from bmq.internal.refusals import NO_REFUSAL, Refusal, Refusals
+from bmq.internal.framing.refusals import NO_REFUSAL, Refusal, Refusals
 
 BATCHES = 40
 

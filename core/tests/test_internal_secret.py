@@ -11,10 +11,10 @@ from structlog.testing import capture_logs
 
 from bmq.errors import WireError
 from bmq.internal import Identity, NotSent, Purpose
-from bmq.internal.failures import decode_failure
-from bmq.internal.frames import Frame, FrameReader, Kind, encode_frame
-from bmq.internal.hello import BYTES, HELLO, WELCOME, Welcome, check_welcome, hello
-from bmq.internal.secret import ClusterSecret
+from bmq.internal.framing.failures import decode_failure
+from bmq.internal.framing.frames import Frame, FrameReader, Kind, encode_frame
+from bmq.internal.framing.hello import BYTES, HELLO, WELCOME, Welcome, check_welcome, hello
+from bmq.internal.framing.secret import ClusterSecret
 from bmq.values import NodeId
 
 REMEDY = r"give all nodes of the cluster the same cluster_secret \(BMQ_CLUSTER_SECRET\)"

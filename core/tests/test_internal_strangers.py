@@ -9,10 +9,10 @@ from internal_calls import NUMBER, Appends, ask, control, every_loop, frames_unt
 from internal_under_test import CLIENT, CLUSTER, SERVER, Runner, calling, serving, until
 
 from bmq.internal import Identity, NotSent, Purpose
-from bmq.internal.apis import PROTOCOL_VERSION, Api
-from bmq.internal.failures import decode_failure
-from bmq.internal.frames import Frame, FrameReader, Kind, encode_frame
-from bmq.internal.hello import HELLO, WELCOME, Hello, hello
+from bmq.internal.framing.apis import PROTOCOL_VERSION, Api
+from bmq.internal.framing.failures import decode_failure
+from bmq.internal.framing.frames import Frame, FrameReader, Kind, encode_frame
+from bmq.internal.framing.hello import HELLO, WELCOME, Hello, hello
 from bmq.values import NodeId
 
 

@@ -3,9 +3,9 @@
 import pytest
 from internal_under_test import tp
 
-from bmq.internal.follow_calls import decode_news, encode_news
-from bmq.internal.frames import Frame
-from bmq.internal.tail_cache import CachedTail, TailCache
+from bmq.internal.calls.follow_calls import decode_news, encode_news
+from bmq.internal.framing.frames import Frame
+from bmq.internal.tails.tail_cache import CachedTail, TailCache
 from bmq.roles.owner import TailAnswer
 from bmq.values import LeaderEpoch, Offset, TopicPartition
 from bmq.wire.records import Record, build_batch

@@ -9,9 +9,9 @@ from internal_logs import MIB, LogOwner
 from internal_under_test import tp
 
 from bmq.errors import NotOwner, NotReady
-from bmq.internal.follow_calls import ChangeCall, PollCall, follow
+from bmq.internal.calls.follow_calls import ChangeCall, PollCall, follow
 from bmq.internal.limits import FOLLOWED_LOOK_S, FOLLOWED_LOOKED_AT, FOLLOWED_UNPOLLED_S
-from bmq.internal.tail_session import TailSession
+from bmq.internal.tails.tail_session import TailSession
 from bmq.values import Offset
 from bmq_sim.loop import run
 
@@ -63,7 +63,7 @@ def test_a_change_of_thousands_is_read_in_turns_and_leaves_no_garbage_behind() -
 def test_what_is_to_be_told_of_partitions_that_are_not_here_is_bounded_and_gone_with_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         monkeypatch.setattr("bmq.internal.limits.FOLLOWED_MAX", 1_000)
-        monkeypatch.setattr("bmq.internal.tail_session.NEWS_AT_ONCE", 100)
+        monkeypatch.setattr("bmq.internal.tails.tail_session.NEWS_AT_ONCE", 100)
         owner = LogOwner()
         for number in range(2_000):
             owner.log(tp(number)).error = NotOwner("it is not here")

@@ -9,13 +9,13 @@ import pytest
 
 from bmq.errors import NotOwner, NotReady, UnknownOutcome
 from bmq.internal import ConnectionLost, Identity, InternalClient, InternalServer, NotSent, Purpose
-from bmq.internal.apis import Api
-from bmq.internal.failures import encode_failure
-from bmq.internal.frames import Frame, FrameReader, Kind, encode_frame
-from bmq.internal.hello import HELLO, WELCOME, Welcome, hello
+from bmq.internal.framing.apis import Api
+from bmq.internal.framing.failures import encode_failure
+from bmq.internal.framing.frames import Frame, FrameReader, Kind, encode_frame
+from bmq.internal.framing.hello import HELLO, WELCOME, Welcome, hello
+from bmq.internal.framing.packing import Packed
+from bmq.internal.framing.routes import Handlers, Incoming, Route, answered_by, header_of
 from bmq.internal.limits import ALIVE_EVERY_S, HELLO_WITHIN_TICKS, IDLE_TICKS_MAX, SILENT_TICKS_MAX, STALLED_TICKS_MAX
-from bmq.internal.packing import Packed
-from bmq.internal.routes import Handlers, Incoming, Route, answered_by, header_of
 from bmq.values import NodeId
 from bmq_sim.loop import VirtualLoop, run
 from bmq_sim.network import Network, NetworkFaults

@@ -20,8 +20,8 @@ from chaos_store import Store
 from compat_server import BMQ
 from free_ports import free_port
 
-from bmq.internal.frames import PREFIX_SIZE_BYTES
-from bmq.internal.hello import HELLO
+from bmq.internal.framing.frames import PREFIX_SIZE_BYTES
+from bmq.internal.framing.hello import HELLO
 from bmq_cli.processes.up_nodes import OF_ONE_MACHINE
 from bmq_node.process.supervised import SUPERVISOR_VARIABLE
 

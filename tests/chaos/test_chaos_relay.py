@@ -8,10 +8,10 @@ import uvloop
 from chaos_cluster import node_of_hello
 from chaos_relay import NO_TROUBLE, Kind, Relay, Trouble
 
-from bmq.internal.apis import Purpose
-from bmq.internal.frames import Kind as FrameKind
-from bmq.internal.frames import encode_frame
-from bmq.internal.hello import HELLO, Identity, hello
+from bmq.internal.framing.apis import Purpose
+from bmq.internal.framing.frames import Kind as FrameKind
+from bmq.internal.framing.frames import encode_frame
+from bmq.internal.framing.hello import HELLO, Identity, hello
 from bmq.values import NodeId
 
 STEP_S = 10

@@ -15,7 +15,7 @@ from compat_server import BMQ
 START_S = 60
 NEWER = """
 from importlib import import_module
-hello = import_module("bmq.internal.hello")
+hello = import_module("bmq.internal.framing.hello")
 hello.PROTOCOL_VERSION = hello.PROTOCOL_VERSION_MIN = hello.PROTOCOL_VERSION + 1
 import_module("bmq_cli.main").run()
 """

@@ -8,7 +8,7 @@ from time import monotonic, sleep
 import pytest
 from server_process import Server, newer_bmq, server_arguments
 
-from bmq.internal.apis import PROTOCOL_VERSION, PROTOCOL_VERSION_MIN
+from bmq.internal.framing.apis import PROTOCOL_VERSION, PROTOCOL_VERSION_MIN
 
 FAILED, MISCONFIGURED = 1, 2
 QUIET_S = 4

@@ -19,8 +19,8 @@ from bmq.clocks.clock_guard import ClockGuard
 from bmq.config.limits import limits_of
 from bmq.errors import BmqError, ConfigurationError
 from bmq.internal import Identity, InternalServer, RemoteController, admin_handlers, controller_handlers, metadata_handlers, owner_handlers
-from bmq.internal.routes import Handlers
-from bmq.internal.secret import ClusterSecret
+from bmq.internal.framing.routes import Handlers
+from bmq.internal.framing.secret import ClusterSecret
 from bmq.metadata.feed import MetadataFeed
 from bmq.metadata.follower import MetadataFollower
 from bmq.metadata.image import Image

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from bmq.errors import NotOwner, NotReady
 from bmq.internal import Identity, RemoteOwner
 from bmq.internal.limits import FOLLOWED_CACHE_BYTES
-from bmq.internal.tail_cache import TailCache
+from bmq.internal.tails.tail_cache import TailCache
 from bmq.metadata.image import Image
 from bmq.roles.controller import Metadata
 from bmq.roles.owner import Owner

@@ -11,7 +11,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from bmq.errors import BmqError, Conflict, ObjectMissing, OffsetOutOfRange, StoreError
-from bmq.internal import refusals
+from bmq.internal.framing import refusals
 from bmq.roles.controller import Heartbeat
 from bmq.roles.owner import TailAnswer, TailRequest
 from bmq.storage import stream_seal

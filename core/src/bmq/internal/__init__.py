@@ -4,16 +4,16 @@
 `controller_handlers`, `metadata_handlers` and `admin_handlers` are what an `InternalServer` serves. In one process none of this is used.
 """
 
-from bmq.internal.admin_calls import ADMIN_REPLY_BYTES_MAX, admin_handlers, ask_node
-from bmq.internal.apis import Purpose
-from bmq.internal.client import InternalClient
-from bmq.internal.controller_handlers import LeadingController, controller_handlers, metadata_handlers
-from bmq.internal.failures import ConnectionLost, NotSent
-from bmq.internal.hello import Identity
-from bmq.internal.owner_handlers import owner_handlers
-from bmq.internal.remote_controller import RemoteController
-from bmq.internal.remote_owner import RemoteOwner
-from bmq.internal.server import InternalServer
+from bmq.internal.calls.admin_calls import ADMIN_REPLY_BYTES_MAX, admin_handlers, ask_node
+from bmq.internal.framing.apis import Purpose
+from bmq.internal.framing.failures import ConnectionLost, NotSent
+from bmq.internal.framing.hello import Identity
+from bmq.internal.links.client import InternalClient
+from bmq.internal.links.server import InternalServer
+from bmq.internal.remote.remote_controller import RemoteController
+from bmq.internal.remote.remote_owner import RemoteOwner
+from bmq.internal.serving.controller_handlers import LeadingController, controller_handlers, metadata_handlers
+from bmq.internal.serving.owner_handlers import owner_handlers
 
 __all__ = [
     "ADMIN_REPLY_BYTES_MAX",

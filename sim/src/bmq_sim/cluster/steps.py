@@ -12,9 +12,9 @@ from typing import Final
 import msgspec
 
 from bmq.errors import BmqError, WireError
-from bmq.internal.apis import Api
-from bmq.internal.frames import PREFIX_SIZE_BYTES, Kind
-from bmq.internal.owner_calls import GROUP_CALL
+from bmq.internal.calls.owner_calls import GROUP_CALL
+from bmq.internal.framing.apis import Api
+from bmq.internal.framing.frames import PREFIX_SIZE_BYTES, Kind
 from bmq.metadata.codec import decode_records
 from bmq.metadata.records import (
     AnyRecord,

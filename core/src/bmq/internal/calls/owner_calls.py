@@ -7,11 +7,11 @@ from uuid import UUID
 import msgspec
 
 from bmq.errors import WireError
-from bmq.internal.failures import Failure
-from bmq.internal.frames import Frame, cut
+from bmq.internal.framing.failures import Failure
+from bmq.internal.framing.frames import Frame, cut
+from bmq.internal.framing.packing import Packed
+from bmq.internal.framing.routes import Outgoing
 from bmq.internal.limits import BATCHES_MAX, PARTITIONS_MAX
-from bmq.internal.packing import Packed
-from bmq.internal.routes import Outgoing
 from bmq.roles.owner import Appended, EpochEnd, OffsetForTime, PartitionStatus, Position, TailAnswer, TailRequest, Unread
 from bmq.values import LeaderEpoch, ManifestVersion, Offset, TopicId, TopicPartition
 
@@ -20,7 +20,7 @@ _Batches = msgspec.Meta(max_length=BATCHES_MAX)
 
 
 class AppendCall(msgspec.Struct, frozen=True, array_like=True):
-    """The batches are the attachment. `refusal_heard`: the newest refusal of the connection that its sender knows (bmq.internal.refusals)."""
+    """The batches are the attachment. `refusal_heard`: the newest refusal of the connection that its sender knows (bmq.internal.framing.refusals)."""
 
     topic_id: UUID
     partition: int

@@ -4,8 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
 from bmq.errors import NoLeader
-from bmq.internal.apis import Api
-from bmq.internal.controller_calls import (
+from bmq.internal.calls.controller_calls import (
     ALTER_CONFIGS,
     CORDON,
     CREATE_PARTITIONS,
@@ -30,8 +29,9 @@ from bmq.internal.controller_calls import (
     encode_result,
     encode_results,
 )
-from bmq.internal.packing import Packed
-from bmq.internal.routes import Handlers, Route, answered_by, header_of
+from bmq.internal.framing.apis import Api
+from bmq.internal.framing.packing import Packed
+from bmq.internal.framing.routes import Handlers, Route, answered_by, header_of
 from bmq.roles.controller import BrokerControl, ClusterControl, Controller, MetadataSource
 from bmq.values import BrokerEpoch, NodeId, TopicId, TopicPartition
 

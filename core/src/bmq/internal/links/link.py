@@ -6,12 +6,12 @@ from typing import Protocol, cast
 from typing_extensions import Buffer
 
 from bmq.errors import BmqError, NotReady, WireError
-from bmq.internal.apis import Purpose
-from bmq.internal.failures import decode_failure
-from bmq.internal.frames import Frame, FrameReader, Kind, encode_frame
-from bmq.internal.hello import BYTES, HELLO, WELCOME, Identity, check_welcome, hello
+from bmq.internal.framing.apis import Purpose
+from bmq.internal.framing.failures import decode_failure
+from bmq.internal.framing.frames import Frame, FrameReader, Kind, encode_frame
+from bmq.internal.framing.hello import BYTES, HELLO, WELCOME, Identity, check_welcome, hello
+from bmq.internal.framing.secret import REMEDY, Challenge
 from bmq.internal.limits import ATTACHMENT_BYTES_MAX
-from bmq.internal.secret import REMEDY, Challenge
 from bmq.values import NodeId
 
 

@@ -9,10 +9,10 @@ from uuid import UUID
 import msgspec
 
 from bmq.errors import BmqError, WireError
-from bmq.internal.failures import Failure
-from bmq.internal.frames import Frame, cut
-from bmq.internal.packing import Packed
-from bmq.internal.routes import Outgoing
+from bmq.internal.framing.failures import Failure
+from bmq.internal.framing.frames import Frame, cut
+from bmq.internal.framing.packing import Packed
+from bmq.internal.framing.routes import Outgoing
 from bmq.metadata.records import Range
 from bmq.roles.controller import ConfigChange, ConfigResource, Heartbeat, HeartbeatReply, NewTopic, Reassignment, Registration, TopicResult
 from bmq.values import TopicId, TopicPartition

@@ -16,14 +16,14 @@ from typing_extensions import Buffer
 
 from bmq.errors import BmqError, NotOwner, NotReady, UnknownOutcome, WireError
 from bmq.internal import limits
-from bmq.internal.apis import APIS, Purpose, api_name
-from bmq.internal.failures import encode_failure
-from bmq.internal.frames import Frame, FrameReader, Kind, encode_frame
-from bmq.internal.hello import BYTES, HELLO, WELCOME, Hello, Identity, Welcome, check_proof, welcome
-from bmq.internal.refusals import Refusals
-from bmq.internal.room import ProduceRoom
-from bmq.internal.routes import Handlers, Incoming, Kept, Route
-from bmq.internal.secret import Challenge
+from bmq.internal.framing.apis import APIS, Purpose, api_name
+from bmq.internal.framing.failures import encode_failure
+from bmq.internal.framing.frames import Frame, FrameReader, Kind, encode_frame
+from bmq.internal.framing.hello import BYTES, HELLO, WELCOME, Hello, Identity, Welcome, check_proof, welcome
+from bmq.internal.framing.refusals import Refusals
+from bmq.internal.framing.routes import Handlers, Incoming, Kept, Route
+from bmq.internal.framing.secret import Challenge
+from bmq.internal.links.room import ProduceRoom
 
 
 class Service(Protocol):

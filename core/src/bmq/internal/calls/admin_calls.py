@@ -5,12 +5,12 @@ from typing import Final
 
 from bmq.errors import NotReady
 from bmq.internal import limits
-from bmq.internal.apis import Api, Purpose
-from bmq.internal.client import InternalClient
-from bmq.internal.frames import Frame
-from bmq.internal.hello import Identity
-from bmq.internal.packing import Packed
-from bmq.internal.routes import Handlers, answered_by, header_of
+from bmq.internal.framing.apis import Api, Purpose
+from bmq.internal.framing.frames import Frame
+from bmq.internal.framing.hello import Identity
+from bmq.internal.framing.packing import Packed
+from bmq.internal.framing.routes import Handlers, answered_by, header_of
+from bmq.internal.links.client import InternalClient
 from bmq.metadata.image import Image
 from bmq.roles.admin import AdminReply, AdminRequest
 from bmq.values import NodeId

@@ -15,11 +15,11 @@ from typing_extensions import Buffer
 
 from bmq.errors import BmqError, NotReady, WireError
 from bmq.internal import limits
-from bmq.internal.apis import PINGS_FROM, Api, Purpose, api_name
-from bmq.internal.failures import ConnectionLost, Failure, NotSent, decode_failure
-from bmq.internal.frames import Frame, Kind, encode_frame
-from bmq.internal.hello import Identity
-from bmq.internal.link import Link
+from bmq.internal.framing.apis import PINGS_FROM, Api, Purpose, api_name
+from bmq.internal.framing.failures import ConnectionLost, Failure, NotSent, decode_failure
+from bmq.internal.framing.frames import Frame, Kind, encode_frame
+from bmq.internal.framing.hello import Identity
+from bmq.internal.links.link import Link
 from bmq.roles.unheard import Settling
 from bmq.values import NodeId
 
@@ -98,7 +98,7 @@ class InternalClient:
     ) -> "asyncio.Future[T]":
         """Takes a call before it returns: calls go out in their order. The future gets what `decode` makes of the reply, or a BmqError.
 
-        With a `key` (APPEND: the partition), what was called behind a refused call of that key fails with it (bmq.internal.refusals).
+        With a `key` (APPEND: the partition), what was called behind a refused call of that key fails with it (bmq.internal.framing.refusals).
         """
         return self._take(api, header, decode, attachments, key).future
 

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from bmq.errors import BmqError, NotReady
 from bmq.internal import limits
-from bmq.internal.follow_calls import ChangeCall, PollCall
-from bmq.internal.tail_cache import end_of
+from bmq.internal.calls.follow_calls import ChangeCall, PollCall
+from bmq.internal.tails.tail_cache import end_of
 from bmq.roles.owner import OwnerHere, TailAnswer, TailRequest, Tails
 from bmq.values import Offset, TopicPartition
 

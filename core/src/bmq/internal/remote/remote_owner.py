@@ -10,12 +10,7 @@ from typing_extensions import Buffer
 from bmq.errors import NotReady
 from bmq.fairness.turns import Turns
 from bmq.internal import limits
-from bmq.internal.apis import Api, Purpose
-from bmq.internal.client import InternalClient
-from bmq.internal.failures import ConnectionLost
-from bmq.internal.frames import Frame
-from bmq.internal.hello import Identity
-from bmq.internal.owner_calls import (
+from bmq.internal.calls.owner_calls import (
     APPEND_CALL,
     DELETE_CALL,
     EPOCH_CALL,
@@ -39,9 +34,14 @@ from bmq.internal.owner_calls import (
     encode_positions,
     wanted,
 )
-from bmq.internal.packing import pack_message, unpack_message
-from bmq.internal.tail_cache import TailCache
-from bmq.internal.tail_follower import TailFollower
+from bmq.internal.framing.apis import Api, Purpose
+from bmq.internal.framing.failures import ConnectionLost
+from bmq.internal.framing.frames import Frame
+from bmq.internal.framing.hello import Identity
+from bmq.internal.framing.packing import pack_message, unpack_message
+from bmq.internal.links.client import InternalClient
+from bmq.internal.tails.tail_cache import TailCache
+from bmq.internal.tails.tail_follower import TailFollower
 from bmq.roles.group_pages import AFTER, PAGES_MAX, asking, joined
 from bmq.roles.owner import (
     SAID,
@@ -74,7 +74,7 @@ FEW_PARTITIONS: Final = 10
 class RemoteOwner:
     """Implements Owner. What certainly was not applied is NotReady, and so is every read that was not answered; the rest is UnknownOutcome.
 
-    Readers at the end of a partition wait here, and one poll waits for all of them there (bmq.internal.tail_follower).
+    Readers at the end of a partition wait here, and one poll waits for all of them there (bmq.internal.tails.tail_follower).
     A group call has no time limit of its own (JoinGroup is held for as long as members take). A JoinGroup ends with its caller or the connection, at
     the broker too; others are carried through there.
     """

@@ -9,10 +9,10 @@ import structlog
 
 from bmq.fairness.log_limit import RateLimited
 from bmq.internal import limits
-from bmq.internal.connection import Connection
-from bmq.internal.hello import Identity
-from bmq.internal.room import ProduceRoom
-from bmq.internal.routes import Handlers
+from bmq.internal.framing.hello import Identity
+from bmq.internal.framing.routes import Handlers
+from bmq.internal.links.connection import Connection
+from bmq.internal.links.room import ProduceRoom
 
 log = structlog.get_logger(__name__)
 

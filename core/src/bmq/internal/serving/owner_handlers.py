@@ -7,11 +7,8 @@ from typing import Any, Final, Protocol
 from typing_extensions import Buffer
 
 from bmq.errors import BmqError, NotReady
-from bmq.internal.apis import Api
-from bmq.internal.fair_appends import FairAppends
-from bmq.internal.follow_calls import CHANGE_CALL, POLL_CALL, encode_news
-from bmq.internal.limits import PRODUCE_BYTES_MAX
-from bmq.internal.owner_calls import (
+from bmq.internal.calls.follow_calls import CHANGE_CALL, POLL_CALL, encode_news
+from bmq.internal.calls.owner_calls import (
     APPEND_CALL,
     DELETE_CALL,
     EPOCH_CALL,
@@ -37,10 +34,13 @@ from bmq.internal.owner_calls import (
     positions_of,
     tail_request,
 )
-from bmq.internal.packing import pack_message, unpack_message
-from bmq.internal.routes import Handlers, Incoming, Outgoing, Route, answered_by, header_of
-from bmq.internal.said import SaidBytes
-from bmq.internal.tail_session import TailSession
+from bmq.internal.framing.apis import Api
+from bmq.internal.framing.packing import pack_message, unpack_message
+from bmq.internal.framing.routes import Handlers, Incoming, Outgoing, Route, answered_by, header_of
+from bmq.internal.limits import PRODUCE_BYTES_MAX
+from bmq.internal.serving.fair_appends import FairAppends
+from bmq.internal.serving.said import SaidBytes
+from bmq.internal.tails.tail_session import TailSession
 from bmq.roles.owner import SAID, Appended, Caller, EpochEnd, OffsetForTime, Owner, OwnerHere, TailAnswer, Unread
 from bmq.roles.unheard import REFUSALS
 from bmq.values import Offset, TopicId, TopicPartition

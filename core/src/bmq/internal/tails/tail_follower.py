@@ -13,11 +13,11 @@ from typing import Final
 from bmq.errors import BmqError, CorruptBatch
 from bmq.fairness.waiters import Waiters
 from bmq.internal import limits
-from bmq.internal.apis import Api, Purpose
-from bmq.internal.client import InternalClient
-from bmq.internal.follow_calls import CHANGE_CALL, POLL_CALL, ChangeCall, Follow, PollCall, decode_news, follow
-from bmq.internal.frames import Frame
-from bmq.internal.tail_cache import CachedTail, TailCache, end_of
+from bmq.internal.calls.follow_calls import CHANGE_CALL, POLL_CALL, ChangeCall, Follow, PollCall, decode_news, follow
+from bmq.internal.framing.apis import Api, Purpose
+from bmq.internal.framing.frames import Frame
+from bmq.internal.links.client import InternalClient
+from bmq.internal.tails.tail_cache import CachedTail, TailCache, end_of
 from bmq.roles.owner import TailAnswer, TailRequest
 from bmq.storage.durable import cancelled
 from bmq.values import Offset, TopicPartition

@@ -7,8 +7,8 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from typing_extensions import Buffer
 
-from bmq.internal.packing import Packed
-from bmq.internal.refusals import Refusals
+from bmq.internal.framing.packing import Packed
+from bmq.internal.framing.refusals import Refusals
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -10,8 +10,8 @@ from typing_extensions import Buffer
 
 from bmq import errors
 from bmq.errors import BmqError, NotReady, UnknownOutcome, WireError
+from bmq.internal.framing.refusals import NO_REFUSAL, Refusal
 from bmq.internal.limits import ERROR_TEXT_CHARS_MAX
-from bmq.internal.refusals import NO_REFUSAL, Refusal
 
 _KINDS: Final[dict[str, type[BmqError]]] = {
     name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, BmqError)
@@ -29,7 +29,7 @@ class ConnectionLost(UnknownOutcome):
 class Failure(msgspec.Struct, frozen=True, array_like=True):
     """An error as it travels. `kinds` are names of `bmq.errors`, the most exact one first; never empty in what bmq sends.
 
-    `refusal` and `looked_at`: see bmq.internal.refusals; 0 where it is none.
+    `refusal` and `looked_at`: see bmq.internal.framing.refusals; 0 where it is none.
     """
 
     kinds: tuple[str, ...]

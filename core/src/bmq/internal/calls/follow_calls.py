@@ -7,11 +7,11 @@ from uuid import UUID
 import msgspec
 
 from bmq.errors import WireError
-from bmq.internal.frames import Frame, cut
+from bmq.internal.calls.owner_calls import Found, found_of, tail_answer
+from bmq.internal.framing.frames import Frame, cut
+from bmq.internal.framing.packing import Packed
+from bmq.internal.framing.routes import Outgoing
 from bmq.internal.limits import FOLLOWED_MAX
-from bmq.internal.owner_calls import Found, found_of, tail_answer
-from bmq.internal.packing import Packed
-from bmq.internal.routes import Outgoing
 from bmq.roles.owner import TailAnswer
 from bmq.values import Offset, TopicId, TopicPartition
 

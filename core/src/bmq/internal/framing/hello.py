@@ -10,9 +10,9 @@ from typing import Final
 import msgspec
 
 from bmq.errors import WireError
-from bmq.internal.apis import PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Purpose
-from bmq.internal.packing import Packed
-from bmq.internal.secret import REMEDY, Challenge, ClusterSecret
+from bmq.internal.framing.apis import PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Purpose
+from bmq.internal.framing.packing import Packed
+from bmq.internal.framing.secret import REMEDY, Challenge, ClusterSecret
 from bmq.values import NodeId
 
 

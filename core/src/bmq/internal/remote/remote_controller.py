@@ -9,10 +9,8 @@ from typing import NamedTuple, TypeVar
 
 from bmq.errors import BmqError, ControllerUnavailable, NoLeader, NotOwner, NotReady, UnknownOutcome
 from bmq.internal import limits
-from bmq.internal.admin_calls import ADMIN, ADMIN_TIMEOUT_S, decode_admin_reply
-from bmq.internal.apis import Api, Purpose
-from bmq.internal.client import InternalClient
-from bmq.internal.controller_calls import (
+from bmq.internal.calls.admin_calls import ADMIN, ADMIN_TIMEOUT_S, decode_admin_reply
+from bmq.internal.calls.controller_calls import (
     ALTER_CONFIGS,
     CORDON,
     CREATE_PARTITIONS,
@@ -44,10 +42,12 @@ from bmq.internal.controller_calls import (
     decode_result,
     decode_results,
 )
-from bmq.internal.failures import ConnectionLost, NotSent
-from bmq.internal.frames import Frame
-from bmq.internal.hello import Identity
-from bmq.internal.packing import Packed
+from bmq.internal.framing.apis import Api, Purpose
+from bmq.internal.framing.failures import ConnectionLost, NotSent
+from bmq.internal.framing.frames import Frame
+from bmq.internal.framing.hello import Identity
+from bmq.internal.framing.packing import Packed
+from bmq.internal.links.client import InternalClient
 from bmq.metadata.image import Image
 from bmq.metadata.records import Range
 from bmq.roles.admin import AdminReply, AdminRequest

@@ -1,0 +1,1 @@
+"""What each call and its answer carry: of controllers, of owners, of those who follow tails, of the admin API."""

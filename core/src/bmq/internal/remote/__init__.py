@@ -1,0 +1,1 @@
+"""Roles that live elsewhere, as those here see them."""

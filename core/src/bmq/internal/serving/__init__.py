@@ -1,0 +1,1 @@
+"""What a role answers to calls."""
