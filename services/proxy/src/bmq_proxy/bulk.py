@@ -138,12 +138,16 @@ class Bulk:
             await self._answers_taken()
             yield
 
-    async def built(self, call: Call, elements: int) -> None:
-        """The same until it is encoded: it waits for that with all of what it says. For those that are never `large` or `collecting`."""
-        if elements > WIDE_ELEMENTS:
+    async def built(self, call: Call, elements: int) -> bool:
+        """The same until it is encoded: it waits for that with all of what it says. For those that are never `large` or `collecting`. Whether it is
+        a wide one.
+        """
+        is_wide = elements > WIDE_ELEMENTS
+        if is_wide:
             admitted = await self._building.enter(call, elements)
             call.let_go = partial(admitted.keep, 0)
             await self._answers_taken()
+        return is_wide
 
     async def collecting(self, call: Call, size_bytes_max: int) -> Admitted:
         """For an answer of few elements and perhaps many bytes, from before it is asked for until it is encoded and counted."""

@@ -55,8 +55,13 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
         code = _refusal(call, error)
         found |= {topic.name: _failed(topic.name, code, str(error)) for topic in wanted}
     else:
-        for piece in pieces(wanted, default_partitions=proxy.default_partitions):
-            found |= await _create(proxy, call, request, piece)
+        done = [
+            result for piece in pieces(wanted, default_partitions=proxy.default_partitions) for result in await _create(proxy, call, request, piece)
+        ]
+        is_wide = await proxy.bulk.built(call, len(done) * DESCRIBED_COUNTS)
+        await proxy.bulk.turn(call)  # what is narrow is described in one turn, and sent
+        async for result in proxy.bulk.paced(call, done, each=DESCRIBED_COUNTS if is_wide else 0):
+            found[result.name] = _described(proxy, result)
     return {"throttle_time_ms": min(throttle_ms, THROTTLE_MS_MAX), "topics": [found[name] for name in count]}
 
 
@@ -79,15 +84,15 @@ def _refusal(call: Call, error: BmqError) -> int:
     return controller_code(error)
 
 
-async def _create(proxy: Proxy, call: Call, request: Message, piece: Sequence[NewTopic]) -> dict[str, dict[str, Any]]:
+async def _create(proxy: Proxy, call: Call, request: Message, piece: Sequence[NewTopic]) -> Sequence[TopicResult]:
     create = partial(proxy.controller.create_topics, piece, validate_only=request.validate_only)
     try:
         results = await when_led(proxy, call, create, timeout_ms=request.timeout_ms)
     except BmqError as error:
-        return {topic.name: _failed(topic.name, controller_code(error), str(error)) for topic in piece}
+        return [TopicResult(name=topic.name, error=error) for topic in piece]
     if not request.validate_only:
         await asyncio.gather(*(_shown(proxy, result) for result in results))
-    return {result.name: _described(proxy, result) async for result in proxy.bulk.paced(call, results, each=DESCRIBED_COUNTS)}
+    return results
 
 
 def _new_topic(proxy: Proxy, topic: Any) -> NewTopic:

@@ -1,6 +1,7 @@
 """DescribeTopicPartitions, key 75, version 0. Topics by name, in pages of partitions with a cursor."""
 
 from functools import partial
+from heapq import nsmallest
 from typing import Any
 
 from bmq.errors import BmqError
@@ -29,16 +30,14 @@ def route(proxy: Proxy) -> Route:
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     """Goes on at the cursor, which names the first topic and partition that the last answer had no room for."""
     left = min(max(request.response_partition_limit, 1), PARTITIONS_MAX)
-    await proxy.bulk.built(call, len(request.topics) + min(left, _partitions(proxy.image, request)) * _PARTITION_COUNTS)
-    image = proxy.image
+    await proxy.bulk.built(call, len(request.topics) + _partitions(proxy.image, request, left) * _PARTITION_COUNTS)
+    await proxy.bulk.turn(call)  # to look through all names
+    image, cursor = proxy.image, request.cursor
+    names = _names(image, request, left)
     proxies = proxies_of(proxy, image, call)
-    names = sorted({topic.name for topic in request.topics} or image.topic_ids)
-    cursor = request.cursor
-    first = 0
-    if cursor is not None:
-        names = [name for name in names if name >= cursor.topic_name]
-        first = cursor.partition_index if names and names[0] == cursor.topic_name else 0
+    first = 0 if cursor is None or not names or names[0] != cursor.topic_name else cursor.partition_index
     topics: list[dict[str, Any]] = []
+    pace = proxy.bulk.pace(call)
     for name in names:
         if left <= 0:
             return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": 0}}
@@ -48,13 +47,27 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
             return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": stopped_at}}
         left -= len(described["partitions"])
         first = 0
+        await pace.step(1 + len(described["partitions"]) * _PARTITION_COUNTS)
     return {"topics": topics, "next_cursor": None}
 
 
-def _partitions(image: Image, request: Message) -> int:
-    """How many there are of what is asked for, all pages together."""
+def _partitions(image: Image, request: Message, at_most: int) -> int:
+    """How many there are of what is asked for, all pages together; it stops counting at what one page has."""
     asked = (image.topic(one.name) for one in request.topics) if request.topics else image.topics.values()
-    return sum(len(topic.partitions) for topic in asked if topic is not None)
+    count = 0
+    for topic in asked:
+        count += 0 if topic is None else len(topic.partitions)
+        if count >= at_most:
+            return at_most
+    return count
+
+
+def _names(image: Image, request: Message, at_most: int) -> list[str]:
+    """In order, from the cursor's on: all that are named, or as many of all that there are as one page can have, and the next."""
+    start = "" if request.cursor is None else request.cursor.topic_name
+    if request.topics:
+        return sorted({topic.name for topic in request.topics if topic.name >= start})
+    return nsmallest(at_most + 1, (name for name in image.topic_ids if name >= start))
 
 
 def _described(proxies: Proxies, image: Image, name: str, first: int, left: int) -> tuple[dict[str, Any], int | None]:

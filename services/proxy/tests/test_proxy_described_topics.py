@@ -1,0 +1,104 @@
+"""Answers that say much of many topics though little was asked: in pages, in turns, and so much at a time."""
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from proxy_in_memory import Client, Running, running_proxy
+
+from bmq.config.limits import limits_of
+from bmq.wire.apis import ApiKey
+from bmq_proxy.handlers import k75_describe_topic_partitions as k75
+from bmq_proxy.settings import ProxySettings
+
+TOPICS = 300
+
+
+async def pages(client: Client, topics: list[str], limit: int) -> list[tuple[str, int]]:
+    """Names and partitions that all pages tell, in order."""
+    told: list[tuple[str, int]] = []
+    cursor: Any = None
+    while True:
+        asked = {"topics": [{"name": name} for name in topics], "response_partition_limit": limit, "cursor": cursor}
+        answer = await client.ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, asked)
+        page = [(topic.name, one.partition_index) for topic in answer.topics for one in topic.partitions]
+        assert len(page) <= limit
+        told += page
+        if answer.next_cursor is None:
+            return told
+        cursor = answer.next_cursor
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 7, 100, 2_000])
+@pytest.mark.parametrize("names", [[], ["b", "a", "none", "c", "a"]], ids=["all", "named"])
+def test_pages_tell_each_partition_once_and_in_order(limit: int, names: list[str]) -> None:
+    async def main() -> None:
+        async with running_proxy() as proxy:
+            counts = {"c": 1, "a": 3, "d": 5, "b": 2}
+            for name, count in counts.items():
+                proxy.metadata.add_topic(name, count)
+            client = await proxy.connect()
+            wanted = [(name, index) for name in sorted(counts) if not names or name in names for index in range(counts[name])]
+            assert await pages(client, names, limit) == wanted
+
+    asyncio.run(main())
+
+
+def test_names_of_all_topics_are_looked_through_by_one_request_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    turn, looked = 0, list[int]()
+    names = k75._names
+
+    def noted(*arguments: Any) -> list[str]:
+        looked.append(turn)
+        return names(*arguments)
+
+    monkeypatch.setattr(k75, "_names", noted)
+
+    async def main() -> None:
+        nonlocal turn
+        async with running_proxy() as proxy:
+            for number in range(TOPICS):
+                proxy.metadata.add_topic(f"topic-{number:03}", 1)
+            clients = [await proxy.connect() for _ in range(30)]
+            for client in clients:
+                client.send(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, {"topics": [], "response_partition_limit": 2_000})
+            while len(looked) < len(clients):
+                turn += 1
+                await asyncio.sleep(0)
+            assert max(looked.count(one) for one in looked) == 1
+            for client in clients:
+                assert len((await client.receive())[1].topics) == TOPICS
+
+    asyncio.run(main())
+
+
+async def waits(asking: "asyncio.Future[Any]") -> bool:
+    with suppress(TimeoutError):
+        await asyncio.wait_for(asyncio.shield(asking), 0.3)
+    return not asking.done()
+
+
+def test_what_is_said_of_many_created_topics_waits_for_room_and_what_is_said_of_few_does_not() -> None:
+    async def create(proxy: Running, prefix: str, count: int) -> list[int]:
+        client = await proxy.connect()
+        topics = [{"name": f"{prefix}-{number}", "num_partitions": 1, "replication_factor": 1} for number in range(count)]
+        answer = await client.ask(ApiKey.CREATE_TOPICS, 7, {"topics": topics, "validate_only": True, "timeout_ms": 5_000})
+        assert all(len(topic.configs) > 20 for topic in answer.topics)
+        return [topic.error_code for topic in answer.topics]
+
+    async def main() -> None:
+        async with running_proxy(ProxySettings(limits=limits_of({"wide_answer_elements": 10_000}))) as proxy:
+            calls = list[Any]()
+            begin = proxy.role.server.endpoint._begin
+            proxy.role.server.endpoint._begin = lambda call, body: (calls.append(call), begin(call, body))[1]  # type: ignore[method-assign]
+            assert await create(proxy, "few", 3) == [0] * 3
+            call = calls[-1]
+            admitted = await proxy.role.proxy.bulk._building.enter(call, 10_000)
+            many = asyncio.ensure_future(create(proxy, "many", 100))
+            assert await waits(many)
+            assert await create(proxy, "some", 20) == [0] * 20
+            admitted.keep(0)
+            assert await many == [0] * 100
+
+    asyncio.run(main())
