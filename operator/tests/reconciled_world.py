@@ -56,12 +56,13 @@ class World:
                 return outcome
         raise AssertionError("it never comes to rest")
 
-    async def intends(self, name: str) -> None:
+    async def intends(self, name: str) -> Outcome:
         """The one look that writes down what is to be made."""
         manifest = self.manifest(name)
         outcome = await self._reconciled(manifest)
         assert outcome.status is not None and outcome.again_after_s == 0.0
         manifest["status"] = outcome.status.written()
+        return outcome
 
     async def _reconciled(self, manifest: dict[str, Any]) -> Outcome:
         if self.kind == "Topic":

@@ -10,7 +10,7 @@ from bmq.resources.lane import Lane, LaneSpec, LaneStatus
 from bmq_operator.conditions import Finding, next_conditions, timestamp
 from bmq_operator.lanes.claims import lane_claims
 from bmq_operator.lanes.desired import desired, names_of, why_unusable
-from bmq_operator.lanes.plan import ChangeLane, CreateLane, DeleteLane, DeleteResource, Plan, plan, told_expiry
+from bmq_operator.lanes.plan import ChangeLane, CreateLane, DeleteLane, DeleteResource, Known, Plan, plan, told_expiry
 from bmq_operator.lanes.situation import PresentLane, Ready, Situation, present_from
 from bmq_operator.lanes.slots import FIRST, WIDTH, free_from
 from bmq_operator.references import ClusterState
@@ -22,7 +22,7 @@ NO_READS = {"enabled": False, "topics": ["*"], "bytes_per_second": 1_048_576}
 
 def shown(*, ttl_seconds: int = 0, own_brokers: bool = False, expires_ms: int | None = None) -> PresentLane:
     times = {"ttl_seconds": ttl_seconds, "expires_ms": expires_ms}
-    return present_from({"version": "v1", **times, "own_brokers": own_brokers, "reads_base": NO_READS, "topics": 7, "number": 3})
+    return present_from({"version": "v1", **times, "own_brokers": own_brokers, "reads_base": NO_READS, "topics": 7, "number": 3, "created_ms": 5})
 
 
 PRESENT = shown()
@@ -66,6 +66,36 @@ def test_an_intent_takes_over_no_lane_that_it_cannot_have_declared() -> None:
     assert said(plan(situation(of_another, theirs, proxies=none))) == ("False", "AlreadyExists"), "the one that it had is gone"
     crashed = plan(situation(lane(existing="Refuse", deleted=True), PRESENT, proxies=none))
     assert isinstance(crashed.action, DeleteLane), "the answer to its own declaration was lost"
+
+
+OWN = DECLARED.model_copy(update={"number": 3, "created_ms": 5})
+
+
+def test_a_lane_of_the_same_number_in_another_cluster_of_the_same_name_is_not_its_own_though_it_is_the_same_in_all_else() -> None:
+    theirs = OWN.model_copy(update={"created_ms": 4})
+    found = plan(situation(lane(theirs, existing="Refuse"), PRESENT))
+    assert (said(found), found.action, found.lane_name) == (("False", "AlreadyExists"), None, "")
+    gone = plan(situation(lane(theirs, existing="Refuse", deleted=True), PRESENT))
+    assert (gone.action, gone.finished) == (None, True)
+    for own in (OWN, OWN.model_copy(update={"created_ms": 0})):  # an operator of before noted no time
+        found = plan(situation(lane(own, existing="Refuse"), PRESENT))
+        assert (said(found), found.known) == (("True", "AsWritten"), Known(number=3, created_ms=5))
+
+
+def test_a_lane_that_is_gone_is_declared_anew_once_that_is_written_down() -> None:
+    told = OWN.model_copy(update={"conditions": next_conditions([], [Finding(status="True", reason="AsWritten")], generation=4, now_ms=0)})
+    first = plan(situation(lane(told, existing="Refuse")))
+    assert (first.action, first.declaring, first.again_after_s) == (None, True, 0.0)
+    assert [event.reason for event in first.events] == ["LaneLost"]
+    conditions = next_conditions([], [first.finding], generation=4, now_ms=0)
+    declaring = told.model_copy(update={"declaring": True, "conditions": conditions})
+    then = plan(situation(lane(declaring, existing="Refuse")))
+    assert isinstance(then.action, CreateLane) and not then.events
+    successor = PresentLane(**{**{name: getattr(PRESENT, name) for name in PresentLane.__dataclass_fields__}, "number": 9, "created_ms": 99})
+    answer_lost = plan(situation(lane(declaring, existing="Refuse"), successor))
+    assert (said(answer_lost), answer_lost.known.number, answer_lost.declaring) == (("True", "AsWritten"), 9, False)
+    other = plan(situation(lane(told, existing="Refuse"), successor))
+    assert said(other) == ("False", "AlreadyExists"), "somebody deleted it and made another one"
 
 
 @pytest.mark.parametrize(("by", "reason"), [("False", "AlreadyExists"), ("Unknown", "AsWritten")])

@@ -104,7 +104,9 @@ def test_pods_of_a_lane_that_are_refused_are_told_by_their_lane(component: str) 
     from bmq_operator.references import ClusterState
 
     reads = {"enabled": False, "topics": ["*"], "bytes_per_second": 1_048_576}
-    shown = present_from({"version": "v1", "ttl_seconds": 0, "expires_ms": None, "own_brokers": False, "reads_base": reads, "topics": 7, "number": 1})
+    shown = present_from(
+        {"version": "v1", "ttl_seconds": 0, "expires_ms": None, "own_brokers": False, "reads_base": reads, "topics": 7, "number": 1, "created_ms": 5}
+    )
     lane = Lane.model_validate({"metadata": {"name": "dev", "namespace": "shop", "uid": "u"}, "spec": {component: {"replicas": 2}}})
     lane = lane.model_copy(update={"status": LaneStatus(lane_name="dev", node_ids_from=20_000)})
     ready = {"proxies": Ready(there=1, ready=1), component: Ready(why="exceeded quota")}

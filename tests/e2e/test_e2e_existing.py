@@ -68,6 +68,20 @@ def test_what_was_made_belongs_to_the_operators_apply_alone_and_a_field_that_is_
     run(kubernetes, use)
 
 
+def test_whatever_text_it_has_is_written_as_it_is(kubernetes: Kubernetes, kubectl: Kubectl) -> None:
+    where, text = kubectl.namespace, "\U0001f680 \U00020bb7 ümläut \u2028 \x7f \\ud83d"
+
+    async def use(kube: Kube) -> None:
+        await write(kube, config(where, labels={"x": "y"}, a=text), None)
+        there = await kube.get("ConfigMap", where, "config")
+        assert there is not None and there["data"] == {"a": text}
+        await write(kube, config(where, a=text + text), there)
+        there = await kube.get("ConfigMap", where, "config")
+        assert there is not None and there["data"] == {"a": text + text}
+
+    run(kubernetes, use)
+
+
 @pytest.mark.parametrize("applied", [False, True], ids=["before the apply", "after it"])
 def test_an_operator_that_ended_while_it_made_an_object_leaves_nothing_that_stays_too_long(
     kubernetes: Kubernetes, kubectl: Kubectl, applied: bool

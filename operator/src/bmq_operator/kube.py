@@ -20,7 +20,10 @@ FIELD_MANAGER: Final = "bmq-operator"
 SERVER_TIMEOUT_S: Final = 15
 CLIENT_TIMEOUT_S: Final = 20.0
 PAGE: Final = 500
-_APPLY: Final = "application/apply-patch+yaml"
+_APPLY: Final = "application/apply-patch+yaml; charset=utf-8"
+"""With its charset the client library sends a body as it is given."""
+_ESCAPED: Final = re.compile("[\x7f-\uffff]")
+"""What an API server's YAML takes as JSON writes it alone; above that, as no JSON does: raw."""
 _MERGE: Final = "application/merge-patch+json"
 _JSON_PATCH: Final = "application/json-patch+json"
 _JSON: Final = "application/json"
@@ -113,7 +116,7 @@ class Kube:
         """Makes the object, or brings what this manifest names of it to what it says, whoever set it otherwise."""
         meta = manifest["metadata"]
         path = _path(manifest["kind"], meta.get("namespace", ""), meta["name"])
-        return await self._request("PATCH", path, body=manifest, content_type=_APPLY, query={"fieldManager": manager, "force": "true"})
+        return await self._request("PATCH", path, body=_yaml(manifest), content_type=_APPLY, query={"fieldManager": manager, "force": "true"})
 
     async def create(self, manifest: Manifest, *, manager: str = FIELD_MANAGER) -> Manifest:
         """Makes an object that is not there. Raises KubeProblem 409 if it is."""
@@ -159,7 +162,7 @@ class Kube:
         method: str,
         path: str,
         *,
-        body: Manifest | Sequence[Manifest] | None = None,
+        body: Manifest | Sequence[Manifest] | str | None = None,
         content_type: str = _JSON,
         query: Mapping[str, str] | None = None,
     ) -> Manifest:
@@ -176,6 +179,11 @@ class Kube:
             raise KubeUnreachable(f"{method} {path}: {type(error).__name__} {error}".rstrip()) from None
         self.answered_at_s = asyncio.get_running_loop().time()
         return _answer(response.status, data, f"{method} {path}")
+
+
+def _yaml(manifest: Manifest) -> str:
+    """JSON that YAML's readers, which know no surrogates, read as the same."""
+    return _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(manifest, ensure_ascii=False))
 
 
 def _path(kind: str, namespace: str = "", name: str = "") -> str:

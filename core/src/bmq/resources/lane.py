@@ -90,6 +90,8 @@ class LaneStatus(Status):
     replicas: int = Field(default=0, ge=0, description="How many of its proxies there are.")
     selector: str = Field(default="", description="The labels of its proxies' pods.")
     number: int = Field(default=0, ge=0, description="The cluster's number of the lane, once it was found to be this resource's; 0: not yet.")
+    created_ms: int = Field(default=0, ge=0, description="When the cluster made that lane, in ms since 1970; 0: not known.")
+    declaring: bool = Field(default=False, description="Whether that lane is gone, and is being declared anew.")
     node_ids_from: int = Field(default=-1, ge=-1, description="The first node id of its proxies; -1: not given yet.")
     expires_at: str = Field(default="", description="When it is deleted by itself (RFC 3339); empty: never.")
 

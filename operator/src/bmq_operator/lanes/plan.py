@@ -57,18 +57,29 @@ class DeleteResource:
     """Its time is over: the Lane itself goes, and all else follows."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """Which lane: its number, and when it was made, as another cluster under the same name counts anew. 0: not known."""
+
+    number: int = 0
+    created_ms: int = 0
+
+
+NOT_KNOWN: Final = Known()
 Action: TypeAlias = CreateLane | ChangeLane | DeleteLane | DeleteResource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """`lane_name`, `node_ids_from` and `number` go into the status: it is all that is remembered."""
+    """`lane_name`, `node_ids_from`, `known` and `declaring` go into the status: it is all that is remembered."""
 
     finding: Finding
     lane_name: str
     node_ids_from: int
-    number: int = 0
-    """Of the lane in the cluster, once it was found to be this resource's."""
+    known: Known = NOT_KNOWN
+    """The lane in the cluster, once it was found to be this resource's."""
+    declaring: bool = False
+    """Whether that one is gone, and what comes next may be its successor."""
     topics: int = 0
     action: Action | None = None
     objects: bool | None = None
@@ -197,7 +208,7 @@ def _declared(situation: Situation) -> Plan:
     if present is not None and lane.spec.existing == "Refuse" and not _may_be_its_own(situation, present):
         return Plan(finding=_there_before(lane), lane_name="", node_ids_from=-1, topics=present.topics, objects=False, again_after_s=LATER_S)
     found = _of_its_own(situation, present, body)
-    return found if present is None else replace(found, number=present.number)
+    return found if present is None else replace(found, known=Known(number=present.number, created_ms=present.created_ms), declaring=False)
 
 
 def _of_its_own(situation: Situation, present: PresentLane | None, body: Mapping[str, Any]) -> Plan:
@@ -208,6 +219,8 @@ def _of_its_own(situation: Situation, present: PresentLane | None, body: Mapping
         lost = condition(status.conditions)
         text = f"the lane {lane.lane_name} was deleted by somebody, with its topics and groups: it is made again, empty"
         events = (Event(reason="LaneLost", message=text, warning=True),) if lost is not None and lost.reason in _DECLARED else ()
+        if status.number and not status.declaring:  # written down first: else nobody would know the successor
+            return replace(_as_it_was(lane, creating, events=events, again_after_s=0.0), declaring=True)
         return _as_it_was(lane, creating, action=CreateLane(body={"name": lane.lane_name, **body}), objects=True, events=events)
     if _over_as_news(situation):
         return _too_short(situation, present)
@@ -268,7 +281,8 @@ def _as_it_was(
         finding=finding,
         lane_name=old.lane_name,
         node_ids_from=old.node_ids_from,
-        number=old.number,
+        known=Known(number=old.number, created_ms=old.created_ms),
+        declaring=old.declaring,
         topics=old.topics if topics is None else topics,
         action=action,
         objects=objects,
@@ -279,13 +293,16 @@ def _as_it_was(
 
 
 def _may_be_its_own(situation: Situation, present: PresentLane) -> bool:
-    """Whether the intent that was written down came, or may have come, to this lane: it is the very one that was found to be its own, or is as it
-    would be declared, and may have been since. Where an operator of before noted no number: also one that was seen before, or has nodes."""
+    """Whether it is the very lane that was found to be its own; or, where the intent that was written down came, or may have come, to this one, is as
+    it would be declared, and may have been since. Where an operator of before noted no number: also one that was seen before, or has nodes.
+    """
     status = situation.lane.status
     ready = condition(status.conditions)
     if status.number:
-        if status.number == present.number:
+        if status.number == present.number and status.created_ms in (0, present.created_ms):
             return True
+        if not status.declaring:
+            return False
     else:
         seen = ready is not None and ready.reason in (*_DECLARED, CHANGE_REFUSED, TTL_TOO_SHORT, "Changing", "Deleting")
         if seen or status.topics > 0 or situation.proxies.there + situation.brokers.there > 0:

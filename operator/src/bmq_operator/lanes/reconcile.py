@@ -42,7 +42,7 @@ async def reconcile(context: Context, lane: Lane) -> Outcome:
     referred = await refer(context, lane.metadata, lane.spec.cluster_ref)
     situation = await _situation(context, lane, referred)
     planned = plan(situation)
-    if planned.lane_name and not lane.status.lane_name and situation.present is None:
+    if situation.present is None and ((planned.lane_name and not lane.status.lane_name) or (planned.declaring and not lane.status.declaring)):
         context.known.intents.mean(lane.metadata.uid)
     for _ in range(STEPS_MAX):
         if planned.action is None:
@@ -169,7 +169,8 @@ async def _carry_out(context: Context, lane: Lane, referred: Referred, planned: 
         case CreateLane(body=body):
             with context.known.intents.asking(lane.metadata.uid):
                 made = await _client(referred).post("lanes", body=body)
-            return lane.model_copy(update={"status": lane.status.model_copy(update={"number": made["number"]})})
+            known = {"number": made["number"], "created_ms": made["created_ms"], "declaring": False}
+            return lane.model_copy(update={"status": lane.status.model_copy(update=known)})
         case ChangeLane(body=body, version=version):
             await _client(referred).put("lanes", lane.lane_name, body=body, if_match=version)
         case DeleteLane(version=version):
@@ -261,7 +262,9 @@ async def _status(context: Context, lane: Lane, cluster: Cluster | None, planned
     selector = {} if names is None else selector_of(names.cluster, "proxy", names.lane)
     return LaneStatus(
         lane_name=planned.lane_name,
-        number=planned.number,
+        number=planned.known.number,
+        created_ms=planned.known.created_ms,
+        declaring=planned.declaring,
         node_ids_from=planned.node_ids_from,
         topics=planned.topics,
         bootstrap_servers=names.bootstrap_servers if names is not None and lane.spec.proxies.replicas else "",

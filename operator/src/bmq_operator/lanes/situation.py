@@ -17,7 +17,8 @@ class PresentLane:
     own_brokers: bool
     topics: int
     number: int
-    """Of all lanes that there ever were in the cluster, this one's alone."""
+    """Of all lanes that there ever were in the cluster, this one's alone. Another cluster counts anew."""
+    created_ms: int
     expires_ms: int | None
     """When the cluster deletes it by itself; None: never."""
     view: Mapping[str, Any]
@@ -65,6 +66,7 @@ def present_from(view: Mapping[str, Any]) -> PresentLane:
         own_brokers=view["own_brokers"],
         topics=view["topics"],
         number=view["number"],
+        created_ms=view["created_ms"],
         expires_ms=view.get("expires_ms"),
         view=view,
     )
