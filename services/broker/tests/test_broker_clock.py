@@ -190,7 +190,7 @@ async def test_a_store_that_refuses_every_comparison_keeps_no_broker_from_servin
 @on_virtual_time
 async def test_over_a_folder_a_clock_that_jumps_deletes_nothing_that_is_young() -> None:
     """A folder's clock is this machine's: it jumps along, and agrees."""
-    cluster = Cluster()
+    cluster = Cluster(settings=BrokerSettings(maintenance_interval_ms=60_000))
     await cluster.start()
     async with guarded(cluster) as guard:
         (tp,) = await cluster.topic("orders")

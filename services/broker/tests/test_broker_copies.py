@@ -81,8 +81,8 @@ class Busy:
             await asyncio.sleep(pace_s * self.rng.random())
 
     async def more_topics(self) -> None:
-        for number in range(100):
-            await asyncio.sleep(self.rng.random() * 2)
+        for number in range(12):
+            await asyncio.sleep(self.rng.random())
             (tp,) = await self.cluster.topic(f"new-{number}")
             self._write(tp, pace_s=0.05)
 

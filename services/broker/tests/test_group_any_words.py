@@ -148,7 +148,7 @@ async def send(one: Coordinator, asked: tuple[int, int, dict[str, Any], float, i
         ids.append(reply["member_id"])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(requests=st.lists(asked, min_size=1, max_size=25), small=st.booleans())
 def test_no_words_of_a_client_end_a_coordinator_and_what_it_stores_can_be_loaded(requests: list[Any], small: bool) -> None:
     async def main() -> None:
