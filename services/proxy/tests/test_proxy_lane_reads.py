@@ -11,7 +11,9 @@ from bmq.metadata.image import Lane, Topic
 from bmq.values import TopicPartition
 from bmq.wire.batch_headers import split
 from bmq.wire.error_codes import ErrorCode
+from bmq_proxy.fetch.answers import Found
 from bmq_proxy.lanes.rate import RateCap
+from bmq_proxy.lanes.reading import BaseEnds
 
 WAIT_MS = 60_000
 
@@ -44,6 +46,46 @@ def test_a_reader_of_what_nobody_has_written_to_waits_and_is_woken_by_the_first_
         assert (await waiting)[0] == 0
         assert loop.time() - began_s < 5
         assert await fetched(client, 0) == (0, [0], 1)
+
+    in_lane(test)
+
+
+def test_who_waits_in_a_lane_that_is_deleted_is_answered_at_once() -> None:
+    async def test(proxy: Running, client: Client, gate: Gate, base: Topic) -> None:
+        client.send(1, 12, fetch_request("orders", 0, 0, max_wait_ms=WAIT_MS))
+        await asyncio.sleep(0.1)
+        proxy.metadata.change(lanes={})
+        await asyncio.wait_for(client.receive(), 10)
+
+    in_lane(test)
+
+
+def test_where_the_bases_partitions_end_is_kept_once_for_all_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[BaseEnds] = []
+    remember = BaseEnds.remember
+
+    def recorded(ends: BaseEnds, tp: TopicPartition, found: Found) -> None:
+        kept.append(ends)
+        remember(ends, tp, found)
+
+    monkeypatch.setattr(BaseEnds, "remember", recorded)
+
+    async def test(proxy: Running, client: Client, gate: Gate, base: Topic) -> None:
+        lanes = {
+            name: Lane(name=name, number=number, created_ms=0, reads_base=("orders",), reads_base_bytes_per_s=1)
+            for number, name in enumerate(("dev", "test"), 1)
+        }
+        proxy.metadata.change(lanes=lanes)
+        for number in range(3):
+            proxy.owner.append(_tp(base), memoryview(batch(b"%d" % number)), produce_version=9)
+        other = await proxy.connect()
+        other.client_id = "lane=test,reader"
+        for one in (client, other):
+            assert await fetched(one, 0) == (0, [0], 3)  # a lane's first batch comes whole
+        for one in (client, other):
+            assert await fetched(one, 1) == (0, [], 3)
+        assert len(kept) >= 2 and len(set(map(id, kept))) == 1
+        assert kept[0].of([_tp(base)]).keys() == {_tp(base)}
 
     in_lane(test)
 

@@ -1,7 +1,7 @@
 """Fetch in a lane: its own topics as everywhere, the base's capped in rate, and those that nobody has written to yet are empty and are waited for."""
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -21,18 +21,37 @@ LOOKED_AT_PER_TURN: Final = 200
 """Topics that nobody in the lane has written to: for each it is worked out where it would begin, in a few ms for so many."""
 
 
+class BaseEnds:
+    """Of the base's partitions, as this proxy saw them last, whatever lane asked: what is said of them while nothing may be read."""
+
+    def __init__(self) -> None:
+        self._seen: dict[TopicPartition, Found] = {}
+
+    def of(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, Found]:
+        """Of those that were seen."""
+        return {tp: self._seen[tp] for tp in tps if tp in self._seen}
+
+    def remember(self, tp: TopicPartition, found: Found) -> None:
+        """What was seen now; beyond `ENDS_KEPT_MAX` the oldest is forgotten."""
+        if found.error is not None:
+            self._seen.pop(tp, None)
+            return
+        if len(self._seen) >= ENDS_KEPT_MAX:
+            del self._seen[next(iter(self._seen))]
+        self._seen[tp] = found.without_records()
+
+
 class LaneReader:
     """`FetchReader` for one lane's clients."""
 
-    def __init__(self, reader: FetchReader, view: LaneView, bytes_per_s: Callable[[], int]) -> None:
+    def __init__(self, reader: FetchReader, view: LaneView, ends: BaseEnds, bytes_per_s: Callable[[], int]) -> None:
         """`bytes_per_s`: what may be read of the base at present; it is asked for at each request."""
         self._reader = reader
         self._view = view
         self._bytes_per_s = bytes_per_s
         self._cap = RateCap(1)
         self._turns = Turns()
-        self._ends: dict[TopicPartition, Found] = {}
-        """Of the base's partitions, as they were seen last: what is said of them while nothing may be read."""
+        self._ends = ends
         self.memory = reader.memory
 
     async def read(self, reads: Sequence[Read], *, min_bytes: int, max_bytes: int, max_wait_ms: int, party: Party = NOBODY) -> Result:
@@ -63,7 +82,7 @@ class LaneReader:
                 found[read.tp] = one
                 if granted and read.tp in base:
                     used += one.size_bytes
-                    self._remember(read.tp, one)
+                    self._ends.remember(read.tp, one)
                     if read.tp.topic_id not in self._view.image.topics:
                         found[read.tp] = Found(error=UnknownTopic(f"{read.tp}: the lane has a topic of its own of that name by now"))
         finally:
@@ -91,28 +110,22 @@ class LaneReader:
 
     async def _ends_of(self, base: Mapping[TopicPartition, Read], party: Party) -> dict[TopicPartition, Found]:
         """What is said of partitions of which nothing may be read now: where they end, as far as this proxy has seen. It costs none of the rate."""
-        ends = {tp: self._ends[tp] for tp in base if tp in self._ends}
+        ends = self._ends.of(base)
         for reads in in_groups([read for tp, read in base.items() if tp not in ends], LOOKED_AT_PER_TURN):
             for read, found in zip(reads, await self._reader.ends(reads), strict=True):
                 ends[read.tp] = found
-                self._remember(read.tp, found)
+                self._ends.remember(read.tp, found)
             await self._turns.turn(party=party)
         return ends
 
-    def _remember(self, tp: TopicPartition, found: Found) -> None:
-        if found.error is not None:
-            self._ends.pop(tp, None)
-            return
-        if len(self._ends) >= ENDS_KEPT_MAX:
-            del self._ends[next(iter(self._ends))]
-        self._ends[tp] = found.without_records()
-
     async def _wait(self, unwritten: Sequence[Read], max_wait_ms: int) -> None:
-        """Until the time is up, or one of these topics is written to."""
+        """Until the time is up, one of these topics is written to, or the lane is gone."""
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def changed(_: Image, __: Image) -> None:
-            if not written.done() and any(self._view.is_written(read.tp.topic_id) for read in unwritten):
+        def changed(_: Image, now: Image) -> None:
+            if written.done():
+                return
+            if self._view.name not in now.lanes or any(self._view.is_written(read.tp.topic_id) for read in unwritten):
                 written.set_result(None)
 
         unsubscribe = self._view.real.subscribe(changed)

@@ -24,7 +24,7 @@ from bmq_proxy.lanes.controller import BaseController, LaneController
 from bmq_proxy.lanes.groups import BaseGroups, LaneGroups
 from bmq_proxy.lanes.names import APART, Apart
 from bmq_proxy.lanes.overlays import Overlays
-from bmq_proxy.lanes.reading import LaneReader
+from bmq_proxy.lanes.reading import BaseEnds, LaneReader
 from bmq_proxy.lanes.refusing import refusing_routes
 from bmq_proxy.lanes.unwritten import owner_in_lane
 from bmq_proxy.lanes.views import BaseView, LaneView
@@ -69,6 +69,7 @@ class LaneTables:
         self._by_lane = proxy.metadata.by_lane
         self._coordinators = proxy.coordinators.real
         self._controller = proxy.controller.real
+        self._ends = BaseEnds()
         self._tables: dict[str, LaneTable] = {}
         self._names: Names | None = None
         self._seen_by: set[str] = set()
@@ -124,7 +125,7 @@ class LaneTables:
             controller=controller,
             coordinators=LaneGroups(self._coordinators, view, lane.number, overlays.make, self._proxy.owner_for, bulk=self._proxy.bulk),
             owner_for=owner_in_lane(view, self._proxy.owner_for),
-            reader=LaneReader(self._reader, view, self._base_bytes_per_s(lane.name)),
+            reader=LaneReader(self._reader, view, self._ends, self._base_bytes_per_s(lane.name)),
             settings=replace(settings, metadata_cache_bytes=max(1, settings.metadata_cache_bytes // _METADATA_CACHE_SHARE)),
             produced_bytes=metrics.PRODUCED_BYTES.labels(lane.name),
         )
