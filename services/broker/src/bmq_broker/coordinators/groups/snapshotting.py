@@ -45,7 +45,9 @@ class Snapshotting:
         if not due or not self._is_enabled or (self._task is not None and not self._task.done()):
             return
         self._records = self._size_bytes = 0
-        self._task = asyncio.get_running_loop().create_task(self._take(state.copy(), self._log.end_offset(), self._log.barrier()))
+        durable = self._log.barrier()
+        durable.add_done_callback(_heard)  # it may fail after this has ended, before it waited
+        self._task = asyncio.get_running_loop().create_task(self._take(state.copy(), self._log.end_offset(), durable))
 
     async def close(self) -> None:
         """Gives up one that is under way."""
@@ -66,3 +68,8 @@ class Snapshotting:
             self._fail(error)
         except BmqError as error:
             _log.warning("the snapshot of __consumer_offsets at offset %d could not be stored, the next one will be: %s", offset, error)
+
+
+def _heard(durable: "asyncio.Future[None]") -> None:
+    if not durable.cancelled():
+        durable.exception()
