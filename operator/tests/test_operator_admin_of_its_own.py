@@ -7,7 +7,7 @@ from clusters_world import World, cluster, run
 
 from bmq.resources.cluster import Cluster
 from bmq_operator.admin import AdminUnreachable
-from bmq_operator.cluster_access import admin_of
+from bmq_operator.clusters.access import admin_of
 
 ANOTHERS = [{"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "another", "controller": True}]
 

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from bmq_operator.clusters.lane_nodes import PATIENCE_S, LaneNodes, LaneWaits, lanes_status, next_lane_step
+from bmq_operator.clusters.lane_nodes import PATIENCE_S, LaneNodes, lanes_status, next_lane_step
 from bmq_operator.clusters.names import Component
 from bmq_operator.clusters.nodes import Pod, lanes_seen, pods_seen
 from bmq_operator.clusters.upgrade import DeletePod, Idle, Wait
 from bmq_operator.kube import Manifest
+from bmq_operator.lane_waits import LaneWaits
 
 
 def pod(component: Component, ordinal: int, *, ready: bool = True, outdated: bool = False, lane: str = "dev") -> Pod:
@@ -132,7 +133,7 @@ def test_the_wait_is_counted_from_when_the_same_nodes_were_left_and_no_change_of
     waits = LaneWaits()
 
     def waited_s(now_ms: int, *pods: Pod) -> float:
-        return waits.waited_s("uid-of-c", nodes(*pods)["dev"], now_ms=now_ms)
+        return waits.waited_s("uid-of-c", "dev", nodes(*pods)["dev"].left, now_ms=now_ms)
 
     assert waited_s(1_000, OLD_KEYS, NEVER_READY) == 0
     changed = replace(NEVER_READY, outdated=True, uid="uid-of-1")  # by its author, to other settings that do not work either

@@ -12,6 +12,7 @@ from topic_table_world import World, run
 from bmq_operator.conditions import timestamp
 from bmq_operator.outcome import Outcome
 from bmq_operator.tables.desired import FAILURES
+from bmq_operator.topics.known import topics_of
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +52,7 @@ def test_a_table_of_a_topic_that_is_gone_is_suspended(bmq: StartedBmq) -> None:
     async def use(world: World) -> None:
         await begun(world)
         await world.client.delete("topics", world.name)
-        world.context.known.topics_of(world.client).forget()
+        topics_of(world.context.known, world.client).forget()
         assert said(await world.look(managed=False, parquet={**STREAM, "suspend": True})) == ("TopicMissing", "Suspended")
 
     run(bmq, "missing", use)

@@ -12,6 +12,7 @@ from tests.started_bmq import StartedBmq
 
 from bmq.resources.topic import Topic, TopicStatus
 from bmq_operator.admin import AdminProblem, AdminUnreachable
+from bmq_operator.topics.known import topics_of
 from bmq_operator.topics.reconcile import holds, reconcile
 
 
@@ -73,7 +74,7 @@ def test_a_hundred_topics_cost_few_lists(bmq: StartedBmq) -> None:
         world.asked.clear()
         world.kube.lists = 0
         world.context.known.claims.forget("claims")
-        world.context.known.topics_of(world.context.admin(bmq.admin, TOKEN)).forget()
+        topics_of(world.context.known, world.context.admin(bmq.admin, TOKEN)).forget()
         outcomes = await asyncio.gather(*(world.look(f"many-{index}") for index in range(100)))
         assert {said(outcome) for outcome in outcomes} == {("True", "AsWritten")}
         assert (world.asked, world.kube.lists) == (["GET topics"], 1)
@@ -86,7 +87,7 @@ def test_drift_is_put_back_and_told(bmq: StartedBmq) -> None:
         world.write("drift", config={"retention.ms": "1000"})
         await world.look("drift")
         await world.client.patch("topics", "drift", "configs", body={"retention.ms": "7", "max.message.bytes": "9999"})
-        world.context.known.topics_of(world.context.admin(bmq.admin, TOKEN)).forget()
+        topics_of(world.context.known, world.context.admin(bmq.admin, TOKEN)).forget()
         outcome = await world.look("drift")
         assert [event.reason for event in outcome.events] == ["DriftPutBack"]
         assert (await world.client.get("topics", "drift"))["configs"] == {"retention.ms": "1000"}
@@ -102,7 +103,7 @@ def test_a_creation_that_was_refused_leaves_no_claim_to_what_somebody_else_makes
         assert (await world.look("payments")).status == refused.status, "a status that changes would have it looked at again at once"
         configs = {"retention.ms": "-1", "max.message.bytes": "9999999"}
         made = await world.client.post("topics", body={"name": "payments", "partitions": 3, "configs": configs})
-        world.context.known.topics_of(world.context.admin(bmq.admin, TOKEN)).forget()
+        topics_of(world.context.known, world.context.admin(bmq.admin, TOKEN)).forget()
         world.write("payments", config={}, deletionPolicy="Delete")
         assert said(await world.look("payments")) == ("False", "AlreadyExists")
         gone = await world.look("payments", deletionTimestamp=CREATED, annotations={"bmq.io/delete-data": "true"})
@@ -194,7 +195,7 @@ def test_a_topic_deleted_behind_our_back_is_made_again_and_told_once(bmq: Starte
         world.write("lost")
         before = (await world.look("lost")).status
         await world.client.delete("topics", "lost")
-        world.context.known.topics_of(world.context.admin(bmq.admin, TOKEN)).forget()
+        topics_of(world.context.known, world.context.admin(bmq.admin, TOKEN)).forget()
         outcome = await world.look("lost")
         assert [event.reason for event in outcome.events] == ["TopicLost"]
         assert outcome.status is not None and before is not None
@@ -219,7 +220,7 @@ def test_an_answer_that_is_about_something_else_says_nothing_of_the_topic(bmq: S
             return await ask(method, path, **more)
 
         client._ask = hides  # type: ignore[method-assign]
-        world.context.known.topics_of(client)._views.clear()
+        topics_of(world.context.known, client)._views.clear()
         outcome = await world.look("hidden")
         assert (said(outcome), outcome.events) == (("Unknown", "ClusterNotReady"), ())
         assert outcome.status is not None and before is not None and outcome.status.topic_id == before.topic_id
@@ -262,7 +263,7 @@ def test_who_took_a_topic_and_does_not_own_it_is_in_nobodys_way_once_every_list_
         world.write("older", topicName="fought", created="2026-01-01T00:00:00Z")
         assert said(await world.look("older")) == ("False", "Collision")
         await world.client.post("topics", body={"name": "fought", "partitions": 1, "configs": {}})
-        world.context.known.topics_of(world.context.admin(bmq.admin, TOKEN)).forget()
+        topics_of(world.context.known, world.context.admin(bmq.admin, TOKEN)).forget()
         assert said(await world.look("younger"))[1] in ("AlreadyExists", "Collision")
         every_list_tells(world)
         assert said(await world.look("older")) == ("False", "AlreadyExists")

@@ -4,16 +4,13 @@ from collections.abc import Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from bmq_operator.clusters.lane_nodes import LaneWaits
 from bmq_operator.intents import Intents
+from bmq_operator.lane_waits import LaneWaits
 from bmq_operator.sharing import FRESH_S, Shared
 from bmq_operator.takers import Takers
 
 if TYPE_CHECKING:
     from bmq.resources.base import ObjectMeta
-    from bmq_operator.admin import AdminClient
-    from bmq_operator.references import Referred
-    from bmq_operator.topics.known import TopicsOfCluster
 
 CLUSTERS_MAX = 1_000
 TOPIC_TAKEN_S: Final = 4 * FRESH_S
@@ -26,8 +23,8 @@ PLACE_TAKEN_S: Final = 60.0
 class Known:
     """One for each operator."""
 
-    clusters: "Shared[Referred]" = field(default_factory=lambda: Shared(most=CLUSTERS_MAX))
-    """Clusters by namespace and name."""
+    clusters: "Shared[Any]" = field(default_factory=lambda: Shared(most=CLUSTERS_MAX))
+    """Clusters by namespace and name, as bmq_operator.references sees them."""
     claims: "Shared[Any]" = field(default_factory=lambda: Shared(most=1))
     """Since when it is known which Topics stand for which topics, and that."""
     table_claims: "Shared[Any]" = field(default_factory=lambda: Shared(most=1))
@@ -52,15 +49,5 @@ class Known:
     """By uid of an application that the Spark Operator is about to submit: since when there is no driver, in ms since 1970."""
     lags: dict[tuple[str, str], tuple[float, int]] = field(default_factory=dict)
     """By uid of a resource and table: when by the loop's clock it was asked how many records are not in it yet, and how many they were."""
-    _topics: "dict[str, TopicsOfCluster]" = field(default_factory=dict)
-
-    def topics_of(self, client: "AdminClient") -> "TopicsOfCluster":
-        """A cluster's topics."""
-        from bmq_operator.topics.known import TopicsOfCluster
-
-        known = self._topics.get(client.url)
-        if known is None or known.client is not client:
-            if len(self._topics) >= CLUSTERS_MAX:
-                self._topics.clear()
-            known = self._topics[client.url] = TopicsOfCluster(client)
-        return known
+    topics: dict[str, Any] = field(default_factory=dict)
+    """Topics of clusters, by the URL of their admin API: see bmq_operator.topics.known."""

@@ -7,7 +7,7 @@ from bmq.resources.base import ObjectMeta
 from bmq.resources.cluster import Cluster
 from bmq.resources.references import ClusterRef
 from bmq_operator.admin import AdminClient, AdminUnreachable
-from bmq_operator.cluster_access import NotUnderstood, admin_of, find_cluster
+from bmq_operator.clusters.access import NotUnderstood, admin_of, find_cluster
 from bmq_operator.conditions import condition
 from bmq_operator.context import Context
 
@@ -54,7 +54,7 @@ async def refer(context: Context, meta: ObjectMeta, reference: ClusterRef) -> Re
     async def read() -> Referred:
         return await _read(context, namespace, name)
 
-    found = await context.known.clusters.get((namespace, name), read)
+    found: Referred = await context.known.clusters.get((namespace, name), read)
     if found.cluster is not None and not allowed(found.cluster, meta.namespace):
         return replace(found, state=ClusterState.NOT_ALLOWED, client=None)
     return found

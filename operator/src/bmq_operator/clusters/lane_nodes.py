@@ -9,7 +9,7 @@ one node has it, and a lane without a node that works is that lane's loss alone.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from bmq.resources.cluster import RoleStatus
@@ -20,7 +20,6 @@ from bmq_operator.clusters.upgrade import SETTLE_S_MAX, DeletePod, Idle, Step, W
 PATIENCE_S: Final = SETTLE_S_MAX
 """How long a lane's next node waits for the one before, at the longest, where it does not have to: autoscalers bring machines, and those pull images,
 within minutes, and no node is given longer to prove itself."""
-WAITS_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,26 +42,6 @@ class LaneNodes:
         again."""
         outdated = [pod for pod in self.pods if pod.outdated and not pod.deleting]
         return frozenset(pod.uid for pod in ([pod for pod in outdated if pod.old_keys] or outdated))
-
-
-@dataclass(slots=True)
-class LaneWaits:
-    """Since when the same pods of lanes are left to be replaced. Forgotten with the operator: the next one begins to count anew."""
-
-    _since: dict[tuple[str, str], tuple[frozenset[str], int]] = field(default_factory=dict)
-
-    def waited_s(self, cluster_uid: str, nodes: LaneNodes, *, now_ms: int) -> float:
-        """For how long."""
-        key = cluster_uid, nodes.lane
-        before, since_ms = self._since.pop(key, (frozenset(), now_ms))
-        if not nodes.left:
-            return 0.0
-        if before != nodes.left:
-            since_ms = now_ms
-        while len(self._since) >= WAITS_MAX:
-            del self._since[next(iter(self._since))]
-        self._since[key] = nodes.left, since_ms
-        return (now_ms - since_ms) / 1000
 
 
 def next_lane_step(lanes: Mapping[str, LaneNodes], *, settle_s: float) -> Step:

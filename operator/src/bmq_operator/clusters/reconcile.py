@@ -158,7 +158,7 @@ async def _lanes(context: Context, existing: Existing, *, now_ms: int) -> dict[s
 
 def _with_waits(context: Context, cluster: Cluster, lanes: dict[str, LaneNodes], *, now_ms: int) -> dict[str, LaneNodes]:
     waits, uid = context.known.lane_waits, cluster.metadata.uid
-    return {lane: replace(nodes, waited_s=waits.waited_s(uid, nodes, now_ms=now_ms)) for lane, nodes in lanes.items()}
+    return {lane: replace(nodes, waited_s=waits.waited_s(uid, lane, nodes.left, now_ms=now_ms)) for lane, nodes in lanes.items()}
 
 
 def _counts(pod: Manifest) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from bmq_operator.admin import AdminClient, AdminProblem
+from bmq_operator.known import CLUSTERS_MAX, Known
 from bmq_operator.sharing import Shared
 from bmq_operator.topics.situation import Present
 
@@ -17,6 +18,16 @@ _NO_TOPIC: Final = "UnknownTopic"
 class _Summary:
     topic_id: str
     version: str
+
+
+def topics_of(known: Known, client: AdminClient) -> "TopicsOfCluster":
+    """What is known of a cluster's topics, by all who ask it through this client."""
+    found: TopicsOfCluster | None = known.topics.get(client.url)
+    if found is None or found.client is not client:
+        if len(known.topics) >= CLUSTERS_MAX:
+            known.topics.clear()
+        found = known.topics[client.url] = TopicsOfCluster(client)
+    return found
 
 
 class TopicsOfCluster:

@@ -13,7 +13,7 @@ from bmq_operator.outcome import Event, Outcome
 from bmq_operator.references import ClusterState, Referred, allowed, refer
 from bmq_operator.rivals import Rival
 from bmq_operator.topics.claims import Claim, claim_of, claims
-from bmq_operator.topics.known import TopicsOfCluster, view_of
+from bmq_operator.topics.known import TopicsOfCluster, topics_of, view_of
 from bmq_operator.topics.plan import SOON_S, Create, Delete, Grow, Plan, SetConfigs, plan
 from bmq_operator.topics.situation import Present, Situation
 
@@ -154,7 +154,7 @@ def _client(referred: Referred) -> AdminClient:
 
 
 def _topics(context: Context, referred: Referred) -> TopicsOfCluster:
-    return context.known.topics_of(_client(referred))
+    return topics_of(context.known, _client(referred))
 
 
 def _outcome(context: Context, topic: Topic, planned: Plan, events: tuple[Event, ...]) -> Outcome:
