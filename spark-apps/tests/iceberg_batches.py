@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from bmq_spark.batches.places import Range
+from bmq_spark.batches.records import HEADERS, Typing
 from bmq_spark.iceberg.maintenance import Upkeep
 from bmq_spark.jobs.decoders import NO_COLUMNS
 from bmq_spark.jobs.iceberg_sink import TableSettings
-from bmq_spark.jobs.places import Range
-from bmq_spark.jobs.records import HEADERS, Typing
 from bmq_spark.jobs.sinks import Batch
 from bmq_spark.values import SchemaFile, decoder
 

@@ -1,8 +1,8 @@
 import pyarrow as pa
 import pytest
 
+from bmq_spark.batches.buried import Buried
 from bmq_spark.errors import JobStopped
-from bmq_spark.jobs.buried import Buried
 
 BURIED = Buried(places={"t": {0: 5}}, offsets={("t", 0): frozenset({2, 4})})
 

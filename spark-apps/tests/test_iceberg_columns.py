@@ -11,12 +11,12 @@ from iceberg_catalogs import Opened, opened_in
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
+from bmq_spark.batches.places import Places
 from bmq_spark.errors import JobStopped
 from bmq_spark.iceberg.catalogs import Catalog, TableName
 from bmq_spark.iceberg.notes import Notes
 from bmq_spark.iceberg.tables import IcebergTable
 from bmq_spark.jobs.iceberg_sink import CHANGES_MAX, IcebergSink
-from bmq_spark.jobs.places import Places
 from bmq_spark.jobs.sinks import Batch
 from bmq_spark.values import collision
 

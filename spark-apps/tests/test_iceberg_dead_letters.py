@@ -13,11 +13,11 @@ from iceberg_catalogs import Opened
 from pyspark.sql import SparkSession
 from value_registry import serving
 
+from bmq_spark.batches.buried import Buried
+from bmq_spark.batches.records import DEAD_LETTERS, Typing
 from bmq_spark.iceberg.catalogs import TableName
 from bmq_spark.iceberg.writing import LETTER, Rows
-from bmq_spark.jobs.buried import Buried
 from bmq_spark.jobs.iceberg_sink import IcebergSink
-from bmq_spark.jobs.records import DEAD_LETTERS, Typing
 from bmq_spark.values import decoder
 
 FIRST = json.dumps({"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}]})

@@ -3,10 +3,10 @@ import pytest
 from iceberg_batches import RECORDS, typing
 from pyspark.sql.types import ArrayType, IntegerType, LongType, MapType, StringType, StructField, StructType, TimestampNTZType
 
+from bmq_spark.batches.buried import Buried
 from bmq_spark.errors import JobStopped
 from bmq_spark.iceberg.evolution import Change, changes, columns, ddl, spark_columns
 from bmq_spark.iceberg.writing import LETTER, Rows
-from bmq_spark.jobs.buried import Buried
 from bmq_spark.values.evolution import FieldMissing
 
 POINT = StructType([StructField("x", IntegerType())])

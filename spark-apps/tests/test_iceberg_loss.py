@@ -8,13 +8,13 @@ from iceberg_batches import MIDNIGHT, Record, batch, settings, typing
 from iceberg_catalogs import Opened, opened_in
 from pyspark.sql import SparkSession
 
+from bmq_spark.batches.places import Range
 from bmq_spark.errors import ConfigurationError
 from bmq_spark.iceberg.catalogs import Catalog
 from bmq_spark.iceberg.maintenance import Upkeep, maintain, now_ms
 from bmq_spark.jobs.cluster import Topic
 from bmq_spark.jobs.iceberg import Target, parse, run_maintenance
 from bmq_spark.jobs.iceberg_sink import IcebergSink
-from bmq_spark.jobs.places import Range
 
 DAY_MS = 24 * 3_600_000
 

@@ -10,12 +10,12 @@ from iceberg_batches import Record, batch, settings, typing
 from iceberg_catalogs import Opened, opened_in
 from pyspark.sql import DataFrame, SparkSession
 
+from bmq_spark.batches.places import Places
 from bmq_spark.errors import JobStopped, TableBroken
 from bmq_spark.iceberg.catalogs import Catalog, TableName
 from bmq_spark.iceberg.maintenance import Upkeep, maintain
 from bmq_spark.iceberg.tables import IcebergTable, Staged, State
 from bmq_spark.jobs.iceberg_sink import IcebergSink
-from bmq_spark.jobs.places import Places
 from bmq_spark.jobs.sinks import Batch
 
 UPKEEP = Upkeep(target_file_size_bytes=128 << 20, min_files=2, keep_snapshots_ms=1)

@@ -8,12 +8,12 @@ import pytest
 from deltalake import DeltaTable
 from table_records import HOUR_MS, START_MS, records
 
+from bmq_spark.batches.places import Range
+from bmq_spark.batches.records import DEAD_LETTERS
 from bmq_spark.errors import ConfigurationError
 from bmq_spark.jobs import compact
 from bmq_spark.jobs.parquet import parse
 from bmq_spark.jobs.parquet_sink import ParquetSink
-from bmq_spark.jobs.places import Range
-from bmq_spark.jobs.records import DEAD_LETTERS
 from bmq_spark.jobs.sinks import Batch
 from bmq_spark.locations import Location
 from bmq_spark.table import FileName, Layout, PartitionBy, Table, data_files, delta, write_batches

@@ -1,8 +1,8 @@
 import pytest
 
+from bmq_spark.batches.explaining import cause, explained
+from bmq_spark.batches.places import Range
 from bmq_spark.errors import ConfigurationError, JobStopped
-from bmq_spark.jobs.explaining import cause, explained
-from bmq_spark.jobs.places import Range
 
 RANGES = [Range(topic="orders", partition=0, start=100, end=200), Range(topic="orders", partition=1, start=7, end=9)]
 CORRUPT = """Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times

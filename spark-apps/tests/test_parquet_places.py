@@ -2,10 +2,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bmq_spark.batches.places import Range, ends_of, from_json, merged, to_add, to_json
 from bmq_spark.errors import BmqError, JobStopped
 from bmq_spark.jobs.checkpoint import Planned, agrees
 from bmq_spark.jobs.loss import check_ends, gone, overtaken
-from bmq_spark.jobs.places import Range, ends_of, from_json, merged, to_add, to_json
 
 START, END = {"orders": {0: 100, 1: 50}}, {"orders": {0: 130, 1: 50}}
 

@@ -12,8 +12,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from parquet_jobs import arguments, produce, rows, topic_of
 from pyspark.sql import SparkSession
 
+from bmq_spark.ending import StopRequest
 from bmq_spark.errors import JobStopped
-from bmq_spark.jobs.ending import StopRequest
 from bmq_spark.jobs.parquet import parse, run
 
 

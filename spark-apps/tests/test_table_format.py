@@ -12,7 +12,8 @@ from bmq_spark.locations import Location
 from bmq_spark.table import Commit, Covered, DataFile, Gap, Table, record_schema
 from bmq_spark.table.log import commit_key, snapshot_key
 from bmq_spark.table.log_format import FORMAT_VERSION, Kind, decode, encode
-from bmq_spark.table.state import NOTHING, commit_fields, commit_of, replay, snapshot_fields, snapshot_of
+from bmq_spark.table.replaying import replay
+from bmq_spark.table.state import NOTHING, commit_fields, commit_of, snapshot_fields, snapshot_of
 
 names = st.text(min_size=1, max_size=12)
 numbers = st.integers(0, 2**62)

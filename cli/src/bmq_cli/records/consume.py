@@ -11,10 +11,10 @@ import typer
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from bmq_cli.kafka.admin import at_or_after, earliest, latest
+from bmq_cli.kafka.completion import complete_groups, complete_topics
 from bmq_cli.kafka.connection import Connection
 from bmq_cli.kafka.positions import Bounds, Ends, resolve
 from bmq_cli.session import Session, with_session
-from bmq_cli.terminal.completion import complete_groups, complete_topics
 from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode, kafka_failure
 from bmq_cli.terminal.formats import Header, Record, compile_format, to_document, to_json_line
 from bmq_cli.terminal.output import OutputFormat, to_yaml

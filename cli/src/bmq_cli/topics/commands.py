@@ -20,9 +20,9 @@ from bmq_cli.kafka.admin import (
     earliest,
     latest,
 )
+from bmq_cli.kafka.completion import complete_topics
 from bmq_cli.kafka.connection import Connection, refused_arguments
 from bmq_cli.session import Session, with_session
-from bmq_cli.terminal.completion import complete_topics
 from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode, SeveralFailed
 from bmq_cli.terminal.formats import key_and_value
 from bmq_cli.terminal.output import Column, Output, fields

@@ -15,13 +15,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
 from bmq.clocks.store_clock import skew_of
+from bmq_spark.batches.explaining import cause
+from bmq_spark.batches.places import Places, each, place
+from bmq_spark.ending import say
 from bmq_spark.errors import ConfigurationError, JobStopped
 from bmq_spark.iceberg.notes import PLACES, Notes
 from bmq_spark.iceberg.publishing import commit
 from bmq_spark.iceberg.tables import MADE_BY, METADATA, IcebergTable
-from bmq_spark.jobs.ending import say
-from bmq_spark.jobs.explaining import cause
-from bmq_spark.jobs.places import Places, each, place
 from bmq_spark.table.clocks import SKEW_MS_MAX
 
 ORPHAN_AGE_MIN_MS: Final = 24 * 3_600_000

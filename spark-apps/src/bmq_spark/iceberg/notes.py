@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from bmq_spark.batches.places import Places, from_json, merged, to_json
 from bmq_spark.errors import BmqError, TableBroken
-from bmq_spark.jobs.places import Places, from_json, merged, to_json
 
 PLACES: Final = "bmq.places"
 """In a summary: the places of the table with this snapshot. As a property: those of the table."""

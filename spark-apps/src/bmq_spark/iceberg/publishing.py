@@ -14,10 +14,10 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from bmq_spark.batches.places import Places, each, place
 from bmq_spark.errors import BmqError, JobStopped
 from bmq_spark.iceberg.notes import Notes
 from bmq_spark.iceberg.tables import IcebergTable, Staged, unreachable
-from bmq_spark.jobs.places import Places, each, place
 
 ATTEMPTS: Final = 10
 """So often a batch is written where others commit to the table meanwhile: maintenance does, some times in a run."""

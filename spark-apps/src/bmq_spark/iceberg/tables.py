@@ -10,12 +10,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, StructField, StructType
 
+from bmq_spark.batches.explaining import cause
+from bmq_spark.batches.places import Places, merged
 from bmq_spark.errors import ConfigurationError, JobStopped, TableBroken
 from bmq_spark.iceberg.catalogs import TableName, refusal
 from bmq_spark.iceberg.evolution import changes, columns, ddl
 from bmq_spark.iceberg.notes import BY_HAND, PLACES, SNAPSHOT, Ancestor, Lineage, named_by, places_by, places_of, properties
-from bmq_spark.jobs.explaining import cause
-from bmq_spark.jobs.places import Places, merged
 
 PARTITIONINGS: Final = {"hour": "PARTITIONED BY (hours(timestamp))", "date": "PARTITIONED BY (days(timestamp))", "none": ""}
 MADE_BY: Final = "bmq.upsert-key"

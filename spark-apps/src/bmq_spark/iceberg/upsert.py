@@ -16,8 +16,8 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sql
 
+from bmq_spark.batches.records import Typing
 from bmq_spark.errors import ConfigurationError
-from bmq_spark.jobs.records import Typing
 from bmq_spark.table.layout import TIMESTAMP
 
 RECORD_KEY: Final = "key"

@@ -9,14 +9,14 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
+from bmq_spark.batches.buried import Buried
+from bmq_spark.batches.places import Places
+from bmq_spark.batches.records import DEAD_LETTERS, Typing, dead_letters
 from bmq_spark.iceberg.evolution import spark_columns
 from bmq_spark.iceberg.notes import Notes
 from bmq_spark.iceberg.publishing import commit
 from bmq_spark.iceberg.tables import IcebergTable
 from bmq_spark.iceberg.upsert import merge_statement, remember_statement
-from bmq_spark.jobs.buried import Buried
-from bmq_spark.jobs.places import Places
-from bmq_spark.jobs.records import DEAD_LETTERS, Typing, dead_letters
 from bmq_spark.values import conform, observe
 from bmq_spark.values.inference import NOTHING, union
 

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from bmq_spark.batches.places import Places, each, from_json, place, to_json
 from bmq_spark.errors import JobStopped
 from bmq_spark.jobs.hadoop_files import HadoopFolder
-from bmq_spark.jobs.places import Places, each, from_json, place, to_json
 
 OWNER: Final = "bmq.json"
 _OF_SPARK: Final = frozenset(("metadata", "offsets", "commits"))

@@ -11,8 +11,8 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaExcep
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
+from bmq_spark.batches.places import Places, each
 from bmq_spark.errors import JobStopped
-from bmq_spark.jobs.places import Places, each
 from bmq_spark.options import JobOptions
 
 WAIT_S: Final = 30

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from bmq.ports import Clock
+from bmq_spark.batches.places import Places
+from bmq_spark.ending import ended, say
 from bmq_spark.errors import ConfigurationError
-from bmq_spark.jobs.ending import ended, say
-from bmq_spark.jobs.places import Places
 from bmq_spark.locations import Location
 from bmq_spark.options import size_bytes, time_ms
 from bmq_spark.table import DEAD_LETTERS_FOLDER, TARGET_BYTES, Table

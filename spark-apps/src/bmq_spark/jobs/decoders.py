@@ -5,8 +5,8 @@ from typing import Final
 
 import pyarrow as pa
 
+from bmq_spark.batches.records import Typing
 from bmq_spark.errors import ConfigurationError, JobStopped
-from bmq_spark.jobs.records import Typing
 from bmq_spark.options import JobOptions
 from bmq_spark.values import SchemaBreaks, decoder, merge_types, read_schema
 

@@ -10,6 +10,8 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from bmq_spark.batches.records import Typing
+from bmq_spark.ending import StopRequest, ended, say
 from bmq_spark.errors import ConfigurationError
 from bmq_spark.iceberg.catalogs import CATALOG_TYPES, SESSION_SETTINGS, Catalog, TableName
 from bmq_spark.iceberg.maintenance import Upkeep, maintain, require_own
@@ -17,10 +19,8 @@ from bmq_spark.iceberg.tables import DEAD_LETTERS, PARTITIONINGS, TOMBSTONES, Ic
 from bmq_spark.jobs.checkpoint import Checkpoint
 from bmq_spark.jobs.cluster import Cluster
 from bmq_spark.jobs.decoders import is_inferred, typing_of
-from bmq_spark.jobs.ending import StopRequest, ended, say
 from bmq_spark.jobs.hadoop_files import HadoopFolder
 from bmq_spark.jobs.iceberg_sink import IcebergSink, TableSettings
-from bmq_spark.jobs.records import Typing
 from bmq_spark.jobs.sinks import Total
 from bmq_spark.jobs.streaming import Stream
 from bmq_spark.options import JobOptions, add_shared_arguments, pairs, shared, size_bytes, time_ms

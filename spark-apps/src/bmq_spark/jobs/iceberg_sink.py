@@ -15,6 +15,10 @@ from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from bmq_spark.batches.buried import Buried
+from bmq_spark.batches.places import Places, Range, ahead, each, ends_of, place
+from bmq_spark.batches.records import DEAD_LETTERS, Typing
+from bmq_spark.ending import say
 from bmq_spark.errors import BmqError, JobStopped
 from bmq_spark.iceberg.catalogs import TableName
 from bmq_spark.iceberg.maintenance import Upkeep, maintain, require_own
@@ -35,13 +39,9 @@ from bmq_spark.iceberg.upsert import (
     winners,
 )
 from bmq_spark.iceberg.writing import SEEN, Rows, Seen, append, letters_of, remember, seen_in, that_fit, upsert
-from bmq_spark.jobs.buried import Buried
 from bmq_spark.jobs.cluster import Topic
 from bmq_spark.jobs.decoders import inferred
-from bmq_spark.jobs.ending import say
 from bmq_spark.jobs.identity import another_topic
-from bmq_spark.jobs.places import Places, Range, ahead, each, ends_of, place
-from bmq_spark.jobs.records import DEAD_LETTERS, Typing
 from bmq_spark.jobs.sinks import Added, Batch
 from bmq_spark.values import SchemaBreaks, iceberg_rules, merge_types, settle
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from bmq_spark.batches.places import Places, Range, each, place
 from bmq_spark.errors import JobStopped
-from bmq_spark.jobs.places import Places, Range, each, place
 
 NAMED_MAX = 5
 

@@ -7,10 +7,10 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from bmq_spark.ending import StopRequest, ended, say
 from bmq_spark.errors import ConfigurationError
 from bmq_spark.jobs.checkpoint import Checkpoint
 from bmq_spark.jobs.cluster import Cluster
-from bmq_spark.jobs.ending import StopRequest, ended, say
 from bmq_spark.jobs.folders import FOLDERS_MAX
 from bmq_spark.jobs.hadoop_files import HadoopFolder
 from bmq_spark.jobs.parquet_sink import ParquetSink

@@ -15,16 +15,16 @@ from pyspark.sql import SparkSession
 
 from bmq.errors import StoreError
 from bmq.ports import Clock
+from bmq_spark.batches.buried import Buried
+from bmq_spark.batches.places import Places, Range, each, place
+from bmq_spark.batches.records import DEAD_LETTERS, Typing
+from bmq_spark.ending import say
 from bmq_spark.errors import CommitRefused, ConfigurationError, JobStopped
-from bmq_spark.jobs.buried import Buried
 from bmq_spark.jobs.cluster import Topic
 from bmq_spark.jobs.decoders import inferred, is_inferred, typing_of
-from bmq_spark.jobs.ending import say
 from bmq_spark.jobs.folders import FOLDERS_MAX, are_many, by_folder, fullest
 from bmq_spark.jobs.identity import check_identity
 from bmq_spark.jobs.parquet_task import DEAD_BYTES_MAX, OUTCOME, ParquetTask, seen_in
-from bmq_spark.jobs.places import Places, Range, each, place
-from bmq_spark.jobs.records import DEAD_LETTERS, Typing
 from bmq_spark.jobs.sinks import Added, Batch
 from bmq_spark.locations import Location
 from bmq_spark.options import JobOptions

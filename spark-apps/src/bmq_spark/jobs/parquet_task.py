@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from bmq_spark.jobs.buried import Buried
+from bmq_spark.batches.buried import Buried
+from bmq_spark.batches.records import Typing, dead_letters
 from bmq_spark.jobs.folders import FolderCount, TooManyFolders
-from bmq_spark.jobs.records import Typing, dead_letters
 from bmq_spark.table import FILE_COLUMNS, FILE_SCHEMA, FileName, Layout, write_batches
 from bmq_spark.table.writing import BatchWriter
 from bmq_spark.values import observe

@@ -3,10 +3,10 @@
 It is for people: nothing reads it back, and its failure stops nothing.
 """
 
+from bmq_spark.batches.places import Places
+from bmq_spark.ending import say
 from bmq_spark.errors import BmqError
 from bmq_spark.jobs.cluster import Cluster
-from bmq_spark.jobs.ending import say
-from bmq_spark.jobs.places import Places
 
 
 class Progress:

@@ -6,7 +6,7 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
-from bmq_spark.jobs.places import Places, to_json
+from bmq_spark.batches.places import Places, to_json
 from bmq_spark.options import JobOptions
 
 COLUMNS: Final = ("key", "value", "headers", "topic", "partition", "offset", "timestamp", "timestampType", "lane")

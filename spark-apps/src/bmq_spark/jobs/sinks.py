@@ -6,8 +6,8 @@ from typing import Final, Protocol
 
 from pyspark.sql import DataFrame
 
+from bmq_spark.batches.places import Places, Range
 from bmq_spark.jobs.cluster import Topic
-from bmq_spark.jobs.places import Places, Range
 from bmq_spark.table.layout import NO_TIME
 
 FILES_MANY: Final = 1_000

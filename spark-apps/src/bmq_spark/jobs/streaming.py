@@ -15,13 +15,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.streaming.query import StreamingQuery
 
+from bmq_spark.batches.explaining import explained
+from bmq_spark.batches.places import Places, Range, each, ends_of, merged, place, to_add
+from bmq_spark.ending import StopRequest, say
 from bmq_spark.errors import BmqError
 from bmq_spark.jobs.checkpoint import Checkpoint, Planned, Query, Reads, agrees, checkpoint_gone
 from bmq_spark.jobs.cluster import Cluster, Topic
-from bmq_spark.jobs.ending import StopRequest, say
-from bmq_spark.jobs.explaining import explained
 from bmq_spark.jobs.loss import check_ends, gone, overtaken, set_back
-from bmq_spark.jobs.places import Places, Range, each, ends_of, merged, place, to_add
 from bmq_spark.jobs.progress import Progress
 from bmq_spark.jobs.reading import records_stream
 from bmq_spark.jobs.sinks import Added, Batch, Sink, Total, mib, too_many_files

@@ -18,6 +18,8 @@ from bmq_spark.errors import CommitRace, CommitRefused, ConfigurationError, Corr
 from bmq_spark.locations import Location
 from bmq_spark.table import log_format
 from bmq_spark.table.log_format import Kind
+from bmq_spark.table.orphans import remove_orphans
+from bmq_spark.table.replaying import replay
 from bmq_spark.table.state import (
     NOTHING,
     Batch,
@@ -29,7 +31,6 @@ from bmq_spark.table.state import (
     commit_fields,
     commit_of,
     format_of,
-    replay,
     snapshot_fields,
     snapshot_of,
 )
@@ -119,11 +120,11 @@ class Table:
         To be called once before the first batch. Also removes the files that killed runs of this query have left (`orphans`).
         Raises StoreError, and what `snapshot` does.
         """
-        from bmq_spark.table.orphans import remove_orphans  # it works on the classes above
-
         self._begun.add(query_id)
         snapshot = self.commit_on_newest(lambda newest: self.commit_after(newest, run=(query_id, self.run), notes={"operation": "begin"}))
-        remove_orphans(self, snapshot, query_id)
+        last = snapshot.batch_versions.get(query_id)
+        named = set() if last is None else {file.key for file in self.read_commit(last).added}
+        remove_orphans(self.location, snapshot, query_id, named=named)
         return snapshot
 
     def commit(

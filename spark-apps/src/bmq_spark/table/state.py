@@ -134,17 +134,8 @@ NOTHING: Final = Snapshot(
 )
 
 
-def replay(snapshot: Snapshot, commits: Iterable[Commit]) -> Snapshot:
-    """The table after these commits, of which each has to keep the table's invariants (`invariants.check`). Raises CommitRefused."""
-    from bmq_spark.table.invariants import check  # it speaks of the values above
-
-    for commit in commits:
-        check(snapshot, commit)
-        snapshot = _after(snapshot, commit)
-    return snapshot
-
-
-def _after(snapshot: Snapshot, commit: Commit) -> Snapshot:
+def after(snapshot: Snapshot, commit: Commit) -> Snapshot:
+    """The table after one commit, which is not checked: see `bmq_spark.table.replaying`."""
     by_key = snapshot.by_key
     if commit.added or commit.removed:
         by_key = dict(by_key)

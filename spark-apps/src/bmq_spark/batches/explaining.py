@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from bmq_spark.batches.places import Range
 from bmq_spark.errors import BmqError, ConfigurationError, JobStopped
-from bmq_spark.jobs.places import Range
 
 _PARTITION: Final = re.compile(
     r"(?:fetching the next record from|[Rr]ecord (?:batch )?for partition|partition) ([A-Za-z0-9._-]{1,249})-([0-9]{1,9})\b"

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from bmq_spark.batches.places import Places, each, place
 from bmq_spark.errors import JobStopped
-from bmq_spark.jobs.places import Places, each, place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
