@@ -50,7 +50,7 @@ parquet: .cache/spark/complete ## a topic as a Parquet table (ARGS="--topic orde
 lint: setup ## ruff and the import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/lint-imports --no-logo --cache-dir .cache/import-linter
+	PYTHONPATH=spark-apps/src $(BIN)/lint-imports --no-logo --cache-dir .cache/import-linter
 
 types: setup .cache/spark/complete ## mypy, strict
 	$(BIN)/mypy

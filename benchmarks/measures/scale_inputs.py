@@ -24,7 +24,8 @@ from benchmarks.rows import Row
 from benchmarks.servers import Minio
 from bmq.internal.calls.controller_calls import HEARTBEAT
 from bmq.metadata.codec import decode_records, decode_snapshot, encode_records, encode_snapshot
-from bmq.metadata.image import Image, apply
+from bmq.metadata.fold import apply
+from bmq.metadata.image import Image
 from bmq.metadata.invariants import check_image, check_step
 from bmq.metadata.records import AnyRecord, ClusterCreated, FencingBegun, NodeRegistered, PartitionChange, TopicCreated
 from bmq.ports import ObjectStore

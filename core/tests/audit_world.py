@@ -13,7 +13,8 @@ from bmq.audit.audit import Audited, AuditOptions, audit_store
 from bmq.audit.findings import Finding, Level
 from bmq.errors import Conflict, Corrupt, ObjectMissing
 from bmq.metadata.codec import LOG_PREFIX, encode_records, encode_snapshot, snapshot_key
-from bmq.metadata.image import Image, apply
+from bmq.metadata.fold import apply
+from bmq.metadata.image import Image
 from bmq.metadata.records import (
     AnyRecord,
     ClusterCreated,

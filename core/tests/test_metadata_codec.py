@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from bmq.errors import Corrupt, FormatError, FormatTooNew
 from bmq.metadata.codec import decode_records, decode_snapshot, encode_records, encode_snapshot, snapshot_key
-from bmq.metadata.image import Image, apply
+from bmq.metadata.fold import apply
+from bmq.metadata.image import Image
 from bmq.metadata.records import (
     AnyRecord,
     ClusterCreated,

@@ -8,8 +8,8 @@ import pytest
 
 from bmq.errors import Corrupt, FormatTooNew
 from bmq.metadata.derived import count_owners, count_ranges, find_moving
-from bmq.metadata.fold import PAST_BOOTS_MAX, TOMBSTONES_MAX
-from bmq.metadata.image import Image, apply
+from bmq.metadata.fold import PAST_BOOTS_MAX, TOMBSTONES_MAX, apply
+from bmq.metadata.image import Image
 from bmq.metadata.invariants import InvariantBroken, check_image, check_step
 from bmq.metadata.records import (
     AnyRecord,

@@ -9,7 +9,8 @@ from bmq.audit.findings import Level
 from bmq.audit.repairing import Repaired, Repairer
 from bmq.clocks.clock_guard import ClockGuard
 from bmq.errors import BmqError
-from bmq.metadata.image import Image, apply
+from bmq.metadata.fold import apply
+from bmq.metadata.image import Image
 from bmq.metadata.records import AnyRecord
 from bmq.roles.controller import NewTopic, Registration
 from bmq.roles.owner import Appended, TailAnswer, TailRequest

@@ -9,7 +9,8 @@ from bmq.clocks.clock_guard import ClockGuard
 from bmq.errors import BmqError, ControllerUnavailable, Fenced, NotOwner, NotReady
 from bmq.metadata.codec import LOG_PREFIX
 from bmq.metadata.feed import MetadataFeed
-from bmq.metadata.image import Image, PartitionMeta, apply
+from bmq.metadata.fold import apply
+from bmq.metadata.image import Image, PartitionMeta
 from bmq.metadata.invariants import check_step
 from bmq.metadata.records import (
     AnyRecord,

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from uuid import UUID
 
-from bmq.metadata.image import Image, PartitionMeta, apply
+from bmq.metadata.fold import apply
+from bmq.metadata.image import Image, PartitionMeta
 from bmq.metadata.invariants import check_step
 from bmq.metadata.records import AnyRecord
 from bmq.roles.controller import NewTopic, Registration

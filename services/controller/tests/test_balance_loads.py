@@ -2,7 +2,8 @@
 
 from uuid import UUID
 
-from bmq.metadata.image import Image, apply
+from bmq.metadata.fold import apply
+from bmq.metadata.image import Image
 from bmq.metadata.records import FencingBegun, NodeRegistered, NodeUnregistered, PartitionChange, TopicCreated
 from bmq.roles.controller import PartitionLoad
 from bmq.values import BrokerEpoch, NodeId, TopicId, TopicPartition

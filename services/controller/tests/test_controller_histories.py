@@ -16,7 +16,8 @@ from bmq.errors import (
 )
 from bmq.metadata.codec import decode_records, decode_snapshot, encode_records, encode_snapshot
 from bmq.metadata.derived import count_owners, count_ranges, find_moving, measure_configs
-from bmq.metadata.image import Image, apply
+from bmq.metadata.fold import apply
+from bmq.metadata.image import Image
 from bmq.metadata.invariants import check_image
 from bmq.metadata.records import StreamSealed
 from bmq.roles.controller import ClosedPartition, Heartbeat, NewTopic

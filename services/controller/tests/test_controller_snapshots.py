@@ -10,8 +10,9 @@ from leading_controller import loaded, start
 from bmq.errors import Corrupt
 from bmq.metadata.codec import LOG_PREFIX, SNAPSHOT_PREFIX, encode_records
 from bmq.metadata.feed import MetadataFeed
+from bmq.metadata.fold import apply
 from bmq.metadata.follower import MetadataFollower
-from bmq.metadata.image import Image, apply
+from bmq.metadata.image import Image
 from bmq.metadata.journal import MetadataJournal, Position
 from bmq.metadata.records import AnyRecord, ClusterCreated, LeaderElected, NodeRegistered, PartitionChange, Range, TopicCreated
 from bmq.roles.controller import NewTopic

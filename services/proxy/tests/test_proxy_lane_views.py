@@ -9,7 +9,8 @@ import pytest
 
 from bmq.errors import BmqError
 from bmq.metadata.feed import MetadataFeed
-from bmq.metadata.image import Image, apply
+from bmq.metadata.fold import apply
+from bmq.metadata.image import Image
 from bmq.metadata.records import AnyRecord, LaneDeclared, LaneDeleted, TopicCreated, TopicDeleted
 from bmq.naming.lanes import overlay_id
 from bmq.values import TopicId

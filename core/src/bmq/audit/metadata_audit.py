@@ -7,7 +7,8 @@ from bmq.audit.findings import Kind, Report
 from bmq.audit.reading import Reader
 from bmq.errors import BmqError, Corrupt, FormatError, FormatTooNew, ObjectMissing, StoreUnavailable
 from bmq.metadata.codec import LOG_PREFIX, SNAPSHOT_PREFIX, decode_records, decode_snapshot, snapshot_key
-from bmq.metadata.image import Image, apply
+from bmq.metadata.fold import apply
+from bmq.metadata.image import Image
 from bmq.metadata.invariants import check_image, check_step
 from bmq.storage.flatlog import FIRST_NUMBER, NO_PREDECESSOR, Entry, decode_entry
 from bmq.storage.numbered import numbered_key

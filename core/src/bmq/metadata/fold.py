@@ -50,8 +50,11 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-def fold(image: Image, position: int, records: Sequence[object]) -> Image:
-    """See `bmq.metadata.image.apply`."""
+def apply(image: Image, position: int, records: Sequence[object]) -> Image:
+    """The image after the log entry `position`. O(records + what they touch), however often one topic is named.
+
+    Raises FormatTooNew for a record that it does not know, Corrupt for one that names what does not exist.
+    """
     builder = _Builder(image)
     for record in records:
         if not isinstance(record, AnyRecord):

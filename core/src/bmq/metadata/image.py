@@ -4,7 +4,7 @@
 The fold itself is in `bmq.metadata.fold`; what must hold of every image, in `bmq.metadata.invariants`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
@@ -170,13 +170,3 @@ class Image:
 def stream_of(found: Range) -> StreamId:
     """The stream that a range is in."""
     return StreamId(NodeId(found.node_id), BrokerEpoch(found.broker_epoch))
-
-
-def apply(image: Image, position: int, records: Sequence[object]) -> Image:
-    """The image after the log entry `position`. O(records + what they touch), however often one topic is named.
-
-    Raises FormatTooNew for a record that it does not know, Corrupt for one that names what does not exist.
-    """
-    from bmq.metadata.fold import fold  # the fold needs the types above
-
-    return fold(image, position, records)

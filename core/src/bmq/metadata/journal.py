@@ -13,7 +13,8 @@ import structlog
 
 from bmq.errors import Conflict, Corrupt, ObjectMissing
 from bmq.metadata.codec import LOG_PREFIX, SNAPSHOT_PREFIX, decode_records, decode_snapshot, encode_snapshot, snapshot_key
-from bmq.metadata.image import Image, apply
+from bmq.metadata.fold import apply
+from bmq.metadata.image import Image
 from bmq.metadata.invariants import check_image, check_step
 from bmq.metadata.records import AnyRecord
 from bmq.ports import ObjectStore, Rng

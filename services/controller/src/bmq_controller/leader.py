@@ -14,7 +14,8 @@ import structlog
 from bmq.errors import BmqError, ControllerUnavailable, Fenced, FormatError, NotReady, ObjectMissing, StoreError, StoreUnavailable, UnknownOutcome
 from bmq.metadata.codec import LOG_PREFIX, encode_records
 from bmq.metadata.feed import MetadataFeed
-from bmq.metadata.image import Image, apply
+from bmq.metadata.fold import apply
+from bmq.metadata.image import Image
 from bmq.metadata.invariants import check_step
 from bmq.metadata.journal import MetadataJournal, Position
 from bmq.metadata.records import AnyRecord, ClusterCreated, LeaderElected

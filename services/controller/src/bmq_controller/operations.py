@@ -13,7 +13,8 @@ from typing import Any
 import structlog
 
 from bmq.errors import BmqError, ControllerUnavailable, FormatError
-from bmq.metadata.image import Image, apply
+from bmq.metadata.fold import apply
+from bmq.metadata.image import Image
 from bmq.metadata.invariants import check_step
 from bmq.metadata.records import AnyRecord
 from bmq.metadata.storable import check_storable
