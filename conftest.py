@@ -1,4 +1,6 @@
-"""Which tests `make test` leaves to `make verify`: what takes long, or needs more than Python packages. Nothing is in neither of them."""
+"""Which tests `make test` leaves to `make verify`: what takes long, or needs more than Python packages. Nothing is in
+neither of them.
+"""
 
 from pathlib import Path
 from typing import Final

@@ -26,7 +26,9 @@ def facts(work: Path) -> dict[str, str]:
         "Kafka": _kafka(),
         "Java": _said(["java", "-version"], r'version "([^"]+)"'),
         "librdkafka": version("confluent-kafka"),
-        "kcat": _said(["kcat", "-V"], r"Version (\S+)") + " with librdkafka " + _said(["kcat", "-V"], r"librdkafka (\S+)"),
+        "kcat": _said(["kcat", "-V"], r"Version (\S+)")
+        + " with librdkafka "
+        + _said(["kcat", "-V"], r"librdkafka (\S+)"),
     }
 
 
@@ -36,7 +38,9 @@ def bmq_version() -> str:
 
 
 def busy_share(seconds: float = 1.0) -> float:
-    """How much of the processors' time something else uses, 0 to 1: figures from a machine that is not idle are to be read with care."""
+    """How much of the processors' time something else uses, 0 to 1: figures from a machine that is not idle are to be
+    read with care.
+    """
     before = _processor_ticks()
     sleep(seconds)
     idle, total = (after - earlier for after, earlier in zip(_processor_ticks(), before, strict=True))

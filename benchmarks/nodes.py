@@ -1,4 +1,6 @@
-"""A cluster of bmq nodes under measurement: `bmq server` processes that nobody starts again, so that a node that is killed stays dead."""
+"""A cluster of bmq nodes under measurement: `bmq server` processes that nobody starts again, so that a node that is
+killed stays dead.
+"""
 
 import os
 import signal
@@ -113,7 +115,9 @@ class Node:
 
 
 class Cluster(Server):
-    """`bmq server` processes over a folder that they share, or over the store of a URL. Proxies are nodes 1…, brokers 101…, controllers 201…."""
+    """`bmq server` processes over a folder that they share, or over the store of a URL. Proxies are nodes 1…, brokers
+    101…, controllers 201….
+    """
 
     name = "bmq"
 
@@ -133,7 +137,9 @@ class Cluster(Server):
         shared = [*OF_ONE_MACHINE, *UNBALANCED, *options]
         for setting in BMQ_SETTINGS:
             shared += ["--cluster-config", setting]
-        plans = plan_nodes(shape_of(shape), store=self.store, listen=("127.0.0.1", 0), admin=("127.0.0.1", 0), options=shared)
+        plans = plan_nodes(
+            shape_of(shape), store=self.store, listen=("127.0.0.1", 0), admin=("127.0.0.1", 0), options=shared
+        )
         self.nodes = {plan.node_id: Node(plan, folder, options_of(plan), environment or {}) for plan in plans}
 
     @property

@@ -1,8 +1,8 @@
 """`python -m benchmarks.operator_soak`: what many Topics cost the operator, on the cluster of KUBECONFIG.
 
-Needs a namespace with a Cluster that is Ready, and an operator in a pod (docs/kubernetes.md). So many Topics are created, changed and deleted, some
-rounds of it; after each phase it prints the time until all were as written, how long looks at a Topic took (p50 and p99, from the operator's
-histogram), and the operator's CPU and memory.
+Needs a namespace with a Cluster that is Ready, and an operator in a pod (docs/kubernetes.md). So many Topics are
+created, changed and deleted, some rounds of it; after each phase it prints the time until all were as written, how long
+looks at a Topic took (p50 and p99, from the operator's histogram), and the operator's CPU and memory.
 """
 
 import argparse
@@ -39,8 +39,16 @@ class Metrics:
             samples = [sample for family in families for sample in family.samples]
         self.cpu_s = next(one.value for one in samples if one.name == "process_cpu_seconds_total")
         self.memory_mib = next(one.value for one in samples if one.name == "process_resident_memory_bytes") / (1 << 20)
-        self.buckets = {float(one.labels["le"]): one.value for one in samples if one.name == f"{HISTOGRAM}_bucket" and one.labels["kind"] == "Topic"}
-        self.status_writes = sum(one.value for one in samples if one.name == "bmq_operator_status_writes_total" and one.labels["kind"] == "Topic")
+        self.buckets = {
+            float(one.labels["le"]): one.value
+            for one in samples
+            if one.name == f"{HISTOGRAM}_bucket" and one.labels["kind"] == "Topic"
+        }
+        self.status_writes = sum(
+            one.value
+            for one in samples
+            if one.name == "bmq_operator_status_writes_total" and one.labels["kind"] == "Topic"
+        )
 
 
 def quantile(share: float, before: Metrics, after: Metrics) -> float:
@@ -82,7 +90,9 @@ def as_written(namespace: str, count: int) -> bool:
     def ready(one: dict[str, Any]) -> bool:
         conditions = one.get("status", {}).get("conditions", [])
         return any(
-            (each["type"], each["status"], each["observedGeneration"]) == ("Ready", "True", one["metadata"]["generation"]) for each in conditions
+            (each["type"], each["status"], each["observedGeneration"])
+            == ("Ready", "True", one["metadata"]["generation"])
+            for each in conditions
         )
 
     return sum(ready(one) for one in topics(namespace)) == count
@@ -91,19 +101,27 @@ def as_written(namespace: str, count: int) -> bool:
 def manifests(count: int, *, retention_ms: int) -> str:
     """The Topics, as a List."""
     spec = {"partitions": 1, "config": {"retention.ms": str(retention_ms)}, "deletionPolicy": "Delete"}
-    items = [{"apiVersion": "bmq.io/v1alpha1", "kind": "Topic", "metadata": {"name": f"{PREFIX}{number}"}, "spec": spec} for number in range(count)]
+    items = [
+        {"apiVersion": "bmq.io/v1alpha1", "kind": "Topic", "metadata": {"name": f"{PREFIX}{number}"}, "spec": spec}
+        for number in range(count)
+    ]
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
 
 
 @contextmanager
 def forwarded(namespace: str, deployment: str) -> Iterator[int]:
     """A port of this machine that leads to the operator's metrics."""
-    with subprocess.Popen(["kubectl", "-n", namespace, "port-forward", deployment, ":8080"], stdout=subprocess.PIPE, text=True) as forward:
+    with subprocess.Popen(
+        ["kubectl", "-n", namespace, "port-forward", deployment, ":8080"], stdout=subprocess.PIPE, text=True
+    ) as forward:
         try:
             assert forward.stdout is not None
             found = re.search(r":(\d+) ->", forward.stdout.readline())
             if found is None:
-                sys.exit(f"no way to {deployment} in namespace {namespace}: name the operator by --operator-namespace and --operator")
+                sys.exit(
+                    f"no way to {deployment} in namespace {namespace}: name the operator by --operator-namespace "
+                    "and --operator"
+                )
             yield int(found[1])
         finally:
             forward.terminate()
@@ -124,10 +142,24 @@ def main() -> int:
         for number in range(asked.rounds):
 
             def write(retention_ms: int) -> str:
-                return kubectl("-n", namespace, "apply", "--server-side", "-f", "-", given=manifests(count, retention_ms=retention_ms))
+                return kubectl(
+                    "-n",
+                    namespace,
+                    "apply",
+                    "--server-side",
+                    "-f",
+                    "-",
+                    given=manifests(count, retention_ms=retention_ms),
+                )
 
             phase("create", port, count, lambda: write(3_600_000), lambda: as_written(namespace, count))
-            phase("change", port, count, lambda number=number: write(7_200_000 + number), lambda: as_written(namespace, count))
+            phase(
+                "change",
+                port,
+                count,
+                lambda number=number: write(7_200_000 + number),
+                lambda: as_written(namespace, count),
+            )
             phase("rest", port, count, lambda: time.sleep(REST_S), lambda: True)
             phase(
                 "delete",

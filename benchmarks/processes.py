@@ -1,4 +1,6 @@
-"""What /proc tells of a process and its children, and how processes that a benchmark started are ended: by their number, never by a name."""
+"""What /proc tells of a process and its children, and how processes that a benchmark started are ended: by their
+number, never by a name.
+"""
 
 import contextlib
 import os
@@ -80,8 +82,17 @@ def _reap(pid: int) -> None:
 
 
 def run_client(command: list[str], *, timeout_s: float) -> str:
-    """What a client printed. Ended with this process's wait, whatever ends that. Raises AssertionError with its output where it fails."""
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+    """What a client printed. Ended with this process's wait, whatever ends that. Raises AssertionError with its output
+    where it fails.
+    """
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
     try:
         output, _ = process.communicate(timeout=timeout_s)
     finally:

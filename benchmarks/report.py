@@ -1,4 +1,6 @@
-"""The table on the screen, and the results on disk: one JSON file and the same as Markdown. A run of some topics replaces their rows alone."""
+"""The table on the screen, and the results on disk: one JSON file and the same as Markdown. A run of some topics
+replaces their rows alone.
+"""
 
 import json
 from collections.abc import Sequence
@@ -57,7 +59,9 @@ class Results:
     def save(self, facts: dict[str, str]) -> None:
         """JSON for machines, Markdown for people."""
         FOLDER.mkdir(exist_ok=True)
-        rows = [asdict(row) | {"ratio": row.ratio, "reached": row.reached, "run": run} for row, run in self._rows.values()]
+        rows = [
+            asdict(row) | {"ratio": row.ratio, "reached": row.reached, "run": run} for row, run in self._rows.values()
+        ]
         self._path.write_text(json.dumps({"machine": facts, "rows": rows}, indent=1, ensure_ascii=False) + "\n")
         lines = ["# bmq against its peers", ""]
         lines += [f"- {name}: {value}" for name, value in facts.items()]

@@ -41,8 +41,14 @@ class Row:
 
     @property
     def reached(self) -> str:
-        """yes, no, or that the rounds disagree: each round is judged by its own figures. Empty where nothing was to be reached."""
-        values = self.bmq if self.target_of == "bmq" else [mine / other for mine, other in zip(self.bmq, self.peer, strict=False) if other]
+        """yes, no, or that the rounds disagree: each round is judged by its own figures. Empty where nothing was to be
+        reached.
+        """
+        values = (
+            self.bmq
+            if self.target_of == "bmq"
+            else [mine / other for mine, other in zip(self.bmq, self.peer, strict=False) if other]
+        )
         if self.target is None or not values:
             return ""
         verdicts = {value >= self.target if self.at_least else value <= self.target for value in values}

@@ -1,7 +1,7 @@
 """`python -m benchmarks.run`: measures, prints one table, stores it under benchmarks/results/.
 
-Peers take turns (A B A B) within one run, under the same client and the same records. Every server that is started is ended by its
-process number, also on Ctrl-C, and its data is removed.
+Peers take turns (A B A B) within one run, under the same client and the same records. Every server that is started is
+ended by its process number, also on Ctrl-C, and its data is removed.
 """
 
 import argparse
@@ -97,12 +97,15 @@ def main() -> int:
     needed_bytes = LARGE_DISK_BYTES if LARGE_TOPICS.intersection(options.topics) else DISK_BYTES
     if not plan.quick and free_bytes < needed_bytes:
         print(
-            f"error: {free_bytes / GIB:.0f} GiB free: the full run needs {needed_bytes // GIB}; name another folder with --work, or use --quick",
+            f"error: {free_bytes / GIB:.0f} GiB free: the full run needs {needed_bytes // GIB}; name another "
+            "folder with --work, or use --quick",
             file=sys.stderr,
         )
         return 2
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    return _measure(plan, options.topics, options.name or ("quick" if plan.quick else datetime.now(UTC).date().isoformat()))
+    return _measure(
+        plan, options.topics, options.name or ("quick" if plan.quick else datetime.now(UTC).date().isoformat())
+    )
 
 
 def _measure(plan: Plan, only: list[str], name: str) -> int:
@@ -155,12 +158,25 @@ def _run(plan: Plan, topic: str) -> dict[str, str]:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="benchmarks.run", description="Measures bmq against Apache Kafka on this machine.")
-    parser.add_argument("--quick", action="store_true", help="one short round of everything; results go to results/quick.*")
-    parser.add_argument("--only", default=",".join(TOPICS), help=f"some of {','.join((*TOPICS, *GROUPS))}; other rows of the same results stay")
-    parser.add_argument("--rounds", type=int, help="turns of each system (3; 1 with --quick), kills of failover and takeover (5)")
+    parser = argparse.ArgumentParser(
+        prog="benchmarks.run", description="Measures bmq against Apache Kafka on this machine."
+    )
     parser.add_argument(
-        "--gib", type=float, help="GiB of a run of produce (8), consume (4), cluster-cpu (4), of the partition of move (10); 0.5 with --quick"
+        "--quick", action="store_true", help="one short round of everything; results go to results/quick.*"
+    )
+    parser.add_argument(
+        "--only",
+        default=",".join(TOPICS),
+        help=f"some of {','.join((*TOPICS, *GROUPS))}; other rows of the same results stay",
+    )
+    parser.add_argument(
+        "--rounds", type=int, help="turns of each system (3; 1 with --quick), kills of failover and takeover (5)"
+    )
+    parser.add_argument(
+        "--gib",
+        type=float,
+        help="GiB of a run of produce (8), consume (4), cluster-cpu (4), of the partition of move (10); 0.5 with "
+        "--quick",
     )
     parser.add_argument("--moves", type=int, help="planned moves of move-writes (100; 6 with --quick)")
     parser.add_argument("--seconds", type=float, help="length of a phase at a fixed load (20; 5 with --quick)")
@@ -168,7 +184,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--partitions", default="1,4")
     parser.add_argument("--batches-kib", default="64,256")
     parser.add_argument("--name", help="of the results (today's date)")
-    parser.add_argument("--work", default=str(Path(gettempdir()) / "bmq-benchmarks"), help="where the servers keep their data")
+    parser.add_argument(
+        "--work", default=str(Path(gettempdir()) / "bmq-benchmarks"), help="where the servers keep their data"
+    )
     options = parser.parse_args()
     options.topics = [topic for named in options.only.split(",") for topic in GROUPS.get(named, (named,))]
     for topic in options.topics:

@@ -18,7 +18,11 @@ from benchmarks import processes
 
 ROOT = Path(__file__).parents[1]
 BMQ = Path(sys.executable).with_name("bmq")
-KAFKA_SETTINGS = ("log.retention.check.interval.ms=10000", "log.segment.delete.delay.ms=1000", "auto.create.topics.enable=false")
+KAFKA_SETTINGS = (
+    "log.retention.check.interval.ms=10000",
+    "log.segment.delete.delay.ms=1000",
+    "auto.create.topics.enable=false",
+)
 """Beside its defaults: retention is looked at more often, so that a disk of this size is enough."""
 BMQ_SETTINGS = ("group.initial.rebalance.delay.ms=0",)
 """Beside its defaults: tools/kafka sets the same for Kafka."""
@@ -116,7 +120,9 @@ class Server:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.stop()
 
     def _start(self) -> None:
@@ -129,7 +135,12 @@ class Bmq(Server):
     name = "bmq"
 
     def __init__(
-        self, folder: Path, *, store: str | None = None, environment: Mapping[str, str] | None = None, arguments: tuple[str, ...] = ()
+        self,
+        folder: Path,
+        *,
+        store: str | None = None,
+        environment: Mapping[str, str] | None = None,
+        arguments: tuple[str, ...] = (),
     ) -> None:
         super().__init__(folder)
         self.admin_port = free_port()
@@ -146,11 +157,25 @@ class Bmq(Server):
 
     def _start(self) -> None:
         log = self.folder / "server.log"
-        command = [*bmq_command(), "up", *self._where, "--listen", self.address, "--admin", f"127.0.0.1:{self.admin_port}"]
+        command = [
+            *bmq_command(),
+            "up",
+            *self._where,
+            "--listen",
+            self.address,
+            "--admin",
+            f"127.0.0.1:{self.admin_port}",
+        ]
         command += [part for setting in BMQ_SETTINGS for part in ("--config", setting)] + list(self._arguments)
         with log.open("ab") as out:
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=self._environment, cwd=self.folder, start_new_session=True
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                env=self._environment,
+                cwd=self.folder,
+                start_new_session=True,
             )
         self.pid = process.pid
         deadline_s = monotonic() + 60
@@ -171,7 +196,9 @@ class Bmq(Server):
 
 
 class _ByTool(Server):
-    """A server that a script of tools/ starts in the background, with its process number in the file `pid` of its folder."""
+    """A server that a script of tools/ starts in the background, with its process number in the file `pid` of its
+    folder.
+    """
 
     tool = ""
     settings: tuple[str, ...] = ()
@@ -180,7 +207,9 @@ class _ByTool(Server):
         command = [str(ROOT / "tools" / self.tool), "start", str(self.folder), str(self.port), *self.settings]
         said = self.folder / "tool.log"
         with said.open("w") as log:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, text=True, start_new_session=True)
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, text=True, start_new_session=True
+            )
         try:
             code = process.wait(120)
         except BaseException:

@@ -1,4 +1,5 @@
-"""A long stream into an Iceberg table, with maintenance, a producer beside it and one kill: what it leaves and what it needs meanwhile.
+"""A long stream into an Iceberg table, with maintenance, a producer beside it and one kill: what it leaves and what it
+needs meanwhile.
 
 `PYTHONPATH=tests/compat:spark-apps/tests .cache/spark/bin/python -m benchmarks.spark_iceberg_stream [SECONDS]`
 prints the figures of docs/performance.md.
@@ -94,7 +95,9 @@ def look(folder: Path, job: Job, began_s: float) -> Look:
     table = table_in(folder)
     snapshot = table.current_snapshot()
     assert snapshot is not None and snapshot.summary is not None
-    lying = [file.name for file in Path(folder, "warehouse").rglob("*") if file.is_file() and not file.name.startswith(".")]
+    lying = [
+        file.name for file in Path(folder, "warehouse").rglob("*") if file.is_file() and not file.name.startswith(".")
+    ]
     return Look(
         at_s=round(monotonic() - began_s),
         commits=table.metadata.last_sequence_number,
@@ -115,12 +118,33 @@ def main(seconds: int) -> None:
         server.start()
         topic = topic_of(server.servers, partitions=3)
         writer = Writer(server.servers, topic)
-        arguments = ["--bootstrap-servers", server.servers, "--topic", topic, "--table", "lake.db.orders", "--format", "string"]
-        arguments += ["--catalog-type", "sql", "--catalog-uri", f"jdbc:sqlite:{folder}/catalog.db", "--warehouse", f"{folder}/warehouse"]
+        arguments = [
+            "--bootstrap-servers",
+            server.servers,
+            "--topic",
+            topic,
+            "--table",
+            "lake.db.orders",
+            "--format",
+            "string",
+        ]
+        arguments += [
+            "--catalog-type",
+            "sql",
+            "--catalog-uri",
+            f"jdbc:sqlite:{folder}/catalog.db",
+            "--warehouse",
+            f"{folder}/warehouse",
+        ]
         stream = [*arguments, "--trigger", TRIGGER, "--maintain", "--maintain-every", EVERY, "--keep-snapshots", KEEP]
 
         def started(given: list[str]) -> Job:
-            return Job(given, folder / "job.log", script=ROOT / "spark-apps" / "iceberg.py", environment={"JDK_JAVA_OPTIONS": ""})
+            return Job(
+                given,
+                folder / "job.log",
+                script=ROOT / "spark-apps" / "iceberg.py",
+                environment={"JDK_JAVA_OPTIONS": ""},
+            )
 
         writer.start()
         job = started(stream)

@@ -1,8 +1,10 @@
-"""`.cache/spark/bin/python -m benchmarks.spark_parquet`: a topic into a Parquet table by parquet.py --once, from the brokers and from the bucket.
+"""`.cache/spark/bin/python -m benchmarks.spark_parquet`: a topic into a Parquet table by parquet.py --once, from the
+brokers and from the bucket.
 
-A process of its own for each run, on `local[2]`, 1 KiB records that compress, in segments. Per source: GiB of values a minute from the first batch's
-start (what Spark needs to start is told apart), seconds of processor for a GiB, and the peak of resident memory of the driver's Python, Java and the
-Python workers together (which counts what they share more than once).
+A process of its own for each run, on `local[2]`, 1 KiB records that compress, in segments. Per source: GiB of values a
+minute from the first batch's start (what Spark needs to start is told apart), seconds of processor for a GiB, and the
+peak of resident memory of the driver's Python, Java and the Python workers together (which counts what they share more
+than once).
 """
 
 import argparse
@@ -25,13 +27,29 @@ SIZE_BYTES = 1000
 BATCH = re.compile(r"^batch \d+: (\d+) rows in (\d+) files of ([0-9.]+) MiB, .* ([0-9.]+) s$", re.MULTILINE)
 
 
-def measured(cluster: Cluster, source: list[str], output: Path, count: int, *, topic: str, batch: int) -> dict[str, object]:
+def measured(
+    cluster: Cluster, source: list[str], output: Path, count: int, *, topic: str, batch: int
+) -> dict[str, object]:
     """One run from nothing. Exits where it fails, or does not have every record."""
-    command = [sys.executable, str(SCRIPT), "--topic", topic, "--bootstrap-servers", cluster.servers, "--output", str(output), "--once"]
+    command = [
+        sys.executable,
+        str(SCRIPT),
+        "--topic",
+        topic,
+        "--bootstrap-servers",
+        cluster.servers,
+        "--output",
+        str(output),
+        "--once",
+    ]
     environment = os.environ | {"SPARK_MASTER": "local[2]"}
     began_s = time.perf_counter()
     process = subprocess.Popen(
-        [*command, *source, "--max-records-per-batch", str(batch)], stderr=subprocess.PIPE, text=True, start_new_session=True, env=environment
+        [*command, *source, "--max-records-per-batch", str(batch)],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=environment,
     )
     peak, cpu, done = [0], [0.0], threading.Event()
 
@@ -82,7 +100,13 @@ def main() -> None:
         for turn in range(given.rounds):
             for name, source in {"kafka": ["--source", "kafka"], "bmq": ["--source", "bmq", "--store", store]}.items():
                 output = folder / f"{name}-{turn}"
-                print(json.dumps({"source": name} | measured(cluster, source, output, given.records, topic="orders", batch=given.batch)), flush=True)
+                print(
+                    json.dumps(
+                        {"source": name}
+                        | measured(cluster, source, output, given.records, topic="orders", batch=given.batch)
+                    ),
+                    flush=True,
+                )
                 shutil.rmtree(output)
     finally:
         cluster.stop()

@@ -1,9 +1,11 @@
-"""`.cache/spark/bin/python -m benchmarks.spark_source`: the data source `bmq` against Spark's own Kafka connector, on the same records, in turns.
+"""`.cache/spark/bin/python -m benchmarks.spark_source`: the data source `bmq` against Spark's own Kafka connector, on
+the same records, in turns.
 
-Both read a topic of a running `bmq up` into nothing (`noop`) on `local[2]`; what differs is the source alone. Per case: the median of the
-rounds' ratios, the same of the processors' time that Spark and bmq took together, that time for a million rows (which other work on the
-machine moves less than it moves the clock), the peak of Spark's memory (JVM and Python workers), and what the brokers sent meanwhile by their
-own /metrics. `--plan` measures planning instead: 2,000 segments of one partition, and the same of 200.
+Both read a topic of a running `bmq up` into nothing (`noop`) on `local[2]`; what differs is the source alone. Per case:
+the median of the rounds' ratios, the same of the processors' time that Spark and bmq took together, that time for a
+million rows (which other work on the machine moves less than it moves the clock), the peak of Spark's memory (JVM and
+Python workers), and what the brokers sent meanwhile by their own /metrics. `--plan` measures planning instead: 2,000
+segments of one partition, and the same of 200.
 """
 
 import argparse
@@ -71,7 +73,9 @@ class Cluster:
         self.servers, self.admin = f"127.0.0.1:{port}", f"127.0.0.1:{port + 1}"
         self._log = (folder / "bmq.log").open("wb")
         command = [str(BMQ), "up", "--store", store, "--listen", self.servers, "--admin", self.admin]
-        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, cwd=folder)
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, cwd=folder
+        )
         while not self._is_ready():
             if self._process.poll() is not None:
                 sys.exit(f"bmq ended: see {folder / 'bmq.log'}")
@@ -102,14 +106,21 @@ class Cluster:
         admin = AdminClient({"bootstrap.servers": self.servers})
         admin.create_topics([NewTopic(topic, PARTITIONS, config={"retention.ms": "-1"})])[topic].result()
         producer = Producer(
-            {"bootstrap.servers": self.servers, "compression.type": codec, "linger.ms": 20, "queue.buffering.max.messages": 1_000_000}
+            {
+                "bootstrap.servers": self.servers,
+                "compression.type": codec,
+                "linger.ms": 20,
+                "queue.buffering.max.messages": 1_000_000,
+            }
         )
         text = b" ".join(b"%x" % (n * 2654435761 % (1 << 32)) for n in range(WORDS))
         for n in range(count):
             start = n * 7919 % (len(text) - size_bytes)
             while True:
                 try:
-                    producer.produce(topic, text[start : start + size_bytes], b"key-%d" % (n % 1000), partition=n % PARTITIONS)
+                    producer.produce(
+                        topic, text[start : start + size_bytes], b"key-%d" % (n % 1000), partition=n % PARTITIONS
+                    )
                     break
                 except BufferError:
                     producer.poll(0.05)
@@ -156,14 +167,21 @@ def measured(spark: SparkSession, cluster: Cluster, frame: DataFrame, rows: int)
     )
 
 
-def compare(spark: SparkSession, cluster: Cluster, name: str, *, size_bytes: int, codec: str, count: int, rounds: int) -> dict[str, object]:
+def compare(
+    spark: SparkSession, cluster: Cluster, name: str, *, size_bytes: int, codec: str, count: int, rounds: int
+) -> dict[str, object]:
     """Both sources in turns; the first turn of each is not counted."""
     topic = f"records-{size_bytes}-{codec}"
     cluster.fill(topic, size_bytes=size_bytes, codec=codec, count=count)
     frames = {
         "bmq": spark.read.format("bmq").options(store=cluster.store, topic=topic),
         "kafka": spark.read.format("kafka").options(
-            **{"kafka.bootstrap.servers": cluster.servers, "subscribe": topic, "startingOffsets": "earliest", "includeHeaders": "true"}
+            **{
+                "kafka.bootstrap.servers": cluster.servers,
+                "subscribe": topic,
+                "startingOffsets": "earliest",
+                "includeHeaders": "true",
+            }
         ),
     }
     runs: dict[str, list[Run]] = {"bmq": [], "kafka": []}
@@ -174,7 +192,9 @@ def compare(spark: SparkSession, cluster: Cluster, name: str, *, size_bytes: int
                 runs[which].append(run)
     pairs = list(zip(runs["bmq"], runs["kafka"], strict=True))
     ratio = median(theirs.wall_s / ours.wall_s for ours, theirs in pairs)
-    cpu_ratio = median((theirs.spark_cpu_s + theirs.bmq_cpu_s) / (ours.spark_cpu_s + ours.bmq_cpu_s) for ours, theirs in pairs)
+    cpu_ratio = median(
+        (theirs.spark_cpu_s + theirs.bmq_cpu_s) / (ours.spark_cpu_s + ours.bmq_cpu_s) for ours, theirs in pairs
+    )
     found = {
         "store": name,
         "size_bytes": size_bytes,
@@ -183,10 +203,16 @@ def compare(spark: SparkSession, cluster: Cluster, name: str, *, size_bytes: int
         "rows_ratio": round(ratio, 2),
         "cpu_ratio": round(cpu_ratio, 2),
         "rows_per_s": {which: round(count / median(run.wall_s for run in each)) for which, each in runs.items()},
-        "spark_cpu_s_per_million": {which: _per_million([run.spark_cpu_s for run in each], count) for which, each in runs.items()},
-        "bmq_cpu_s_per_million": {which: _per_million([run.bmq_cpu_s for run in each], count) for which, each in runs.items()},
+        "spark_cpu_s_per_million": {
+            which: _per_million([run.spark_cpu_s for run in each], count) for which, each in runs.items()
+        },
+        "bmq_cpu_s_per_million": {
+            which: _per_million([run.bmq_cpu_s for run in each], count) for which, each in runs.items()
+        },
         "peak_rss_mib": {which: max(run.peak_rss_bytes for run in each) >> 20 for which, each in runs.items()},
-        "brokers_sent_mib": {which: round(median(run.sent_bytes for run in each) / (1 << 20), 1) for which, each in runs.items()},
+        "brokers_sent_mib": {
+            which: round(median(run.sent_bytes for run in each) / (1 << 20), 1) for which, each in runs.items()
+        },
         "fetches": {which: median(run.fetches for run in each) for which, each in runs.items()},
         "runs": {which: [asdict(run) for run in each] for which, each in runs.items()},
     }
@@ -215,7 +241,9 @@ class Counting:
 
 
 def plan(name: str, url: str, folder: Path, *, partitions: int, segments: int, rounds: int) -> dict[str, object]:
-    """How long it takes to plan a read of so many segments, from nothing known to Spark's tasks; the segments themselves are not needed."""
+    """How long it takes to plan a read of so many segments, from nothing known to Spark's tasks; the segments
+    themselves are not needed.
+    """
     sys.path.insert(0, str(ROOT / "spark-apps" / "tests"))
     from stored_cluster import StoredCluster
 
@@ -223,13 +251,20 @@ def plan(name: str, url: str, folder: Path, *, partitions: int, segments: int, r
     cluster = StoredCluster(folder / f"plan-{partitions}", store=f"{base}-plan-{partitions}{mark}{options}")
     topic_id = cluster.topic("orders", partitions)
     one = SegmentEntry(
-        position=97, length=64 << 20, leader_epoch=0, base_offset=0, last_offset=99, record_count=100, min_timestamp_ms=0, max_timestamp_ms=1,
+        position=97, length=64 << 20, leader_epoch=0, base_offset=0, last_offset=99, record_count=100,
+        min_timestamp_ms=0, max_timestamp_ms=1,
         index_position=97 + (64 << 20), index_length=40_000, snapshot_position=0, snapshot_length=4,
     )  # fmt: skip
     for number in range(partitions):
         tp = TopicPartition(topic_id, number)
-        keys = (segment_key(tp, LeaderEpoch(0), Offset(at * 100), cluster.rng.nonce()) for at in range(segments // partitions))
-        entries = [msgspec.structs.replace(one, key=key, base_offset=at * 100, last_offset=at * 100 + 99) for at, key in enumerate(keys)]
+        keys = (
+            segment_key(tp, LeaderEpoch(0), Offset(at * 100), cluster.rng.nonce())
+            for at in range(segments // partitions)
+        )
+        entries = [
+            msgspec.structs.replace(one, key=key, base_offset=at * 100, last_offset=at * 100 + 99)
+            for at, key in enumerate(keys)
+        ]
         cluster.name(tp, *entries)
     parsed = parse_options({"store": cluster.url, "topic": "orders"})
     took_s = []
@@ -278,7 +313,8 @@ def main() -> None:
     os.environ.update(KEYS)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     folder = Path(tempfile.mkdtemp(prefix="bmq-spark-source-"))
-    # Spark's workers find compiled modules, as where it is installed; otherwise each would compile pyspark, pyarrow and bmq again.
+    # Spark's workers find compiled modules, as where it is installed; otherwise each would compile pyspark, pyarrow and
+    # bmq again.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["PYTHONPYCACHEPREFIX"] = str(folder / "bytecode")
     results: dict[str, list[dict[str, object]]] = {"plans": [], "cases": []}
@@ -297,7 +333,10 @@ def main() -> None:
             for name, url in urls.items():
                 if arguments.plan:
                     for partitions in (1, 200):
-                        keep("plans", plan(name, url, folder, partitions=partitions, segments=2_000, rounds=arguments.rounds))
+                        keep(
+                            "plans",
+                            plan(name, url, folder, partitions=partitions, segments=2_000, rounds=arguments.rounds),
+                        )
                 else:
                     for found in comparisons(name, url, folder, arguments):
                         keep("cases", found)

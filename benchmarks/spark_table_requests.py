@@ -1,4 +1,5 @@
-"""What a table in a bucket asks of it: requests counted by a front of MinIO, for each batch of a stream, for a large file, and for a compaction.
+"""What a table in a bucket asks of it: requests counted by a front of MinIO, for each batch of a stream, for a large
+file, and for a compaction.
 
 `PYTHONPATH=tests/compat:spark-apps/tests .cache/spark/bin/python -m benchmarks.spark_table_requests`
 prints the counts by which docs/tables.md says what a table costs.
@@ -89,7 +90,10 @@ class Counting:
         for name, value in answer.getheaders():
             if name.lower() not in (*_HOP, "content-length"):
                 asked.send_header(name, value)
-        asked.send_header("Content-Length", answer.getheader("Content-Length") or "0" if asked.command == "HEAD" else str(len(content)))
+        asked.send_header(
+            "Content-Length",
+            answer.getheader("Content-Length") or "0" if asked.command == "HEAD" else str(len(content)),
+        )
         asked.end_headers()
         if asked.command != "HEAD":
             asked.wfile.write(content)
@@ -110,7 +114,10 @@ def _part(path: str) -> str:
 
 
 def _said(counts: Counter[tuple[str, str]]) -> str:
-    return ", ".join(f"{count} {kind} {part}" for (kind, part), count in sorted(counts.items(), key=lambda item: (item[0][1], item[0][0])))
+    return ", ".join(
+        f"{count} {kind} {part}"
+        for (kind, part), count in sorted(counts.items(), key=lambda item: (item[0][1], item[0][0]))
+    )
 
 
 def _batches(log: Path) -> list[str]:
@@ -140,14 +147,28 @@ def main() -> None:
 
 def _stream(servers: str, counting: Counting, log: Path) -> None:
     topic = topic_of(servers, partitions=PARTITIONS)
-    command = [sys.executable, str(ROOT / "spark-apps" / "parquet.py"), "--bootstrap-servers", servers, "--topic", topic, "--trigger", "1s"]
+    command = [
+        sys.executable,
+        str(ROOT / "spark-apps" / "parquet.py"),
+        "--bootstrap-servers",
+        servers,
+        "--topic",
+        topic,
+        "--trigger",
+        "1s",
+    ]
     with log.open("wb") as out:
         job = subprocess.Popen([*command, "--output", "s3a://tables/orders"], stdout=out, stderr=out)
     try:
         for number in range(BATCHES + 1):
-            values = [b"%d" % number] * 100 if number < BATCHES else [os.urandom(VALUE_BYTES) for _ in range(LARGE_BYTES // VALUE_BYTES)]
+            values = (
+                [b"%d" % number] * 100
+                if number < BATCHES
+                else [os.urandom(VALUE_BYTES) for _ in range(LARGE_BYTES // VALUE_BYTES)]
+            )
             before = len(_batches(log))
-            produce(servers, topic, values, timestamp=int(time() * 1000) - 2 * HOUR_MS)  # compaction leaves an hour alone that is not over
+            # compaction leaves an hour alone that is not over
+            produce(servers, topic, values, timestamp=int(time() * 1000) - 2 * HOUR_MS)
             deadline = monotonic() + WAIT_S
             while len(_batches(log)) == before:
                 assert job.poll() is None and monotonic() < deadline, log.read_text()

@@ -1,7 +1,8 @@
 """Rows per second of CPU (one core) by value format: `.cache/spark/bin/python benchmarks/spark_values.py`.
 
-Records of about 100 B (5 fields) and 1 KiB (20 fields). Beside it the plain way to the same array: the format's own library for each record,
-the dicts to pyarrow. The last column has one record in a hundred cut in half. CPU time, the median of RUNS, so that a busy machine shows less.
+Records of about 100 B (5 fields) and 1 KiB (20 fields). Beside it the plain way to the same array: the format's own
+library for each record, the dicts to pyarrow. The last column has one record in a hundred cut in half. CPU time, the
+median of RUNS, so that a busy machine shows less.
 """
 
 import io
@@ -45,7 +46,11 @@ def documents(wide: bool) -> list[dict[str, Any]]:
 
 
 def avro(wide: bool) -> tuple[list[bytes], Decoder, Callable[[bytes], Any]]:
-    schema = {"type": "record", "name": "R", "fields": [{"name": name, "type": kind} for name, _, kind, _ in fields(wide)]}
+    schema = {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": name, "type": kind} for name, _, kind, _ in fields(wide)],
+    }
     parsed = fastavro.parse_schema(schema)
     values = []
     for document in documents(wide):
@@ -58,12 +63,16 @@ def avro(wide: bool) -> tuple[list[bytes], Decoder, Callable[[bytes], Any]]:
 
 def protobuf(wide: bool) -> tuple[list[bytes], Decoder, Callable[[bytes], Any]]:
     lines = "".join(f"{kind} {name} = {number};" for number, (name, _, _, kind) in enumerate(fields(wide), 1))
-    made = decoder("protobuf", schema=SchemaFile(name="r.proto", content=f'syntax = "proto3"; message R {{ {lines} }}'.encode()))
+    made = decoder(
+        "protobuf", schema=SchemaFile(name="r.proto", content=f'syntax = "proto3"; message R {{ {lines} }}'.encode())
+    )
     assert isinstance(made, ProtobufDecoder)
     message = made._class
 
     def twin(value: bytes) -> Any:
-        told = MessageToDict(message.FromString(value), preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+        told = MessageToDict(
+            message.FromString(value), preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+        )
         return told | {"id": int(told["id"])}
 
     return [ParseDict(document, message()).SerializeToString() for document in documents(wide)], made, twin
@@ -81,7 +90,9 @@ def measured(decode: Callable[[], Any]) -> float:
 
 def row(name: str, values: list[bytes], made: Decoder, twin: Callable[[bytes], Any]) -> None:
     array = pa.array(values, type=pa.binary())
-    damaged = pa.array([value if number % 100 else value[: len(value) // 2] for number, value in enumerate(values)], type=pa.binary())
+    damaged = pa.array(
+        [value if number % 100 else value[: len(value) // 2] for number, value in enumerate(values)], type=pa.binary()
+    )
     decoded = made.decode(array)
     assert decoded.reasons.null_count == len(array)
     assert pa.array([twin(value) for value in values[1:50]], type=made.arrow_type) == decoded.values[1:50]
@@ -89,7 +100,9 @@ def row(name: str, values: list[bytes], made: Decoder, twin: Callable[[bytes], A
     rate, bad = measured(lambda: made.decode(array)), measured(lambda: made.decode(damaged))
     size_bytes = sum(map(len, values)) / len(values)
     print(
-        f"{name:16} {size_bytes:6.0f} B {rate:12,.0f} {rate * size_bytes / 2**20:8.0f} {beside:12,.0f} {rate / beside:6.1f} {bad:12,.0f}", flush=True
+        f"{name:16} {size_bytes:6.0f} B {rate:12,.0f} {rate * size_bytes / 2**20:8.0f} {beside:12,.0f} "
+        f"{rate / beside:6.1f} {bad:12,.0f}",
+        flush=True,
     )
 
 

@@ -19,10 +19,14 @@ def fresh(name: str) -> str:
 
 
 def create(server: Server, topic: str, *, partitions: int, **configs: str | int) -> None:
-    """Underscores in a configuration's name stand for dots. Returns when the first partitions can be asked for their ends."""
+    """Underscores in a configuration's name stand for dots. Returns when the first partitions can be asked for their
+    ends.
+    """
     admin = AdminClient({"bootstrap.servers": server.address})
     named = {key.replace("_", "."): str(value) for key, value in configs.items()}
-    admin.create_topics([NewTopic(topic, num_partitions=partitions, replication_factor=1, config=named)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, num_partitions=partitions, replication_factor=1, config=named)])[topic].result(
+        30
+    )
     deadline_s = monotonic() + 60
     while True:
         try:
@@ -34,7 +38,9 @@ def create(server: Server, topic: str, *, partitions: int, **configs: str | int)
 
 
 def delete(server: Server, topic: str) -> None:
-    """Returns when Kafka has deleted its files too: on some disks that takes longer than writing them, and would be the next one's to bear."""
+    """Returns when Kafka has deleted its files too: on some disks that takes longer than writing them, and would be the
+    next one's to bear.
+    """
     admin = AdminClient({"bootstrap.servers": server.address})  # it has to outlive its future
     admin.delete_topics([topic])[topic].result(30)
     deadline_s = monotonic() + 120
@@ -47,7 +53,9 @@ def end_offset(server: Server, topic: str, *, partitions: int) -> int:
     """The sum of all partitions' ends: how many records were written."""
     consumer = Consumer({"bootstrap.servers": server.address, "group.id": "ends", "enable.auto.commit": False})
     try:
-        return sum(consumer.get_watermark_offsets(TopicPartition(topic, index), timeout=30)[1] for index in range(partitions))
+        return sum(
+            consumer.get_watermark_offsets(TopicPartition(topic, index), timeout=30)[1] for index in range(partitions)
+        )
     finally:
         consumer.close()
 

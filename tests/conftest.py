@@ -7,7 +7,10 @@ from typing import Any, Final
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-LIBRARIES: Final = ("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1", "/usr/lib/aarch64-linux-gnu/faketime/libfaketimeMT.so.1")
+LIBRARIES: Final = (
+    "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1",
+    "/usr/lib/aarch64-linux-gnu/faketime/libfaketimeMT.so.1",
+)
 
 FOLDERS: Final = ("e2e", "chaos", "cluster", "survival", "compat", "monitoring", "image", "chart")
 """Where a run in parallel begins: with what takes longest in one worker."""
@@ -15,7 +18,9 @@ STORES: Final = ("folder", "minio")
 
 
 class Groups(LoadScopeScheduling):
-    """One worker runs what shares what it starts: tests of a file, or of a file and a store; and one all of e2e: a machine has one cluster."""
+    """One worker runs what shares what it starts: tests of a file, or of a file and a store; and one all of e2e: a
+    machine has one cluster.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         file, _, test = nodeid.partition("::")
@@ -34,12 +39,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Groups begin in the order of their first tests."""
-    items.sort(key=lambda item: FOLDERS.index(item.path.parent.name) if item.path.parent.name in FOLDERS else len(FOLDERS))
+    items.sort(
+        key=lambda item: FOLDERS.index(item.path.parent.name) if item.path.parent.name in FOLDERS else len(FOLDERS)
+    )
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Says plainly which whole folder was not run, and why."""
-    skipped = {report.longrepr[2] for report in terminalreporter.stats.get("skipped", []) if isinstance(report.longrepr, tuple)}
+    skipped = {
+        report.longrepr[2] for report in terminalreporter.stats.get("skipped", []) if isinstance(report.longrepr, tuple)
+    }
     for why in sorted(skipped):
         if "were NOT run" in why:
             terminalreporter.write_line(why.removeprefix("Skipped: "), yellow=True, bold=True)
@@ -53,6 +62,8 @@ def faketime() -> str:
             if Path(library).exists():
                 return library
         subprocess.run(
-            ["apt-get", "-o", "DPkg::Lock::Timeout=120", "install", "-qqy", "--no-install-recommends", "faketime"], capture_output=True, check=False
+            ["apt-get", "-o", "DPkg::Lock::Timeout=120", "install", "-qqy", "--no-install-recommends", "faketime"],
+            capture_output=True,
+            check=False,
         )
     pytest.skip("needs libfaketime (Debian: apt-get install faketime)")

@@ -23,14 +23,30 @@ class StartedBmq:
 
 
 @contextlib.contextmanager
-def started_bmq(folder: Path, *arguments: str, environment: Mapping[str, str] | None = None, beneath: Sequence[str] = ()) -> Iterator[StartedBmq]:
+def started_bmq(
+    folder: Path, *arguments: str, environment: Mapping[str, str] | None = None, beneath: Sequence[str] = ()
+) -> Iterator[StartedBmq]:
     """Starts bmq on free ports over `folder`, by a command that becomes it where one is given; stops it.
 
     Raises AssertionError with its log where it does not start.
     """
-    command = [*beneath, BMQ, "up", "--data", str(folder / "data"), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--no-fsync", *arguments]
+    command = [
+        *beneath,
+        BMQ,
+        "up",
+        "--data",
+        str(folder / "data"),
+        "--listen",
+        "127.0.0.1:0",
+        "--admin",
+        "127.0.0.1:0",
+        "--no-fsync",
+        *arguments,
+    ]
     with (folder / "server.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env={**os.environ, **(environment or {})})
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=log, text=True, env={**os.environ, **(environment or {})}
+        )
     assert process.stdout is not None
     try:
         hello = process.stdout.readline()

@@ -1,4 +1,6 @@
-"""`python tools/chart_values.py >docs/chart-values.md`: the page from the chart's values.yaml (defaults, comments) and values.schema.json (types)."""
+"""`python tools/chart_values.py >docs/chart-values.md`: the page from the chart's values.yaml (defaults, comments) and
+values.schema.json (types).
+"""
 
 import json
 import sys
@@ -41,7 +43,11 @@ def _rows(node: yaml.MappingNode, schema: dict[str, Any], lines: list[str], path
         if key.value not in known:
             raise Undocumented(f"values.schema.json does not know {name}")
         part = known[key.value]
-        if part.get("additionalProperties") is False and isinstance(value, yaml.MappingNode) and "resources" not in name:
+        if (
+            part.get("additionalProperties") is False
+            and isinstance(value, yaml.MappingNode)
+            and "resources" not in name
+        ):
             rows += _rows(value, part, lines, f"{name}.")
             continue
         meaning = _comment(lines, key.start_mark.line)

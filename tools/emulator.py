@@ -49,13 +49,22 @@ def versitygw(tools: Path, folder: Path, port: int) -> Emulator:
         port=port,
         url=f"s3://{BUCKET}?endpoint=http://127.0.0.1:{port}",
         environment=S3_KEYS,
-        own_environment={"ROOT_ACCESS_KEY": S3_KEYS["AWS_ACCESS_KEY_ID"], "ROOT_SECRET_KEY": S3_KEYS["AWS_SECRET_ACCESS_KEY"]},
+        own_environment={
+            "ROOT_ACCESS_KEY": S3_KEYS["AWS_ACCESS_KEY_ID"],
+            "ROOT_SECRET_KEY": S3_KEYS["AWS_SECRET_ACCESS_KEY"],
+        },
     )
 
 
 def azurite(tools: Path, folder: Path, port: int) -> Emulator:
     """Azure Blob Storage."""
-    started = ["node", tools / "azurite/node_modules/azurite/dist/src/blob/main.js", "--silent", "--disableTelemetry", "--skipApiVersionCheck"]
+    started = [
+        "node",
+        tools / "azurite/node_modules/azurite/dist/src/blob/main.js",
+        "--silent",
+        "--disableTelemetry",
+        "--skipApiVersionCheck",
+    ]
     return Emulator(
         command=[*started, "--location", folder, "--blobHost", "127.0.0.1", "--blobPort", str(port)],
         port=port,
@@ -69,10 +78,24 @@ def fake_gcs(tools: Path, folder: Path, port: int) -> Emulator:
     """Google Cloud Storage, of which gcs_xml_api adds what is missing. Keeps objects in memory."""
     own = free_port()
     return Emulator(
-        command=[tools / "fake-gcs-server", "-scheme", "http", "-backend", "memory", "-host", "127.0.0.1", "-port", str(own), "-log-level", "error"],
+        command=[
+            tools / "fake-gcs-server",
+            "-scheme",
+            "http",
+            "-backend",
+            "memory",
+            "-host",
+            "127.0.0.1",
+            "-port",
+            str(own),
+            "-log-level",
+            "error",
+        ],
         port=own,
         url=f"gs://{BUCKET}?endpoint=http://127.0.0.1:{port}&anonymous=true",
-        make_bucket=lambda: ask(own, "POST", "/storage/v1/b?project=bmq", json.dumps({"name": BUCKET}), {"Content-Type": "application/json"}),
+        make_bucket=lambda: ask(
+            own, "POST", "/storage/v1/b?project=bmq", json.dumps({"name": BUCKET}), {"Content-Type": "application/json"}
+        ),
         front=XmlApi(port, behind=own),
     )
 

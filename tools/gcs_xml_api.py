@@ -1,7 +1,9 @@
-"""The part of Google Cloud Storage's XML API that fake-gcs-server lacks: creates under a condition, and listings page by page.
+"""The part of Google Cloud Storage's XML API that fake-gcs-server lacks: creates under a condition, and listings page
+by page.
 
-Stands in front of it and asks it by its JSON API; conditions are judged there, where the object is made. Knows what bmq uses: PUT, GET,
-HEAD and DELETE of an object, and `list-type=2` of a bucket. Errors are those of the XML API's reference.
+Stands in front of it and asks it by its JSON API; conditions are judged there, where the object is made. Knows what bmq
+uses: PUT, GET, HEAD and DELETE of an object, and `list-type=2` of a bucket. Errors are those of the XML API's
+reference.
 """
 
 import json
@@ -14,7 +16,15 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 from xml.sax.saxutils import escape
 
 PAGE_KEYS_MAX = 1000
-PASSED_ON = ("content-type", "content-range", "etag", "last-modified", "x-goog-generation", "x-goog-hash", "accept-ranges")
+PASSED_ON = (
+    "content-type",
+    "content-range",
+    "etag",
+    "last-modified",
+    "x-goog-generation",
+    "x-goog-hash",
+    "accept-ranges",
+)
 SAID = {
     400: ("InvalidArgument", "Invalid argument."),
     404: ("NoSuchKey", "The specified key does not exist."),
@@ -89,7 +99,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _list(self, bucket: str, query: Mapping[str, str]) -> None:
         after = query.get("start-after", "")
-        asked = {"prefix": query.get("prefix", ""), "maxResults": min(int(query.get("max-keys", PAGE_KEYS_MAX)), PAGE_KEYS_MAX)}
+        asked = {
+            "prefix": query.get("prefix", ""),
+            "maxResults": min(int(query.get("max-keys", PAGE_KEYS_MAX)), PAGE_KEYS_MAX),
+        }
         if "continuation-token" in query:
             asked["pageToken"] = query["continuation-token"]
         elif after:
@@ -118,7 +131,9 @@ class _Handler(BaseHTTPRequestHandler):
         bucket, _, name = split.path.lstrip("/").partition("/")
         return unquote(bucket), unquote(name), dict(parse_qsl(split.query))
 
-    def _ask(self, method: str, path: str, body: bytes = b"", *, headers: Mapping[str, str] | None = None) -> tuple[int, HTTPResponse, bytes]:
+    def _ask(
+        self, method: str, path: str, body: bytes = b"", *, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, HTTPResponse, bytes]:
         self._json_api.request(method, path, body, {"Content-Type": "application/octet-stream", **(headers or {})})
         response = self._json_api.getresponse()
         return response.status, response, response.read()
@@ -130,7 +145,11 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer_xml(status, f"<Error><Code>{code}</Code><Message>{message}</Message></Error>")
 
     def _answer_xml(self, status: int, text: str) -> None:
-        self._answer(status, {"Content-Type": "application/xml; charset=UTF-8"}, f"<?xml version='1.0' encoding='UTF-8'?>{text}".encode())
+        self._answer(
+            status,
+            {"Content-Type": "application/xml; charset=UTF-8"},
+            f"<?xml version='1.0' encoding='UTF-8'?>{text}".encode(),
+        )
 
     def _answer(self, status: int, headers: Mapping[str, str], body: bytes = b"") -> None:
         self.send_response_only(status)

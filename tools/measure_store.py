@@ -18,7 +18,9 @@ IN_FLIGHT = (1, 8)
 PARTS = 16
 
 
-async def creates(store: ObjectStore, prefix: str, *, size_bytes: int, count: int, in_flight: int) -> tuple[list[float], float]:
+async def creates(
+    store: ObjectStore, prefix: str, *, size_bytes: int, count: int, in_flight: int
+) -> tuple[list[float], float]:
     """(seconds of each create, CPU seconds of all)."""
     parts = [os.urandom(size_bytes // PARTS)] * PARTS
     numbers = iter(range(count))
@@ -47,7 +49,9 @@ async def main(urls: list[str]) -> None:
         for name, (size_bytes, count) in SIZES.items():
             for in_flight in IN_FLIGHT:
                 for url, store in stores.items():
-                    took, used = await creates(store, f"wal/measure-{rng.uuid()}", size_bytes=size_bytes, count=count, in_flight=in_flight)
+                    took, used = await creates(
+                        store, f"wal/measure-{rng.uuid()}", size_bytes=size_bytes, count=count, in_flight=in_flight
+                    )
                     if turn:  # the first warms up
                         seconds[url, name, in_flight] += took
                         cpu[url, name, in_flight] += used
@@ -57,7 +61,11 @@ async def main(urls: list[str]) -> None:
         total = len(took) * SIZES[name][0]
         rate = total / (sum(took) / in_flight) / 1e6
         shown = url if len(url) <= 44 else url[:43] + "…"
-        print(f"{shown:44} {name:>6} {in_flight:9} {took[len(took) // 2] * 1e3:10.2f} {took[len(took) * 99 // 100] * 1e3:8.2f} {rate:7.0f}", end="")
+        print(
+            f"{shown:44} {name:>6} {in_flight:9} {took[len(took) // 2] * 1e3:10.2f} "
+            f"{took[len(took) * 99 // 100] * 1e3:8.2f} {rate:7.0f}",
+            end="",
+        )
         print(f" {cpu[url, name, in_flight] / total * 2**30:10.2f}")
     for store in stores.values():
         store.close()

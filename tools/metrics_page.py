@@ -37,7 +37,10 @@ class Metric(NamedTuple):
 
 
 SECTIONS: Final[tuple[tuple[str, tuple[ModuleType, ...]], ...]] = (
-    ("Every node", (bmq_node.admin.exposition, bmq_node.admin.connections, bmq.runtime.loop, bmq.runtime.metered_store)),
+    (
+        "Every node",
+        (bmq_node.admin.exposition, bmq_node.admin.connections, bmq.runtime.loop, bmq.runtime.metered_store),
+    ),
     ("Controllers", (bmq_controller.metrics,)),
     ("Brokers", (bmq_broker.metrics, bmq.clocks.clock_guard, bmq_broker.lag)),
     ("Proxies", (bmq_proxy.metrics,)),
@@ -70,7 +73,9 @@ def page() -> str:
             for module in modules
             for one in metrics_of(module)
         ]
-        parts.append("\n".join([f"## {title}", "", "| metric | | labels | |", "| --- | --- | --- | --- |", *rows]) + "\n")
+        parts.append(
+            "\n".join([f"## {title}", "", "| metric | | labels | |", "| --- | --- | --- | --- |", *rows]) + "\n"
+        )
     return "\n".join(parts)
 
 

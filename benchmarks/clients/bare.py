@@ -1,4 +1,6 @@
-"""A client on bare sockets: requests made once and sent as they are, answers looked at as far as needed. For latencies and requests per second."""
+"""A client on bare sockets: requests made once and sent as they are, answers looked at as far as needed. For latencies
+and requests per second.
+"""
 
 import asyncio
 import struct
@@ -71,14 +73,18 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
 
-def produce_frame(topic: str, partition: int, *, records: int, record_bytes: int, fill: bytes, client_id: str = "bench") -> bytes:
+def produce_frame(
+    topic: str, partition: int, *, records: int, record_bytes: int, fill: bytes, client_id: str = "bench"
+) -> bytes:
     """A Produce request, acks=all, of one batch; its values repeat `fill`, which should be random."""
     value = (fill * (record_bytes // len(fill) + 1))[:record_bytes]
     now_ms = int(time.time() * 1000)
     batch = build_batch([Record(index, now_ms, None, value) for index in range(records)])
     data = [{"name": topic, "partition_data": [{"index": partition, "records": batch}]}]
     body = encode_request(PRODUCE, PRODUCE_VERSION, {"acks": -1, "timeout_ms": 60_000, "topic_data": data})
-    return encode_request_frame(api_key=PRODUCE, api_version=PRODUCE_VERSION, correlation_id=0, client_id=client_id, body=body)
+    return encode_request_frame(
+        api_key=PRODUCE, api_version=PRODUCE_VERSION, correlation_id=0, client_id=client_id, body=body
+    )
 
 
 def check_produced(topic: str, answer: memoryview) -> int:
@@ -92,13 +98,22 @@ def check_produced(topic: str, answer: memoryview) -> int:
 def fetch_frame(topic: str, partition: int, offset: int, *, client_id: str = "bench") -> bytes:
     """A Fetch of one partition that waits up to half a second for the first byte."""
     partitions = [{"partition": partition, "fetch_offset": offset, "partition_max_bytes": 4 << 20}]
-    fields = {"max_wait_ms": 500, "min_bytes": 1, "max_bytes": 32 << 20, "session_epoch": -1, "topics": [{"topic": topic, "partitions": partitions}]}
+    fields = {
+        "max_wait_ms": 500,
+        "min_bytes": 1,
+        "max_bytes": 32 << 20,
+        "session_epoch": -1,
+        "topics": [{"topic": topic, "partitions": partitions}],
+    }
     body = encode_request(FETCH, FETCH_VERSION, fields)
-    return encode_request_frame(api_key=FETCH, api_version=FETCH_VERSION, correlation_id=0, client_id=client_id, body=body)
+    return encode_request_frame(
+        api_key=FETCH, api_version=FETCH_VERSION, correlation_id=0, client_id=client_id, body=body
+    )
 
 
 def fetched_to(topic: str, answer: memoryview, offset: int) -> int:
-    """The offset behind the last record in the answer; `offset` where there is none. Raises AssertionError with the error's number.
+    """The offset behind the last record in the answer; `offset` where there is none. Raises AssertionError with the
+    error's number.
 
     A partition that moves is asked for again, as any client does.
     """
@@ -122,8 +137,12 @@ def fetched_to(topic: str, answer: memoryview, offset: int) -> int:
     return offset
 
 
-async def write_to_each(port: int, topic: str, frames: Iterable[tuple[int, bytes]], *, in_flight_max: int | None = None) -> float:
-    """Sends a Produce to each partition over one connection, all at once unless bounded; when the last one was acknowledged."""
+async def write_to_each(
+    port: int, topic: str, frames: Iterable[tuple[int, bytes]], *, in_flight_max: int | None = None
+) -> float:
+    """Sends a Produce to each partition over one connection, all at once unless bounded; when the last one was
+    acknowledged.
+    """
     connection = await Connection.open(port)
     waiting: set[int] = set()
     failures: list[str] = []
@@ -138,7 +157,9 @@ async def write_to_each(port: int, topic: str, frames: Iterable[tuple[int, bytes
     async def until_at_most(count: int) -> None:
         deadline_s = time.perf_counter() + EACH_S
         while len(waiting) > count:
-            assert not connection.lost.done() and time.perf_counter() < deadline_s, f"{len(waiting)} partitions do not answer"
+            assert not connection.lost.done() and time.perf_counter() < deadline_s, (
+                f"{len(waiting)} partitions do not answer"
+            )
             await asyncio.sleep(0.002)
 
     for index, frame in frames:

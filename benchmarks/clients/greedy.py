@@ -1,4 +1,5 @@
-"""A client that takes all it can get, for a while: `python -m benchmarks.clients.greedy PORT TOPIC produce|fetch CONNECTIONS SECONDS`.
+"""A client that takes all it can get, for a while: `python -m benchmarks.clients.greedy PORT TOPIC produce|fetch
+CONNECTIONS SECONDS`.
 
 On bare sockets, with as many requests under way as a connection may have. Prints the MiB that it moved per second.
 """
@@ -17,7 +18,9 @@ PRODUCES, FETCHES = 64, 4
 
 async def produce(port: int, topic: str, partition: int, until_s: float) -> int:
     """Bytes that were acknowledged."""
-    frame = produce_frame(topic, partition, records=BATCH_RECORDS, record_bytes=RECORD_BYTES, fill=os.urandom(509), client_id="greedy")
+    frame = produce_frame(
+        topic, partition, records=BATCH_RECORDS, record_bytes=RECORD_BYTES, fill=os.urandom(509), client_id="greedy"
+    )
     connection = await Connection.open(port)
     moved_bytes = 0
 

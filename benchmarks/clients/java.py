@@ -11,7 +11,9 @@ from benchmarks.servers import ROOT, Server
 
 MIB = 1 << 20
 TOOL = str(ROOT / "tools" / "kafka")
-_SENT = re.compile(r"(\d+) records sent, ([\d.]+) records/sec.*?([\d.]+) ms avg latency.*?(\d+) ms 50th.*?(\d+) ms 99th")
+_SENT = re.compile(
+    r"(\d+) records sent, ([\d.]+) records/sec.*?([\d.]+) ms avg latency.*?(\d+) ms 50th.*?(\d+) ms 99th"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,13 +24,30 @@ class Consumed:
     ended_s: float
 
 
-def produce(server: Server, topic: str, *, records: int, record_bytes: int, batch_bytes: int, timeout_s: float) -> float:
+def produce(
+    server: Server, topic: str, *, records: int, record_bytes: int, batch_bytes: int, timeout_s: float
+) -> float:
     """MiB/s of values over the whole run."""
     output = run_client(
         [
             *(TOOL, "run", "producer-perf", "--bootstrap-server", server.address, "--topic", topic),
-            *("--num-records", str(records), "--record-size", str(record_bytes), "--throughput", "-1", "--reporting-interval", "3600000"),
-            *("--command-property", "acks=all", f"batch.size={batch_bytes}", "linger.ms=5", f"buffer.memory={64 * MIB}"),
+            *(
+                "--num-records",
+                str(records),
+                "--record-size",
+                str(record_bytes),
+                "--throughput",
+                "-1",
+                "--reporting-interval",
+                "3600000",
+            ),
+            *(
+                "--command-property",
+                "acks=all",
+                f"batch.size={batch_bytes}",
+                "linger.ms=5",
+                f"buffer.memory={64 * MIB}",
+            ),
         ],
         timeout_s=timeout_s,
     )
@@ -40,7 +59,17 @@ def produce(server: Server, topic: str, *, records: int, record_bytes: int, batc
 def consumer_command(server: Server, topic: str, *, records: int, group: str) -> list[str]:
     """Reads so many records of the topic from its start on, with the settings that suit large reads."""
     return [
-        *(TOOL, "run", "consumer-perf", "--bootstrap-server", server.address, "--topic", topic, "--num-records", str(records)),
+        *(
+            TOOL,
+            "run",
+            "consumer-perf",
+            "--bootstrap-server",
+            server.address,
+            "--topic",
+            topic,
+            "--num-records",
+            str(records),
+        ),
         *("--group", group, "--timeout", "60000", "--fetch-size", str(4 * MIB), "--hide-header"),
         *("--command-property", f"fetch.max.bytes={32 * MIB}", "max.poll.records=5000"),
     ]
@@ -48,16 +77,23 @@ def consumer_command(server: Server, topic: str, *, records: int, group: str) ->
 
 def consume(server: Server, topic: str, *, records: int, timeout_s: float) -> Consumed:
     """One consumer, from the beginning."""
-    return consumed(run_client(consumer_command(server, topic, records=records, group=topics.fresh("group")), timeout_s=timeout_s), records=records)
+    return consumed(
+        run_client(consumer_command(server, topic, records=records, group=topics.fresh("group")), timeout_s=timeout_s),
+        records=records,
+    )
 
 
 def consumed(output: str, *, records: int) -> Consumed:
-    """Reads the consumer's line: start, end, MB, MB/s, records, records/s, rebalance ms, fetch ms, MB/s fetching, records/s fetching."""
+    """Reads the consumer's line: start, end, MB, MB/s, records, records/s, rebalance ms, fetch ms, MB/s fetching,
+    records/s fetching.
+    """
     for line in output.splitlines():
         fields = [field.strip() for field in line.split(",")]
         if len(fields) == 10 and fields[0][:2] == "20":
             assert int(fields[4]) >= records, f"the consumer read {fields[4]} of {records} records"
-            return Consumed(mib_per_s=float(fields[8]), ended_s=datetime.strptime(fields[1], "%Y-%m-%d %H:%M:%S:%f").timestamp())
+            return Consumed(
+                mib_per_s=float(fields[8]), ended_s=datetime.strptime(fields[1], "%Y-%m-%d %H:%M:%S:%f").timestamp()
+            )
     raise AssertionError(f"the consumer said:\n{output[-3000:]}")
 
 

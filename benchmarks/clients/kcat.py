@@ -11,7 +11,19 @@ MIB = 1 << 20
 
 def command(server: Server, topic: str) -> list[str]:
     """Reads the topic from its beginning to its end and prints nothing of it."""
-    quiet = ["-C", "-q", "-e", "-o", "beginning", "-f", "", "-X", "fetch.message.max.bytes=4194304", "-X", "fetch.max.bytes=33554432"]
+    quiet = [
+        "-C",
+        "-q",
+        "-e",
+        "-o",
+        "beginning",
+        "-f",
+        "",
+        "-X",
+        "fetch.message.max.bytes=4194304",
+        "-X",
+        "fetch.max.bytes=33554432",
+    ]
     return ["kcat", "-b", server.address, "-t", topic, *quiet]
 
 
@@ -25,5 +37,10 @@ def consume(server: Server, topic: str, *, size_bytes: int, timeout_s: float) ->
 def start(server: Server, topic: str) -> "subprocess.Popen[str]":
     """In the background. The caller ends it (`processes.end_group`)."""
     return subprocess.Popen(
-        command(server, topic), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True, start_new_session=True
+        command(server, topic),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
     )

@@ -1,7 +1,8 @@
-"""librdkafka itself (the library inside confluent-kafka), driven through its C interface by batches of records: no Python per record.
+"""librdkafka itself (the library inside confluent-kafka), driven through its C interface by batches of records: no
+Python per record.
 
-As a program of its own it produces, and prints one JSON line: `python -m benchmarks.clients.librdkafka ADDRESS TOPIC RECORDS RECORD_BYTES BATCH_BYTES
-MIB_PER_S`, where 0 is as fast as it can.
+As a program of its own it produces, and prints one JSON line: `python -m benchmarks.clients.librdkafka ADDRESS TOPIC
+RECORDS RECORD_BYTES BATCH_BYTES MIB_PER_S`, where 0 is as fast as it can.
 """
 
 import ctypes
@@ -35,7 +36,14 @@ class Produced:
 
 
 def produce(
-    server: Server, topic: str, *, records: int, record_bytes: int, batch_bytes: int, timeout_s: float, mib_per_s: int = UNLIMITED
+    server: Server,
+    topic: str,
+    *,
+    records: int,
+    record_bytes: int,
+    batch_bytes: int,
+    timeout_s: float,
+    mib_per_s: int = UNLIMITED,
 ) -> Produced:
     """Runs the program."""
     sizes = (records, record_bytes, batch_bytes, mib_per_s)
@@ -73,19 +81,33 @@ def _library() -> Any:
     else:
         raise SystemExit("confluent-kafka brings no librdkafka here")
     library.rd_kafka_conf_new.restype = ctypes.c_void_p
-    library.rd_kafka_conf_set.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
+    library.rd_kafka_conf_set.argtypes = [
+        ctypes.c_void_p,
+        ctypes.c_char_p,
+        ctypes.c_char_p,
+        ctypes.c_char_p,
+        ctypes.c_size_t,
+    ]
     library.rd_kafka_conf_set_dr_msg_cb.argtypes = [ctypes.c_void_p, _Report]
     library.rd_kafka_new.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
     library.rd_kafka_new.restype = ctypes.c_void_p
     library.rd_kafka_topic_new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
     library.rd_kafka_topic_new.restype = ctypes.c_void_p
-    library.rd_kafka_produce_batch.argtypes = [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int, ctypes.POINTER(_Message), ctypes.c_int]
+    library.rd_kafka_produce_batch.argtypes = [
+        ctypes.c_void_p,
+        ctypes.c_int32,
+        ctypes.c_int,
+        ctypes.POINTER(_Message),
+        ctypes.c_int,
+    ]
     library.rd_kafka_poll.argtypes = [ctypes.c_void_p, ctypes.c_int]
     library.rd_kafka_flush.argtypes = [ctypes.c_void_p, ctypes.c_int]
     return library
 
 
-def _produce_here(address: str, topic: str, *, records: int, record_bytes: int, batch_bytes: int, mib_per_s: int) -> dict[str, float]:
+def _produce_here(
+    address: str, topic: str, *, records: int, record_bytes: int, batch_bytes: int, mib_per_s: int
+) -> dict[str, float]:
     library = _library()
     conf = library.rd_kafka_conf_new()
     said = ctypes.create_string_buffer(512)

@@ -1,4 +1,5 @@
-"""librdkafka as an application uses it: a few records a second to each of some partitions, and when each was acknowledged.
+"""librdkafka as an application uses it: a few records a second to each of some partitions, and when each was
+acknowledged.
 
 With librdkafka's defaults but for the linger: a plain producer, acks=all.
 """
@@ -58,14 +59,19 @@ class SteadyWriter:
         return next((one.sent_s for one in reversed(self.acknowledged) if one.partition == partition), 0.0)
 
     async def until_written(self, partitions: Sequence[int], *, since_s: float) -> float:
-        """Until a record that was sent after `since_s` is acknowledged in each of them; when the last of them first had one."""
+        """Until a record that was sent after `since_s` is acknowledged in each of them; when the last of them first had
+        one.
+        """
         deadline_s = perf_counter() + WRITTEN_S
         waiting = set(partitions)
         while waiting:
             assert perf_counter() < deadline_s, f"nothing is acknowledged in partitions {sorted(waiting)[:5]} any more"
             waiting = {index for index in waiting if self.last_s(index) < since_s}
             await asyncio.sleep(0.005)
-        return max(next(one.at_s for one in self.acknowledged if one.partition == index and one.sent_s >= since_s) for index in partitions)
+        return max(
+            next(one.at_s for one in self.acknowledged if one.partition == index and one.sent_s >= since_s)
+            for index in partitions
+        )
 
     def stood_still_s(self, partition: int, *, since_s: float) -> float:
         """The longest time between two acknowledgements in a row, of which the second came after `since_s`."""
@@ -80,7 +86,9 @@ class SteadyWriter:
                 return
             partition, sent_s = next(turns), perf_counter()
 
-            def delivered(error: KafkaError | None, _: Message, partition: int = partition, sent_s: float = sent_s) -> None:
+            def delivered(
+                error: KafkaError | None, _: Message, partition: int = partition, sent_s: float = sent_s
+            ) -> None:
                 if error is None:
                     self.acknowledged.append(Acknowledged(partition, sent_s, perf_counter()))
                 else:
@@ -97,7 +105,13 @@ class Filler:
 
     def __init__(self, address: str, *, record_bytes: int = 32 << 10) -> None:
         self._producer = Producer(
-            {"bootstrap.servers": address, "linger.ms": 5, "acks": "all", "batch.size": 512 << 10, "queue.buffering.max.kbytes": 256 << 10}
+            {
+                "bootstrap.servers": address,
+                "linger.ms": 5,
+                "acks": "all",
+                "batch.size": 512 << 10,
+                "queue.buffering.max.kbytes": 256 << 10,
+            }
         )
         self._value = os.urandom(record_bytes)
 

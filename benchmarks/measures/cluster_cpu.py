@@ -1,6 +1,8 @@
-"""What a GiB costs in CPU time as the number of brokers grows, against the same in one process; and how evenly bytes spread over brokers.
+"""What a GiB costs in CPU time as the number of brokers grows, against the same in one process; and how evenly bytes
+spread over brokers.
 
-`measure` has the client send all it can, of which each of more brokers gets less; `measure_same_each` so much for each broker.
+`measure` has the client send all it can, of which each of more brokers gets less; `measure_same_each` so much for each
+broker.
 """
 
 from collections import defaultdict
@@ -24,7 +26,8 @@ BROKERS = (1, 2, 3)
 ONE_PROCESS = 0
 RETENTION_BYTES = 2 * GIB
 MIB_PER_S_EACH = {"a folder": 80, "MinIO": 25}
-"""What each broker gets where all get the same: three of them, their proxy, the store and the client still have time to spare on two cores."""
+"""What each broker gets where all get the same: three of them, their proxy, the store and the client still have time to
+spare on two cores."""
 
 
 def measure(plan: Plan) -> Iterator[Row]:
@@ -35,9 +38,15 @@ def measure(plan: Plan) -> Iterator[Row]:
         split: dict[str, list[float]] = defaultdict(list)
         for turn in range(plan.rounds):
             for brokers in (ONE_PROCESS, *BROKERS):
-                plan.say(f"cluster-cpu over {store}: round {turn + 1}, {f'{brokers} brokers' if brokers else 'one process'}")
+                plan.say(
+                    f"cluster-cpu over {store}: round {turn + 1}, {f'{brokers} brokers' if brokers else 'one process'}"
+                )
                 with _store(plan, store) as url:
-                    cpu[brokers].append(_one_process(plan, url) if brokers == ONE_PROCESS else _cluster(plan, brokers, url, shares, split))
+                    cpu[brokers].append(
+                        _one_process(plan, url)
+                        if brokers == ONE_PROCESS
+                        else _cluster(plan, brokers, url, shares, split)
+                    )
                 plan.say(f"  {cpu[brokers][-1]:.2f} CPU s/GiB")
         yield from _rows(plan, store, cpu, shares, split)
 
@@ -50,7 +59,9 @@ def measure_same_each(plan: Plan) -> Iterator[Row]:
             for brokers in BROKERS:
                 plan.say(f"cluster-cpu-each over {store}: round {turn + 1}, {brokers} brokers")
                 with _store(plan, store) as url, Cluster(plan.folder("bmq"), f"1c{brokers}b1p", store=url) as cluster:
-                    cpu[brokers].append(_load(plan, cluster, plan.cluster_bytes // 8 * brokers, mib_per_s=mib_per_s * brokers)[0])
+                    cpu[brokers].append(
+                        _load(plan, cluster, plan.cluster_bytes // 8 * brokers, mib_per_s=mib_per_s * brokers)[0]
+                    )
                 plan.say(f"  {cpu[brokers][-1]:.2f} CPU s/GiB")
         shared = {"setting": _setting(store, f", {mib_per_s} MiB/s a broker"), **_shared(plan, "cluster-cpu-each")}
         for brokers in BROKERS[1:]:
@@ -60,12 +71,15 @@ def measure_same_each(plan: Plan) -> Iterator[Row]:
 @contextmanager
 def _store(plan: Plan, name: str) -> Iterator[str | None]:
     """Its URL; None for a folder of the server's own."""
-    with Minio(plan.folder("minio")) if name == "MinIO" else nullcontext() as minio:  # its own: what it held goes with it
+    # its own: what it held goes with it
+    with Minio(plan.folder("minio")) if name == "MinIO" else nullcontext() as minio:
         environ.update(minio.environment if minio else {})
         yield minio.store_url("bench") if minio else None
 
 
-def _rows(plan: Plan, store: str, cpu: dict[int, list[float]], shares: list[float], split: dict[str, list[float]]) -> Iterator[Row]:
+def _rows(
+    plan: Plan, store: str, cpu: dict[int, list[float]], shares: list[float], split: dict[str, list[float]]
+) -> Iterator[Row]:
     setting, shared = _setting(store), _shared(plan, "cluster-cpu")
     of_one = ", ".join(f"{role} {median(values):.2f}" for role, values in split.items())
     yield Row(
@@ -104,12 +118,20 @@ def _against_one_broker(brokers: int, cpu: dict[int, list[float]], *, load: str 
     return Row(measure=measure, bmq=cpu[brokers], peer_name="1 broker", peer=cpu[1], target=1.15, **others)
 
 
-def _load(plan: Plan, server: Bmq | Cluster, size_bytes: int, *, mib_per_s: int = librdkafka.UNLIMITED) -> tuple[float, dict[str, float]]:
+def _load(
+    plan: Plan, server: Bmq | Cluster, size_bytes: int, *, mib_per_s: int = librdkafka.UNLIMITED
+) -> tuple[float, dict[str, float]]:
     """CPU seconds per GiB of all its processes, and of those of each role."""
     topic = topics.fresh("cpu")
     topics.create(server, topic, partitions=PARTITIONS, retention_bytes=RETENTION_BYTES // PARTITIONS)
-    sizes: dict[str, Any] = {"record_bytes": RECORD_BYTES, "batch_bytes": BATCH_KIB << 10, "timeout_s": 900, "mib_per_s": mib_per_s}
-    librdkafka.produce(server, topic, records=size_bytes // 8 // RECORD_BYTES, **sizes)  # everybody is warm, every connection made
+    sizes: dict[str, Any] = {
+        "record_bytes": RECORD_BYTES,
+        "batch_bytes": BATCH_KIB << 10,
+        "timeout_s": 900,
+        "mib_per_s": mib_per_s,
+    }
+    # everybody is warm, every connection made
+    librdkafka.produce(server, topic, records=size_bytes // 8 // RECORD_BYTES, **sizes)
     sync()
     before = _used(server)
     found = librdkafka.produce(server, topic, records=size_bytes // RECORD_BYTES, **sizes)

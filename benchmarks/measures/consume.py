@@ -1,4 +1,6 @@
-"""Throughput of consuming: from the beginning, with the files in the page cache and without, and at the tail, behind a producer at full speed."""
+"""Throughput of consuming: from the beginning, with the files in the page cache and without, and at the tail, behind a
+producer at full speed.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -40,7 +42,9 @@ def _from_the_beginning(plan: Plan, servers: Sequence[Server], partitions: int, 
                 for files in ("from the disk", "from the page cache"):
                     plan.say(f"consume {client}, {partitions} partitions, {files}: round {turn + 1}, {server.name}")
                     if client == "java":
-                        speed = java.consume(server, topic, records=plan.consume_bytes // RECORD_BYTES, timeout_s=600).mib_per_s
+                        speed = java.consume(
+                            server, topic, records=plan.consume_bytes // RECORD_BYTES, timeout_s=600
+                        ).mib_per_s
                     else:
                         speed = kcat.consume(server, topic, size_bytes=plan.consume_bytes, timeout_s=600)
                     figures[client, files, server.name].append(speed)
@@ -80,9 +84,21 @@ def _at_the_tail(plan: Plan, bmq: Server, kafka: Server, partitions: int) -> Ite
 
 
 def _sizes(plan: Plan) -> dict[str, int]:
-    return {"records": plan.consume_bytes // RECORD_BYTES, "record_bytes": RECORD_BYTES, "batch_bytes": BATCH_BYTES, "timeout_s": 600}
+    return {
+        "records": plan.consume_bytes // RECORD_BYTES,
+        "record_bytes": RECORD_BYTES,
+        "batch_bytes": BATCH_BYTES,
+        "timeout_s": 600,
+    }
 
 
 def _row(plan: Plan, measure: str, setting: str, bmq: list[float], kafka: list[float]) -> Row:
-    row: dict[str, Any] = {"topic": "consume", "measure": measure, "setting": setting, "unit": "MiB/s", "target": 1.0, "quick": plan.quick}
+    row: dict[str, Any] = {
+        "topic": "consume",
+        "measure": measure,
+        "setting": setting,
+        "unit": "MiB/s",
+        "target": 1.0,
+        "quick": plan.quick,
+    }
     return Row(bmq=bmq, peer_name="Kafka", peer=kafka, **row)

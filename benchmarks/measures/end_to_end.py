@@ -1,4 +1,6 @@
-"""How much later than its producer's acknowledgement a consumer at the tail has a record; alone, and beside a reader of another topic."""
+"""How much later than its producer's acknowledgement a consumer at the tail has a record; alone, and beside a reader of
+another topic.
+"""
 
 import threading
 from collections import defaultdict
@@ -30,7 +32,12 @@ def measure(plan: Plan) -> Iterator[Row]:
             plan.say(f"end to end: filling {name}")
             topics.create(server, "latency", partitions=1, retention_bytes=1 << 30)
             topics.create(server, "history", partitions=4, retention_bytes=-1)
-            sizes = {"records": plan.consume_bytes // RECORD_BYTES, "record_bytes": RECORD_BYTES, "batch_bytes": 256 << 10, "timeout_s": 600}
+            sizes = {
+                "records": plan.consume_bytes // RECORD_BYTES,
+                "record_bytes": RECORD_BYTES,
+                "batch_bytes": 256 << 10,
+                "timeout_s": 600,
+            }
             librdkafka.produce(server, "history", **sizes)
         for turn in range(plan.rounds):
             for name, server in contenders:
@@ -61,7 +68,8 @@ def _rows(plan: Plan, alone: dict[str, list[Latencies]], beside: dict[str, list[
         )
     for name, target in (("bmq", 1.3), ("Kafka", None)):
         yield Row(
-            measure="tail reader's p99 beside a reader from the start ÷ alone" + ("" if name == "bmq" else ", Kafka's own"),
+            measure="tail reader's p99 beside a reader from the start ÷ alone"
+            + ("" if name == "bmq" else ", Kafka's own"),
             setting=f"{LOAD}, kcat reading another topic from the disk",
             bmq=over(beside[name], "consumed", 0.99),
             peer_name="alone",
@@ -73,13 +81,22 @@ def _rows(plan: Plan, alone: dict[str, list[Latencies]], beside: dict[str, list[
 
 def _latencies(plan: Plan, server: Server) -> Latencies:
     start_offset = topics.end_offset(server, "latency", partitions=1)
-    load: dict[str, Any] = {"per_s": PER_S, "records": RECORDS, "record_bytes": RECORD_BYTES, "seconds": plan.phase_s, "start_offset": start_offset}
+    load: dict[str, Any] = {
+        "per_s": PER_S,
+        "records": RECORDS,
+        "record_bytes": RECORD_BYTES,
+        "seconds": plan.phase_s,
+        "start_offset": start_offset,
+    }
     return uvloop.run(steady(server.port, "latency", with_consumer=True, **load))
 
 
 def _say(plan: Plan, label: str, found: Latencies) -> None:
     produced, consumed = quantile_ms(found.produced, 0.5), quantile_ms(found.consumed, 0.5)
-    plan.say(f"  {label}: produce p50 {produced:.2f} ms, end to end p50 {consumed:.2f} ms, p99 {quantile_ms(found.consumed, 0.99):.2f} ms")
+    plan.say(
+        f"  {label}: produce p50 {produced:.2f} ms, end to end p50 {consumed:.2f} ms, p99 "
+        f"{quantile_ms(found.consumed, 0.99):.2f} ms"
+    )
 
 
 class _CatchUp:

@@ -1,4 +1,5 @@
-"""For how long nobody can write to the partitions of a broker that was killed, over MinIO: a few under constant writes, and a thousand at once.
+"""For how long nobody can write to the partitions of a broker that was killed, over MinIO: a few under constant writes,
+and a thousand at once.
 
 The time until the broker is missed (its lease runs out) is measured beside: what is promised is what comes after it.
 """
@@ -32,7 +33,9 @@ PER_S = 400
 
 
 class Failover(NamedTuple):
-    """Seconds after the kill. `count` partitions had been the dead broker's; `stood_still_s` is the longest of any, between acknowledgements."""
+    """Seconds after the kill. `count` partitions had been the dead broker's; `stood_still_s` is the longest of any,
+    between acknowledgements.
+    """
 
     missed_s: float
     sealed_s: float
@@ -53,7 +56,10 @@ def measure(plan: Plan) -> Iterator[Row]:
             f"{PARTITIONS} partitions, {PER_S} records/s by librdkafka",
             1,
         )
-        for number, what in ((signal.SIGKILL, "kill −9 and a start at once"), (signal.SIGTERM, "a clean stop and a start")):
+        for number, what in (
+            (signal.SIGKILL, "kill −9 and a start at once"),
+            (signal.SIGTERM, "a clean stop and a start"),
+        ):
             plan.say(f"failover: {what}")
             yield Row(
                 topic="failover",
@@ -66,7 +72,13 @@ def measure(plan: Plan) -> Iterator[Row]:
         topics.create(cluster, "many", partitions=MANY, retention_bytes=64 * MIB)
         many = uvloop.run(_many(plan, cluster, plan.kills))
         count = min(one.count for one in many)
-        yield _row(plan, many, "all partitions of a killed broker take records elsewhere, beyond its detection", f"{count:,} partitions or more", 3)
+        yield _row(
+            plan,
+            many,
+            "all partitions of a killed broker take records elsewhere, beyond its detection",
+            f"{count:,} partitions or more",
+            3,
+        )
 
 
 def _row(plan: Plan, found: list[Failover], measure: str, setting: str, target_s: float) -> Row:
@@ -81,7 +93,8 @@ def _row(plan: Plan, found: list[Failover], measure: str, setting: str, target_s
         target=target_s,
         target_of="bmq",
         at_least=False,
-        beside=f"missed after {missed[0]:.1f} to {missed[-1]:.1f} s (lease 6 s); in all {standing[0]:.1f} to {standing[-1]:.1f} s",
+        beside=f"missed after {missed[0]:.1f} to {missed[-1]:.1f} s (lease 6 s); in all {standing[0]:.1f} to "
+        f"{standing[-1]:.1f} s",
         quick=plan.quick,
     )
 
@@ -102,7 +115,9 @@ async def _few(plan: Plan, cluster: Cluster, kills: int) -> list[Failover]:
                 await asyncio.sleep(0.5)
                 stood_still_s = max(writer.stood_still_s(index, since_s=killed_s) for index in mine)
             assert not writer.failed, f"{len(writer.failed)} records failed: {writer.failed[0]}"
-            found.append(_failover(watch, victim, killed_s, written_s=written_s, stood_still_s=stood_still_s, count=len(mine)))
+            found.append(
+                _failover(watch, victim, killed_s, written_s=written_s, stood_still_s=stood_still_s, count=len(mine))
+            )
             _say(plan, found[-1])
             await _back(watch, cluster, victim)
     return found
@@ -152,11 +167,15 @@ async def _many(plan: Plan, cluster: Cluster, kills: int) -> list[Failover]:
 
 def _victim(watch: Watch, topic: str) -> tuple[int, list[int]]:
     """The broker that owns most of the topic, and what it owns."""
-    owned = {node_id: watch.owned(topic, node_id) for node_id, node in watch.image.nodes.items() if "broker" in node.roles}
+    owned = {
+        node_id: watch.owned(topic, node_id) for node_id, node in watch.image.nodes.items() if "broker" in node.roles
+    }
     return max(owned.items(), key=lambda one: len(one[1]))
 
 
-def _failover(watch: Watch, victim: int, killed_s: float, *, written_s: float, stood_still_s: float, count: int) -> Failover:
+def _failover(
+    watch: Watch, victim: int, killed_s: float, *, written_s: float, stood_still_s: float, count: int
+) -> Failover:
     missed_s = next(at_s for at_s, record in watch.records(FencingBegun, after_s=killed_s) if record.node_id == victim)
     sealed_s = next(at_s for at_s, record in watch.records(StreamSealed, after_s=killed_s) if record.node_id == victim)
     return Failover(missed_s - killed_s, sealed_s - killed_s, written_s - killed_s, stood_still_s, count)
@@ -164,8 +183,8 @@ def _failover(watch: Watch, victim: int, killed_s: float, *, written_s: float, s
 
 def _say(plan: Plan, one: Failover) -> None:
     plan.say(
-        f"  {one.count} partitions: missed after {one.missed_s:.2f} s, sealed and with heirs after {one.sealed_s:.2f} s, "
-        f"all written to after {one.written_s:.2f} s; stood still {one.stood_still_s:.2f} s"
+        f"  {one.count} partitions: missed after {one.missed_s:.2f} s, sealed and with heirs after "
+        f"{one.sealed_s:.2f} s, all written to after {one.written_s:.2f} s; stood still {one.stood_still_s:.2f} s"
     )
 
 

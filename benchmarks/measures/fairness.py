@@ -1,9 +1,10 @@
 """What a modest client sees while a greedy one takes all it can get.
 
-The modest one writes a small record at a steady rate and reads it at the tail, over connections of its own. Alone and beside the greedy one by
-short turns, each after the disk has taken all that was written before, so that what else the machine does meets both. The greedy one runs at
-low priority: it is the server that is to be fair, not the machine. Where the disk's own fsync now and then takes a hundred times as long, name
-a folder in memory (`--work /dev/shm/bmq`): 1 % of what is measured is more often that than anything else.
+The modest one writes a small record at a steady rate and reads it at the tail, over connections of its own. Alone and
+beside the greedy one by short turns, each after the disk has taken all that was written before, so that what else the
+machine does meets both. The greedy one runs at low priority: it is the server that is to be fair, not the machine.
+Where the disk's own fsync now and then takes a hundred times as long, name a folder in memory (`--work /dev/shm/bmq`):
+1 % of what is measured is more often that than anything else.
 """
 
 import asyncio
@@ -75,7 +76,8 @@ def _row(plan: Plan, setting: str, kind: str, turns: Turns) -> Row:
     return Row(
         topic="fairness",
         measure=f"p99 of a modest producer beside a greedy {kind} ÷ alone",
-        setting=f"{setting}{_kept_in(plan)}, {PER_S} records/s beside {CONNECTIONS} connections with all they can have under way",
+        setting=f"{setting}{_kept_in(plan)}, {PER_S} records/s beside {CONNECTIONS} connections with all they can "
+        "have under way",
         unit="×",
         bmq=[quantile_ms(beside.produced, 0.99) / quantile_ms(alone.produced, 0.99) for alone, beside in pairs],
         target=2,
@@ -123,14 +125,32 @@ def _settle() -> None:
 
 def _greedy(port: int, topic: str, kind: str, seconds: float) -> "subprocess.Popen[str]":
     """Prints the MiB per second that it got when it is over."""
-    command = [sys.executable, "-m", "benchmarks.clients.greedy", str(port), topic, kind, str(CONNECTIONS), str(seconds)]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.clients.greedy",
+        str(port),
+        topic,
+        kind,
+        str(CONNECTIONS),
+        str(seconds),
+    ]
     return subprocess.Popen(["nice", "-n", "10", *command], stdout=subprocess.PIPE, text=True, cwd=ROOT)
 
 
 def _modest(server: Server, port: int, found: Latencies) -> None:
     small = topics.fresh("modest")
     topics.create(server, small, partitions=1)
-    load = steady(port, small, per_s=PER_S, records=1, record_bytes=RECORD_BYTES, seconds=PHASE_S, warm_up_s=WARM_UP_S, with_consumer=True)
+    load = steady(
+        port,
+        small,
+        per_s=PER_S,
+        records=1,
+        record_bytes=RECORD_BYTES,
+        seconds=PHASE_S,
+        warm_up_s=WARM_UP_S,
+        with_consumer=True,
+    )
     turn = asyncio.run(load)
     found.produced.extend(turn.produced)
     found.consumed.extend(turn.consumed)

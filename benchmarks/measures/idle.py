@@ -25,8 +25,16 @@ def measure(plan: Plan) -> Iterator[Row]:
                 start_s[server.name].append(server.start_s)
                 rss_mib[server.name].append(server.rss_bytes / MIB)
             plan.say(f"  {start_s[server.name][-1]:.2f} s, {rss_mib[server.name][-1]:.0f} MiB")
-    shared: dict[str, Any] = {"topic": "idle", "peer_name": "Kafka", "target_of": "bmq", "at_least": False, "quick": plan.quick}
-    yield Row(measure="idle RSS", setting="empty", unit="MiB", bmq=rss_mib["bmq"], peer=rss_mib["Kafka"], target=150, **shared)
+    shared: dict[str, Any] = {
+        "topic": "idle",
+        "peer_name": "Kafka",
+        "target_of": "bmq",
+        "at_least": False,
+        "quick": plan.quick,
+    }
+    yield Row(
+        measure="idle RSS", setting="empty", unit="MiB", bmq=rss_mib["bmq"], peer=rss_mib["Kafka"], target=150, **shared
+    )
     yield Row(
         measure="start",
         setting="from an empty folder; Kafka's formatting included",

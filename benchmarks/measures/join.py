@@ -1,4 +1,6 @@
-"""A broker that joins a cluster under uneven load: how evenly bytes spread half a minute after its process was started, and how soon they did."""
+"""A broker that joins a cluster under uneven load: how evenly bytes spread half a minute after its process was started,
+and how soon they did.
+"""
 
 import asyncio
 import signal
@@ -53,13 +55,31 @@ def measure(plan: Plan) -> Iterator[Row]:
         low.append(min(shares))
         took.append(even_s)
         moves += moved
-        plan.say(f"  {', '.join(f'{share:.2f}' for share in shares)} of the mean; even after {even_s:.1f} s, {moved} moves")
-    loads = " and ".join(f"{PARTITIONS[topic]} partitions with {per_s} records/s" for topic, per_s in RECORDS_PER_S.items())
+        plan.say(
+            f"  {', '.join(f'{share:.2f}' for share in shares)} of the mean; even after {even_s:.1f} s, {moved} moves"
+        )
+    loads = " and ".join(
+        f"{PARTITIONS[topic]} partitions with {per_s} records/s" for topic, per_s in RECORDS_PER_S.items()
+    )
     setting = f"2 brokers and 1 that joins; {loads}"
     shared: dict[str, Any] = {"topic": "join", "setting": setting, "target_of": "bmq", "quick": plan.quick}
     window = f"{WINDOW_S} s from {WITHIN_S} s after its start"
-    yield Row(measure=f"bytes of the busiest of 3 brokers ÷ the mean, {window}", unit="×", bmq=high, target=1 + EVEN, at_least=False, **shared)
-    yield Row(measure=f"bytes of the least busy of 3 brokers ÷ the mean, {window}", unit="×", bmq=low, target=1 - EVEN, at_least=True, **shared)
+    yield Row(
+        measure=f"bytes of the busiest of 3 brokers ÷ the mean, {window}",
+        unit="×",
+        bmq=high,
+        target=1 + EVEN,
+        at_least=False,
+        **shared,
+    )
+    yield Row(
+        measure=f"bytes of the least busy of 3 brokers ÷ the mean, {window}",
+        unit="×",
+        bmq=low,
+        target=1 - EVEN,
+        at_least=True,
+        **shared,
+    )
     yield Row(
         measure="from the start of its process until all brokers are within 10 % of the mean for good",
         unit="s",
@@ -72,12 +92,16 @@ def measure(plan: Plan) -> Iterator[Row]:
 
 
 async def _joined(cluster: Cluster) -> tuple[list[float], float, int]:
-    """What each broker then takes as a share of the mean, when the owners had become even for good, and how many partitions changed hands."""
+    """What each broker then takes as a share of the mean, when the owners had become even for good, and how many
+    partitions changed hands.
+    """
     async with watching(cluster.store) as watch:
         await asyncio.sleep(WARM_S)
         began_s = perf_counter()
         uneven_s = [0.0]
-        unsubscribe = watch.feed.subscribe(lambda _, __: uneven_s.append(perf_counter() - began_s) if not _is_even(watch) else None)
+        unsubscribe = watch.feed.subscribe(
+            lambda _, __: uneven_s.append(perf_counter() - began_s) if not _is_even(watch) else None
+        )
         await asyncio.to_thread(cluster.start_again, JOINS)
         await asyncio.sleep(began_s + WITHIN_S - perf_counter())
         before = await asyncio.to_thread(_appended, cluster)

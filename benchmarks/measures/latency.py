@@ -1,4 +1,6 @@
-"""Loads at a fixed rate, by one client on bare sockets, and what their latencies were. Shared by the measures of latency."""
+"""Loads at a fixed rate, by one client on bare sockets, and what their latencies were. Shared by the measures of
+latency.
+"""
 
 import asyncio
 import os
@@ -53,7 +55,8 @@ async def steady(
 ) -> Latencies:
     """Produces to partition 0 at a rate over one connection, and reads it at the tail over another.
 
-    `start_offset` is the partition's end. Nobody else may produce to it meanwhile. What falls into the warm-up is left out.
+    `start_offset` is the partition's end. Nobody else may produce to it meanwhile. What falls into the warm-up is left
+    out.
     """
     found = Latencies()
     frame = produce_frame(topic, 0, records=records, record_bytes=record_bytes, fill=FILL)
@@ -68,7 +71,9 @@ async def steady(
     def send(number: int) -> None:
         if failures:
             raise failures[0]
-        assert number - acknowledged < IN_FLIGHT_MAX, f"{number - acknowledged} requests wait: the server cannot keep up"
+        assert number - acknowledged < IN_FLIGHT_MAX, (
+            f"{number - acknowledged} requests wait: the server cannot keep up"
+        )
         sent = perf_counter()
         sent_at.append(sent)
 
@@ -107,7 +112,9 @@ async def steady(
             fetch()
         await at_rate(per_s, seconds + warm_up_s, send)
         deadline = perf_counter() + 60
-        while not failures and (acknowledged < len(sent_at) or (consumer and read_to < start_offset + records * len(sent_at))):
+        while not failures and (
+            acknowledged < len(sent_at) or (consumer and read_to < start_offset + records * len(sent_at))
+        ):
             assert perf_counter() < deadline, f"{len(sent_at) - acknowledged} requests were never answered"
             await asyncio.sleep(0.01)
         if failures:

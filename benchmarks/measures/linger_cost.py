@@ -1,4 +1,6 @@
-"""How many requests to the store a GiB costs at each linger, against the formula of docs/operations.md; and what the linger costs in latency."""
+"""How many requests to the store a GiB costs at each linger, against the formula of docs/operations.md; and what the
+linger costs in latency.
+"""
 
 from collections.abc import Iterator
 from os import environ
@@ -40,13 +42,18 @@ def measure(plan: Plan) -> Iterator[Row]:
             fewer = 1 if linger_ms <= LINGER_MS_OF_MANY else 4  # a connection has at most 64 requests under way
             per_s, records = PER_S // fewer, RECORDS * fewer
             with Cluster(
-                plan.folder("bmq"), "1c1b1p", store=minio.store_url(f"bench-{linger_ms}"), options=("--linger-ms", str(linger_ms))
+                plan.folder("bmq"),
+                "1c1b1p",
+                store=minio.store_url(f"bench-{linger_ms}"),
+                options=("--linger-ms", str(linger_ms)),
             ) as cluster:
                 topics.create(cluster, "latency", partitions=1, retention_bytes=1 << 30)
                 broker = cluster.of(Role.BROKER)[0]
                 port = int(cluster.address.rpartition(":")[2])
                 before = broker.metrics()
-                found = uvloop.run(steady(port, "latency", per_s=per_s, records=records, record_bytes=1024, seconds=seconds))
+                found = uvloop.run(
+                    steady(port, "latency", per_s=per_s, records=records, record_bytes=1024, seconds=seconds)
+                )
                 after = broker.metrics()
             written_bytes = after["bmq_appended_bytes_total"] - before.get("bmq_appended_bytes_total", 0)
             made = (after[CREATES] - before[CREATES]) / written_bytes * GIB
@@ -60,7 +67,10 @@ def measure(plan: Plan) -> Iterator[Row]:
                 peer=[creates_per_gib(linger_ms, PER_S * RECORDS * 1024)],
                 target=1.1,
                 at_least=False,
-                beside=f"produce p50 {quantile_ms(found.produced, 0.5):.0f} ms, p99 {quantile_ms(found.produced, 0.99):.0f} ms",
+                beside=f"produce p50 {quantile_ms(found.produced, 0.5):.0f} ms, p99 "
+                f"{quantile_ms(found.produced, 0.99):.0f} ms",
                 quick=plan.quick,
             )
-            plan.say(f"  {made:.0f} creates per GiB, {creates_per_gib(linger_ms, PER_S * RECORDS * 1024):.0f} by the formula")
+            plan.say(
+                f"  {made:.0f} creates per GiB, {creates_per_gib(linger_ms, PER_S * RECORDS * 1024):.0f} by the formula"
+            )

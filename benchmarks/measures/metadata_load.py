@@ -1,4 +1,6 @@
-"""How long a process takes to start over the metadata of 200,000 partitions: each role, from the command to the line that says that it serves."""
+"""How long a process takes to start over the metadata of 200,000 partitions: each role, from the command to the line
+that says that it serves.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -33,7 +35,8 @@ def measure(plan: Plan) -> Iterator[Row]:
         yield Row(
             topic="metadata-load",
             measure=f"start of a {role} over the metadata of {plan.metadata_partitions:,} partitions",
-            setting=f"topics of {TOPIC_PARTITIONS:,} partitions, over a folder" + (", all of them this broker's" if role is Role.BROKER else ""),
+            setting=f"topics of {TOPIC_PARTITIONS:,} partitions, over a folder"
+            + (", all of them this broker's" if role is Role.BROKER else ""),
             unit="s",
             bmq=[one.took_s for one in full[role]],
             peer_name="of none",
@@ -56,8 +59,13 @@ def _starts(plan: Plan, *, partitions: int) -> dict[Role, list[Start]]:
         admin = AdminClient({"bootstrap.servers": cluster.address})
         began_s = perf_counter()
         for first in range(0, partitions // TOPIC_PARTITIONS, TOPICS_AT_ONCE):
-            names = [f"topic-{number}" for number in range(first, min(first + TOPICS_AT_ONCE, partitions // TOPIC_PARTITIONS))]
-            made = admin.create_topics([NewTopic(name, num_partitions=TOPIC_PARTITIONS, replication_factor=1) for name in names])
+            names = [
+                f"topic-{number}"
+                for number in range(first, min(first + TOPICS_AT_ONCE, partitions // TOPIC_PARTITIONS))
+            ]
+            made = admin.create_topics(
+                [NewTopic(name, num_partitions=TOPIC_PARTITIONS, replication_factor=1) for name in names]
+            )
             for future in made.values():
                 future.result(60)
         plan.say(f"metadata-load: {partitions:,} partitions made in {perf_counter() - began_s:.1f} s")
@@ -69,5 +77,8 @@ def _starts(plan: Plan, *, partitions: int) -> dict[Role, list[Start]]:
                 cluster.start_again(cluster.of(role)[0].plan.node_id)
                 took_s = perf_counter() - began_s
                 found[role].append(Start(took_s, cluster.of(role)[0].rss_bytes))
-            plan.say(f"  round {turn + 1}: " + ", ".join(f"{role} {values[-1].took_s:.2f} s" for role, values in found.items()))
+            plan.say(
+                f"  round {turn + 1}: "
+                + ", ".join(f"{role} {values[-1].took_s:.2f} s" for role, values in found.items())
+            )
     return found

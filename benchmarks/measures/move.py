@@ -1,4 +1,6 @@
-"""How long it takes to move a partition of 10 GiB to another node: bmq, which copies nothing, against Kafka's reassignment."""
+"""How long it takes to move a partition of 10 GiB to another node: bmq, which copies nothing, against Kafka's
+reassignment.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -49,14 +51,20 @@ def _row(plan: Plan, store: str, moves_s: list[float], kafka_s: list[float]) -> 
         peer=kafka_s,
         target=0.01,
         at_least=False,
-        beside=f"bmq: median of {BACK_AND_FORTH} moves under 100 records/s, at most {max(moves_s):.2f} s; Kafka: no load, until the target is alone",
+        beside=f"bmq: median of {BACK_AND_FORTH} moves under 100 records/s, at most {max(moves_s):.2f} s; Kafka: "
+        "no load, until the target is alone",
         quick=plan.quick,
     )
 
 
 def _fill(plan: Plan, server: Server) -> None:
     plan.say(f"move: filling {server.name} with {plan.move_bytes / GIB:g} GiB")
-    sizes = {"records": plan.move_bytes // RECORD_BYTES, "record_bytes": RECORD_BYTES, "batch_bytes": 256 << 10, "timeout_s": 1800}
+    sizes = {
+        "records": plan.move_bytes // RECORD_BYTES,
+        "record_bytes": RECORD_BYTES,
+        "batch_bytes": 256 << 10,
+        "timeout_s": 1800,
+    }
     librdkafka.produce(server, TOPIC, **sizes)
     sync()
 
@@ -101,7 +109,8 @@ def _kafka(plan: Plan, turn: int) -> float:
         second = _KafkaNode(plan.folder("kafka-2"), second_port)
         second.settings += (f"listeners=PLAINTEXT://127.0.0.1:{second.port}",)
         with second:
-            admin = AdminClient({"bootstrap.servers": first.address, "log_level": 0})  # it looks for the nodes when they have gone
+            # it looks for the nodes when they have gone
+            admin = AdminClient({"bootstrap.servers": first.address, "log_level": 0})
             _until(lambda: len(admin.list_topics(timeout=10).brokers) == 2, timeout_s=60)
             topics.create(first, TOPIC, partitions=1, retention_bytes=-1)
             _fill(plan, first)
@@ -113,12 +122,19 @@ def _kafka(plan: Plan, turn: int) -> float:
 
 
 def _reassigned(plan: Plan, server: Server, admin: AdminClient, target: int) -> float:
-    """Seconds from when Kafka began (which its tool, a JVM, takes its time for) until the target is the only replica and leads."""
+    """Seconds from when Kafka began (which its tool, a JVM, takes its time for) until the target is the only replica
+    and leads.
+    """
     wanted = plan.folder("reassignment") / "plan.json"
-    wanted.write_text(f'{{"version": 1, "partitions": [{{"topic": "{TOPIC}", "partition": 0, "replicas": [{target}]}}]}}')
+    wanted.write_text(
+        f'{{"version": 1, "partitions": [{{"topic": "{TOPIC}", "partition": 0, "replicas": [{target}]}}]}}'
+    )
     tool = [str(ROOT / "tools" / "kafka"), "run", "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"]
     before_s = perf_counter()
-    run_client([*tool, "--bootstrap-server", server.address, "--reassignment-json-file", str(wanted), "--execute"], timeout_s=120)
+    run_client(
+        [*tool, "--bootstrap-server", server.address, "--reassignment-json-file", str(wanted), "--execute"],
+        timeout_s=120,
+    )
     asked_s = perf_counter()
     _until(lambda: _is_at(admin, target), timeout_s=1800)
     plan.say(f"  {perf_counter() - before_s:.1f} s with the tool's start")

@@ -1,4 +1,6 @@
-"""For how long a planned move stops the writes of a partition with a tail of 64 MiB, over MinIO; and whether moving a coordinator rebalances."""
+"""For how long a planned move stops the writes of a partition with a tail of 64 MiB, over MinIO; and whether moving a
+coordinator rebalances.
+"""
 
 import asyncio
 import threading
@@ -57,7 +59,8 @@ def measure(plan: Plan) -> Iterator[Row]:
             target=0,
             target_of="bmq",
             at_least=False,
-            beside=f"longest time of a commit at a move: p50 {quantile_ms(gaps_s, 0.5):.0f} ms, p99 {quantile_ms(gaps_s, 0.99):.0f} ms",
+            beside=f"longest time of a commit at a move: p50 {quantile_ms(gaps_s, 0.5):.0f} ms, p99 "
+            f"{quantile_ms(gaps_s, 0.99):.0f} ms",
             quick=plan.quick,
         )
 
@@ -94,8 +97,9 @@ async def _tail_moves(plan: Plan, cluster: Cluster, count: int) -> list[Stop]:
                 stops.append(await _moved(watch, tp, writer, tail_bytes))
                 one = stops[-1]
                 plan.say(
-                    f"  stood still {one.stood_still_s * 1000:.0f} ms, begun {one.begun_s * 1000:.0f}, closed {one.closed_s * 1000:.0f}, "
-                    f"written {one.written_s * 1000:.0f}; tail {tail_bytes / MIB:.0f} MiB"
+                    f"  stood still {one.stood_still_s * 1000:.0f} ms, begun {one.begun_s * 1000:.0f}, closed "
+                    f"{one.closed_s * 1000:.0f}, written {one.written_s * 1000:.0f}; tail {tail_bytes / MIB:.0f} "
+                    "MiB"
                 )
         assert not writer.failed, f"{len(writer.failed)} records failed: {writer.failed[0]}"
     return stops
@@ -109,8 +113,12 @@ async def _moved(watch: Watch, tp: TopicPartition, writer: SteadyWriter, tail_by
     written_s = await writer.until_written([0], since_s=there_s)
     await asyncio.sleep(SETTLE_S)
     begun_s = next(at_s for at_s, _ in watch.records(PartitionMoveBegun, after_s=began_s))
-    closed_s = next(at_s for at_s, record in watch.records(PartitionChange, after_s=began_s) if record.node_id == target)
-    return Stop(writer.stood_still_s(0, since_s=began_s), begun_s - began_s, closed_s - began_s, written_s - began_s, tail_bytes)
+    closed_s = next(
+        at_s for at_s, record in watch.records(PartitionChange, after_s=began_s) if record.node_id == target
+    )
+    return Stop(
+        writer.stood_still_s(0, since_s=began_s), begun_s - began_s, closed_s - began_s, written_s - began_s, tail_bytes
+    )
 
 
 async def _filled(watch: Watch, tp: TopicPartition, filler: Filler) -> int:
@@ -138,7 +146,12 @@ class _Member:
         self.failed: list[str] = []
         self._assigned = threading.Event()
         self._stop = threading.Event()
-        config: dict[str, Any] = {"bootstrap.servers": address, "group.id": GROUP, "enable.auto.commit": False, "auto.offset.reset": "earliest"}
+        config: dict[str, Any] = {
+            "bootstrap.servers": address,
+            "group.id": GROUP,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+        }
         self._consumer = Consumer(config)
         self._consumer.subscribe([TOPIC], on_assign=self._changed, on_revoke=self._changed, on_lost=self._changed)
         self._thread = threading.Thread(target=self._run, name="member")
@@ -189,9 +202,14 @@ async def _coordinator_moves(plan: Plan, cluster: Cluster, count: int) -> tuple[
                 await watch.move(tp, NodeId(203 - watch.meta(tp).node_id))
                 there_s = perf_counter()
                 while not member.committed or member.committed[-1][0] < there_s:
-                    assert perf_counter() < there_s + 30 and not member.failed, f"commits do not go on: {member.failed[:1]}"
+                    assert perf_counter() < there_s + 30 and not member.failed, (
+                        f"commits do not go on: {member.failed[:1]}"
+                    )
                     await asyncio.sleep(0.02)
                 longest.append(max(took_s for at_s, took_s in member.committed if at_s + took_s >= began_s))
-        plan.say(f"  {member.rebalances} rebalances, {len(member.committed)} commits, {len(member.failed)} failed {member.failed[:1]}")
+        plan.say(
+            f"  {member.rebalances} rebalances, {len(member.committed)} commits, {len(member.failed)} failed "
+            f"{member.failed[:1]}"
+        )
         assert not member.failed, f"{len(member.failed)} commits failed: {member.failed[0]}"
         return member.rebalances, longest

@@ -1,4 +1,5 @@
-"""Whether the number of partitions changes how many objects are made: creates per second at one rate, 1,000 partitions against one.
+"""Whether the number of partitions changes how many objects are made: creates per second at one rate, 1,000 partitions
+against one.
 
 Over MinIO: over a folder, where a create costs nothing, bmq makes as many as the disk takes at that moment.
 """
@@ -23,7 +24,10 @@ RECORDS = 16
 def measure(plan: Plan) -> Iterator[Row]:
     """One row. A phase is four times as long as elsewhere: rolls by the length of the WAL have to be part of it."""
     seconds = plan.phase_s * (1 if plan.quick else 4)
-    with Minio(plan.folder("minio")) as minio, Bmq(plan.folder("bmq"), store=minio.store_url("bench"), environment=minio.environment) as bmq:
+    with (
+        Minio(plan.folder("minio")) as minio,
+        Bmq(plan.folder("bmq"), store=minio.store_url("bench"), environment=minio.environment) as bmq,
+    ):
         figures: dict[int, list[float]] = {MANY: [], 1: []}
         for partitions in figures:
             topics.create(bmq, f"of-{partitions}", partitions=partitions, retention_bytes=1 << 30)
@@ -31,7 +35,9 @@ def measure(plan: Plan) -> Iterator[Row]:
             for partitions, creates in figures.items():
                 plan.say(f"creates at {PER_S} requests/s of 16 KiB, {partitions} partitions: round {turn + 1}")
                 before = bmq.metrics()
-                acknowledged = uvloop.run(_load(bmq.port, f"of-{partitions}", partitions, seconds=seconds if turn >= 0 else 3))
+                acknowledged = uvloop.run(
+                    _load(bmq.port, f"of-{partitions}", partitions, seconds=seconds if turn >= 0 else 3)
+                )
                 after = bmq.metrics()
                 made = after["bmq_store_operations_total{create}"] - before["bmq_store_operations_total{create}"]
                 if turn >= 0:

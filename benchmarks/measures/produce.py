@@ -1,4 +1,6 @@
-"""Throughput of producing, and what it costs the server: bmq with fsync, Kafka without and with (`flush.messages=1`, its setting per topic)."""
+"""Throughput of producing, and what it costs the server: bmq with fsync, Kafka without and with (`flush.messages=1`,
+its setting per topic).
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -14,7 +16,8 @@ from benchmarks.rows import Row
 from benchmarks.servers import Bmq, Kafka, Server
 
 RETENTION_BYTES = 4 * GIB
-"""Of the whole topic, on all systems: less than a full run, so that deletions are part of it and the disk does not fill."""
+"""Of the whole topic, on all systems: less than a full run, so that deletions are part of it and the disk does not
+fill."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,29 +40,58 @@ def measure(plan: Plan) -> Iterator[Row]:
         ]
         for name, server, configs in contenders:
             plan.say(f"produce: warming up {name}")
-            _run(server, Runs(), client="librdkafka", partitions=4, batch_kib=64, configs=configs, size_bytes=plan.produce_bytes // 8)
+            _run(
+                server,
+                Runs(),
+                client="librdkafka",
+                partitions=4,
+                batch_kib=64,
+                configs=configs,
+                size_bytes=plan.produce_bytes // 8,
+            )
         for client, partitions, batch_kib in plan.shapes():
             runs: dict[str, Runs] = defaultdict(Runs)
             setting = f"{client}, {_partitions(partitions)}, {batch_kib} KiB batches"
-            load: dict[str, Any] = {"client": client, "partitions": partitions, "batch_kib": batch_kib, "size_bytes": plan.produce_bytes}
+            load: dict[str, Any] = {
+                "client": client,
+                "partitions": partitions,
+                "batch_kib": batch_kib,
+                "size_bytes": plan.produce_bytes,
+            }
             try:
                 for turn in range(plan.rounds):
                     for name, server, configs in contenders:
                         plan.say(f"produce {setting}: round {turn + 1}, {name}")
                         _run(server, runs[name], configs=configs, **load)
-                        plan.say(f"  {runs[name].mib_per_s[-1]:.0f} MiB/s, {runs[name].cpu_s_per_gib[-1]:.2f} CPU s/GiB")
+                        plan.say(
+                            f"  {runs[name].mib_per_s[-1]:.0f} MiB/s, {runs[name].cpu_s_per_gib[-1]:.2f} CPU s/GiB"
+                        )
             finally:  # an interruption loses no figure that is there, whichever way it points
                 yield from _rows(plan, runs, setting, with_cpu=batch_kib >= 256)
 
 
-def _run(server: Server, runs: Runs, *, client: str, partitions: int, batch_kib: int, size_bytes: int, configs: dict[str, str]) -> None:
+def _run(
+    server: Server,
+    runs: Runs,
+    *,
+    client: str,
+    partitions: int,
+    batch_kib: int,
+    size_bytes: int,
+    configs: dict[str, str],
+) -> None:
     topic = topics.fresh("produce")
     records = size_bytes // RECORD_BYTES
     topics.create(server, topic, partitions=partitions, retention_bytes=RETENTION_BYTES // partitions, **configs)
     sync()  # what the one before left in the page cache is not the next one's to write
     before = server.metrics() if isinstance(server, Bmq) else {}
     cpu_s = server.cpu_s
-    sizes: dict[str, Any] = {"records": records, "record_bytes": RECORD_BYTES, "batch_bytes": batch_kib << 10, "timeout_s": 900}
+    sizes: dict[str, Any] = {
+        "records": records,
+        "record_bytes": RECORD_BYTES,
+        "batch_bytes": batch_kib << 10,
+        "timeout_s": 900,
+    }
     if client == "java":
         runs.mib_per_s.append(java.produce(server, topic, **sizes))
     else:
@@ -95,7 +127,14 @@ def _rows(plan: Plan, runs: dict[str, Runs], setting: str, *, with_cpu: bool) ->
         )
     if with_cpu:
         measure = "server CPU per GiB written"
-        cpu: dict[str, Any] = {"topic": "produce", "setting": setting, "unit": "s", "bmq": bmq.cpu_s_per_gib, "at_least": False, "quick": plan.quick}
+        cpu: dict[str, Any] = {
+            "topic": "produce",
+            "setting": setting,
+            "unit": "s",
+            "bmq": bmq.cpu_s_per_gib,
+            "at_least": False,
+            "quick": plan.quick,
+        }
         yield Row(measure=measure, peer_name="Kafka", peer=runs["Kafka"].cpu_s_per_gib, target=1.0, **cpu)
         yield Row(measure=f"{measure}, by itself", target=2.0, target_of="bmq", **cpu)
 

@@ -30,7 +30,9 @@ def measure(plan: Plan) -> Iterator[Row]:
             for turn in range(-1, plan.rounds):
                 for name, server in contenders:
                     plan.say(f"requests, {connections} × {in_flight}: round {turn + 1}, {name}")
-                    rate = uvloop.run(_rate(server.port, topic, connections, in_flight, seconds=plan.phase_s if turn >= 0 else 3))
+                    rate = uvloop.run(
+                        _rate(server.port, topic, connections, in_flight, seconds=plan.phase_s if turn >= 0 else 3)
+                    )
                     plan.say(f"  {rate:.0f} requests/s")
                     if turn >= 0:  # the one before warms up
                         rates[name].append(rate)

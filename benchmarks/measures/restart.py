@@ -1,4 +1,6 @@
-"""How soon bmq is ready again after kill −9: 1,000 partitions, and a WAL that is as long as it gets before tails are rolled."""
+"""How soon bmq is ready again after kill −9: 1,000 partitions, and a WAL that is as long as it gets before tails are
+rolled.
+"""
 
 from collections.abc import Iterator
 from time import perf_counter
@@ -49,10 +51,20 @@ def measure(plan: Plan) -> Iterator[Row]:
         at_least=False,
         quick=plan.quick,
     )
-    yield Row(topic="restart", measure="a record acknowledged in each partition after it", setting=setting, unit="s", bmq=written, quick=plan.quick)
+    yield Row(
+        topic="restart",
+        measure="a record acknowledged in each partition after it",
+        setting=setting,
+        unit="s",
+        bmq=written,
+        quick=plan.quick,
+    )
 
 
 async def _write(port: int, records: int) -> None:
     """A batch to each partition."""
-    frames = (produce_frame(TOPIC, index, records=records, record_bytes=RECORD_BYTES, fill=FILL) for index in range(PARTITIONS))
+    frames = (
+        produce_frame(TOPIC, index, records=records, record_bytes=RECORD_BYTES, fill=FILL)
+        for index in range(PARTITIONS)
+    )
     await write_to_each(port, TOPIC, enumerate(frames), in_flight_max=IN_FLIGHT)

@@ -1,6 +1,8 @@
-"""What docs/scale.md computes with: what a partition, an entry, a heartbeat and a takeover cost, each measured by itself.
+"""What docs/scale.md computes with: what a partition, an entry, a heartbeat and a takeover cost, each measured by
+itself.
 
-The image and the leader are the services' own, in this process; what a partition costs a broker is measured in started nodes.
+The image and the leader are the services' own, in this process; what a partition costs a broker is measured in started
+nodes.
 """
 
 import asyncio
@@ -62,7 +64,15 @@ def measure(plan: Plan) -> Iterator[Row]:
 
 def _row(plan: Plan, measure: str, unit: str, values: Sequence[float], *, setting: str, beside: str = "") -> Row:
     plan.say(f"  {measure}: {median(values):.6g} {unit} ({beside})")
-    return Row(topic="scale-inputs", measure=measure, setting=setting, unit=unit, bmq=list(values), beside=beside, quick=plan.quick)
+    return Row(
+        topic="scale-inputs",
+        measure=measure,
+        setting=setting,
+        unit=unit,
+        bmq=list(values),
+        beside=beside,
+        quick=plan.quick,
+    )
 
 
 # --- the image ---
@@ -76,20 +86,50 @@ def _image_rows(plan: Plan) -> Iterator[Row]:
     image, fold_s = _image(partitions)
     rss = processes.rss_bytes(os.getpid()) - rss_before
     yield _row(plan, "memory of a partition in a node's image", "B", [rss / partitions], setting=setting)
-    yield _row(plan, "fold of a record into the image", "µs", [fold_s / partitions * 1e6], setting=setting, beside="entries of 5,000 records")
+    yield _row(
+        plan,
+        "fold of a record into the image",
+        "µs",
+        [fold_s / partitions * 1e6],
+        setting=setting,
+        beside="entries of 5,000 records",
+    )
 
     parts, encode_s = _timed(lambda: encode_snapshot(image, entry_nonce=NONCE, nonce=NONCE))
     data = b"".join(parts)
-    yield _row(plan, "snapshot of a partition", "B", [len(data) / partitions], setting=setting, beside=f"encoded in {encode_s:.2f} s")
+    yield _row(
+        plan,
+        "snapshot of a partition",
+        "B",
+        [len(data) / partitions],
+        setting=setting,
+        beside=f"encoded in {encode_s:.2f} s",
+    )
     _, decode_s = _timed(lambda: decode_snapshot(data, what="snapshot"))
     _, check_s = _timed(lambda: check_image(image))
     whole_s = decode_s + check_s
-    yield _row(plan, "load of a snapshot", "s", [whole_s], setting=setting, beside=f"decoded in {decode_s:.2f} s, checked in {check_s:.2f} s")
+    yield _row(
+        plan,
+        "load of a snapshot",
+        "s",
+        [whole_s],
+        setting=setting,
+        beside=f"decoded in {decode_s:.2f} s, checked in {check_s:.2f} s",
+    )
 
     one, one_s = _change(image, 1)
-    yield _row(plan, "an entry with one partition's change, at each node", "µs", [one_s * 1e6], setting=setting, beside=f"{len(one)} B of records")
+    yield _row(
+        plan,
+        "an entry with one partition's change, at each node",
+        "µs",
+        [one_s * 1e6],
+        setting=setting,
+        beside=f"{len(one)} B of records",
+    )
     yield from _fencing_rows(plan, image, setting)
-    loads = {TopicPartition(topic_id, index): 100_000.0 for topic_id in image.topics for index in range(TOPIC_PARTITIONS)}
+    loads = {
+        TopicPartition(topic_id, index): 100_000.0 for topic_id in image.topics for index in range(TOPIC_PARTITIONS)
+    }
     cluster, input_s = _timed(lambda: cluster_load(image, loads))
     found, plan_s = _timed(lambda: plan_balance(cluster, BalanceSettings()))
     beside = f"{len(found.moves)} moves; input {input_s:.2f} s, plan {plan_s:.2f} s; once a second, in a thread"
@@ -105,8 +145,13 @@ def _fencing_rows(plan: Plan, image: Image, setting: str) -> Iterator[Row]:
     after, fold_s = _timed(lambda: apply(begun, begun.position + 1, decode_records(payload, what="entry")))
     _, check_s = _timed(lambda: check_step(begun, after))
     count = len(decision.records) - 2
-    beside = f"{count} partitions, an entry of {len(payload):,} B; folded in {fold_s * 1e3:.0f} ms and checked in {check_s * 1e3:.0f} ms at each node"
-    yield _row(plan, "the heirs of a broker's partitions, decided", "ms", [decide_s * 1e3], setting=setting, beside=beside)
+    beside = (
+        f"{count} partitions, an entry of {len(payload):,} B; folded in {fold_s * 1e3:.0f} ms and checked in "
+        f"{check_s * 1e3:.0f} ms at each node"
+    )
+    yield _row(
+        plan, "the heirs of a broker's partitions, decided", "ms", [decide_s * 1e3], setting=setting, beside=beside
+    )
 
 
 def _image(partitions: int) -> tuple[Image, float]:
@@ -135,10 +180,16 @@ def _image(partitions: int) -> tuple[Image, float]:
         records: list[AnyRecord] = []
         for number in range(first, min(first + batch, count)):
             topic_id = UUID(int=(number + 1) << 64 | 7)
-            records.append(TopicCreated(topic_id=topic_id, name=f"a-topic-with-a-name-{number}", partitions=TOPIC_PARTITIONS, leader_epoch=0))
+            records.append(
+                TopicCreated(
+                    topic_id=topic_id, name=f"a-topic-with-a-name-{number}", partitions=TOPIC_PARTITIONS, leader_epoch=0
+                )
+            )
             for index in range(TOPIC_PARTITIONS):
                 owner = (number * TOPIC_PARTITIONS + index) % NODES + 1
-                records.append(PartitionChange(topic_id=topic_id, partition=index, node_id=owner, broker_epoch=1, leader_epoch=1))
+                records.append(
+                    PartitionChange(topic_id=topic_id, partition=index, node_id=owner, broker_epoch=1, leader_epoch=1)
+                )
         payload = encode_records(records)
         del records
         began_s = process_time()
@@ -148,7 +199,9 @@ def _image(partitions: int) -> tuple[Image, float]:
 
 
 def _change(image: Image, count: int) -> tuple[bytes, float]:
-    """An entry that gives so many partitions of as many topics to others: its records, and the seconds that a node takes for it."""
+    """An entry that gives so many partitions of as many topics to others: its records, and the seconds that a node
+    takes for it.
+    """
     changes = [
         PartitionChange(topic_id=topic_id, partition=0, node_id=2, broker_epoch=1, leader_epoch=2)
         for topic_id, _ in zip(image.topics, range(count))  # noqa: B905
@@ -195,11 +248,18 @@ def _leader_rows(plan: Plan) -> Iterator[Row]:
         setting="over MinIO",
         beside=f"p50 {found.p50_ms:.1f} ms, p99 {found.p99_ms:.1f} ms",
     )
-    yield _row(plan, "changes that it commits where 64 wait at a time", "/s", [found.together_per_s], setting="over MinIO")
+    yield _row(
+        plan, "changes that it commits where 64 wait at a time", "/s", [found.together_per_s], setting="over MinIO"
+    )
     for loads, cpu_us in found.heartbeat_us.items():
         beside = f"{found.heartbeat_bytes[loads]:,} B on the wire; decoding it included"
         yield _row(
-            plan, f"a heartbeat with {loads} loads, CPU of the leader", "µs", [cpu_us], setting=f"{NODES:,} brokers, in one process", beside=beside
+            plan,
+            f"a heartbeat with {loads} loads, CPU of the leader",
+            "µs",
+            [cpu_us],
+            setting=f"{NODES:,} brokers, in one process",
+            beside=beside,
         )
 
 
@@ -215,7 +275,9 @@ class _Leader(NamedTuple):
 async def _leader(store: ObjectStore) -> _Leader:
     configure_logging(environment={"BMQ_LOG_LEVEL": "error"})
     rng = SystemRng()
-    role = await start_controller(store, node_id=NodeId(1), clock=SystemClock(), rng=rng, settings=ControllerSettings(lease_s=3600))
+    role = await start_controller(
+        store, node_id=NodeId(1), clock=SystemClock(), rng=rng, settings=ControllerSettings(lease_s=3600)
+    )
     try:
         epochs = await _registered(role, rng)
         alone = await _cordons(role, 1)
@@ -231,7 +293,9 @@ async def _leader(store: ObjectStore) -> _Leader:
                 for beat in beats:
                     await role.controller.heartbeat(HEARTBEAT.decode(beat))
             cost[loads] = (process_time() - before_s) / rounds / len(beats) * 1e6
-        return _Leader(len(alone) / SECONDS, quantile_ms(alone, 0.5), quantile_ms(alone, 0.99), len(together) / SECONDS, cost, size)
+        return _Leader(
+            len(alone) / SECONDS, quantile_ms(alone, 0.5), quantile_ms(alone, 0.99), len(together) / SECONDS, cost, size
+        )
     finally:
         await role.stop()
 
@@ -240,7 +304,15 @@ async def _registered(role: ControllerRole, rng: SystemRng) -> dict[NodeId, tupl
 
     async def register(node_id: NodeId) -> tuple[BrokerEpoch, UUID]:
         boot = rng.uuid()
-        registration = Registration(node_id=node_id, boot=boot, roles=("broker",), host="", port=0, internal_host="127.0.0.1", internal_port=9190)
+        registration = Registration(
+            node_id=node_id,
+            boot=boot,
+            roles=("broker",),
+            host="",
+            port=0,
+            internal_host="127.0.0.1",
+            internal_port=9190,
+        )
         return await role.controller.register(registration), boot
 
     nodes = [NodeId(1000 + number) for number in range(NODES)]
@@ -266,7 +338,8 @@ async def _cordons(role: ControllerRole, at_once: int) -> list[float]:
 
 def _beat(node_id: NodeId, broker_epoch: BrokerEpoch, boot: UUID, *, loads: int) -> bytes:
     told = tuple(
-        PartitionLoad(tp=TopicPartition(TopicId(UUID(int=7 << 64 | index)), index % 50), bytes_per_s=1000.0 + index) for index in range(loads)
+        PartitionLoad(tp=TopicPartition(TopicId(UUID(int=7 << 64 | index)), index % 50), bytes_per_s=1000.0 + index)
+        for index in range(loads)
     )
     return HEARTBEAT.encode(Heartbeat(node_id=node_id, broker_epoch=broker_epoch, boot=boot, loads=told))
 
@@ -287,8 +360,19 @@ def _broker_rows(plan: Plan) -> Iterator[Row]:
         used_s = cluster.of(Role.BROKER)[0].cpu_s - cpu_s
         for role in (Role.BROKER, Role.PROXY):
             grown = cluster.of(role)[0].rss_bytes - before[role]
-            beside = f"opened in {took_s:.1f} s, {used_s / count * 1e6:.0f} µs of the broker's CPU each" if role is Role.BROKER else ""
-            yield _row(plan, f"memory of an open partition in a {role}", "KiB", [grown / count / 1024], setting=setting, beside=beside)
+            beside = (
+                f"opened in {took_s:.1f} s, {used_s / count * 1e6:.0f} µs of the broker's CPU each"
+                if role is Role.BROKER
+                else ""
+            )
+            yield _row(
+                plan,
+                f"memory of an open partition in a {role}",
+                "KiB",
+                [grown / count / 1024],
+                setting=setting,
+                beside=beside,
+            )
 
 
 async def _open_all(cluster: Cluster, count: int) -> None:

@@ -1,4 +1,6 @@
-"""Produce latency over MinIO against the latency of MinIO's own creates, of the same size and at the same rate, in turns."""
+"""Produce latency over MinIO against the latency of MinIO's own creates, of the same size and at the same rate, in
+turns.
+"""
 
 import asyncio
 import os
@@ -40,16 +42,21 @@ def _row(plan: Plan, bmq: Bmq, minio: Minio, load: tuple[int, int, str]) -> Row:
     for turn in range(plan.rounds):
         plan.say(f"produce over MinIO, {name}: round {turn + 1}")
         before = bmq.metrics()
-        found = uvloop.run(steady(bmq.port, "latency", per_s=per_s, records=records, record_bytes=1024, seconds=plan.phase_s))
+        found = uvloop.run(
+            steady(bmq.port, "latency", per_s=per_s, records=records, record_bytes=1024, seconds=plan.phase_s)
+        )
         after = bmq.metrics()
         count = after["bmq_flush_bytes_count"] - before["bmq_flush_bytes_count"]
         size_bytes = int((after["bmq_flush_bytes_sum"] - before["bmq_flush_bytes_sum"]) / count)
         produce_ms.append(quantile_ms(found.produced, 0.99))
-        creates = uvloop.run(_creates(minio.store_url("creates"), size_bytes, per_s=count / (plan.phase_s + 1), seconds=plan.phase_s))
+        creates = uvloop.run(
+            _creates(minio.store_url("creates"), size_bytes, per_s=count / (plan.phase_s + 1), seconds=plan.phase_s)
+        )
         create_ms.append(quantile_ms(creates, 0.99))
         sizes.append(size_bytes)
         plan.say(
-            f"  produce p99 {produce_ms[-1]:.1f} ms; create of {size_bytes / 1024:.0f} KiB p99 {create_ms[-1]:.1f} ms, {count / plan.phase_s:.0f}/s"
+            f"  produce p99 {produce_ms[-1]:.1f} ms; create of {size_bytes / 1024:.0f} KiB p99 {create_ms[-1]:.1f} "
+            f"ms, {count / plan.phase_s:.0f}/s"
         )
     return Row(
         topic="store-latency",
@@ -61,7 +68,8 @@ def _row(plan: Plan, bmq: Bmq, minio: Minio, load: tuple[int, int, str]) -> Row:
         peer=[LINGER_MS + 1.5 * each for each in create_ms],
         target=1.0,
         at_least=False,
-        beside=f"linger {LINGER_MS:g} ms, creates of {sum(sizes) / len(sizes) / 1024:.0f} KiB p99 {sorted(create_ms)[len(create_ms) // 2]:.1f} ms",
+        beside=f"linger {LINGER_MS:g} ms, creates of {sum(sizes) / len(sizes) / 1024:.0f} KiB p99 "
+        f"{sorted(create_ms)[len(create_ms) // 2]:.1f} ms",
         quick=plan.quick,
     )
 

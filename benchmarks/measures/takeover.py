@@ -1,4 +1,6 @@
-"""How long the cluster is without a leading controller when the one is killed, over MinIO; and that nobody who writes notices."""
+"""How long the cluster is without a leading controller when the one is killed, over MinIO; and that nobody who writes
+notices.
+"""
 
 import asyncio
 from collections.abc import Iterator
@@ -27,10 +29,19 @@ def measure(plan: Plan) -> Iterator[Row]:
     with over_minio(plan, "2c1b1p") as cluster:
         topics.create(cluster, "written", partitions=1, retention_bytes=64 * MIB)
         uvloop.run(_kills(plan, cluster, led, served, stood_still))
-    shared = {"topic": "takeover", "setting": "1 standby, over MinIO", "unit": "s", "target_of": "bmq", "at_least": False, "quick": plan.quick}
+    shared = {
+        "topic": "takeover",
+        "setting": "1 standby, over MinIO",
+        "unit": "s",
+        "target_of": "bmq",
+        "at_least": False,
+        "quick": plan.quick,
+    }
     yield Row(measure="a standby leads after kill −9 of the leading controller", bmq=led, target=3, **shared)  # type: ignore[arg-type]
     yield Row(measure="it has committed a change of the metadata", bmq=served, target=3, **shared)  # type: ignore[arg-type]
-    yield Row(measure="writes stand still meanwhile", bmq=stood_still, beside=f"{PER_S} records/s by librdkafka", **shared)  # type: ignore[arg-type]
+    yield Row(
+        measure="writes stand still meanwhile", bmq=stood_still, beside=f"{PER_S} records/s by librdkafka", **shared
+    )  # type: ignore[arg-type]
 
 
 async def _kills(plan: Plan, cluster: Cluster, led: list[float], served: list[float], stood_still: list[float]) -> None:
@@ -50,7 +61,8 @@ async def _kills(plan: Plan, cluster: Cluster, led: list[float], served: list[fl
                 await asyncio.sleep(1)
                 stood_still.append(writer.stood_still_s(0, since_s=killed_s))
                 plan.say(
-                    f"  led after {led[-1]:.2f} s, a change committed after {served[-1]:.2f} s; writes stood still {stood_still[-1] * 1000:.0f} ms"
+                    f"  led after {led[-1]:.2f} s, a change committed after {served[-1]:.2f} s; writes stood still "
+                    f"{stood_still[-1] * 1000:.0f} ms"
                 )
                 cluster.start_again(leader)
         assert not writer.failed, writer.failed[0]

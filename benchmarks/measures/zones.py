@@ -1,4 +1,6 @@
-"""Whether a client that says its zone (`bmq_az=` in its client.id) reads in it: two zones, a proxy and a broker in each, data in segments."""
+"""Whether a client that says its zone (`bmq_az=` in its client.id) reads in it: two zones, a proxy and a broker in
+each, data in segments.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -26,7 +28,12 @@ def measure(plan: Plan) -> Iterator[Row]:
     """One row, of a client in each zone; beside it one that names none."""
     with over_minio(plan, "1c2b2p", options_of=_rack) as cluster:
         topics.create(cluster, TOPIC, partitions=PARTITIONS, retention_bytes=-1, segment_bytes=8 * MIB)
-        sizes = {"records": SIZE_BYTES // RECORD_BYTES, "record_bytes": RECORD_BYTES, "batch_bytes": 256 << 10, "timeout_s": 300}
+        sizes = {
+            "records": SIZE_BYTES // RECORD_BYTES,
+            "record_bytes": RECORD_BYTES,
+            "batch_bytes": 256 << 10,
+            "timeout_s": 300,
+        }
         librdkafka.produce(cluster, TOPIC, **sizes)
         sleep(3)
         local: list[float] = []
@@ -56,11 +63,19 @@ def _rack(plan: NodePlan) -> list[str]:
 
 
 def _read(plan: Plan, cluster: Cluster, client_id: str, zone: str) -> tuple[float, float]:
-    """Reads everything once; the share in % of bytes and of GETs (the smaller one) by proxies of the zone, and all GETs."""
+    """Reads everything once; the share in % of bytes and of GETs (the smaller one) by proxies of the zone, and all
+    GETs.
+    """
     proxies = cluster.of(Role.PROXY)
     before = [_figures(proxy) for proxy in proxies]
     consumer = Consumer(
-        {"bootstrap.servers": cluster.address, "client.id": client_id, "client.rack": zone, "group.id": "zones", "enable.auto.commit": False}
+        {
+            "bootstrap.servers": cluster.address,
+            "client.id": client_id,
+            "client.rack": zone,
+            "group.id": "zones",
+            "enable.auto.commit": False,
+        }
     )
     consumer.assign([TopicPartition(TOPIC, index, 0) for index in range(PARTITIONS)])
     deadline_s = perf_counter() + 120

@@ -1,7 +1,7 @@
 """What a hop between two processes costs, in µs of CPU per append: `python benchmarks/wire/internal_hop.py`.
 
-Beside it the same owner called directly, which is what one process does. The owner keeps nothing, so all of it is the hop: both sides'
-Python, the loop (uvloop) and the kernel's copies over loopback.
+Beside it the same owner called directly, which is what one process does. The owner keeps nothing, so all of it is the
+hop: both sides' Python, the loop (uvloop) and the kernel's copies over loopback.
 """
 
 import asyncio
@@ -119,7 +119,10 @@ def measure(size_bytes: int, port: int) -> str:
 
 
 def main() -> None:
-    print(f"{'batch':>8} {'direct':>8} {'proxy side':>11} {'broker side':>12} {'hop':>8} {'MB/s':>7}   (µs of CPU per append, {WINDOW} under way)")
+    print(
+        f"{'batch':>8} {'direct':>8} {'proxy side':>11} {'broker side':>12} {'hop':>8} {'MB/s':>7}   (µs of CPU "
+        f"per append, {WINDOW} under way)"
+    )
     for number, size_bytes in enumerate(SIZES_BYTES):
         print(measure(size_bytes, FIRST_PORT + number))
 

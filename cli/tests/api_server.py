@@ -26,7 +26,9 @@ def serving(*answers: Answer) -> Iterator[Server]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length") or 0))
-            server.asked.append((self.command, self.path, {name.lower(): value for name, value in self.headers.items()}, body))
+            server.asked.append(
+                (self.command, self.path, {name.lower(): value for name, value in self.headers.items()}, body)
+            )
             status, headers, data = server.answers.pop(0)
             self.send_response(status)
             for name, value in {"content-length": str(len(data)), **headers}.items():

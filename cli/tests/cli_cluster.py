@@ -36,7 +36,9 @@ def environment(address: str) -> dict[str, str]:
 
 def run_process(address: str, arguments: Sequence[str], *, stdin: bytes = b"") -> Result:
     """The command as a process of its own."""
-    done = subprocess.run([BMQ, *arguments], input=stdin, capture_output=True, env=environment(address), timeout=60, check=False)
+    done = subprocess.run(
+        [BMQ, *arguments], input=stdin, capture_output=True, env=environment(address), timeout=60, check=False
+    )
     return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
@@ -58,7 +60,9 @@ def shown_on_terminal(address: str, arguments: Sequence[str]) -> tuple[int, str]
 @contextlib.contextmanager
 def following(address: str, arguments: Sequence[str]) -> Iterator["subprocess.Popen[str]"]:
     """A command that runs on; ended with Ctrl-C if the test has not ended it."""
-    process = subprocess.Popen([BMQ, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(address))
+    process = subprocess.Popen(
+        [BMQ, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(address)
+    )
     try:
         yield process
     finally:

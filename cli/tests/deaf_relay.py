@@ -1,4 +1,6 @@
-"""A relay before a started bmq that passes everything on, but never the requests of one API; or whose offsets nobody leads for a while."""
+"""A relay before a started bmq that passes everything on, but never the requests of one API; or whose offsets nobody
+leads for a while.
+"""
 
 import contextlib
 import socket
@@ -23,7 +25,9 @@ def deaf_to(api_key: int, address: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def led_by_nobody(address: str, error: ErrorCode, *, answers: int) -> Iterator[tuple[str, list[int]]]:
-    """Its address, and what fills with the correlation ids of questions for offsets: so many are answered with the error for every partition."""
+    """Its address, and what fills with the correlation ids of questions for offsets: so many are answered with the
+    error for every partition.
+    """
     asked: list[int] = []
     with _relay(address, lambda: _Unled(error, answers, asked)) as relay:
         yield relay, asked

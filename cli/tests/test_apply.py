@@ -32,7 +32,17 @@ Run = Callable[..., Done]
 def admin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("apply")
     with (folder / "server.log").open("wb") as log:
-        arguments = [BMQ, "up", "--data", str(folder / "data"), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--no-fsync"]
+        arguments = [
+            BMQ,
+            "up",
+            "--data",
+            str(folder / "data"),
+            "--listen",
+            "127.0.0.1:0",
+            "--admin",
+            "127.0.0.1:0",
+            "--no-fsync",
+        ]
         process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=log, text=True)
     assert process.stdout is not None
     try:
@@ -49,7 +59,9 @@ def admin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def run(admin: str) -> Run:
     def apply(*arguments: str, stdin: str = "") -> Done:
         env = environment("127.0.0.1:1") | {"BMQ_ADMIN_URL": admin}
-        done = subprocess.run([BMQ, "apply", *arguments], input=stdin, capture_output=True, env=env, timeout=60, check=False, text=True)
+        done = subprocess.run(
+            [BMQ, "apply", *arguments], input=stdin, capture_output=True, env=env, timeout=60, check=False, text=True
+        )
         return Done(done.returncode, done.stdout, done.stderr)
 
     return apply
@@ -60,13 +72,21 @@ def topic(name: str, /, metadata: Any = None, **spec: Any) -> str:
 
 
 def resource(kind: str, name: str, metadata: Any = None, /, **spec: Any) -> str:
-    document = {"apiVersion": "bmq.io/v1alpha1", "kind": kind, "metadata": {"name": name, **(metadata or {})}, "spec": spec}
+    document = {
+        "apiVersion": "bmq.io/v1alpha1",
+        "kind": kind,
+        "metadata": {"name": name, **(metadata or {})},
+        "spec": spec,
+    }
     return "---\n" + yaml.safe_dump(document)
 
 
 def applied(done: Done) -> list[tuple[str, str, list[tuple[str, Any, Any]]]]:
     assert done.code == 0, done
-    return [(one["name"], one["action"], [(c["field"], c["before"], c["after"]) for c in one["changes"]]) for one in json.loads(done.out)]
+    return [
+        (one["name"], one["action"], [(c["field"], c["before"], c["after"]) for c in one["changes"]])
+        for one in json.loads(done.out)
+    ]
 
 
 def test_topics_are_created_and_changed_and_a_second_time_nothing_is(run: Run) -> None:
@@ -74,14 +94,24 @@ def test_topics_are_created_and_changed_and_a_second_time_nothing_is(run: Run) -
 
     dry = applied(run("-f", "-", "--dry-run", "-o", "json", stdin=first))
     made = applied(run("-f", "-", "-o", "json", stdin=first))
-    expected = [("partitions", None, 2), ("config.max.message.bytes", None, "9999"), ("config.retention.ms", None, "1000")]
+    expected = [
+        ("partitions", None, 2),
+        ("config.max.message.bytes", None, "9999"),
+        ("config.retention.ms", None, "1000"),
+    ]
     assert dry == made == [("t1", "created", expected)]
     assert applied(run("-f", "-", "-o", "json", stdin=first)) == [("t1", "unchanged", [])]
 
     second = topic("t1", topicName="T_1", partitions=5, config={"retention.ms": "2000"})
-    differences = [("partitions", 2, 5), ("config.max.message.bytes", "9999", None), ("config.retention.ms", "1000", "2000")]
+    differences = [
+        ("partitions", 2, 5),
+        ("config.max.message.bytes", "9999", None),
+        ("config.retention.ms", "1000", "2000"),
+    ]
     assert applied(run("-f", "-", "--dry-run", "-o", "json", stdin=second)) == [("t1", "changed", differences)]
-    assert applied(run("-f", "-", "-o", "json", stdin=second)) == [("t1", "changed", differences)], "the dry run changed nothing"
+    assert applied(run("-f", "-", "-o", "json", stdin=second)) == [("t1", "changed", differences)], (
+        "the dry run changed nothing"
+    )
     assert applied(run("-f", "-", "-o", "json", stdin=second)) == [("t1", "unchanged", [])]
 
 
@@ -128,7 +158,8 @@ def test_a_value_that_the_cluster_refuses_is_told_with_key_value_and_remedy(run:
 def test_files_with_anything_wrong_in_them_change_nothing_and_all_of_it_is_told(run: Run, tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(topic("never-made") + topic("b", partitons=3) + topic("c", partitions="3"))
     (tmp_path / "b.yml").write_text(
-        topic("d", topicName="a b") + "---\napiVersion: bmq.io/v2\nkind: Topic\n---\napiVersion: bmq.io/v1alpha1\nkind: Tpoic\n"
+        topic("d", topicName="a b")
+        + "---\napiVersion: bmq.io/v2\nkind: Topic\n---\napiVersion: bmq.io/v1alpha1\nkind: Tpoic\n"
     )
     (tmp_path / "ignored.txt").write_text("no YAML: [")
 
@@ -137,7 +168,9 @@ def test_files_with_anything_wrong_in_them_change_nothing_and_all_of_it_is_told(
     lines = done.err.splitlines()
     assert len(lines) == 5, done.err
     assert (
-        lines[0] == f"error: {tmp_path}/a.yaml, document 2 (Topic b), spec.partitons: '3': there is no such field. write partitions, or leave it out"
+        lines[0]
+        == f"error: {tmp_path}/a.yaml, document 2 (Topic b), spec.partitons: '3': there is no such field. write "
+        "partitions, or leave it out"
     )
     assert "a.yaml, document 3 (Topic c), spec.partitions: '3': it has to be a whole number" in lines[1]
     assert "b.yml, document 1 (Topic d), spec.topicName: 'a b'" in lines[2]
@@ -155,10 +188,14 @@ def test_files_with_anything_wrong_in_them_change_nothing_and_all_of_it_is_told(
         (topic("x") + topic("x"), "document 2 (Topic x): standard input, document 1 says it already"),
         (topic("x", topicName="N") + topic("y", topicName="N"), "Topic y: topic N"),
         (
-            "a: &a [1,1,1,1,1,1,1,1,1,1]\n" + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 10)}]\n" for a, b in zip("abcde", "bcdef", strict=True)),
+            "a: &a [1,1,1,1,1,1,1,1,1,1]\n"
+            + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 10)}]\n" for a, b in zip("abcde", "bcdef", strict=True)),
             "values",
         ),
-        (topic("x", clusterRef={"name": "one"}) + topic("y", clusterRef={"name": "two"}), "the files name default/one, default/two"),
+        (
+            topic("x", clusterRef={"name": "one"}) + topic("y", clusterRef={"name": "two"}),
+            "the files name default/one, default/two",
+        ),
     ],
 )
 def test_what_cannot_be_read_is_told_and_exits_with_2(run: Run, text: str, said: str) -> None:
@@ -167,26 +204,42 @@ def test_what_cannot_be_read_is_told_and_exits_with_2(run: Run, text: str, said:
 
 
 def test_of_several_clusters_the_one_that_is_named_is_applied(run: Run) -> None:
-    both = topic("of-one", clusterRef={"name": "one"}) + topic("of-two", clusterRef={"name": "two", "namespace": "other"})
+    both = topic("of-one", clusterRef={"name": "one"}) + topic(
+        "of-two", clusterRef={"name": "two", "namespace": "other"}
+    )
 
-    assert [one[0] for one in applied(run("-f", "-", "-o", "json", "--dry-run", "--cluster", "other/two", stdin=both))] == ["of-two"]
-    assert [one[0] for one in applied(run("-f", "-", "-o", "json", "--dry-run", "--cluster", "one", stdin=both))] == ["of-one"]
+    assert [
+        one[0] for one in applied(run("-f", "-", "-o", "json", "--dry-run", "--cluster", "other/two", stdin=both))
+    ] == ["of-two"]
+    assert [one[0] for one in applied(run("-f", "-", "-o", "json", "--dry-run", "--cluster", "one", stdin=both))] == [
+        "of-one"
+    ]
     assert run("-f", "-", "--cluster", "three", stdin=both).code == 2
 
 
 def test_of_a_cluster_its_config_is_applied_and_what_needs_kubernetes_is_named(run: Run) -> None:
-    text = resource("Cluster", "bmq", store={"minio": {"embedded": True}}, config={"num.partitions": "7"}, brokers={"replicas": 2})
+    text = resource(
+        "Cluster", "bmq", store={"minio": {"embedded": True}}, config={"num.partitions": "7"}, brokers={"replicas": 2}
+    )
 
     done = run("-f", "-", "-o", "json", stdin=text)
     assert applied(done) == [("bmq", "changed", [("config.num.partitions", None, "7")])]
     assert json.loads(done.out)[0]["notes"] == ["not applied without Kubernetes: store, brokers"]
     assert applied(run("-f", "-", "-o", "json", stdin=text))[0][1] == "unchanged"
     back = resource("Cluster", "bmq", store={"minio": {"embedded": True}})
-    assert applied(run("-f", "-", "-o", "json", stdin=back)) == [("bmq", "changed", [("config.num.partitions", "7", None)])]
+    assert applied(run("-f", "-", "-o", "json", stdin=back)) == [
+        ("bmq", "changed", [("config.num.partitions", "7", None)])
+    ]
 
 
 def test_a_topic_that_is_not_managed_is_left_alone_and_kubernetes_own_resources_are_passed_over(run: Run) -> None:
-    done = run("-f", "-", "-o", "json", stdin="apiVersion: v1\nkind: Secret\nmetadata: {name: s}\n" + topic("alone", managed=False))
+    done = run(
+        "-f",
+        "-",
+        "-o",
+        "json",
+        stdin="apiVersion: v1\nkind: Secret\nmetadata: {name: s}\n" + topic("alone", managed=False),
+    )
 
     assert applied(done)[0][1] == "skipped"
     assert "passed over, Kubernetes' own: standard input, document 1 (Secret)" in done.err
@@ -202,7 +255,9 @@ def test_lanes_are_created_and_changed_and_a_second_time_nothing_is(run: Run) ->
     assert json.loads(done.out)[0]["notes"] == ["not applied without Kubernetes: proxies"]
     assert applied(run("-f", "-", "-o", "json", stdin=first)) == [("feature", "unchanged", [])]
 
-    second = resource("Lane", "feature", {}, reads={"base": {"enabled": True, "topics": ["a", "b-*"], "bytesPerSecond": 2048}})
+    second = resource(
+        "Lane", "feature", {}, reads={"base": {"enabled": True, "topics": ["a", "b-*"], "bytesPerSecond": 2048}}
+    )
     changes = [
         ("ttlSeconds", 3600, 0),
         ("reads.base.enabled", False, True),
@@ -210,24 +265,36 @@ def test_lanes_are_created_and_changed_and_a_second_time_nothing_is(run: Run) ->
         ("reads.base.bytesPerSecond", None, 2048),
     ]
     assert applied(run("-f", "-", "--dry-run", "-o", "json", stdin=second)) == [("feature", "changed", changes)]
-    assert applied(run("-f", "-", "-o", "json", stdin=second)) == [("feature", "changed", changes)], "the dry run changed nothing"
+    assert applied(run("-f", "-", "-o", "json", stdin=second)) == [("feature", "changed", changes)], (
+        "the dry run changed nothing"
+    )
     assert applied(run("-f", "-", "-o", "json", stdin=second)) == [("feature", "unchanged", [])]
 
 
-def test_a_cluster_that_knows_no_lanes_is_told_so(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_cluster_that_knows_no_lanes_is_told_so(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     (tmp_path / "lane.yaml").write_text(resource("Lane", "feature"))
     with serving(problem(404, "NotFound")) as server:
         monkeypatch.setenv("BMQ_ADMIN_URL", server.url)
         assert execute(["apply", "-f", str(tmp_path)]) == 3
-    assert "document 1 (Lane feature): this cluster has no lanes. leave it out, or run a newer version of bmq" in capfd.readouterr().err
+    assert (
+        "document 1 (Lane feature): this cluster has no lanes. leave it out, or run a newer version of bmq"
+        in capfd.readouterr().err
+    )
 
 
 def test_a_list_as_kubectl_prints_it_is_read(run: Run) -> None:
-    items = [yaml.safe_load(topic(name, metadata={"uid": "1", "managedFields": []})) for name in ("in-list-1", "in-list-2")]
+    items = [
+        yaml.safe_load(topic(name, metadata={"uid": "1", "managedFields": []})) for name in ("in-list-1", "in-list-2")
+    ]
     items[0]["status"] = {"topicId": "x", "somethingNew": 1}
     text = yaml.safe_dump({"apiVersion": "bmq.io/v1alpha1", "kind": "TopicList", "items": items})
 
-    assert [one[:2] for one in applied(run("-f", "-", "-o", "json", stdin=text))] == [("in-list-1", "created"), ("in-list-2", "created")]
+    assert [one[:2] for one in applied(run("-f", "-", "-o", "json", stdin=text))] == [
+        ("in-list-1", "created"),
+        ("in-list-2", "created"),
+    ]
 
 
 def test_without_a_cluster_it_ends_with_4_and_one_line(run: Run) -> None:

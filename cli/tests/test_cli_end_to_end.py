@@ -59,7 +59,10 @@ def lines_of(result: Result) -> list[str]:
 
 
 def test_a_topic_from_creation_to_deletion(bmq: Bmq) -> None:
-    assert bmq("topics", "create", "life", "-p", "2", "--config", "retention.ms=60000", "--validate-only").out == "topic life can be created\n"
+    assert (
+        bmq("topics", "create", "life", "-p", "2", "--config", "retention.ms=60000", "--validate-only").out
+        == "topic life can be created\n"
+    )
     assert bmq("topics", "describe", "life").code == 3
     assert bmq("topics", "create", "life", "-p", "2", "--config", "retention.ms=60000").code == 0
     again = bmq("topics", "create", "life")
@@ -68,7 +71,10 @@ def test_a_topic_from_creation_to_deletion(bmq: Bmq) -> None:
     assert {"name": "life", "partitions": 2} in json.loads(bmq("topics", "list", "-o", "json").out)
 
     described = json.loads(bmq("-o", "json", "topics", "describe", "life").out)[0]
-    assert [(row["partition"], row["log_start_offset"], row["high_watermark"], row["records"]) for row in described["partitions"]] == [
+    assert [
+        (row["partition"], row["log_start_offset"], row["high_watermark"], row["records"])
+        for row in described["partitions"]
+    ] == [
         (0, 0, 0, 0),
         (1, 0, 0, 0),
     ]
@@ -77,7 +83,20 @@ def test_a_topic_from_creation_to_deletion(bmq: Bmq) -> None:
     assert configuration["retention.ms"] == ("60000", "topic")
     assert configuration["cleanup.policy"] == ("delete", "default")
 
-    assert bmq("topics", "alter", "life", "--partitions", "5", "--config", "segment.bytes=2000000", "--delete-config", "retention.ms").code == 0
+    assert (
+        bmq(
+            "topics",
+            "alter",
+            "life",
+            "--partitions",
+            "5",
+            "--config",
+            "segment.bytes=2000000",
+            "--delete-config",
+            "retention.ms",
+        ).code
+        == 0
+    )
     described = yaml.safe_load(bmq("topics", "describe", "life", "-o", "yaml").out)[0]
     configuration = {entry["name"]: (entry["value"], entry["source"]) for entry in described["configuration"]}
     assert len(described["partitions"]) == 5
@@ -91,7 +110,11 @@ def test_a_topic_from_creation_to_deletion(bmq: Bmq) -> None:
 
 
 def test_what_the_cluster_refuses_is_an_error_of_usage_with_its_reason(bmq: Bmq, topic: str) -> None:
-    for arguments in (["create", "a b"], ["create", "x", "--config", "retention.ms=soon"], ["alter", topic, "--config", "no.such.key=1"]):
+    for arguments in (
+        ["create", "a b"],
+        ["create", "x", "--config", "retention.ms=soon"],
+        ["alter", topic, "--config", "no.such.key=1"],
+    ):
         result = bmq("topics", *arguments)
         assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
 
@@ -130,7 +153,10 @@ def test_lines_come_from_standard_input_too(address: str, bmq: Bmq, topic: str) 
 
 
 def test_keys_headers_and_formats(bmq: Bmq, topic: str, tmp_path: Path) -> None:
-    assert produce(bmq, topic, "a:1\nb:2:3\n", tmp_path, "--key-separator", ":", "-H", "x=y", "-H", "z=", "-p", "1").code == 0
+    assert (
+        produce(bmq, topic, "a:1\nb:2:3\n", tmp_path, "--key-separator", ":", "-H", "x=y", "-H", "z=", "-p", "1").code
+        == 0
+    )
     assert produce(bmq, topic, "v\n", tmp_path, "-k", "fixed", "-p", "1").code == 0
     form = r"%t|%p|%o|%k|%v|%h\n"
     assert lines_of(bmq("consume", topic, "-f", form)) == [
@@ -143,24 +169,39 @@ def test_keys_headers_and_formats(bmq: Bmq, topic: str, tmp_path: Path) -> None:
 def test_a_bad_line_ends_the_command_and_says_which_and_what_was_sent(bmq: Bmq, topic: str, tmp_path: Path) -> None:
     result = produce(bmq, topic, "a:1\nb\nc:3\n", tmp_path, "-K", ":")
     assert result.code == 1
-    assert result.err == f"1 record, 2 bytes sent to {topic}\nerror: line 2: no key separator ':' in it. 1 record before it were sent\n"
+    assert (
+        result.err
+        == f"1 record, 2 bytes sent to {topic}\nerror: line 2: no key separator ':' in it. 1 record before it were "
+        "sent\n"
+    )
 
 
 def test_json_lines_come_back_as_they_were_sent(bmq: Bmq, topic: str, tmp_path: Path) -> None:
     records = [
-        {"key": "k", "value": "v", "headers": [{"name": "h", "value": None}], "timestamp": 1_700_000_000_000, "partition": 1},
+        {
+            "key": "k",
+            "value": "v",
+            "headers": [{"name": "h", "value": None}],
+            "timestamp": 1_700_000_000_000,
+            "partition": 1,
+        },
         {"key": None, "value": {"base64": "/wA="}, "headers": [], "timestamp": 1_700_000_000_001, "partition": 1},
         {"key": "tombstone", "value": None, "headers": [], "timestamp": 1_700_000_000_002, "partition": 1},
     ]
     assert produce(bmq, topic, "".join(json.dumps(record) + "\n" for record in records), tmp_path, "--json").code == 0
     read = [json.loads(line) for line in lines_of(bmq("consume", topic, "-o", "json"))]
-    assert read == [{"topic": topic, "offset": offset, "timestamp_type": "create", **record} for offset, record in enumerate(records)]
+    assert read == [
+        {"topic": topic, "offset": offset, "timestamp_type": "create", **record}
+        for offset, record in enumerate(records)
+    ]
     as_yaml = list(yaml.safe_load_all(bmq("consume", topic, "-o", "yaml").out))
     assert as_yaml == read
 
 
 def test_reading_begins_where_it_is_told(bmq: Bmq, topic: str, tmp_path: Path) -> None:
-    records = [{"value": str(number), "timestamp": 1_700_000_000_000 + 1000 * number, "partition": 0} for number in range(10)]
+    records = [
+        {"value": str(number), "timestamp": 1_700_000_000_000 + 1000 * number, "partition": 0} for number in range(10)
+    ]
     assert produce(bmq, topic, "".join(json.dumps(record) + "\n" for record in records), tmp_path, "--json").code == 0
 
     def read(position: str, *options: str) -> str:
@@ -210,14 +251,19 @@ def test_a_reset_is_shown_then_done(bmq: Bmq, topic: str, tmp_path: Path) -> Non
     bmq("consume", topic, "-g", "moved")
     reset = ["groups", "reset-offsets", "moved", "--topic", f"{topic}:0"]
     shown = bmq(*reset, "--to", "1")
-    assert [line.split() for line in shown.out.splitlines()] == [["TOPIC", "PARTITION", "BEFORE", "AFTER"], [topic, "0", "3", "1"]]
+    assert [line.split() for line in shown.out.splitlines()] == [
+        ["TOPIC", "PARTITION", "BEFORE", "AFTER"],
+        [topic, "0", "3", "1"],
+    ]
     assert "--execute" in shown.err
     assert lines_of(bmq("consume", topic, "-g", "moved")) == []
     assert bmq(*reset, "--to", "1", "--execute").code == 0
     assert lines_of(bmq("consume", topic, "-g", "moved")) == ["b", "c"]
     assert bmq(*reset, "--shift-by", "-1", "--execute", "-o", "json").code == 0
     assert lines_of(bmq("consume", topic, "-g", "moved")) == ["c"]
-    unborn = json.loads(bmq("groups", "reset-offsets", "unborn", "--topic", topic, "--to", "earliest", "--execute", "-o", "json").out)
+    unborn = json.loads(
+        bmq("groups", "reset-offsets", "unborn", "--topic", topic, "--to", "earliest", "--execute", "-o", "json").out
+    )
     assert [(row["before"], row["after"]) for row in unborn["offsets"]] == [(None, 0), (None, 0)]
     assert {"group": "unborn", "state": "empty"}.items() <= next(
         row for row in json.loads(bmq("groups", "list", "-o", "json").out) if row["group"] == "unborn"
@@ -231,7 +277,9 @@ def test_a_reset_is_shown_then_done(bmq: Bmq, topic: str, tmp_path: Path) -> Non
     assert bmq("groups", "describe", "moved").code == 3
 
 
-def test_a_group_with_members_is_described_and_neither_reset_nor_deleted(address: str, bmq: Bmq, topic: str, tmp_path: Path) -> None:
+def test_a_group_with_members_is_described_and_neither_reset_nor_deleted(
+    address: str, bmq: Bmq, topic: str, tmp_path: Path
+) -> None:
     produce(bmq, topic, "a\n", tmp_path, "-p", "0")
     with following(address, ["consume", topic, "-g", "busy", "--follow", "--from", "beginning"]) as member:
         assert member.stdout is not None
@@ -244,12 +292,16 @@ def test_a_group_with_members_is_described_and_neither_reset_nor_deleted(address
         assert "busy" not in bmq("groups", "list", "--state", "empty").out
         refused = bmq("groups", "reset-offsets", "busy", "--topic", topic, "--to", "beginning", "--execute")
         assert refused.code == 1
-        assert refused.err.startswith("error: reset offsets of group busy: it is stable with 1 member (bmq-cli on 127.0.0.1). stop them first")
+        assert refused.err.startswith(
+            "error: reset offsets of group busy: it is stable with 1 member (bmq-cli on 127.0.0.1). stop them first"
+        )
         assert (bmq("groups", "delete", "busy").code, bmq("groups", "describe", "busy").code) == (1, 0)
 
 
 @pytest.mark.parametrize("interruption", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_member_commits_and_leaves(address: str, bmq: Bmq, topic: str, tmp_path: Path, interruption: signal.Signals) -> None:
+def test_an_interrupted_member_commits_and_leaves(
+    address: str, bmq: Bmq, topic: str, tmp_path: Path, interruption: signal.Signals
+) -> None:
     produce(bmq, topic, "a\nb\n", tmp_path, "-p", "0")
     group = f"leaves-{interruption.name}"
     with following(address, ["consume", topic, "-g", group, "--follow", "--from", "beginning"]) as member:
@@ -274,7 +326,9 @@ def test_following_prints_what_comes(address: str, bmq: Bmq, topic: str, tmp_pat
 
 def test_a_reader_that_leaves_ends_the_command_quietly(address: str, bmq: Bmq, topic: str, tmp_path: Path) -> None:
     produce(bmq, topic, "x" * 200 + "\n" + ("y" * 200 + "\n") * 5000, tmp_path, "-p", "0")
-    process = subprocess.Popen([BMQ, "consume", topic], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(address))
+    process = subprocess.Popen(
+        [BMQ, "consume", topic], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(address)
+    )
     assert process.stdout is not None
     assert process.stderr is not None
     assert process.stdout.readline() == b"x" * 200 + b"\n"
@@ -289,11 +343,15 @@ def test_a_record_that_the_cluster_refuses_is_exit_code_1_and_the_others_arrive(
     first = produce(bmq, "small", "a" * 100 + "\n", tmp_path)
     refused = produce(bmq, "small", "b" * 5000 + "\n", tmp_path)
     assert (first.code, refused.code) == (0, 1)
-    assert refused.err.startswith("0 records, 0 bytes sent to small, 1 failed\nerror: produce to small: 1 of 1 records failed: ")
+    assert refused.err.startswith(
+        "0 records, 0 bytes sent to small, 1 failed\nerror: produce to small: 1 of 1 records failed: "
+    )
     assert lines_of(bmq("consume", "small")) == ["a" * 100]
 
 
-@pytest.mark.parametrize(("words", "expected"), [("bmq topics describe compl", "completed"), ("bmq groups describe compl", "completing")])
+@pytest.mark.parametrize(
+    ("words", "expected"), [("bmq topics describe compl", "completed"), ("bmq groups describe compl", "completing")]
+)
 def test_names_are_completed_from_the_cluster(address: str, bmq: Bmq, words: str, expected: str) -> None:
     bmq("topics", "create", "completed", "--if-not-exists")
     bmq("groups", "reset-offsets", "completing", "--topic", "completed", "--to", "end", "--execute")
@@ -304,7 +362,9 @@ def test_names_are_completed_from_the_cluster(address: str, bmq: Bmq, words: str
 
 def test_completion_without_a_cluster_is_empty_and_quiet() -> None:
     settings = {"_BMQ_COMPLETE": "complete_bash", "COMP_WORDS": "bmq topics describe x", "COMP_CWORD": "3"}
-    done = subprocess.run([BMQ], capture_output=True, env={**environment("127.0.0.1:1"), **settings}, timeout=30, check=False)
+    done = subprocess.run(
+        [BMQ], capture_output=True, env={**environment("127.0.0.1:1"), **settings}, timeout=30, check=False
+    )
     assert (done.stdout.split(), done.stderr) == ([], b"")
 
 
@@ -312,7 +372,9 @@ def test_completion_without_a_cluster_is_empty_and_quiet() -> None:
 def test_deleting_asks_on_a_terminal(address: str, bmq: Bmq, topic: str, answer: bytes, code: int) -> None:
     ours, theirs = pty.openpty()
     arguments = [BMQ, "topics", "delete", topic]
-    process = subprocess.Popen(arguments, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(address))
+    process = subprocess.Popen(
+        arguments, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(address)
+    )
     os.close(theirs)
     os.write(ours, answer)
     out, err = process.communicate(timeout=30)

@@ -25,7 +25,15 @@ from bmq_cli.terminal.formats import (
     unescape,
 )
 
-RECORD = Record(topic="orders", partition=3, offset=17, timestamp_ms=1_700_000_000_123, key=b"k", value=b"hello", headers=[("a", b"1"), ("b", None)])
+RECORD = Record(
+    topic="orders",
+    partition=3,
+    offset=17,
+    timestamp_ms=1_700_000_000_123,
+    key=b"k",
+    value=b"hello",
+    headers=[("a", b"1"), ("b", None)],
+)
 EMPTY = Record(topic="t", partition=0, offset=0)
 
 headers = st.lists(st.tuples(st.text(max_size=8), st.none() | st.binary(max_size=20)), max_size=4)
@@ -70,7 +78,13 @@ def test_an_unknown_directive_or_escape_is_an_error_of_usage(form: str) -> None:
     assert caught.value.code is ExitCode.USAGE
 
 
-@given(st.lists(st.sampled_from([*DIRECTIVES]) | st.text(st.characters(exclude_characters="%\\", codec="utf-8"), max_size=4), max_size=8), records)
+@given(
+    st.lists(
+        st.sampled_from([*DIRECTIVES]) | st.text(st.characters(exclude_characters="%\\", codec="utf-8"), max_size=4),
+        max_size=8,
+    ),
+    records,
+)
 def test_a_format_is_its_parts_one_after_the_other(parts: list[str], record: Record) -> None:
     expected = b"".join(DIRECTIVES[part][1](record) if part in DIRECTIVES else part.encode() for part in parts)
     assert compile_format("".join(parts))(record) == expected

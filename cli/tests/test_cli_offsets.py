@@ -91,7 +91,11 @@ def test_a_reader_with_nothing_to_read_ends_at_once_and_one_without_partitions_w
 
 @pytest.mark.parametrize(
     ("text", "selection"),
-    [("t", Selection(topic="t")), ("t:0", Selection(topic="t", partitions=(0,))), ("a.b:3,1,3", Selection(topic="a.b", partitions=(1, 3)))],
+    [
+        ("t", Selection(topic="t")),
+        ("t:0", Selection(topic="t", partitions=(0,))),
+        ("a.b:3,1,3", Selection(topic="a.b", partitions=(1, 3))),
+    ],
 )
 def test_a_selection_is_read(text: str, selection: Selection) -> None:
     assert parse_selection(text) == selection
@@ -106,7 +110,9 @@ def test_a_bad_selection_is_an_error_of_usage(text: str) -> None:
 
 def test_selected_partitions_come_once_and_in_order_and_must_exist() -> None:
     existing = {"t": [0, 1, 2], "u": [0]}
-    chosen = select([Selection(topic="u"), Selection(topic="t", partitions=(2,)), Selection(topic="t", partitions=(0, 2))], existing)
+    chosen = select(
+        [Selection(topic="u"), Selection(topic="t", partitions=(2,)), Selection(topic="t", partitions=(0, 2))], existing
+    )
     assert chosen == [("t", 0), ("t", 2), ("u", 0)]
     with pytest.raises(CommandFailed, match="partition 3 of topic t: it has 3") as caught:
         select([Selection(topic="t", partitions=(3,))], existing)
@@ -115,7 +121,10 @@ def test_selected_partitions_come_once_and_in_order_and_must_exist() -> None:
 
 def test_a_reset_says_before_and_after_and_whether_anything_changes() -> None:
     resets = plan_to({A: 10, C: 7}, {A: 10})
-    assert resets == [Reset(topic="t", partition=0, before=10, after=10), Reset(topic="t", partition=2, before=None, after=7)]
+    assert resets == [
+        Reset(topic="t", partition=0, before=10, after=10),
+        Reset(topic="t", partition=2, before=None, after=7),
+    ]
     assert [reset.changes for reset in resets] == [False, True]
 
 
@@ -131,7 +140,9 @@ def test_there_is_no_shift_of_what_was_never_committed() -> None:
 
 
 @given(st.integers(-3000, 3000), bounds_of_partitions, st.integers(0, 1000))
-def test_a_shift_and_its_opposite_come_back_unless_the_bounds_stopped_one(shift: int, bounds: dict[PartitionKey, Bounds], committed: int) -> None:
+def test_a_shift_and_its_opposite_come_back_unless_the_bounds_stopped_one(
+    shift: int, bounds: dict[PartitionKey, Bounds], committed: int
+) -> None:
     there = plan_shift(shift, bounds, dict.fromkeys(bounds, committed))
     for reset in there:
         bound = bounds[reset.topic, reset.partition]
@@ -142,9 +153,15 @@ def test_a_shift_and_its_opposite_come_back_unless_the_bounds_stopped_one(shift:
 
 def test_lag_counts_what_can_still_be_read() -> None:
     bounds = Bounds(start=10, end=20)
-    assert lag_of(committed=None, bounds=bounds, first_unread_ms=None, now_ms=9) == Lag(committed=None, end=20, records=None, seconds=None)
-    assert lag_of(committed=20, bounds=bounds, first_unread_ms=None, now_ms=9) == Lag(committed=20, end=20, records=0, seconds=0.0)
-    assert lag_of(committed=15, bounds=bounds, first_unread_ms=1000, now_ms=3500) == Lag(committed=15, end=20, records=5, seconds=2.5)
+    assert lag_of(committed=None, bounds=bounds, first_unread_ms=None, now_ms=9) == Lag(
+        committed=None, end=20, records=None, seconds=None
+    )
+    assert lag_of(committed=20, bounds=bounds, first_unread_ms=None, now_ms=9) == Lag(
+        committed=20, end=20, records=0, seconds=0.0
+    )
+    assert lag_of(committed=15, bounds=bounds, first_unread_ms=1000, now_ms=3500) == Lag(
+        committed=15, end=20, records=5, seconds=2.5
+    )
     assert lag_of(committed=3, bounds=bounds, first_unread_ms=1000, now_ms=3500).records == 10
     assert lag_of(committed=15, bounds=bounds, first_unread_ms=None, now_ms=3500).seconds is None
 

@@ -24,7 +24,14 @@ TOPIC = {
     "internal": False,
     "partitions": [
         {"partition": 0, "leader": 1, "leader_epoch": 4, "log_start_offset": 10, "high_watermark": 25, "records": 15},
-        {"partition": 1, "leader": None, "leader_epoch": None, "log_start_offset": 0, "high_watermark": 0, "records": 0},
+        {
+            "partition": 1,
+            "leader": None,
+            "leader_epoch": None,
+            "log_start_offset": 0,
+            "high_watermark": 0,
+            "records": 0,
+        },
     ],
     "configuration": [{"name": "retention.ms", "value": "60000", "source": "topic", "read_only": False}],
 }
@@ -87,7 +94,10 @@ def test_a_topic_is_shown_with_its_partitions_and_configuration() -> None:
     assert stdout.getvalue() == TOPIC_TEXT
 
 
-@pytest.mark.parametrize(("cell", "text"), [(None, "-"), (True, "yes"), (False, "no"), (0, "0"), (2.5, "2.5"), (0.0, "0"), (1.23456, "1.235")])
+@pytest.mark.parametrize(
+    ("cell", "text"),
+    [(None, "-"), (True, "yes"), (False, "no"), (0, "0"), (2.5, "2.5"), (0.0, "0"), (1.23456, "1.235")],
+)
 def test_cells_are_shown_for_people(cell: str | float | bool | None, text: str) -> None:
     assert shown(cell) == text
 
@@ -98,7 +108,10 @@ def test_small_texts() -> None:
 
 
 def test_an_error_is_one_line_of_what_why_and_remedy() -> None:
-    assert str(CommandFailed("topic t", "there is\n no such topic.", "create it")) == "topic t: there is no such topic. create it"
+    assert (
+        str(CommandFailed("topic t", "there is\n no such topic.", "create it"))
+        == "topic t: there is no such topic. create it"
+    )
     assert str(CommandFailed("topic t", "broken")) == "topic t: broken"
 
 
@@ -131,7 +144,9 @@ def test_addresses_are_accepted(address: str) -> None:
     assert check_addresses(address) == address
 
 
-@pytest.mark.parametrize("address", ["", "x", "x:", ":9092", "x:0", "x:65536", "x:9092,", "http://x:9092", "x:9092/y", "x y:1"])
+@pytest.mark.parametrize(
+    "address", ["", "x", "x:", ":9092", "x:0", "x:65536", "x:9092,", "http://x:9092", "x:9092/y", "x y:1"]
+)
 def test_what_is_no_address_is_an_error_of_usage(address: str) -> None:
     with pytest.raises(CommandFailed, match="not HOST:PORT") as caught:
         check_addresses(address)
@@ -152,9 +167,15 @@ def test_options_after_the_command_go_before_those_in_front_of_it() -> None:
         (["topics", "create"], "error: usage: Missing argument 'NAME'. Try `bmq topics create --help`\n"),
         (["topics", "list", "-o", "xml"], None),
         (["topics", "list", "--timeout", "0"], None),
-        (["-b", "nowhere", "topics", "list"], "error: --bootstrap-server nowhere: 'nowhere' is not HOST:PORT. for example 127.0.0.1:9092\n"),
+        (
+            ["-b", "nowhere", "topics", "list"],
+            "error: --bootstrap-server nowhere: 'nowhere' is not HOST:PORT. for example 127.0.0.1:9092\n",
+        ),
         (["topics", "create", "t", "--config", "x", "-b", "h:1"], None),
-        (["topics", "alter", "t"], "error: alter topic t: nothing to change. give --partitions, --config or --delete-config\n"),
+        (
+            ["topics", "alter", "t"],
+            "error: alter topic t: nothing to change. give --partitions, --config or --delete-config\n",
+        ),
         (["consume", "t", "--from", "soon"], None),
         (["consume", "t", "-f", "%q"], None),
         (["consume", "t", "-f", "%v", "-o", "json"], None),
@@ -165,10 +186,15 @@ def test_options_after_the_command_go_before_those_in_front_of_it() -> None:
             ["groups", "reset-offsets", "g", "--to", "end"],
             "error: reset-offsets: it is not clear of which topics. give --topic or --all-topics\n",
         ),
-        (["groups", "reset-offsets", "g", "--topic", "t"], "error: reset-offsets: the target is not clear. give one of --to and --shift-by\n"),
+        (
+            ["groups", "reset-offsets", "g", "--topic", "t"],
+            "error: reset-offsets: the target is not clear. give one of --to and --shift-by\n",
+        ),
     ],
 )
-def test_wrong_usage_is_one_line_and_exit_code_2(arguments: list[str], error: str | None, capfd: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage_is_one_line_and_exit_code_2(
+    arguments: list[str], error: str | None, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert execute(arguments) == ExitCode.USAGE
     out, err = capfd.readouterr()
     assert out == ""
@@ -192,7 +218,12 @@ def test_the_version_and_the_help_are_no_errors(capfd: pytest.CaptureFixture[str
     assert err == ""
 
 
-@given(st.lists(st.tuples(st.text(st.characters(codec="utf-8"), max_size=20), st.none() | st.integers() | st.booleans()), max_size=5))
+@given(
+    st.lists(
+        st.tuples(st.text(st.characters(codec="utf-8"), max_size=20), st.none() | st.integers() | st.booleans()),
+        max_size=5,
+    )
+)
 def test_any_document_survives_json_and_yaml(rows: list[tuple[str, int | bool | None]]) -> None:
     document = [{"name": name, "value": value} for name, value in rows]
     for form, read in ((OutputFormat.JSON, json.loads), (OutputFormat.YAML, yaml.safe_load)):
@@ -207,7 +238,11 @@ def test_a_reader_that_has_gone_is_the_commands_to_deal_with() -> None:
             raise BrokenPipeError
 
     output = Output(stdout=Gone())
-    for printed in (lambda: output.text("a line"), lambda: output.table(COLUMNS, [("orders", 3)]), lambda: output.table(COLUMNS, [], title="none")):
+    for printed in (
+        lambda: output.text("a line"),
+        lambda: output.table(COLUMNS, [("orders", 3)]),
+        lambda: output.table(COLUMNS, [], title="none"),
+    ):
         with pytest.raises(BrokenPipeError):
             printed()
 

@@ -59,7 +59,10 @@ def test_a_time_without_a_zone_is_local() -> None:
     assert parse("2026-01-31 12:30:00") == parse("2026-01-31T12:30")
 
 
-@pytest.mark.parametrize("text", ["", "x", "--5", "-5x", "@", "offset:", "2026-13-01", "1969-12-31T00:00:00Z", "9223372036854775808", "１２", "-"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "x", "--5", "-5x", "@", "offset:", "2026-13-01", "1969-12-31T00:00:00Z", "9223372036854775808", "１２", "-"],
+)
 def test_what_is_no_position_is_an_error_of_usage_that_names_the_option(text: str) -> None:
     with pytest.raises(CommandFailed, match="--from") as caught:
         parse(text)

@@ -16,19 +16,32 @@ from bmq_cli.main import execute
     ],
     ids=lambda arguments: ascii(" ".join(arguments)),
 )
-def test_an_argument_that_is_not_utf8_is_refused_before_anything_happens(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_argument_that_is_not_utf8_is_refused_before_anything_happens(
+    arguments: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
     assert execute(arguments) == 2
     said = capfd.readouterr().err
-    assert said.startswith("error: argument ") and "\\udcff" in said and "write names and paths in UTF-8" in said and said.count("\n") == 1
+    assert (
+        said.startswith("error: argument ")
+        and "\\udcff" in said
+        and "write names and paths in UTF-8" in said
+        and said.count("\n") == 1
+    )
 
 
 @pytest.mark.parametrize("ttl", ["0s", "00d", " 0h"])
 def test_a_lane_that_would_end_as_it_begins_is_refused_unasked(ttl: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert execute(["lanes", "create", "dev", "--ttl", ttl, "--admin", "http://127.0.0.1:9"]) == 2
-    assert capfd.readouterr().err == f"error: --ttl: {ttl!r} is over at once. Write for example 8h, or 0 for a lane that stays.\n"
+    assert (
+        capfd.readouterr().err
+        == f"error: --ttl: {ttl!r} is over at once. Write for example 8h, or 0 for a lane that stays.\n"
+    )
 
 
 def test_so_is_a_variable(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("BMQ_BOOTSTRAP_SERVER", "\udcff:9092")
     assert execute(["topics", "list"]) == 2
-    assert capfd.readouterr().err == "error: the variable 'BMQ_BOOTSTRAP_SERVER' is not UTF-8: write names and paths in UTF-8\n"
+    assert (
+        capfd.readouterr().err
+        == "error: the variable 'BMQ_BOOTSTRAP_SERVER' is not UTF-8: write names and paths in UTF-8\n"
+    )

@@ -40,7 +40,9 @@ def test_all_pages_of_a_list_are_read() -> None:
         (503, "NoLeader", ExitCode.NO_CONNECTION, True),
     ],
 )
-def test_a_problem_becomes_the_commands_failure_with_its_remedy(status: int, code: str, exit_code: ExitCode, *, passes: bool) -> None:
+def test_a_problem_becomes_the_commands_failure_with_its_remedy(
+    status: int, code: str, exit_code: ExitCode, *, passes: bool
+) -> None:
     with serving(problem(status, code)) as server, pytest.raises(ApiFailed) as raised:
         client_of(server.url).get("/v1/nodes/7")
     assert str(raised.value) == "node 7: because. mend it"
@@ -59,7 +61,9 @@ def test_a_token_is_not_taken_along_to_where_an_answer_points() -> None:
         assert not other.asked
 
 
-@pytest.mark.parametrize("answer", [(502, {}, b"<html>bad gateway"), (500, {}, b"[1]"), (404, {}, b'{"detail":"Not Found"}')])
+@pytest.mark.parametrize(
+    "answer", [(502, {}, b"<html>bad gateway"), (500, {}, b"[1]"), (404, {}, b'{"detail":"Not Found"}')]
+)
 def test_what_is_not_bmq_is_told_so(answer: Answer) -> None:
     with serving(answer) as server, pytest.raises(ApiFailed, match="not as bmq does") as raised:
         client_of(server.url).get("/v1/nodes")
@@ -84,7 +88,13 @@ def test_the_next_address_is_asked_where_one_is_not_reached_and_not_where_it_ref
 
 def test_who_is_patient_asks_again_while_nobody_leads_and_not_for_ever() -> None:
     slept: list[float] = []
-    with serving(problem(503, "NoLeader"), problem(503, "LoadsUnknown"), ok(1), *[problem(503, "NoLeader")] * 4, problem(409, "NoHeir")) as server:
+    with serving(
+        problem(503, "NoLeader"),
+        problem(503, "LoadsUnknown"),
+        ok(1),
+        *[problem(503, "NoLeader")] * 4,
+        problem(409, "NoHeir"),
+    ) as server:
         client = ClusterClient([server.url], timeout_s=5, patience_s=0.75, sleep=slept.append)
         assert client.get("/v1/nodes") == 1
         with pytest.raises(ApiFailed, match="node 7") as raised:
@@ -96,7 +106,10 @@ def test_who_is_patient_asks_again_while_nobody_leads_and_not_for_ever() -> None
 
 
 def test_addresses_are_urls_or_host_and_port() -> None:
-    assert check_urls("127.0.0.1:9080, https://bmq.example/admin") == ["http://127.0.0.1:9080", "https://bmq.example/admin"]
+    assert check_urls("127.0.0.1:9080, https://bmq.example/admin") == [
+        "http://127.0.0.1:9080",
+        "https://bmq.example/admin",
+    ]
     for text in ("", "ftp://host:1", "http://:9080", "http://host:port", "http://host:99999", "a,,b"):
         with pytest.raises(CommandFailed, match="is no address"):
             check_urls(text)

@@ -81,7 +81,12 @@ def test_the_status_is_a_page_for_people_and_a_document_for_programs(run: Run) -
     nodes = [
         node(201, roles=["controller"], leads=True),
         node(101, state="silent"),
-        node(102, draining=True, cordoned=True, trouble="cannot write to the store for 7 s: no space left in /data: make some"),
+        node(
+            102,
+            draining=True,
+            cordoned=True,
+            trouble="cannot write to the store for 7 s: no space left in /data: make some",
+        ),
         node(1, roles=["proxy"]),
     ]
     with serving(ok(CLUSTER), listed(*nodes), ok(CLUSTER), listed(*nodes)) as server:
@@ -121,7 +126,9 @@ def test_a_status_that_is_refused_is_an_error(run: Run) -> None:
 
 
 def test_nodes_are_a_table(run: Run) -> None:
-    with serving(listed(node(101, moving_away=2), node(201, roles=["controller"], leads=True, last_heard_s=None, partitions=0))) as server:
+    with serving(
+        listed(node(101, moving_away=2), node(201, roles=["controller"], leads=True, last_heard_s=None, partitions=0))
+    ) as server:
         code, out, _ = run(server, "cluster", "nodes")
     assert code == 0
     assert [line.split() for line in out.splitlines()][1:] == [
@@ -134,7 +141,8 @@ def test_the_load_is_shown_by_broker_with_shares_and_by_partition(run: Run) -> N
     load = {
         "bytes_per_s": 4_000_000.0,
         "brokers": [
-            {"node_id": number, "rack": "", "partitions": 3, "bytes_per_s": rate} for number, rate in ((102, 3_000_000.0), (101, 1_000_000.0))
+            {"node_id": number, "rack": "", "partitions": 3, "bytes_per_s": rate}
+            for number, rate in ((102, 3_000_000.0), (101, 1_000_000.0))
         ],
         "partitions": [{"topic": "orders", "partition": 3, "owner": 102, "bytes_per_s": 2_000_000.0}],
     }
@@ -191,7 +199,9 @@ def test_progress_is_told_now_and_then_where_nobody_watches() -> None:
     slept: list[float] = []
     said = io.StringIO()
     output = Output(stdout=io.StringIO(), stderr=said)
-    with Wait(output, "draining", total=5, unit="partition", within_s=14, now_s=lambda: next(clock), sleep=slept.append) as wait:
+    with Wait(
+        output, "draining", total=5, unit="partition", within_s=14, now_s=lambda: next(clock), sleep=slept.append
+    ) as wait:
         for left in (4, 3, 2, 1):
             wait.pause(5 - left, left)
         with pytest.raises(CommandFailed, match="1 partition left after 14 s"):
@@ -208,7 +218,15 @@ def test_of_several_nodes_those_that_can_be_are_cordoned(run: Run) -> None:
 
 
 def move(partition: int) -> dict[str, Any]:
-    return {"topic": "orders", "partition": partition, "source": 101, "target": 102, "kind": "bytes", "bytes_per_s": 2_000_000, "reason": "too busy"}
+    return {
+        "topic": "orders",
+        "partition": partition,
+        "source": 101,
+        "target": 102,
+        "kind": "bytes",
+        "bytes_per_s": 2_000_000,
+        "reason": "too busy",
+    }
 
 
 def test_balance_goes_on_round_by_round_until_nothing_is_begun(run: Run) -> None:
@@ -244,7 +262,14 @@ def test_a_dry_run_shows_shares_moves_reasons_and_problems(run: Run) -> None:
 
 def test_wrong_usage_ends_with_2(run: Run) -> None:
     with serving() as server:
-        for arguments in (("drain",), ("drain", "x"), ("drain", "-1"), ("top", "-n", "0"), ("balance", "--moves", "0"), ("status", "--admin", "x:y")):
+        for arguments in (
+            ("drain",),
+            ("drain", "x"),
+            ("drain", "-1"),
+            ("top", "-n", "0"),
+            ("balance", "--moves", "0"),
+            ("status", "--admin", "x:y"),
+        ):
             assert run(server, "cluster", *arguments)[0] == 2, arguments
         assert run(server, "cluster", "status", "--token", "t\u00f6ken")[0] == 2
         assert not server.asked

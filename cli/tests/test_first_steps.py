@@ -110,7 +110,9 @@ def test_the_printed_lines_work_as_they_are_and_ctrl_c_ends_it(running: Running,
     assert len(commands) == 3
     create, produce, consume = (re.sub(r"\S*\bbmq (?=topics|produce|consume)", f"{BMQ} ", line) for line in commands)
     for line in (create, produce):
-        done = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=TIMEOUT_S, cwd=tmp_path, check=False)
+        done = subprocess.run(
+            line, shell=True, capture_output=True, text=True, timeout=TIMEOUT_S, cwd=tmp_path, check=False
+        )
         assert done.returncode == 0, done
     reader = subprocess.Popen(f"exec {consume}", shell=True, stdout=subprocess.PIPE, text=True, cwd=tmp_path)
     try:
@@ -135,7 +137,9 @@ def test_every_metric_moves_that_a_few_requests_should_move(running: Running) ->
     running.until_moved({"bmq_rolls_total"})
     producer.produce("orders", b"in the tail")
     assert producer.flush(TIMEOUT_S) == 0
-    consumer = Consumer({**servers, "group.id": "readers", "auto.offset.reset": "earliest", "enable.auto.commit": False})
+    consumer = Consumer(
+        {**servers, "group.id": "readers", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    )
     consumer.subscribe(["orders"])
     messages = consumer.consume(10, timeout=TIMEOUT_S)
     assert len(messages) == 10

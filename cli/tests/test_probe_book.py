@@ -40,7 +40,11 @@ def test_what_is_late_says_how_far_it_got() -> None:
     assert (book.seen(1, at_s=112), book.refused(2), book.acknowledged(1, at_s=112)) == (None, False, None)
 
 
-@given(st.lists(st.tuples(st.sampled_from(["sent", "acknowledged", "refused", "seen", "wait"]), st.integers(0, 4)), max_size=60))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["sent", "acknowledged", "refused", "seen", "wait"]), st.integers(0, 4)), max_size=60
+    )
+)
 def test_every_record_ends_once(steps: list[tuple[str, int]]) -> None:
     book = ProbeBook(timeout_s=2)
     now_s, sent, ended = 0.0, 0, 0

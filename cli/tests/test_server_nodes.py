@@ -8,7 +8,9 @@ from bmq_node.configuration.values import Role
 
 
 def planned(shape: str, *, listen: int = 9092, admin: int = 9080) -> list[NodePlan]:
-    return plan_nodes(shape_of(shape), store="file:///data?shared=true", listen=("127.0.0.1", listen), admin=("127.0.0.1", admin))
+    return plan_nodes(
+        shape_of(shape), store="file:///data?shared=true", listen=("127.0.0.1", listen), admin=("127.0.0.1", admin)
+    )
 
 
 @pytest.mark.parametrize("text", ["1c3b2p", "3b1c2p", "2p3b1c"])
@@ -16,7 +18,9 @@ def test_a_shape_is_read_in_any_order(text: str) -> None:
     assert shape_of(text) == {Role.CONTROLLER: 1, Role.BROKER: 3, Role.PROXY: 2}
 
 
-@pytest.mark.parametrize("text", ["", "3", "1c3b", "1c3b2p1c", "1c3b2x", "c3b2p", "1c0b2p", "1c100b2p", "-1c3b2p", "1c 3b 2p"])
+@pytest.mark.parametrize(
+    "text", ["", "3", "1c3b", "1c3b2p1c", "1c3b2x", "c3b2p", "1c0b2p", "1c100b2p", "-1c3b2p", "1c 3b 2p"]
+)
 def test_what_is_no_shape_is_refused_with_its_value_and_a_remedy(text: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"^--nodes {text}: .*(1c3b2p|choose 1 to 99)"):
         shape_of(text)
@@ -61,7 +65,13 @@ def test_ports_that_meet_go_round_each_other(listen: int, admin: int) -> None:
 
 
 def test_ports_that_are_the_same_or_run_out_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"--listen 127\.0\.0\.1:9092 and --admin 127\.0\.0\.1:9092: choose another port for one"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"--listen 127\.0\.0\.1:9092 and --admin 127\.0\.0\.1:9092: choose another port for one",
+    ):
         planned("1c2b2p", admin=9092)
-    with pytest.raises(ConfigurationError, match=r"--admin 127\.0\.0\.1:65533: 5 nodes take a port each from there on: choose a lower port"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"--admin 127\.0\.0\.1:65533: 5 nodes take a port each from there on: choose a lower port",
+    ):
         planned("1c2b2p", admin=65533)

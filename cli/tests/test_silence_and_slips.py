@@ -1,4 +1,6 @@
-"""A cluster that does not answer is no empty topic, and a slip on the command line says what is wrong instead of doing something else."""
+"""A cluster that does not answer is no empty topic, and a slip on the command line says what is wrong instead of doing
+something else.
+"""
 
 import os
 import subprocess
@@ -33,11 +35,15 @@ def deaf(address: str) -> Iterator[str]:
 
 def test_records_that_nobody_tells_of_are_not_called_none(address: str, deaf: str) -> None:
     assert run_process(address, ["consume", "orders"]) == Result(0, "one\ntwo\n", "")
-    assert run_process(deaf, ["consume", "orders", "--timeout", "1"]) == Result(4, "", f"error: offsets of orders/0: {NO_ANSWER}")
+    assert run_process(deaf, ["consume", "orders", "--timeout", "1"]) == Result(
+        4, "", f"error: offsets of orders/0: {NO_ANSWER}"
+    )
     assert run_process(deaf, ["topics", "describe", "orders", "--timeout", "1"]).code == 4
 
 
-@pytest.mark.parametrize("error", [ErrorCode.not_leader_or_follower, ErrorCode.leader_not_available, ErrorCode.fenced_leader_epoch])
+@pytest.mark.parametrize(
+    "error", [ErrorCode.not_leader_or_follower, ErrorCode.leader_not_available, ErrorCode.fenced_leader_epoch]
+)
 def test_offsets_of_a_partition_that_changes_its_leader_are_asked_for_again(address: str, error: ErrorCode) -> None:
     with led_by_nobody(address, error, answers=3) as (relay, asked):
         assert run_process(relay, ["consume", "orders"]) == Result(0, "one\ntwo\n", "")
@@ -59,7 +65,9 @@ def test_who_waits_for_a_leader_that_does_not_come_ends_when_the_time_is_up_and_
 def test_a_group_is_not_moved_to_where_nobody_said_that_the_log_ends(address: str, deaf: str, position: str) -> None:
     group = f"moved-to-{position.strip('-')}"
     assert run_process(address, ["consume", "orders", "--group", group, "--count", "1"]).code == 0
-    done = run_process(deaf, ["groups", "reset-offsets", group, "--topic", "orders", "--to", position, "--execute", "--timeout", "1"])
+    done = run_process(
+        deaf, ["groups", "reset-offsets", group, "--topic", "orders", "--to", position, "--execute", "--timeout", "1"]
+    )
     assert (done.code, done.out, done.err) == (4, "", f"error: offsets of orders/0: {NO_ANSWER}")
     assert run_process(address, ["consume", "orders", "--group", group]).out == "two\n"
 
@@ -77,10 +85,25 @@ def test_a_group_is_not_moved_to_where_nobody_said_that_the_log_ends(address: st
         ["cluster", "status", "--admin", ""],
     ],
 )
-def test_a_place_named_by_an_empty_text_is_refused_and_not_replaced_by_the_default(address: str, arguments: list[str], tmp_path: Path) -> None:
-    done = subprocess.run([BMQ, *arguments], capture_output=True, text=True, cwd=tmp_path, env=environment(address), timeout=30, check=False)
-    option = next(argument for argument in arguments if argument in ("--data", "--data=", "--store", "--to", "-b", "--admin")).rstrip("=")
-    assert (done.returncode, done.stderr) == (2, f"error: {option}: its value is empty: give one, or leave the option out\n")
+def test_a_place_named_by_an_empty_text_is_refused_and_not_replaced_by_the_default(
+    address: str, arguments: list[str], tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [BMQ, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment(address),
+        timeout=30,
+        check=False,
+    )
+    option = next(
+        argument for argument in arguments if argument in ("--data", "--data=", "--store", "--to", "-b", "--admin")
+    ).rstrip("=")
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"error: {option}: its value is empty: give one, or leave the option out\n",
+    )
     assert os.listdir(tmp_path) == []
 
 
@@ -93,22 +116,35 @@ def test_a_store_named_by_an_empty_text_is_refused(address: str) -> None:
 def test_more_partitions_than_a_request_can_name_are_wrong_usage(address: str, command: str) -> None:
     done = run_process(address, ["topics", command, "orders", "--partitions", "100000000000"])
     assert done.code == 2
-    assert done.err.startswith("error: usage: Invalid value for '--partitions' / '-p': Input should be less than or equal to 100000 ")
+    assert done.err.startswith(
+        "error: usage: Invalid value for '--partitions' / '-p': Input should be less than or equal to 100000 "
+    )
 
 
 def test_a_record_for_a_partition_that_is_not_there_is_said_not_to_have_been_sent(address: str) -> None:
     done = run_process(address, ["produce", "orders", "--json"], stdin=b'{"value": "x", "partition": 7}\n')
     assert done.code == 1
     assert done.err.endswith(
-        "1 of 1 records failed: Local: Unknown partition. these were not sent: `bmq topics describe orders` shows its partitions\n"
+        "1 of 1 records failed: Local: Unknown partition. these were not sent: `bmq topics describe orders` shows "
+        "its partitions\n"
     )
 
 
 def test_output_that_finds_no_space_is_told_as_such(address: str) -> None:
     with Path("/dev/full").open("wb") as full:
-        done = subprocess.run([BMQ, "topics", "list"], stdout=full, stderr=subprocess.PIPE, env=environment(address), timeout=30, check=False)
+        done = subprocess.run(
+            [BMQ, "topics", "list"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=environment(address),
+            timeout=30,
+            check=False,
+        )
     assert done.returncode == 1
-    assert done.stderr == b"error: the command's output: no space is left where it is written to. free some, or write it elsewhere\n"
+    assert (
+        done.stderr
+        == b"error: the command's output: no space is left where it is written to. free some, or write it elsewhere\n"
+    )
 
 
 def test_records_that_nobody_acknowledges_in_time_are_told_with_where_to_look(address: str) -> None:

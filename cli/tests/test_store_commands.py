@@ -33,7 +33,9 @@ def store(*arguments: str | Path) -> Result:
 
 def repair(folder: Path, *options: str) -> Result:
     """`bmq store check --repair` as a process of its own: it sets up logging."""
-    done = subprocess.run([BMQ, "store", "check", "--data", folder, "--repair", *options], capture_output=True, timeout=60, check=False)
+    done = subprocess.run(
+        [BMQ, "store", "check", "--data", folder, "--repair", *options], capture_output=True, timeout=60, check=False
+    )
     return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
@@ -47,8 +49,14 @@ def fill(address: str) -> None:
     run_process(address, ["topics", "create", "orders", "-p", "2", "--config", "segment.bytes=1048576"])
     run_process(address, ["topics", "create", "gone", "-p", "1"])
     for name, count in (("orders", 60_000), ("gone", 1_000)):
-        assert run_process(address, ["produce", name], stdin=b"\n".join(RECORD + b" %d" % n for n in range(count))).code == 0
-    assert run_process(address, ["consume", "orders", "--group", "readers", "--from", "beginning", "--count", "100"]).code == 0
+        assert (
+            run_process(address, ["produce", name], stdin=b"\n".join(RECORD + b" %d" % n for n in range(count))).code
+            == 0
+        )
+    assert (
+        run_process(address, ["consume", "orders", "--group", "readers", "--from", "beginning", "--count", "100"]).code
+        == 0
+    )
     assert run_process(address, ["topics", "delete", "gone", "--yes"]).code == 0
 
 
@@ -87,10 +95,19 @@ def test_a_stopped_store_has_no_faults_and_is_not_touched(stopped: Path) -> None
 
 def test_a_folder_may_be_named_as_people_name_it(stopped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(stopped.parent)
-    for command in (["check", "./data"], ["check", "data", "--quick"], ["check", f"file://{stopped}"], ["cost", "data"]):
+    for command in (
+        ["check", "./data"],
+        ["check", "data", "--quick"],
+        ["check", f"file://{stopped}"],
+        ["cost", "data"],
+    ):
         done = store(*command)
         assert (done.code, done.err) == (0, ""), command
-    for both in (["data", "--data", "data"], ["data", "--store", "memory://"], ["--data", "data", "--store", "memory://"]):
+    for both in (
+        ["data", "--data", "data"],
+        ["data", "--store", "memory://"],
+        ["--data", "data", "--store", "memory://"],
+    ):
         done = store("check", *both)
         assert done.code == 2
         assert "are both given: give one of them" in done.err
@@ -99,7 +116,10 @@ def test_a_folder_may_be_named_as_people_name_it(stopped: Path, monkeypatch: pyt
 
 def test_a_running_and_then_killed_store_has_no_faults(tmp_path: Path) -> None:
     with started_bmq(tmp_path) as address:
-        assert run_process(address, ["topics", "create", "orders", "-p", "2", "--config", "segment.bytes=1048576"]).code == 0
+        assert (
+            run_process(address, ["topics", "create", "orders", "-p", "2", "--config", "segment.bytes=1048576"]).code
+            == 0
+        )
         assert run_process(address, ["produce", "orders"], stdin=b"\n".join([RECORD] * 60_000)).code == 0
         code, found = check(tmp_path / "data")
         assert (code, found["faults"]) == (0, [])
@@ -119,7 +139,12 @@ def test_what_a_crash_without_fsync_cut_off_the_wal_goes_and_the_rest_is_read(tm
     newest.write_bytes(newest.read_bytes()[:4_000])
     said = json.loads(repair(tmp_path / "data", "--yes", "-o", "json").out)
     assert said["planned"] == [
-        {"delete": key_of(tmp_path / "data", newest), "objects": 1, "size_bytes": 4_000, "without": ["orders-0 offsets 100 to 199"]}
+        {
+            "delete": key_of(tmp_path / "data", newest),
+            "objects": 1,
+            "size_bytes": 4_000,
+            "without": ["orders-0 offsets 100 to 199"],
+        }
     ]
     assert said["left"] == []
     assert read_again(tmp_path / "data", tmp_path) == 100
@@ -176,7 +201,8 @@ def test_a_foreign_object_is_named(copy: Path) -> None:
 
 
 def test_a_repair_says_what_is_lost_and_the_rest_is_read(copy: Path, tmp_path: Path) -> None:
-    lost = objects(copy, "topics/*/0000000000/segment/*/*")[0]  # not of the other partition: its newest manifest alone may name it
+    # not of the other partition: its newest manifest alone may name it
+    lost = objects(copy, "topics/*/0000000000/segment/*/*")[0]
     lost.unlink()
     newest = max((copy / "topics").glob("*/0000000001/manifest/*"))
     newest.write_bytes(newest.read_bytes()[:-1])
@@ -277,7 +303,10 @@ def test_prices_that_cannot_be_used_are_told_by_key(tmp_path: Path, text: str, s
 
 
 def test_a_file_of_prices_that_has_no_end_is_not_read_to_it() -> None:
-    with pytest.raises(ConfigurationError, match=r"^--prices /dev/zero: it has more than 65536 bytes: name a YAML file of three prices$"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"^--prices /dev/zero: it has more than 65536 bytes: name a YAML file of three prices$",
+    ):
         load_prices("/dev/zero")
 
 
@@ -288,8 +317,13 @@ def test_prices_that_are_nested_too_deeply_are_refused(tmp_path: Path) -> None:
         load_prices(str(path))
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root and util-linux, to do without root's rights")
-@pytest.mark.parametrize("command", [["check"], ["cost"], ["erase", "--cluster-id", "x", "--yes"]], ids=lambda command: command[0])
+@pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("setpriv") is None,
+    reason="needs root and util-linux, to do without root's rights",
+)
+@pytest.mark.parametrize(
+    "command", [["check"], ["cost"], ["erase", "--cluster-id", "x", "--yes"]], ids=lambda command: command[0]
+)
 @pytest.mark.parametrize("hidden", ["data", "data/meta"], ids=["the folder", "what is above it"])
 def test_a_folder_that_this_user_may_not_read_is_told_with_what_to_do(command: list[str], hidden: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -299,9 +333,20 @@ def test_a_folder_that_this_user_may_not_read_is_told_with_what_to_do(command: l
         (Path(folder) / "data").chmod(0o700)
         os.chown(Path(folder) / "data", 65534, 65534)
         # Still root, who may read the checkout wherever it is, but without the right to read what is others'.
-        run = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", BMQ, "store", command[0], "--data", data, *command[1:]]
+        run = [
+            "setpriv",
+            "--bounding-set=-dac_override,-dac_read_search",
+            BMQ,
+            "store",
+            command[0],
+            "--data",
+            data,
+            *command[1:],
+        ]
         done = subprocess.run(run, capture_output=True, timeout=60, check=False, text=True, cwd="/")
-    said = f"error: data folder {data}: permission denied: run this as the user that bmq runs as, or name another folder\n"
+    said = (
+        f"error: data folder {data}: permission denied: run this as the user that bmq runs as, or name another folder\n"
+    )
     assert (done.returncode, done.stderr) == (2, said)
 
 

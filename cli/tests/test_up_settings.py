@@ -11,7 +11,9 @@ from bmq_node.single import NodeSettings
 
 
 def settings_of(*configs: str, **limits: str) -> NodeSettings:
-    return _settings(data=None, store=None, listen="127.0.0.1:9092", configs=list(configs), limits=limits, linger_ms=5.0)[0]
+    return _settings(
+        data=None, store=None, listen="127.0.0.1:9092", configs=list(configs), limits=limits, linger_ms=5.0
+    )[0]
 
 
 def test_the_first_member_of_a_group_does_not_wait_for_others_unless_that_is_said() -> None:

@@ -1,4 +1,6 @@
-"""A store for tests of the audit, put together object by object with the real formats: two topics, WAL, groups, pages, a shared segment."""
+"""A store for tests of the audit, put together object by object with the real formats: two topics, WAL, groups, pages,
+a shared segment.
+"""
 
 from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, field
@@ -44,7 +46,17 @@ from bmq.storage.segment_index import SegmentBatch
 from bmq.storage.snapshot import CoordinatorSnapshot
 from bmq.storage.snapshot import encode_snapshot as encode_coordinator
 from bmq.storage.wal import Seal, WalHeader, WalRun, encode_seal, encode_wal
-from bmq.values import BrokerEpoch, LeaderEpoch, ManifestVersion, NodeId, Nonce, Offset, StreamId, TopicId, TopicPartition
+from bmq.values import (
+    BrokerEpoch,
+    LeaderEpoch,
+    ManifestVersion,
+    NodeId,
+    Nonce,
+    Offset,
+    StreamId,
+    TopicId,
+    TopicPartition,
+)
 from bmq.wire.batches import HEADER_SIZE_BYTES, Record, build_batch
 
 CLUSTER = "a-cluster"
@@ -107,9 +119,15 @@ def batches(base_offset: int, count: int, *, epoch: int, records: int = 3, size:
     for number in range(count):
         base = base_offset + number * records
         data = build_batch(
-            [Record(0, 1_000 + base + i, b"k", bytes([base % 251]) * size) for i in range(records)], base_offset=base, leader_epoch=epoch
+            [Record(0, 1_000 + base + i, b"k", bytes([base % 251]) * size) for i in range(records)],
+            base_offset=base,
+            leader_epoch=epoch,
         )
-        made.append(SegmentBatch(data, Offset(base), Offset(base + records - 1), records, 1_000 + base, 1_000 + base + records - 1))
+        made.append(
+            SegmentBatch(
+                data, Offset(base), Offset(base + records - 1), records, 1_000 + base, 1_000 + base + records - 1
+            )
+        )
     return made
 
 
@@ -146,13 +164,23 @@ class World:
 
     def commit(self, *records: AnyRecord, epoch: int = 1, claim: bool = False) -> str:
         number = self.image.position + 1
-        entry = Entry(number=number, epoch=epoch, nonce=self.rng.nonce(), predecessor=self.nonce, claim=claim, payload=encode_records(list(records)))
+        entry = Entry(
+            number=number,
+            epoch=epoch,
+            nonce=self.rng.nonce(),
+            predecessor=self.nonce,
+            claim=claim,
+            payload=encode_records(list(records)),
+        )
         self.image = apply(self.image, number, records)
         self.nonce = entry.nonce
         return self.put(numbered_key(LOG_PREFIX, number), encode_entry(entry))
 
     def snapshot(self) -> str:
-        return self.put(snapshot_key(self.image.position), encode_snapshot(self.image, entry_nonce=self.nonce, nonce=self.rng.nonce()))
+        return self.put(
+            snapshot_key(self.image.position),
+            encode_snapshot(self.image, entry_nonce=self.nonce, nonce=self.rng.nonce()),
+        )
 
     # --- partitions ---
 
@@ -160,21 +188,38 @@ class World:
         made = batches(base_offset, count, epoch=epoch, size=size)
         return [unopenable(batch) if batch.base_offset in self.spoilt else batch for batch in made]
 
-    def segment(self, part: TopicPartition, base_offset: int, count: int, *, epoch: int = 1, size: int = 40) -> SegmentEntry:
+    def segment(
+        self, part: TopicPartition, base_offset: int, count: int, *, epoch: int = 1, size: int = 40
+    ) -> SegmentEntry:
         nonce = self.rng.nonce()
         made = encode_segment(
-            nonce, CLUSTER, [SegmentRun(part, LeaderEpoch(epoch), self._batches(base_offset, count, epoch=epoch, size=size), (), b"producers")]
+            nonce,
+            CLUSTER,
+            [
+                SegmentRun(
+                    part,
+                    LeaderEpoch(epoch),
+                    self._batches(base_offset, count, epoch=epoch, size=size),
+                    (),
+                    b"producers",
+                )
+            ],
         )
         key = self.put(segment_key(part, LeaderEpoch(epoch), Offset(base_offset), nonce), made.parts)
         return made.entries_at(key)[0]
 
-    def shared(self, runs: Sequence[tuple[TopicPartition, int, int]], *, epoch: int = 1, stream: StreamId = STREAM) -> tuple[SegmentEntry, ...]:
+    def shared(
+        self, runs: Sequence[tuple[TopicPartition, int, int]], *, epoch: int = 1, stream: StreamId = STREAM
+    ) -> tuple[SegmentEntry, ...]:
         """A segment with runs of (partition, base offset, batches)."""
         nonce = self.rng.nonce()
         made = encode_segment(
             nonce,
             CLUSTER,
-            [SegmentRun(part, LeaderEpoch(epoch), self._batches(base, count, epoch=epoch), (), b"producers") for part, base, count in runs],
+            [
+                SegmentRun(part, LeaderEpoch(epoch), self._batches(base, count, epoch=epoch), (), b"producers")
+                for part, base, count in runs
+            ],
         )
         return made.entries_at(self.put(shared_segment_key(stream.node_id, stream.broker_epoch, nonce), made.parts))
 
@@ -204,7 +249,13 @@ class World:
     # --- WAL ---
 
     def wal(
-        self, stream: StreamId, number: int, runs: Sequence[tuple[TopicPartition, int, int]], *, durable_below: int | None = None, epoch: int = 1
+        self,
+        stream: StreamId,
+        number: int,
+        runs: Sequence[tuple[TopicPartition, int, int]],
+        *,
+        durable_below: int | None = None,
+        epoch: int = 1,
     ) -> str:
         """An object with runs of (partition, base offset, batches)."""
         header = WalHeader(
@@ -221,19 +272,37 @@ class World:
             version = ManifestVersion(self.versions.get(part, (0, b""))[0])
             made.append(
                 WalRun(
-                    part, LeaderEpoch(epoch), version, Offset(base), each[-1].last_offset, each[-1].max_timestamp_ms, [batch.data for batch in each]
+                    part,
+                    LeaderEpoch(epoch),
+                    version,
+                    Offset(base),
+                    each[-1].last_offset,
+                    each[-1].max_timestamp_ms,
+                    [batch.data for batch in each],
                 )
             )
         return self.put(wal_key(stream, number), encode_wal(header, made))
 
     def seal(self, stream: StreamId, number: int) -> str:
-        seal = Seal(cluster_id=CLUSTER, node_id=stream.node_id, broker_epoch=stream.broker_epoch, number=number, nonce=self.rng.nonce())
+        seal = Seal(
+            cluster_id=CLUSTER,
+            node_id=stream.node_id,
+            broker_epoch=stream.broker_epoch,
+            number=number,
+            nonce=self.rng.nonce(),
+        )
         return self.put(wal_key(stream, number), encode_seal(seal))
 
     # --- looking ---
 
     def audit(self, *, quick: bool = False, store: Any = None) -> Audited:
-        options = AuditOptions(decode_producers=decode_producers, decode_state=decode_state, versions_kept=VERSIONS_KEPT, quick=quick, at_once=3)
+        options = AuditOptions(
+            decode_producers=decode_producers,
+            decode_state=decode_state,
+            versions_kept=VERSIONS_KEPT,
+            quick=quick,
+            at_once=3,
+        )
         return run(audit_store(store or self.store, rng=self.rng, options=options))
 
     def faults(self, *, quick: bool = False) -> list[Finding]:
@@ -266,19 +335,30 @@ def full_world(spoilt: Collection[int] = ()) -> World:
     world = World()
     world.spoilt.update(spoilt)
     world.commit(ClusterCreated(cluster_id=CLUSTER), LeaderElected(controller_epoch=1, node_id=1), claim=True)
-    world.commit(NodeRegistered(node_id=1, broker_epoch=1, boot=BOOT, roles=("controller", "broker", "proxy"), host="h", port=1))
+    world.commit(
+        NodeRegistered(node_id=1, broker_epoch=1, boot=BOOT, roles=("controller", "broker", "proxy"), host="h", port=1)
+    )
     world.commit(
         TopicCreated(topic_id=ORDERS, name="orders", partitions=3, leader_epoch=0),
         TopicCreated(topic_id=OFFSETS, name="__consumer_offsets", partitions=1, leader_epoch=0),
     )
     owned = [(ORDERS, 0), (ORDERS, 1), (ORDERS, 2), (OFFSETS, 0)]
-    world.commit(*(PartitionChange(topic_id=t, partition=p, node_id=1, broker_epoch=1, leader_epoch=1) for t, p in owned))
+    world.commit(
+        *(PartitionChange(topic_id=t, partition=p, node_id=1, broker_epoch=1, leader_epoch=1) for t, p in owned)
+    )
     world.snapshot()
     world.commit(
         StreamSealed(node_id=1, broker_epoch=1, end=3),
         NodeRegistered(node_id=1, broker_epoch=2, boot=BOOT, roles=("controller", "broker", "proxy"), host="h", port=1),
         *(
-            PartitionChange(topic_id=t, partition=p, node_id=1, broker_epoch=2, leader_epoch=2, ranges=(Range(1, 1, 1, 3),) if t == ORDERS else ())
+            PartitionChange(
+                topic_id=t,
+                partition=p,
+                node_id=1,
+                broker_epoch=2,
+                leader_epoch=2,
+                ranges=(Range(1, 1, 1, 3),) if t == ORDERS else (),
+            )
             for t, p in owned
         ),
     )
@@ -291,7 +371,9 @@ def full_world(spoilt: Collection[int] = ()) -> World:
 
 
 def _fill_orders(world: World) -> None:
-    """Partition 0: a page and two segments, a tail in both streams. 1: nothing but WAL. 2: a run of a shared segment."""
+    """Partition 0: a page and two segments, a tail in both streams. 1: nothing but WAL. 2: a run of a shared
+    segment.
+    """
     first, second, third = tp(ORDERS, 0), tp(ORDERS, 1), tp(ORDERS, 2)
     segments = [world.segment(first, base, 4) for base in range(0, 60, 12)]
     world.manifest(first, manifest_of(*segments[:1]))
@@ -301,7 +383,12 @@ def _fill_orders(world: World) -> None:
     world.manifest(
         first,
         manifest_of(
-            *rest, pages=(page_ref(page, segments[:3]),), log_start=0, leader_epochs=(EpochStart(1, 0),), next_offset=60, last_stable_offset=60
+            *rest,
+            pages=(page_ref(page, segments[:3]),),
+            log_start=0,
+            leader_epochs=(EpochStart(1, 0),),
+            next_offset=60,
+            last_stable_offset=60,
         ),
     )
     shared, _ = world.shared([(third, 0, 2), (tp(OFFSETS, 0), 0, 2)], epoch=1, stream=EARLIER)

@@ -1,4 +1,6 @@
-"""What the tests of calls between two nodes share: calls that carry a number, an append that is answered when told to, raw connections."""
+"""What the tests of calls between two nodes share: calls that carry a number, an append that is answered when told to,
+raw connections.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -61,7 +63,9 @@ def append(client: InternalClient, value: int, size_bytes: int = 0) -> "asyncio.
     return client.submit(Api.APPEND, NUMBER.encode(value), number, attachments=[bytes(size_bytes)])
 
 
-def ask(client: InternalClient, value: int, api: Api = Api.GROUP_CALL, timeout_s: float | None = None) -> Awaitable[int]:
+def ask(
+    client: InternalClient, value: int, api: Api = Api.GROUP_CALL, timeout_s: float | None = None
+) -> Awaitable[int]:
     return client.call(api, NUMBER.encode(value), number, timeout_s=timeout_s)
 
 

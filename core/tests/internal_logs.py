@@ -74,7 +74,9 @@ class LogOwner(MemoryOwner):
         log = self.log(one)
         base = log.end
         values = [b"%d " % (base + n) + bytes(size_bytes) for n in range(records)]
-        log.batches.append((base, base + records, build_batch([Record(0, 1_000, None, value) for value in values], base_offset=base)))
+        log.batches.append(
+            (base, base + records, build_batch([Record(0, 1_000, None, value) for value in values], base_offset=base))
+        )
         self.changed()
 
     def changed(self) -> None:
@@ -92,7 +94,13 @@ class LogOwner(MemoryOwner):
         return future
 
     async def read_tail(
-        self, requests: Sequence[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int, room: TailRoom | None = None
+        self,
+        requests: Sequence[TailRequest],
+        *,
+        min_bytes: int,
+        max_bytes: int,
+        max_wait_ms: int,
+        room: TailRoom | None = None,
     ) -> list[TailAnswer]:
         loop = asyncio.get_running_loop()
         until_s = loop.time() + max_wait_ms / 1000
@@ -103,7 +111,10 @@ class LogOwner(MemoryOwner):
             for request in requests:
                 answers.append(self._answer(request, max_bytes - size_bytes, first=not size_bytes))
                 size_bytes += answers[-1].size_bytes
-            settled = any(answer.error is not None or request.offset < answer.tail_start for request, answer in zip(requests, answers, strict=True))
+            settled = any(
+                answer.error is not None or request.offset < answer.tail_start
+                for request, answer in zip(requests, answers, strict=True)
+            )
             if settled or size_bytes >= min_bytes or loop.time() >= until_s:
                 self.bytes_given += size_bytes
                 return answers
@@ -156,7 +167,9 @@ class LogOwner(MemoryOwner):
 
 
 @asynccontextmanager
-async def following(owner: LogOwner, *, handlers: Handlers | None = None, cache_bytes: int = MIB) -> AsyncIterator[RemoteOwner]:
+async def following(
+    owner: LogOwner, *, handlers: Handlers | None = None, cache_bytes: int = MIB
+) -> AsyncIterator[RemoteOwner]:
     async with serving(handlers or owner_handlers(owner)) as (_, host, port):
         there = RemoteOwner(host, port, peer=SERVER.node_id, me=CLIENT, cache=TailCache(cache_bytes))
         try:

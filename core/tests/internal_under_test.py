@@ -1,4 +1,6 @@
-"""What the tests of bmq.internal share: a served node, an owner and a controller that keep what they were asked, both kinds of loop."""
+"""What the tests of bmq.internal share: a served node, an owner and a controller that keep what they were asked, both
+kinds of loop.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
@@ -15,8 +17,29 @@ from bmq.internal.framing.routes import Handlers
 from bmq.metadata.feed import MetadataFeed
 from bmq.metadata.image import Image
 from bmq.metadata.records import Range
-from bmq.roles.controller import ConfigChange, ConfigResource, Heartbeat, HeartbeatReply, NewTopic, Reassignment, Registration, TopicResult
-from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, PartitionStatus, Position, TailAnswer, TailRequest, TailRoom, Unread, let_go
+from bmq.roles.controller import (
+    ConfigChange,
+    ConfigResource,
+    Heartbeat,
+    HeartbeatReply,
+    NewTopic,
+    Reassignment,
+    Registration,
+    TopicResult,
+)
+from bmq.roles.owner import (
+    Appended,
+    Caller,
+    EpochEnd,
+    OffsetForTime,
+    PartitionStatus,
+    Position,
+    TailAnswer,
+    TailRequest,
+    TailRoom,
+    Unread,
+    let_go,
+)
 from bmq.values import BrokerEpoch, LeaderEpoch, NodeId, Offset, TopicId, TopicPartition
 from bmq_sim.loop import run as run_in_virtual_time
 
@@ -27,7 +50,8 @@ TOPIC = TopicId(UUID("0192b5a4-2f6e-7d3c-8c5b-5a1f9c0e7d11"))
 
 Runner = Callable[[Coroutine[Any, Any, Any]], Any]
 RUNNERS: Sequence[Runner] = (asyncio.run, uvloop.run, run_in_virtual_time)
-"""Loopback sockets in real time, by asyncio's loop and by the one that servers run on, and the simulator's network in virtual time."""
+"""Loopback sockets in real time, by asyncio's loop and by the one that servers run on, and the simulator's network in
+virtual time."""
 RUNNER_IDS = ("asyncio", "uvloop", "simulated")
 
 
@@ -49,7 +73,9 @@ async def serving(
 
 
 @asynccontextmanager
-async def calling(host: str, port: int, purpose: Purpose, *, me: Identity = CLIENT, peer: NodeId = SERVER.node_id) -> AsyncIterator[InternalClient]:
+async def calling(
+    host: str, port: int, purpose: Purpose, *, me: Identity = CLIENT, peer: NodeId = SERVER.node_id
+) -> AsyncIterator[InternalClient]:
     """A client, closed in the end."""
     client = InternalClient(host, port, peer=peer, purpose=purpose, me=me)
     try:
@@ -112,7 +138,13 @@ class MemoryOwner:
                 future.set_result(answer)
 
     async def read_tail(
-        self, requests: Sequence[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int, room: TailRoom | None = None
+        self,
+        requests: Sequence[TailRequest],
+        *,
+        min_bytes: int,
+        max_bytes: int,
+        max_wait_ms: int,
+        room: TailRoom | None = None,
     ) -> list[TailAnswer]:
         self.asked.append((list(requests), min_bytes, max_bytes, max_wait_ms))
         self._check()
@@ -140,7 +172,12 @@ class MemoryOwner:
     async def status(self, tps: Sequence[TopicPartition]) -> list[PartitionStatus]:
         self.asked.append((list(tps),))
         self._check()
-        return [PartitionStatus(tp=one, log_start=Offset(1), high_watermark=Offset(2), tail_bytes=3, segment_bytes=4, segment_count=5) for one in tps]
+        return [
+            PartitionStatus(
+                tp=one, log_start=Offset(1), high_watermark=Offset(2), tail_bytes=3, segment_bytes=4, segment_count=5
+            )
+            for one in tps
+        ]
 
     async def unread(self, positions: Sequence[Position]) -> list[Unread | None]:
         self.asked.append((list(positions),))
@@ -188,10 +225,14 @@ class MemoryController:
         self._note("create_partitions", topic, total, assignments, validate_only)
         return self.results[0]
 
-    async def alter_configs(self, resource: ConfigResource, changes: Sequence[ConfigChange], *, validate_only: bool = False) -> None:
+    async def alter_configs(
+        self, resource: ConfigResource, changes: Sequence[ConfigChange], *, validate_only: bool = False
+    ) -> None:
         self._note("alter_configs", resource, list(changes), validate_only)
 
-    async def replace_configs(self, resource: ConfigResource, configs: Mapping[str, str | None], *, validate_only: bool = False) -> None:
+    async def replace_configs(
+        self, resource: ConfigResource, configs: Mapping[str, str | None], *, validate_only: bool = False
+    ) -> None:
         self._note("replace_configs", resource, dict(configs), validate_only)
 
     async def allocate_producer_ids(self, count: int) -> range:
@@ -206,7 +247,9 @@ class MemoryController:
         self._note("register", registration)
         return BrokerEpoch(9)
 
-    async def report_covered(self, node_id: NodeId, broker_epoch: BrokerEpoch, covered: Sequence[tuple[TopicPartition, Sequence[Range]]]) -> None:
+    async def report_covered(
+        self, node_id: NodeId, broker_epoch: BrokerEpoch, covered: Sequence[tuple[TopicPartition, Sequence[Range]]]
+    ) -> None:
         self._note("report_covered", node_id, broker_epoch, [(one, tuple(ranges)) for one, ranges in covered])
 
     async def report_stopped(self, node_id: NodeId, broker_epoch: BrokerEpoch, end: int) -> None:
@@ -232,7 +275,9 @@ class MemoryController:
 
 def led_by(host: str, port: int, *, node_id: NodeId = SERVER.node_id, position: int = 1) -> Image:
     """An image that says who leads."""
-    return Image(position=position, cluster_id=CLUSTER, controller_id=node_id, controller_host=host, controller_port=port)
+    return Image(
+        position=position, cluster_id=CLUSTER, controller_id=node_id, controller_host=host, controller_port=port
+    )
 
 
 def feed_of(image: Image) -> MetadataFeed:

@@ -29,7 +29,9 @@ def running_minio(folder: Path, **environment: str) -> Iterator[MinioServer]:
     """Runs until the block ends. Fails the test, with the script's own words, where MinIO cannot be had."""
     port = free_port()
     variables = {**os.environ, "MINIO_ROOT_USER": USER, "MINIO_ROOT_PASSWORD": PASSWORD, **environment}
-    started = subprocess.run([TOOLS / "minio", "start", folder, str(port)], env=variables, stderr=subprocess.PIPE, text=True, check=False)
+    started = subprocess.run(
+        [TOOLS / "minio", "start", folder, str(port)], env=variables, stderr=subprocess.PIPE, text=True, check=False
+    )
     assert started.returncode == 0, f"MinIO is needed by this test and cannot be had: {started.stderr}"
     try:
         yield MinioServer(endpoint=f"http://127.0.0.1:{port}", folder=folder)

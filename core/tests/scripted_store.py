@@ -1,6 +1,8 @@
-"""For tests of the storage protocols: an ObjectStore in memory whose delays and failures a seed or a script decides, and a seeded Rng.
+"""For tests of the storage protocols: an ObjectStore in memory whose delays and failures a seed or a script decides,
+and a seeded Rng.
 
-A create whose reply is lost, or that is cancelled, may still be on its way: it is applied later, even after the key was deleted.
+A create whose reply is lost, or that is cancelled, may still be on its way: it is applied later, even after the key was
+deleted.
 """
 
 import asyncio
@@ -129,7 +131,11 @@ class ScriptedStore:
             await self._attempt(prefix)
             page = sorted(key for key in self.objects if key.startswith(prefix) and key > after)[:PAGE]
             await self._delay()  # names first, sizes later, as MinIO has it; what is gone by then is left out
-            metas = [ObjectMeta(key=key, size_bytes=len(self.objects[key]), modified_ms=0) for key in page if key in self.objects]
+            metas = [
+                ObjectMeta(key=key, size_bytes=len(self.objects[key]), modified_ms=0)
+                for key in page
+                if key in self.objects
+            ]
             for meta in metas:
                 yield meta
             if len(page) < PAGE:

@@ -12,7 +12,17 @@ from bmq.storage.durable import LatencyWindow
 from bmq.storage.numbered import wal_key
 from bmq.storage.stream import StreamWriter, seal_stream
 from bmq.storage.wal import Seal, WalRun, encode_seal
-from bmq.values import BrokerEpoch, LeaderEpoch, ManifestVersion, NodeId, Nonce, Offset, StreamId, TopicId, TopicPartition
+from bmq.values import (
+    BrokerEpoch,
+    LeaderEpoch,
+    ManifestVersion,
+    NodeId,
+    Nonce,
+    Offset,
+    StreamId,
+    TopicId,
+    TopicPartition,
+)
 
 STREAM = StreamId(NodeId(7), BrokerEpoch(3))
 TP = TopicPartition(TopicId(UUID(int=1)), 0)
@@ -28,7 +38,13 @@ def key(number: int) -> str:
 
 
 def put_seal(store: ScriptedStore, number: int) -> None:
-    seal = Seal(cluster_id=CLUSTER, node_id=STREAM.node_id, broker_epoch=STREAM.broker_epoch, number=number, nonce=Nonce(b"sealer".ljust(16)))
+    seal = Seal(
+        cluster_id=CLUSTER,
+        node_id=STREAM.node_id,
+        broker_epoch=STREAM.broker_epoch,
+        number=number,
+        nonce=Nonce(b"sealer".ljust(16)),
+    )
     assert key(number) not in store.objects
     store.objects[key(number)] = b"".join(bytes(part) for part in encode_seal(seal))
 

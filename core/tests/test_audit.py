@@ -121,7 +121,10 @@ def test_a_foreign_object_is_named() -> None:
     world = full_world()
     world.put("backup/notes.txt", [b"hello"])
     world.put(f"{topic_prefix(ORDERS)}0000000000/stray", [b"hello"])
-    assert found(world, Level.FAULT) == {"backup/notes.txt": Kind.FOREIGN, f"{topic_prefix(ORDERS)}0000000000/stray": Kind.FOREIGN}
+    assert found(world, Level.FAULT) == {
+        "backup/notes.txt": Kind.FOREIGN,
+        f"{topic_prefix(ORDERS)}0000000000/stray": Kind.FOREIGN,
+    }
 
 
 def test_another_clusters_wal_is_foreign() -> None:
@@ -133,7 +136,12 @@ def test_another_clusters_wal_is_foreign() -> None:
 
 def test_metadata_that_lost_its_newest_entries_is_told_by_what_is_newer() -> None:
     world = full_world()
-    world.manifest(tp(ORDERS, 0), manifest_of(*(world.segment(tp(ORDERS, 0), base, 4, epoch=7) for base in range(0, 60, 12))), epoch=7, claim=True)
+    world.manifest(
+        tp(ORDERS, 0),
+        manifest_of(*(world.segment(tp(ORDERS, 0), base, 4, epoch=7) for base in range(0, 60, 12))),
+        epoch=7,
+        claim=True,
+    )
     report = world.audit().report
     (fault,) = report.findings[Level.FAULT]
     assert fault.kind is Kind.DISAGREES
@@ -161,7 +169,9 @@ def test_a_damaged_wal_object_that_others_follow_stays(number: int) -> None:
 def test_what_a_fenced_writer_left_is_garbage_and_what_the_owner_just_wrote_is_not() -> None:
     world = full_world()
     part = tp(ORDERS, 0)
-    world.manifest(part, manifest_of(*(world.segment(part, base, 4, epoch=2) for base in range(0, 60, 12))), epoch=2, claim=True)
+    world.manifest(
+        part, manifest_of(*(world.segment(part, base, 4, epoch=2) for base in range(0, 60, 12))), epoch=2, claim=True
+    )
     orphan = world.segment(part, 48, 3, epoch=1)
     fresh = world.segment(part, 60, 2, epoch=2)
     report = world.audit().report
@@ -179,7 +189,9 @@ def test_a_segment_of_several_partitions_is_garbage_once_all_of_them_have_moved_
     shared = next(key for key in world.objects if key.startswith("shared/"))
     assert shared not in {finding.key for level in Level for finding in report.findings[level]}
     world.manifest(third, manifest_of(world.segment(third, 0, 2, epoch=2)), epoch=2, claim=True)
-    assert found(world, Level.NOTE)[shared] is Kind.UNNAMED, "the other partition's owner of that epoch may yet name its run"
+    assert found(world, Level.NOTE)[shared] is Kind.UNNAMED, (
+        "the other partition's owner of that epoch may yet name its run"
+    )
     world.manifest(tp(OFFSETS, 0), manifest_of(world.segment(tp(OFFSETS, 0), 0, 4, epoch=2)), epoch=2, claim=True)
     assert found(world, Level.GARBAGE)[shared] is Kind.UNREACHABLE
 
@@ -187,7 +199,10 @@ def test_a_segment_of_several_partitions_is_garbage_once_all_of_them_have_moved_
 def test_objects_of_a_deleted_topic_are_due_and_later_of_an_unknown_one() -> None:
     world = full_world()
     world.commit(
-        *(RangesCovered(topic_id=ORDERS, partition=p, ranges=world.image.topics[ORDERS].partitions[p].ranges) for p in range(3)),
+        *(
+            RangesCovered(topic_id=ORDERS, partition=p, ranges=world.image.topics[ORDERS].partitions[p].ranges)
+            for p in range(3)
+        ),
         TopicDeleted(topic_id=ORDERS, name="orders", last_leader_epoch=2),
         epoch=2,
     )

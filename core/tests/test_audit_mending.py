@@ -1,4 +1,6 @@
-"""Which segments that nothing names a mended manifest takes: those that bring back the most, and never one that loses what is whole."""
+"""Which segments that nothing names a mended manifest takes: those that bring back the most, and never one that loses
+what is whole.
+"""
 
 from itertools import combinations
 
@@ -26,7 +28,10 @@ def world_after_retention() -> tuple[World, list[SegmentEntry]]:
     before = entries(world, FIRST)
     kept = [entry for entry in before if entry.last_offset >= 24]
     world.manifest(FIRST, manifest_of(*kept))
-    for key in [*(entry.key for entry in before if entry not in kept), *(key for key in world.objects if "/manifest-page/" in key)]:
+    for key in [
+        *(entry.key for entry in before if entry not in kept),
+        *(key for key in world.objects if "/manifest-page/" in key),
+    ]:
         del world.objects[key]
     assert world.faults() == []
     return world, kept
@@ -42,7 +47,9 @@ def without_manifest(world: World, part: TopicPartition, how: str) -> None:
 
 @pytest.mark.parametrize("wal", ["there", "gone"])
 @pytest.mark.parametrize("how", ["deleted", "damaged"])
-def test_a_log_that_began_above_0_begins_there_again_when_every_version_of_its_manifest_is_gone(how: str, wal: str) -> None:
+def test_a_log_that_began_above_0_begins_there_again_when_every_version_of_its_manifest_is_gone(
+    how: str, wal: str
+) -> None:
     world, named = world_after_retention()
     for key in [key for key in world.objects if key.startswith("wal/") and wal == "gone"]:
         del world.objects[key]
@@ -114,7 +121,9 @@ def test_what_is_whole_above_a_hole_between_the_manifest_and_nothing_is_named_an
         del world.objects[key]
     above = world.segment(THIRD, 12, 2)
     report, _ = repaired(world)
-    assert {each.topic: each.loses for each in report.repairs if isinstance(each, Mend)} == {"orders-2": ("offsets 6 to 11",)}
+    assert {each.topic: each.loses for each in report.repairs if isinstance(each, Mend)} == {
+        "orders-2": ("offsets 6 to 11",)
+    }
     assert [entry for entry in entries(world, THIRD) if entry.record_count] == [*first, above]
     assert newest(world, THIRD).next_offset == 18
 
@@ -129,8 +138,9 @@ def test_a_segment_beyond_the_end_that_cannot_be_taken_is_a_fault_all_the_same()
 
 def entry_of(base: int, end: int, key: str) -> SegmentEntry:
     return SegmentEntry(
-        store_id=0, key=key, position=0, length=1, leader_epoch=1, base_offset=base, last_offset=end - 1, record_count=end - base,
-        min_timestamp_ms=0, max_timestamp_ms=0, index_position=0, index_length=0, snapshot_position=0, snapshot_length=0, aborted_first_offset=-1,
+        store_id=0, key=key, position=0, length=1, leader_epoch=1, base_offset=base, last_offset=end - 1,
+        record_count=end - base, min_timestamp_ms=0, max_timestamp_ms=0,
+        index_position=0, index_length=0, snapshot_position=0, snapshot_length=0, aborted_first_offset=-1,
     )  # fmt: skip
 
 
@@ -146,10 +156,23 @@ def test_of_all_ways_to_choose_spares_one_is_taken_that_brings_back_the_most(
     named = [entry_of(sum(lengths[:n]), sum(lengths[: n + 1]), f"named {n}") for n in range(len(lengths))]
     end = sum(lengths)
     gone = {entry for n, entry in enumerate(named) if n in lost}
-    given_spares = [Spare(entry_of(base, base + count, f"spare {n}"), ()) for n, (base, count) in enumerate(spares) if base + count <= end]
+    given_spares = [
+        Spare(entry_of(base, base + count, f"spare {n}"), ())
+        for n, (base, count) in enumerate(spares)
+        if base + count <= end
+    ]
     manifest = Manifest(entries=tuple(named), next_offset=end, last_stable_offset=end)
-    done = mend(Named(manifest=manifest, pages=()), lost=gone, spares=given_spares, forward_to=end, snapshot=None, producers_usable=True)
-    whole = {offset for entry in named if entry not in gone for offset in range(entry.base_offset, entry.last_offset + 1)}
+    done = mend(
+        Named(manifest=manifest, pages=()),
+        lost=gone,
+        spares=given_spares,
+        forward_to=end,
+        snapshot=None,
+        producers_usable=True,
+    )
+    whole = {
+        offset for entry in named if entry not in gone for offset in range(entry.base_offset, entry.last_offset + 1)
+    }
     kept = [offset for entry in done.entries for offset in range(entry.base_offset, entry.last_offset + 1)]
     assert len(kept) == len(set(kept)), "no offset twice"
     assert whole <= set(kept), "nothing whole is lost"
@@ -157,7 +180,9 @@ def test_of_all_ways_to_choose_spares_one_is_taken_that_brings_back_the_most(
 
 
 def possible(named: list[SegmentEntry], gone: set[SegmentEntry], spares: list[Spare]) -> list[set[int]]:
-    """Which offsets there are with each choice of spares that overlap neither each other nor a part of what is whole."""
+    """Which offsets there are with each choice of spares that overlap neither each other nor a part of what is
+    whole.
+    """
     found = []
     whole = [set(range(entry.base_offset, entry.last_offset + 1)) for entry in named if entry not in gone]
     made = [set(range(spare.entry.base_offset, spare.entry.last_offset + 1)) for spare in spares]

@@ -34,7 +34,11 @@ def copied(world: World) -> World:
 def repaired(world: World) -> tuple[Report, Repaired]:
     """(what was found before, what was done)"""
     report = world.audit().report
-    return report, run(Repairer(world.store, rng=world.rng, cluster_id=CLUSTER, no_producers=b"producers", no_groups=b"state").run(report.repairs))
+    return report, run(
+        Repairer(world.store, rng=world.rng, cluster_id=CLUSTER, no_producers=b"producers", no_groups=b"state").run(
+            report.repairs
+        )
+    )
 
 
 def newest(world: World, part: TopicPartition) -> Manifest:
@@ -266,7 +270,9 @@ def test_a_shared_segment_that_nothing_names_and_a_newer_bmq_wrote_is_not_delete
 
 def test_garbage_goes_and_what_may_yet_be_named_stays() -> None:
     world = full_world()
-    world.manifest(FIRST, manifest_of(*(world.segment(FIRST, base, 4, epoch=2) for base in range(0, 60, 12))), epoch=2, claim=True)
+    world.manifest(
+        FIRST, manifest_of(*(world.segment(FIRST, base, 4, epoch=2) for base in range(0, 60, 12))), epoch=2, claim=True
+    )
     fresh = world.segment(FIRST, 60, 2, epoch=2)
     orphans = [key for key in segments(world, FIRST) if key.startswith(f"{segment_prefix(FIRST)}0000000001/")]
     report, done = repaired(world)
@@ -336,7 +342,11 @@ def test_what_a_mended_manifest_names_is_not_deleted_whatever_was_planned() -> N
     assert isinstance(mend, Mend)
     named = [mend.entries[0].key, mend.manifest.pages[0].key]
     repairs = [mend, *(Delete(key=key) for key in [*named, segment_prefix(FIRST)])]
-    done = run(Repairer(world.store, rng=world.rng, cluster_id=CLUSTER, no_producers=b"producers", no_groups=b"state").run(repairs))
+    done = run(
+        Repairer(world.store, rng=world.rng, cluster_id=CLUSTER, no_producers=b"producers", no_groups=b"state").run(
+            repairs
+        )
+    )
     assert [what for what, _ in done.failed] == [*named, segment_prefix(FIRST)]
     assert done.deleted_objects == 0
     assert world.faults() == []
@@ -359,7 +369,11 @@ def test_a_manifest_that_was_written_meanwhile_is_not_mended() -> None:
     report = world.audit().report
     world.versions[FIRST] = (3, world.versions[FIRST][1])
     key = world.manifest(FIRST, newest(world, FIRST), epoch=2, claim=True)
-    done = run(Repairer(world.store, rng=world.rng, cluster_id=CLUSTER, no_producers=b"producers", no_groups=b"state").run(report.repairs))
+    done = run(
+        Repairer(world.store, rng=world.rng, cluster_id=CLUSTER, no_producers=b"producers", no_groups=b"state").run(
+            report.repairs
+        )
+    )
     assert [what for what, _ in done.failed] == ["orders-0"]
     assert max(key for key in world.objects if key.startswith(manifest_prefix(FIRST))) == key
 
@@ -376,7 +390,9 @@ def test_a_lost_coordinator_snapshot_is_no_longer_named() -> None:
 
 
 @pytest.mark.parametrize("snapshot", ["none", "below", "lost"])
-def test_a_coordinator_whose_log_starts_above_its_snapshot_is_a_fault_and_goes_on_from_there_after_a_repair(snapshot: str) -> None:
+def test_a_coordinator_whose_log_starts_above_its_snapshot_is_a_fault_and_goes_on_from_there_after_a_repair(
+    snapshot: str,
+) -> None:
     world = full_world()
     part = tp(OFFSETS, 0)
     manifest = newest(world, part)

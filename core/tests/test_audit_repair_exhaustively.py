@@ -1,6 +1,8 @@
-"""Every single object of many small stores is lost or damaged: a repair gives up nothing that is whole, and no log gets shorter by it.
+"""Every single object of many small stores is lost or damaged: a repair gives up nothing that is whole, and no log gets
+shorter by it.
 
-The stores have segments of one and of several partitions, pages, merges and risen log starts; what is named no more lingers or was collected.
+The stores have segments of one and of several partitions, pages, merges and risen log starts; what is named no more
+lingers or was collected.
 """
 
 import random
@@ -30,9 +32,15 @@ class Story:
         self.manifests = {ONE: Manifest(), OTHER: Manifest()}
         world = self.world
         world.commit(ClusterCreated(cluster_id=CLUSTER), LeaderElected(controller_epoch=1, node_id=1), claim=True)
-        world.commit(NodeRegistered(node_id=1, broker_epoch=1, boot=BOOT, roles=("controller", "broker", "proxy"), host="h", port=1))
+        world.commit(
+            NodeRegistered(
+                node_id=1, broker_epoch=1, boot=BOOT, roles=("controller", "broker", "proxy"), host="h", port=1
+            )
+        )
         world.commit(TopicCreated(topic_id=ORDERS, name="orders", partitions=2, leader_epoch=0))
-        world.commit(*(PartitionChange(topic_id=ORDERS, partition=n, node_id=1, broker_epoch=1, leader_epoch=1) for n in (0, 1)))
+        world.commit(
+            *(PartitionChange(topic_id=ORDERS, partition=n, node_id=1, broker_epoch=1, leader_epoch=1) for n in (0, 1))
+        )
         for _ in range(self.random.randrange(2, 9)):
             self.random.choice((self.own, self.shared, self.retain, self.page, self.merge))()
         if self.random.random() < 0.6:
@@ -54,7 +62,9 @@ class Story:
 
     def shared(self) -> None:
         count = self.random.randrange(1, 4)
-        one, other = self.world.shared([(ONE, self.manifests[ONE].next_offset, count), (OTHER, self.manifests[OTHER].next_offset, 1)])
+        one, other = self.world.shared(
+            [(ONE, self.manifests[ONE].next_offset, count), (OTHER, self.manifests[OTHER].next_offset, 1)]
+        )
         self.add(OTHER, other)
         self.add(ONE, one)
 
@@ -87,7 +97,11 @@ class Story:
     def collect(self) -> None:
         named: set[str] = set().union(*(manifest.keys() for manifest in self.manifests.values()))
         named |= {entry.key for part in self.manifests for entry in self.named(part)}
-        for key in [key for key in self.world.objects if "/segment/" in key or "/manifest-page/" in key or key.startswith("shared/")]:
+        for key in [
+            key
+            for key in self.world.objects
+            if "/segment/" in key or "/manifest-page/" in key or key.startswith("shared/")
+        ]:
             if key not in named:
                 del self.world.objects[key]
 
@@ -110,7 +124,9 @@ def test_a_repair_after_the_loss_of_any_one_object_gives_up_nothing_that_is_whol
                 del story.world.objects[key]
             else:
                 data = objects[key]
-                story.world.objects[key] = flipped(data, story.random.randrange(len(data)), 1 << story.random.randrange(8))
+                story.world.objects[key] = flipped(
+                    data, story.random.randrange(len(data)), 1 << story.random.randrange(8)
+                )
             repaired_whole(story, key, before, f"seed {seed}, {how}: {key}")
 
 
@@ -129,7 +145,9 @@ def repaired_whole(story: Story, key: str, before: dict[TopicPartition, list[Seg
         gone = [entry for entry in whole if not there.issuperset(_offsets(entry))]
         assert gone == [], f"{what}: {part}"
         if whole and whole[-1] == named[-1]:
-            assert newest(story.world, part).next_offset >= story.manifests[part].next_offset, f"{what}: {part} got shorter"
+            assert newest(story.world, part).next_offset >= story.manifests[part].next_offset, (
+                f"{what}: {part} got shorter"
+            )
 
 
 def _offsets(entry: SegmentEntry) -> range:

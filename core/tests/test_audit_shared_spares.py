@@ -1,4 +1,6 @@
-"""What a lost or damaged manifest version or page named in segments of several partitions is found there again: `--repair` gives none of it up."""
+"""What a lost or damaged manifest version or page named in segments of several partitions is found there again:
+`--repair` gives none of it up.
+"""
 
 import pytest
 from audit_world import EARLIER, ORDERS, STREAM, World, full_world, manifest_of, tp
@@ -13,7 +15,8 @@ SECOND, THIRD = tp(ORDERS, 1), tp(ORDERS, 2)
 
 
 def rolled_together() -> tuple[World, str, SegmentEntry]:
-    """(the world, the third partition's newest manifest version, what it names last): a run of a segment that the second partition names, too.
+    """(the world, the third partition's newest manifest version, what it names last): a run of a segment that the
+    second partition names, too.
 
     The WAL that held it is gone, as it should be.
     """
@@ -63,7 +66,12 @@ def test_a_repair_names_again_what_a_lost_page_named_of_a_shared_segment() -> No
 def test_a_shared_segment_with_a_run_beyond_a_partitions_end_is_no_garbage_whatever_epochs_say() -> None:
     world = full_world()
     for part in (SECOND, THIRD):
-        world.manifest(part, manifest_of(*(entries(world, part) if part == THIRD else [world.segment(part, 0, 4)])), epoch=2, claim=True)
+        world.manifest(
+            part,
+            manifest_of(*(entries(world, part) if part == THIRD else [world.segment(part, 0, 4)])),
+            epoch=2,
+            claim=True,
+        )
     (alone,) = world.shared([(THIRD, 9, 1)], epoch=1, stream=EARLIER)
     report = world.audit().report
     assert [fault.kind for fault in report.findings[Level.FAULT] if fault.topic == "orders-2"] == [Kind.GAP]
@@ -80,7 +88,10 @@ def test_a_partition_of_which_nothing_is_left_but_runs_of_shared_segments_is_nam
     assert [fault.topic for fault in world.faults() if fault.kind is Kind.GAP] == ["orders-1", "orders-2"]
     report, done = repaired(world)
     assert done.failed == []
-    assert {mend.topic: mend.loses for mend in report.repairs if isinstance(mend, Mend)} == {"orders-1": (), "orders-2": ()}
+    assert {mend.topic: mend.loses for mend in report.repairs if isinstance(mend, Mend)} == {
+        "orders-1": (),
+        "orders-2": (),
+    }
     assert entries(world, SECOND) == [made]
     assert [newest(world, part).next_offset for part in parts] == [9, 9]
 
@@ -105,7 +116,7 @@ def test_a_segment_that_cannot_be_read_and_that_nothing_names_keeps_a_repair_fro
     assert {fault.kind for fault in report.findings[Level.FAULT]} == {Kind.LOST, Kind.UNREADABLE}
 
 
-def test_a_shared_segment_of_which_another_partition_has_a_newer_manifest_is_no_fault_of_a_copy_of_a_running_store() -> None:
+def test_a_shared_segment_of_a_newer_manifest_of_another_partition_is_no_fault_of_a_copy() -> None:
     world = full_world()
     _, other = world.shared([(THIRD, 9, 2), (SECOND, 0, 4)], epoch=1, stream=STREAM)
     world.manifest(SECOND, manifest_of(other))

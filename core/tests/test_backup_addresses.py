@@ -37,7 +37,9 @@ def test_a_node_that_is_broker_and_proxy_is_in_a_copy_as_the_broker_alone(fencin
     image = run(copying())
     node = image.nodes[both]  # type: ignore[index]
     assert (node.roles, node.host, node.port, dict(node.listeners)) == (("broker",), "", 0, {})
-    assert (node.broker_epoch, node.boot, node.rack, node.pool) == (1, BOOT, "r", "p"), "it is fenced for what it wrote, as ever"
+    assert (node.broker_epoch, node.boot, node.rack, node.pool) == (1, BOOT, "r", "p"), (
+        "it is fenced for what it wrote, as ever"
+    )
     assert (both in image.fencing, both in image.cordoned, alone in image.nodes) == (fencing, True, False)
     assert not any(one.host or one.listeners for one in image.nodes.values())
     assert image.cluster_id == CLUSTER and image.copy

@@ -1,4 +1,6 @@
-"""A copy that ends while its metadata is written is no store, and goes on when it is made again, though the store has gone on meanwhile."""
+"""A copy that ends while its metadata is written is no store, and goes on when it is made again, though the store has
+gone on meanwhile.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,14 +47,18 @@ class Ending(MemoryStore):
 
 def copy(world: World, target: MemoryStore) -> Copied:
     async def copying() -> Copied:
-        return await Copier(Reader(world.store, rng=world.rng, at_once=1, progress=Progress()), target, rng=world.rng).run()
+        return await Copier(
+            Reader(world.store, rng=world.rng, at_once=1, progress=Progress()), target, rng=world.rng
+        ).run()
 
     return run(copying())
 
 
 def goes_on(world: World) -> None:
     """Something is changed, so that the metadata log of the store is longer."""
-    world.commit(ConfigsChanged(kind="topic", name=str(ORDERS), changes={"retention.ms": str(len(world.objects))}), epoch=2)
+    world.commit(
+        ConfigsChanged(kind="topic", name=str(ORDERS), changes={"retention.ms": str(len(world.objects))}), epoch=2
+    )
 
 
 def of_metadata(objects: dict[str, bytes]) -> list[str]:
@@ -97,8 +103,12 @@ def test_it_is_made_again_over_the_same_target_wherever_it_ended(again: int | No
             continue
         done = copy(world, there)
         assert done.cluster_id == CLUSTER
-        assert max(key for key in there.objects if key.startswith(LOG_PREFIX)) == numbered_key(LOG_PREFIX, done.position)
-        assert len(of_metadata(there.objects)) == len(of_metadata(world.objects)) + 1, "nothing of the earlier tries is left of it"
+        assert max(key for key in there.objects if key.startswith(LOG_PREFIX)) == numbered_key(
+            LOG_PREFIX, done.position
+        )
+        assert len(of_metadata(there.objects)) == len(of_metadata(world.objects)) + 1, (
+            "nothing of the earlier tries is left of it"
+        )
         found = copied(world)
         found.store.objects = there.objects
         assert found.faults() == []

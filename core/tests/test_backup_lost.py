@@ -74,13 +74,19 @@ def test_what_a_newer_version_released_meanwhile_is_not_lost() -> None:
     version = world.objects.pop(key)
 
     class MergedMeanwhile:
-        """The store of an owner that names another segment, and deletes the old one, once the copy has read what the old version names."""
+        """The store of an owner that names another segment, and deletes the old one, once the copy has read what the
+        old version names.
+        """
 
         def __getattr__(self, name: str) -> object:
             return getattr(world.store, name)
 
         def list(self, listed: str, *, after: str = "") -> AsyncIterator[ObjectMeta]:
-            if listed == "shared/" and key not in world.objects and any(each.startswith(manifest_prefix(THIRD)) for each in target.objects):
+            if (
+                listed == "shared/"
+                and key not in world.objects
+                and any(each.startswith(manifest_prefix(THIRD)) for each in target.objects)
+            ):
                 world.objects[key] = version
                 del world.objects[old[0].key]
             return world.store.list(listed, after=after)

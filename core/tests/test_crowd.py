@@ -34,7 +34,9 @@ async def turns(went_on: list[int], count: int) -> None:
 
 @on_virtual_time
 @pytest.mark.parametrize("patience_s", [None, 3.0])
-async def test_some_go_on_in_each_turn_in_order_whether_they_are_woken_or_lose_patience(patience_s: float | None) -> None:
+async def test_some_go_on_in_each_turn_in_order_whether_they_are_woken_or_lose_patience(
+    patience_s: float | None,
+) -> None:
     crowd = Crowd(patience_s=patience_s)
     tasks, went_on = waiting(crowd, MANY)
     await asyncio.sleep(2.9)

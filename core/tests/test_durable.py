@@ -20,8 +20,12 @@ def object_of(nonce: Nonce) -> bytes:
     return encode_envelope(magic=b"bmqL", version=1, nonce=nonce) + b"rest"
 
 
-async def create(store: ScriptedStore, *, latency: LatencyWindow | None = None, deadline_s: float | None = None) -> None:
-    await create_once(store, KEY, [object_of(OURS)], nonce=OURS, rng=SeededRng(), latency=latency, deadline_s=deadline_s)
+async def create(
+    store: ScriptedStore, *, latency: LatencyWindow | None = None, deadline_s: float | None = None
+) -> None:
+    await create_once(
+        store, KEY, [object_of(OURS)], nonce=OURS, rng=SeededRng(), latency=latency, deadline_s=deadline_s
+    )
 
 
 def failing(*errors: type[Exception] | None) -> ScriptedStore:
@@ -226,7 +230,9 @@ def test_an_unavailable_store_is_waited_for() -> None:
                 raise StoreUnavailable("down")
             return "here"
 
-        assert await when_available(operation, rng=SeededRng(), trouble=lambda error: heard.append(str(error))) == "here"
+        assert (
+            await when_available(operation, rng=SeededRng(), trouble=lambda error: heard.append(str(error))) == "here"
+        )
         assert heard == ["down"] * 10
 
     run(main())

@@ -68,7 +68,11 @@ def test_another_cluster_below_a_scratch_prefix_stays_and_scratch_goes() -> None
     world = full_world()
     scratch = {f"selftest/{world.rng.uuid()}": b"", f"clock/0000001000/{world.rng.uuid()}": b""}
     cluster = {**world.objects, **scratch}
-    anothers = {f"{prefix}{key}": value for prefix in ("clock/", "selftest/", "clock/0000001000/") for key, value in cluster.items()}
+    anothers = {
+        f"{prefix}{key}": value
+        for prefix in ("clock/", "selftest/", "clock/0000001000/")
+        for key, value in cluster.items()
+    }
     world.objects.update(scratch | anothers)
     found = run(amount_of(reader(world)))
     assert found.strangers == len(anothers)

@@ -1,4 +1,6 @@
-"""Who sends little does not wait behind who sends all it can, and nobody is held back where there is nobody to protect."""
+"""Who sends little does not wait behind who sends all it can, and nobody is held back where there is nobody to
+protect.
+"""
 
 from collections.abc import Callable
 from random import Random
@@ -17,7 +19,14 @@ from bmq.fairness.fair_shares import (
     FairShares,
     Share,
 )
-from bmq.fairness.greedy_window import REMEMBERED_S, REST_MAX, REST_S_MAX, SLOWER_MAX, WINDOW_FIRST_BYTES, WINDOW_MIN_BYTES
+from bmq.fairness.greedy_window import (
+    REMEMBERED_S,
+    REST_MAX,
+    REST_S_MAX,
+    SLOWER_MAX,
+    WINDOW_FIRST_BYTES,
+    WINDOW_MIN_BYTES,
+)
 
 MIB = 1 << 20
 LARGE = 512 << 10
@@ -27,7 +36,9 @@ CONNECTION_MAX = 16 * MIB
 class Sender:
     """A connection that wants to send so many requests of one size, one after the other."""
 
-    def __init__(self, shares: FairShares, client: str, size_bytes: int, count: int, *, address: str | None = None) -> None:
+    def __init__(
+        self, shares: FairShares, client: str, size_bytes: int, count: int, *, address: str | None = None
+    ) -> None:
         self.shares = shares
         self.size_bytes = size_bytes
         self.left = count
@@ -173,7 +184,8 @@ def test_the_window_follows_how_long_the_modest_wait() -> None:
     for _ in range(50):
         wait(shares, modest, 0.01 * 2 * SLOWER_MAX)
     assert shares.window.size_bytes == WINDOW_MIN_BYTES
-    for _ in range(2000):  # a store that is slower for good: what the modest need by themselves is looked at again now and then
+    # a store that is slower for good: what the modest need by themselves is looked at again now and then
+    for _ in range(2000):
         greedy.left = 100_000
         for _ in range(len(greedy.started)):
             greedy.answered()
@@ -337,7 +349,9 @@ def test_many_client_ids_do_not_make_an_address_modest() -> None:
     assert small.started == [Admitted.MODEST]
 
 
-def test_what_thousands_wait_for_is_not_asked_for_each_of_them_when_one_append_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_thousands_wait_for_is_not_asked_for_each_of_them_when_one_append_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     shares = made()
     modest = modest_there(shares)
     senders = [Sender(shares, f"greedy {n}", WINDOW_FIRST_BYTES, 1) for n in range(5000)]
@@ -355,7 +369,9 @@ def test_what_thousands_wait_for_is_not_asked_for_each_of_them_when_one_append_i
     assert len(asked) <= LOOKED_AT_MAX
 
 
-def test_of_thousands_who_may_go_on_and_are_held_up_for_another_reason_few_are_resumed_when_one_append_is_over() -> None:
+def test_of_thousands_who_may_go_on_and_are_held_up_for_another_reason_few_are_resumed_when_one_append_is_over() -> (
+    None
+):
     """A proxy begins so many requests in one turn of its loop, and tells the others to come back in the next."""
     shares = made()
     modest_there(shares)
@@ -435,13 +451,20 @@ def test_however_many_wait_all_get_through_when_their_requests_are_answered_at_o
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_everybody_gets_through_in_the_end_and_every_byte_comes_back(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everybody_gets_through_in_the_end_and_every_byte_comes_back(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng = Random(seed)
     monkeypatch.setattr(fair_shares, "LOOKED_AT_MAX", rng.choice((1, 2, LOOKED_AT_MAX)))
     monkeypatch.setattr(fair_shares, "MODEST_ADDRESS_BYTES", rng.choice((MODEST_BYTES, MODEST_ADDRESS_BYTES)))
     shares = made(connection=rng.choice((MIB, CONNECTION_MAX)))
     sizes = (100, SMALL_BYTES, MODEST_BYTES, LARGE, 2 * MIB)
-    senders = [Sender(shares, f"client {rng.randrange(5)}", rng.choice(sizes), 50, address=rng.choice((None, "one", "another"))) for _ in range(12)]
+    senders = [
+        Sender(
+            shares, f"client {rng.randrange(5)}", rng.choice(sizes), 50, address=rng.choice((None, "one", "another"))
+        )
+        for _ in range(12)
+    ]
     for _ in range(100_000):
         ring(Sender.now + rng.random() / 50)
         sender = rng.choice(senders)

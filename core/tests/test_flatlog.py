@@ -8,10 +8,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_store import Faults, ScriptedStore, SeededRng, run
 
-from bmq.errors import BmqError, Conflict, Corrupt, Fenced, FormatError, FormatTooNew, ObjectMissing, StoreUnavailable, UnknownOutcome
+from bmq.errors import (
+    BmqError,
+    Conflict,
+    Corrupt,
+    Fenced,
+    FormatError,
+    FormatTooNew,
+    ObjectMissing,
+    StoreUnavailable,
+    UnknownOutcome,
+)
 from bmq.ports import ObjectMeta
 from bmq.storage import flatlog
-from bmq.storage.flatlog import EPOCH_MAX, NO_PREDECESSOR, Entry, FlatLog, GapFound, Overtaken, decode_entry, encode_entry
+from bmq.storage.flatlog import (
+    EPOCH_MAX,
+    NO_PREDECESSOR,
+    Entry,
+    FlatLog,
+    GapFound,
+    Overtaken,
+    decode_entry,
+    encode_entry,
+)
 from bmq.values import Nonce
 
 entries = st.builds(
@@ -54,14 +73,18 @@ def test_a_truncated_or_changed_entry_is_a_typed_error(entry: Entry, data: st.Da
 
 
 def test_an_entry_without_payload_is_not_complete_without_its_last_checksum() -> None:
-    whole = encoded(Entry(number=1, epoch=0, nonce=Nonce(bytes(16)), predecessor=NO_PREDECESSOR, claim=False, payload=b""))
+    whole = encoded(
+        Entry(number=1, epoch=0, nonce=Nonce(bytes(16)), predecessor=NO_PREDECESSOR, claim=False, payload=b"")
+    )
     for cut in range(len(whole)):
         with pytest.raises(FormatError):
             decode_entry(whole[:cut], what="entry")
 
 
 def test_an_entry_of_a_newer_format_is_refused_by_name() -> None:
-    whole = bytearray(encoded(Entry(number=1, epoch=1, nonce=Nonce(b"n" * 16), predecessor=NO_PREDECESSOR, claim=True, payload=b"")))
+    whole = bytearray(
+        encoded(Entry(number=1, epoch=1, nonce=Nonce(b"n" * 16), predecessor=NO_PREDECESSOR, claim=True, payload=b""))
+    )
     whole[5] = 2
     with pytest.raises(FormatTooNew, match=r"metadata log 1: format version 2"):
         decode_entry(whole, what="metadata log 1")
@@ -346,10 +369,18 @@ def test_a_writer_is_not_replaced_by_what_was_no_entry_and_is_gone_when_it_looks
 
         logs.store.get = mended_before_the_second_look  # type: ignore[method-assign]
         with pytest.raises(UnknownOutcome, match="gone again"):
-            await (writer.claim(None, epoch=1, payload=b"next") if base is None else writer.append(base, epoch=1, payload=b"next"))
+            await (
+                writer.claim(None, epoch=1, payload=b"next")
+                if base is None
+                else writer.append(base, epoch=1, payload=b"next")
+            )
         assert looks.count(key) == 2
         logs.store.get = store_get  # type: ignore[method-assign]
-        entry = await (writer.claim(None, epoch=1, payload=b"next") if base is None else writer.append(base, epoch=1, payload=b"next"))
+        entry = await (
+            writer.claim(None, epoch=1, payload=b"next")
+            if base is None
+            else writer.append(base, epoch=1, payload=b"next")
+        )
         assert await logs.writer().newest() == entry
 
     run(main())
@@ -371,7 +402,9 @@ def test_a_reader_that_stops_early_leaves_no_task() -> None:
 
 
 def log_that_goes_on_within_a_listing(logs: Logs, old: FlatLog, newest: Entry, *, listings: int) -> None:
-    """For so many listings its writer appends, and deletes all that the listing was about to tell; only what stands below is told."""
+    """For so many listings its writer appends, and deletes all that the listing was about to tell; only what stands
+    below is told.
+    """
     listing = logs.store.list
     left = listings
 
@@ -392,7 +425,9 @@ def log_that_goes_on_within_a_listing(logs: Logs, old: FlatLog, newest: Entry, *
 
 
 @pytest.mark.parametrize("below_is_a_claim", [True, False])
-def test_a_claim_in_the_deleted_past_does_not_hold_where_the_listing_missed_what_is_above_it(below_is_a_claim: bool) -> None:
+def test_a_claim_in_the_deleted_past_does_not_hold_where_the_listing_missed_what_is_above_it(
+    below_is_a_claim: bool,
+) -> None:
     async def main() -> None:
         logs = Logs()
         old, sleeper = logs.writer(), logs.writer()
@@ -445,7 +480,9 @@ def test_a_claim_of_an_epoch_that_the_log_has_already_is_not_even_tried() -> Non
 
 
 @pytest.mark.parametrize("is_asked_again", [False, True])
-def test_a_writer_whose_number_was_taken_and_deleted_with_all_that_it_built_on_is_replaced(is_asked_again: bool) -> None:
+def test_a_writer_whose_number_was_taken_and_deleted_with_all_that_it_built_on_is_replaced(
+    is_asked_again: bool,
+) -> None:
     """Somebody deleted the rest of the log by hand: what this writer would append stands on nothing."""
 
     async def main() -> None:
@@ -474,7 +511,9 @@ def test_a_writer_whose_number_was_taken_and_deleted_with_all_that_it_built_on_i
     run(main())
 
 
-def test_a_log_with_more_entries_than_are_remembered_is_shortened_by_listing_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_with_more_entries_than_are_remembered_is_shortened_by_listing_it_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(flatlog, "CANDIDATES_MAX", 4)
 
     async def main() -> None:
@@ -517,7 +556,8 @@ def test_an_entry_that_cannot_be_deleted_now_holds_up_those_above_it() -> None:
 
 
 async def two_entries_of_which_the_second_is_replaced_after_the_next_listing(logs: Logs) -> Entry:
-    """The listing shows entry 2 as the newest; before it is read, 3 is appended, 2 is deleted, and a sleeper's claim takes its number.
+    """The listing shows entry 2 as the newest; before it is read, 3 is appended, 2 is deleted, and a sleeper's claim
+    takes its number.
 
     Returns entry 1.
     """
@@ -574,7 +614,9 @@ def test_a_gap_and_a_wrong_predecessor_are_found() -> None:
         with pytest.raises(GapFound) as caught:
             await read_all(log)
         assert caught.value.number == 4
-        foreign = Entry(number=4, epoch=1, nonce=Nonce(b"f" * 16), predecessor=written[2].nonce, claim=False, payload=b"")
+        foreign = Entry(
+            number=4, epoch=1, nonce=Nonce(b"f" * 16), predecessor=written[2].nonce, claim=False, payload=b""
+        )
         logs.store.objects[key] = encoded(foreign)
         seen = []
         with pytest.raises(GapFound) as caught:
@@ -595,7 +637,9 @@ def test_a_gap_and_a_wrong_predecessor_are_found() -> None:
 
 
 async def play(logs: Logs, *, seed: int, steps: int, acknowledged: list[tuple[int, bytes]], name: int) -> None:
-    """A writer that claims, appends, snapshots and deletes, sleeps, and starts again under a higher epoch when it is fenced."""
+    """A writer that claims, appends, snapshots and deletes, sleeps, and starts again under a higher epoch when it is
+    fenced.
+    """
     rng = SeededRng(seed * 17 + name)
     log = logs.writer()
     entry: Entry | None = None
@@ -636,7 +680,9 @@ def test_no_acknowledged_entry_falls_out_of_the_chain(seeds: range) -> None:
         ever: dict[int, list[Entry]] = {}
         remember(logs.store, lambda entry: ever.setdefault(entry.number, []).append(entry))
         acknowledged: list[tuple[int, bytes]] = []
-        await asyncio.gather(*(play(logs, seed=seed, steps=25, acknowledged=acknowledged, name=name) for name in (1, 2, 3)))
+        await asyncio.gather(
+            *(play(logs, seed=seed, steps=25, acknowledged=acknowledged, name=name) for name in (1, 2, 3))
+        )
         logs.store.faults = Faults()
         newest = await logs.writer().newest()
         chain: dict[int, bytes] = {}

@@ -29,7 +29,11 @@ def test_back_pressure_stops_produce_alone(run: Runner) -> None:
             calling(host, port, Purpose.PRODUCE) as two,
             calling(host, port, Purpose.CONTROL) as other,
         ):
-            futures = [append(client, 2 * value + which, 100_000) for value in range(100) for which, client in enumerate((one, two))]
+            futures = [
+                append(client, 2 * value + which, 100_000)
+                for value in range(100)
+                for which, client in enumerate((one, two))
+            ]
             await until(lambda: server.room.is_full)
             for value in range(20):
                 assert await ask(other, value) == 2 * value
@@ -69,7 +73,10 @@ def test_one_connection_leaves_room_for_others(run: Runner) -> None:
 def test_what_a_client_holds_is_bounded_and_what_is_too_much_was_certainly_not_sent(run: Runner) -> None:
     async def main() -> None:
         appends = Appends()
-        async with serving(appends.handlers, produce_bytes_max=1) as (_, host, port), calling(host, port, Purpose.PRODUCE) as client:
+        async with (
+            serving(appends.handlers, produce_bytes_max=1) as (_, host, port),
+            calling(host, port, Purpose.PRODUCE) as client,
+        ):
             size_bytes = 1 << 20
             futures = [append(client, value, size_bytes) for value in range(2 * QUEUED_BYTES_MAX // size_bytes)]
             refused = [future for future in futures if future.done()]
@@ -94,7 +101,10 @@ def test_strangers_keep_no_node_out_and_break_nothing_that_stands(run: Runner) -
         async def double(value: int) -> int:
             return 2 * value
 
-        async with serving(control(double), strangers_max=20) as (server, host, port), calling(host, port, Purpose.CONTROL) as node:
+        async with (
+            serving(control(double), strangers_max=20) as (server, host, port),
+            calling(host, port, Purpose.CONTROL) as node,
+        ):
             assert await ask(node, 1) == 2
             strangers = [await asyncio.open_connection(host, port) for _ in range(100)]
             await until(lambda: server.connections == 21)
@@ -109,7 +119,10 @@ def test_strangers_keep_no_node_out_and_break_nothing_that_stands(run: Runner) -
 
 
 MIB = 1 << 20
-CALLS = [encode_frame(Kind.REQUEST, api_key=Api.GROUP_CALL, correlation_id=1 + n, header=BYTES.encode(bytes(MIB))) for n in range(40)]
+CALLS = [
+    encode_frame(Kind.REQUEST, api_key=Api.GROUP_CALL, correlation_id=1 + n, header=BYTES.encode(bytes(MIB)))
+    for n in range(40)
+]
 PINGS = [encode_frame(Kind.PING)] * 100_000
 """Only the simulator's sockets are full so soon."""
 
@@ -133,7 +146,9 @@ def test_who_does_not_read_its_answers_is_not_read_until_it_does(
             calling(host, port, Purpose.CONTROL) as another,
         ):
             reader, writer = await raw(host, port)
-            writer.writelines(encode_frame(Kind.HELLO, header=HELLO.encode(hello(CLIENT, SERVER.node_id, Purpose.CONTROL))))
+            writer.writelines(
+                encode_frame(Kind.HELLO, header=HELLO.encode(hello(CLIENT, SERVER.node_id, Purpose.CONTROL)))
+            )
             frames, came = FrameReader(), list[int]()
             frames.trust()
             while not came:
@@ -143,9 +158,14 @@ def test_who_does_not_read_its_answers_is_not_read_until_it_does(
             await until(lambda: not stuck.is_read)
             # A call that had begun to arrive, and answers to those that had begun together.
             assert stuck.untaken_bytes < 5 * MIB
-            assert await another.call(Api.GROUP_CALL, BYTES.encode(b"others"), lambda frame: BYTES.decode(frame.header)) == b"others"
+            assert (
+                await another.call(Api.GROUP_CALL, BYTES.encode(b"others"), lambda frame: BYTES.decode(frame.header))
+                == b"others"
+            )
             while len(came) < 1 + len(asked):
-                came += [frame.kind for frame in frames.feed(await reader.read(MIB)) if frame.kind in (Kind.HELLO, answers)]
+                came += [
+                    frame.kind for frame in frames.feed(await reader.read(MIB)) if frame.kind in (Kind.HELLO, answers)
+                ]
             assert came == [Kind.HELLO] + [answers] * len(asked)
             assert stuck.is_read
             writer.close()

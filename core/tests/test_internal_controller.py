@@ -8,10 +8,29 @@ from types import MappingProxyType
 from uuid import UUID
 
 import pytest
-from internal_under_test import CLIENT, RUNNER_IDS, RUNNERS, SERVER, TOPIC, MemoryController, Runner, led_by, serving, tp, until
+from internal_under_test import (
+    CLIENT,
+    RUNNER_IDS,
+    RUNNERS,
+    SERVER,
+    TOPIC,
+    MemoryController,
+    Runner,
+    led_by,
+    serving,
+    tp,
+    until,
+)
 
 from bmq.errors import ControllerUnavailable, Fenced, InvalidConfig, NoLeader, NoMoveUnderWay, NotReady, TopicExists
-from bmq.internal import Identity, InternalServer, LeadingController, RemoteController, controller_handlers, metadata_handlers
+from bmq.internal import (
+    Identity,
+    InternalServer,
+    LeadingController,
+    RemoteController,
+    controller_handlers,
+    metadata_handlers,
+)
 from bmq.internal.calls.controller_calls import ENTRIES_BYTES_MAX
 from bmq.metadata.feed import MetadataFeed
 from bmq.metadata.image import Image
@@ -76,7 +95,9 @@ async def cluster(controller: MemoryController) -> AsyncIterator[Cluster]:
             await there.close()
 
 
-def protocols_agree(there: RemoteController) -> tuple[Controller, BrokerControl, ClusterControl, MetadataSource, LeadingController]:
+def protocols_agree(
+    there: RemoteController,
+) -> tuple[Controller, BrokerControl, ClusterControl, MetadataSource, LeadingController]:
     return there, there, there, there, there
 
 
@@ -95,7 +116,14 @@ def test_every_call_arrives_as_it_was_made(run: Runner) -> None:
         resource = ConfigResource(kind="topic", name="orders")
         changes = [ConfigChange(name="a", operation="set", value="1"), ConfigChange(name="b", operation="delete")]
         registration = Registration(
-            node_id=NodeId(3), boot=UUID(int=5), roles=("broker", "proxy"), host="kafka", port=9092, rack="a", internal_host="in", internal_port=9
+            node_id=NodeId(3),
+            boot=UUID(int=5),
+            roles=("broker", "proxy"),
+            host="kafka",
+            port=9092,
+            rack="a",
+            internal_host="in",
+            internal_port=9,
         )
         async with cluster(controller) as found:
             there = found.there
@@ -108,7 +136,9 @@ def test_every_call_arrives_as_it_was_made(run: Runner) -> None:
             await there.alter_configs(resource, changes, validate_only=True)
             await there.replace_configs(resource, {"a": None})
             assert await there.allocate_producer_ids(500) == range(1000, 1500)
-            begun, refused = await there.reassign([Reassignment(tp=tp(4), to=NodeId(2)), Reassignment(tp=tp(5), to=None)])
+            begun, refused = await there.reassign(
+                [Reassignment(tp=tp(4), to=NodeId(2)), Reassignment(tp=tp(5), to=None)]
+            )
             assert begun is None
             assert isinstance(refused, NoMoveUnderWay)
             assert str(refused) == "nothing to take back"
@@ -185,9 +215,13 @@ def test_without_a_leader_and_while_it_is_not_reached_the_controller_is_unavaila
 @every_loop
 def test_a_leader_without_an_address_for_other_nodes_is_told_with_what_to_do(run: Runner) -> None:
     async def main() -> None:
-        alone = RemoteController(MetadataFeed(Image(position=1, controller_epoch=1, controller_id=NodeId(1))), me=CLIENT)
+        alone = RemoteController(
+            MetadataFeed(Image(position=1, controller_epoch=1, controller_id=NodeId(1))), me=CLIENT
+        )
         for call in (alone.heartbeat(BEAT), alone.metadata_poll(1, 0)):
-            with pytest.raises(NoLeader, match=r"node 1 led last, by a `bmq up` of one process, .* stop it and start a cluster"):
+            with pytest.raises(
+                NoLeader, match=r"node 1 led last, by a `bmq up` of one process, .* stop it and start a cluster"
+            ):
                 await call
         await alone.close()
 

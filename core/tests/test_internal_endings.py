@@ -59,12 +59,17 @@ def test_a_client_finds_a_server_that_comes_back(run: Runner) -> None:
 def test_a_connection_lost_after_a_call_was_written_leaves_its_outcome_unknown(run: Runner) -> None:
     async def main() -> None:
         appends = Appends()
-        async with serving(appends.handlers, grace_s=0) as (_, host, port), calling(host, port, Purpose.PRODUCE) as client:
+        async with (
+            serving(appends.handlers, grace_s=0) as (_, host, port),
+            calling(host, port, Purpose.PRODUCE) as client,
+        ):
             written = [append(client, value) for value in range(3)]
             await until(lambda: len(appends.taken) == 3)
             not_written = append(client, 3)
             await client.close()
-            assert [type(error) for error in await outcomes([*written, not_written])] == [ConnectionLost] * 3 + [NotSent]
+            assert [type(error) for error in await outcomes([*written, not_written])] == [ConnectionLost] * 3 + [
+                NotSent
+            ]
             assert "whether append was carried out is not known" in str(written[0].exception())
             assert "append was not sent" in str(not_written.exception())
             assert isinstance(append(client, 4).exception(), NotSent)
@@ -75,11 +80,16 @@ def test_a_connection_lost_after_a_call_was_written_leaves_its_outcome_unknown(r
 
 @every_loop
 def test_after_a_loss_nothing_is_sent_before_those_who_failed_have_learned_of_it(run: Runner) -> None:
-    """Otherwise batch 2, called in the same turn of the loop in which the connection with batch 1 breaks, overtakes batch 1's retry."""
+    """Otherwise batch 2, called in the same turn of the loop in which the connection with batch 1 breaks, overtakes
+    batch 1's retry.
+    """
 
     async def main() -> None:
         appends = Appends()
-        async with serving(appends.handlers, grace_s=0) as (server, host, port), calling(host, port, Purpose.PRODUCE) as client:
+        async with (
+            serving(appends.handlers, grace_s=0) as (server, host, port),
+            calling(host, port, Purpose.PRODUCE) as client,
+        ):
             learned: list[str] = []
             first = append(client, 1)
             await until(lambda: bool(appends.taken))
@@ -110,7 +120,10 @@ def test_a_call_that_is_out_of_time_or_not_wanted_any_more_is_stopped_on_the_oth
                 raise
             return value
 
-        async with serving(control(wait, Api.READ_TAIL)) as (_, host, port), calling(host, port, Purpose.TAIL) as client:
+        async with (
+            serving(control(wait, Api.READ_TAIL)) as (_, host, port),
+            calling(host, port, Purpose.TAIL) as client,
+        ):
             with pytest.raises(ConnectionLost, match=r"did not answer within 0\.05 s"):
                 await ask(client, 1, Api.READ_TAIL, timeout_s=0.05)
             await asyncio.wait_for(stopped.wait(), 5)
@@ -173,7 +186,10 @@ def test_a_server_that_stops_ends_long_polls(run: Runner) -> None:
             await asyncio.sleep(3600)
             return value
 
-        async with serving(control(poll, Api.READ_TAIL)) as (server, host, port), calling(host, port, Purpose.TAIL) as client:
+        async with (
+            serving(control(poll, Api.READ_TAIL)) as (server, host, port),
+            calling(host, port, Purpose.TAIL) as client,
+        ):
             polls = [asyncio.ensure_future(ask(client, value, Api.READ_TAIL)) for value in range(3)]
             await until(lambda: client.is_connected)
             await asyncio.sleep(0.01)

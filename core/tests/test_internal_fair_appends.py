@@ -1,4 +1,6 @@
-"""At a broker the topics of who sends little do not wait behind those of who sends all it can, and each keeps its order."""
+"""At a broker the topics of who sends little do not wait behind those of who sends all it can, and each keeps its
+order.
+"""
 
 import asyncio
 from itertools import count
@@ -62,7 +64,9 @@ async def known(owner: Owner) -> FairAppends:
     return fair
 
 
-def append(fair: FairAppends, owner: Owner, one: TopicPartition, number: int, size_bytes: int = LARGE) -> "asyncio.Future[Appended]":
+def append(
+    fair: FairAppends, owner: Owner, one: TopicPartition, number: int, size_bytes: int = LARGE
+) -> "asyncio.Future[Appended]":
     return fair.append(one, size_bytes, lambda: owner.submit(one, number))
 
 
@@ -129,7 +133,9 @@ def test_all_that_wait_are_refused_when_the_broker_is_fenced_however_many_they_a
     async def main() -> None:
         owner, fair = Owner(), FairAppends(bytes_max=64 << 20)
         sent = [append(fair, owner, MODEST, 0, 1000)]
-        sent += [append(fair, owner, TopicPartition(TopicId(UUID(int=number)), 0), number) for number in range(100, 700)]
+        sent += [
+            append(fair, owner, TopicPartition(TopicId(UUID(int=number)), 0), number) for number in range(100, 700)
+        ]
         assert len(owner.taken) < 20
         owner.refuse = Fenced("replaced")
         for future in owner.futures:
@@ -225,7 +231,9 @@ def test_a_connection_is_refused_what_it_sent_behind_a_batch_that_was_refused_be
         here, there, modest = Refusals(), Refusals(), Refusals()
         calls = count(1)
 
-        def call(refusals: Refusals, one: TopicPartition, number: int, size_bytes: int = LARGE) -> "asyncio.Future[Appended]":
+        def call(
+            refusals: Refusals, one: TopicPartition, number: int, size_bytes: int = LARGE
+        ) -> "asyncio.Future[Appended]":
             header = APPEND_CALL.encode(AppendCall(one.topic_id, one.partition, 9, 0))
             records = memoryview(bytes([number]) + bytes(size_bytes - 1))
             return route.begin(Incoming(next(calls), memoryview(header), records, refusals, Kept(lambda _: None)))
@@ -255,7 +263,9 @@ def test_a_connection_is_refused_what_it_sent_behind_a_batch_that_was_refused_be
 
 
 class Watching(Owner):
-    """Sees to it that it gets nothing of a partition of which something earlier was refused that its caller has not heard of."""
+    """Sees to it that it gets nothing of a partition of which something earlier was refused that its caller has not
+    heard of.
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,6 @@
-"""Tails are followed once per proxy and owner: many readers cost the owner one, and nobody sees anything else than the owner would say."""
+"""Tails are followed once per proxy and owner: many readers cost the owner one, and nobody sees anything else than the
+owner would say.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -28,14 +30,20 @@ from bmq_sim.process import SimProcess
 WAIT_MS = 60_000
 
 
-async def read(there: RemoteOwner, one: TopicPartition, offset: int, *, wait_ms: int = WAIT_MS, **options: Any) -> TailAnswer:
+async def read(
+    there: RemoteOwner, one: TopicPartition, offset: int, *, wait_ms: int = WAIT_MS, **options: Any
+) -> TailAnswer:
     request = TailRequest(tp=one, offset=Offset(offset), max_bytes=MIB, **options)
     [answer] = await there.read_tail([request], min_bytes=1, max_bytes=MIB, max_wait_ms=wait_ms)
     return answer
 
 
-async def read_all(there: RemoteOwner, owner: LogOwner, one: TopicPartition, until_offset: int, *, offset: int = 0) -> list[bytes]:
-    """Every batch from an offset on, read one answer after the other; below the tail from the log itself, as a proxy reads segments."""
+async def read_all(
+    there: RemoteOwner, owner: LogOwner, one: TopicPartition, until_offset: int, *, offset: int = 0
+) -> list[bytes]:
+    """Every batch from an offset on, read one answer after the other; below the tail from the log itself, as a proxy
+    reads segments.
+    """
     got: list[bytes] = []
     while offset < until_offset:
         try:
@@ -71,7 +79,8 @@ def test_ten_readers_at_the_end_cost_the_owner_one(run: Runner) -> None:
                 await asyncio.sleep(0.002)
             wanted = [batch for _, _, batch in owner.log(tp(0)).batches]
             assert await asyncio.gather(*readers) == [wanted] * 10
-            assert owner.bytes_given <= 1.2 * sum(map(len, wanted))  # one may have asked by itself before it was followed
+            # one may have asked by itself before it was followed
+            assert owner.bytes_given <= 1.2 * sum(map(len, wanted))
 
     run(main())
 
@@ -317,7 +326,9 @@ def test_who_waits_for_more_than_there_is_holds_nothing_and_hears_how_much_came(
             room = Room(MIB)
             request = TailRequest(tp=tp(1), offset=Offset(0), max_bytes=MIB)
             owner.write(tp(1), size_bytes=1_000)
-            waiting = asyncio.ensure_future(there.read_tail([request], min_bytes=2 * size_bytes, max_bytes=MIB, max_wait_ms=WAIT_MS, room=room))
+            waiting = asyncio.ensure_future(
+                there.read_tail([request], min_bytes=2 * size_bytes, max_bytes=MIB, max_wait_ms=WAIT_MS, room=room)
+            )
             await asyncio.sleep(1)
             assert (waiting.done(), room.left_bytes) == (False, MIB)
             owner.write(tp(1), size_bytes=1_000)
@@ -431,7 +442,9 @@ def test_readers_see_every_batch_once_and_in_order_whatever_breaks(seed: int) ->
 
         SimProcess("broker", host="there").start(serve())
         server = await listening
-        there = RemoteOwner("there", 9190, peer=SERVER.node_id, me=CLIENT, cache=TailCache(rng.choice((300, 3_000, MIB))))
+        there = RemoteOwner(
+            "there", 9190, peer=SERVER.node_id, me=CLIENT, cache=TailCache(rng.choice((300, 3_000, MIB)))
+        )
 
         async def write(one: TopicPartition) -> None:
             while owner.log(one).end < count:
@@ -455,5 +468,7 @@ def test_readers_see_every_batch_once_and_in_order_whatever_breaks(seed: int) ->
         await there.close()
         await server.stop(grace_s=0)
 
-    loop = VirtualLoop(network=Network(rng=rng, faults=NetworkFaults(latency_s_min=0.001, latency_s_max=0.01, split_probability=0.3)))
+    loop = VirtualLoop(
+        network=Network(rng=rng, faults=NetworkFaults(latency_s_min=0.001, latency_s_max=0.01, split_probability=0.3))
+    )
     run(main(), loop=loop)

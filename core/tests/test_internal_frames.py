@@ -1,4 +1,6 @@
-"""Frames between nodes arrive whole however they are cut; what was changed on its way, or claims too much, is refused before it costs anything."""
+"""Frames between nodes arrive whole however they are cut; what was changed on its way, or claims too much, is refused
+before it costs anything.
+"""
 
 import struct
 
@@ -11,13 +13,21 @@ from bmq.internal.framing.frames import PREFIX_SIZE_BYTES, FrameReader, Kind, cu
 from bmq.internal.limits import ATTACHMENT_BYTES_MAX, FRAME_TRUST_BYTES, HEADER_BYTES_MAX, HELLO_BYTES_MAX
 
 attachments = st.lists(st.binary(max_size=40_000), max_size=3)
-frames = st.tuples(st.sampled_from(list(Kind)), st.integers(-(2**15), 2**15 - 1), st.integers(0, 2**64 - 1), st.binary(max_size=3000), attachments)
+frames = st.tuples(
+    st.sampled_from(list(Kind)),
+    st.integers(-(2**15), 2**15 - 1),
+    st.integers(0, 2**64 - 1),
+    st.binary(max_size=3000),
+    attachments,
+)
 Given = tuple[Kind, int, int, bytes, list[bytes]]
 
 
 def encoded(frame: Given) -> bytes:
     kind, api_key, correlation_id, header, parts = frame
-    return b"".join(encode_frame(kind, api_key=api_key, correlation_id=correlation_id, header=header, attachments=parts))
+    return b"".join(
+        encode_frame(kind, api_key=api_key, correlation_id=correlation_id, header=header, attachments=parts)
+    )
 
 
 def trusting(scratch_bytes: int = 64 << 10) -> FrameReader:
@@ -26,9 +36,15 @@ def trusting(scratch_bytes: int = 64 << 10) -> FrameReader:
     return reader
 
 
-@given(st.lists(frames, max_size=6), st.lists(st.integers(1, 50_000), min_size=1, max_size=10), st.sampled_from([64, 4096, 256 << 10]))
+@given(
+    st.lists(frames, max_size=6),
+    st.lists(st.integers(1, 50_000), min_size=1, max_size=10),
+    st.sampled_from([64, 4096, 256 << 10]),
+)
 @settings(max_examples=150, deadline=None)
-def test_frames_come_out_as_sent_however_the_bytes_are_cut(sent: list[Given], cuts: list[int], scratch_bytes: int) -> None:
+def test_frames_come_out_as_sent_however_the_bytes_are_cut(
+    sent: list[Given], cuts: list[int], scratch_bytes: int
+) -> None:
     stream = memoryview(b"".join(map(encoded, sent)))
     reader = trusting(scratch_bytes)
     got = []
@@ -39,7 +55,8 @@ def test_frames_come_out_as_sent_however_the_bytes_are_cut(sent: list[Given], cu
         stream = stream[size_bytes:]
         turn += 1
     assert [(one.kind, one.api_key, one.correlation_id, bytes(one.header), bytes(one.attachments)) for one in got] == [
-        (kind, api_key, correlation_id, header, b"".join(parts)) for kind, api_key, correlation_id, header, parts in sent
+        (kind, api_key, correlation_id, header, b"".join(parts))
+        for kind, api_key, correlation_id, header, parts in sent
     ]
     assert reader.is_between_frames
     assert reader.held_bytes == 0
@@ -59,7 +76,9 @@ def test_a_truncated_frame_is_never_taken_for_a_whole_one(frame: Given, data: st
 
 @given(frames, st.data())
 @settings(max_examples=200, deadline=None)
-def test_a_changed_byte_before_the_attachments_is_found_as_soon_as_that_part_is_there(frame: Given, data: st.DataObject) -> None:
+def test_a_changed_byte_before_the_attachments_is_found_as_soon_as_that_part_is_there(
+    frame: Given, data: st.DataObject
+) -> None:
     whole = bytearray(encoded(frame))
     checked = PREFIX_SIZE_BYTES + len(frame[3])
     at = data.draw(st.integers(0, checked - 1))
@@ -72,7 +91,9 @@ def test_a_changed_byte_before_the_attachments_is_found_as_soon_as_that_part_is_
 
 @given(frames.filter(lambda frame: any(frame[4])), st.data())
 @settings(max_examples=100, deadline=None)
-def test_a_changed_byte_of_an_attachment_changes_that_attachment_and_nothing_else(frame: Given, data: st.DataObject) -> None:
+def test_a_changed_byte_of_an_attachment_changes_that_attachment_and_nothing_else(
+    frame: Given, data: st.DataObject
+) -> None:
     whole = bytearray(encoded(frame))
     at = data.draw(st.integers(PREFIX_SIZE_BYTES + len(frame[3]), len(whole) - 1))
     whole[at] ^= 0xFF
@@ -116,7 +137,9 @@ def test_a_stranger_may_send_a_hello_and_nothing_larger() -> None:
         FrameReader().feed(encode_frame(Kind.HELLO, attachments=[b"x"])[0])
 
 
-@pytest.mark.parametrize(("header_bytes", "attachment_bytes"), [(HEADER_BYTES_MAX + 1, 0), (0, ATTACHMENT_BYTES_MAX + 1)])
+@pytest.mark.parametrize(
+    ("header_bytes", "attachment_bytes"), [(HEADER_BYTES_MAX + 1, 0), (0, ATTACHMENT_BYTES_MAX + 1)]
+)
 def test_a_frame_above_the_limits_is_refused_by_its_prefix(header_bytes: int, attachment_bytes: int) -> None:
     reader = trusting()
     parts = encode_frame(Kind.REQUEST, header=bytes(header_bytes), attachments=[bytes(attachment_bytes)])

@@ -13,14 +13,34 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from internal_under_test import CLIENT, RUNNER_IDS, RUNNERS, SERVER, MemoryOwner, Runner, serving, tp, until
 
-from bmq.errors import BmqError, Fenced, NotOwner, NotReady, OffsetOutOfRange, PartitionStopped, UnknownOutcome, UnknownTopic
+from bmq.errors import (
+    BmqError,
+    Fenced,
+    NotOwner,
+    NotReady,
+    OffsetOutOfRange,
+    PartitionStopped,
+    UnknownOutcome,
+    UnknownTopic,
+)
 from bmq.internal import RemoteOwner, owner_handlers
 from bmq.internal.calls.owner_calls import decode_tails, encode_tails
 from bmq.internal.framing.apis import Api
 from bmq.internal.framing.frames import Kind, decode_frame, encode_frame
 from bmq.internal.limits import SAID_ADDRESS_BYTES_MAX, SAID_BYTES_MAX, TAIL_BYTES_MAX
 from bmq.roles.group_pages import GroupPage
-from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, Owner, PartitionStatus, Position, TailAnswer, TailRequest, Unread
+from bmq.roles.owner import (
+    Appended,
+    Caller,
+    EpochEnd,
+    OffsetForTime,
+    Owner,
+    PartitionStatus,
+    Position,
+    TailAnswer,
+    TailRequest,
+    Unread,
+)
 from bmq.values import LeaderEpoch, ManifestVersion, Offset
 from bmq.wire.apis import ApiKey
 from bmq.wire.message import Message
@@ -53,14 +73,19 @@ def test_batches_arrive_unopened_and_in_order_and_their_answers_come_back(run: R
             batches = [bytes([n]) * (n * 5000) for n in range(60)]
             futures = [there.append(tp(n % 2), memoryview(batch), produce_version=9) for n, batch in enumerate(batches)]
             answers = await asyncio.gather(*futures)
-            assert answers == [Appended(base_offset=Offset(n // 2), log_append_time_ms=9, log_start=Offset(0)) for n in range(60)]
+            assert answers == [
+                Appended(base_offset=Offset(n // 2), log_append_time_ms=9, log_start=Offset(0)) for n in range(60)
+            ]
             assert owner.batches == {tp(0): batches[0::2], tp(1): batches[1::2]}
 
     run(main())
 
 
 @every_loop
-@pytest.mark.parametrize("error", [NotOwner("moved"), NotReady("opening"), Fenced("replaced"), OffsetOutOfRange("no"), UnknownOutcome("lost")])
+@pytest.mark.parametrize(
+    "error",
+    [NotOwner("moved"), NotReady("opening"), Fenced("replaced"), OffsetOutOfRange("no"), UnknownOutcome("lost")],
+)
 def test_errors_of_the_owner_are_those_of_every_call(run: Runner, error: Exception) -> None:
     async def main() -> None:
         owner = MemoryOwner()
@@ -84,7 +109,9 @@ def test_errors_of_the_owner_are_those_of_every_call(run: Runner, error: Excepti
 
 
 @every_loop
-@pytest.mark.parametrize("error", [NotReady("opening"), UnknownTopic("its image is behind"), PartitionStopped("an object is missing")])
+@pytest.mark.parametrize(
+    "error", [NotReady("opening"), UnknownTopic("its image is behind"), PartitionStopped("an object is missing")]
+)
 def test_no_batch_overtakes_one_that_was_refused_while_it_was_on_its_way(run: Runner, error: BmqError) -> None:
     async def main() -> None:
         owner = MemoryOwner()
@@ -143,11 +170,18 @@ def test_tails_come_back_with_their_batches_as_they_were(run: Runner) -> None:
                 batches=(b"first", memoryview(b"x" * 300_000), bytearray(b"third")),
                 size_bytes=300_010,
             ),
-            TailAnswer(tp=tp(1), error=OffsetOutOfRange("offset 7 is not within 8 to 9"), high_watermark=Offset(9), log_start=Offset(8)),
+            TailAnswer(
+                tp=tp(1),
+                error=OffsetOutOfRange("offset 7 is not within 8 to 9"),
+                high_watermark=Offset(9),
+                log_start=Offset(8),
+            ),
             TailAnswer(tp=tp(2), batches=(b"last",), size_bytes=4),
             TailAnswer(tp=tp(3)),
         ]
-        requests = [TailRequest(tp=tp(n), offset=Offset(n), max_bytes=1 << 20, current_leader_epoch=n) for n in range(4)]
+        requests = [
+            TailRequest(tp=tp(n), offset=Offset(n), max_bytes=1 << 20, current_leader_epoch=n) for n in range(4)
+        ]
         async with remote(owner) as there:
             answers = await there.read_tail(requests, min_bytes=1, max_bytes=1 << 30, max_wait_ms=0)
             assert owner.asked == [(requests, 0, TAIL_BYTES_MAX, 0)]
@@ -197,11 +231,20 @@ def test_questions_and_answers_are_the_same_on_both_sides(run: Runner) -> None:
             assert await there.offset_for_time(tp(0), -3, current_leader_epoch=2, committed=True) == OffsetForTime(
                 offset=Offset(5), timestamp_ms=-3, leader_epoch=LeaderEpoch(2)
             )
-            assert await there.epoch_end(tp(1), 3, current_leader_epoch=4) == EpochEnd(leader_epoch=LeaderEpoch(3), end_offset=Offset(77))
+            assert await there.epoch_end(tp(1), 3, current_leader_epoch=4) == EpochEnd(
+                leader_epoch=LeaderEpoch(3), end_offset=Offset(77)
+            )
             assert await there.delete_records(tp(2), Offset(2**40)) == 2**40
             statuses = await there.status([tp(3), tp(4)])
             assert statuses == [
-                PartitionStatus(tp=tp(n), log_start=Offset(1), high_watermark=Offset(2), tail_bytes=3, segment_bytes=4, segment_count=5)
+                PartitionStatus(
+                    tp=tp(n),
+                    log_start=Offset(1),
+                    high_watermark=Offset(2),
+                    tail_bytes=3,
+                    segment_bytes=4,
+                    segment_count=5,
+                )
                 for n in (3, 4)
             ]
             positions = [Position(tp=tp(n), offset=Offset(n + 2**33)) for n in (0, 1)]
@@ -216,9 +259,14 @@ def test_questions_and_answers_are_the_same_on_both_sides(run: Runner) -> None:
 def test_a_group_call_carries_messages_exactly(run: Runner) -> None:
     async def main() -> None:
         owner = MemoryOwner()
-        owner.reply = {"error_code": 0, "topics": [{"name": "orders", "topic_id": UUID(int=3), "partitions": [Message(index=0, metadata=None)]}]}
+        owner.reply = {
+            "error_code": 0,
+            "topics": [{"name": "orders", "topic_id": UUID(int=3), "partitions": [Message(index=0, metadata=None)]}],
+        }
         request = Message(
-            group_id="g", topics=[Message(name="orders", topic_id=None, partitions=[Message(index=0, committed_offset=2**60)])], data=b"\x00"
+            group_id="g",
+            topics=[Message(name="orders", topic_id=None, partitions=[Message(index=0, committed_offset=2**60)])],
+            data=b"\x00",
         )
         async with remote(owner) as there:
             reply = await there.group_call(33, 8, request, CALLER)
@@ -245,7 +293,11 @@ class PagingOwner(MemoryOwner):
         if not self._pages:
             return {"error_code": 0, "groups": [{"group_id": "all"}]}
         page = GroupPage.parse(request.after) if request.after else GroupPage(0, self._pages, "salt")
-        return {"error_code": self.code if page.number else 0, "groups": [{"group_id": f"g{page.number}"}], "after": page.next}
+        return {
+            "error_code": self.code if page.number else 0,
+            "groups": [{"group_id": f"g{page.number}"}],
+            "after": page.next,
+        }
 
     code = 0
 
@@ -256,7 +308,9 @@ def test_a_list_of_groups_comes_in_pages_and_of_an_older_node_at_once(run: Runne
     async def main() -> None:
         owner = PagingOwner(pages)
         async with remote(owner) as there:
-            reply = await there.group_call(3, ApiKey.LIST_GROUPS, Message(states_filter=["Stable"], types_filter=[]), CALLER)
+            reply = await there.group_call(
+                3, ApiKey.LIST_GROUPS, Message(states_filter=["Stable"], types_filter=[]), CALLER
+            )
             names = [f"g{number}" for number in range(pages)] or ["all"]
             assert reply == {"error_code": 0, "groups": [{"group_id": name} for name in names]}
             assert len(owner.asked) == max(1, pages)
@@ -325,11 +379,15 @@ def test_what_members_say_before_their_group_has_it_is_bounded_for_each_address_
                 (ApiKey.SYNC_GROUP, {"assignments": [bytes(SAID_BYTES)]}),
             ):
                 with pytest.raises(NotReady, match="16 MiB"):
-                    await there.group_call(0, api_key, Message(group_id="g", **fields), Caller(client_id="c", client_host="/h"))
+                    await there.group_call(
+                        0, api_key, Message(group_id="g", **fields), Caller(client_id="c", client_host="/h")
+                    )
             await said_by([f"/h{n // room}" for n in range(SAID_BYTES_MAX // SAID_BYTES - room - 1)])
             with pytest.raises(NotReady, match="64 MiB"):
                 await say(0, "/late")
-            beat = asyncio.ensure_future(there.group_call(0, ApiKey.HEARTBEAT, Message(), Caller(client_id="c", client_host="/h")))
+            beat = asyncio.ensure_future(
+                there.group_call(0, ApiKey.HEARTBEAT, Message(), Caller(client_id="c", client_host="/h"))
+            )
             await until(lambda: owner.asked[-1][1] == ApiKey.HEARTBEAT)
             for *_, caller in owner.asked[:room]:
                 caller.taken()  # its group has it, and counts it
@@ -381,7 +439,14 @@ def test_any_tails_come_back_as_they_were(given_answers: list[tuple[str | None, 
     back = decode_tails(frame, [TailRequest(tp=answer.tp, offset=Offset(0), max_bytes=0) for answer in answers])
 
     def plain(answer: TailAnswer) -> Any:
-        return answer.tp, str(answer.error), type(answer.error), answer.high_watermark, [bytes(batch) for batch in answer.batches], answer.size_bytes
+        return (
+            answer.tp,
+            str(answer.error),
+            type(answer.error),
+            answer.high_watermark,
+            [bytes(batch) for batch in answer.batches],
+            answer.size_bytes,
+        )
 
     assert [plain(answer) for answer in back] == [plain(answer) for answer in answers]
 
@@ -405,13 +470,20 @@ class EndingOwner(MemoryOwner):
 
 @pytest.mark.parametrize("lost", [False, True], ids=["given up by its caller", "whose connection is lost"])
 @every_loop
-def test_who_is_gone_waits_no_more_for_a_group_and_what_was_to_be_changed_is_carried_through(run: Runner, lost: bool) -> None:
+def test_who_is_gone_waits_no_more_for_a_group_and_what_was_to_be_changed_is_carried_through(
+    run: Runner, lost: bool
+) -> None:
     async def main() -> None:
         owner = EndingOwner()
         async with remote(owner) as there:
             ending = [ApiKey.JOIN_GROUP, ApiKey.OFFSET_FETCH, ApiKey.DESCRIBE_GROUPS, ApiKey.LIST_GROUPS]
-            asked = {api_key: Message(group_id="g", protocols=[], topics=[]) for api_key in (ApiKey.OFFSET_COMMIT, *ending)}
-            calls = [asyncio.ensure_future(there.group_call(0, api_key, request, CALLER)) for api_key, request in asked.items()]
+            asked = {
+                api_key: Message(group_id="g", protocols=[], topics=[]) for api_key in (ApiKey.OFFSET_COMMIT, *ending)
+            }
+            calls = [
+                asyncio.ensure_future(there.group_call(0, api_key, request, CALLER))
+                for api_key, request in asked.items()
+            ]
             await until(lambda: len(owner.began) == len(calls))
             if lost:
                 await there.close()

@@ -61,7 +61,10 @@ def kinds(value: Any) -> Any:
 def test_what_handlers_return_is_understood() -> None:
     reply = {
         "error_code": ErrorCode.not_coordinator,
-        "members": ({"member_id": "m", "metadata": memoryview(b"abc")}, Message(member_id="n", metadata=bytearray(b"d"))),
+        "members": (
+            {"member_id": "m", "metadata": memoryview(b"abc")},
+            Message(member_id="n", metadata=bytearray(b"d")),
+        ),
         "topic_id": UUID(int=7),
         "configs": MappingProxyType({"a": "b"}),
     }

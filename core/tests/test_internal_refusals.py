@@ -11,7 +11,9 @@ BATCHES = 40
 
 
 class Sender:
-    """A client that sends ahead: what a refusal tells it of, and what it therefore knows of the calls behind, goes again in order."""
+    """A client that sends ahead: what a refusal tells it of, and what it therefore knows of the calls behind, goes
+    again in order.
+    """
 
     def __init__(self, partitions: range) -> None:
         self.to_send = {partition: deque(range(BATCHES)) for partition in partitions}

@@ -1,4 +1,6 @@
-"""The cluster's secret: nodes that know it talk, others are refused in one line that says what to do, and nobody can read it off the wire."""
+"""The cluster's secret: nodes that know it talk, others are refused in one line that says what to do, and nobody can
+read it off the wire.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -38,7 +40,10 @@ async def double(value: int) -> int:
 def test_nodes_that_know_the_same_secret_talk(run: Runner) -> None:
     async def main() -> None:
         me, them = node(1, b"correct horse battery"), node(7, b"correct horse battery")
-        async with serving(control(double), me=them) as (_, host, port), calling(host, port, Purpose.CONTROL, me=me) as client:
+        async with (
+            serving(control(double), me=them) as (_, host, port),
+            calling(host, port, Purpose.CONTROL, me=me) as client,
+        ):
             assert await asyncio.gather(*(ask(client, value) for value in range(5))) == [0, 2, 4, 6, 8]
 
     run(main())
@@ -50,11 +55,16 @@ def test_nodes_that_know_the_same_secret_talk(run: Runner) -> None:
     [((b"old",), (b"old", b"new")), ((b"old", b"new"), (b"new", b"old")), ((b"new", b"old"), (b"new",))],
     ids=["the first has both", "the first proves by the new one", "the first has left the old one"],
 )
-def test_nodes_talk_both_ways_at_each_step_of_replacing_the_secret(run: Runner, mine: tuple[bytes, ...], theirs: tuple[bytes, ...]) -> None:
+def test_nodes_talk_both_ways_at_each_step_of_replacing_the_secret(
+    run: Runner, mine: tuple[bytes, ...], theirs: tuple[bytes, ...]
+) -> None:
     async def main() -> None:
         for one, other in ((mine, theirs), (theirs, mine)):
             me, them = node(1, *one), node(7, *other)
-            async with serving(control(double), me=them) as (_, host, port), calling(host, port, Purpose.CONTROL, me=me) as client:
+            async with (
+                serving(control(double), me=them) as (_, host, port),
+                calling(host, port, Purpose.CONTROL, me=me) as client,
+            ):
                 assert await ask(client, 4) == 8
 
     run(main())
@@ -64,7 +74,10 @@ def test_nodes_talk_both_ways_at_each_step_of_replacing_the_secret(run: Runner, 
 def test_an_accepted_secret_is_proved_back_by_no_other(run: Runner) -> None:
     async def main() -> None:
         me, them = node(1, b"new"), node(7, b"old", b"newer")
-        async with serving(control(double), me=them) as (_, host, port), calling(host, port, Purpose.CONTROL, me=me) as client:
+        async with (
+            serving(control(double), me=them) as (_, host, port),
+            calling(host, port, Purpose.CONTROL, me=me) as client,
+        ):
             with pytest.raises(NotSent):
                 await ask(client, 4)
 
@@ -81,7 +94,9 @@ def test_an_accepted_secret_is_proved_back_by_no_other(run: Runner) -> None:
     ],
     ids=["another", "none here", "none there"],
 )
-def test_another_secret_or_none_on_one_side_is_refused_with_the_remedy(run: Runner, mine: bytes | None, theirs: bytes | None, said: str) -> None:
+def test_another_secret_or_none_on_one_side_is_refused_with_the_remedy(
+    run: Runner, mine: bytes | None, theirs: bytes | None, said: str
+) -> None:
     async def main() -> None:
         served = []
 

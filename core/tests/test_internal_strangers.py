@@ -35,7 +35,10 @@ from bmq.values import NodeId
 )
 def test_who_belongs_elsewhere_is_refused_in_one_clear_line(run: Runner, me: Identity, peer: NodeId, said: str) -> None:
     async def main() -> None:
-        async with serving({}) as (server, host, port), calling(host, port, Purpose.CONTROL, me=me, peer=peer) as client:
+        async with (
+            serving({}) as (server, host, port),
+            calling(host, port, Purpose.CONTROL, me=me, peer=peer) as client,
+        ):
             with pytest.raises(NotSent, match=said) as refused:
                 await ask(client, 1)
             assert "\n" not in str(refused.value)
@@ -93,7 +96,10 @@ REQUEST_FRAME = encode_frame(Kind.REQUEST, api_key=Api.GROUP_CALL, correlation_i
         ("a second hello", [HELLO_FRAME, HELLO_FRAME]),
         ("a correlation id twice", [HELLO_FRAME, REQUEST_FRAME, REQUEST_FRAME]),
         ("a reply from a client", [HELLO_FRAME, encode_frame(Kind.REPLY, correlation_id=1)[0]]),
-        ("an append on a control connection", [HELLO_FRAME, encode_frame(Kind.REQUEST, api_key=Api.APPEND, correlation_id=1)[0]]),
+        (
+            "an append on a control connection",
+            [HELLO_FRAME, encode_frame(Kind.REQUEST, api_key=Api.APPEND, correlation_id=1)[0]],
+        ),
         (
             "attachments on a control connection",
             [HELLO_FRAME, *encode_frame(Kind.REQUEST, api_key=Api.GROUP_CALL, correlation_id=1, attachments=[b"x"])],
@@ -108,7 +114,10 @@ def test_what_is_not_the_protocol_ends_its_connection_and_no_other(run: Runner, 
             return await asyncio.get_running_loop().create_future() if value == 1 else value
 
         appends = Appends()
-        async with serving({**control(never), **appends.handlers}) as (server, host, port), calling(host, port, Purpose.CONTROL) as client:
+        async with (
+            serving({**control(never), **appends.handlers}) as (server, host, port),
+            calling(host, port, Purpose.CONTROL) as client,
+        ):
             assert await ask(client, 2) == 2
             reader, writer = await raw(host, port)
             writer.writelines(sent)

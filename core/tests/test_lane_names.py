@@ -53,13 +53,20 @@ def test_a_lanes_group_comes_out_as_it_went_in(lane: str, number: int, group: st
 
 
 @given(group=st.text(max_size=40), lane=lanes, other=lanes, number=numbers, another=numbers)
-def test_a_group_belongs_to_one_lane_or_to_the_base(group: str, lane: str, other: str, number: int, another: int) -> None:
+def test_a_group_belongs_to_one_lane_or_to_the_base(
+    group: str, lane: str, other: str, number: int, another: int
+) -> None:
     if lane_group(group) is None:
         assert group != stored_group(lane, number, group)
-    assert (stored_group(lane, number, group) == stored_group(other, another, group)) is ((lane, number) == (other, another))
+    assert (stored_group(lane, number, group) == stored_group(other, another, group)) is (
+        (lane, number) == (other, another)
+    )
 
 
-@pytest.mark.parametrize("group", ["orders", "", ":", ":dev", "dev:orders", "::dev#7:g", ":Dev#7:g", ":dev#:g", ":dev#7", "x:dev#7:g", "lane=dev"])
+@pytest.mark.parametrize(
+    "group",
+    ["orders", "", ":", ":dev", "dev:orders", "::dev#7:g", ":Dev#7:g", ":dev#:g", ":dev#7", "x:dev#7:g", "lane=dev"],
+)
 def test_groups_that_look_a_little_like_a_lanes_are_the_bases(group: str) -> None:
     assert lane_group(group) is None
 

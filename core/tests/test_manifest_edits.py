@@ -13,7 +13,9 @@ from bmq.storage.manifest import ENTRIES_MAX, InvalidEdit, Manifest, PageRef, pa
 from bmq.storage.segment import SegmentEntry
 
 
-def entry(base: int, last: int, *, key: str = "", timestamp_ms: int = 0, aborted: int = -1, length: int | None = None) -> SegmentEntry:
+def entry(
+    base: int, last: int, *, key: str = "", timestamp_ms: int = 0, aborted: int = -1, length: int | None = None
+) -> SegmentEntry:
     count = last - base + 1
     return SegmentEntry(
         key=key or f"{base}-{last}",
@@ -80,7 +82,9 @@ class Twin:
         gap = rng.choice([0, 0, 2]) if self.manifest.kind == "mirrored" else 0
         base = self.next_offset + gap
         last = base + rng.randint(0, 4)
-        added = entry(base, last, timestamp_ms=rng.randint(-1, 30), aborted=rng.choice([-1, max(0, base - rng.randint(0, 9))]))
+        added = entry(
+            base, last, timestamp_ms=rng.randint(-1, 30), aborted=rng.choice([-1, max(0, base - rng.randint(0, 9))])
+        )
         self.entries.append(added)
         self.next_offset = last + 1
         self.manifest = self.manifest.add_segment(added, last_stable_offset=self.next_offset)
@@ -122,18 +126,30 @@ def test_a_manifest_answers_like_a_plain_list_of_its_entries(kind: str, rng: ran
             part = part_at(twin.pages[part.key], max(offset, twin.log_start))
         assert part == next((each for each in twin.entries if each.last_offset >= max(offset, twin.log_start)), None)
         timestamp_ms = rng.randint(-1, 31)
-        by_time = [each for each in twin.load(list(found.entries_for_time(timestamp_ms))) if each.max_timestamp_ms >= timestamp_ms]
+        by_time = [
+            each
+            for each in twin.load(list(found.entries_for_time(timestamp_ms)))
+            if each.max_timestamp_ms >= timestamp_ms
+        ]
         assert [each for each in by_time if each.last_offset >= twin.log_start] == [
             each for each in twin.entries if each.max_timestamp_ms >= timestamp_ms
         ]
-        wanted = [each for each in twin.entries if each.last_offset >= offset and 0 <= each.aborted_first_offset < offset + 3]
+        wanted = [
+            each for each in twin.entries if each.last_offset >= offset and 0 <= each.aborted_first_offset < offset + 3
+        ]
         loaded = twin.load(list(found.entries_with_aborted(offset, offset + 3)))
         assert [each for each in wanted if each not in loaded] == []
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.tuples(st.integers(1, 5), st.integers(-1, 20)), min_size=1, max_size=8), st.integers(0, 21), st.integers(0, 300))
-def test_retention_keeps_what_is_young_and_fits(shapes: list[tuple[int, int]], before_ms: int, size_bytes_max: int) -> None:
+@given(
+    st.lists(st.tuples(st.integers(1, 5), st.integers(-1, 20)), min_size=1, max_size=8),
+    st.integers(0, 21),
+    st.integers(0, 300),
+)
+def test_retention_keeps_what_is_young_and_fits(
+    shapes: list[tuple[int, int]], before_ms: int, size_bytes_max: int
+) -> None:
     entries = []
     base = 0
     for count, timestamp_ms in shapes:
@@ -221,7 +237,9 @@ def test_edits_that_would_lose_or_double_records_are_refused() -> None:
         found.name_coordinator_snapshot("a", 5).name_coordinator_snapshot("b", 4)
     with pytest.raises(InvalidEdit, match="coordinator snapshots never go back"):
         found.name_coordinator_snapshot("a", 5).name_coordinator_snapshot("b", 3, log_end=4)
-    assert found.name_coordinator_snapshot("a", 5).name_coordinator_snapshot("b", 4, log_end=4).coordinator_snapshot == ("b", 4)
+    assert found.name_coordinator_snapshot("a", 5).name_coordinator_snapshot(
+        "b", 4, log_end=4
+    ).coordinator_snapshot == ("b", 4)
 
 
 def test_a_segment_that_was_deleted_while_it_was_rolled_is_not_named() -> None:
@@ -242,7 +260,9 @@ HISTORIES = st.lists(st.tuples(st.integers(1, 3), st.integers(1, 4)), max_size=6
 
 @settings(max_examples=200, deadline=None)
 @given(HISTORIES, st.integers(0, 25), st.integers(0, 25))
-def test_epoch_ends_agree_with_the_epoch_of_each_record(shapes: list[tuple[int, int]], asked: int, log_start: int) -> None:
+def test_epoch_ends_agree_with_the_epoch_of_each_record(
+    shapes: list[tuple[int, int]], asked: int, log_start: int
+) -> None:
     """The slow twin: the epoch of every record. An epoch ends where the first record of a higher one is."""
     history: leader_epochs.EpochHistory = ()
     epoch = 0

@@ -1,4 +1,6 @@
-"""Manifests, manifest pages and coordinator snapshots as bytes: what is written is read back, and nothing else is ever read."""
+"""Manifests, manifest pages and coordinator snapshots as bytes: what is written is read back, and nothing else is ever
+read.
+"""
 
 import struct
 from uuid import UUID
@@ -61,11 +63,15 @@ def manifests(draw: st.DrawFn) -> Manifest:
         log_start=draw(st.integers(start, found[0].last_offset)) if found else start,
         next_offset=end,
         last_stable_offset=draw(st.integers(0, end)),
-        leader_epochs=tuple(EpochStart(epoch, epoch * 5) for epoch in sorted(draw(st.sets(st.integers(0, 2**31 - 1), max_size=4)))),
+        leader_epochs=tuple(
+            EpochStart(epoch, epoch * 5) for epoch in sorted(draw(st.sets(st.integers(0, 2**31 - 1), max_size=4)))
+        ),
         coordinator_snapshot=draw(st.none() | st.builds(CoordinatorSnapshotRef, st.text(max_size=9), NUMBERS)),
         pages=(page_ref("page", paged),) if paged else (),
         entries=tuple(named),
-        producer_snapshot=None if named else draw(st.none() | st.builds(ProducerSnapshotRef, st.text(max_size=9), NUMBERS, NUMBERS)),
+        producer_snapshot=None
+        if named
+        else draw(st.none() | st.builds(ProducerSnapshotRef, st.text(max_size=9), NUMBERS, NUMBERS)),
     )
 
 
@@ -151,7 +157,9 @@ def test_newer_versions_are_refused_by_name() -> None:
     with pytest.raises(FormatTooNew, match=r"^manifest: format version 2; .* up to version 1"):
         manifest_format.decode_manifest(newer + encode_crc(crc_of([newer])))
     page = b"".join(manifest_format.encode_page(NONCE, TP, [ENTRY]))
-    state = b"".join(snapshot.encode_snapshot(snapshot.CoordinatorSnapshot(nonce=NONCE, tp=TP, offset=Offset(1), state=b"s")))
+    state = b"".join(
+        snapshot.encode_snapshot(snapshot.CoordinatorSnapshot(nonce=NONCE, tp=TP, offset=Offset(1), state=b"s"))
+    )
     for decode, whole, name in (
         (manifest_format.decode_page, page, "manifest page"),
         (snapshot.decode_snapshot, state, "coordinator snapshot"),

@@ -51,9 +51,26 @@ EVERYTHING: list[AnyRecord] = [
     LeaderAlive(heard=(1, 3)),
     NodeRegistered(node_id=1, broker_epoch=1, boot=UUID(int=1), roles=("broker", "proxy"), host="h", port=9, rack="a"),
     StreamSealed(node_id=1, broker_epoch=1, end=9),
-    NodeRegistered(node_id=1, broker_epoch=2, boot=UUID(int=2), roles=("broker",), host="h", port=9, internal_host="i", internal_port=8),
+    NodeRegistered(
+        node_id=1,
+        broker_epoch=2,
+        boot=UUID(int=2),
+        roles=("broker",),
+        host="h",
+        port=9,
+        internal_host="i",
+        internal_port=8,
+    ),
     NodeRegistered(node_id=2, broker_epoch=1, boot=UUID(int=3), roles=("broker",), host="", port=0),
-    NodeRegistered(node_id=3, broker_epoch=1, boot=UUID(int=4), roles=("proxy",), host="h", port=9, listeners={"external": ("x", 7)}),
+    NodeRegistered(
+        node_id=3,
+        broker_epoch=1,
+        boot=UUID(int=4),
+        roles=("proxy",),
+        host="h",
+        port=9,
+        listeners={"external": ("x", 7)},
+    ),
     NodeListeners(node_id=3, broker_epoch=1, listeners={"external": ("y", 8), "lan": ("z", 9)}),
     NodeCordoned(node_id=2, cordoned=True),
     NodeCordoned(node_id=4, cordoned=True),
@@ -62,7 +79,9 @@ EVERYTHING: list[AnyRecord] = [
     StreamSealed(node_id=3, broker_epoch=1, end=2),
     StreamDropped(node_id=3, broker_epoch=1),
     TopicCreated(topic_id=TOPIC, name="t", partitions=3, leader_epoch=4, configs={"retention.ms": "5"}, created_ms=77),
-    PartitionChange(topic_id=TOPIC, partition=1, node_id=1, broker_epoch=2, leader_epoch=6, ranges=(Range(1, 1, 5, 9),)),
+    PartitionChange(
+        topic_id=TOPIC, partition=1, node_id=1, broker_epoch=2, leader_epoch=6, ranges=(Range(1, 1, 5, 9),)
+    ),
     PartitionMoveBegun(topic_id=TOPIC, partition=1, to_node_id=2),
     RangesCovered(topic_id=TOPIC, partition=1, ranges=(), manifest_version=17),
     TopicCreated(topic_id=UUID(int=6), name="gone", partitions=1, leader_epoch=0),
@@ -70,8 +89,18 @@ EVERYTHING: list[AnyRecord] = [
     ConfigsChanged(kind="broker", name="", changes={"num.partitions": "2"}),
     ProducerIdsAllocated(next_producer_id=1000),
     FeatureLevel(name="group.version", level=1),
-    NodeRegistered(node_id=5, broker_epoch=1, boot=UUID(int=9), roles=("proxy",), host="h", port=9, pool="p", lane="dev"),
-    LaneDeclared(name="dev", number=1, created_ms=7, ttl_s=60, own_brokers=True, reads_base=("a*", "b"), reads_base_bytes_per_s=2048),
+    NodeRegistered(
+        node_id=5, broker_epoch=1, boot=UUID(int=9), roles=("proxy",), host="h", port=9, pool="p", lane="dev"
+    ),
+    LaneDeclared(
+        name="dev",
+        number=1,
+        created_ms=7,
+        ttl_s=60,
+        own_brokers=True,
+        reads_base=("a*", "b"),
+        reads_base_bytes_per_s=2048,
+    ),
     LaneDeclared(name="gone", number=2, created_ms=8),
     LaneDeleted(name="gone", number=2),
     TopicCreated(topic_id=UUID(int=8), name="dev:t", partitions=1, leader_epoch=5),
@@ -98,15 +127,29 @@ def test_entries_and_snapshots_of_an_older_bmq_are_read() -> None:
         LeaderElected(controller_epoch=2, node_id=1),
         NodeRegistered(node_id=1, broker_epoch=1, boot=UUID(int=1), roles=("broker",), host="h", port=9, rack="a"),
     ]
-    kinds = (RangesCovered, LeaderAlive, NodeListeners, NodeCordoned, FencingBegun, PartitionMoveBegun, LaneDeclared, LaneDeleted)
+    kinds = (
+        RangesCovered,
+        LeaderAlive,
+        NodeListeners,
+        NodeCordoned,
+        FencingBegun,
+        PartitionMoveBegun,
+        LaneDeclared,
+        LaneDeleted,
+    )
     image = apply(Image(), 41, [record for record in EVERYTHING if not isinstance(record, kinds)])
     fields = msgspec.msgpack.decode(snapshot(image)[ENVELOPE_SIZE_BYTES:-4])
     before = fields[:17]
     before[5] = [node[:7] for node in before[5]]
     parts = [snapshot(image)[:ENVELOPE_SIZE_BYTES], msgspec.msgpack.encode(before)]
     data = b"".join([*parts, encode_crc(crc_of(parts))])
-    nodes = {node_id: replace(node, internal_host="", internal_port=0, pool="", lane="", listeners={}) for node_id, node in image.nodes.items()}
-    assert decode_snapshot(data, what="snapshot")[0] == replace(image, nodes=nodes, controller_host="", controller_port=0, copy="")
+    nodes = {
+        node_id: replace(node, internal_host="", internal_port=0, pool="", lane="", listeners={})
+        for node_id, node in image.nodes.items()
+    }
+    assert decode_snapshot(data, what="snapshot")[0] == replace(
+        image, nodes=nodes, controller_host="", controller_port=0, copy=""
+    )
 
 
 def test_a_record_with_an_unknown_tag_is_refused_by_name() -> None:
@@ -130,7 +173,9 @@ def test_a_snapshot_of_a_newer_version_is_refused() -> None:
 
 def test_fields_that_a_newer_writer_added_are_passed_over() -> None:
     payload = msgspec.msgpack.encode([1, [["leader", 7, 1, "host", 9, "new field"]]])
-    assert decode_records(payload, what="entry 1") == [LeaderElected(controller_epoch=7, node_id=1, host="host", port=9)]
+    assert decode_records(payload, what="entry 1") == [
+        LeaderElected(controller_epoch=7, node_id=1, host="host", port=9)
+    ]
 
 
 @given(st.binary(max_size=200))
@@ -173,11 +218,16 @@ def test_snapshot_keys_order_as_their_positions() -> None:
 
 
 def test_twenty_thousand_partitions_load_in_less_than_a_tenth_of_five_seconds() -> None:
-    records: list[AnyRecord] = [NodeRegistered(node_id=1, broker_epoch=1, boot=UUID(int=1), roles=("broker",), host="h", port=9)]
+    records: list[AnyRecord] = [
+        NodeRegistered(node_id=1, broker_epoch=1, boot=UUID(int=1), roles=("broker",), host="h", port=9)
+    ]
     for topic in range(20):
         topic_id = UUID(int=topic + 1)
         records.append(TopicCreated(topic_id=topic_id, name=str(topic), partitions=1000, leader_epoch=0))
-        records += [PartitionChange(topic_id=topic_id, partition=p, node_id=1, broker_epoch=1, leader_epoch=1) for p in range(1000)]
+        records += [
+            PartitionChange(topic_id=topic_id, partition=p, node_id=1, broker_epoch=1, leader_epoch=1)
+            for p in range(1000)
+        ]
     image = apply(Image(), 1, records)
     data = snapshot(image)
     took_s = []

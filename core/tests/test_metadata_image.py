@@ -42,15 +42,26 @@ STREAM = StreamId(NodeId(1), BrokerEpoch(1))
 
 
 def node(node_id: int = 1, epoch: int = 1, boot: int = 1) -> NodeRegistered:
-    return NodeRegistered(node_id=node_id, broker_epoch=epoch, boot=UUID(int=boot), roles=("broker",), host="h", port=9, rack="a")
+    return NodeRegistered(
+        node_id=node_id, broker_epoch=epoch, boot=UUID(int=boot), roles=("broker",), host="h", port=9, rack="a"
+    )
 
 
 def created(partitions: int = 2, *, leader_epoch: int = 0, topic_id: UUID = TOPIC, name: str = "t") -> TopicCreated:
     return TopicCreated(topic_id=topic_id, name=name, partitions=partitions, leader_epoch=leader_epoch)
 
 
-def owned(partition: int = 0, *, node_id: int = 1, epoch: int = 1, leader_epoch: int = 1, ranges: tuple[Range, ...] = ()) -> PartitionChange:
-    return PartitionChange(topic_id=TOPIC, partition=partition, node_id=node_id, broker_epoch=epoch, leader_epoch=leader_epoch, ranges=ranges)
+def owned(
+    partition: int = 0, *, node_id: int = 1, epoch: int = 1, leader_epoch: int = 1, ranges: tuple[Range, ...] = ()
+) -> PartitionChange:
+    return PartitionChange(
+        topic_id=TOPIC,
+        partition=partition,
+        node_id=node_id,
+        broker_epoch=epoch,
+        leader_epoch=leader_epoch,
+        ranges=ranges,
+    )
 
 
 def image_of(*entries: list[AnyRecord]) -> Image:
@@ -106,7 +117,9 @@ def test_a_move_is_in_the_image_until_the_owner_changes_or_the_topic_goes() -> N
 
 def test_the_image_tells_an_owner_what_others_must_read_of_its_stream() -> None:
     heard = Range(1, 1, 1, 5)
-    image = image_of([node(), node(2), created(), owned(0), owned(1)], [owned(0, node_id=2, leader_epoch=2, ranges=(heard,))])
+    image = image_of(
+        [node(), node(2), created(), owned(0), owned(1)], [owned(0, node_id=2, leader_epoch=2, ranges=(heard,))]
+    )
     check_image(image)
     assert image.ranges_in(STREAM) == {TopicPartition(TOPIC, 0): (heard,)}
     assert image.ranges_in(StreamId(NodeId(2), BrokerEpoch(1))) == {}
@@ -115,7 +128,10 @@ def test_the_image_tells_an_owner_what_others_must_read_of_its_stream() -> None:
 
 
 def test_the_newest_manifest_version_that_was_told_stays_known_whoever_owns_the_partition() -> None:
-    image = image_of([node(), node(2), created(), owned(0)], [RangesCovered(topic_id=TOPIC, partition=0, ranges=(), manifest_version=5)])
+    image = image_of(
+        [node(), node(2), created(), owned(0)],
+        [RangesCovered(topic_id=TOPIC, partition=0, ranges=(), manifest_version=5)],
+    )
     late = apply(image, 3, [RangesCovered(topic_id=TOPIC, partition=0, ranges=(), manifest_version=4)])
     moved = apply(late, 4, [moving(0), owned(0, node_id=2, leader_epoch=2, ranges=(Range(1, 1, 1, 5),))])
     covered = apply(moved, 5, [RangesCovered(topic_id=TOPIC, partition=0, ranges=(Range(1, 1, 1, 5),))])
@@ -155,7 +171,9 @@ def test_a_leaders_sign_of_life_changes_nothing_but_the_position() -> None:
 
 
 def test_a_deleted_topic_leaves_a_tombstone_and_waits_for_its_collection() -> None:
-    image = image_of([node(), created(), owned(leader_epoch=4)], [TopicDeleted(topic_id=TOPIC, name="t", last_leader_epoch=4)])
+    image = image_of(
+        [node(), created(), owned(leader_epoch=4)], [TopicDeleted(topic_id=TOPIC, name="t", last_leader_epoch=4)]
+    )
     assert image.topic("t") is None
     assert image.partition(TopicPartition(TOPIC, 0)) is None
     assert image.next_leader_epoch("t") == 5
@@ -173,8 +191,12 @@ def test_forgotten_tombstones_raise_the_floor_of_new_topics() -> None:
         records: list[AnyRecord] = []
         for name in range(index, min(index + 1000, many)):
             topic_id = UUID(int=name + 100)
-            records.append(created(1, leader_epoch=image.next_leader_epoch(str(name)), topic_id=topic_id, name=str(name)))
-            records.append(TopicDeleted(topic_id=topic_id, name=str(name), last_leader_epoch=40 - name if name < 40 else 0))
+            records.append(
+                created(1, leader_epoch=image.next_leader_epoch(str(name)), topic_id=topic_id, name=str(name))
+            )
+            records.append(
+                TopicDeleted(topic_id=topic_id, name=str(name), last_leader_epoch=40 - name if name < 40 else 0)
+            )
         image = apply(image, image.position + 1, records)
     assert len(image.tombstones) == TOMBSTONES_MAX
     assert image.leader_epoch_floor == 40
@@ -250,19 +272,31 @@ GOOD = [
         ([node(2, 1), owned(node_id=2, epoch=1, leader_epoch=5)], "leader epochs never go back"),
         ([owned(leader_epoch=6, epoch=1)], "owners are registered"),
         ([NodeUnregistered(node_id=1, broker_epoch=2)], "owners are registered"),
-        ([NodeRegistered(node_id=1, broker_epoch=2, boot=UUID(int=1), roles=("proxy",), host="h", port=9)], "owners are registered"),
+        (
+            [NodeRegistered(node_id=1, broker_epoch=2, boot=UUID(int=1), roles=("proxy",), host="h", port=9)],
+            "owners are registered",
+        ),
         ([StreamSealed(node_id=1, broker_epoch=2, end=1)], "no node writes to a sealed stream"),
         ([owned(leader_epoch=6, epoch=2, ranges=(Range(1, 1, 5, 4),))], "named streams are there"),
         ([PartitionMoveBegun(topic_id=TOPIC, partition=1, to_node_id=1)], "who moves has an owner"),
         ([created(3, topic_id=UUID(int=9))], "names and ids agree"),
         ([TopicDeleted(topic_id=TOPIC, name="t", last_leader_epoch=4)], "tombstones cover every epoch"),
         (
-            [TopicDeleted(topic_id=TOPIC, name="t", last_leader_epoch=5), created(leader_epoch=5, topic_id=UUID(int=9))],
+            [
+                TopicDeleted(topic_id=TOPIC, name="t", last_leader_epoch=5),
+                created(leader_epoch=5, topic_id=UUID(int=9)),
+            ],
             "tombstones cover every epoch",
         ),
-        ([TopicDeleted(topic_id=TOPIC, name="t", last_leader_epoch=5), created(leader_epoch=6)], "ids are never reused"),
+        (
+            [TopicDeleted(topic_id=TOPIC, name="t", last_leader_epoch=5), created(leader_epoch=6)],
+            "ids are never reused",
+        ),
         ([created(1)], "topics never shrink"),
-        ([StreamSealed(node_id=1, broker_epoch=1, end=3), owned(1, epoch=2, ranges=(Range(1, 1, 0, 4),))], "ranges lie below seal and epoch"),
+        (
+            [StreamSealed(node_id=1, broker_epoch=1, end=3), owned(1, epoch=2, ranges=(Range(1, 1, 0, 4),))],
+            "ranges lie below seal and epoch",
+        ),
         (
             [
                 StreamSealed(node_id=1, broker_epoch=1, end=3),

@@ -95,7 +95,9 @@ def test_who_gives_up_asks_for_nothing_and_what_has_begun_counts_until_it_is_ove
         await looks.until_begun(ORDINARY_AT_ONCE)
         for task in tasks:
             task.cancel()
-        assert all(isinstance(one, asyncio.CancelledError) for one in await asyncio.gather(*tasks, return_exceptions=True))
+        assert all(
+            isinstance(one, asyncio.CancelledError) for one in await asyncio.gather(*tasks, return_exceptions=True)
+        )
         later = looks.of(opener, "later")
         for _ in range(10):
             await asyncio.sleep(0)

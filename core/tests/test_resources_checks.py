@@ -1,4 +1,6 @@
-"""What `bmq.resources.checks` refuses without an API server; that the server refuses the same is tried on a real one (tests/e2e)."""
+"""What `bmq.resources.checks` refuses without an API server; that the server refuses the same is tried on a real one
+(tests/e2e).
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -53,7 +55,13 @@ CASES: list[tuple[type[Resource], Any, str, str | None, str]] = [
     (Topic, {"partitions": True}, "spec.partitions", "true", "a whole number"),
     (Topic, {"partitions": 0}, "spec.partitions", "0", "1 or more"),
     (Topic, {"partitions": 10_001}, "spec.partitions", "10001", "10000 or less"),
-    (Topic, {"config": {"retention.ms": 86400000}}, "spec.config.retention.ms", "86400000", 'put it in quotes: "86400000"'),
+    (
+        Topic,
+        {"config": {"retention.ms": 86400000}},
+        "spec.config.retention.ms",
+        "86400000",
+        'put it in quotes: "86400000"',
+    ),
     (Topic, {"config": "x"}, "spec.config", "x", "fields of its own"),
     (Topic, {"topicName": "a b"}, "spec.topicName", "a b", "Kafka refuses"),
     (Topic, {"topicName": "a\n"}, "spec.topicName", "a\n", "Kafka refuses"),
@@ -68,20 +76,74 @@ CASES: list[tuple[type[Resource], Any, str, str | None, str]] = [
     (Cluster, {"store": {"minio": {"embedded": False}}}, "spec.store", None, "not both"),
     (Cluster, {"store": {"url": "/tmp/x"}}, "spec.store.url", "/tmp/x", "s3://BUCKET"),
     (Cluster, {"store": {"url": "azure://x"}}, "spec.store.url", "azure://x", "az://CONTAINER"),
-    (Cluster, {**EMBEDDED, "proxies": {"autoscaling": {"minReplicas": 3, "maxReplicas": 2}}}, "spec.proxies.autoscaling", None, "maxReplicas"),
+    (
+        Cluster,
+        {**EMBEDDED, "proxies": {"autoscaling": {"minReplicas": 3, "maxReplicas": 2}}},
+        "spec.proxies.autoscaling",
+        None,
+        "maxReplicas",
+    ),
     (Cluster, {**EMBEDDED, "listeners": [{"name": "internal"}]}, "spec.listeners[0]", None, "is taken"),
-    (Cluster, {**EMBEDDED, "listeners": [{"type": "LoadBalancer", "nodePort": 31000}]}, "spec.listeners[0]", None, "leave it out"),
-    (Cluster, {**EMBEDDED, "listeners": [{"advertisedHost": "http://h"}]}, "spec.listeners[0].advertisedHost", None, "a name or an address"),
-    (Cluster, {**EMBEDDED, "listeners": [{"advertisedHost": "k.example\n"}]}, "spec.listeners[0].advertisedHost", None, "a name or an address"),
-    (Cluster, {**EMBEDDED, "listeners": [{"advertisedHost": "{node}.example"}]}, "spec.listeners[0].advertisedHost", None, "a name or an address"),
-    (Cluster, {**EMBEDDED, "listeners": [{"advertisedHost": "[fd00::1]"}]}, "spec.listeners[0].advertisedHost", None, "a name or an address"),
-    (Cluster, {**EMBEDDED, "listeners": [{"advertisedHost": "0.0.0.0"}]}, "spec.listeners[0].advertisedHost", None, "a name or an address"),
+    (
+        Cluster,
+        {**EMBEDDED, "listeners": [{"type": "LoadBalancer", "nodePort": 31000}]},
+        "spec.listeners[0]",
+        None,
+        "leave it out",
+    ),
+    (
+        Cluster,
+        {**EMBEDDED, "listeners": [{"advertisedHost": "http://h"}]},
+        "spec.listeners[0].advertisedHost",
+        None,
+        "a name or an address",
+    ),
+    (
+        Cluster,
+        {**EMBEDDED, "listeners": [{"advertisedHost": "k.example\n"}]},
+        "spec.listeners[0].advertisedHost",
+        None,
+        "a name or an address",
+    ),
+    (
+        Cluster,
+        {**EMBEDDED, "listeners": [{"advertisedHost": "{node}.example"}]},
+        "spec.listeners[0].advertisedHost",
+        None,
+        "a name or an address",
+    ),
+    (
+        Cluster,
+        {**EMBEDDED, "listeners": [{"advertisedHost": "[fd00::1]"}]},
+        "spec.listeners[0].advertisedHost",
+        None,
+        "a name or an address",
+    ),
+    (
+        Cluster,
+        {**EMBEDDED, "listeners": [{"advertisedHost": "0.0.0.0"}]},
+        "spec.listeners[0].advertisedHost",
+        None,
+        "a name or an address",
+    ),
     (Cluster, {**EMBEDDED, "listeners": [{"port": 9092}]}, "spec.listeners", None, "are taken"),
     (Cluster, {**EMBEDDED, "listeners": [{"name": "a"}, {"name": "b"}]}, "spec.listeners", None, "a port of its own"),
-    (Cluster, {**EMBEDDED, "listeners": [{"port": 9094}, {"port": 9095}]}, "spec.listeners[1]", None, "name external already"),
+    (
+        Cluster,
+        {**EMBEDDED, "listeners": [{"port": 9094}, {"port": 9095}]},
+        "spec.listeners[1]",
+        None,
+        "name external already",
+    ),
     (Cluster, {**EMBEDDED, "settings": {"env": {"PATH": "x"}}}, "spec.settings.env", None, "begin with BMQ_"),
     (Cluster, {**EMBEDDED, "settings": {"env": {"BMQ_STORE": "x"}}}, "spec.settings.env", None, "the operator's"),
-    (Cluster, {**EMBEDDED, "brokers": {"resources": {"requests": {"cpu": "lots"}}}}, "spec.brokers.resources.requests.cpu", "lots", "match"),
+    (
+        Cluster,
+        {**EMBEDDED, "brokers": {"resources": {"requests": {"cpu": "lots"}}}},
+        "spec.brokers.resources.requests.cpu",
+        "lots",
+        "match",
+    ),
     (ParquetSink, {**SINK, "topics": []}, "spec", None, "name one or more"),
     (ParquetSink, {**SINK, "topics": ["a", "a"]}, "spec.topics", None, "leave one of the two out"),
     (ParquetSink, {**SINK, "topics": ["a b"]}, "spec.topics[0]", "a b", "match"),
@@ -89,12 +151,36 @@ CASES: list[tuple[type[Resource], Any, str, str | None, str]] = [
     (ParquetSink, {**SINK, "output": "s3a://warehouse?x"}, "spec.output", None, "s3a://BUCKET"),
     (ParquetSink, {**SINK, "checkpoint": "gs://x"}, "spec.checkpoint", "gs://x", "s3a://BUCKET"),
     (ParquetSink, {**SINK, "iceberg": ICEBERG}, "spec", None, "leave the other out"),
-    (ParquetSink, {**SINK, "output": "", "topics": ["a", "b"], "iceberg": ICEBERG}, "spec", None, "a ParquetSink for each topic"),
+    (
+        ParquetSink,
+        {**SINK, "output": "", "topics": ["a", "b"], "iceberg": ICEBERG},
+        "spec",
+        None,
+        "a ParquetSink for each topic",
+    ),
     (ParquetSink, {**SINK, "output": "", "iceberg": {}}, "spec.iceberg", None, "iceberg.warehouse"),
-    (ParquetSink, {**SINK, "output": "", "iceberg": {"catalogType": "rest"}}, "spec.iceberg", None, "iceberg.catalogUri"),
+    (
+        ParquetSink,
+        {**SINK, "output": "", "iceberg": {"catalogType": "rest"}},
+        "spec.iceberg",
+        None,
+        "iceberg.catalogUri",
+    ),
     (ParquetSink, {**SINK, "output": "", "iceberg": {"table": "orders"}}, "spec.iceberg.table", "orders", "match"),
-    (ParquetSink, {**SINK, "output": "", "iceberg": {"catalogType": "sql", "catalogUri": "jdbc:a"}}, "spec.iceberg", None, "iceberg.warehouse"),
-    (ParquetSink, {**SINK, "output": "", "iceberg": {**REST, "catalogUri": "rest:8181"}}, "spec.iceberg", None, "http://HOST:8181"),
+    (
+        ParquetSink,
+        {**SINK, "output": "", "iceberg": {"catalogType": "sql", "catalogUri": "jdbc:a"}},
+        "spec.iceberg",
+        None,
+        "iceberg.warehouse",
+    ),
+    (
+        ParquetSink,
+        {**SINK, "output": "", "iceberg": {**REST, "catalogUri": "rest:8181"}},
+        "spec.iceberg",
+        None,
+        "http://HOST:8181",
+    ),
     (
         ParquetSink,
         {**SINK, "output": "", "iceberg": {**ICEBERG, "catalogType": "sql", "catalogUri": "a.db"}},
@@ -102,14 +188,50 @@ CASES: list[tuple[type[Resource], Any, str, str | None, str]] = [
         None,
         "jdbc:postgresql",
     ),
-    (ParquetSink, {**SINK, "output": "", "iceberg": {**ICEBERG, "catalogUri": "http://rest"}}, "spec.iceberg", None, "catalogType: rest or sql"),
-    (ParquetSink, {**SINK, "output": "", "iceberg": {**ICEBERG, "table": "a-b.c.d"}}, "spec.iceberg.table", "a-b.c.d", "match"),
-    (ParquetSink, {**SINK, "output": "", "iceberg": {**ICEBERG, "table": "spark_catalog.a.b"}}, "spec.iceberg.table", None, "another name"),
+    (
+        ParquetSink,
+        {**SINK, "output": "", "iceberg": {**ICEBERG, "catalogUri": "http://rest"}},
+        "spec.iceberg",
+        None,
+        "catalogType: rest or sql",
+    ),
+    (
+        ParquetSink,
+        {**SINK, "output": "", "iceberg": {**ICEBERG, "table": "a-b.c.d"}},
+        "spec.iceberg.table",
+        "a-b.c.d",
+        "match",
+    ),
+    (
+        ParquetSink,
+        {**SINK, "output": "", "iceberg": {**ICEBERG, "table": "spark_catalog.a.b"}},
+        "spec.iceberg.table",
+        None,
+        "another name",
+    ),
     (ParquetSink, {**SINK, **UPSERT, "retention": "30d"}, "spec", None, "partitionBy hour or date and no upsertKey"),
-    (ParquetSink, {**SINK, "output": "", "iceberg": ICEBERG, "retention": "30d", "partitionBy": "none"}, "spec", None, "partitionBy hour or date"),
+    (
+        ParquetSink,
+        {**SINK, "output": "", "iceberg": ICEBERG, "retention": "30d", "partitionBy": "none"},
+        "spec",
+        None,
+        "partitionBy hour or date",
+    ),
     (ParquetSink, {**SINK, **UPSERT, "format": "json"}, "spec", None, "write schema"),
-    (ParquetSink, {**SINK, "output": "", "iceberg": {**ICEBERG, "upsertKey": "id"}}, "spec", None, "write upsertKey key"),
-    (ParquetSink, {**SINK, "format": "json", "registry": "http://registry"}, "spec", None, "for avro and protobuf alone"),
+    (
+        ParquetSink,
+        {**SINK, "output": "", "iceberg": {**ICEBERG, "upsertKey": "id"}},
+        "spec",
+        None,
+        "write upsertKey key",
+    ),
+    (
+        ParquetSink,
+        {**SINK, "format": "json", "registry": "http://registry"},
+        "spec",
+        None,
+        "for avro and protobuf alone",
+    ),
     (ParquetSink, {**SINK, "consumerConfig": {"kafka.group.id": "a"}}, "spec.consumerConfig", None, "leave them out"),
     (ParquetSink, {**SINK, "consumerConfig": {"a=b": "c"}}, "spec.consumerConfig", None, "correct the name"),
     (ParquetSink, {**SINK, "topics": [None]}, "spec.topics[0]", "None", "text"),
@@ -118,47 +240,128 @@ CASES: list[tuple[type[Resource], Any, str, str | None, str]] = [
     (ParquetSink, {**SINK, "continuous": {}}, "spec", None, "leave the other out"),
     (ParquetSink, {**SINK, "schedule": ""}, "spec", None, "leave the other out"),
     (ParquetSink, {**SINK, "schedule": "hourly"}, "spec.schedule", "hourly", "match"),
-    (ParquetSink, {**SINK, "schedule": "", "continuous": {"trigger": "soon"}}, "spec.continuous.trigger", "soon", "match"),
+    (
+        ParquetSink,
+        {**SINK, "schedule": "", "continuous": {"trigger": "soon"}},
+        "spec.continuous.trigger",
+        "soon",
+        "match",
+    ),
     (ParquetSink, {**SINK, "format": "avro"}, "spec", None, "write schema or registry"),
-    (ParquetSink, {**SINK, "format": "protobuf", "registry": "http://registry", "message": "A B"}, "spec.message", "A B", "match"),
+    (
+        ParquetSink,
+        {**SINK, "format": "protobuf", "registry": "http://registry", "message": "A B"},
+        "spec.message",
+        "A B",
+        "match",
+    ),
     (ParquetSink, {**SINK, "format": "json", "message": "A"}, "spec", None, "write format: protobuf"),
     (ParquetSink, {**SINK, "schema": {"text": "{}"}}, "spec", None, "write json, avro or protobuf"),
     (ParquetSink, {**SINK, "consumerConfig": {"group.id": "a"}}, "spec.consumerConfig", None, "leave them out"),
-    (ParquetSink, {**SINK, "format": "avro", "registry": "registry:8081"}, "spec.registry", "registry:8081", "http://HOST:PORT"),
+    (
+        ParquetSink,
+        {**SINK, "format": "avro", "registry": "registry:8081"},
+        "spec.registry",
+        "registry:8081",
+        "http://HOST:PORT",
+    ),
     (ParquetSink, {**SINK, "format": "json", "schema": {}}, "spec.schema", None, "write one of them"),
-    (ParquetSink, {**SINK, "format": "json", "schema": {"text": "{}", "uri": "s3a://a/b"}}, "spec.schema", None, "write one of them"),
-    (ParquetSink, {**SINK, "format": "json", "schema": {"uri": "s3a://bucket"}}, "spec.schema.uri", "s3a://bucket", "s3a://BUCKET/FILE"),
+    (
+        ParquetSink,
+        {**SINK, "format": "json", "schema": {"text": "{}", "uri": "s3a://a/b"}},
+        "spec.schema",
+        None,
+        "write one of them",
+    ),
+    (
+        ParquetSink,
+        {**SINK, "format": "json", "schema": {"uri": "s3a://bucket"}},
+        "spec.schema.uri",
+        "s3a://bucket",
+        "s3a://BUCKET/FILE",
+    ),
     (ParquetSink, {**SINK, "store": {"endpoint": "minio"}}, "spec.store.endpoint", "minio", "http://HOST:PORT"),
     (ParquetSink, {**SINK, "sparkConf": {"executor.memory": "1g"}}, "spec.sparkConf", None, "begin with spark."),
     (ParquetSink, {**SINK, "targetFileSize": "128"}, "spec.targetFileSize", "128", "match"),
     (ParquetSink, {**SINK, "resources": {"driver": {"memory": "1Gi"}}}, "spec.resources.driver.memory", "1Gi", "match"),
-    (ParquetSink, {**SINK, "resources": {"executor": {"instances": 1001}}}, "spec.resources.executor.instances", "1001", "1000 or less"),
-    (Topic, {"parquet": {"output": "s3a://b", "schedule": "@daily", "formatt": "json"}}, "spec.parquet.formatt", "json", "write format"),
+    (
+        ParquetSink,
+        {**SINK, "resources": {"executor": {"instances": 1001}}},
+        "spec.resources.executor.instances",
+        "1001",
+        "1000 or less",
+    ),
+    (
+        Topic,
+        {"parquet": {"output": "s3a://b", "schedule": "@daily", "formatt": "json"}},
+        "spec.parquet.formatt",
+        "json",
+        "write format",
+    ),
     (Topic, {"parquet": {}}, "spec.parquet", None, "leave the other out"),
 ]
 GOOD: list[tuple[type[Resource], Any]] = [
     (Topic, {"topicName": "A.b_c-9", "partitions": 10_000, "config": {"retention.ms": "86400000"}}),
     (Lane, {"laneName": "a", "reads": {"base": {"enabled": True, "bytesPerSecond": 1024}}}),
-    (Cluster, {"store": {"url": "s3://bucket/prefix?region=r", "minio": {"embedded": False}}, "settings": {"env": {"BMQ_FLUSH_BYTES": "8MiB"}}}),
-    (Cluster, {**EMBEDDED, "listeners": [{"name": "a", "port": 9094, "nodePort": 31000}, {"name": "b", "port": 9095, "type": "LoadBalancer"}]}),
+    (
+        Cluster,
+        {
+            "store": {"url": "s3://bucket/prefix?region=r", "minio": {"embedded": False}},
+            "settings": {"env": {"BMQ_FLUSH_BYTES": "8MiB"}},
+        },
+    ),
+    (
+        Cluster,
+        {
+            **EMBEDDED,
+            "listeners": [
+                {"name": "a", "port": 9094, "nodePort": 31000},
+                {"name": "b", "port": 9095, "type": "LoadBalancer"},
+            ],
+        },
+    ),
     (Cluster, {**EMBEDDED, "listeners": [{"advertisedHost": "kafka-{ordinal}.example.com"}]}),
     (Cluster, {**EMBEDDED, "listeners": [{"advertisedHost": "fd00::1"}]}),
     (Cluster, {**EMBEDDED, "brokers": {"resources": {"requests": {"cpu": 1, "memory": "1.5Gi"}}}}),
     (ParquetSink, SINK),
     (ParquetSink, {**SINK, "output": "", "iceberg": ICEBERG}),
     (ParquetSink, {**SINK, "output": "", "iceberg": REST, "retention": "30d"}),
-    (ParquetSink, {**SINK, "output": "", "iceberg": {**ICEBERG, "catalogType": "sql", "catalogUri": "jdbc:postgresql://db/lake"}}),
+    (
+        ParquetSink,
+        {**SINK, "output": "", "iceberg": {**ICEBERG, "catalogType": "sql", "catalogUri": "jdbc:postgresql://db/lake"}},
+    ),
     (ParquetSink, {**SINK, **UPSERT}),
     (ParquetSink, {**SINK, "consumerConfig": {"fetch.max.bytes": "1", "kafka.max.poll.records": "5"}}),
     (ParquetSink, {**SINK, "schedule": "", "continuous": {}}),
     (ParquetSink, {**SINK, "output": "", "topics": ["a", "b"], "oneTable": True, "iceberg": ICEBERG}),
-    (ParquetSink, {**SINK, "schedule": "*/5 8-18 * * 1-5", "format": "protobuf", "schema": {"text": "message A {}"}, "message": "A"}),
-    (Topic, {"parquet": {"output": "s3://b/t", "continuous": {"trigger": "30s"}, "format": "avro", "registry": "http://registry:8081"}}),
+    (
+        ParquetSink,
+        {
+            **SINK,
+            "schedule": "*/5 8-18 * * 1-5",
+            "format": "protobuf",
+            "schema": {"text": "message A {}"},
+            "message": "A",
+        },
+    ),
+    (
+        Topic,
+        {
+            "parquet": {
+                "output": "s3://b/t",
+                "continuous": {"trigger": "30s"},
+                "format": "avro",
+                "registry": "http://registry:8081",
+            }
+        },
+    ),
 ]
 
 
 @pytest.mark.parametrize(("kind", "spec", "field", "value", "said"), CASES)
-def test_what_cannot_be_is_refused_with_field_value_and_remedy(kind: type[Resource], spec: Any, field: str, value: str | None, said: str) -> None:
+def test_what_cannot_be_is_refused_with_field_value_and_remedy(
+    kind: type[Resource], spec: Any, field: str, value: str | None, said: str
+) -> None:
     found = check(kind, document(kind, spec))
     assert isinstance(found, list)
     first = found[0]
@@ -173,13 +376,26 @@ def test_what_can_be_is_taken(kind: type[Resource], spec: Any) -> None:
 
 
 def test_a_null_is_as_if_the_field_were_not_written() -> None:
-    nulls = {"iceberg": None, "schema": None, "group": None, "sparkConf": {"spark.a": None}, "placement": {"nodeSelector": None}}
+    nulls = {
+        "iceberg": None,
+        "schema": None,
+        "group": None,
+        "sparkConf": {"spark.a": None},
+        "placement": {"nodeSelector": None},
+    }
     found = check(ParquetSink, document(ParquetSink, {**SINK, **nulls}))
     assert isinstance(found, ParquetSink)
     assert found == check(ParquetSink, document(ParquetSink, {**SINK, "sparkConf": {}}))
-    assert isinstance(check(Topic, {**document(Topic, None), "metadata": {"name": "orders", "labels": None, "annotations": {"a": None}}}), Topic)
+    assert isinstance(
+        check(
+            Topic, {**document(Topic, None), "metadata": {"name": "orders", "labels": None, "annotations": {"a": None}}}
+        ),
+        Topic,
+    )
     forever = {"tolerations": [{"key": "a", "tolerationSeconds": None}]}
-    assert isinstance(check(ParquetSink, document(ParquetSink, {**SINK, "placement": forever})), ParquetSink), "where null is a value, it is taken"
+    assert isinstance(check(ParquetSink, document(ParquetSink, {**SINK, "placement": forever})), ParquetSink), (
+        "where null is a value, it is taken"
+    )
 
 
 def test_all_that_is_wrong_is_found_at_once() -> None:
@@ -200,9 +416,35 @@ def test_a_document_without_metadata_is_told_so() -> None:
     assert (found.field, found.why) == ("metadata", "it is missing")
 
 
-WRONG: tuple[Any, ...] = (None, [], {}, "", "x" * 200_000, "\ud800", "a b", -1, 2**70, True, 1.5, [None], [[]], {"a": None}, {"a": 1}, [1] * 1000)
+WRONG: tuple[Any, ...] = (
+    None,
+    [],
+    {},
+    "",
+    "x" * 200_000,
+    "\ud800",
+    "a b",
+    -1,
+    2**70,
+    True,
+    1.5,
+    [None],
+    [[]],
+    {"a": None},
+    {"a": 1},
+    [1] * 1000,
+)
 WRONG_MAPS: tuple[Any, ...] = ({"": ""}, {"x" * 300: "y"}, {str(number): "a" for number in range(500)})
-NOT_OURS = ("Input should", "input should", "String should", "string should", "List should", "Extra inputs", "cannot be used (", "valid")
+NOT_OURS = (
+    "Input should",
+    "input should",
+    "String should",
+    "string should",
+    "List should",
+    "Extra inputs",
+    "cannot be used (",
+    "valid",
+)
 """Words of the library that reads documents."""
 
 

@@ -31,9 +31,13 @@ def test_every_field_of_a_spec_has_a_default_and_a_description(kind: type) -> No
     schema = crd(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
 
     lacking = [
-        path for path, part in _fields(schema["spec"], "spec") if "default" not in part and not part.get("nullable") and "properties" not in part
+        path
+        for path, part in _fields(schema["spec"], "spec")
+        if "default" not in part and not part.get("nullable") and "properties" not in part
     ]
-    silent = [path for top in ("spec", "status") for path, part in _fields(schema[top], top) if not part.get("description")]
+    silent = [
+        path for top in ("spec", "status") for path, part in _fields(schema[top], top) if not part.get("description")
+    ]
 
     assert lacking == []
     assert schema["spec"].get("required", []) == (["store"] if kind is Cluster else [])
@@ -80,7 +84,9 @@ def test_a_cluster_without_a_store_is_refused_with_and_without_kubernetes() -> N
     assert schema["required"] == ["spec"]
     assert schema["properties"]["spec"]["required"] == ["store"]
     for spec in ({}, {"store": {}}, {"brokers": {"replicas": 3}}):
-        found = check(Cluster, {"apiVersion": "bmq.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "bmq"}, "spec": spec})
+        found = check(
+            Cluster, {"apiVersion": "bmq.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "bmq"}, "spec": spec}
+        )
         assert isinstance(found, list)
         assert [(one.field, one.remedy) for one in found] == [("spec.store", "set one, and leave the other out")]
 
@@ -104,7 +110,11 @@ def test_a_field_of_several_types_is_refused_by_name() -> None:
 def _fields(schema: dict, path: str) -> list[tuple[str, dict]]:
     found = []
     for name, part in schema.get("properties", {}).items():
-        found += [(f"{path}.{name}", part), *_fields(part, f"{path}.{name}"), *_fields(part.get("items", {}), f"{path}.{name}[]")]
+        found += [
+            (f"{path}.{name}", part),
+            *_fields(part, f"{path}.{name}"),
+            *_fields(part.get("items", {}), f"{path}.{name}[]"),
+        ]
     return found
 
 

@@ -28,7 +28,9 @@ def test_the_cluster_to_try_out_fits_on_two_cores_with_the_operator_and_what_kub
     cluster = Cluster.model_validate(yaml.safe_load((EXAMPLES[0].parent / "cluster.yaml").read_text()))
     values = yaml.safe_load((EXAMPLES[0].parents[1] / "charts" / "bmq" / "values.yaml").read_text())
     spec = cluster.spec
-    asked = [part.resources.requests for part in (spec.controllers, spec.brokers, spec.proxies) for _ in range(part.replicas)]
+    asked = [
+        part.resources.requests for part in (spec.controllers, spec.brokers, spec.proxies) for _ in range(part.replicas)
+    ]
     asked += [spec.store.minio.resources.requests, values["resources"]["requests"]]
     assert (
         sum(int(str(one["cpu"]).removesuffix("m")) for one in asked) <= 1_000

@@ -61,7 +61,9 @@ def test_calls_one_after_the_other_need_one_thread_and_more_at_once_no_more_than
     asyncio.run(test())
 
 
-def test_where_the_system_has_no_more_threads_those_that_are_there_do(calls: BlockingCalls, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_the_system_has_no_more_threads_those_that_are_there_do(
+    calls: BlockingCalls, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -73,7 +75,9 @@ def test_where_the_system_has_no_more_threads_those_that_are_there_do(calls: Blo
         assert await calls.run(lambda: 2) == 2
         with monkeypatch.context() as patched:
             patched.setattr(threading.Thread, "start", refuse)
-            assert await asyncio.gather(*(calls.run(lambda number=number: number) for number in range(5))) == list(range(5))
+            assert await asyncio.gather(*(calls.run(lambda number=number: number) for number in range(5))) == list(
+                range(5)
+            )
         assert threads() == 1
 
     asyncio.run(test())

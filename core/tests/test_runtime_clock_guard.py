@@ -21,7 +21,9 @@ DAY_MS = 86_400_000
 class Jumping(NodeStore):
     """The wall clock jumps while the store works on a request."""
 
-    def __init__(self, store: SimStore, clock: SimClock, *, at: str, by_ms: int, back: bool = False, slow_s: float = 0.2) -> None:
+    def __init__(
+        self, store: SimStore, clock: SimClock, *, at: str, by_ms: int, back: bool = False, slow_s: float = 0.2
+    ) -> None:
         super().__init__(store, "n")
         self._clock = clock
         self._at = at
@@ -62,7 +64,10 @@ async def test_before_the_first_comparison_nothing_is_trusted() -> None:
     assert (watched.trusted, watched.skew_ms) == (False, None)
 
 
-@pytest.mark.parametrize(("skew_ms", "trusted"), [(0, True), (59_000, True), (-59_000, True), (62_000, False), (-62_000, False), (3_600_000, False)])
+@pytest.mark.parametrize(
+    ("skew_ms", "trusted"),
+    [(0, True), (59_000, True), (-59_000, True), (62_000, False), (-62_000, False), (3_600_000, False)],
+)
 @on_virtual_time
 async def test_a_clock_is_trusted_within_a_minute_of_the_stores(skew_ms: int, trusted: bool) -> None:
     store = SimStore()
@@ -120,7 +125,9 @@ async def test_each_minute_it_is_compared_again_and_each_change_is_said_once() -
 
 @pytest.mark.parametrize("by_ms", [30 * DAY_MS, -30 * DAY_MS, 70_000])
 @on_virtual_time
-async def test_a_clock_that_jumps_and_the_stores_with_it_is_trusted_after_a_day_or_where_it_goes_back(by_ms: int) -> None:
+async def test_a_clock_that_jumps_and_the_stores_with_it_is_trusted_after_a_day_or_where_it_goes_back(
+    by_ms: int,
+) -> None:
     """A folder's clock is this machine's."""
     store, clock = SimStore(), SimClock()
     watched = guard(store, clock)
@@ -132,7 +139,9 @@ async def test_a_clock_that_jumps_and_the_stores_with_it_is_trusted_after_a_day_
             assert not watched.trusted
             await asyncio.sleep(1_000)
             assert (watched.trusted, watched.differs) == (False, False)
-            assert abs(watched.now_ms() - SimClock(skew_ms=max(0, by_ms)).now_ms()) <= 2_000, "the later one: what it is given to is kept for longer"
+            assert abs(watched.now_ms() - SimClock(skew_ms=max(0, by_ms)).now_ms()) <= 2_000, (
+                "the later one: what it is given to is kept for longer"
+            )
             clock.skew_ms = store.clock_offset_ms = 0
             await asyncio.sleep(100)
             assert watched.trusted, "back where it was"
@@ -213,7 +222,9 @@ async def test_a_clock_that_jumps_while_it_is_compared_is_not_trusted(at: str, b
 @on_virtual_time
 async def test_a_clock_that_is_set_right_while_it_is_compared_is_trusted_once_it_was_compared_again(at: str) -> None:
     clock = SimClock()
-    watched = ClockGuard(Jumping(SimStore(), clock, at=at, by_ms=DAY_MS, back=True), clock, SimRng(1), node_id=NodeId(7))
+    watched = ClockGuard(
+        Jumping(SimStore(), clock, at=at, by_ms=DAY_MS, back=True), clock, SimRng(1), node_id=NodeId(7)
+    )
     await watched.check()
     assert watched.trusted_now_ms() == SimClock().now_ms()
 
@@ -233,7 +244,9 @@ async def test_a_clock_that_jumps_in_each_comparison_leaves_the_verdict_as_it_wa
 @on_virtual_time
 async def test_a_create_of_a_minute_says_nothing_about_a_clock() -> None:
     clock = SimClock(skew_ms=-70_000)
-    watched = ClockGuard(Jumping(SimStore(), clock, at="never", by_ms=0, slow_s=40), clock, SimRng(1), node_id=NodeId(7))
+    watched = ClockGuard(
+        Jumping(SimStore(), clock, at="never", by_ms=0, slow_s=40), clock, SimRng(1), node_id=NodeId(7)
+    )
     await watched.check()
     assert not watched.trusted
 

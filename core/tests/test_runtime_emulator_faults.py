@@ -1,4 +1,6 @@
-"""A server of each cloud's protocol that stops answering: what the writer is told is true, and repeating the create settles it."""
+"""A server of each cloud's protocol that stops answering: what the writer is told is true, and repeating the create
+settles it.
+"""
 
 import asyncio
 import contextlib

@@ -1,4 +1,6 @@
-"""What a folder adds to the contract: one process at a time, nothing half-written, and a disk that fills up or goes read-only."""
+"""What a folder adds to the contract: one process at a time, nothing half-written, and a disk that fills up or goes
+read-only.
+"""
 
 import asyncio
 import os
@@ -35,7 +37,12 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 8 MiB where tests run as root; else a limit of 2 MiB on each file of this process."""
     root = tmp_path / "disk"
     root.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", root], check=False, capture_output=True).returncode == 0
+    mounted = (
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=8m", "none", root], check=False, capture_output=True
+        ).returncode
+        == 0
+    )
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     if not mounted:
         resource.setrlimit(resource.RLIMIT_FSIZE, (2 * MIB, hard))
@@ -46,7 +53,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_listing_looks_again_for_names_above_an_object_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listing_looks_again_for_names_above_an_object_that_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files = folder_files.FolderFiles(tmp_path, fsync=False)
     for number in range(3):
         files.create(f"wal/1/1/{number}", [b"x"])
@@ -135,7 +144,9 @@ def test_a_read_only_disk_is_not_applied_for_creates_and_still_reads(tmp_path: P
 
 
 def test_a_second_process_is_refused_with_the_number_of_the_first(tmp_path: Path) -> None:
-    holder = subprocess.Popen([sys.executable, "-c", _HOLD, tmp_path / "data"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", _HOLD, tmp_path / "data"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     assert holder.stdout is not None
     assert holder.stdin is not None
     assert holder.stdout.readline() == b"holds it\n"
@@ -167,7 +178,9 @@ def test_a_store_that_is_closed_can_be_opened_again_in_the_same_process(tmp_path
 def test_a_folder_that_cannot_be_made_is_told_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     for root in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(ConfigurationError, match=rf"^data folder {root}: it, or what it is in, is a file: choose another folder$"):
+        with pytest.raises(
+            ConfigurationError, match=rf"^data folder {root}: it, or what it is in, is a file: choose another folder$"
+        ):
             FolderStore.open(root)
 
 
@@ -175,7 +188,9 @@ def test_a_folder_that_cannot_be_made_is_told_in_one_line(tmp_path: Path) -> Non
 def test_killing_a_writer_in_the_middle_of_creates_leaves_only_whole_objects(tmp_path: Path, unnamed: bool) -> None:
     root = tmp_path / "data"
     for attempt in range(4):
-        writer = subprocess.Popen([sys.executable, "-c", _WRITE, root, str(attempt), str(unnamed)], stdout=subprocess.PIPE, text=True)
+        writer = subprocess.Popen(
+            [sys.executable, "-c", _WRITE, root, str(attempt), str(unnamed)], stdout=subprocess.PIPE, text=True
+        )
         assert writer.stdout is not None
         acknowledged = [writer.stdout.readline().strip() for _ in range(6 + attempt)]
         writer.send_signal(signal.SIGKILL)
@@ -282,7 +297,9 @@ def test_a_create_syncs_the_file_and_then_each_folder_on_the_way_once(tmp_path: 
     store.close()
 
 
-def test_a_folder_that_was_removed_and_made_again_is_synced_again(store: FolderStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_was_removed_and_made_again_is_synced_again(
+    store: FolderStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     synced: list[str] = []
     real = os.fsync
 

@@ -67,7 +67,8 @@ def test_while_the_server_is_dead_nothing_is_applied_and_afterwards_the_same_sto
 
     async def dead() -> None:
         for _ in range(3):
-            with pytest.raises((NotApplied, UnknownOutcome)):  # unknown where the first request goes to the connection that just died
+            # unknown where the first request goes to the connection that just died
+            with pytest.raises((NotApplied, UnknownOutcome)):
                 await store.create("wal/2", [b"two"])
         with pytest.raises(NotApplied, match="no connection"):
             await store.create("wal/2", [b"two"])

@@ -117,7 +117,10 @@ def test_a_store_that_breaks_a_promise_is_refused_in_one_line(broken: type[Wrapp
 
 
 def test_a_full_folder_is_not_said_to_have_a_bucket_and_keys() -> None:
-    told = "create selftest/1: data folder /srv/bmq: No space left on device: free space on its disk, or move it to a larger one"
+    told = (
+        "create selftest/1: data folder /srv/bmq: No space left on device: free space on its disk, or move it "
+        "to a larger one"
+    )
 
     class Full(Wrapped):
         async def create(self, key: str, parts: Sequence[Buffer]) -> None:
@@ -148,7 +151,11 @@ def test_what_an_earlier_self_test_left_is_cleared_after_an_hour() -> None:
 def test_a_start_leaves_another_cluster_below_its_scratch_prefix_alone() -> None:
     async def main() -> None:
         store = SimStore()
-        anothers = ["selftest/meta/log/00000000000000000000", "selftest/selftest/7f6f6bd2-3c37-4a3c-8b35-0d7a0f6a1c11", "selftest/notes.txt"]
+        anothers = [
+            "selftest/meta/log/00000000000000000000",
+            "selftest/selftest/7f6f6bd2-3c37-4a3c-8b35-0d7a0f6a1c11",
+            "selftest/notes.txt",
+        ]
         for key in anothers:
             await store.for_node("n").create(key, [b"keep me"])
         await asyncio.sleep(3700)
@@ -181,7 +188,9 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_bucket_is_made_once_and_passes_the_self_test(minio: MinioServer) -> None:
     url = f"s3://made-here/some/prefix?endpoint={minio.endpoint}&region=eu-test-1"
     assert [ensure_bucket(parse_store_url(url)) for _ in range(2)] == [True, False]
-    assert Minio(minio.endpoint.removeprefix("http://"), USER, PASSWORD, secure=False, region="eu-test-1").bucket_exists("made-here")
+    assert Minio(
+        minio.endpoint.removeprefix("http://"), USER, PASSWORD, secure=False, region="eu-test-1"
+    ).bucket_exists("made-here")
     store = open_store(url)
 
     async def main() -> None:
@@ -213,7 +222,9 @@ def test_each_way_not_to_reach_a_bucket_names_its_remedy(minio: MinioServer, mon
     assert "is not reached" in said(f"endpoint=http://127.0.0.1:{free_port()}")
     assert "check the bucket's name" in said(f"endpoint={minio.endpoint}&region=eu-test-1", bucket="X")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
-    assert "SignatureDoesNotMatch: the server refuses the keys: check AWS_ACCESS_KEY_ID" in said(f"endpoint={minio.endpoint}&region=eu-test-1")
+    assert "SignatureDoesNotMatch: the server refuses the keys: check AWS_ACCESS_KEY_ID" in said(
+        f"endpoint={minio.endpoint}&region=eu-test-1"
+    )
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
     assert "InvalidAccessKeyId: the server refuses the keys" in said(f"endpoint={minio.endpoint}&region=eu-test-1")
 
@@ -230,9 +241,14 @@ def test_operations_errors_and_bytes_are_counted_by_verb() -> None:
 
     async def main() -> None:
         store = MeteredStore(SimStore().for_node("n"))
-        before = {verb: value("bmq_store_operations_total", verb=verb) for verb in ("create", "get", "list", "delete", "head")}
+        before = {
+            verb: value("bmq_store_operations_total", verb=verb) for verb in ("create", "get", "list", "delete", "head")
+        }
         written, read = value("bmq_store_bytes_total", verb="create"), value("bmq_store_bytes_total", verb="get")
-        conflicts, listed = value("bmq_store_errors_total", verb="create", error="Conflict"), value("bmq_store_listed_keys_total")
+        conflicts, listed = (
+            value("bmq_store_errors_total", verb="create", error="Conflict"),
+            value("bmq_store_listed_keys_total"),
+        )
         for number in range(5):
             await store.create(f"a/{number}", [b"abc", memoryview(b"de")])
         with pytest.raises(Conflict):
@@ -245,7 +261,13 @@ def test_operations_errors_and_bytes_are_counted_by_verb() -> None:
         with pytest.raises(ObjectMissing):
             await store.get("a/1")
         after = {verb: value("bmq_store_operations_total", verb=verb) for verb in before}
-        assert {verb: after[verb] - before[verb] for verb in before} == {"create": 6, "get": 2, "list": 2, "delete": 1, "head": 1}
+        assert {verb: after[verb] - before[verb] for verb in before} == {
+            "create": 6,
+            "get": 2,
+            "list": 2,
+            "delete": 1,
+            "head": 1,
+        }
         assert value("bmq_store_bytes_total", verb="create") - written == 25
         assert value("bmq_store_bytes_total", verb="get") - read == 2
         assert value("bmq_store_errors_total", verb="create", error="Conflict") - conflicts == 1

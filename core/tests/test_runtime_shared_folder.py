@@ -1,4 +1,6 @@
-"""A folder that several processes share: each object is made by one of them, none harms what another has under way, and what is shown is durable."""
+"""A folder that several processes share: each object is made by one of them, none harms what another has under way, and
+what is shown is durable.
+"""
 
 import asyncio
 import os
@@ -47,7 +49,10 @@ def link_as_another_process(root: Path, key: str, data: bytes = b"x") -> None:
 
 
 def test_of_processes_that_race_for_a_key_one_makes_the_object(tmp_path: Path) -> None:
-    racers = [subprocess.Popen([sys.executable, "-c", _RACE, tmp_path, str(number)], stdout=subprocess.PIPE) for number in range(PROCESSES)]
+    racers = [
+        subprocess.Popen([sys.executable, "-c", _RACE, tmp_path, str(number)], stdout=subprocess.PIPE)
+        for number in range(PROCESSES)
+    ]
     won = [{line.decode() for line in racer.communicate(timeout=60)[0].split()} for racer in racers]
     assert [racer.returncode for racer in racers] == [0] * PROCESSES
     assert sum(map(len, won)) == len(set().union(*won)) == KEYS
@@ -109,7 +114,9 @@ def test_a_process_alone_clears_what_killed_processes_left(tmp_path: Path) -> No
     assert list((tmp_path / ".tmp").iterdir()) == []
 
 
-def test_a_folder_that_a_delete_left_empty_stays_for_others_who_know_it_as_durable(store: FolderStore, tmp_path: Path, synced: list[str]) -> None:
+def test_a_folder_that_a_delete_left_empty_stays_for_others_who_know_it_as_durable(
+    store: FolderStore, tmp_path: Path, synced: list[str]
+) -> None:
     other = FolderStore.open(tmp_path, shared=True)
 
     async def main() -> None:
@@ -131,7 +138,9 @@ def run(steps: Callable[[], Awaitable[object]]) -> None:
 
 
 @pytest.mark.parametrize("verb", ["get", "head"])
-def test_what_another_process_linked_is_made_durable_before_it_is_shown(verb: str, store: FolderStore, tmp_path: Path, synced: list[str]) -> None:
+def test_what_another_process_linked_is_made_durable_before_it_is_shown(
+    verb: str, store: FolderStore, tmp_path: Path, synced: list[str]
+) -> None:
     link_as_another_process(tmp_path, "meta/log/1")
     run(lambda: getattr(store, verb)("meta/log/1"))
     assert synced == ["/meta/log", "/meta", ""]
@@ -151,7 +160,9 @@ def test_what_a_listing_shows_is_durable(store: FolderStore, tmp_path: Path, syn
     assert set(synced) == {"/wal/1", "/wal/2", "/wal", ""}
 
 
-def test_what_is_old_enough_is_shown_without_a_sync(tmp_path: Path, synced: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_old_enough_is_shown_without_a_sync(
+    tmp_path: Path, synced: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(shared_folder_files, "_SLACK_NS", -3_600_000_000_000)
     link_as_another_process(tmp_path, "a/1")
     store = FolderStore.open(tmp_path, shared=True)  # which makes all that is there durable
@@ -172,7 +183,9 @@ def test_a_folder_that_is_kept_is_refused_to_others_and_open_to_those_who_share_
     kept = SharedFolder.open(tmp_path)
     joined = FolderStore.open(tmp_path, shared=True)
     for attempt in (FolderStore.open, SharedFolder.open):
-        with pytest.raises(ConfigurationError, match=f"in use by process {os.getpid()}: stop it, or choose another folder"):
+        with pytest.raises(
+            ConfigurationError, match=f"in use by process {os.getpid()}: stop it, or choose another folder"
+        ):
             attempt(tmp_path)
     joined.close()
     kept.close()
@@ -181,15 +194,21 @@ def test_a_folder_that_is_kept_is_refused_to_others_and_open_to_those_who_share_
 
 def test_a_process_that_has_the_folder_alone_refuses_those_who_would_share_it(tmp_path: Path) -> None:
     alone = FolderStore.open(tmp_path)
-    with pytest.raises(ConfigurationError, match=f"in use by process {os.getpid()} alone: stop it, or choose another folder"):
+    with pytest.raises(
+        ConfigurationError, match=f"in use by process {os.getpid()} alone: stop it, or choose another folder"
+    ):
         FolderStore.open(tmp_path, shared=True)
     alone.close()
     FolderStore.open(tmp_path, shared=True).close()
 
 
-def test_those_who_share_a_folder_refuse_one_who_wants_it_alone(store: FolderStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_those_who_share_a_folder_refuse_one_who_wants_it_alone(
+    store: FolderStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("bmq.runtime.folder_lock._USERS_WAIT_S", 0.0)
-    with pytest.raises(ConfigurationError, match="in use by processes that share it: stop them, or choose another folder"):
+    with pytest.raises(
+        ConfigurationError, match="in use by processes that share it: stop them, or choose another folder"
+    ):
         FolderStore.open(tmp_path)
     FolderStore.open(tmp_path, shared=True).close()
 

@@ -54,7 +54,8 @@ def test_a_deleted_file_is_written_anew_once_its_deletion_is_durable(files: Fold
     files.delete(f"{STREAM}/1")
     with pytest.raises(ObjectMissing):
         whole(files, f"{STREAM}/1")
-    files.create("wal/2/1/1", [some(400 * KIB, 2)])  # another folder is made durable: after a power cut the file may have its name back
+    # another folder is made durable: after a power cut the file may have its name back
+    files.create("wal/2/1/1", [some(400 * KIB, 2)])
     assert inode(files, "wal/2/1/1") != first
     files.create(f"{STREAM}/2", [some(400 * KIB, 3)])
     assert inode(files, f"{STREAM}/2") != first  # made durable only with this one
@@ -100,7 +101,9 @@ def test_what_left_a_folder_while_it_was_made_durable_waits_for_the_next_time(fi
     assert given_out(files, 300 * KIB) is None
 
 
-@pytest.mark.parametrize("size_bytes", [64 * KIB, 64 * KIB + 1, 300 * KIB - 4096, 300 * KIB - 1, 300 * KIB, 300 * KIB + 1, 2048 * KIB + 5])
+@pytest.mark.parametrize(
+    "size_bytes", [64 * KIB, 64 * KIB + 1, 300 * KIB - 4096, 300 * KIB - 1, 300 * KIB, 300 * KIB + 1, 2048 * KIB + 5]
+)
 def test_a_file_only_grows_and_holds_what_was_written_last(files: FolderFiles, size_bytes: int) -> None:
     files.create(f"{STREAM}/1", [some(300 * KIB - 7, 1)])
     first = inode(files, f"{STREAM}/1")
@@ -124,7 +127,9 @@ def test_of_several_the_one_that_grows_least_is_taken(files: FolderFiles) -> Non
     assert inode(files, f"{STREAM}/5") == inodes[200]
 
 
-def test_who_reads_while_an_object_is_deleted_never_gets_other_bytes(files: FolderFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_reads_while_an_object_is_deleted_never_gets_other_bytes(
+    files: FolderFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(spare_files, "_is_anothers_too", lambda fd: False)  # a file system without leases
     files.create(f"{STREAM}/1", [some(300 * KIB, 1)])
     real = folder_files.read_range
@@ -237,7 +242,9 @@ def test_a_full_disk_gets_their_space_back(files: FolderFiles, tmp_path: Path, m
     assert files._spares.held_bytes == 0
 
 
-def test_where_a_file_cannot_be_moved_it_is_deleted(files: FolderFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_a_file_cannot_be_moved_it_is_deleted(
+    files: FolderFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files.create(f"{STREAM}/1", [some(300 * KIB)])
 
     def is_full(source: object, target: object) -> None:
@@ -321,7 +328,8 @@ def test_the_next_start_clears_what_a_killed_process_kept(files: FolderFiles, tm
     for number in range(2):
         files.create(f"{STREAM}/{number}", [some(300 * KIB, number)])
     files.delete(f"{STREAM}/0")
-    os.link(tmp_path / STREAM / "1", tmp_path / ".tmp" / "spare-9")  # killed between giving an object its name and taking the spare one away
+    # killed between giving an object its name and taking the spare one away
+    os.link(tmp_path / STREAM / "1", tmp_path / ".tmp" / "spare-9")
     again = FolderFiles(tmp_path, fsync=True)
     assert os.listdir(tmp_path / ".tmp") == []
     assert whole(again, f"{STREAM}/1") == some(300 * KIB, 1)

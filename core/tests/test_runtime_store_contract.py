@@ -1,4 +1,6 @@
-"""One suite for every store: the five verbs mean the same on memory, on a folder, on servers of every protocol, and in the simulator."""
+"""One suite for every store: the five verbs mean the same on memory, on a folder, on servers of every protocol, and in
+the simulator.
+"""
 
 import asyncio
 import os
@@ -196,7 +198,23 @@ def test_head_and_list_tell_size_and_time(opened: ObjectStore) -> None:
 
 def test_a_listing_is_ascending_by_code_point_over_the_whole_key(opened: ObjectStore) -> None:
     # A folder sorts as if its name ended with the slash: above `-` and `.`, below digits and letters.
-    made = ["a-b", "a.b", "a/b", "a/b-c/d", "a/b.x", "a/c/d", "a0", "a=", "aA", "a_", "a~", "b/0009", "b/0010", "b/01/2", "b/1"]
+    made = [
+        "a-b",
+        "a.b",
+        "a/b",
+        "a/b-c/d",
+        "a/b.x",
+        "a/c/d",
+        "a0",
+        "a=",
+        "aA",
+        "a_",
+        "a~",
+        "b/0009",
+        "b/0010",
+        "b/01/2",
+        "b/1",
+    ]
 
     async def steps(store: ObjectStore) -> None:
         for key in reversed(made):
@@ -259,7 +277,9 @@ def test_a_listing_shows_what_is_there_all_the_time_and_nothing_that_never_was(o
     run(opened, steps)
 
 
-def test_a_listing_never_passes_over_a_row_that_grows_above_and_is_deleted_below(opened: ObjectStore, request: pytest.FixtureRequest) -> None:
+def test_a_listing_never_passes_over_a_row_that_grows_above_and_is_deleted_below(
+    opened: ObjectStore, request: pytest.FixtureRequest
+) -> None:
     if request.node.callspec.params["opened"] in {"minio", *EMULATORS}:
         return  # these need not: who relies on a listing looks twice where it matters
 
@@ -297,7 +317,24 @@ def test_large_objects_come_back_whole_and_in_ranges(opened: ObjectStore) -> Non
 
 
 @pytest.mark.parametrize(
-    "key", ["", "/", "a//b", "/a", "a/", "..", "a/../b", ".tmp/x", "a/.b", "a b", "ä", "a\0b", "a\\b", "a" * 300, "a/" * 600 + "b"]
+    "key",
+    [
+        "",
+        "/",
+        "a//b",
+        "/a",
+        "a/",
+        "..",
+        "a/../b",
+        ".tmp/x",
+        "a/.b",
+        "a b",
+        "ä",
+        "a\0b",
+        "a\\b",
+        "a" * 300,
+        "a/" * 600 + "b",
+    ],
 )
 def test_a_key_that_not_every_store_can_hold_is_refused(opened: ObjectStore, key: str) -> None:
     if isinstance(opened, NodeStore):
@@ -319,7 +356,9 @@ _key = st.lists(_segment, min_size=1, max_size=3).map("/".join)
 @pytest.mark.parametrize("kind", ["memory", "folder"])
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(made=st.sets(_key, max_size=12), prefix=st.sampled_from(["", "a", "a/", "b/a", "0/"]), after=_key)
-def test_listing_and_deleting_agree_with_a_sorted_list_of_keys(kind: str, tmp_path: Path, made: set[str], prefix: str, after: str) -> None:
+def test_listing_and_deleting_agree_with_a_sorted_list_of_keys(
+    kind: str, tmp_path: Path, made: set[str], prefix: str, after: str
+) -> None:
     folders = {key[:end] for key in made for end, char in enumerate(key) if char == "/"}
     expected = sorted(made - folders)
     store = open_store("memory://" if kind == "memory" else f"file://{tmp_path}/store?fsync=false")
@@ -327,7 +366,9 @@ def test_listing_and_deleting_agree_with_a_sorted_list_of_keys(kind: str, tmp_pa
     async def main() -> None:
         for key in expected:
             await store.create(key, [key.encode()])
-        assert await keys(store, prefix, after=after) == [key for key in expected if key.startswith(prefix) and key > after]
+        assert await keys(store, prefix, after=after) == [
+            key for key in expected if key.startswith(prefix) and key > after
+        ]
         for key in expected:
             assert await store.get(key) == key.encode()
             await store.delete(key)

@@ -1,4 +1,6 @@
-"""Without credentials an endpoint of one's own is refused at once: no metadata service knows it, and no token is sent to it in plain HTTP."""
+"""Without credentials an endpoint of one's own is refused at once: no metadata service knows it, and no token is sent
+to it in plain HTTP.
+"""
 
 import pytest
 
@@ -39,7 +41,15 @@ def test_credentials_of_any_kind_are_left_to_the_store() -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["s3://bucket?region=eu-1", "gs://bucket", "az://container?account=me", f"gs://bucket?{TLS}", "memory://", "file:///x"]
+    "url",
+    [
+        "s3://bucket?region=eu-1",
+        "gs://bucket",
+        "az://container?account=me",
+        f"gs://bucket?{TLS}",
+        "memory://",
+        "file:///x",
+    ],
 )
 def test_the_clouds_own_endpoints_may_rely_on_the_machines_identity(url: str) -> None:
     check(url)

@@ -1,4 +1,6 @@
-"""What a bucket store says when the server refuses, fails, answers nonsense or not at all: never *not applied* unless it is certain."""
+"""What a bucket store says when the server refuses, fails, answers nonsense or not at all: never *not applied* unless
+it is certain.
+"""
 
 import asyncio
 import threading
@@ -8,7 +10,15 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 from runtime_minio import free_port
 
-from bmq.errors import BmqError, ConfigurationError, Conflict, NotApplied, ObjectMissing, StoreUnavailable, UnknownOutcome
+from bmq.errors import (
+    BmqError,
+    ConfigurationError,
+    Conflict,
+    NotApplied,
+    ObjectMissing,
+    StoreUnavailable,
+    UnknownOutcome,
+)
 from bmq.runtime.bucket import ensure_bucket
 from bmq.runtime.obstore_store import ObstoreStore, StoreTimeouts
 from bmq.runtime.open_store import open_store
@@ -129,7 +139,9 @@ CREATES: list[tuple[Answer, type[BmqError]]] = [
 
 @pytest.mark.parametrize("protocol", URLS)
 @pytest.mark.parametrize(("answer", "error"), CREATES)
-def test_a_create_is_sent_once_and_its_failure_is_told_apart(protocol: str, answer: Answer, error: type[BmqError]) -> None:
+def test_a_create_is_sent_once_and_its_failure_is_told_apart(
+    protocol: str, answer: Answer, error: type[BmqError]
+) -> None:
     requests: list[bytes] = []
 
     async def steps(store: ObstoreStore) -> None:
@@ -147,12 +159,19 @@ def test_a_create_is_sent_once_and_its_failure_is_told_apart(protocol: str, answ
 
 
 @pytest.mark.parametrize("protocol", URLS)
-@pytest.mark.parametrize("answer", [status(403, "AccessDenied"), status(500), status(404, "NoSuchBucket"), close, silence, nonsense])
+@pytest.mark.parametrize(
+    "answer", [status(403, "AccessDenied"), status(500), status(404, "NoSuchBucket"), close, silence, nonsense]
+)
 def test_the_other_verbs_are_unavailable_after_a_few_tries(protocol: str, answer: Answer) -> None:
     requests: list[bytes] = []
 
     async def steps(store: ObstoreStore) -> None:
-        for attempt in (store.get("a/b"), store.get("a/b", start=1, length=5), store.delete("a/b"), anext(store.list("a/"))):
+        for attempt in (
+            store.get("a/b"),
+            store.get("a/b", start=1, length=5),
+            store.delete("a/b"),
+            anext(store.list("a/")),
+        ):
             with pytest.raises(StoreUnavailable) as raised:
                 await attempt
             assert "\n" not in str(raised.value)
@@ -168,7 +187,8 @@ def test_a_missing_object_is_no_missing_bucket(protocol: str, code: str) -> None
             await store.get("a/b")
         with pytest.raises(ObjectMissing):
             await store.head("a/b")
-        if protocol != "Azure":  # whose deletes go out in a batch, which has an answer for each; the contract's suite has that
+        # whose deletes go out in a batch, which has an answer for each; the contract's suite has that
+        if protocol != "Azure":
             await store.delete("a/b")
 
     asyncio.run(with_server(status(404, code), steps, [], url=URLS[protocol]))
@@ -228,7 +248,9 @@ def test_a_server_that_does_not_speak_tls_is_named() -> None:
 
     async def main() -> None:
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
-        store = open_store(f"gs://bucket?anonymous=true&endpoint=https://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        store = open_store(
+            f"gs://bucket?anonymous=true&endpoint=https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        )
         with pytest.raises(NotApplied, match="does not speak TLS: write http://"):
             await store.create("a", [b"x"])
         server.close()
@@ -249,7 +271,9 @@ def test_a_server_that_was_never_reached_applied_nothing(endpoint: str) -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("answer", [None, close, reset, half_an_answer, nonsense], ids=lambda one: one.__name__ if one else "nobody there")
+@pytest.mark.parametrize(
+    "answer", [None, close, reset, half_an_answer, nonsense], ids=lambda one: one.__name__ if one else "nobody there"
+)
 def test_what_is_said_of_one_trouble_is_the_same_each_time(answer: Answer | None) -> None:
     """Conditions and logs have it: a text that tells how long it took would be news with each request."""
 
@@ -295,7 +319,9 @@ def test_a_server_that_is_still_starting_is_waited_for() -> None:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            assert not ensure_bucket(parse_store_url(f"s3://bucket?endpoint=http://127.0.0.1:{server.server_port}&region=us-east-1"))
+            assert not ensure_bucket(
+                parse_store_url(f"s3://bucket?endpoint=http://127.0.0.1:{server.server_port}&region=us-east-1")
+            )
         finally:
             server.shutdown()
             thread.join()

@@ -10,15 +10,30 @@ SERVER = "https://store:9000"
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: certificate has expired (_ssl.c:1006)", "has expired: renew it"),
+        (
+            "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: certificate has expired (_ssl.c:1006)",
+            "has expired: renew it",
+        ),
         ("error: InvalidCertificate(\n        Expired,\n    ),", "has expired: renew it"),
         ("error: InvalidCertificate(\n    ExpiredContext {\n        time: UnixTime(1),", "has expired: renew it"),
-        ("certificate verify failed: certificate is not yet valid (_ssl.c:1006)", "is not valid yet: look at this machine's clock"),
+        (
+            "certificate verify failed: certificate is not yet valid (_ssl.c:1006)",
+            "is not valid yet: look at this machine's clock",
+        ),
         ("InvalidCertificate(NotValidYetContext {", "is not valid yet: look at this machine's clock"),
-        ("certificate verify failed: IP address mismatch, certificate is not valid for '127.0.0.1'. (_ssl.c:1006)", "is not for this address"),
+        (
+            "certificate verify failed: IP address mismatch, certificate is not valid for '127.0.0.1'. (_ssl.c:1006)",
+            "is not for this address",
+        ),
         ("InvalidCertificate(\n  NotValidForNameContext {", "is not for this address"),
-        ("certificate verify failed: unable to get local issuer certificate (_ssl.c:1006)", "is not trusted: name its authority by ?ca_file="),
-        ("certificate verify failed: self-signed certificate (_ssl.c:1006)", "is not trusted: name its authority by ?ca_file="),
+        (
+            "certificate verify failed: unable to get local issuer certificate (_ssl.c:1006)",
+            "is not trusted: name its authority by ?ca_file=",
+        ),
+        (
+            "certificate verify failed: self-signed certificate (_ssl.c:1006)",
+            "is not trusted: name its authority by ?ca_file=",
+        ),
         ("InvalidCertificate(\n  UnknownIssuer,", "is not trusted: name its authority by ?ca_file="),
     ],
 )

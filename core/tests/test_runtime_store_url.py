@@ -10,13 +10,24 @@ from bmq.runtime.store_url import StoreKind, parse_store_url
 
 def test_a_minio_url_has_path_style_plain_http_and_a_region() -> None:
     url = parse_store_url("s3://bucket/some/prefix?endpoint=http://127.0.0.1:9000", environment={})
-    assert (url.kind, url.bucket, url.prefix, url.endpoint) == (StoreKind.S3, "bucket", "some/prefix/", "http://127.0.0.1:9000")
+    assert (url.kind, url.bucket, url.prefix, url.endpoint) == (
+        StoreKind.S3,
+        "bucket",
+        "some/prefix/",
+        "http://127.0.0.1:9000",
+    )
     assert (url.region, url.path_style, url.unsigned_payload) == ("us-east-1", True, False)
 
 
 def test_an_aws_url_has_virtual_hosts_tls_and_its_region_from_the_environment() -> None:
     url = parse_store_url("s3://bucket", environment={"AWS_REGION": "eu-central-1"})
-    assert (url.prefix, url.endpoint, url.region, url.path_style, url.unsigned_payload) == ("", None, "eu-central-1", False, True)
+    assert (url.prefix, url.endpoint, url.region, url.path_style, url.unsigned_payload) == (
+        "",
+        None,
+        "eu-central-1",
+        False,
+        True,
+    )
 
 
 def test_the_url_goes_before_the_environment() -> None:

@@ -149,7 +149,8 @@ def test_format_and_level_come_from_the_environment(logs: io.StringIO) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "remedy"), [("BMQ_LOG_FORMAT", "xml", "console, json"), ("BMQ_LOG_LEVEL", "loud", "debug, info, warning, error")]
+    ("name", "value", "remedy"),
+    [("BMQ_LOG_FORMAT", "xml", "console, json"), ("BMQ_LOG_LEVEL", "loud", "debug, info, warning, error")],
 )
 def test_a_bad_log_setting_names_key_value_and_remedy(name: str, value: str, remedy: str) -> None:
     with pytest.raises(ConfigurationError, match=f"{name} '{value}' cannot be used: choose one of {remedy}"):
@@ -178,7 +179,9 @@ def test_a_service_runs_on_uvloop_and_gives_its_exit_code() -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_signal_stops_and_the_second_ends_at_once(number: signal.Signals) -> None:
     for count, expected in ((1, 3), (2, 128 + number)):
-        service = subprocess.Popen([sys.executable, "-c", _SERVICE, str(count)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        service = subprocess.Popen(
+            [sys.executable, "-c", _SERVICE, str(count)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         assert service.stdout is not None
         assert service.stdout.readline() == "up\n"
         service.send_signal(number)
@@ -228,7 +231,9 @@ from bmq.runtime.loop import raise_file_limit
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 1024))
 print(raise_file_limit(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 """
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "1024 1024\n"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "1024 1024\n"
+    )
     assert raise_file_limit() >= 256
 
 

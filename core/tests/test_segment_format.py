@@ -1,4 +1,6 @@
-"""Segments: what is written is read back, and nothing else is ever read; look-ups agree with walking over all batches."""
+"""Segments: what is written is read back, and nothing else is ever read; look-ups agree with walking over all
+batches.
+"""
 
 import struct
 from collections.abc import Sequence
@@ -48,7 +50,9 @@ def aborted_lists(draw: st.DrawFn) -> list[AbortedTxn]:
     for _ in range(draw(st.integers(0, 5))):
         first = draw(st.integers(0, 2**40))
         last = first + draw(st.integers(0, 1000))
-        found.append(AbortedTxn(draw(st.integers(0, 2**62)), Offset(first), Offset(last), Offset(last + draw(st.integers(0, 9)))))
+        found.append(
+            AbortedTxn(draw(st.integers(0, 2**62)), Offset(first), Offset(last), Offset(last + draw(st.integers(0, 9))))
+        )
     return found
 
 
@@ -113,7 +117,9 @@ def test_an_entry_tells_the_ranges_of_its_run(written: list[segment.SegmentRun])
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(SMALL_RUNS, max_size=2), st.data())
-def test_a_segment_that_is_truncated_longer_or_changed_is_refused(written: list[segment.SegmentRun], data: st.DataObject) -> None:
+def test_a_segment_that_is_truncated_longer_or_changed_is_refused(
+    written: list[segment.SegmentRun], data: st.DataObject
+) -> None:
     whole = joined(segment.encode_segment(NONCE, "c", written).parts)
     with pytest.raises(FormatError):
         segment.decode_segment(whole[: data.draw(st.integers(0, len(whole) - 1))])
@@ -183,7 +189,9 @@ def positions_of(batches: list[SegmentBatch]) -> dict[int, SegmentBatch]:
 
 @settings(max_examples=150, deadline=None)
 @given(batch_lists(), st.data())
-def test_the_offset_index_leads_to_the_batch_with_at_most_a_block_to_walk(batches: list[SegmentBatch], data: st.DataObject) -> None:
+def test_the_offset_index_leads_to_the_batch_with_at_most_a_block_to_walk(
+    batches: list[SegmentBatch], data: st.DataObject
+) -> None:
     index, at = index_of(batches), positions_of(batches)
     offset = data.draw(st.integers(max(0, batches[0].base_offset - 3), batches[-1].last_offset))
     wanted = next(position for position, batch in at.items() if batch.last_offset >= offset)
@@ -191,10 +199,14 @@ def test_the_offset_index_leads_to_the_batch_with_at_most_a_block_to_walk(batche
     end = index.block_end(position)
     assert at[position].base_offset == base_offset
     assert position <= wanted
-    assert wanted < end or at[wanted].base_offset > offset, "the batch is in the block, or the offset lies in a gap before the next"
+    assert wanted < end or at[wanted].base_offset > offset, (
+        "the batch is in the block, or the offset lies in a gap before the next"
+    )
     assert end in at or end == index.length
     before_last = max(start for start in at if start < end)
-    assert before_last - position < segment_index.BLOCK_SIZE_BYTES, "a block ends with the first batch that reaches its size"
+    assert before_last - position < segment_index.BLOCK_SIZE_BYTES, (
+        "a block ends with the first batch that reaches its size"
+    )
 
 
 @settings(max_examples=150, deadline=None)
@@ -204,7 +216,14 @@ def test_the_time_index_leads_to_the_first_batch_with_that_timestamp_or_a_later_
 ) -> None:
     index, at = index_of(batches), positions_of(batches)
     log_start = data.draw(st.integers(batches[0].base_offset, batches[-1].last_offset))
-    wanted = next((position for position, batch in at.items() if batch.last_offset >= log_start and batch.max_timestamp_ms >= timestamp_ms), None)
+    wanted = next(
+        (
+            position
+            for position, batch in at.items()
+            if batch.last_offset >= log_start and batch.max_timestamp_ms >= timestamp_ms
+        ),
+        None,
+    )
     found = index.position_for_time(timestamp_ms, from_position=index.position_for_offset(log_start)[0])
     visited = 0
     while found is not None:
@@ -250,7 +269,11 @@ def test_a_segment_key_tells_who_wrote_it_and_lists_by_epoch_and_offset() -> Non
     assert keys.parse_numbered_key(keys.segment_prefix(TP), key) == (12, 345, "00010203")
     assert keys.parse_numbered_key(keys.segment_prefix(TP), key + "x") is None
     assert keys.parse_numbered_key(keys.coordinator_snapshot_prefix(TP), key) is None
-    assert key < keys.segment_key(TP, LeaderEpoch(12), Offset(1000), NONCE) < keys.segment_key(TP, LeaderEpoch(100), Offset(0), NONCE)
+    assert (
+        key
+        < keys.segment_key(TP, LeaderEpoch(12), Offset(1000), NONCE)
+        < keys.segment_key(TP, LeaderEpoch(100), Offset(0), NONCE)
+    )
     shared = keys.shared_segment_key(NodeId(1), BrokerEpoch(2), NONCE)
     assert shared == f"shared/0000000001/00000000000000000002/{NONCE.hex()}"
 

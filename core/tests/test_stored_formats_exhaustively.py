@@ -1,4 +1,6 @@
-"""Every stored format at once: each byte changed, each truncation, and what a writer with a bug could have checksummed."""
+"""Every stored format at once: each byte changed, each truncation, and what a writer with a bug could have
+checksummed.
+"""
 
 import contextlib
 from collections.abc import Callable
@@ -26,7 +28,15 @@ def joined(parts: list) -> bytes:
 
 
 def wal_object() -> bytes:
-    header = wal.WalHeader(cluster_id="cluster", node_id=NodeId(1), broker_epoch=BrokerEpoch(2), number=3, nonce=NONCE, durable_below=2, key_id=5)
+    header = wal.WalHeader(
+        cluster_id="cluster",
+        node_id=NodeId(1),
+        broker_epoch=BrokerEpoch(2),
+        number=3,
+        nonce=NONCE,
+        durable_below=2,
+        key_id=5,
+    )
     runs = [
         wal.WalRun(TP, LeaderEpoch(1), ManifestVersion(4), Offset(10), Offset(12), 99, [b"first", b"second"]),
         wal.WalRun(OTHER, LeaderEpoch(2), ManifestVersion(0), Offset(0), Offset(0), -1, [b"third"]),
@@ -53,7 +63,9 @@ SEGMENT, ENTRIES = segment_object()
 FOOTER = segment.decode_footer(SEGMENT)
 INDEX = SEGMENT[ENTRIES[0].index_position : ENTRIES[0].index_position + ENTRIES[0].index_length]
 SMALL_SEGMENT = joined(
-    segment.encode_segment(NONCE, "c", [segment.SegmentRun(TP, LeaderEpoch(1), [SegmentBatch(b"d", Offset(0), Offset(0), 1, 4, 4)])]).parts
+    segment.encode_segment(
+        NONCE, "c", [segment.SegmentRun(TP, LeaderEpoch(1), [SegmentBatch(b"d", Offset(0), Offset(0), 1, 4, 4)])]
+    ).parts
 )
 MANIFEST = Manifest(
     log_start=6,
@@ -70,7 +82,11 @@ SAMPLES: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     "WAL header": (wal.decode_head, wal_object()[: wal.WAL_HEADER_SIZE_BYTES]),
     "WAL seal": (
         wal.decode_any,
-        joined(wal.encode_seal(wal.Seal(cluster_id="c", node_id=NodeId(1), broker_epoch=BrokerEpoch(2), number=3, nonce=NONCE))),
+        joined(
+            wal.encode_seal(
+                wal.Seal(cluster_id="c", node_id=NodeId(1), broker_epoch=BrokerEpoch(2), number=3, nonce=NONCE)
+            )
+        ),
     ),
     "segment": (segment.decode_segment, SMALL_SEGMENT),
     "segment index": (segment_index.decode_index, INDEX),
@@ -83,7 +99,9 @@ SAMPLES: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     "manifest page": (manifest_format.decode_page, joined(manifest_format.encode_page(NONCE, TP, ENTRIES[:1]))),
     "coordinator snapshot": (
         snapshot.decode_snapshot,
-        joined(snapshot.encode_snapshot(snapshot.CoordinatorSnapshot(nonce=NONCE, tp=TP, offset=Offset(9), state=b"state"))),
+        joined(
+            snapshot.encode_snapshot(snapshot.CoordinatorSnapshot(nonce=NONCE, tp=TP, offset=Offset(9), state=b"state"))
+        ),
     ),
 }
 
@@ -101,16 +119,23 @@ def test_no_truncation_and_no_changed_byte_is_ever_read(name: str) -> None:
                 decode(whole[:at] + bytes([whole[at] ^ change]) + whole[at + 1 :])
 
 
-@pytest.mark.parametrize("name", ["WAL object", "WAL seal", "segment index", "segment footer", "manifest", "manifest page", "coordinator snapshot"])
+@pytest.mark.parametrize(
+    "name",
+    ["WAL object", "WAL seal", "segment index", "segment footer", "manifest", "manifest page", "coordinator snapshot"],
+)
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
-def test_nonsense_with_a_right_checksum_is_read_or_refused_by_type_and_nothing_else(name: str, data: st.DataObject) -> None:
+def test_nonsense_with_a_right_checksum_is_read_or_refused_by_type_and_nothing_else(
+    name: str, data: st.DataObject
+) -> None:
     decode, whole = SAMPLES[name]
     changed = bytearray(whole)
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(24, len(changed) - CRC_SIZE_BYTES - 1)) if len(changed) > 24 + CRC_SIZE_BYTES else 0
         width = data.draw(st.sampled_from([1, 4, 8]))
-        changed[at : at + width] = data.draw(st.sampled_from([bytes(width), b"\xff" * width, b"\x7f" * width, b"\x80" + bytes(width - 1)]))
+        changed[at : at + width] = data.draw(
+            st.sampled_from([bytes(width), b"\xff" * width, b"\x7f" * width, b"\x80" + bytes(width - 1)])
+        )
     if data.draw(st.booleans()):
         del changed[data.draw(st.integers(24, len(changed))) :]
     if name == "WAL object" and len(changed) >= wal.WAL_HEADER_SIZE_BYTES:
@@ -123,7 +148,8 @@ def test_nonsense_with_a_right_checksum_is_read_or_refused_by_type_and_nothing_e
 
 def test_the_bytes_of_a_segment_of_version_1_never_change() -> None:
     expected = [
-        "626d7153 0001 0000 000102030405060708090a0b0c0d0e0f 00000000 01 63" + "00" * 63,  # envelope, key id, cluster id
+        # envelope, key id, cluster id
+        "626d7153 0001 0000 000102030405060708090a0b0c0d0e0f 00000000 01 63" + "00" * 63,
         "%(header)s 64",  # CRC32C, the batch
         "626d7149 0001 0000 000102030405060708090a0b0c0d0e0f",  # index: envelope
         "00000000000000000000000000000007 00000003 00000001",  # topic id, partition, leader epoch
@@ -133,8 +159,10 @@ def test_the_bytes_of_a_segment_of_version_1_never_change() -> None:
         "00000000",  # an empty producer snapshot's CRC32C
         "00000000000000000000000000000007 00000003 00000001",  # directory: topic id, partition, leader epoch
         "0000000000000000 0000000000000000",  # base offset, last offset
-        "0000000000000061 00000001 00000070 0000000000000004",  # position, lengths of batches, index and producer snapshot
-        "626d7153 0001 0000 000102030405060708090a0b0c0d0e0f 00000000000000d6 00000001 %(directory)s %(footer)s",  # footer
+        # position, lengths of batches, index and producer snapshot
+        "0000000000000061 00000001 00000070 0000000000000004",
+        # footer
+        "626d7153 0001 0000 000102030405060708090a0b0c0d0e0f 00000000000000d6 00000001 %(directory)s %(footer)s",
     ]
     sums = {
         name: crc_of([SMALL_SEGMENT[start:end]]).to_bytes(4, "big").hex()
@@ -151,7 +179,10 @@ def test_the_bytes_of_a_segment_of_version_1_never_change() -> None:
 
 def test_the_bytes_of_a_coordinator_snapshot_of_version_1_never_change() -> None:
     whole = SAMPLES["coordinator snapshot"][1]
-    head = "626d7147 0001 0000 000102030405060708090a0b0c0d0e0f 00000000000000000000000000000007 00000003 0000000000000009 0000000000000005"
+    head = (
+        "626d7147 0001 0000 000102030405060708090a0b0c0d0e0f 00000000000000000000000000000007 00000003 "
+        "0000000000000009 0000000000000005"
+    )
     body = bytes.fromhex(head) + b"state"
     assert whole == body + crc_of([body]).to_bytes(4, "big")
 

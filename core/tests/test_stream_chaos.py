@@ -1,7 +1,8 @@
-"""Writers, sealers and readers of one stream on a bad store, seed by seed: the safety property of models/stream_model.py, on the real code.
+"""Writers, sealers and readers of one stream on a bad store, seed by seed: the safety property of
+models/stream_model.py, on the real code.
 
-Safety: once a sealer has its number and has read, every number that the writer ever acknowledged, before or after, is below the checkpoint
-or was read; nothing is read above a hole; and all sealers get the same number.
+Safety: once a sealer has its number and has read, every number that the writer ever acknowledged, before or after, is
+below the checkpoint or was read; nothing is read above a hole; and all sealers get the same number.
 
 A failure prints its seed; `explore(seed)` repeats that run exactly.
 """
@@ -72,7 +73,9 @@ async def write(r: Run, rng: SeededRng) -> None:
         for _ in range(1 + int(rng.random() * 4)):
             if writer.has_room:
                 payload = b"%d" % len(r.payloads)
-                r.payloads[writer.submit([WalRun(TP, LeaderEpoch(1), ManifestVersion(0), Offset(0), Offset(0), 0, [payload])])] = payload
+                r.payloads[
+                    writer.submit([WalRun(TP, LeaderEpoch(1), ManifestVersion(0), Offset(0), Offset(0), 0, [payload])])
+                ] = payload
         if not r.sealed and rng.random() < 0.5:  # a roll; what comes after a take-over is models/takeover_model.py's
             r.checkpoint = max(r.checkpoint, len(r.acknowledged) - int(rng.random() * 4))
             writer.checkpoint(r.checkpoint)
@@ -111,11 +114,18 @@ async def take_over(r: Run, rng: SeededRng) -> None:
     while True:
         checkpoint = r.checkpoint
         start = (await kept_of(r.store, STREAM, rng=rng)).first
-        assert start <= max(checkpoint, r.checkpoint), f"seed {r.seed}: reading begins at {start}, above the checkpoint {r.checkpoint}"
+        assert start <= max(checkpoint, r.checkpoint), (
+            f"seed {r.seed}: reading begins at {start}, above the checkpoint {r.checkpoint}"
+        )
         try:
-            found = {wal.header.number: bytes(wal.run(wal.entries[0])) async for wal in read_stream(r.store, STREAM, start=start, end=end, rng=rng)}
+            found = {
+                wal.header.number: bytes(wal.run(wal.entries[0]))
+                async for wal in read_stream(r.store, STREAM, start=start, end=end, rng=rng)
+            }
         except WalObjectMissing as error:  # deleted since: then the checkpoint explains it
-            assert error.number < r.checkpoint, f"seed {r.seed}: {error.number} is missing, the checkpoint is {r.checkpoint}"
+            assert error.number < r.checkpoint, (
+                f"seed {r.seed}: {error.number} is missing, the checkpoint is {r.checkpoint}"
+            )
             continue
         r.reads.append((start, end, found))
         return

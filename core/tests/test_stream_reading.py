@@ -111,7 +111,9 @@ async def test_conflict_of_the_scripted_store_is_the_ports_own() -> None:
 
 
 def test_of_an_object_that_is_lost_below_all_others_nothing_in_the_store_tells() -> None:
-    """Two histories, one store: in one the first object held acknowledged records of a partition that wrote nothing since and was never rolled."""
+    """Two histories, one store: in one the first object held acknowledged records of a partition that wrote nothing
+    since and was never rolled.
+    """
 
     async def history(*, of_the_quiet_one: bool) -> dict[str, bytes]:
         store = ScriptedStore()

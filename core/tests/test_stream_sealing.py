@@ -65,7 +65,9 @@ async def test_a_seal_in_the_deleted_past_counts_for_nothing(store: ScriptedStor
 
 
 @playing
-async def test_a_number_that_was_data_in_the_listing_and_that_a_late_seal_took_since_is_not_the_end(store: ScriptedStore, broker: Broker) -> None:
+async def test_a_number_that_was_data_in_the_listing_and_that_a_late_seal_took_since_is_not_the_end(
+    store: ScriptedStore, broker: Broker
+) -> None:
     broker.submit(2)
     await asyncio.sleep(1)
     listing = store.list
@@ -85,8 +87,12 @@ async def test_a_number_that_was_data_in_the_listing_and_that_a_late_seal_took_s
 
 
 @playing
-async def test_a_seal_that_took_a_deleted_number_between_a_listings_names_and_its_sizes_is_not_the_end(store: ScriptedStore, broker: Broker) -> None:
-    """Another sealer saw 0 alone and wants to seal 1; its create arrives while this one's listing has the names and not yet the sizes."""
+async def test_a_seal_that_took_a_deleted_number_between_a_listings_names_and_its_sizes_is_not_the_end(
+    store: ScriptedStore, broker: Broker
+) -> None:
+    """Another sealer saw 0 alone and wants to seal 1; its create arrives while this one's listing has the names and not
+    yet the sizes.
+    """
     await broker.write(1)
     broker.submit(2)  # 1 and 2 say that what is below 1 was durable
     await asyncio.sleep(1)
@@ -114,8 +120,12 @@ async def test_a_seal_that_took_a_deleted_number_between_a_listings_names_and_it
 
 
 @playing
-async def test_a_listing_that_missed_the_newest_object_is_told_by_the_one_below_it(store: ScriptedStore, broker: Broker) -> None:
-    """The seal is known to be one; of the look after that all is deleted, and the listing shows the one that went last."""
+async def test_a_listing_that_missed_the_newest_object_is_told_by_the_one_below_it(
+    store: ScriptedStore, broker: Broker
+) -> None:
+    """The seal is known to be one; of the look after that all is deleted, and the listing shows the one that went
+    last.
+    """
     await broker.write(1)
     broker.submit(2)
     await asyncio.sleep(1)
@@ -127,7 +137,9 @@ async def test_a_listing_that_missed_the_newest_object_is_told_by_the_one_below_
     async def looked(prefix: str, *, after: str = "") -> AsyncIterator[ObjectMeta]:
         nonlocal looks
         looks += 1
-        if looks == 1:  # it has the names 1 and 2; then 3 is written, 2 is deleted before its size is told, and 1 only after its own was
+        # it has the names 1 and 2; then 3 is written, 2 is deleted before its size is told, and 1 only after its own
+        # was
+        if looks == 1:
             yield ObjectMeta(key=key(1), size_bytes=len(store.objects[key(1)]), modified_ms=0)
             await broker.write(2)
             broker.writer.checkpoint(4)
@@ -143,7 +155,9 @@ async def test_a_listing_that_missed_the_newest_object_is_told_by_the_one_below_
 
 
 @playing
-async def test_the_seal_is_found_by_one_listing_more_than_it_takes_to_make_it(store: ScriptedStore, broker: Broker) -> None:
+async def test_the_seal_is_found_by_one_listing_more_than_it_takes_to_make_it(
+    store: ScriptedStore, broker: Broker
+) -> None:
     await broker.write(5)
     listing = store.list
     looks = 0
@@ -225,7 +239,9 @@ async def test_the_owner_seals_its_own_stream_when_everything_is_durable(store: 
 
 
 @playing
-async def test_a_fence_check_does_not_take_the_owners_own_seal_for_anothers(store: ScriptedStore, broker: Broker) -> None:
+async def test_a_fence_check_does_not_take_the_owners_own_seal_for_anothers(
+    store: ScriptedStore, broker: Broker
+) -> None:
     await broker.write(2)
     head = store.head
 

@@ -103,7 +103,9 @@ async def test_nothing_completes_after_the_first_conflict(store: ScriptedStore, 
 
 
 @playing
-async def test_what_is_in_flight_below_a_conflict_does_not_complete_either(store: ScriptedStore, broker: Broker) -> None:
+async def test_what_is_in_flight_below_a_conflict_does_not_complete_either(
+    store: ScriptedStore, broker: Broker
+) -> None:
     gate = Gate(store)
     put_seal(store, 3)
     broker.submit(4)
@@ -175,7 +177,9 @@ async def test_a_closed_writer_takes_nothing_and_completes_nothing(store: Script
 
 
 @playing
-async def test_only_what_the_checkpoint_and_the_newest_object_cover_is_deleted(store: ScriptedStore, broker: Broker) -> None:
+async def test_only_what_the_checkpoint_and_the_newest_object_cover_is_deleted(
+    store: ScriptedStore, broker: Broker
+) -> None:
     gate = Gate(store)
     broker.submit(5)
     await gate.open(0, 1, 2, 3, 4)
@@ -227,7 +231,9 @@ async def test_deletion_survives_a_store_that_fails(store: ScriptedStore, broker
 
 
 @playing
-async def test_an_idle_writer_looks_up_the_next_number_once_for_all_who_ask(store: ScriptedStore, broker: Broker) -> None:
+async def test_an_idle_writer_looks_up_the_next_number_once_for_all_who_ask(
+    store: ScriptedStore, broker: Broker
+) -> None:
     await broker.write(3)
     await asyncio.gather(*(broker.writer.verify_not_sealed() for _ in range(50)))
     assert store.done("head") == [key(3)]
@@ -257,7 +263,9 @@ async def test_a_look_up_that_was_sent_before_one_asked_does_not_count(store: Sc
 
 
 @playing
-async def test_a_busy_writer_waits_for_a_create_that_was_sent_after_one_asked(store: ScriptedStore, broker: Broker) -> None:
+async def test_a_busy_writer_waits_for_a_create_that_was_sent_after_one_asked(
+    store: ScriptedStore, broker: Broker
+) -> None:
     gate = Gate(store)
     broker.submit(2)
     check = asyncio.get_running_loop().create_task(broker.writer.verify_not_sealed())
@@ -294,7 +302,9 @@ class Full:
 
 
 @playing
-async def test_a_writer_whose_creates_are_refused_looks_up_all_numbers_where_a_seal_could_stand(store: ScriptedStore, broker: Broker) -> None:
+async def test_a_writer_whose_creates_are_refused_looks_up_all_numbers_where_a_seal_could_stand(
+    store: ScriptedStore, broker: Broker
+) -> None:
     await broker.write(2)
     Full(store)
     broker.submit(3)
@@ -305,7 +315,9 @@ async def test_a_writer_whose_creates_are_refused_looks_up_all_numbers_where_a_s
 
 
 @playing
-async def test_what_is_in_the_store_above_a_refused_create_is_not_looked_up(store: ScriptedStore, broker: Broker) -> None:
+async def test_what_is_in_the_store_above_a_refused_create_is_not_looked_up(
+    store: ScriptedStore, broker: Broker
+) -> None:
     full = Full(store)
     full.numbers = {0, 2}
     broker.submit(3)
@@ -315,7 +327,9 @@ async def test_what_is_in_the_store_above_a_refused_create_is_not_looked_up(stor
 
 
 @playing
-async def test_a_writer_whose_creates_are_refused_is_not_told_that_it_was_not_sealed(_: ScriptedStore, __: Broker) -> None:
+async def test_a_writer_whose_creates_are_refused_is_not_told_that_it_was_not_sealed(
+    _: ScriptedStore, __: Broker
+) -> None:
     for sealed in (2, 3, 4, 5):
         store = ScriptedStore(log=[])
         broker = Broker(store)
@@ -354,7 +368,9 @@ async def test_an_own_create_that_the_look_up_finds_is_no_seal(store: ScriptedSt
 
 
 @playing
-async def test_who_asks_after_an_own_create_that_overtook_the_look_up_is_answered_too(store: ScriptedStore, broker: Broker) -> None:
+async def test_who_asks_after_an_own_create_that_overtook_the_look_up_is_answered_too(
+    store: ScriptedStore, broker: Broker
+) -> None:
     loop, head = asyncio.get_running_loop(), store.head
     sent, arrives = asyncio.Event(), asyncio.Event()
 
@@ -380,8 +396,12 @@ async def test_who_asks_after_an_own_create_that_overtook_the_look_up_is_answere
 
 
 @playing
-async def test_who_asked_before_an_own_create_that_the_look_up_finds_hears_of_it_when_nothing_follows(store: ScriptedStore, broker: Broker) -> None:
-    """The create fails once, and succeeds while the look-up for it is under way: nothing else comes that could answer."""
+async def test_who_asked_before_an_own_create_that_the_look_up_finds_hears_of_it_when_nothing_follows(
+    store: ScriptedStore, broker: Broker
+) -> None:
+    """The create fails once, and succeeds while the look-up for it is under way: nothing else comes that could
+    answer.
+    """
     await broker.write(1)
     loop, head = asyncio.get_running_loop(), store.head
 
@@ -404,7 +424,9 @@ async def test_who_asked_before_an_own_create_that_the_look_up_finds_hears_of_it
 
 
 @playing
-async def test_those_who_wait_for_one_check_do_not_all_go_on_in_one_turn_of_the_loop(store: ScriptedStore, broker: Broker) -> None:
+async def test_those_who_wait_for_one_check_do_not_all_go_on_in_one_turn_of_the_loop(
+    store: ScriptedStore, broker: Broker
+) -> None:
     """Thousands of look-ups of clients wait for the same one: what they do next held everybody else up for seconds."""
     await broker.write(1)
     loop = asyncio.get_running_loop()

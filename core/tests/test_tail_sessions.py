@@ -27,7 +27,8 @@ def test_a_session_whose_client_polls_no_more_ends_with_its_tasks() -> None:
             session.poll(PollCall(2, MIB, 1000))
         await asyncio.sleep(2 * FOLLOWED_UNPOLLED_S)
         assert all(task.done() for task in tasks)
-        with pytest.raises(NotReady, match="begins anew"):  # a client that was only stopped must not think that it still follows
+        # a client that was only stopped must not think that it still follows
+        with pytest.raises(NotReady, match="begins anew"):
             session.poll(PollCall(1, MIB, 1000))
         with pytest.raises(NotReady, match="begins anew"):
             session.change(ChangeCall(7, [], []))
@@ -36,7 +37,9 @@ def test_a_session_whose_client_polls_no_more_ends_with_its_tasks() -> None:
 
 
 def test_a_change_of_thousands_is_read_in_turns_and_leaves_no_garbage_behind() -> None:
-    """What has been followed is freed where it is left: a collection of all garbage stops everybody, the longer the more there is."""
+    """What has been followed is freed where it is left: a collection of all garbage stops everybody, the longer the
+    more there is.
+    """
 
     async def main() -> None:
         owner = LogOwner()
@@ -60,7 +63,9 @@ def test_a_change_of_thousands_is_read_in_turns_and_leaves_no_garbage_behind() -
     run(main())
 
 
-def test_what_is_to_be_told_of_partitions_that_are_not_here_is_bounded_and_gone_with_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_to_be_told_of_partitions_that_are_not_here_is_bounded_and_gone_with_the_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def main() -> None:
         monkeypatch.setattr("bmq.internal.limits.FOLLOWED_MAX", 1_000)
         monkeypatch.setattr("bmq.internal.tails.tail_session.NEWS_AT_ONCE", 100)

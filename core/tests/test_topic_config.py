@@ -113,7 +113,9 @@ def test_what_validates_resolves(configs: dict[str, str]) -> None:
 def test_a_description_names_the_source_and_all_synonyms_in_order() -> None:
     rows = {
         row.name: row
-        for row in describe_topic({"retention.ms": "1"}, dynamic_defaults={"log.retention.ms": "2"}, static_defaults={"log.retention.ms": "3"})
+        for row in describe_topic(
+            {"retention.ms": "1"}, dynamic_defaults={"log.retention.ms": "2"}, static_defaults={"log.retention.ms": "3"}
+        )
     }
     row = rows["retention.ms"]
     assert (row.value, row.source, row.type) == ("1", ConfigSource.DYNAMIC_TOPIC, ConfigType.LONG)
@@ -129,7 +131,13 @@ def test_a_description_names_the_source_and_all_synonyms_in_order() -> None:
 
 
 def test_the_cluster_gives_topics_their_defaults_under_kafkas_names() -> None:
-    for name in ("log.retention.ms", "message.max.bytes", "log.segment.bytes", "log.message.timestamp.type", "compression.type"):
+    for name in (
+        "log.retention.ms",
+        "message.max.bytes",
+        "log.segment.bytes",
+        "log.message.timestamp.type",
+        "compression.type",
+    ):
         assert name in CLUSTER_KEYS
     with pytest.raises(InvalidConfig):
         validate_cluster({"log.retention.ms": "x"})

@@ -14,7 +14,9 @@ from bmq.values import BrokerEpoch, LeaderEpoch, ManifestVersion, NodeId, Nonce,
 INT32 = st.integers(0, 2**31 - 1)
 INT64 = st.integers(0, 2**63 - 1)
 NONCES = st.binary(min_size=16, max_size=16).map(Nonce)
-CLUSTER_IDS = st.text(max_size=16).filter(lambda text: len(text.encode("utf-8", "replace")) <= 64 and text.isprintable())
+CLUSTER_IDS = st.text(max_size=16).filter(
+    lambda text: len(text.encode("utf-8", "replace")) <= 64 and text.isprintable()
+)
 TPS = st.builds(TopicPartition, st.uuids().map(TopicId), INT32)
 
 
@@ -46,7 +48,14 @@ def runs(draw: st.DrawFn) -> wal.WalRun:
     )
 
 
-SEALS = st.builds(wal.Seal, cluster_id=CLUSTER_IDS, node_id=INT32.map(NodeId), broker_epoch=INT64.map(BrokerEpoch), number=INT64, nonce=NONCES)
+SEALS = st.builds(
+    wal.Seal,
+    cluster_id=CLUSTER_IDS,
+    node_id=INT32.map(NodeId),
+    broker_epoch=INT64.map(BrokerEpoch),
+    number=INT64,
+    nonce=NONCES,
+)
 
 
 def joined(header: wal.WalHeader, wal_runs: list[wal.WalRun]) -> bytes:
@@ -75,7 +84,9 @@ def test_a_seal_reads_back_as_it_was_written(seal: wal.Seal) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(headers(), st.lists(runs(), max_size=3), st.data())
-def test_a_truncated_or_longer_data_object_is_refused(header: wal.WalHeader, wal_runs: list[wal.WalRun], data: st.DataObject) -> None:
+def test_a_truncated_or_longer_data_object_is_refused(
+    header: wal.WalHeader, wal_runs: list[wal.WalRun], data: st.DataObject
+) -> None:
     whole = joined(header, wal_runs)
     with pytest.raises(Corrupt):
         wal.decode_any(whole[: data.draw(st.integers(0, len(whole) - 1))])
@@ -87,7 +98,9 @@ def test_a_truncated_or_longer_data_object_is_refused(header: wal.WalHeader, wal
 
 @settings(max_examples=200, deadline=None)
 @given(headers(), st.lists(runs(), max_size=3), st.data())
-def test_a_data_object_with_a_changed_byte_is_refused(header: wal.WalHeader, wal_runs: list[wal.WalRun], data: st.DataObject) -> None:
+def test_a_data_object_with_a_changed_byte_is_refused(
+    header: wal.WalHeader, wal_runs: list[wal.WalRun], data: st.DataObject
+) -> None:
     changed = bytearray(joined(header, wal_runs))
     at = data.draw(st.integers(0, len(changed) - 1))
     changed[at] ^= data.draw(st.integers(1, 255))
@@ -109,12 +122,23 @@ def test_a_seal_that_is_truncated_longer_or_changed_is_refused(seal: wal.Seal, d
             wal.decode_any(wrong)
 
 
-HEADER = wal.WalHeader(cluster_id="c", node_id=NodeId(1), broker_epoch=BrokerEpoch(2), number=3, nonce=Nonce(bytes(range(16))), durable_below=2)
+HEADER = wal.WalHeader(
+    cluster_id="c",
+    node_id=NodeId(1),
+    broker_epoch=BrokerEpoch(2),
+    number=3,
+    nonce=Nonce(bytes(range(16))),
+    durable_below=2,
+)
 
 
 def test_newer_versions_and_unknown_flags_are_refused_by_name() -> None:
     data = joined(HEADER, [])
-    seal = bytes(wal.encode_seal(wal.Seal(cluster_id="c", node_id=NodeId(1), broker_epoch=BrokerEpoch(2), number=3, nonce=HEADER.nonce))[0])
+    seal = bytes(
+        wal.encode_seal(
+            wal.Seal(cluster_id="c", node_id=NodeId(1), broker_epoch=BrokerEpoch(2), number=3, nonce=HEADER.nonce)
+        )[0]
+    )
     for whole, name in ((data, "WAL object"), (seal, "WAL seal")):
         with pytest.raises(FormatTooNew, match=f"{name}: format version 2 .* up to version 1"):
             wal.decode_any(whole[:4] + struct.pack(">H", 2) + whole[6:])
@@ -125,7 +149,13 @@ def test_newer_versions_and_unknown_flags_are_refused_by_name() -> None:
 def test_batches_are_handed_over_without_a_copy() -> None:
     batches = [bytearray(b"one"), memoryview(b"two")]
     run = wal.WalRun(
-        TopicPartition(TopicId(UUID(int=1)), 0), LeaderEpoch(1), ManifestVersion(0), Offset(0), Offset(1), max_timestamp_ms=5, batches=batches
+        TopicPartition(TopicId(UUID(int=1)), 0),
+        LeaderEpoch(1),
+        ManifestVersion(0),
+        Offset(0),
+        Offset(1),
+        max_timestamp_ms=5,
+        batches=batches,
     )
     parts = wal.encode_wal(HEADER, [run])
     assert parts[1] is batches[0]
@@ -138,14 +168,24 @@ def test_a_cluster_id_of_more_than_64_bytes_cannot_be_written() -> None:
 
 
 def test_the_bytes_of_version_1_never_change() -> None:
-    run = wal.WalRun(TopicPartition(TopicId(UUID(int=7)), 5), LeaderEpoch(6), ManifestVersion(8), Offset(9), Offset(10), 11, [b"batch"])
+    run = wal.WalRun(
+        TopicPartition(TopicId(UUID(int=7)), 5),
+        LeaderEpoch(6),
+        ManifestVersion(8),
+        Offset(9),
+        Offset(10),
+        11,
+        [b"batch"],
+    )
     expected = [
         "626d7157 0001 0000 000102030405060708090a0b0c0d0e0f",  # envelope
         "00000000 01 63" + "00" * 63,  # key id, cluster id
         "00000001 0000000000000002 0000000000000003 0000000000000002",  # node id, broker epoch, number, durable_below
         "00000001 00000000000000d2 e748c50e",  # directory entries, size of the object, CRC32C of the header
-        "00000000000000000000000000000007 00000005 00000006 0000000000000008",  # topic id, partition, leader epoch, manifest version
-        "0000000000000009 000000000000000a 000000000000000b 000000c9 00000005",  # offsets, max timestamp, position, length
+        # topic id, partition, leader epoch, manifest version
+        "00000000000000000000000000000007 00000005 00000006 0000000000000008",
+        # offsets, max timestamp, position, length
+        "0000000000000009 000000000000000a 000000000000000b 000000c9 00000005",
         "6261746368 b9feb239",  # batches, CRC32C of everything before
     ]
     assert joined(HEADER, [run]) == bytes.fromhex("".join(expected))

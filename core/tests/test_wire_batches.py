@@ -51,7 +51,9 @@ def numbered(records: list[Record], base_offset: int) -> list[Record]:
 @given(record_lists, st.sampled_from(CODECS), st.integers(0, 1 << 50))
 @settings(max_examples=150, deadline=None)
 def test_what_is_built_reads_back(records: list[Record], codec: int, base_offset: int) -> None:
-    batch = build_batch(records, codec=codec, base_offset=base_offset, producer_id=7, producer_epoch=3, base_sequence=2**31 - 1)
+    batch = build_batch(
+        records, codec=codec, base_offset=base_offset, producer_id=7, producer_epoch=3, base_sequence=2**31 - 1
+    )
     (header,) = split(batch)
     check_crc(batch, header)
     assert (header.size_bytes, header.codec, header.record_count) == (len(batch), codec, len(records))
@@ -84,22 +86,35 @@ def test_kio_reads_what_is_built(records: list[Record]) -> None:
     assert [(r.offset, r.key, r.value, int(r.timestamp.timestamp() * 1000)) for r in theirs.records] == [
         (r.offset, r.key, r.value, r.timestamp_ms) for r in numbered(records, 5)
     ]
-    assert [[(h.key, h.value) for h in r.headers] for r in theirs.records] == [[(k.encode(), v) for k, v in r.headers] for r in records]
+    assert [[(h.key, h.value) for h in r.headers] for r in theirs.records] == [
+        [(k.encode(), v) for k, v in r.headers] for r in records
+    ]
 
 
 def test_what_kio_writes_is_read() -> None:
     when = datetime.datetime(2024, 5, 1, tzinfo=datetime.UTC)
     theirs = [
-        KioRecord(attributes=0, timestamp=when, offset=i, key=b"k", value=b"v" * i, headers=(KioRecordHeader(key=b"h", value=None),))
+        KioRecord(
+            attributes=0,
+            timestamp=when,
+            offset=i,
+            key=b"k",
+            value=b"v" * i,
+            headers=(KioRecordHeader(key=b"h", value=None),),
+        )
         for i in range(70)
     ]
     out = io.BytesIO()
-    write_new_batch(out, NewRecordBatch(producer_id=-1, producer_epoch=-1, base_sequence=-1, records=tuple(theirs), attributes=0))
+    write_new_batch(
+        out, NewRecordBatch(producer_id=-1, producer_epoch=-1, base_sequence=-1, records=tuple(theirs), attributes=0)
+    )
     batch = out.getvalue()
     (header,) = split(batch)
     check_crc(batch, header)
     assert validate_records(batch, header).max_timestamp_ms == when.timestamp() * 1000
-    assert [(r.offset, r.value, r.headers) for r in iterate_records(batch, header)] == [(i, b"v" * i, (("h", None),)) for i in range(70)]
+    assert [(r.offset, r.value, r.headers) for r in iterate_records(batch, header)] == [
+        (i, b"v" * i, (("h", None),)) for i in range(70)
+    ]
 
 
 def test_several_batches_in_one_payload_are_split_with_their_positions() -> None:
@@ -122,7 +137,9 @@ def test_truncated_anywhere_or_followed_by_bytes_is_corrupt(codec: int) -> None:
 
 @given(record_lists, st.sampled_from(CODECS), st.data())
 @settings(max_examples=150, deadline=None)
-def test_a_flipped_bit_fails_the_crc_or_shows_in_the_uncovered_fields(records: list[Record], codec: int, data: st.DataObject) -> None:
+def test_a_flipped_bit_fails_the_crc_or_shows_in_the_uncovered_fields(
+    records: list[Record], codec: int, data: st.DataObject
+) -> None:
     batch = bytearray(build_batch(records, codec=codec))
     at = data.draw(st.integers(16, len(batch) - 1))
     batch[at] ^= 1 << data.draw(st.integers(0, 7))
@@ -132,7 +149,9 @@ def test_a_flipped_bit_fails_the_crc_or_shows_in_the_uncovered_fields(records: l
 
 @given(record_lists, st.sampled_from(CODECS), st.data())
 @settings(max_examples=200, deadline=None)
-def test_damaged_records_raise_a_typed_error_and_nothing_else(records: list[Record], codec: int, data: st.DataObject) -> None:
+def test_damaged_records_raise_a_typed_error_and_nothing_else(
+    records: list[Record], codec: int, data: st.DataObject
+) -> None:
     batch = bytearray(build_batch(records, codec=codec))
     for _ in range(data.draw(st.integers(1, 4))):
         batch[data.draw(st.integers(HEADER_SIZE_BYTES, len(batch) - 1))] = data.draw(st.integers(0, 255))
@@ -205,7 +224,10 @@ def test_a_new_place_in_the_log_keeps_the_crc() -> None:
 
 
 def test_log_append_time_is_the_time_of_every_record() -> None:
-    payload = bytearray(build_batch([Record(0, 1, None, b"x")]) + build_batch([Record(0, 1, None, b"a"), Record(0, 9, None, b"b")], codec=1))
+    payload = bytearray(
+        build_batch([Record(0, 1, None, b"x")])
+        + build_batch([Record(0, 1, None, b"a"), Record(0, 9, None, b"b")], codec=1)
+    )
     header = split(payload)[1]
     payload[header.position :] = patched(payload, header, base_offset=10, leader_epoch=1, log_append_time_ms=5000)
     header = split(payload)[1]

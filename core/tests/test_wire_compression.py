@@ -150,7 +150,9 @@ def test_a_bomb_costs_no_more_memory_than_the_cap(codec: int | str, tmp_path: Pa
     path = tmp_path / "bomb"
     path.write_bytes(zstd_with_a_window_of_128_mib() if codec == "window" else bomb(int(codec)))
     number = "4" if codec == "window" else str(codec)
-    done = subprocess.run([sys.executable, "-c", _MEASURED, number, str(path)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", _MEASURED, number, str(path)], capture_output=True, text=True, check=True
+    )
     grown_kib = int(done.stdout)
     # The output itself, and as much again for what the codec works with.
     assert grown_kib < 2 * 16 * 1024 + 8 * 1024

@@ -1,4 +1,6 @@
-"""Frames arrive whole however they are cut; what is not the protocol, or claims too much, is refused before it costs anything."""
+"""Frames arrive whole however they are cut; what is not the protocol, or claims too much, is refused before it costs
+anything.
+"""
 
 import io
 import struct
@@ -13,7 +15,14 @@ from kio.serial import entity_reader, entity_writer
 
 from bmq.errors import WireError
 from bmq.wire.apis import SERVED, ApiKey
-from bmq.wire.frames import FrameReader, RequestHeader, encode_request_frame, encode_response_frame, parse_request_header, parse_response_header
+from bmq.wire.frames import (
+    FrameReader,
+    RequestHeader,
+    encode_request_frame,
+    encode_response_frame,
+    parse_request_header,
+    parse_response_header,
+)
 from bmq.wire.limits import FIRST_FRAME_BYTES_MAX, FRAME_BYTES_MAX, PRODUCE_FRAME_BYTES_MAX
 from bmq.wire.schemas import api_schema
 
@@ -23,7 +32,10 @@ def produce(size: int, fill: int = 7) -> bytes:
     return struct.pack(">i", size) + body
 
 
-@given(st.lists(st.sampled_from([8, 9, 100, 5000, 70_000, 300_000]), max_size=8), st.lists(st.integers(1, 200_000), min_size=1, max_size=10))
+@given(
+    st.lists(st.sampled_from([8, 9, 100, 5000, 70_000, 300_000]), max_size=8),
+    st.lists(st.integers(1, 200_000), min_size=1, max_size=10),
+)
 @settings(max_examples=100, deadline=None)
 def test_frames_come_out_as_sent_however_the_bytes_are_cut(sizes: list[int], cuts: list[int]) -> None:
     sent = [produce(size, fill) for fill, size in enumerate(sizes)]
@@ -112,11 +124,15 @@ def test_headers_agree_with_kio_in_every_version(key: int) -> None:
         kio_header = KioHeader2 if api.request_header_version(version) == 2 else KioHeader1
         for client_id in (None, "", "rdkafka", "grüße"):
             out = io.BytesIO()
-            header = kio_header(request_api_key=key, request_api_version=version, correlation_id=77, client_id=client_id)
+            header = kio_header(
+                request_api_key=key, request_api_version=version, correlation_id=77, client_id=client_id
+            )
             entity_writer(kio_header)(out, header)
             frame = out.getvalue() + b"body"
             assert parse_request_header(frame) == (key, version, 77, client_id, len(frame) - 4)
-            sent = encode_request_frame(api_key=key, api_version=version, correlation_id=77, client_id=client_id, body=b"body")
+            sent = encode_request_frame(
+                api_key=key, api_version=version, correlation_id=77, client_id=client_id, body=b"body"
+            )
             assert sent[4:] == frame
 
 

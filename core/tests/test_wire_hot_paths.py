@@ -49,7 +49,9 @@ FETCH_VERSIONS = range(4, 19)
 
 def topics_of(version: int, partitions: Any, *, ids_from: int = 13, make: Any = tuple) -> Any:
     named = st.tuples(st.just(None), ids) if version >= ids_from else st.tuples(names, st.just(None))
-    return st.lists(st.builds(lambda name, several: make((*name, several)), named, st.lists(partitions, max_size=4)), max_size=4)
+    return st.lists(
+        st.builds(lambda name, several: make((*name, several)), named, st.lists(partitions, max_size=4)), max_size=4
+    )
 
 
 @given(st.sampled_from(PRODUCE_VERSIONS), st.data())
@@ -83,7 +85,15 @@ def test_produce_requests_agree_with_the_schema(version: int, data: st.DataObjec
 
 def test_produce_records_are_slices_of_the_frame() -> None:
     body = bytearray(
-        encode_request(0, 9, {"acks": -1, "timeout_ms": 5, "topic_data": [{"name": "t", "partition_data": [{"index": 1, "records": b"abc" * 100}]}]})
+        encode_request(
+            0,
+            9,
+            {
+                "acks": -1,
+                "timeout_ms": 5,
+                "topic_data": [{"name": "t", "partition_data": [{"index": 1, "records": b"abc" * 100}]}],
+            },
+        )
     )
     ((index, records),) = parse_produce(9, body).topics[0].partitions
     assert records is not None
@@ -120,7 +130,9 @@ def test_produce_responses_agree_with_the_schema(version: int, data: st.DataObje
             assert one.log_append_time_ms == partition.log_append_time_ms
             assert one.log_start_offset == (partition.log_start_offset if version >= 5 else -1)
             errors_read = [(error.batch_index, error.batch_index_error_message) for error in one.record_errors]
-            assert (errors_read, one.error_message) == ((partition.record_errors, partition.error_message) if version >= 8 else ([], None))
+            assert (errors_read, one.error_message) == (
+                (partition.record_errors, partition.error_message) if version >= 8 else ([], None)
+            )
             assert leader(one) == (partition.current_leader if version >= 10 else None)
 
 
@@ -136,7 +148,9 @@ def node_endpoints(message: Message) -> list[NodeEndpoint]:
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_old_produce_requests_can_be_read_and_answered(version: int) -> None:
     body = struct.pack(">hiih1siii3s", 1, 500, 1, 1, b"t", 1, 7, 3, b"abc")
-    assert parse_produce(version, body) == ProduceRequest(None, 1, 500, [ProduceTopic("t", None, [(7, memoryview(b"abc"))])])
+    assert parse_produce(version, body) == ProduceRequest(
+        None, 1, 500, [ProduceTopic("t", None, [(7, memoryview(b"abc"))])]
+    )
     answer = encode_produce_response(version, [ProducedTopic("t", None, [ProducedPartition(7, 35)])])
     expected = struct.pack(">ih1siihq", 1, 1, b"t", 1, 7, 35, -1)
     expected += struct.pack(">q", -1) if version == 2 else b""
@@ -175,7 +189,10 @@ def test_fetch_requests_agree_with_the_schema(version: int, data: st.DataObject)
     fields = {
         "replica_id": request.replica_id,
         "replica_state": {"replica_id": request.replica_id, "replica_epoch": request.replica_epoch},
-        "forgotten_topics_data": [{"topic": topic.name, "topic_id": topic.topic_id, "partitions": topic.partitions} for topic in request.forgotten],
+        "forgotten_topics_data": [
+            {"topic": topic.name, "topic_id": topic.topic_id, "partitions": topic.partitions}
+            for topic in request.forgotten
+        ],
         "topics": [
             {
                 "topic": topic.name,
@@ -197,7 +214,16 @@ def test_fetch_requests_agree_with_the_schema(version: int, data: st.DataObject)
             for topic in request.topics
         ],
     }
-    same = ("max_wait_ms", "min_bytes", "max_bytes", "isolation_level", "session_id", "session_epoch", "rack_id", "cluster_id")
+    same = (
+        "max_wait_ms",
+        "min_bytes",
+        "max_bytes",
+        "isolation_level",
+        "session_id",
+        "session_epoch",
+        "rack_id",
+        "cluster_id",
+    )
     fields |= {name: getattr(request, name) for name in same}
     body = encode_request(1, version, fields)
     if version < 12:
@@ -225,7 +251,9 @@ def test_fetch_responses_agree_with_the_schema(version: int, data: st.DataObject
     topics = data.draw(topics_of(version, partitions, make=FetchedTopic._make))
     error_code, session_id, throttle_ms = data.draw(errors), data.draw(int32s), data.draw(st.integers(0, 2**31 - 1))
     nodes = data.draw(endpoints)
-    parts = encode_fetch_response(version, topics, throttle_ms=throttle_ms, error_code=error_code, session_id=session_id, node_endpoints=nodes)
+    parts = encode_fetch_response(
+        version, topics, throttle_ms=throttle_ms, error_code=error_code, session_id=session_id, node_endpoints=nodes
+    )
     body = b"".join(parts)
     _, size = entity_reader(load_response_schema(1, version))(body, 0)
     assert size == len(body)
@@ -238,18 +266,26 @@ def test_fetch_responses_agree_with_the_schema(version: int, data: st.DataObject
         for partition, one in zip(topic.partitions, read.partitions, strict=True):
             assert (one.partition_index, one.error_code, one.high_watermark, one.last_stable_offset) == partition[:4]
             assert one.log_start_offset == (partition.log_start_offset if version >= 5 else -1)
-            aborted = None if one.aborted_transactions is None else [(a.producer_id, a.first_offset) for a in one.aborted_transactions]
+            aborted = (
+                None
+                if one.aborted_transactions is None
+                else [(a.producer_id, a.first_offset) for a in one.aborted_transactions]
+            )
             assert aborted == partition.aborted
             assert one.preferred_read_replica == (partition.preferred_read_replica if version >= 11 else -1)
             assert one.records == b"".join(partition.records)
             assert leader(one) == (partition.current_leader if version >= 12 else None)
-            diverging = None if one.diverging_epoch is None else (one.diverging_epoch.epoch, one.diverging_epoch.end_offset)
+            diverging = (
+                None if one.diverging_epoch is None else (one.diverging_epoch.epoch, one.diverging_epoch.end_offset)
+            )
             assert diverging == (partition.diverging_epoch if version >= 12 else None)
 
 
 def test_fetched_batches_are_not_copied() -> None:
     batch = memoryview(build_batch([Record(0, 1, None, bytes(5000))]))
-    parts = encode_fetch_response(11, [FetchedTopic("t", None, [FetchedPartition(0, records=[batch, batch]), FetchedPartition(1)])])
+    parts = encode_fetch_response(
+        11, [FetchedTopic("t", None, [FetchedPartition(0, records=[batch, batch]), FetchedPartition(1)])]
+    )
     assert [part for part in parts if part is batch] == [batch, batch]
 
 
@@ -278,9 +314,14 @@ def test_mutated_hot_requests_are_read_or_a_wire_error(is_produce: bool, version
     if version >= 13:
         topic = {"topic_id": UUID(int=5)}
     if is_produce:
-        fields: dict[str, Any] = {"topic_data": [{**topic, "partition_data": [{"index": n, "records": b"xyz"} for n in range(3)]}] * 2}
+        fields: dict[str, Any] = {
+            "topic_data": [{**topic, "partition_data": [{"index": n, "records": b"xyz"} for n in range(3)]}] * 2
+        }
     else:
-        fields = {"topics": [{**topic, "partitions": [{"partition": n} for n in range(3)]}] * 2, "forgotten_topics_data": [{**topic}]}
+        fields = {
+            "topics": [{**topic, "partitions": [{"partition": n} for n in range(3)]}] * 2,
+            "forgotten_topics_data": [{**topic}],
+        }
     body = bytearray(encode_request(0 if is_produce else 1, version, fields))
     for _ in range(data.draw(st.integers(1, 3))):
         body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.sampled_from([0, 1, 0x7F, 0x80, 0xFF]))

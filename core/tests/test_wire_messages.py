@@ -100,11 +100,17 @@ def random_entity(cls: type[Any], rng: random.Random) -> tuple[Any, dict[str, An
             pairs = [random_primitive(kafka_type, rng, nullable=False) for _ in range(rng.choice([0, 1, 130]))]
             theirs[field.name], ours[name] = tuple(a for a, _ in pairs), [b for _, b in pairs]
         elif isinstance(shape, EntityField):
-            theirs[field.name], ours[name] = (None, None) if nullable and rng.random() < 0.3 else random_entity(shape.type_, rng)
+            theirs[field.name], ours[name] = (
+                (None, None) if nullable and rng.random() < 0.3 else random_entity(shape.type_, rng)
+            )
         else:
             # kio writes no null into a tagged field.
             theirs[field.name], ours[name] = random_primitive(kafka_type, rng, nullable and "tag" not in field.metadata)
-        if "tag" in field.metadata and isinstance(shape, EntityField) and theirs[field.name] == get_tagged_field_default(field):
+        if (
+            "tag" in field.metadata
+            and isinstance(shape, EntityField)
+            and theirs[field.name] == get_tagged_field_default(field)
+        ):
             ours[name] = None
     return cls(**theirs), ours
 
@@ -124,7 +130,9 @@ def only(message: Any, fields: Any) -> Any:
     return message
 
 
-def random_bodies(key: int, version: int, is_request: bool, kind: EntityType, count: int) -> Iterator[tuple[bytes, dict[str, Any]]]:
+def random_bodies(
+    key: int, version: int, is_request: bool, kind: EntityType, count: int
+) -> Iterator[tuple[bytes, dict[str, Any]]]:
     cls = kio_class(key, version, kind)
     for index in range(count):
         theirs, ours = random_entity(cls, random.Random(f"{key}/{version}/{is_request}/{index}"))
@@ -197,7 +205,9 @@ def test_versions_that_kio_lacks_are_what_kafkas_own_classes_write(
 
 def test_the_schemas_are_what_kio_says() -> None:
     resource = Path(bmq.wire.schemas.__file__).with_name("schemas.json")
-    assert resource.read_bytes() == generate(), "run: python -m bmq.wire.schema_generation core/src/bmq/wire/schemas.json"
+    assert resource.read_bytes() == generate(), (
+        "run: python -m bmq.wire.schema_generation core/src/bmq/wire/schemas.json"
+    )
 
 
 @given(st.sampled_from(CASES), st.booleans(), st.binary(max_size=200))
@@ -227,8 +237,15 @@ def test_mutated_and_truncated_bodies_are_a_message_or_a_wire_error(
 
 
 def test_fields_that_the_version_lacks_are_there_with_defaults() -> None:
-    old = decode_request(11, 0, encode_request(11, 0, {"group_id": "g", "session_timeout_ms": 10_000, "protocol_type": "consumer"}))
-    assert (old.group_id, old.session_timeout_ms, old.rebalance_timeout_ms, old.group_instance_id) == ("g", 10_000, -1, None)
+    old = decode_request(
+        11, 0, encode_request(11, 0, {"group_id": "g", "session_timeout_ms": 10_000, "protocol_type": "consumer"})
+    )
+    assert (old.group_id, old.session_timeout_ms, old.rebalance_timeout_ms, old.group_instance_id) == (
+        "g",
+        10_000,
+        -1,
+        None,
+    )
     commit = {"group_id": "g", "topics": [{"topic_id": UUID(int=5), "partitions": [{"committed_metadata": None}]}]}
     new = decode_request(8, 10, encode_request(8, 10, commit))
     assert (new.topics[0].name, new.topics[0].topic_id, new.retention_time_ms) == (None, UUID(int=5), -1)
@@ -248,7 +265,10 @@ def test_unknown_tagged_fields_are_skipped() -> None:
     assert decode_request(12, 4, tagged) == decode_request(12, 4, body)
 
 
-@pytest.mark.parametrize("tags", [b"\xff\xff\xff\xff\x0f", b"\x01\x00", b"\x01\x00\x05ab", b"\x02\x05\x00\x05\x00", b"\xff\xff\xff\xff\xff\x0f"])
+@pytest.mark.parametrize(
+    "tags",
+    [b"\xff\xff\xff\xff\x0f", b"\x01\x00", b"\x01\x00\x05ab", b"\x02\x05\x00\x05\x00", b"\xff\xff\xff\xff\xff\x0f"],
+)
 def test_tagged_fields_that_do_not_fit_are_refused(tags: bytes) -> None:
     body = encode_request(12, 4, {"group_id": "g", "generation_id": 3, "member_id": "m"})
     with pytest.raises(WireError):

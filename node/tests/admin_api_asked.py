@@ -17,7 +17,15 @@ class Answer(NamedTuple):
     body: Any
 
 
-async def ask(node: ClusterNode, method: str, path: str, body: Any = None, *, query: str = "", headers: dict[str, str] | None = None) -> Answer:
+async def ask(
+    node: ClusterNode,
+    method: str,
+    path: str,
+    body: Any = None,
+    *,
+    query: str = "",
+    headers: dict[str, str] | None = None,
+) -> Answer:
     """Over the front as a server calls it, from this machine. A body of bytes is sent as it is."""
     sent: list[Any] = []
     raw = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
@@ -44,11 +52,15 @@ async def ask(node: ClusterNode, method: str, path: str, body: Any = None, *, qu
     )
     found = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
     text = b"".join(part["body"] for part in sent[1:])
-    return Answer(sent[0]["status"], found, json.loads(text) if "json" in found.get("content-type", "") and text else text)
+    return Answer(
+        sent[0]["status"], found, json.loads(text) if "json" in found.get("content-type", "") and text else text
+    )
 
 
 async def started(cluster: Cluster) -> ClusterNode:
-    """A leading controller, a standby, two brokers (the second one in the pool `fast`) and a proxy; nothing is balanced by itself. The proxy."""
+    """A leading controller, a standby, two brokers (the second one in the pool `fast`) and a proxy; nothing is balanced
+    by itself. The proxy.
+    """
     await cluster.start(201, "controller", balance_interval_ms="0")
     await asyncio.gather(
         cluster.start(202, "controller", balance_interval_ms="0"),

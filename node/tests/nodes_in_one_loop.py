@@ -26,7 +26,9 @@ class Cluster:
 
     def make(self, node_id: int, roles: str, **keys: str) -> ClusterNode:
         addresses = {"listen": "127.0.0.1:0", "internal_listen": "127.0.0.1:0", "admin": "off"}
-        config = read_config({"node_id": node_id, "roles": roles, "store": "memory://", "linger_ms": 1, **addresses, **keys})
+        config = read_config(
+            {"node_id": node_id, "roles": roles, "store": "memory://", "linger_ms": 1, **addresses, **keys}
+        )
         settings = role_settings(config, one_disk=True, log_dir="memory")
         return ClusterNode(self.store, clock=SystemClock(), rng=SystemRng(), config=config, settings=settings)
 

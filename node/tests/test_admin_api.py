@@ -24,12 +24,16 @@ def test_every_node_takes_a_request_and_the_leader_answers_it() -> None:
     async def test(cluster: Cluster) -> None:
         await started(cluster)
         for number, node in enumerate(cluster.nodes.values()):
-            created = await ask(node, "POST", "/v1/topics", {"name": f"t{number}", "partitions": 2, "configs": {"retention.ms": 60_000}})
+            created = await ask(
+                node, "POST", "/v1/topics", {"name": f"t{number}", "partitions": 2, "configs": {"retention.ms": 60_000}}
+            )
             assert (created.status, created.headers["location"]) == (201, f"/v1/topics/t{number}")
             assert created.body["configs"] == {"retention.ms": "60000"}
             listed = (await ask(node, "GET", "/v1/topics", query="prefix=t")).body["items"]
             assert [one["name"] for one in listed] == [f"t{i}" for i in range(number + 1)]
-            assert (await ask(node, "GET", "/v1/cluster")).body["answered_by"] == next(id for id, one in cluster.nodes.items() if one is node)
+            assert (await ask(node, "GET", "/v1/cluster")).body["answered_by"] == next(
+                id for id, one in cluster.nodes.items() if one is node
+            )
 
     run(test)
 
@@ -42,7 +46,11 @@ def test_while_nobody_leads_the_cluster_is_still_shown_and_everything_else_is_a_
         assert (await ask(proxy, "GET", "/v1/cluster")).body["controller_id"] == 201
         assert (await ask(proxy, "GET", "/v1/debug/store")).body["ok"]
         refused = await ask(proxy, "POST", "/v1/topics", {"name": "orders"})
-        assert (refused.status, refused.body["code"], refused.headers["content-type"]) == (503, "NoLeader", "application/problem+json")
+        assert (refused.status, refused.body["code"], refused.headers["content-type"]) == (
+            503,
+            "NoLeader",
+            "application/problem+json",
+        )
 
     run(test)
 
@@ -77,8 +85,14 @@ def test_a_change_is_made_to_the_version_that_was_read_or_not_at_all() -> None:
             refused = await ask(proxy, method, path, body, headers=seen)
             assert (refused.status, refused.body["code"]) == (412, "VersionMismatch"), path
         now = await ask(proxy, "GET", "/v1/topics/orders")
-        assert (now.body["configs"], now.body["partitions"], now.headers["etag"]) == ({"retention.ms": "1000"}, 4, changed.headers["etag"])
-        assert (await ask(proxy, "DELETE", "/v1/topics/orders", headers={"if-match": now.headers["etag"]})).status == 204
+        assert (now.body["configs"], now.body["partitions"], now.headers["etag"]) == (
+            {"retention.ms": "1000"},
+            4,
+            changed.headers["etag"],
+        )
+        assert (
+            await ask(proxy, "DELETE", "/v1/topics/orders", headers={"if-match": now.headers["etag"]})
+        ).status == 204
         assert (await ask(proxy, "GET", "/v1/topics/orders")).status == 404
 
     run(test)
@@ -89,7 +103,10 @@ def test_of_two_changes_of_one_version_at_once_one_is_made() -> None:
         proxy = await with_topic(cluster)
         seen = {"if-match": (await ask(proxy, "GET", "/v1/topics/orders")).headers["etag"]}
         answers = await asyncio.gather(
-            *(ask(node, "PATCH", "/v1/topics/orders/configs", {"retention.ms": 1_000 + n}, headers=seen) for n, node in cluster.nodes.items())
+            *(
+                ask(node, "PATCH", "/v1/topics/orders/configs", {"retention.ms": 1_000 + n}, headers=seen)
+                for n, node in cluster.nodes.items()
+            )
         )
         assert sorted(one.status for one in answers) == [200, *[412] * (len(answers) - 1)]
 
@@ -103,7 +120,9 @@ def test_what_would_be_refused_is_told_without_changing_anything() -> None:
         assert (await ask(proxy, "POST", "/v1/topics", {"name": "more", "partitions": 3}, query=look)).status == 200
         assert (await ask(proxy, "POST", "/v1/topics", {"name": "orders"}, query=look)).body["code"] == "TopicExists"
         assert (await ask(proxy, "PATCH", "/v1/topics/orders/configs", {"retention.ms": 5}, query=look)).status == 200
-        assert (await ask(proxy, "PATCH", "/v1/configs", {"num.partitions": 0}, query=look)).body["code"] == "InvalidConfig"
+        assert (await ask(proxy, "PATCH", "/v1/configs", {"num.partitions": 0}, query=look)).body[
+            "code"
+        ] == "InvalidConfig"
         assert (await ask(proxy, "POST", "/v1/topics/orders/partitions", {"total": 9}, query=look)).status == 200
         assert [one["name"] for one in (await ask(proxy, "GET", "/v1/topics")).body["items"]] == ["orders"]
         assert (await ask(proxy, "GET", "/v1/topics/orders")).body["configs"] == {}
@@ -137,7 +156,9 @@ def test_partitions_are_shown_with_the_offsets_that_their_owners_tell() -> None:
         give_up_at = asyncio.get_running_loop().time() + 20
         await proxy.proxy.proxy.appends.submit(tp, records, produce_version=9, give_up_at=give_up_at).done
         first = (await ask(proxy, "GET", "/v1/topics/orders/partitions", query="limit=3")).body
-        then = (await ask(proxy, "GET", "/v1/topics/orders/partitions", query=f"limit=3&continue={first['continue']}")).body
+        then = (
+            await ask(proxy, "GET", "/v1/topics/orders/partitions", query=f"limit=3&continue={first['continue']}")
+        ).body
         assert [one["partition"] for one in (*first["items"], *then["items"])] == [0, 1, 2, 3, 4]
         assert then["continue"] is None
         assert [one["high_watermark"] for one in then["items"] if one["partition"] == 3] == [1]
@@ -154,12 +175,19 @@ def test_groups_are_reached_through_the_owners_of_their_partitions() -> None:
         tp = TopicPartition(proxy.proxy.proxy.image.topic_ids["orders"], 1)
         for timestamp_ms in (1_000, 5_000):
             records = build_batch([Record(0, timestamp_ms, None, b"value")])
-            await proxy.proxy.proxy.appends.submit(tp, records, produce_version=9, give_up_at=asyncio.get_running_loop().time() + 20).done
+            await proxy.proxy.proxy.appends.submit(
+                tp, records, produce_version=9, give_up_at=asyncio.get_running_loop().time() + 20
+            ).done
         await commit(proxy, "team/billing", offset=1)
         assert [one["group_id"] for one in (await ask(proxy, "GET", "/v1/groups")).body["items"]] == ["team/billing"]
         group = (await ask(proxy, "GET", "/v1/groups/team/billing")).body
         [offset] = group["offsets"]
-        assert (offset["topic"], offset["partition"], offset["high_watermark"], offset["lag_records"]) == ("orders", 1, 2, 1)
+        assert (offset["topic"], offset["partition"], offset["high_watermark"], offset["lag_records"]) == (
+            "orders",
+            1,
+            2,
+            1,
+        )
         now_ms = SystemClock().now_ms()
         assert abs(offset["lag_seconds"] - (now_ms - 5_000) / 1000) < 60, "told by the leader, which has no proxy"
         assert (await ask(proxy, "GET", "/v1/groups/none")).status == 404
@@ -169,7 +197,9 @@ def test_groups_are_reached_through_the_owners_of_their_partitions() -> None:
     run(test)
 
 
-def test_a_group_with_many_offsets_is_looked_at_few_at_a_time_and_written_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_with_many_offsets_is_looked_at_few_at_a_time_and_written_beside_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     asked: list[int] = []
     threads: set[str] = set()
     statuses, written = coordinators_page.partition_statuses, groups_page.encode_group
@@ -199,7 +229,9 @@ def test_a_group_with_many_offsets_is_looked_at_few_at_a_time_and_written_beside
     assert threads == {"admin page_0"}
 
 
-def test_the_offsets_of_a_group_come_in_pages_and_only_those_of_the_page_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_offsets_of_a_group_come_in_pages_and_only_those_of_the_page_are_looked_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     asked: list[int] = []
     statuses = coordinators_page.partition_statuses
 
@@ -218,8 +250,14 @@ def test_the_offsets_of_a_group_come_in_pages_and_only_those_of_the_page_are_loo
         first = (await ask(proxy, "GET", "/v1/groups/team/billing", query="limit=2")).body
         assert [one["partition"] for one in first["offsets"]] == [0, 1]
         assert first["continue"]
-        second = (await ask(proxy, "GET", "/v1/groups/team/billing", query=f"limit=2&continue={first['continue']}")).body
-        assert ([one["partition"] for one in second["offsets"]], second["continue"], second["state"]) == ([2], None, "Empty")
+        second = (
+            await ask(proxy, "GET", "/v1/groups/team/billing", query=f"limit=2&continue={first['continue']}")
+        ).body
+        assert ([one["partition"] for one in second["offsets"]], second["continue"], second["state"]) == (
+            [2],
+            None,
+            "Empty",
+        )
         assert asked == [2, 1]
         foreign = (await ask(proxy, "GET", "/v1/topics", query="limit=1")).body["continue"] or "x"
         assert (await ask(proxy, "GET", "/v1/groups/team/billing", query=f"continue={foreign}")).status == 400
@@ -236,10 +274,22 @@ async def commit(node: ClusterNode, group_id: str, *, offset: int, partitions: S
 
     assert node.proxy is not None
     proxy = node.proxy.proxy
-    values = {"committed_offset": offset, "committed_leader_epoch": -1, "commit_timestamp": -1, "committed_metadata": ""}
+    values = {
+        "committed_offset": offset,
+        "committed_leader_epoch": -1,
+        "commit_timestamp": -1,
+        "committed_metadata": "",
+    }
     named = [Message(partition_index=index, **values) for index in partitions]
     topic = Message(name="orders", topic_id=proxy.image.topic_ids["orders"], partitions=named)
-    request = Message(group_id=group_id, generation_id_or_member_epoch=-1, member_id="", group_instance_id=None, retention_time_ms=-1, topics=[topic])
+    request = Message(
+        group_id=group_id,
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        group_instance_id=None,
+        retention_time_ms=-1,
+        topics=[topic],
+    )
     call = Call(
         api_key=ApiKey.OFFSET_COMMIT,
         version=9,
@@ -251,14 +301,24 @@ async def commit(node: ClusterNode, group_id: str, *, offset: int, partitions: S
     )
     reply = await proxy.coordinators.call(group_id, ApiKey.OFFSET_COMMIT, request, call)
     fields = reply if isinstance(reply, dict) else reply.__dict__
-    assert [one for topic in fields["topics"] for one in (topic if isinstance(topic, dict) else topic.__dict__)["partitions"]]
+    assert [
+        one
+        for topic in fields["topics"]
+        for one in (topic if isinstance(topic, dict) else topic.__dict__)["partitions"]
+    ]
 
 
 def test_the_api_describes_itself() -> None:
     async def test(cluster: Cluster) -> None:
         node = await cluster.start(1, "controller,broker,proxy")
         document = (await ask(node, "GET", "/openapi.json")).body
-        for path in ("/v1/topics", "/v1/nodes/{node_id}/drain", "/v1/placement/{topic}/{partition}/move", "/v1/balance", "/v1/groups/{group_id}"):
+        for path in (
+            "/v1/topics",
+            "/v1/nodes/{node_id}/drain",
+            "/v1/placement/{topic}/{partition}/move",
+            "/v1/balance",
+            "/v1/groups/{group_id}",
+        ):
             assert path in document["paths"]
         assert "Problem" in document["components"]["schemas"]
         page = (await ask(node, "GET", "/docs")).body.decode()
@@ -296,6 +356,8 @@ def test_the_metadata_and_its_log_are_shown_for_whoever_looks_for_a_fault() -> N
         log = (await ask(proxy, "GET", "/v1/debug/log", query="limit=1000")).body["entries"]
         assert log[0]["records"][0]["record"] == "cluster"
         assert [one["position"] for one in log] == list(range(1, len(log) + 1))
-        assert any(record["record"] == "topic" and record["name"] == "orders" for one in log for record in one["records"])
+        assert any(
+            record["record"] == "topic" and record["name"] == "orders" for one in log for record in one["records"]
+        )
 
     run(test)

@@ -18,12 +18,41 @@ PATHS = (
         "/v1/groups",
         "/v1/groups/a/b",
     ),
-    *("/v1/nodes", "/v1/nodes/1", "/v1/nodes/1/drain", "/v1/nodes/-1", "/v1/nodes/99999999999999999999", "/v1/placement", "/v1/placement/a/0/move"),
+    *(
+        "/v1/nodes",
+        "/v1/nodes/1",
+        "/v1/nodes/1/drain",
+        "/v1/nodes/-1",
+        "/v1/nodes/99999999999999999999",
+        "/v1/placement",
+        "/v1/placement/a/0/move",
+    ),
     *("/v1/lanes", "/v1/lanes/dev", "/v1/lanes/l"),
-    *("/v1/placement/a/99999999999", "/v1/load", "/v1/balance", "/v1/self", "/v1/debug/log", "/v1/debug/store", "/v1/", "/"),
+    *(
+        "/v1/placement/a/99999999999",
+        "/v1/load",
+        "/v1/balance",
+        "/v1/self",
+        "/v1/debug/log",
+        "/v1/debug/store",
+        "/v1/",
+        "/",
+    ),
 )
 BODIES: tuple[Any, ...] = (
-    *(None, True, -1, 10**30, float("nan"), "a", "\u0000", [], {}, {"name": "b", "partitions": 10**20}, {"name": "", "configs": {"": None}}),
+    *(
+        None,
+        True,
+        -1,
+        10**30,
+        float("nan"),
+        "a",
+        "\u0000",
+        [],
+        {},
+        {"name": "b", "partitions": 10**20},
+        {"name": "", "configs": {"": None}},
+    ),
     *(
         {"name": "c", "configs": {"retention.ms": {}}},
         {"total": "x"},
@@ -38,7 +67,15 @@ BODIES: tuple[Any, ...] = (
         {"name": "\ud800"},
         {"name": "l", "reads_base": {"enabled": True, "topics": ["\udc00"]}},
     ),
-    *("\ud800", {"\ud800": 1}, b'{"name": "\xed\xa0\x80"}', b'"\\ud800', b"[" * 100_000, b'{"partitions": ' + b"9" * 5_000 + b"}", b"\xff\xfe\x00"),
+    *(
+        "\ud800",
+        {"\ud800": 1},
+        b'{"name": "\xed\xa0\x80"}',
+        b'"\\ud800',
+        b"[" * 100_000,
+        b'{"partitions": ' + b"9" * 5_000 + b"}",
+        b"\xff\xfe\x00",
+    ),
 )
 QUERIES = (
     "",
@@ -63,7 +100,11 @@ def test_what_was_not_understood_is_told_with_the_field_that_it_is_about() -> No
             ("/v1/topics", [1], "body"),
         ):
             refused = await ask(node, "POST", path, body)
-            assert (refused.status, refused.body["code"], words in refused.body["why"]) == (400, "InvalidRequest", True), refused
+            assert (refused.status, refused.body["code"], words in refused.body["why"]) == (
+                400,
+                "InvalidRequest",
+                True,
+            ), refused
         assert (await ask(node, "GET", "/v1/topics", query="limit=5000")).status == 400
         assert (await ask(node, "GET", "/v1/topics", query="continue=%21")).body["code"] == "InvalidContinue"
         assert (await ask(node, "PUT", "/v1/topics")).status == 405
@@ -88,7 +129,10 @@ def test_a_parameter_that_a_page_does_not_know_or_has_twice_is_refused_before_an
             refused = await ask(node, method, path, body, query=query)
             assert (refused.status, refused.body["code"]) == (400, "InvalidRequest"), refused
             assert words in refused.body["why"], refused
-        assert "validate_only" in (await ask(node, "POST", "/v1/topics", {"name": "b"}, query="dry_run=true")).body["remedy"]
+        assert (
+            "validate_only"
+            in (await ask(node, "POST", "/v1/topics", {"name": "b"}, query="dry_run=true")).body["remedy"]
+        )
         names = [one["name"] for one in (await ask(node, "GET", "/v1/topics")).body["items"]]
         assert "a" in names
         assert "b" not in names
@@ -119,10 +163,20 @@ def test_half_a_character_anywhere_in_a_body_is_refused_by_its_field_and_the_con
             ("POST", "/v1/topics", {"name": "b", "lane": half}, "lane"),
             ("POST", "/v1/topics", {"name": "b", "configs": {"retention.ms": half}}, "configs.retention.ms"),
             ("POST", "/v1/topics", {"name": "b", "configs": {half: "5"}}, "configs.\\ud800 (its name)"),
-            ("PATCH", "/v1/topics/a/configs", {"follower.replication.throttled.replicas": half}, "follower.replication.throttled.replicas"),
+            (
+                "PATCH",
+                "/v1/topics/a/configs",
+                {"follower.replication.throttled.replicas": half},
+                "follower.replication.throttled.replicas",
+            ),
             ("PATCH", "/v1/topics/a/configs", b'{"bmq.pool": "\xed\xa0\x80"}', "bmq.pool"),
             ("PATCH", "/v1/configs", {half: half}, "\\ud800 (its name)"),
-            ("POST", "/v1/lanes", {"name": "dev", "reads_base": {"enabled": True, "topics": ["orders", half]}}, "reads_base.topics[1]"),
+            (
+                "POST",
+                "/v1/lanes",
+                {"name": "dev", "reads_base": {"enabled": True, "topics": ["orders", half]}},
+                "reads_base.topics[1]",
+            ),
         ):
             refused = await ask(node, method, path, body)
             assert (refused.status, refused.body["code"]) == (400, "InvalidRequest"), refused
@@ -139,9 +193,20 @@ def test_whatever_is_sent_the_answer_is_a_page_or_a_problem_with_its_remedy() ->
         await ask(node, "POST", "/v1/topics", {"name": "a", "partitions": 2})
         chosen = random.Random(7)
         for _ in range(400):
-            method, path, query = chosen.choice(("GET", "POST", "PATCH", "PUT")), chosen.choice(PATHS), chosen.choice(QUERIES)
+            method, path, query = (
+                chosen.choice(("GET", "POST", "PATCH", "PUT")),
+                chosen.choice(PATHS),
+                chosen.choice(QUERIES),
+            )
             body = chosen.choice(BODIES)
-            answer = await ask(node, method, path, body, query=query, headers=chosen.choice(({}, {"if-match": ',,"x'}, {"content-type": "a/b"})))
+            answer = await ask(
+                node,
+                method,
+                path,
+                body,
+                query=query,
+                headers=chosen.choice(({}, {"if-match": ',,"x'}, {"content-type": "a/b"})),
+            )
             sent = (method, path, query, body, answer)
             assert answer.status < 500 or (answer.status == 503 and answer.headers["retry-after"]), sent
             if answer.status >= 400:

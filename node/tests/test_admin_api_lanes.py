@@ -9,14 +9,25 @@ def test_a_lane_is_made_read_changed_and_deleted_by_its_version() -> None:
         proxy = await with_topic(cluster)
         made = await ask(proxy, "POST", "/v1/lanes", {"name": "dev", "ttl_seconds": 3600})
         assert (made.status, made.headers["location"]) == (201, "/v1/lanes/dev")
-        assert (made.body["expires_ms"] - made.body["created_ms"], made.body["reads_base"]["enabled"]) == (3_600_000, False)
+        assert (made.body["expires_ms"] - made.body["created_ms"], made.body["reads_base"]["enabled"]) == (
+            3_600_000,
+            False,
+        )
         again = await ask(proxy, "POST", "/v1/lanes", {"name": "dev"})
         assert (again.status, again.body["code"]) == (409, "LaneExists")
         seen = {"if-match": made.headers["etag"]}
         changed = await ask(
-            proxy, "PUT", "/v1/lanes/dev", {"reads_base": {"enabled": True, "topics": ["or*"], "bytes_per_second": 4096}}, headers=seen
+            proxy,
+            "PUT",
+            "/v1/lanes/dev",
+            {"reads_base": {"enabled": True, "topics": ["or*"], "bytes_per_second": 4096}},
+            headers=seen,
         )
-        assert (changed.status, changed.body["expires_ms"], changed.body["reads_base"]["topics"]) == (200, None, ["or*"])
+        assert (changed.status, changed.body["expires_ms"], changed.body["reads_base"]["topics"]) == (
+            200,
+            None,
+            ["or*"],
+        )
         assert changed.headers["etag"] != made.headers["etag"]
         for method, body in (("PUT", {}), ("DELETE", None)):
             refused = await ask(proxy, method, "/v1/lanes/dev", body, headers=seen)
@@ -36,7 +47,12 @@ def test_a_lanes_topics_are_listed_only_where_the_lane_is_asked_for() -> None:
         assert (await ask(proxy, "POST", "/v1/topics", {"name": "orders", "lane": "dev"})).status == 404
         assert (await ask(proxy, "POST", "/v1/lanes", {"name": "dev"})).status == 201
         made = await ask(proxy, "POST", "/v1/topics", {"name": "orders", "lane": "dev"})
-        assert (made.status, made.headers["location"], made.body["name"], made.body["lane"]) == (201, "/v1/topics/dev:orders", "dev:orders", "dev")
+        assert (made.status, made.headers["location"], made.body["name"], made.body["lane"]) == (
+            201,
+            "/v1/topics/dev:orders",
+            "dev:orders",
+            "dev",
+        )
         base = (await ask(proxy, "GET", "/v1/topics", query="prefix=o")).body["items"]
         lane = (await ask(proxy, "GET", "/v1/topics", query="prefix=o&lane=dev")).body["items"]
         assert [(one["name"], one["lane"]) for one in (*base, *lane)] == [("orders", ""), ("dev:orders", "dev")]

@@ -18,12 +18,18 @@ def test_a_moved_partition_is_shown_with_its_new_owner() -> None:
         refused = await ask(proxy, "POST", "/v1/placement/orders/2/move", {"to": 999})
         assert (refused.status, "no registered broker" in refused.body["why"]) == (400, True)
         assert (await ask(proxy, "POST", "/v1/placement/orders/9/move", {"to": to})).status == 404
-        begun = await ask(proxy, "POST", "/v1/placement/orders/2/move", {"to": to}, headers={"if-match": before.headers["etag"]})
+        begun = await ask(
+            proxy, "POST", "/v1/placement/orders/2/move", {"to": to}, headers={"if-match": before.headers["etag"]}
+        )
         assert (begun.status, begun.body["moving_to"] in (to, None)) == (202, True)
         while (now := await ask(proxy, "GET", "/v1/placement/orders/2")).body["owner"] != to:
             await asyncio.sleep(0.02)
         assert now.body["leader_epoch"] > before.body["leader_epoch"]
-        assert (await ask(proxy, "POST", "/v1/placement/orders/2/move", {"to": 101}, headers={"if-match": before.headers["etag"]})).status == 412
+        assert (
+            await ask(
+                proxy, "POST", "/v1/placement/orders/2/move", {"to": 101}, headers={"if-match": before.headers["etag"]}
+            )
+        ).status == 412
 
     run(test)
 
@@ -53,7 +59,9 @@ def test_a_broker_is_not_drained_where_the_only_other_one_stops_soon() -> None:
         other = proxy.admin.front.state.sources.image.nodes[NodeId(102)]
         sources = cluster.nodes[201].admin.front.state.sources
         assert sources is not None
-        await sources.leader().heartbeat(Heartbeat(node_id=other.node_id, broker_epoch=other.broker_epoch, boot=other.boot, draining=True))
+        await sources.leader().heartbeat(
+            Heartbeat(node_id=other.node_id, broker_epoch=other.broker_epoch, boot=other.boot, draining=True)
+        )
         refused = await ask(proxy, "POST", "/v1/nodes/101/drain")
         assert (refused.status, refused.body["code"]) == (409, "NoHeir")
         assert (await ask(proxy, "GET", "/v1/nodes/101")).body["cordoned"] is False
@@ -96,7 +104,9 @@ def test_any_nodes_own_page_and_metrics_are_had_through_any_other() -> None:
             assert told.body["configuration"]["store"] == "memory://"
             assert b"bmq_" in (await ask(proxy, "GET", f"/v1/nodes/{number}/metrics")).body
         assert (await ask(proxy, "GET", "/v1/cluster")).status == 200
-        assert [number for number, node in cluster.nodes.items() if node.admin.front.has_pages] == [201], "only the leader needs the framework"
+        assert [number for number, node in cluster.nodes.items() if node.admin.front.has_pages] == [201], (
+            "only the leader needs the framework"
+        )
 
     run(test)
 
@@ -109,7 +119,9 @@ def test_a_plan_names_its_reasons_and_balancing_carries_it_out_round_by_round() 
             assert plan.body["code"] == "LoadsUnknown"
             await asyncio.sleep(0.1)
         moves = plan.body["moves"]
-        assert [(one["topic"], one["kind"], one["target"], bool(one["reason"])) for one in moves] == [("orders", "pin", FAST, True)] * 5
+        assert [(one["topic"], one["kind"], one["target"], bool(one["reason"])) for one in moves] == [
+            ("orders", "pin", FAST, True)
+        ] * 5
         assert {one["node_id"]: one["partitions_after"] for one in plan.body["brokers"]} == {101: 0, 102: 0, FAST: 5}
         assert plan.body["before"]["misplaced"] == 5
         assert set(await owners(proxy)) <= set(BROKERS), "a plan moves nothing"

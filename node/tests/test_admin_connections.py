@@ -1,4 +1,6 @@
-"""Connections to the admin address: requests one at a time, few in a turn of the loop, and what is not taken is refused with a reason."""
+"""Connections to the admin address: requests one at a time, few in a turn of the loop, and what is not taken is refused
+with a reason.
+"""
 
 import asyncio
 import json
@@ -39,7 +41,9 @@ class Pages:
     def new_id(self) -> str:
         return "made"
 
-    async def __call__(self, scope: Any, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]) -> None:
+    async def __call__(
+        self, scope: Any, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
+    ) -> None:
         self.began.append((cast(CountedLoop, asyncio.get_running_loop()).turn, scope["path"]))
         body = bytearray()
         while not self.answers_early:
@@ -49,7 +53,9 @@ class Pages:
             if not message["more_body"]:
                 break
         answer = scope["path"].encode() + body
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(answer))]})
+        await send(
+            {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(answer))]}
+        )
         await send({"type": "http.response.body", "body": answer})
 
 
@@ -76,7 +82,9 @@ async def connect(server: AdminServer, host: str = "127.0.0.1") -> tuple[asyncio
 
 async def answer_of(reader: asyncio.StreamReader) -> tuple[int, bytes]:
     head = await reader.readuntil(b"\r\n\r\n")
-    size = next(int(line.partition(b":")[2]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length"))
+    size = next(
+        int(line.partition(b":")[2]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")
+    )
     return int(head.split()[1]), await reader.readexactly(size)
 
 
@@ -87,8 +95,16 @@ def held_by(server: AdminServer) -> list[AdminConnection]:
 @pytest.mark.parametrize(
     ("sends", "status", "words"),
     [
-        (b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 1_000, 411, "send it with a Content-Length"),
-        (b"POST / HTTP/1.1\r\nHost: x\r\ntransfer-encoding:\tChunked\r\nContent-Length: 5\r\n\r\n", 411, "Content-Length"),
+        (
+            b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 1_000,
+            411,
+            "send it with a Content-Length",
+        ),
+        (
+            b"POST / HTTP/1.1\r\nHost: x\r\ntransfer-encoding:\tChunked\r\nContent-Length: 5\r\n\r\n",
+            411,
+            "Content-Length",
+        ),
         (b"GET / HTTP/1.1\r\nHost: x\r\n" + b"a:b\r\n" * 15_000 + b"\r\n", 431, "it has more than 20 headers"),
         (b"GET / HTTP/1.1\r\nHost: x\r\na:" + b"b" * (64 << 10), 431, "more than 65536 bytes"),
         (POST % (BODY_BYTES_MAX + 1), 413, f"more than {BODY_BYTES_MAX} bytes"),
@@ -96,7 +112,9 @@ def held_by(server: AdminServer) -> list[AdminConnection]:
         (b"\x16\x03\x01", 400, "no HTTP/1.1"),
     ],
 )
-def test_what_is_not_taken_is_refused_with_a_reason_and_the_connection_ends(sends: bytes, status: int, words: str) -> None:
+def test_what_is_not_taken_is_refused_with_a_reason_and_the_connection_ends(
+    sends: bytes, status: int, words: str
+) -> None:
     async def test(server: AdminServer, pages: Pages) -> None:
         reader, writer = await connect(server)
         writer.write(sends)
@@ -135,8 +153,14 @@ def test_who_is_refused_and_goes_on_sending_still_gets_the_answer_and_is_cut_off
     run(test)
 
 
-@pytest.mark.parametrize(("begins", "complained"), [(b"", 0.0), (b"GET /", 1.0)], ids=["who rests", "who begins another request and does not end it"])
-def test_who_was_answered_is_closed_after_a_while_and_complained_of_only_where_a_request_was_begun(begins: bytes, complained: float) -> None:
+@pytest.mark.parametrize(
+    ("begins", "complained"),
+    [(b"", 0.0), (b"GET /", 1.0)],
+    ids=["who rests", "who begins another request and does not end it"],
+)
+def test_who_was_answered_is_closed_after_a_while_and_complained_of_only_where_a_request_was_begun(
+    begins: bytes, complained: float
+) -> None:
     async def test(server: AdminServer, pages: Pages) -> None:
         before = CLOSED.labels("admin_request_within_ms")._value.get()
         reader, writer = await connect(server)

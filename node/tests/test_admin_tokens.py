@@ -24,7 +24,12 @@ def test_each_line_is_a_token_but_for_comments(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "why"),
-    [(b"", "it has no token"), (b"# none\n\n", "it has no token"), (b"short\n", "too short"), (b"\xff\xfe", "it is not text")],
+    [
+        (b"", "it has no token"),
+        (b"# none\n\n", "it has no token"),
+        (b"short\n", "too short"),
+        (b"\xff\xfe", "it is not text"),
+    ],
 )
 def test_a_file_without_tokens_is_refused_with_its_name_and_a_remedy(tmp_path: Path, content: bytes, why: str) -> None:
     file = tmp_path / "tokens"

@@ -23,7 +23,9 @@ async def create_topic(proxy: Proxy, name: str, partitions: int) -> list[TopicPa
 
 
 async def append(proxy: Proxy, tp: TopicPartition) -> int:
-    """The offset of one record that the proxy sends as it sends a client's, and again while it certainly is not applied."""
+    """The offset of one record that the proxy sends as it sends a client's, and again while it certainly is not
+    applied.
+    """
     records = build_batch([Record(0, 1_000, None, b"value")])
     give_up_at = asyncio.get_running_loop().time() + STEP_S
     return (await proxy.appends.submit(tp, records, produce_version=9, give_up_at=give_up_at).done).base_offset
@@ -36,7 +38,11 @@ def proxy_of(node: ClusterNode) -> Proxy:
 
 async def three_roles(cluster: Cluster) -> Proxy:
     """A controller, two brokers and a proxy; the proxy."""
-    await asyncio.gather(cluster.start(201, "controller"), *(cluster.start(node_id, "broker") for node_id in BROKERS), cluster.start(1, "proxy"))
+    await asyncio.gather(
+        cluster.start(201, "controller"),
+        *(cluster.start(node_id, "broker") for node_id in BROKERS),
+        cluster.start(1, "proxy"),
+    )
     proxy = proxy_of(cluster.nodes[1])
     await until(proxy.metadata, lambda image: {1, 201, *BROKERS} <= set(image.nodes))
     return proxy
@@ -119,7 +125,9 @@ def test_a_new_store_gets_the_id_that_is_given_and_another_is_refused_from_then_
         node = await cluster.start(1, "controller,broker,proxy", cluster_id="mine")
         assert proxy_of(node).image.cluster_id == "mine"
         other = cluster.make(2, "proxy", cluster_id="other")
-        with pytest.raises(ConfigurationError, match=r"^cluster_id 'other': the store memory:// belongs to cluster 'mine': .*"):
+        with pytest.raises(
+            ConfigurationError, match=r"^cluster_id 'other': the store memory:// belongs to cluster 'mine': .*"
+        ):
             await other.start()
         await other.stop(grace_s=0)
 

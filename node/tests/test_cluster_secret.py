@@ -1,4 +1,6 @@
-"""Nodes of a cluster with a secret talk to each other; who has another one, or none, is refused in words that say what to do."""
+"""Nodes of a cluster with a secret talk to each other; who has another one, or none, is refused in words that say what
+to do.
+"""
 
 import asyncio
 
@@ -23,11 +25,17 @@ def proxy_of(node: ClusterNode) -> Proxy:
     return node.proxy.proxy
 
 
-@pytest.mark.parametrize(("theirs", "said"), [("another secret altogether", "has another cluster secret"), ("", "has no cluster secret")])
+@pytest.mark.parametrize(
+    ("theirs", "said"), [("another secret altogether", "has another cluster secret"), ("", "has no cluster secret")]
+)
 def test_who_does_not_know_the_secret_writes_nothing(theirs: str, said: str) -> None:
     async def test(cluster: Cluster) -> None:
         secret = {"cluster_secret": SECRET}
-        started = (cluster.start(201, "controller", **secret), cluster.start(101, "broker", **secret), cluster.start(1, "proxy", **secret))
+        started = (
+            cluster.start(201, "controller", **secret),
+            cluster.start(101, "broker", **secret),
+            cluster.start(1, "proxy", **secret),
+        )
         proxy = proxy_of((await asyncio.gather(*started))[2])
         [made] = await proxy.controller.create_topics([NewTopic(name="orders", partitions=1)])
         assert made.topic_id is not None

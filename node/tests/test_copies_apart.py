@@ -1,4 +1,6 @@
-"""A cluster over a copy of a store beside the one that it was copied from: same ids, same cluster id, same secret, nothing to say."""
+"""A cluster over a copy of a store beside the one that it was copied from: same ids, same cluster id, same secret,
+nothing to say.
+"""
 
 import asyncio
 
@@ -22,12 +24,18 @@ BATCH = build_batch([Record(0, 1_000, None, b"value")])
 async def started(cluster: Cluster) -> Proxy:
     """A controller, a broker and a proxy, each of which the leader of this cluster knows."""
     before = await asyncio.gather(
-        *(cluster.start(node_id, roles, **SECRET) for node_id, roles in ((101, "broker"), (201, "controller"), (1, "proxy")))
+        *(
+            cluster.start(node_id, roles, **SECRET)
+            for node_id, roles in ((101, "broker"), (201, "controller"), (1, "proxy"))
+        )
     )
     assert before[2].proxy is not None
     proxy = before[2].proxy.proxy
     internal = {node.internal for node in before}
-    await until(proxy.metadata, lambda image: {(node.internal_host, node.internal_port) for node in image.nodes.values()} == internal)
+    await until(
+        proxy.metadata,
+        lambda image: {(node.internal_host, node.internal_port) for node in image.nodes.values()} == internal,
+    )
     return proxy
 
 
@@ -53,7 +61,9 @@ def test_nodes_over_a_copy_leave_those_over_the_original_alone_and_write_to_the_
         epochs = dict(proxy.image.last_epochs)
         restored = Cluster(await copied(cluster.store))
         there = (await MetadataJournal(restored.store, rng=SystemRng()).load()).image
-        assert set(there.nodes) == {101}, "clients are told of no proxy of the original; a broker is fenced for what it wrote"
+        assert set(there.nodes) == {101}, (
+            "clients are told of no proxy of the original; a broker is fenced for what it wrote"
+        )
         try:
             theirs = await started(restored)
             assert [await append(theirs, tp), await append(theirs, tp)] == [1, 2]

@@ -8,7 +8,16 @@ from uuid import UUID
 import pytest
 
 from bmq.errors import NotReady, OffsetOutOfRange, UnknownTopic
-from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, PartitionStatus, TailAnswer, TailRequest, TailRoom
+from bmq.roles.owner import (
+    Appended,
+    Caller,
+    EpochEnd,
+    OffsetForTime,
+    PartitionStatus,
+    TailAnswer,
+    TailRequest,
+    TailRoom,
+)
 from bmq.values import Offset, TopicId, TopicPartition
 from bmq_node.current_owner import CurrentOwner
 
@@ -33,9 +42,18 @@ class Broker:
         return future
 
     async def read_tail(
-        self, requests: Sequence[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int, room: TailRoom | None = None
+        self,
+        requests: Sequence[TailRequest],
+        *,
+        min_bytes: int,
+        max_bytes: int,
+        max_wait_ms: int,
+        room: TailRoom | None = None,
     ) -> list[TailAnswer]:
-        return [TailAnswer(tp=one.tp, error=OffsetOutOfRange("above") if one.tp == KNOWN else UnknownTopic("none")) for one in requests]
+        return [
+            TailAnswer(tp=one.tp, error=OffsetOutOfRange("above") if one.tp == KNOWN else UnknownTopic("none"))
+            for one in requests
+        ]
 
     async def offset_for_time(self, tp: TopicPartition, timestamp_ms: int, **_: Any) -> OffsetForTime:
         self._check(tp)

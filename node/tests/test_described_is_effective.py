@@ -1,4 +1,6 @@
-"""What DescribeConfigs shows of the cluster is what happens: each key, by default, by the command line, and set while it runs."""
+"""What DescribeConfigs shows of the cluster is what happens: each key, by default, by the command line, and set while
+it runs.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -30,7 +32,9 @@ CLUSTER: Final = ConfigResource(kind="broker", name="")
 
 def call_of_nobody() -> Call:
     lease = Lease(MemoryBudget(1_000), 1)
-    return Call(api_key=10, version=4, correlation_id=1, client_id="", client_host="/127.0.0.1", lease=lease, arrived=0.0)
+    return Call(
+        api_key=10, version=4, correlation_id=1, client_id="", client_host="/127.0.0.1", lease=lease, arrived=0.0
+    )
 
 
 class Roles:
@@ -43,7 +47,9 @@ class Roles:
 
     async def described(self) -> dict[str, str]:
         request = Message(
-            resources=[Message(resource_type=BROKER, resource_name=str(self.proxy.settings.node_id), configuration_keys=None)],
+            resources=[
+                Message(resource_type=BROKER, resource_name=str(self.proxy.settings.node_id), configuration_keys=None)
+            ],
             include_synonyms=True,
             include_documentation=True,
         )

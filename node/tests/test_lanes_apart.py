@@ -46,7 +46,17 @@ _NUMBERS = {
     "response_partition_limit": 100,
     "timestamp": -1,
 }
-_EMPTY = ("assignments", "broker_ids", "replicas", "forgotten_topics_data", "transactional_id", "group_instance_id", "cursor", "value", "rack_id")
+_EMPTY = (
+    "assignments",
+    "broker_ids",
+    "replicas",
+    "forgotten_topics_data",
+    "transactional_id",
+    "group_instance_id",
+    "cursor",
+    "value",
+    "rack_id",
+)
 
 
 def request_of(key: int, version: int, *, topic: str, topic_id: UUID, group: str) -> dict[str, Any]:
@@ -94,7 +104,11 @@ class Client:
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
         try:
             body = messages.encode_request(key, version, fields)
-            writer.write(encode_request_frame(api_key=key, api_version=version, correlation_id=1, client_id=self._client_id, body=body))
+            writer.write(
+                encode_request_frame(
+                    api_key=key, api_version=version, correlation_id=1, client_id=self._client_id, body=body
+                )
+            )
             frame = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
         except (asyncio.IncompleteReadError, ConnectionError):
             return b""
@@ -118,7 +132,12 @@ def commit_of(group: str, topic: str, offset: int) -> dict[str, Any]:
         "group_id": group,
         "generation_id_or_member_epoch": -1,
         "member_id": "",
-        "topics": [{"name": topic, "partitions": [{"partition_index": 0, "committed_offset": offset, "committed_metadata": ""}]}],
+        "topics": [
+            {
+                "name": topic,
+                "partitions": [{"partition_index": 0, "committed_offset": offset, "committed_metadata": ""}],
+            }
+        ],
     }
 
 
@@ -130,11 +149,20 @@ async def fetched(client: Client, group: str, topic: str) -> int:
 
 async def lane_with_a_topic_and_a_group(cluster: Cluster) -> tuple[ClusterNode, Client, UUID]:
     node = await cluster.start(1, "controller,broker,proxy")
-    for path, body in (("topics", {"name": "orders", "partitions": 4}), ("lanes", {"name": "dev"}), ("topics", {"name": "orders", "lane": "dev"})):
+    for path, body in (
+        ("topics", {"name": "orders", "partitions": 4}),
+        ("lanes", {"name": "dev"}),
+        ("topics", {"name": "orders", "lane": "dev"}),
+    ):
         assert (await ask(node, "POST", f"/v1/{path}", body)).status == 201
     inside = Client(node, "lane=dev")
     async with asyncio.timeout(10):
-        while (await inside.answer(ApiKey.OFFSET_COMMIT, 8, **commit_of("g", "orders", 7))).topics[0].partitions[0].error_code:
+        while (
+            (await inside.answer(ApiKey.OFFSET_COMMIT, 8, **commit_of("g", "orders", 7)))
+            .topics[0]
+            .partitions[0]
+            .error_code
+        ):
             await asyncio.sleep(0.05)
     return node, inside, UUID((await ask(node, "GET", f"/v1/topics/{TOPIC}")).body["topic_id"])
 
@@ -143,7 +171,11 @@ def test_every_api_that_is_served_says_how_it_keeps_lanes_apart() -> None:
     assert set(APART) == set(SERVED)
     assert set(_WRITES) | {ApiKey.PRODUCE} == {key for key, apart in APART.items() if Apart.WRITES in apart}
     for key in SERVED:
-        named = {field.name for field in fields_of(api_schema(key).request)} & {*_TOPIC_FIELDS, *_GROUP_FIELDS, "topic_id"}
+        named = {field.name for field in fields_of(api_schema(key).request)} & {
+            *_TOPIC_FIELDS,
+            *_GROUP_FIELDS,
+            "topic_id",
+        }
         if key not in (ApiKey.API_VERSIONS, ApiKey.DESCRIBE_CLUSTER, ApiKey.INIT_PRODUCER_ID):
             assert bool(named) is bool(APART[key]) or key == ApiKey.LIST_GROUPS, (ApiKey(key), named)
 
@@ -165,8 +197,12 @@ def test_the_base_is_told_the_same_of_what_a_lane_has_and_of_what_nobody_has_by_
             api = SERVED[key]
             groups = [(GROUP, NO_GROUP), ("base", "base")] if key in _TOPICS_OF_GROUPS else [(GROUP, NO_GROUP)]
             for version, (group, no_group) in product(range(api.version_min, api.version_max + 1), groups):
-                there = await outside.ask(key, version, request_of(key, version, topic=TOPIC, topic_id=topic_id, group=group))
-                nowhere = await outside.ask(key, version, request_of(key, version, topic=NO_TOPIC, topic_id=NO_ID, group=no_group))
+                there = await outside.ask(
+                    key, version, request_of(key, version, topic=TOPIC, topic_id=topic_id, group=group)
+                )
+                nowhere = await outside.ask(
+                    key, version, request_of(key, version, topic=NO_TOPIC, topic_id=NO_ID, group=no_group)
+                )
                 assert masked(there, *swapped) == nowhere, (ApiKey(key).name, version)
                 assert there or key == ApiKey.PRODUCE, (ApiKey(key).name, version)
         assert (await ask(node, "GET", f"/v1/topics/{TOPIC}")).body == before, "nothing of it was changed"
@@ -187,7 +223,9 @@ def test_a_group_of_the_base_commits_nothing_for_a_lanes_topic_and_has_its_own_b
         assert [(topic.name, topic.partitions[0].error_code) for topic in reply.topics] == [(TOPIC, 3), ("orders", 0)]
         assert await fetched(outside, "base-group", "orders") == 5
         assert await fetched(outside, "base-group", TOPIC) == -1
-        grown = await outside.answer(ApiKey.CREATE_PARTITIONS, 2, topics=[{"name": TOPIC, "count": 7, "assignments": None}], timeout_ms=2_000)
+        grown = await outside.answer(
+            ApiKey.CREATE_PARTITIONS, 2, topics=[{"name": TOPIC, "count": 7, "assignments": None}], timeout_ms=2_000
+        )
         assert [result.error_code for result in grown.results] == [3]
 
     run(test)

@@ -1,4 +1,6 @@
-"""A lane's client that sends no leader epochs, and commits what it read in the base's topic when the lane has its own: it neither skips nor fails."""
+"""A lane's client that sends no leader epochs, and commits what it read in the base's topic when the lane has its own:
+it neither skips nor fails.
+"""
 
 from typing import Any
 
@@ -14,7 +16,9 @@ async def write(client: Client, topic: str, count: int) -> None:
     for number in range(count):
         batch = build_batch([Record(0, 1_700_000_000_000, None, b"%d" % number, ())])
         topics = [{"name": topic, "partition_data": [{"index": 0, "records": batch}]}]
-        assert await client.ask(ApiKey.PRODUCE, 9, {"transactional_id": None, "acks": -1, "timeout_ms": 5_000, "topic_data": topics})
+        assert await client.ask(
+            ApiKey.PRODUCE, 9, {"transactional_id": None, "acks": -1, "timeout_ms": 5_000, "topic_data": topics}
+        )
 
 
 async def commit(client: Client, group: str, *offsets: tuple[str, int]) -> dict[str, int]:

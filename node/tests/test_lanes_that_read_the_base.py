@@ -1,4 +1,6 @@
-"""A lane's client that sends no leader epochs, read the base, and meets the lane's own topic: offsets alone say which of the two they are of."""
+"""A lane's client that sends no leader epochs, read the base, and meets the lane's own topic: offsets alone say which
+of the two they are of.
+"""
 
 import asyncio
 from typing import Any
@@ -21,7 +23,9 @@ from bmq_broker.partitions.producers import Producers
 from bmq_broker.segments.manifests import KEPT_VERSIONS
 from bmq_node.cluster_node import ClusterNode
 
-OPTIONS = AuditOptions(decode_producers=Producers.decode, decode_state=lambda _, data: decode_state(data), versions_kept=KEPT_VERSIONS)
+OPTIONS = AuditOptions(
+    decode_producers=Producers.decode, decode_state=lambda _, data: decode_state(data), versions_kept=KEPT_VERSIONS
+)
 FIRST = READING_LANES_FIRST_OFFSET
 
 
@@ -39,9 +43,16 @@ async def reading_lane(cluster: Cluster) -> tuple[ClusterNode, Client, Client]:
 async def fetch(client: Client, offset: int) -> tuple[int, int, list[int]]:
     """(error code, log start, offsets that came)."""
     partition = {
-        "partition": 0, "current_leader_epoch": -1, "fetch_offset": offset, "log_start_offset": -1, "partition_max_bytes": 1 << 20
+        "partition": 0, "current_leader_epoch": -1, "fetch_offset": offset, "log_start_offset": -1,
+        "partition_max_bytes": 1 << 20
     }  # fmt: skip
-    wanted: dict[str, Any] = {"replica_id": -1, "max_wait_ms": 0, "min_bytes": 0, "max_bytes": 1 << 20, "isolation_level": 0}
+    wanted: dict[str, Any] = {
+        "replica_id": -1,
+        "max_wait_ms": 0,
+        "min_bytes": 0,
+        "max_bytes": 1 << 20,
+        "isolation_level": 0,
+    }
     wanted |= {"session_id": 0, "session_epoch": -1, "forgotten_topics_data": [], "rack_id": ""}
     reply = await client.answer(ApiKey.FETCH, 11, **wanted, topics=[{"topic": "orders", "partitions": [partition]}])
     [found] = reply.responses[0].partitions
@@ -88,7 +99,8 @@ def test_a_topic_that_begins_high_is_taken_over_from_the_wal_alone_and_is_found_
         await cluster.stop(1, grace_s=0)
         node = await cluster.start(2, "controller,broker,proxy")
         inside, outside = Client(node, "lane=dev"), Client(node)
-        while await fetch(inside, FIRST) != (0, FIRST, list(range(FIRST, FIRST + 3))):  # the first node is taken for dead after a while
+        # the first node is taken for dead after a while
+        while await fetch(inside, FIRST) != (0, FIRST, list(range(FIRST, FIRST + 3))):
             await asyncio.sleep(0.1)
         await write(inside, "orders", 2)
         assert await fetch(inside, FIRST) == (0, FIRST, list(range(FIRST, FIRST + 5)))
@@ -102,7 +114,12 @@ def test_nobody_sets_a_first_offset(value: str) -> None:
     async def test(cluster: Cluster) -> None:
         node, _, inside = await reading_lane(cluster)
         for lane in ("", "dev"):
-            made = await ask(node, "POST", "/v1/topics", {"name": "high", "lane": lane, "partitions": 1, "configs": {FIRST_OFFSET: value}})
+            made = await ask(
+                node,
+                "POST",
+                "/v1/topics",
+                {"name": "high", "lane": lane, "partitions": 1, "configs": {FIRST_OFFSET: value}},
+            )
             assert made.status == 400 and FIRST_OFFSET in str(made.body)
         await write(inside, "orders", 1)
         for path in ("orders", TOPIC):
@@ -116,7 +133,11 @@ def test_legacy_alter_configs_leave_the_first_offset_as_it_is() -> None:
     async def test(cluster: Cluster) -> None:
         node, _, inside = await reading_lane(cluster)
         await write(inside, "orders", 1)
-        resource = {"resource_type": 2, "resource_name": "orders", "configs": [{"name": "retention.ms", "value": "1000000"}]}
+        resource = {
+            "resource_type": 2,
+            "resource_name": "orders",
+            "configs": [{"name": "retention.ms", "value": "1000000"}],
+        }
         reply = await inside.answer(ApiKey.ALTER_CONFIGS, 1, resources=[resource], validate_only=False)
         assert reply.responses[0].error_code == 0, reply
         configs = (await ask(node, "GET", f"/v1/topics/{TOPIC}")).body["configs"]

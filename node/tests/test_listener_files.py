@@ -17,7 +17,10 @@ def of(path: Path, host_name: str = "bmq-proxy-3.nodes") -> ListenerFile:
 
 def test_a_line_for_this_hosts_number_goes_before_one_for_all(tmp_path: Path) -> None:
     file = tmp_path / "addresses"
-    file.write_text("# of the cloud\nexternal.3 = a3.example:31003\nexternal=all.example:9\n\nexternal.4=a4.example:31004\nlan={hostname}:0\n")
+    file.write_text(
+        "# of the cloud\nexternal.3 = "
+        "a3.example:31003\nexternal=all.example:9\n\nexternal.4=a4.example:31004\nlan={hostname}:0\n"
+    )
     assert of(file).read() == {"external": "a3.example:31003", "lan": "bmq-proxy-3:0"}
     assert of(file, "bmq-proxy-5").read() == {"external": "all.example:9", "lan": "bmq-proxy-5:0"}
     assert of(file, "laptop").read() == {"external": "all.example:9", "lan": "laptop:0"}
@@ -42,7 +45,10 @@ def test_what_is_not_there_yet_has_no_addresses(tmp_path: Path) -> None:
         ("\nexternal.x=h:1\n", "line 2 is 'external.x=h:1': write NAME=HOST:PORT or NAME.ORDINAL=HOST:PORT"),
         ("external.3=h:1\nexternal.3=h:2\n", "line 2: external.3 is there twice: leave one of them out"),
         ("external.3=h\n", "external.3=h: write HOST:PORT, for example node1.example:31001"),
-        ("external.3=0.0.0.0:1\n", "external.3=0.0.0.0:1: nobody can connect to that: write a name or an address, HOST:PORT"),
+        (
+            "external.3=0.0.0.0:1\n",
+            "external.3=0.0.0.0:1: nobody can connect to that: write a name or an address, HOST:PORT",
+        ),
         ("external={node}:1\n", "external {node}:1: {node} stands for nothing: use {hostname} or {ordinal}"),
     ],
 )

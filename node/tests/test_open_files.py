@@ -10,9 +10,12 @@ from bmq_node.process.open_files import connections_within, limits_within
 
 
 @pytest.mark.parametrize(
-    ("files", "wanted", "taken"), [(1 << 20, 20_000, 20_000), (-1, 20_000, 20_000), (4_096, 20_000, 3_328), (4_096, 100, 100), (200, 20_000, 50)]
+    ("files", "wanted", "taken"),
+    [(1 << 20, 20_000, 20_000), (-1, 20_000, 20_000), (4_096, 20_000, 3_328), (4_096, 100, 100), (200, 20_000, 50)],
 )
-def test_clients_have_what_the_store_and_other_addresses_leave_of_the_files(files: int, wanted: int, taken: int) -> None:
+def test_clients_have_what_the_store_and_other_addresses_leave_of_the_files(
+    files: int, wanted: int, taken: int
+) -> None:
     assert connections_within(files, wanted, Limits()) == taken
 
 
@@ -29,7 +32,12 @@ def test_one_address_leaves_half_of_the_connections_to_others() -> None:
 def test_a_node_takes_shows_and_exposes_what_its_files_allow() -> None:
     config = with_files(ServerConfig(store="file:///s", node_id=1, limits={"turn_requests": "40"}), 4_096)
     proxy = role_settings(config, one_disk=True, log_dir="x").proxy
-    assert proxy.connections_max == exposed_limits(config)["connections_max"] == config.model_dump()["connections_max"] == 3_328
+    assert (
+        proxy.connections_max
+        == exposed_limits(config)["connections_max"]
+        == config.model_dump()["connections_max"]
+        == 3_328
+    )
     assert (proxy.limits.connections_per_address, proxy.limits.turn_requests) == (1_664, 40)
     broker = ServerConfig(store="file:///s", node_id=1, roles="broker")
     assert with_files(broker, 4_096) == broker

@@ -1,4 +1,6 @@
-"""An idempotent producer's client sends ahead: what it sent behind a batch that was refused is not taken before that batch."""
+"""An idempotent producer's client sends ahead: what it sent behind a batch that was refused is not taken before that
+batch.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -32,7 +34,9 @@ async def produced(node: ClusterNode, client_id: str, *batches: bytes) -> list[t
         topics = [{"name": "orders", "partition_data": [{"index": 0, "records": batch}]}]
         request = {"transactional_id": None, "acks": -1, "timeout_ms": 5_000, "topic_data": topics}
         body = messages.encode_request(ApiKey.PRODUCE, VERSION, request)
-        frame = encode_request_frame(api_key=ApiKey.PRODUCE, api_version=VERSION, correlation_id=number, client_id=client_id, body=body)
+        frame = encode_request_frame(
+            api_key=ApiKey.PRODUCE, api_version=VERSION, correlation_id=number, client_id=client_id, body=body
+        )
         writer.write(bytes(frame))
     found = []
     for _ in batches:
@@ -44,7 +48,7 @@ async def produced(node: ClusterNode, client_id: str, *batches: bytes) -> list[t
     return found
 
 
-def test_what_was_sent_behind_the_first_write_to_a_lanes_topic_waits_for_it_where_the_topic_could_not_be_made_once() -> None:
+def test_what_was_sent_behind_a_first_write_waits_for_it_where_the_topic_could_not_be_made_once() -> None:
     class Unavailable:
         """A controller that changes, for its first call."""
 
@@ -73,6 +77,9 @@ def test_what_was_sent_behind_the_first_write_to_a_lanes_topic_waits_for_it_wher
         finally:
             Overlays.__init__ = real  # type: ignore[method-assign]
         assert first == [(ErrorCode.unknown_topic_or_partition, -1), (ErrorCode.not_leader_or_follower, -1)]
-        assert await produced(node, "lane=dev", of_producer(0), of_producer(1)) == [(ErrorCode.none, 0), (ErrorCode.none, 1)]
+        assert await produced(node, "lane=dev", of_producer(0), of_producer(1)) == [
+            (ErrorCode.none, 0),
+            (ErrorCode.none, 1),
+        ]
 
     run(test)

@@ -74,13 +74,17 @@ def test_one_that_is_killed_is_started_again(monkeypatch: pytest.MonkeyPatch) ->
             first = child.pid
             assert first is not None
             os.kill(first, signal.SIGKILL)
-            await until(lambda restarts=restarts, first=first: child.restarts == restarts and child.pid not in (first, None))  # type: ignore[misc]
+            await until(
+                lambda restarts=restarts, first=first: child.restarts == restarts and child.pid not in (first, None)
+            )  # type: ignore[misc]
         stop.set()
 
     assert run([program("a", STEADY)], then) == 0
 
 
-def test_one_that_refuses_its_configuration_ends_all_also_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_refuses_its_configuration_ends_all_also_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(supervisor, "RESTART_FIRST_S", 0.05)
     wrong = tmp_path / "wrong"
     script = f"[ -e {wrong} ] && exit 2; {STEADY}"
@@ -97,7 +101,9 @@ def test_one_that_refuses_its_configuration_ends_all_also_later(tmp_path: Path, 
     assert not is_alive(others[0])
 
 
-@pytest.mark.parametrize(("script", "code"), [("exit 1", 1), ("exit 2", 2), ("kill -9 $$", 1), ("sleep 0.2; exit 7", 7)])
+@pytest.mark.parametrize(
+    ("script", "code"), [("exit 1", 1), ("exit 2", 2), ("kill -9 $$", 1), ("sleep 0.2; exit 7", 7)]
+)
 def test_one_that_ends_before_all_serve_ends_all(script: str, code: int) -> None:
     async def then(children: Sequence[Child], stop: asyncio.Event) -> None:
         raise AssertionError("not all serve")
@@ -138,7 +144,8 @@ assert end_with_supervisor() is not None
 print("armed", flush=True)
 time.sleep(60)
 '''
-process = subprocess.Popen([sys.executable, "-c", child, sys.argv[1]], env={{**os.environ, "{SUPERVISOR_VARIABLE}": str(os.getpid())}})
+environment = {{**os.environ, "{SUPERVISOR_VARIABLE}": str(os.getpid())}}
+process = subprocess.Popen([sys.executable, "-c", child, sys.argv[1]], env=environment)
 print(process.pid, flush=True)
 time.sleep(60)
 """

@@ -28,16 +28,38 @@ TEXTS: Final = (
         "{ordinal}",
         "$(POD_IP)",
     ),
-    *("[", "s3://[b", "s3://b?endpoint=http://h:port", "s3a://b/c", "http://[::1", "http://h:x", "jdbc:postgresql://h/d", "../x"),
+    *(
+        "[",
+        "s3://[b",
+        "s3://b?endpoint=http://h:port",
+        "s3a://b/c",
+        "http://[::1",
+        "http://h:x",
+        "jdbc:postgresql://h/d",
+        "../x",
+    ),
     *("@every 1h", "* * * * *", "1m", "30d", "128MiB", "500m", "1e9", "0.5"),
 )
-KEYS: Final = (*(one for one in TEXTS if one), "BMQ_A", "BMQ_STOP_TIMEOUT_MS", "spark.sql.shuffle.partitions", "cpu", "memory")
+KEYS: Final = (
+    *(one for one in TEXTS if one),
+    "BMQ_A",
+    "BMQ_STOP_TIMEOUT_MS",
+    "spark.sql.shuffle.partitions",
+    "cpu",
+    "memory",
+)
 QUANTITIES: Final = (0, 1, -1, 2**62, "1", "500m", "1Gi", "0.5", "9" * 30)
 
 
-def any_spec(schema: Mapping[str, Any], rng: Random, *, share: float, without: frozenset[str] = frozenset()) -> dict[str, Any]:
+def any_spec(
+    schema: Mapping[str, Any], rng: Random, *, share: float, without: frozenset[str] = frozenset()
+) -> dict[str, Any]:
     """Fields of it, each with this probability."""
-    return {name: _value(part, rng) for name, part in schema["properties"].items() if name not in without and rng.random() < share}
+    return {
+        name: _value(part, rng)
+        for name, part in schema["properties"].items()
+        if name not in without and rng.random() < share
+    }
 
 
 def _value(schema: Mapping[str, Any], rng: Random) -> Any:
@@ -58,7 +80,9 @@ def _value(schema: Mapping[str, Any], rng: Random) -> Any:
         case "array":
             return [_value(schema["items"], rng) for _ in range(rng.choice([0, 1, 1, 2]))]
         case _ if "properties" in schema:
-            return any_spec(schema, rng, share=0.3) | {name: _value(schema["properties"][name], rng) for name in schema.get("required", ())}
+            return any_spec(schema, rng, share=0.3) | {
+                name: _value(schema["properties"][name], rng) for name in schema.get("required", ())
+            }
         case _:
             return {rng.choice(KEYS): _value(schema["additionalProperties"], rng) for _ in range(rng.choice([0, 1, 2]))}
 

@@ -1,4 +1,6 @@
-"""A namespace with Clusters, looked at by the operator's own runner; the API server and what makes pods of StatefulSets are the tests' own."""
+"""A namespace with Clusters, looked at by the operator's own runner; the API server and what makes pods of StatefulSets
+are the tests' own.
+"""
 
 import asyncio
 import copy
@@ -20,7 +22,9 @@ CREATED: Final = "2001-09-09T01:46:40Z"
 
 
 class Strict(KubeOfATest):
-    """Gives out uids and versions as an API server does, selects by labels, and deletes no other object than the one whose uid is named."""
+    """Gives out uids and versions as an API server does, selects by labels, and deletes no other object than the one
+    whose uid is named.
+    """
 
     def __init__(self, *manifests: dict[str, Any]) -> None:
         self.deleted: list[str] = []
@@ -52,10 +56,17 @@ class Strict(KubeOfATest):
         return copy.deepcopy(self.manifests.get((kind, namespace, name)))
 
     async def list(
-        self, kind: str, namespace: str = "", *, labels: Mapping[str, str] | None = None, fields: Mapping[str, str] | None = None
+        self,
+        kind: str,
+        namespace: str = "",
+        *,
+        labels: Mapping[str, str] | None = None,
+        fields: Mapping[str, str] | None = None,
     ) -> list[dict[str, Any]]:
         found = await super().list(kind, namespace, fields=fields)
-        return [copy.deepcopy(one) for one in found if (labels or {}).items() <= one["metadata"].get("labels", {}).items()]
+        return [
+            copy.deepcopy(one) for one in found if (labels or {}).items() <= one["metadata"].get("labels", {}).items()
+        ]
 
     def given(self, meta: dict[str, Any]) -> dict[str, Any]:
         return {}
@@ -102,7 +113,9 @@ class World:
 
     def pods_are_made(self, *, ready: bool = True) -> None:
         """As Kubernetes' own controller would: each StatefulSet has its pods, and none is left of one that is gone."""
-        sets = {one["metadata"]["uid"]: one for (kind, _, _), one in self.kube.manifests.items() if kind == "StatefulSet"}
+        sets = {
+            one["metadata"]["uid"]: one for (kind, _, _), one in self.kube.manifests.items() if kind == "StatefulSet"
+        }
         for (kind, _, name), pod in list(self.kube.manifests.items()):
             owners = pod["metadata"].get("ownerReferences", [])
             if kind == "Pod" and owners and owners[0]["uid"] not in sets:
@@ -118,17 +131,35 @@ class World:
             "name": name,
             "namespace": "shop",
             "labels": {**template["metadata"]["labels"], "controller-revision-hash": "r1"},
-            "ownerReferences": [{"controller": True, "uid": uid, "kind": "StatefulSet", "name": maker["metadata"]["name"]}],
+            "ownerReferences": [
+                {"controller": True, "uid": uid, "kind": "StatefulSet", "name": maker["metadata"]["name"]}
+            ],
         }
-        there = self.kube.manifests.get(("Pod", "shop", name), {"metadata": meta, "spec": copy.deepcopy(template["spec"])})
+        there = self.kube.manifests.get(
+            ("Pod", "shop", name), {"metadata": meta, "spec": copy.deepcopy(template["spec"])}
+        )
         said = {"type": "Ready", "status": "True" if ready else "False"}
         self.kube.keep({**there, "apiVersion": "v1", "kind": "Pod", "status": {"conditions": [said]}})
 
 
-def cluster(name: str = "prod", *, created: str = CREATED, meta: Mapping[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+def cluster(
+    name: str = "prod", *, created: str = CREATED, meta: Mapping[str, Any] | None = None, **spec: Any
+) -> dict[str, Any]:
     """Over a bucket of its own, if nothing else is said."""
-    written = {"name": name, "namespace": "shop", "uid": f"uid-of-{name}", "generation": 1, "creationTimestamp": created, **(meta or {})}
-    return {"apiVersion": "bmq.io/v1alpha1", "kind": "Cluster", "metadata": written, "spec": {"store": {"url": "s3://b"}, **spec}}
+    written = {
+        "name": name,
+        "namespace": "shop",
+        "uid": f"uid-of-{name}",
+        "generation": 1,
+        "creationTimestamp": created,
+        **(meta or {}),
+    }
+    return {
+        "apiVersion": "bmq.io/v1alpha1",
+        "kind": "Cluster",
+        "metadata": written,
+        "spec": {"store": {"url": "s3://b"}, **spec},
+    }
 
 
 def doomed(name: str = "prod", **more: Any) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""What each kind's spec becomes: all objects, and what its cluster is asked for, for the tests that write and take away each of its fields."""
+"""What each kind's spec becomes: all objects, and what its cluster is asked for, for the tests that write and take away
+each of its fields.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,7 +23,12 @@ from bmq_operator.tables.desired import desired as objects_of_table
 from bmq_operator.tables.jobs import jobs_of_sink, jobs_of_topic
 
 INPUTS: Final = Inputs(
-    default_image="bmq:1", cluster_secret="c" * 32, admin_token="a" * 32, minio_user="bmq", minio_password="m" * 32, keys_name="bmq-keys-1"
+    default_image="bmq:1",
+    cluster_secret="c" * 32,
+    admin_token="a" * 32,
+    minio_user="bmq",
+    minio_password="m" * 32,
+    keys_name="bmq-keys-1",
 )
 NOT_IN_OBJECTS: Final = "it is acted on when the resource is looked at, and in no object"
 
@@ -36,7 +43,9 @@ class Made:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindOfATest:
-    """`bases`: what has to be in a spec for the fields below a path to mean anything. `elsewhere`: fields that no object shows, and why."""
+    """`bases`: what has to be in a spec for the fields below a path to mean anything. `elsewhere`: fields that no
+    object shows, and why.
+    """
 
     name: str
     spec: type[BaseModel]
@@ -68,19 +77,33 @@ def _lane(spec: dict[str, Any], namespace: str) -> Made:
 def _sink(spec: dict[str, Any], namespace: str) -> Made:
     meta = {"name": "lake", "namespace": namespace, "uid": "uid-lake"}
     sink = ParquetSink.model_validate({"metadata": meta, "spec": {"topics": ["orders"], **spec}})
-    cluster = Cluster.model_validate({"metadata": {"name": sink.spec.cluster_ref.name, "namespace": namespace, "uid": "uid-bmq"}})
+    cluster = Cluster.model_validate(
+        {"metadata": {"name": sink.spec.cluster_ref.name, "namespace": namespace, "uid": "uid-bmq"}}
+    )
     return Made(objects=[one for job in jobs_of_sink(sink, cluster) for one in objects_of_table(job, SparkSettings())])
 
 
 def _topic(spec: dict[str, Any], namespace: str) -> Made:
-    topic = Topic.model_validate({"metadata": {"name": "orders", "namespace": namespace, "uid": "uid-orders"}, "spec": spec})
-    cluster = Cluster.model_validate({"metadata": {"name": topic.spec.cluster_ref.name, "namespace": namespace, "uid": "uid-bmq"}})
+    topic = Topic.model_validate(
+        {"metadata": {"name": "orders", "namespace": namespace, "uid": "uid-orders"}, "spec": spec}
+    )
+    cluster = Cluster.model_validate(
+        {"metadata": {"name": topic.spec.cluster_ref.name, "namespace": namespace, "uid": "uid-bmq"}}
+    )
     objects = [one for job in jobs_of_topic(topic, cluster) for one in objects_of_table(job, SparkSettings())]
     return Made(objects=objects, asked=(topic.topic_name, topic.spec.partitions, topic.spec.config))
 
 
-_STREAM: Final[dict[str, Any]] = {"output": "s3a://warehouse/t", "continuous": {"trigger": "1m"}, "store": {"secretName": "keys"}}
-_ICEBERG: Final[dict[str, Any]] = {"iceberg": {"table": "a.b.c", "warehouse": "s3a://w/x"}, "continuous": {}, "store": {"secretName": "keys"}}
+_STREAM: Final[dict[str, Any]] = {
+    "output": "s3a://warehouse/t",
+    "continuous": {"trigger": "1m"},
+    "store": {"secretName": "keys"},
+}
+_ICEBERG: Final[dict[str, Any]] = {
+    "iceberg": {"table": "a.b.c", "warehouse": "s3a://w/x"},
+    "continuous": {},
+    "store": {"secretName": "keys"},
+}
 _AVRO: Final[dict[str, Any]] = _STREAM | {"format": "avro", "registry": "http://registry:8081"}
 _TABLES: Final[dict[str, dict[str, Any]]] = {
     "": _STREAM,
@@ -93,7 +116,8 @@ _TABLES: Final[dict[str, dict[str, Any]]] = {
 }
 _NOT_OF_TABLES: Final = {
     "compact.mode": "Auto is Always of a stream, and Never of a schedule (test_tables_desired)",
-    "clusterRef.namespace": "a Cluster elsewhere is found when the resource is looked at; its address is in the arguments",
+    "clusterRef.namespace": "a Cluster elsewhere is found when the resource is looked at; its address is in the "
+    "arguments",
 }
 
 KINDS: Final = (

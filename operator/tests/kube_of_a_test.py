@@ -1,4 +1,6 @@
-"""An API server as `reconcile` reads it: manifests by kind, namespace and name. What it is told to keep, it tells again."""
+"""An API server as `reconcile` reads it: manifests by kind, namespace and name. What it is told to keep, it tells
+again.
+"""
 
 import base64
 import copy
@@ -11,7 +13,12 @@ from bmq_operator.kube import KubeProblem
 from bmq_operator.settings import OperatorSettings
 
 TRIAL: dict[str, Any] = {"store": {"minio": {"embedded": True}}}
-CLUSTER: dict[str, Any] = {"apiVersion": "bmq.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "bmq", "namespace": "shop"}, "spec": TRIAL}
+CLUSTER: dict[str, Any] = {
+    "apiVersion": "bmq.io/v1alpha1",
+    "kind": "Cluster",
+    "metadata": {"name": "bmq", "namespace": "shop"},
+    "spec": TRIAL,
+}
 
 
 class KubeOfATest:
@@ -32,18 +39,33 @@ class KubeOfATest:
         return self.manifests.get((kind, namespace, name))
 
     async def list(
-        self, kind: str, namespace: str = "", *, labels: Mapping[str, str] | None = None, fields: Mapping[str, str] | None = None
+        self,
+        kind: str,
+        namespace: str = "",
+        *,
+        labels: Mapping[str, str] | None = None,
+        fields: Mapping[str, str] | None = None,
     ) -> list[dict[str, Any]]:
         self.lists += 1
         there = [one for (found, where, _), one in self.manifests.items() if found == kind and namespace in ("", where)]
-        return [one for one in there if all(_field(one, path) == value for path, value in (fields or {}).items() if value)]
+        return [
+            one for one in there if all(_field(one, path) == value for path, value in (fields or {}).items() if value)
+        ]
 
     async def apply(self, manifest: dict[str, Any]) -> dict[str, Any]:
         meta = manifest["metadata"]
         there = self.manifests.get((manifest["kind"], meta["namespace"], meta["name"]))
         if meta.get("uid", "") and (there is None or there["metadata"].get("uid", meta["uid"]) != meta["uid"]):
             raise KubeProblem(status=409, reason="Conflict", message="uid mismatch")
-        self.keep(copy.deepcopy({**(there or {}), **manifest, "metadata": {**(there or {"metadata": self.given(meta)})["metadata"], **meta}}))
+        self.keep(
+            copy.deepcopy(
+                {
+                    **(there or {}),
+                    **manifest,
+                    "metadata": {**(there or {"metadata": self.given(meta)})["metadata"], **meta},
+                }
+            )
+        )
         return manifest
 
     async def create(self, manifest: dict[str, Any], *, manager: str = "") -> dict[str, Any]:
@@ -59,7 +81,9 @@ class KubeOfATest:
         """What the API server gives a new object."""
         return {"uid": f"uid-{meta['name']}"}
 
-    async def merge(self, kind: str, namespace: str, name: str, body: dict[str, Any], *, part: str = "", uid: str = "") -> dict[str, Any]:
+    async def merge(
+        self, kind: str, namespace: str, name: str, body: dict[str, Any], *, part: str = "", uid: str = ""
+    ) -> dict[str, Any]:
         there = self.manifests.get((kind, namespace, name))
         if there is None:
             raise KubeProblem(status=404, reason="NotFound", message=name)
@@ -121,4 +145,11 @@ def context_of(kube: KubeOfATest, url: str, clients: dict[tuple[str, str], Admin
         return clients.setdefault((found, token), AdminClient(found, token=token, timeout_s=30))
 
     settings = OperatorSettings(admin_url_template=url, namespaces=())  # whatever the environment says
-    return Context(kube=kube, settings=settings, clock=more.pop("clock", TestClock()), rng=more.pop("rng", None), admin=admin, **more)  # type: ignore[arg-type]
+    return Context(
+        kube=kube,  # type: ignore[arg-type]
+        settings=settings,
+        clock=more.pop("clock", TestClock()),
+        rng=more.pop("rng", None),
+        admin=admin,
+        **more,
+    )

@@ -1,4 +1,6 @@
-"""A Cluster that is a started bmq, resources of one kind, and what each look at them came to; the API server alone is the tests' own."""
+"""A Cluster that is a started bmq, resources of one kind, and what each look at them came to; the API server alone is
+the tests' own.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -38,8 +40,22 @@ class World:
         """Makes a resource or changes it, as a user does."""
         old = self.manifest(name) if (self.kind, "shop", name) in self.kube.manifests else {"metadata": {}}
         generation = old["metadata"].get("generation", 0) + 1
-        meta = {"name": name, "namespace": "shop", "uid": f"uid-{name}", "generation": generation, "creationTimestamp": created}
-        self.kube.keep({"apiVersion": "bmq.io/v1alpha1", "kind": self.kind, "metadata": meta, "spec": spec, "status": old.get("status", {})})
+        meta = {
+            "name": name,
+            "namespace": "shop",
+            "uid": f"uid-{name}",
+            "generation": generation,
+            "creationTimestamp": created,
+        }
+        self.kube.keep(
+            {
+                "apiVersion": "bmq.io/v1alpha1",
+                "kind": self.kind,
+                "metadata": meta,
+                "spec": spec,
+                "status": old.get("status", {}),
+            }
+        )
 
     def manifest(self, name: str) -> dict[str, Any]:
         return self.kube.manifests[self.kind, "shop", name]
@@ -77,8 +93,12 @@ class Worlds:
         self._kind = kind
         self._manifests = manifests
 
-    def run(self, bmq: StartedBmq, use: Callable[[World], Awaitable[None]], *, url: str = "", token: str = TOKEN) -> None:
-        """`url` and `token`: where the operator finds the admin API, and what it presents there; as they should be, if nothing else is said."""
+    def run(
+        self, bmq: StartedBmq, use: Callable[[World], Awaitable[None]], *, url: str = "", token: str = TOKEN
+    ) -> None:
+        """`url` and `token`: where the operator finds the admin API, and what it presents there; as they should be, if
+        nothing else is said.
+        """
 
         async def main() -> None:
             async with self._world(url or bmq.admin, token=token) as found:
@@ -91,7 +111,9 @@ class Worlds:
         clients: dict[tuple[str, str], AdminClient] = {}
         clock = TestClock()
         kube = KubeOfATest(CLUSTER, auth_secret(token), *self._manifests)
-        found = World(self._kind, kube, context_of(kube, url, clients, clock=clock), AdminClient(url, token=TOKEN), clock)
+        found = World(
+            self._kind, kube, context_of(kube, url, clients, clock=clock), AdminClient(url, token=TOKEN), clock
+        )
 
         async def watched(*arguments: Any, **more: Any) -> Any:
             found.asked.append(f"{arguments[0]} {'/'.join(arguments[1])}")

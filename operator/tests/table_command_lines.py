@@ -1,7 +1,9 @@
-"""Every kind of command line that the operator may give a job: of all tables that the API server accepts, out of the parts below.
+"""Every kind of command line that the operator may give a job: of all tables that the API server accepts, out of the
+parts below.
 
-`python table_command_lines.py` prints them as JSON, a list for each job, for the test of the jobs' own parsers (spark-apps/tests): they are in
-another environment. What `bmq.resources.checks` refuses is left out, as the API server would refuse it.
+`python table_command_lines.py` prints them as JSON, a list for each job, for the test of the jobs' own parsers
+(spark-apps/tests): they are in another environment. What `bmq.resources.checks` refuses is left out, as the API server
+would refuse it.
 """
 
 import json
@@ -30,7 +32,10 @@ CATALOGS: Final[list[dict[str, Any]]] = [
         for kind in ("rest", "sql")
         for uri in ("", "http://rest:8181", "https://rest", "rest:8181", "jdbc:postgresql://db/lake")
     ),
-    {"output": "", "iceberg": {"table": "lake.shop.orders", "catalogType": "sql", "catalogUri": "jdbc:postgresql://db/lake"}},
+    {
+        "output": "",
+        "iceberg": {"table": "lake.shop.orders", "catalogType": "sql", "catalogUri": "jdbc:postgresql://db/lake"},
+    },
     *({"output": "", "iceberg": {**_IN_HADOOP, "table": table}} for table in ("a-b.c.d", "1.b.c", "spark_catalog.a.b")),
 ]
 KEYS: Final = ("", "key", "-id", "id")
@@ -47,15 +52,28 @@ VALUES: Final[list[dict[str, Any]]] = [
     {"format": "protobuf", "message": "shop.Order", "schema": {"configMapKeyRef": {"name": "schemas"}}},
     {"format": "protobuf", "registry": "http://registry"},
 ]
-FOLDERS: Final[list[dict[str, Any]]] = [{"partitionBy": by, "retention": retention} for by in ("hour", "date", "none") for retention in ("", "30d")]
+FOLDERS: Final[list[dict[str, Any]]] = [
+    {"partitionBy": by, "retention": retention} for by in ("hour", "date", "none") for retention in ("", "30d")
+]
 OTHERS: Final[list[dict[str, Any]]] = [
     {},
-    {"targetFileSize": "1GiB", "checkpoint": "s3a://warehouse/places", "startingOffsets": "latest", "maxRecordsPerBatch": 1, "lane": "dev"},
+    {
+        "targetFileSize": "1GiB",
+        "checkpoint": "s3a://warehouse/places",
+        "startingOffsets": "latest",
+        "maxRecordsPerBatch": 1,
+        "lane": "dev",
+    },
     {"group": "-group", "topics": ["-orders", "a.b_c"], "oneTable": True, "acceptLoss": True, "source": "bmq"},
-    *({"consumerConfig": {name: "=1"}} for name in ("fetch.max.bytes", "kafka.fetch.max.bytes", "group.id", "kafka.group.id", "a=b", " ", "-a")),
+    *(
+        {"consumerConfig": {name: "=1"}}
+        for name in ("fetch.max.bytes", "kafka.fetch.max.bytes", "group.id", "kafka.group.id", "a=b", " ", "-a")
+    ),
     {"compact": {"mode": "Always", "minFiles": 2, "olderThan": "1d", "vacuumOlderThan": "90m"}},
 ]
-CLUSTER: Final = Cluster.model_validate({"metadata": {"name": "bmq", "namespace": "shop"}, "spec": {"store": {"url": "s3://bmq/data"}}})
+CLUSTER: Final = Cluster.model_validate(
+    {"metadata": {"name": "bmq", "namespace": "shop"}, "spec": {"store": {"url": "s3://bmq/data"}}}
+)
 
 
 def specs() -> Iterator[dict[str, Any]]:
@@ -74,7 +92,10 @@ def command_lines() -> dict[str, list[list[str]]]:
     """By job: parquet, iceberg, compact. None twice."""
     found: dict[str, dict[tuple[str, ...], None]] = {"parquet": {}, "iceberg": {}, "compact": {}}
     for spec in specs():
-        sink = check(ParquetSink, {"apiVersion": "bmq.io/v1alpha1", "kind": "ParquetSink", "metadata": {"name": "lake"}, "spec": spec})
+        sink = check(
+            ParquetSink,
+            {"apiVersion": "bmq.io/v1alpha1", "kind": "ParquetSink", "metadata": {"name": "lake"}, "spec": spec},
+        )
         for job in jobs_of_sink(sink, CLUSTER) if isinstance(sink, ParquetSink) else ():
             found[write_file(job).rpartition("/")[2].removesuffix(".py")][tuple(write_arguments(job))] = None
             if job.compacted:

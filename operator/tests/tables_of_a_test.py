@@ -1,4 +1,6 @@
-"""Clusters, Topics and ParquetSinks with tables, as tests write them; and the schemas of the Spark Operator's kinds, from its sources."""
+"""Clusters, Topics and ParquetSinks with tables, as tests write them; and the schemas of the Spark Operator's kinds,
+from its sources.
+"""
 
 import functools
 import subprocess
@@ -14,22 +16,33 @@ from bmq.resources.topic import Topic
 
 ROOT = Path(__file__).parents[2]
 CRDS = ROOT / ".cache" / "tools" / "spark-operator.src" / "config" / "crd" / "bases"
-STREAM: dict[str, Any] = {"output": "s3a://warehouse/tables", "continuous": {"trigger": "30s"}, "store": {"secretName": "keys"}}
+STREAM: dict[str, Any] = {
+    "output": "s3a://warehouse/tables",
+    "continuous": {"trigger": "30s"},
+    "store": {"secretName": "keys"},
+}
 HOURLY: dict[str, Any] = {"output": "s3a://warehouse/tables", "schedule": "0 * * * *", "store": {"secretName": "keys"}}
 
 
 def cluster(*, namespace: str = "shop", **spec: Any) -> Cluster:
     return Cluster.model_validate(
-        {"metadata": {"name": "bmq", "namespace": namespace, "uid": "uid-bmq"}, "spec": {"store": {"minio": {"embedded": True}}} | spec}
+        {
+            "metadata": {"name": "bmq", "namespace": namespace, "uid": "uid-bmq"},
+            "spec": {"store": {"minio": {"embedded": True}}} | spec,
+        }
     )
 
 
 def sink(name: str = "lake", **spec: Any) -> ParquetSink:
-    return ParquetSink.model_validate({"metadata": {"name": name, "namespace": "shop", "uid": f"uid-{name}"}, "spec": {"topics": ["orders"], **spec}})
+    return ParquetSink.model_validate(
+        {"metadata": {"name": name, "namespace": "shop", "uid": f"uid-{name}"}, "spec": {"topics": ["orders"], **spec}}
+    )
 
 
 def topic(name: str = "orders", **parquet: Any) -> Topic:
-    return Topic.model_validate({"metadata": {"name": name, "namespace": "shop", "uid": f"uid-{name}"}, "spec": {"parquet": parquet}})
+    return Topic.model_validate(
+        {"metadata": {"name": name, "namespace": "shop", "uid": f"uid-{name}"}, "spec": {"parquet": parquet}}
+    )
 
 
 @functools.cache
@@ -42,11 +55,20 @@ def spark_schema(kind: str) -> dict[str, Any]:
     return dict(version["schema"]["openAPIV3Schema"])
 
 
-TYPES: dict[str, Any] = {"string": str, "integer": int, "boolean": bool, "object": dict, "array": list, "number": (int, float)}
+TYPES: dict[str, Any] = {
+    "string": str,
+    "integer": int,
+    "boolean": bool,
+    "object": dict,
+    "array": list,
+    "number": (int, float),
+}
 
 
 def misfits(value: Any, schema: dict[str, Any], path: str = "") -> Iterator[str]:
-    """What an API server would refuse or drop of a value: unknown fields, other types, what is missing, what is out of bounds."""
+    """What an API server would refuse or drop of a value: unknown fields, other types, what is missing, what is out of
+    bounds.
+    """
     expected = TYPES.get(schema.get("type", ""))
     if expected is not None and (not isinstance(value, expected) or (isinstance(value, bool) and expected is int)):
         yield f"{path}: {value!r} is no {schema['type']}"

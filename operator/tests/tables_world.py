@@ -1,4 +1,6 @@
-"""A ParquetSink in front of an API server, which is the test's own, and so is what the Spark Operator would write into statuses."""
+"""A ParquetSink in front of an API server, which is the test's own, and so is what the Spark Operator would write into
+statuses.
+"""
 
 import asyncio
 from collections.abc import Mapping
@@ -35,7 +37,12 @@ class SparkKube(KubeOfATest):
         self.clock = TestClock()
 
     async def list(
-        self, kind: str, namespace: str = "", *, labels: Mapping[str, str] | None = None, fields: Mapping[str, str] | None = None
+        self,
+        kind: str,
+        namespace: str = "",
+        *,
+        labels: Mapping[str, str] | None = None,
+        fields: Mapping[str, str] | None = None,
     ) -> list[dict[str, Any]]:
         if kind in KINDS and not self.spark:
             raise KubeProblem(status=404, reason="NotFound", message="the server could not find the requested resource")
@@ -47,7 +54,9 @@ class SparkKube(KubeOfATest):
         self.writes.append(f"apply {manifest['kind']} {manifest['metadata']['name']}")
         applied = await super().apply(manifest)
         by = {"manager": FIELD_MANAGER, "operation": "Apply", "time": timestamp(self.clock.ms)}
-        self.manifests[manifest["kind"], manifest["metadata"]["namespace"], manifest["metadata"]["name"]]["metadata"]["managedFields"] = [by]
+        self.manifests[manifest["kind"], manifest["metadata"]["namespace"], manifest["metadata"]["name"]]["metadata"][
+            "managedFields"
+        ] = [by]
         return applied
 
     async def create(self, manifest: dict[str, Any], *, manager: str = "") -> dict[str, Any]:
@@ -62,7 +71,9 @@ class SparkKube(KubeOfATest):
         self.writes.append(f"delete {kind} {name}")
         await super().delete(kind, namespace, name, uid=uid)
 
-    async def merge(self, kind: str, namespace: str, name: str, body: dict[str, Any], *, part: str = "", uid: str = "") -> dict[str, Any]:
+    async def merge(
+        self, kind: str, namespace: str, name: str, body: dict[str, Any], *, part: str = "", uid: str = ""
+    ) -> dict[str, Any]:
         self.writes.append(f"merge {kind} {name} {part}")
         return await super().merge(kind, namespace, name, body, part=part, uid=uid)
 
@@ -74,10 +85,20 @@ class SparkKube(KubeOfATest):
         return {name for found, _, name in self.manifests if found == kind}
 
 
-def sink(spec: dict[str, Any], *, topics: tuple[str, ...] = ("orders",), status: Any = None, **more: Any) -> ParquetSink:
-    meta = {"name": "lake", "namespace": "shop", "uid": "uid-lake", "generation": 1, "creationTimestamp": "2001-09-09T01:46:40Z"}
+def sink(
+    spec: dict[str, Any], *, topics: tuple[str, ...] = ("orders",), status: Any = None, **more: Any
+) -> ParquetSink:
+    meta = {
+        "name": "lake",
+        "namespace": "shop",
+        "uid": "uid-lake",
+        "generation": 1,
+        "creationTimestamp": "2001-09-09T01:46:40Z",
+    }
     written = {"topics": list(topics), **spec, **more}
-    return ParquetSink.model_validate({"metadata": meta, "spec": written, "status": {} if status is None else status.written()})
+    return ParquetSink.model_validate(
+        {"metadata": meta, "spec": written, "status": {} if status is None else status.written()}
+    )
 
 
 async def closed(clients: dict[tuple[str, str], AdminClient]) -> None:
@@ -103,7 +124,13 @@ class World:
 
     def ended(self, name: str, *, after_s: int, state: str = "FAILED") -> None:
         began, end = timestamp(self.clock.ms), timestamp(self.clock.ms + after_s * 1000)
-        self.kube.says("SparkApplication", name, applicationState={"state": state}, lastSubmissionAttemptTime=began, terminationTime=end)
+        self.kube.says(
+            "SparkApplication",
+            name,
+            applicationState={"state": state},
+            lastSubmissionAttemptTime=began,
+            terminationTime=end,
+        )
         self.clock.ms += after_s * 1000
 
 

@@ -1,4 +1,6 @@
-"""Whether the number of proxies follows their CPU, as was asked for: Kubernetes' own autoscaler says it, and nobody looks there."""
+"""Whether the number of proxies follows their CPU, as was asked for: Kubernetes' own autoscaler says it, and nobody
+looks there.
+"""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -7,14 +9,21 @@ import pytest
 from clusters_world import World, cluster, run
 
 AUTOSCALED = {"proxies": {"autoscaling": {"enabled": True}}}
-WHY = "the HPA was unable to compute the replica count: failed to get cpu utilization: missing request for cpu in container bmq of Pod prod-proxy-0"
+WHY = (
+    "the HPA was unable to compute the replica count: failed to get cpu utilization: missing request for cpu in "
+    "container bmq of Pod prod-proxy-0"
+)
 
 
-def says(world: World, status: str, *, for_s: int, reason: str = "FailedGetResourceMetric", type_: str = "ScalingActive") -> None:
+def says(
+    world: World, status: str, *, for_s: int, reason: str = "FailedGetResourceMetric", type_: str = "ScalingActive"
+) -> None:
     """As Kubernetes' autoscaler does."""
     since = datetime.fromtimestamp(world.context.clock.now_ms() / 1000 - for_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     there = world.there("HorizontalPodAutoscaler", "prod-proxy")
-    there["status"] = {"conditions": [{"type": type_, "status": status, "reason": reason, "message": WHY, "lastTransitionTime": since}]}
+    there["status"] = {
+        "conditions": [{"type": type_, "status": status, "reason": reason, "message": WHY, "lastTransitionTime": since}]
+    }
 
 
 def told(world: World) -> list[dict[str, Any]]:

@@ -1,4 +1,6 @@
-"""What nodes start with never changes under them: each configuration is a ConfigMap of its own, and stays for as long as a node may start with it."""
+"""What nodes start with never changes under them: each configuration is a ConfigMap of its own, and stays for as long
+as a node may start with it.
+"""
 
 import copy
 from typing import Any
@@ -66,7 +68,12 @@ def test_a_configuration_goes_once_neither_a_pod_nor_a_revision_names_it() -> No
         first = await begins(world)
         template = copy.deepcopy(world.there("StatefulSet", "prod-broker")["spec"]["template"])
         meta = {"name": "prod-broker-1", "namespace": "shop", "labels": template["metadata"]["labels"]}
-        revision = {"apiVersion": "apps/v1", "kind": "ControllerRevision", "metadata": meta, "data": {"spec": {"template": template}}}
+        revision = {
+            "apiVersion": "apps/v1",
+            "kind": "ControllerRevision",
+            "metadata": meta,
+            "data": {"spec": {"template": template}},
+        }
         world.kube.keep(revision)
         write(world, {"num.partitions": "3"})
         await world.look("prod")
@@ -118,7 +125,9 @@ def test_what_an_operator_before_made_is_used_as_long_as_it_says_what_the_spec_s
         write(world, BROKEN)
         await world.look("prod")
         assert says(world, "prod-config") is None
-        assert "immutable" not in world.there("ConfigMap", "prod-config"), "that operator could still change it, should it come back"
+        assert "immutable" not in world.there("ConfigMap", "prod-config"), (
+            "that operator could still change it, should it come back"
+        )
         assert says(world, of_set(world, "prod-broker")) == BROKEN
 
     run(use, cluster())

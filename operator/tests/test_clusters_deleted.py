@@ -1,4 +1,6 @@
-"""What the deletion of a Cluster takes with it: nothing by a spec that was refused, nothing of another's, and nothing but what it ran over."""
+"""What the deletion of a Cluster takes with it: nothing by a spec that was refused, nothing of another's, and nothing
+but what it ran over.
+"""
 
 from typing import Any
 
@@ -16,7 +18,10 @@ OF_MINIO = {"bmq.io/cluster": "prod", "app.kubernetes.io/component": "minio", "b
 
 
 def claim(labels: dict[str, str]) -> dict[str, Any]:
-    return {"kind": "PersistentVolumeClaim", "metadata": {"name": "data-prod-minio-0", "namespace": "shop", "labels": labels}}
+    return {
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data-prod-minio-0", "namespace": "shop", "labels": labels},
+    }
 
 
 def stateful_set(name: str, labels: dict[str, str], **meta: Any) -> dict[str, Any]:
@@ -46,7 +51,9 @@ async def goes(world: World, name: str = "prod") -> tuple[str, str, str]:
     ],
     ids=["image", "keys to the store", "keys to images"],
 )
-def test_a_cluster_that_was_refused_from_its_first_day_has_no_job_run_when_it_goes(refused: dict[str, Any], reason: str) -> None:
+def test_a_cluster_that_was_refused_from_its_first_day_has_no_job_run_when_it_goes(
+    refused: dict[str, Any], reason: str
+) -> None:
     async def use(world: World) -> None:
         assert (await world.look("prod"))[1] == reason
         _, why, text = await goes(world)
@@ -189,7 +196,12 @@ def test_what_has_a_clusters_label_alone_stays_when_it_goes() -> None:
         assert world.has("StatefulSet", "theirs") and world.has("StatefulSet", "nobodys")
         assert "StatefulSet prod-broker" in world.kube.deleted
 
-    run(use, doomed(), stateful_set("theirs", labels, ownerReferences=owner), stateful_set("nobodys", labels | {"bmq.io/lane": "dev"}))
+    run(
+        use,
+        doomed(),
+        stateful_set("theirs", labels, ownerReferences=owner),
+        stateful_set("nobodys", labels | {"bmq.io/lane": "dev"}),
+    )
 
 
 def test_a_claim_that_was_there_before_is_not_mounted_unless_it_is_an_earlier_clusters_of_the_name() -> None:
@@ -239,7 +251,9 @@ def image_of(job: dict[str, Any]) -> str:
 
 
 def test_the_job_that_erases_runs_where_controllers_do_and_with_what_they_reach_the_store_by() -> None:
-    """A region, a label of workload identity, a taint, a quota: without them it would never end, and the Cluster would never go."""
+    """A region, a label of workload identity, a taint, a quota: without them it would never end, and the Cluster would
+    never go.
+    """
     placement = {
         "env": [{"name": "AWS_REGION", "value": "eu-west-1"}, {"name": "BMQ_FLUSH_BYTES", "value": "8MiB"}],
         "labels": {"azure.workload.identity/use": "true", "app.kubernetes.io/component": "broker"},
@@ -273,7 +287,9 @@ def test_the_job_that_erases_is_made_anew_once_the_spec_that_it_was_made_by_is_c
         first = await erases(world)
         assert image_of(first) == "bmq:typo"
         await world.look("prod")
-        assert world.there("Job", "prod-erase")["metadata"]["uid"] == first["metadata"]["uid"], "as long as nothing is changed it stays"
+        assert world.there("Job", "prod-erase")["metadata"]["uid"] == first["metadata"]["uid"], (
+            "as long as nothing is changed it stays"
+        )
         world.there("Cluster", "prod")["spec"]["image"] = {"tag": "right"}
         assert "is made anew" in (await world.look("prod"))[2]
         await world.look("prod")
@@ -312,10 +328,27 @@ def test_a_job_that_kubernetes_gave_up_is_made_anew() -> None:
 def test_what_keeps_the_job_that_erases_from_running_is_told() -> None:
     async def use(world: World) -> None:
         job = await erases(world)
-        waiting = {"name": "bmq", "image": "bmq:typo", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}}
+        waiting = {
+            "name": "bmq",
+            "image": "bmq:typo",
+            "state": {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}},
+        }
         owner = {"controller": True, "uid": job["metadata"]["uid"], "kind": "Job", "name": "prod-erase"}
-        meta = {"name": "prod-erase-x", "namespace": "shop", "labels": job["metadata"]["labels"], "ownerReferences": [owner]}
-        world.kube.keep({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {}, "status": {"containerStatuses": [waiting]}})
+        meta = {
+            "name": "prod-erase-x",
+            "namespace": "shop",
+            "labels": job["metadata"]["labels"],
+            "ownerReferences": [owner],
+        }
+        world.kube.keep(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": meta,
+                "spec": {},
+                "status": {"containerStatuses": [waiting]},
+            }
+        )
         _, reason, text = await world.look("prod")
         assert reason == "EraseFailed"
         assert "bmq:typo cannot be pulled" in text and "Correct image" in text

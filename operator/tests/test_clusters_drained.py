@@ -1,4 +1,6 @@
-"""What was drained for a roll gets partitions again, whatever becomes of the objects meanwhile; what somebody else cordoned is told, and stays."""
+"""What was drained for a roll gets partitions again, whatever becomes of the objects meanwhile; what somebody else
+cordoned is told, and stays.
+"""
 
 import copy
 from typing import Any
@@ -36,7 +38,10 @@ async def steps(world: World, **cordoned: Any) -> Any:
     found = resource(world)
     sets = (await read_existing(world.kube, found)).stateful_sets()  # type: ignore[arg-type]
     pods = pods_seen((await read_existing(world.kube, found)).pods, sets, now_ms=world.context.clock.now_ms())  # type: ignore[arg-type]
-    nodes = {pod.node_id: Node(node_id=pod.node_id, alive=True, leads=pod.node_id == 0, cordoned=pod.node_id == 1001) for pod in pods}
+    nodes = {
+        pod.node_id: Node(node_id=pod.node_id, alive=True, leads=pod.node_id == 0, cordoned=pod.node_id == 1001)
+        for pod in pods
+    }
     view = reconcile._view(found, sets, Answer(state=ClusterState(nodes=nodes, store_ok=True)), pods)
     assert view is not None
     return next_step(view)
@@ -105,11 +110,19 @@ def test_what_cannot_be_drained_is_noted_nowhere(monkeypatch: pytest.MonkeyPatch
 
 
 def found(*, marks: frozenset[int] = frozenset(), cordoned: tuple[int, ...], alive: bool = True) -> Found:
-    pods = [Pod(name=f"prod-broker-{number}", component="broker", ordinal=number, ready=True, outdated=False) for number in range(3)]
+    pods = [
+        Pod(name=f"prod-broker-{number}", component="broker", ordinal=number, ready=True, outdated=False)
+        for number in range(3)
+    ]
     nodes = {pod.node_id: Node(node_id=pod.node_id, alive=alive, cordoned=pod.node_id in cordoned) for pod in pods}
     answer = Answer(state=ClusterState(nodes=nodes, store_ok=True))
     note = cordoned_note(pods, answer.state, marks)
-    return Found(pods=tuple(pods), wanted={"broker": 3, "controller": 0, "proxy": 0}, answer=answer, notes=[] if note is None else [note])
+    return Found(
+        pods=tuple(pods),
+        wanted={"broker": 3, "controller": 0, "proxy": 0},
+        answer=answer,
+        notes=[] if note is None else [note],
+    )
 
 
 def test_a_broker_that_somebody_else_cordoned_is_told_with_how_it_is_taken_back_into_use() -> None:
@@ -121,6 +134,9 @@ def test_a_broker_that_somebody_else_cordoned_is_told_with_how_it_is_taken_back_
     assert told["Ready"].status == "True" and told["BrokersInUse"].message in told["Ready"].message
 
 
-@pytest.mark.parametrize("seen", [found(cordoned=()), found(cordoned=(1001,), marks=frozenset((1001,))), found(cordoned=(1001,), alive=False)])
+@pytest.mark.parametrize(
+    "seen",
+    [found(cordoned=()), found(cordoned=(1001,), marks=frozenset((1001,))), found(cordoned=(1001,), alive=False)],
+)
 def test_what_the_operator_drains_and_what_is_away_is_not_told_so(seen: Found) -> None:
     assert not seen.notes

@@ -1,4 +1,6 @@
-"""Where Kubernetes gives addresses of IPv6 alone, the very first nodes tell theirs as such: nothing is rolled for it."""
+"""Where Kubernetes gives addresses of IPv6 alone, the very first nodes tell theirs as such: nothing is rolled for
+it.
+"""
 
 import copy
 from dataclasses import replace
@@ -63,11 +65,18 @@ def test_and_none_around_one_of_ipv4() -> None:
 
 
 def test_a_service_of_another_is_no_first_one_and_nothing_is_made_in_a_pause() -> None:
-    theirs = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "prod-nodes", "namespace": "shop"}, "spec": {"ipFamilies": ["IPv6"]}}
+    theirs = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "prod-nodes", "namespace": "shop"},
+        "spec": {"ipFamilies": ["IPv6"]},
+    }
 
     async def taken(world: World) -> None:
         assert (await world.look("prod"))[1] == "NameTaken"
-        assert world.there("Service", "prod-nodes")["spec"] == theirs["spec"] and not world.has("StatefulSet", "prod-broker")
+        assert world.there("Service", "prod-nodes")["spec"] == theirs["spec"] and not world.has(
+            "StatefulSet", "prod-broker"
+        )
 
     run(taken, cluster(), theirs)
 
@@ -80,9 +89,13 @@ def test_a_service_of_another_is_no_first_one_and_nothing_is_made_in_a_pause() -
 
 @pytest.mark.parametrize("ipv6", [True, False])
 def test_nodes_of_a_lane_tell_addresses_as_those_of_the_base_do(ipv6: bool) -> None:
-    of = Cluster.model_validate({"metadata": {"name": "bmq", "namespace": "shop", "uid": "u-1"}, "spec": {"store": {"url": "s3://b"}}})
+    of = Cluster.model_validate(
+        {"metadata": {"name": "bmq", "namespace": "shop", "uid": "u-1"}, "spec": {"store": {"url": "s3://b"}}}
+    )
     base = next(one for one in desired(of, replace(INPUTS, ipv6=ipv6)) if one["metadata"]["name"] == "bmq-proxy")
-    lane = Lane.model_validate({"metadata": {"name": "dev", "namespace": "shop", "uid": "u-2"}, "spec": {"brokers": {"replicas": 1}}})
+    lane = Lane.model_validate(
+        {"metadata": {"name": "dev", "namespace": "shop", "uid": "u-2"}, "spec": {"brokers": {"replicas": 1}}}
+    )
     objects = objects_of_lane(lane, of, base, node_ids_from=20_000, with_brokers=True)
     made = {one["metadata"]["name"]: one for one in objects if one["kind"] == "StatefulSet"}
     for name in ("bmq-lane-dev-proxy", "bmq-lane-dev-broker"):

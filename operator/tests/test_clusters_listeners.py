@@ -1,4 +1,6 @@
-"""A listener may have any name that its Cluster takes: probes and Services still reach the ports that are the proxies' own."""
+"""A listener may have any name that its Cluster takes: probes and Services still reach the ports that are the proxies'
+own.
+"""
 
 import copy
 import re
@@ -20,7 +22,10 @@ PORT_NAME = re.compile(r"(?=.*[a-z])(?!.*--)[a-z0-9]([a-z0-9-]{0,13}[a-z0-9])?")
 def with_listeners(*listeners: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
     spec = {**TRIAL, "listeners": list(listeners)}
     meta = {"name": "bmq", "namespace": "shop", "uid": "uid-bmq"}
-    return {(one["kind"], one["metadata"]["name"]): one for one in desired(Cluster.model_validate({"metadata": meta, "spec": spec}), INPUTS)}
+    return {
+        (one["kind"], one["metadata"]["name"]): one
+        for one in desired(Cluster.model_validate({"metadata": meta, "spec": spec}), INPUTS)
+    }
 
 
 @pytest.mark.parametrize("name", ["admin", "kafka", "bootstrap", "external", "a--b", "a" * 15])
@@ -31,14 +36,25 @@ def test_a_listeners_name_takes_no_port_that_probes_and_services_go_by(name: str
     assert named.items() >= {"kafka": 9092, "internal": 9190, "admin": 9080}.items()
     assert [one["containerPort"] for one in container["ports"]] == [9092, 9190, 9080, 9094]
     assert all(PORT_NAME.fullmatch(one) for one in named)
-    for service, port in (("bmq-bootstrap", 9092), ("bmq-internal-0", 9092), ("bmq-admin", 9080), (f"bmq-{name}-bootstrap", 9094)):
+    for service, port in (
+        ("bmq-bootstrap", 9092),
+        ("bmq-internal-0", 9092),
+        ("bmq-admin", 9080),
+        (f"bmq-{name}-bootstrap", 9094),
+    ):
         (only,) = there["Service", service]["spec"]["ports"]
         assert named.get(only["targetPort"], only["targetPort"]) == port
 
 
 @pytest.mark.parametrize("name", ["lane", "lane-x"])
 def test_a_listener_takes_no_service_of_a_lane_that_is_in_another_namespace(name: str) -> None:
-    owner = {"apiVersion": "bmq.io/v1alpha1", "kind": "Cluster", "name": "prod", "uid": "uid-of-prod", "controller": True}
+    owner = {
+        "apiVersion": "bmq.io/v1alpha1",
+        "kind": "Cluster",
+        "name": "prod",
+        "uid": "uid-of-prod",
+        "controller": True,
+    }
     meta = {
         "name": "prod-lane-x-0",
         "namespace": "shop",
@@ -46,7 +62,12 @@ def test_a_listener_takes_no_service_of_a_lane_that_is_in_another_namespace(name
         "annotations": {OF_LANE: "x-0", OF_NAMESPACE: "elsewhere"},
         "ownerReferences": [owner],
     }
-    service = {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": {"selector": {LANE_LABEL: "x-0"}, "ports": [{"port": 9092}]}}
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": meta,
+        "spec": {"selector": {LANE_LABEL: "x-0"}, "ports": [{"port": 9092}]},
+    }
     before = copy.deepcopy(service)
 
     async def use(world: World) -> None:
@@ -54,7 +75,11 @@ def test_a_listener_takes_no_service_of_a_lane_that_is_in_another_namespace(name
         assert (status, reason) == ("False", "NameUnusable") and f"'{name}'" in message
         assert world.there("Service", "prod-lane-x-0")["spec"] == before["spec"]
 
-    lane = {"kind": "Lane", "metadata": {"name": "x-0", "namespace": "elsewhere"}, "spec": {"clusterRef": {"name": "prod", "namespace": "shop"}}}
+    lane = {
+        "kind": "Lane",
+        "metadata": {"name": "x-0", "namespace": "elsewhere"},
+        "spec": {"clusterRef": {"name": "prod", "namespace": "shop"}},
+    }
     run(use, cluster(listeners=[{"name": name}]), service, lane)
 
 
@@ -84,7 +109,11 @@ def test_that_no_client_outside_can_be_told_an_address_is_told_with_why_and_what
         await world.look("prod")
         assert of_addresses(world) == []
 
-    node = {"kind": "Node", "metadata": {"name": "n0", "namespace": ""}, "status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]}}
+    node = {
+        "kind": "Node",
+        "metadata": {"name": "n0", "namespace": ""},
+        "status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]},
+    }
     run(use, cluster(listeners=[{"name": "ext"}]))
 
 

@@ -11,7 +11,9 @@ CHOSEN_FROM = 31_000
 
 
 class Ports(Strict):
-    """Gives a Service that says none a node port, leaves it the one that it has, and refuses one that another Service has."""
+    """Gives a Service that says none a node port, leaves it the one that it has, and refuses one that another Service
+    has.
+    """
 
     async def create(self, manifest: dict[str, Any], *, manager: str = "") -> dict[str, Any]:
         return await super().create(self._given_ports(manifest), manager=manager)
@@ -25,9 +27,16 @@ class Ports(Strict):
         found = copy.deepcopy(manifest)
         (port,) = found["spec"]["ports"]
         name = found["metadata"]["name"]
-        others = {node_port(one): other for (kind, _, other), one in self.manifests.items() if kind == "Service" and other != name}
+        others = {
+            node_port(one): other
+            for (kind, _, other), one in self.manifests.items()
+            if kind == "Service" and other != name
+        }
         if port.get("nodePort") in others:
-            text = f'Service "{name}" is invalid: spec.ports[0].nodePort: Invalid value: {port["nodePort"]}: provided port is already allocated'
+            text = (
+                f'Service "{name}" is invalid: spec.ports[0].nodePort: Invalid value: {port["nodePort"]}: '
+                "provided port is already allocated"
+            )
             raise KubeProblem(status=422, reason="Invalid", message=text)
         there = self.manifests.get(("Service", "shop", name))
         free = next(one for one in range(CHOSEN_FROM, CHOSEN_FROM + 100) if one not in others)
@@ -132,7 +141,12 @@ def test_while_a_cluster_is_paused_no_service_makes_way() -> None:
 
 
 def test_no_service_makes_way_for_one_whose_name_is_somebody_elses() -> None:
-    theirs = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "prod-public-0", "namespace": "shop"}, "spec": {"ports": [{"port": 80}]}}
+    theirs = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "prod-public-0", "namespace": "shop"},
+        "spec": {"ports": [{"port": 80}]},
+    }
 
     async def use(world: World) -> None:
         await world.look("prod")

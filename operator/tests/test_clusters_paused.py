@@ -1,4 +1,6 @@
-"""What a Cluster that is paused says of itself: it changes nothing, and Ready tells whether there would be something to change."""
+"""What a Cluster that is paused says of itself: it changes nothing, and Ready tells whether there would be something to
+change.
+"""
 
 from typing import Any
 
@@ -26,8 +28,14 @@ async def held(world: World, **spec: Any) -> list[str]:
     ("spec", "named"),
     [
         ({}, []),
-        ({"settings": {"lingerMs": 77}}, ["to make ConfigMap prod-config-af651bd214", "to change StatefulSet prod-broker"]),
-        ({"listeners": [{"name": "ext", "type": "NodePort", "port": 9094}]}, ["to make ConfigMap prod-advertised", "to make Service prod-ext-0"]),
+        (
+            {"settings": {"lingerMs": 77}},
+            ["to make ConfigMap prod-config-af651bd214", "to change StatefulSet prod-broker"],
+        ),
+        (
+            {"listeners": [{"name": "ext", "type": "NodePort", "port": 9094}]},
+            ["to make ConfigMap prod-advertised", "to make Service prod-ext-0"],
+        ),
         ({"proxies": {"replicas": 1}}, ["to delete Service prod-internal-1", "to change StatefulSet prod-proxy"]),
     ],
 )

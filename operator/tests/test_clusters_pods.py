@@ -1,4 +1,6 @@
-"""Which pods are a Cluster's: those that its StatefulSets made. One that says so by labels alone is neither counted nor deleted."""
+"""Which pods are a Cluster's: those that its StatefulSets made. One that says so by labels alone is neither counted nor
+deleted.
+"""
 
 import copy
 from typing import Any
@@ -30,7 +32,9 @@ async def stranger(world: World, name: str, *, owners: list[dict[str, Any]], **l
 
 @pytest.mark.parametrize("name", ["prod-broker-0-debug", "debug-copy", "debug-7", "prod-broker-07", "prod-broker-½"])
 @pytest.mark.parametrize("owners", [[], FORGED], ids=["nobody's", "one that names the owner itself"])
-def test_a_pod_with_a_clusters_labels_stops_no_look_and_is_neither_counted_nor_deleted(name: str, owners: list[dict[str, Any]]) -> None:
+def test_a_pod_with_a_clusters_labels_stops_no_look_and_is_neither_counted_nor_deleted(
+    name: str, owners: list[dict[str, Any]]
+) -> None:
     async def use(world: World) -> None:
         await world.look("prod")
         world.pods_are_made()
@@ -72,7 +76,9 @@ def test_the_keys_of_a_copy_for_debugging_keep_no_replacement_of_keys_waiting() 
                 for number in range(3):
                     world.kube.drop("Pod", "shop", f"prod-{role}-{number}")
             world.pods_are_made()
-        assert not [one for one in world.there("Cluster", "prod")["status"]["conditions"] if one["type"] == "KeysAsWritten"]
+        assert not [
+            one for one in world.there("Cluster", "prod")["status"]["conditions"] if one["type"] == "KeysAsWritten"
+        ]
 
     run(use, cluster())
 
@@ -83,21 +89,36 @@ def test_a_pod_that_was_made_anew_meanwhile_is_left_alone() -> None:
         world.pods_are_made()
         there = Cluster.model_validate(world.there("Cluster", "prod"))
         existing = await read_existing(world.context.kube, there)
-        seen = next(one for one in pods_seen(existing.pods, existing.stateful_sets(), now_ms=0) if one.name == "prod-proxy-0")
+        seen = next(
+            one for one in pods_seen(existing.pods, existing.stateful_sets(), now_ms=0) if one.name == "prod-proxy-0"
+        )
         world.kube.drop("Pod", "shop", "prod-proxy-0")
         world.pods_are_made()
         step = DeletePod(reason="Upgrading", message="", pod=seen.name, uid=seen.uid)
         await take(world.context, there, None, step)
         assert world.has("Pod", "prod-proxy-0")
-        await take(world.context, there, None, DeletePod(reason="", message="", pod=seen.name, uid=world.there("Pod", seen.name)["metadata"]["uid"]))
+        await take(
+            world.context,
+            there,
+            None,
+            DeletePod(reason="", message="", pod=seen.name, uid=world.there("Pod", seen.name)["metadata"]["uid"]),
+        )
         assert not world.has("Pod", "prod-proxy-0")
 
     run(use, cluster())
 
 
-@pytest.mark.parametrize(("told", "grace_s"), [("60000", 80), ("600000", 620), ("999999999", 620), ("9" * 5000, 35), ("soon", 35), ("", 35)])
+@pytest.mark.parametrize(
+    ("told", "grace_s"), [("60000", 80), ("600000", 620), ("999999999", 620), ("9" * 5000, 35), ("soon", 35), ("", 35)]
+)
 def test_a_stop_timeout_that_nodes_refuse_stops_no_look_and_is_theirs_to_refuse(told: str, grace_s: int) -> None:
     spec = {**TRIAL, "settings": {"env": {"BMQ_STOP_TIMEOUT_MS": told}}}
-    made = desired(Cluster.model_validate({"metadata": {"name": "bmq", "namespace": "shop", "uid": "u"}, "spec": spec}), INPUTS)
-    pods = [one["spec"]["template"]["spec"] for one in made if one["kind"] == "StatefulSet" and "minio" not in one["metadata"]["name"]]
+    made = desired(
+        Cluster.model_validate({"metadata": {"name": "bmq", "namespace": "shop", "uid": "u"}, "spec": spec}), INPUTS
+    )
+    pods = [
+        one["spec"]["template"]["spec"]
+        for one in made
+        if one["kind"] == "StatefulSet" and "minio" not in one["metadata"]["name"]
+    ]
     assert {pod["terminationGracePeriodSeconds"] for pod in pods} == {grace_s}

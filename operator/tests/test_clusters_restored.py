@@ -1,4 +1,6 @@
-"""Secrets that nodes run with and that are gone: put back by what was in them, from a backup without owners or by hand, they are taken."""
+"""Secrets that nodes run with and that are gone: put back by what was in them, from a backup without owners or by hand,
+they are taken.
+"""
 
 import copy
 from typing import Any
@@ -18,7 +20,9 @@ async def begins(world: World) -> None:
 
 
 def restored(before: dict[str, Any], *, labels: bool) -> dict[str, Any]:
-    meta = {"name": before["metadata"]["name"], "namespace": "shop"} | ({"labels": before["metadata"]["labels"]} if labels else {})
+    meta = {"name": before["metadata"]["name"], "namespace": "shop"} | (
+        {"labels": before["metadata"]["labels"]} if labels else {}
+    )
     return {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": meta, "data": before["data"]}
 
 
@@ -54,7 +58,10 @@ def test_a_paused_cluster_says_that_it_would_take_it_and_leaves_it() -> None:
 
 @pytest.mark.parametrize(
     ("data", "meta"),
-    [({"other": "eA=="}, {}), (None, {"ownerReferences": [{"controller": True, "uid": "another", "kind": "Thing", "name": "t"}]})],
+    [
+        ({"other": "eA=="}, {}),
+        (None, {"ownerReferences": [{"controller": True, "uid": "another", "kind": "Thing", "name": "t"}]}),
+    ],
     ids=["without keys", "of another object"],
 )
 def test_what_has_the_name_alone_is_not_taken(data: dict[str, str] | None, meta: dict[str, Any]) -> None:

@@ -1,4 +1,6 @@
-"""Keys that are replaced reach the nodes of lanes whatever becomes of their Lanes, and who keeps the old ones is named."""
+"""Keys that are replaced reach the nodes of lanes whatever becomes of their Lanes, and who keeps the old ones is
+named.
+"""
 
 import base64
 import copy
@@ -16,29 +18,55 @@ from bmq_operator.clusters.reconcile import _bring_about
 from bmq_operator.kube import KubeProblem
 
 NEW = "a-new-secret-of-24-characters!"
-OF_CLUSTER = {"controller": True, "uid": "uid-of-prod", "kind": "Cluster", "apiVersion": "bmq.io/v1alpha1", "name": "prod"}
+OF_CLUSTER = {
+    "controller": True,
+    "uid": "uid-of-prod",
+    "kind": "Cluster",
+    "apiVersion": "bmq.io/v1alpha1",
+    "name": "prod",
+}
 OF_LANE = {"controller": True, "uid": "uid-of-dev", "kind": "Lane", "apiVersion": "bmq.io/v1alpha1", "name": "dev"}
 
 
 def lane(**spec: Any) -> dict[str, Any]:
     """One that a Cluster refuses: its namespace is none of `topicsFrom`."""
-    meta = {"name": "dev", "namespace": "teams", "uid": "uid-of-dev", "generation": 1, "creationTimestamp": "2001-09-09T01:46:40Z"}
+    meta = {
+        "name": "dev",
+        "namespace": "teams",
+        "uid": "uid-of-dev",
+        "generation": 1,
+        "creationTimestamp": "2001-09-09T01:46:40Z",
+    }
     reference_to = {"clusterRef": {"name": "prod", "namespace": "shop"}}
-    return {"apiVersion": "bmq.io/v1alpha1", "kind": "Lane", "metadata": meta, "spec": {**reference_to, **spec}, "status": {"laneName": "dev"}}
+    return {
+        "apiVersion": "bmq.io/v1alpha1",
+        "kind": "Lane",
+        "metadata": meta,
+        "spec": {**reference_to, **spec},
+        "status": {"laneName": "dev"},
+    }
 
 
 def objects_of_lane(world: World, owner: dict[str, Any]) -> None:
     """As the operator made them of a Lane that was allowed then."""
     base = world.there("StatefulSet", "prod-proxy")
-    meta = {"namespace": "shop", "annotations": {"bmq.io/of-lane": "dev", "bmq.io/of-namespace": "teams"}, "ownerReferences": [owner]}
+    meta = {
+        "namespace": "shop",
+        "annotations": {"bmq.io/of-lane": "dev", "bmq.io/of-namespace": "teams"},
+        "ownerReferences": [owner],
+    }
     labels = {**base["metadata"]["labels"], "bmq.io/lane": "dev"}
     proxies = copy.deepcopy(base) | {"metadata": {**meta, "name": "prod-lane-dev-proxy", "labels": labels}}
     proxies["spec"]["template"]["metadata"]["labels"]["bmq.io/lane"] = "dev"
     proxies["spec"]["template"]["metadata"]["annotations"]["own"] = "stays"
-    proxies["spec"]["template"]["spec"]["containers"].insert(0, {"name": "sidecar", "image": "s", "env": [{"name": "BMQ_ADMIN_TOKEN", "value": "x"}]})
+    proxies["spec"]["template"]["spec"]["containers"].insert(
+        0, {"name": "sidecar", "image": "s", "env": [{"name": "BMQ_ADMIN_TOKEN", "value": "x"}]}
+    )
     world.kube.keep(proxies)
     for kind, name in (("PodDisruptionBudget", "prod-lane-dev-proxy"), ("Service", "prod-lane-dev")):
-        world.kube.keep({"apiVersion": "v1", "kind": kind, "metadata": {**meta, "name": name, "labels": labels}, "spec": {}})
+        world.kube.keep(
+            {"apiVersion": "v1", "kind": kind, "metadata": {**meta, "name": name, "labels": labels}, "spec": {}}
+        )
 
 
 def write_secret(world: World) -> None:
@@ -51,7 +79,9 @@ def used_by(world: World, name: str) -> str:
 
 
 def told(world: World, kind: str) -> str:
-    return next((one["message"] for one in world.there("Cluster", "prod")["status"]["conditions"] if one["type"] == kind), "")
+    return next(
+        (one["message"] for one in world.there("Cluster", "prod")["status"]["conditions"] if one["type"] == kind), ""
+    )
 
 
 async def held(world: World) -> list[str]:
@@ -89,11 +119,17 @@ def test_a_rotation_ends_though_a_lane_is_refused(owner: dict[str, Any]) -> None
             rolled(world, "prod-lane-dev-proxy")
         await world.look("prod")
         assert told(world, "KeysAsWritten") == ""
-        assert [name for kind, _, name in world.kube.manifests if kind == "Secret" and "keys" in name] == [used_by(world, "prod-lane-dev-proxy")]
+        assert [name for kind, _, name in world.kube.manifests if kind == "Secret" and "keys" in name] == [
+            used_by(world, "prod-lane-dev-proxy")
+        ]
         template = world.there("StatefulSet", "prod-lane-dev-proxy")["spec"]["template"]
         assert template["metadata"]["annotations"]["own"] == "stays"
-        assert template["spec"]["containers"][0] == before["spec"]["containers"][0], "a container of another name is left alone"
-        keys = [one for one in template["spec"]["containers"][1]["env"] if "SECRET" in one["name"] or "TOKEN" in one["name"]]
+        assert template["spec"]["containers"][0] == before["spec"]["containers"][0], (
+            "a container of another name is left alone"
+        )
+        keys = [
+            one for one in template["spec"]["containers"][1]["env"] if "SECRET" in one["name"] or "TOKEN" in one["name"]
+        ]
         assert {one["valueFrom"]["secretKeyRef"]["name"] for one in keys} == {used_by(world, "prod-proxy")}
         assert len(keys) == 4
 
@@ -106,7 +142,10 @@ def test_what_a_paused_cluster_would_do_for_lanes_and_pods_that_are_stuck_is_tol
         write_secret(world)
         world.there("Cluster", "prod")["spec"]["paused"] = True
         probe = copy.deepcopy(world.there("StatefulSet", "prod-proxy"))
-        meta = probe["metadata"] | {"name": "prod-probe", "labels": probe["metadata"]["labels"] | {"app.kubernetes.io/component": "probe"}}
+        meta = probe["metadata"] | {
+            "name": "prod-probe",
+            "labels": probe["metadata"]["labels"] | {"app.kubernetes.io/component": "probe"},
+        }
         probe["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/component"] = "probe"
         del meta["uid"]
         world.kube.keep(probe | {"metadata": meta})
@@ -148,7 +187,9 @@ def test_a_lane_whose_pods_the_api_server_refuses_holds_up_its_own_keys_alone() 
         before = used_by(world, "prod-proxy")
         await world.look("prod")
         assert used_by(world, "prod-proxy") != before
-        assert "prod-lane-dev-proxy" in told(world, "KeysAsWritten") and "a policy says no" in told(world, "KeysAsWritten")
+        assert "prod-lane-dev-proxy" in told(world, "KeysAsWritten") and "a policy says no" in told(
+            world, "KeysAsWritten"
+        )
 
     run(use, cluster(), lane())
 
@@ -167,7 +208,11 @@ def test_objects_whose_lane_is_gone_go(another: dict[str, Any] | None) -> None:
         assert "to delete StatefulSet prod-lane-dev-proxy, as there is no Lane teams/dev" in " ".join(await held(world))
         world.there("Cluster", "prod")["spec"]["paused"] = False
         await world.look("prod")
-        assert sorted(world.kube.deleted) == ["PodDisruptionBudget prod-lane-dev-proxy", "Service prod-lane-dev", "StatefulSet prod-lane-dev-proxy"]
+        assert sorted(world.kube.deleted) == [
+            "PodDisruptionBudget prod-lane-dev-proxy",
+            "Service prod-lane-dev",
+            "StatefulSet prod-lane-dev-proxy",
+        ]
         assert world.has("StatefulSet", "prod-proxy")
 
     run(use, cluster(), lane())
@@ -205,7 +250,9 @@ def test_a_rotation_ends_though_a_node_of_a_lane_never_is_ready(monkeypatch: pyt
 
 def test_objects_of_a_lane_that_cannot_be_looked_for_stay() -> None:
     async def use(world: World) -> None:
-        object.__setattr__(world.context, "settings", world.context.settings.model_copy(update={"namespaces": ("shop",)}))
+        object.__setattr__(
+            world.context, "settings", world.context.settings.model_copy(update={"namespaces": ("shop",)})
+        )
         await runs(world, OF_CLUSTER)
         world.kube.drop("Lane", "teams", "dev")
         await world.look("prod")

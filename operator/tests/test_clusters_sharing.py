@@ -1,4 +1,6 @@
-"""Of Clusters over one store that one has it which had nodes there first; one that has never had any keeps nobody from it."""
+"""Of Clusters over one store that one has it which had nodes there first; one that has never had any keeps nobody from
+it.
+"""
 
 from typing import Any
 
@@ -18,7 +20,9 @@ REFUSED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("spec", REFUSED.values(), ids=REFUSED)
-def test_an_older_cluster_that_never_ran_keeps_nobody_from_the_store_and_is_kept_from_it_afterwards(spec: dict[str, Any]) -> None:
+def test_an_older_cluster_that_never_ran_keeps_nobody_from_the_store_and_is_kept_from_it_afterwards(
+    spec: dict[str, Any],
+) -> None:
     async def use(world: World) -> None:
         assert (await world.look("elder"))[0] == "False"
         assert not world.has("StatefulSet", "elder-controller")
@@ -236,7 +240,9 @@ def test_an_owner_erases_its_store_though_one_that_never_reached_it_named_it_too
         for _ in range(4):
             await world.look("prod")
             world.pods_are_made()
-            for name in [name for kind, _, name in world.kube.manifests if kind == "Pod" and name.startswith("squatter")]:
+            for name in [
+                name for kind, _, name in world.kube.manifests if kind == "Pod" and name.startswith("squatter")
+            ]:
                 world.kube.drop("Pod", "shop", name)
         assert world.has("Job", "prod-erase")
 

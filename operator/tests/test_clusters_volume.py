@@ -1,4 +1,6 @@
-"""The embedded MinIO's volume stays with deletionPolicy Retain, whatever its StatefulSet said before and whoever deletes that."""
+"""The embedded MinIO's volume stays with deletionPolicy Retain, whatever its StatefulSet said before and whoever
+deletes that.
+"""
 
 import copy
 from collections.abc import Awaitable, Callable
@@ -31,7 +33,10 @@ def made_by_an_older_operator(world: World, *, others: tuple[str, ...] = ()) -> 
     there = world.there("StatefulSet", "prod-minio")
     there["spec"]["persistentVolumeClaimRetentionPolicy"]["whenDeleted"] = "Delete"
     labels = {"bmq.io/cluster": "prod", "app.kubernetes.io/component": "minio", "bmq.io/lane": ""}
-    owned = [{"kind": "StatefulSet", "name": "prod-minio", "uid": there["metadata"]["uid"]}, *({"kind": "Thing", "uid": uid} for uid in others)]
+    owned = [
+        {"kind": "StatefulSet", "name": "prod-minio", "uid": there["metadata"]["uid"]},
+        *({"kind": "Thing", "uid": uid} for uid in others),
+    ]
     meta = {"name": CLAIM, "namespace": "shop", "labels": labels, "ownerReferences": owned}
     world.kube.keep({"kind": "PersistentVolumeClaim", "metadata": meta})
 
@@ -46,7 +51,10 @@ async def paused(world: World) -> None:
 
 
 async def refused(world: World) -> None:
-    world.there("Cluster", "prod")["spec"] |= {"deletionPolicy": "Retain", "image": {"repository": "reg.example/not-allowed"}}
+    world.there("Cluster", "prod")["spec"] |= {
+        "deletionPolicy": "Retain",
+        "image": {"repository": "reg.example/not-allowed"},
+    }
     await world.look("prod")
 
 
@@ -60,7 +68,9 @@ async def unconfirmed(world: World) -> None:
 
 
 @pytest.mark.parametrize("happens", [at_once, paused, refused, unconfirmed])
-def test_the_volume_of_a_cluster_that_says_retain_when_it_goes_stays(happens: Callable[[World], Awaitable[None]]) -> None:
+def test_the_volume_of_a_cluster_that_says_retain_when_it_goes_stays(
+    happens: Callable[[World], Awaitable[None]],
+) -> None:
     async def use(world: World) -> None:
         await runs(world)
         assert policy(world) == "Retain", "the operator deletes the claim, and nobody else does"
@@ -76,7 +86,11 @@ def test_the_volume_of_a_cluster_that_says_retain_when_it_goes_stays(happens: Ca
     run(use, doomed(store=EMBEDDED))
 
 
-@pytest.mark.parametrize("spec", [{}, {"paused": True}, {"image": {"repository": "reg.example/not-allowed"}}], ids=["as before", "paused", "refused"])
+@pytest.mark.parametrize(
+    "spec",
+    [{}, {"paused": True}, {"image": {"repository": "reg.example/not-allowed"}}],
+    ids=["as before", "paused", "refused"],
+)
 def test_a_volume_that_would_go_with_its_stateful_set_is_taken_from_it_by_the_next_look(spec: dict[str, Any]) -> None:
     async def use(world: World) -> None:
         await runs(world)
@@ -165,7 +179,9 @@ def test_a_pod_that_cannot_start_is_replaced_once_what_was_wrong_is_corrected(co
         del world.there("Cluster", "prod")["spec"]["paused"]
         await world.look("prod")
         assert not world.has("Pod", f"{name}-0")
-        assert world.there("StatefulSet", name)["spec"]["podManagementPolicy"] == "OrderedReady", "Kubernetes lets nobody change it"
+        assert world.there("StatefulSet", name)["spec"]["podManagementPolicy"] == "OrderedReady", (
+            "Kubernetes lets nobody change it"
+        )
 
     run(use, cluster(store=EMBEDDED, probe={"enabled": True}))
 
@@ -181,12 +197,19 @@ def test_a_pod_that_works_is_left_to_kubernetes() -> None:
     run(use, cluster(store=EMBEDDED))
 
 
-def test_a_namespace_that_goes_waits_for_no_volume_though_its_rights_have_gone_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_namespace_that_goes_waits_for_no_volume_though_its_rights_have_gone_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def use(world: World) -> None:
         await runs(world)
         world.there("Cluster", "prod")["spec"]["deletionPolicy"] = "Retain"
         world.begins_deletion("prod")
-        world.kube.keep({"kind": "Namespace", "metadata": {"name": "shop", "namespace": "", "deletionTimestamp": "2001-09-09T01:46:40Z"}})
+        world.kube.keep(
+            {
+                "kind": "Namespace",
+                "metadata": {"name": "shop", "namespace": "", "deletionTimestamp": "2001-09-09T01:46:40Z"},
+            }
+        )
         get = world.kube.get
 
         async def by_rights(kind: str, namespace: str, name: str) -> dict[str, Any] | None:

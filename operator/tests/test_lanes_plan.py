@@ -22,14 +22,26 @@ NO_READS = {"enabled": False, "topics": ["*"], "bytes_per_second": 1_048_576}
 
 def shown(*, ttl_seconds: int = 0, own_brokers: bool = False, expires_ms: int | None = None) -> PresentLane:
     times = {"ttl_seconds": ttl_seconds, "expires_ms": expires_ms}
-    return present_from({"version": "v1", **times, "own_brokers": own_brokers, "reads_base": NO_READS, "topics": 7, "number": 3, "created_ms": 5})
+    return present_from(
+        {
+            "version": "v1",
+            **times,
+            "own_brokers": own_brokers,
+            "reads_base": NO_READS,
+            "topics": 7,
+            "number": 3,
+            "created_ms": 5,
+        }
+    )
 
 
 PRESENT = shown()
 DECLARED = LaneStatus(lane_name="feature", node_ids_from=FIRST)
 
 
-def lane(status: LaneStatus = DECLARED, *, name: str = "feature", deleted: bool = False, namespace: str = "shop", **spec: Any) -> Lane:
+def lane(
+    status: LaneStatus = DECLARED, *, name: str = "feature", deleted: bool = False, namespace: str = "shop", **spec: Any
+) -> Lane:
     return Lane(
         metadata=ObjectMeta(
             name=name,
@@ -45,7 +57,12 @@ def lane(status: LaneStatus = DECLARED, *, name: str = "feature", deleted: bool 
 
 
 def situation(of: Lane, present: PresentLane | None = None, **more: Any) -> Situation:
-    given = {"cluster": ClusterState.READY, "now_ms": CREATED_MS, "free_node_ids_from": FIRST + WIDTH, "proxies": Ready(there=1, ready=1)}
+    given = {
+        "cluster": ClusterState.READY,
+        "now_ms": CREATED_MS,
+        "free_node_ids_from": FIRST + WIDTH,
+        "proxies": Ready(there=1, ready=1),
+    }
     return Situation(**{"lane": of, "cluster_name": "shop/bmq", "present": present, **given, **more})
 
 
@@ -57,13 +74,20 @@ def test_an_intent_takes_over_no_lane_that_it_cannot_have_declared() -> None:
     theirs = shown(ttl_seconds=77)
     none = Ready()
     found = plan(situation(lane(existing="Refuse"), theirs, proxies=none))
-    assert (said(found), found.action, found.lane_name, found.node_ids_from) == (("False", "AlreadyExists"), None, "", -1)
+    assert (said(found), found.action, found.lane_name, found.node_ids_from) == (
+        ("False", "AlreadyExists"),
+        None,
+        "",
+        -1,
+    )
     gone = plan(situation(lane(existing="Refuse", deleted=True), theirs, proxies=none))
     assert (gone.action, gone.finished) == (None, True)
     adopted = plan(situation(lane(existing="Adopt"), theirs, proxies=none))
     assert isinstance(adopted.action, ChangeLane)
     of_another = lane(DECLARED.model_copy(update={"number": 2}), existing="Refuse")
-    assert said(plan(situation(of_another, theirs, proxies=none))) == ("False", "AlreadyExists"), "the one that it had is gone"
+    assert said(plan(situation(of_another, theirs, proxies=none))) == ("False", "AlreadyExists"), (
+        "the one that it had is gone"
+    )
     crashed = plan(situation(lane(existing="Refuse", deleted=True), PRESENT, proxies=none))
     assert isinstance(crashed.action, DeleteLane), "the answer to its own declaration was lost"
 
@@ -71,7 +95,7 @@ def test_an_intent_takes_over_no_lane_that_it_cannot_have_declared() -> None:
 OWN = DECLARED.model_copy(update={"number": 3, "created_ms": 5})
 
 
-def test_a_lane_of_the_same_number_in_another_cluster_of_the_same_name_is_not_its_own_though_it_is_the_same_in_all_else() -> None:
+def test_a_lane_of_the_same_number_in_another_cluster_is_not_its_own_though_it_is_the_same_in_all_else() -> None:
     theirs = OWN.model_copy(update={"created_ms": 4})
     found = plan(situation(lane(theirs, existing="Refuse"), PRESENT))
     assert (said(found), found.action, found.lane_name) == (("False", "AlreadyExists"), None, "")
@@ -83,7 +107,9 @@ def test_a_lane_of_the_same_number_in_another_cluster_of_the_same_name_is_not_it
 
 
 def test_a_lane_that_is_gone_is_declared_anew_once_that_is_written_down() -> None:
-    told = OWN.model_copy(update={"conditions": next_conditions([], [Finding(status="True", reason="AsWritten")], generation=4, now_ms=0)})
+    told = OWN.model_copy(
+        update={"conditions": next_conditions([], [Finding(status="True", reason="AsWritten")], generation=4, now_ms=0)}
+    )
     first = plan(situation(lane(told, existing="Refuse")))
     assert (first.action, first.declaring, first.again_after_s) == (None, True, 0.0)
     assert [event.reason for event in first.events] == ["LaneLost"]
@@ -91,7 +117,9 @@ def test_a_lane_that_is_gone_is_declared_anew_once_that_is_written_down() -> Non
     declaring = told.model_copy(update={"declaring": True, "conditions": conditions})
     then = plan(situation(lane(declaring, existing="Refuse")))
     assert isinstance(then.action, CreateLane) and not then.events
-    successor = PresentLane(**{**{name: getattr(PRESENT, name) for name in PresentLane.__dataclass_fields__}, "number": 9, "created_ms": 99})
+    successor = PresentLane(
+        **{**{name: getattr(PRESENT, name) for name in PresentLane.__dataclass_fields__}, "number": 9, "created_ms": 99}
+    )
     answer_lost = plan(situation(lane(declaring, existing="Refuse"), successor))
     assert (said(answer_lost), answer_lost.known.number, answer_lost.declaring) == (("True", "AsWritten"), 9, False)
     other = plan(situation(lane(told, existing="Refuse"), successor))
@@ -108,7 +136,12 @@ def test_what_an_api_server_refused_is_no_refusal_of_the_cluster(by: Literal["Fa
 
 def test_a_new_lane_is_written_down_with_its_node_ids_and_then_declared() -> None:
     first = plan(situation(lane(LaneStatus())))
-    assert (first.action, first.lane_name, first.node_ids_from, first.again_after_s) == (None, "feature", FIRST + WIDTH, 0.0)
+    assert (first.action, first.lane_name, first.node_ids_from, first.again_after_s) == (
+        None,
+        "feature",
+        FIRST + WIDTH,
+        0.0,
+    )
     then = plan(situation(lane()))
     assert then.action == CreateLane(
         body={"name": "feature", "ttl_seconds": 0, "own_brokers": False, "reads_base": NO_READS, "fallback": "none"},
@@ -145,7 +178,9 @@ def test_topics_move_to_brokers_of_their_own_once_one_is_ready() -> None:
     assert (said(starting), starting.action) == (("False", "BrokersStarting"), None)
     ready = plan(situation(lane(brokers={"replicas": 2}), PRESENT, brokers=Ready(there=2, ready=1)))
     assert isinstance(ready.action, ChangeLane) and ready.action.body["own_brokers"] is True
-    restarting = plan(situation(lane(brokers={"replicas": 2}), shown(own_brokers=True), brokers=Ready(there=2, ready=0)))
+    restarting = plan(
+        situation(lane(brokers={"replicas": 2}), shown(own_brokers=True), brokers=Ready(there=2, ready=0))
+    )
     assert restarting.action is None, "they stay there while the brokers are away for a moment"
     without = plan(situation(lane(), shown(own_brokers=True), brokers=Ready(there=2, ready=2)))
     assert isinstance(without.action, ChangeLane) and without.action.body["own_brokers"] is False
@@ -153,7 +188,10 @@ def test_topics_move_to_brokers_of_their_own_once_one_is_ready() -> None:
 
 def test_proxies_that_are_not_ready_are_said() -> None:
     found = plan(situation(lane(proxies={"replicas": 3}), PRESENT))
-    assert (said(found), found.finding.message) == (("False", "ProxiesStarting"), "1 of 3 proxies of the lane are ready")
+    assert (said(found), found.finding.message) == (
+        ("False", "ProxiesStarting"),
+        "1 of 3 proxies of the lane are ready",
+    )
     assert said(plan(situation(lane(proxies={"replicas": 0}), PRESENT, proxies=Ready()))) == ("True", "AsWritten")
 
 
@@ -164,7 +202,12 @@ def test_a_lane_that_was_there_before_is_not_touched() -> None:
 
 def test_a_lane_that_was_there_before_is_adopted_where_that_is_written() -> None:
     found = plan(situation(lane(LaneStatus(), existing="Adopt"), PRESENT))
-    assert (said(found), found.action, found.lane_name, found.node_ids_from) == (("Unknown", "Creating"), None, "feature", FIRST + WIDTH)
+    assert (said(found), found.action, found.lane_name, found.node_ids_from) == (
+        ("Unknown", "Creating"),
+        None,
+        "feature",
+        FIRST + WIDTH,
+    )
     assert [event.reason for event in found.events] == ["Adopted"]
     then = plan(situation(lane(existing="Adopt"), PRESENT))
     assert (said(then), then.action, then.objects, then.events) == (("True", "AsWritten"), None, True, ())
@@ -181,7 +224,9 @@ def test_an_adopted_lane_is_over_when_the_cluster_says_so_and_is_not_made_again_
     of = lane(remembered, existing="Adopt", ttlSeconds=3600)
     assert isinstance(plan(situation(of, None, now_ms=soon_ms)).action, DeleteResource), "the cluster forgot it first"
     longer = of.model_copy(update={"metadata": of.metadata.model_copy(update={"generation": 5})})
-    assert isinstance(plan(situation(longer, None, now_ms=soon_ms)).action, CreateLane), "another time was written since"
+    assert isinstance(plan(situation(longer, None, now_ms=soon_ms)).action, CreateLane), (
+        "another time was written since"
+    )
 
 
 def test_the_time_of_a_lane_that_is_not_its_own_is_over_without_it() -> None:
@@ -199,7 +244,11 @@ def test_a_lane_deleted_behind_our_back_is_made_again_and_told() -> None:
 def test_of_two_for_one_lane_the_oldest_wins() -> None:
     other = Rival(kind="Lane", namespace="other", name="first", uid="u1", created="2026-01-01T00:00:00Z", owned=False)
     found = plan(situation(lane(LaneStatus()), rivals=[other]))
-    assert (said(found), found.lane_name, "Lane other/first" in found.finding.message) == (("False", "Collision"), "", True)
+    assert (said(found), found.lane_name, "Lane other/first" in found.finding.message) == (
+        ("False", "Collision"),
+        "",
+        True,
+    )
     assert found.objects is False, "the other one needs their names"
     assert plan(situation(lane(), PRESENT, rivals=[other])).finding.reason == "AsWritten", "who has it keeps it"
 
@@ -271,10 +320,14 @@ def test_without_a_cluster_nothing_is_waited_for(state: ClusterState) -> None:
 
 def test_a_cluster_that_does_not_answer_is_waited_for_and_not_for_ever() -> None:
     deleted_ms = 1_770_076_800_000
-    waits = plan(situation(lane(deleted=True), cluster=ClusterState.NOT_READY, why="no answer", now_ms=deleted_ms + 299_000))
+    waits = plan(
+        situation(lane(deleted=True), cluster=ClusterState.NOT_READY, why="no answer", now_ms=deleted_ms + 299_000)
+    )
     assert (waits.finished, waits.objects, "for 1 s" in waits.finding.message) == (False, False, True)
     assert plan(situation(lane(deleted=True), cluster=ClusterState.NOT_READY, now_ms=deleted_ms + 300_000)).finished
-    assert plan(situation(lane(deleted=True), cluster=ClusterState.NOT_READY, now_ms=deleted_ms, namespace_ending=True)).finished
+    assert plan(
+        situation(lane(deleted=True), cluster=ClusterState.NOT_READY, now_ms=deleted_ms, namespace_ending=True)
+    ).finished
 
 
 # --- slots and objects ---
@@ -294,11 +347,20 @@ def test_claims_tell_lanes_and_node_ids_by_cluster() -> None:
     }
     found = lane_claims([manifest])
     assert found.node_ids == {("n", "bmq"): {"1": 20_200}}
-    assert [(claim, [one.owned for one in rivals]) for claim, rivals in found.rivals.items()] == [(("n", "bmq", "x"), [True])]
+    assert [(claim, [one.owned for one in rivals]) for claim, rivals in found.rivals.items()] == [
+        (("n", "bmq", "x"), [True])
+    ]
 
 
 CLUSTER = Cluster(metadata=ObjectMeta(name="bmq", namespace="shop", uid="c1"))
-BASE = {"spec": {"template": {"metadata": {"annotations": {"bmq.io/config-hash": "h"}}, "spec": {"containers": [{"image": "registry:5000/bmq:7"}]}}}}
+BASE = {
+    "spec": {
+        "template": {
+            "metadata": {"annotations": {"bmq.io/config-hash": "h"}},
+            "spec": {"containers": [{"image": "registry:5000/bmq:7"}]},
+        }
+    }
+}
 
 
 def objects(of: Lane, *, with_brokers: bool = False) -> dict[tuple[str, str], Any]:
@@ -307,14 +369,23 @@ def objects(of: Lane, *, with_brokers: bool = False) -> dict[tuple[str, str], An
 
 
 def variables(stateful_set: Any) -> dict[str, str]:
-    return {one["name"]: one["value"] for one in stateful_set["spec"]["template"]["spec"]["containers"][0]["env"] if "value" in one}
+    return {
+        one["name"]: one["value"]
+        for one in stateful_set["spec"]["template"]["spec"]["containers"][0]["env"]
+        if "value" in one
+    }
 
 
 def test_a_lane_has_proxies_of_its_own_that_serve_it_alone() -> None:
     found = objects(lane(proxies={"replicas": 2}))
     proxies = found["StatefulSet", "bmq-lane-feature-proxy"]
-    assert (proxies["spec"]["replicas"], proxies["spec"]["template"]["spec"]["containers"][0]["image"]) == (2, "registry:5000/bmq:7")
-    assert {"BMQ_LANE": "feature", "BMQ_ROLES": "proxy", "BMQ_NODE_ID_BASE": "20200"}.items() <= variables(proxies).items()
+    assert (proxies["spec"]["replicas"], proxies["spec"]["template"]["spec"]["containers"][0]["image"]) == (
+        2,
+        "registry:5000/bmq:7",
+    )
+    assert {"BMQ_LANE": "feature", "BMQ_ROLES": "proxy", "BMQ_NODE_ID_BASE": "20200"}.items() <= variables(
+        proxies
+    ).items()
     selector = proxies["spec"]["selector"]["matchLabels"]
     assert found["Service", "bmq-lane-feature"]["spec"]["selector"] == selector
     assert found["PodDisruptionBudget", "bmq-lane-feature-proxy"]["spec"]["selector"]["matchLabels"] == selector
@@ -324,7 +395,9 @@ def test_a_lane_has_proxies_of_its_own_that_serve_it_alone() -> None:
 
 def test_a_lanes_brokers_have_a_pool_and_node_ids_of_their_own() -> None:
     brokers = objects(lane(brokers={"replicas": 3}), with_brokers=True)["StatefulSet", "bmq-lane-feature-broker"]
-    assert {"BMQ_POOL": "lane-feature", "BMQ_ROLES": "broker", "BMQ_NODE_ID_BASE": "20300"}.items() <= variables(brokers).items()
+    assert {"BMQ_POOL": "lane-feature", "BMQ_ROLES": "broker", "BMQ_NODE_ID_BASE": "20300"}.items() <= variables(
+        brokers
+    ).items()
     assert "BMQ_LANE" not in variables(brokers)
 
 

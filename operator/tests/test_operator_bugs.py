@@ -1,4 +1,6 @@
-"""What a bug, or a token that cannot be sent, comes to: the resource tells that it is not looked at, and is not Ready by what was so before."""
+"""What a bug, or a token that cannot be sent, comes to: the resource tells that it is not looked at, and is not Ready
+by what was so before.
+"""
 
 import asyncio
 import base64
@@ -23,13 +25,18 @@ def test_after_a_bug_in_a_look_ready_is_not_known() -> None:
     async def use(world: World) -> None:
         ready = {"type": "Ready", "status": "True", "reason": "Ready", "lastTransitionTime": "2001-09-09T01:46:40Z"}
         world.there("Cluster", "prod")["status"] = {"conditions": [ready, {**ready, "type": "Progressing"}]}
-        runner = Runner(world.context, WorkQueue(), {"Cluster": Kind(model=Cluster, reconcile=fails, holds=lambda _: False)})
+        runner = Runner(
+            world.context, WorkQueue(), {"Cluster": Kind(model=Cluster, reconcile=fails, holds=lambda _: False)}
+        )
         for _ in range(2):
             with pytest.raises(UnicodeEncodeError):
                 await runner._reconcile(Key("Cluster", "shop", "prod"))
         status, reason, text = world.ready("prod")
         assert (status, reason) == ("Unknown", "NotLookedAt") and "UnicodeEncodeError" in text
-        assert [one["type"] for one in world.there("Cluster", "prod")["status"]["conditions"]] == ["Ready", "Progressing"]
+        assert [one["type"] for one in world.there("Cluster", "prod")["status"]["conditions"]] == [
+            "Ready",
+            "Progressing",
+        ]
 
     run(use, cluster())
 

@@ -21,7 +21,8 @@ from bmq_operator.clusters.upgrade import Wait
 from bmq_operator.conditions import Finding, condition
 
 PODS = tuple(
-    Pod(name=f"demo-{role}-0", component=role, ordinal=0, ready=True, outdated=False, image="bmq:1") for role in ("controller", "broker", "proxy")
+    Pod(name=f"demo-{role}-0", component=role, ordinal=0, ready=True, outdated=False, image="bmq:1")
+    for role in ("controller", "broker", "proxy")
 )
 STATE = ClusterState(nodes={pod.node_id: Node(node_id=pod.node_id, alive=True) for pod in PODS}, store_ok=True)
 FOUND = Found(pods=PODS, wanted={"controller": 1, "broker": 1, "proxy": 1}, answer=Answer(state=STATE))
@@ -82,7 +83,10 @@ def test_a_node_that_is_not_alive_to_the_leader_is_not_ready_whatever_kubernetes
 
 
 def test_a_paused_cluster_says_so() -> None:
-    found = condition(report(cluster(paused=True), replace(FOUND, step=Wait(reason="Upgrading", message="x")), now_ms=0).conditions, "Progressing")
+    found = condition(
+        report(cluster(paused=True), replace(FOUND, step=Wait(reason="Upgrading", message="x")), now_ms=0).conditions,
+        "Progressing",
+    )
     assert found is not None
     assert (found.status, found.reason) == ("False", "Paused")
 
@@ -95,7 +99,12 @@ def test_it_is_not_ready_in_the_middle_of_a_roll_though_all_pods_are() -> None:
 
 
 def test_what_is_not_applied_during_a_pause_is_not_ready() -> None:
-    held = ["to make ConfigMap demo-config-1", "to change StatefulSet demo-broker", "to make Service a", "to make Service b"]
+    held = [
+        "to make ConfigMap demo-config-1",
+        "to change StatefulSet demo-broker",
+        "to make Service a",
+        "to make Service b",
+    ]
     status, reason, text = ready(replace(FOUND, held=held), paused=True)
     assert (status, reason) == ("False", "Paused")
     assert "there is something to do: to make ConfigMap demo-config-1, " in text and text.endswith(" and 1 more")
@@ -109,7 +118,11 @@ def test_partitions_without_an_owner_are_told_by_ready() -> None:
 
 def test_a_store_that_was_away_is_away_until_somebody_says_otherwise() -> None:
     nobody = Answer(finding=Finding(status="Unknown", reason="NoAnswer", message="no controller answers"))
-    away = report(cluster(), replace(FOUND, answer=Answer(state=replace(STATE, store_ok=False, store_detail="list: timed out"))), now_ms=0)
+    away = report(
+        cluster(),
+        replace(FOUND, answer=Answer(state=replace(STATE, store_ok=False, store_detail="list: timed out"))),
+        now_ms=0,
+    )
 
     def after(found: Found, status: ClusterStatus) -> tuple[tuple[str, str], tuple[str, str], ClusterStatus]:
         new = report(cluster().model_copy(update={"status": status}), found, now_ms=1)
@@ -131,7 +144,10 @@ def test_a_store_that_was_away_is_away_until_somebody_says_otherwise() -> None:
 def test_a_controller_that_does_not_lead_says_that_the_store_is_away() -> None:
     finding = Finding(status="False", reason="NoLeader", message="no controller leads")
     assert ready(replace(FOUND, answer=Answer(finding=finding)))[1] == "NoLeader"
-    assert ready(replace(FOUND, answer=Answer(finding=finding, store_trouble="list: timed out")))[1:] == ("StoreUnavailable", "list: timed out")
+    assert ready(replace(FOUND, answer=Answer(finding=finding, store_trouble="list: timed out")))[1:] == (
+        "StoreUnavailable",
+        "list: timed out",
+    )
 
 
 def test_before_there_is_a_pod_it_is_on_its_way_and_not_done() -> None:
@@ -150,16 +166,27 @@ def test_before_there_is_a_pod_it_is_on_its_way_and_not_done() -> None:
 def test_pods_of_lanes_and_of_minio_are_not_counted_as_the_bases() -> None:
     def made(name: str, component: str, lane: str = "") -> dict[str, Any]:
         labels = {"app.kubernetes.io/component": component, "bmq.io/lane": lane, "controller-revision-hash": "r1"}
-        return {"metadata": {"name": name, "labels": labels}, "spec": {"containers": [{"image": "bmq:1"}]}, "status": {}}
+        return {
+            "metadata": {"name": name, "labels": labels},
+            "spec": {"containers": [{"image": "bmq:1"}]},
+            "status": {},
+        }
 
     sets = {"proxy": {"metadata": {"generation": 1}, "status": {"updateRevision": "r2", "observedGeneration": 1}}}
-    found = pods_seen([made("demo-proxy-0", "proxy"), made("demo-lane-a-proxy-0", "proxy", "a"), made("demo-minio-0", "minio")], sets, now_ms=0)
+    found = pods_seen(
+        [made("demo-proxy-0", "proxy"), made("demo-lane-a-proxy-0", "proxy", "a"), made("demo-minio-0", "minio")],
+        sets,
+        now_ms=0,
+    )
     assert [(pod.name, pod.outdated) for pod in found] == [("demo-proxy-0", True)]
 
 
 def test_what_kubernetes_adds_is_no_difference_and_what_somebody_changed_is() -> None:
     wanted = {"spec": {"replicas": 2, "containers": [{"name": "a", "env": []}]}}
-    there = {"spec": {"replicas": 2, "paused": False, "containers": [{"name": "a", "env": [], "image": "x"}]}, "status": {}}
+    there = {
+        "spec": {"replicas": 2, "paused": False, "containers": [{"name": "a", "env": [], "image": "x"}]},
+        "status": {},
+    }
     assert covers(there, wanted)
     assert not covers(there | {"spec": there["spec"] | {"replicas": 3}}, wanted)  # type: ignore[operator]
     assert not covers({"spec": {"replicas": 2}}, wanted)
@@ -182,12 +209,14 @@ def test_what_kubernetes_adds_is_no_difference_and_what_somebody_changed_is() ->
         (None, "5m", False),
     ],
 )
-def test_a_quantity_that_kubernetes_writes_in_a_way_of_its_own_is_no_difference(there: str | None, wanted: str | int, same: bool) -> None:
+def test_a_quantity_that_kubernetes_writes_in_a_way_of_its_own_is_no_difference(
+    there: str | None, wanted: str | int, same: bool
+) -> None:
     found = {} if there is None else {"cpu": there}
     assert covers({"resources": {"requests": found}}, {"resources": {"requests": {"cpu": wanted}}}) is same
-    assert covers({"env": [{"name": "A", "value": there}]}, {"env": [{"name": "A", "value": wanted}]}) is (there == wanted), (
-        "of other texts it is one"
-    )
+    assert covers({"env": [{"name": "A", "value": there}]}, {"env": [{"name": "A", "value": wanted}]}) is (
+        there == wanted
+    ), "of other texts it is one"
 
 
 def test_what_kubernetes_leaves_out_as_it_is_empty_is_no_difference() -> None:
@@ -219,28 +248,38 @@ NODES = {"n0": "10.0.0.1", "n1": "fd00::2"}
 
 def test_a_node_port_is_told_by_the_address_of_the_node_that_the_proxy_is_on() -> None:
     one = cluster(proxies={"replicas": 2}, listeners=[{"name": "ext"}])
-    there = existing(*(service(f"demo-ext-{n}", node_port=31000 + n) for n in range(2)), service("demo-ext-bootstrap", node_port=30000))
+    there = existing(
+        *(service(f"demo-ext-{n}", node_port=31000 + n) for n in range(2)),
+        service("demo-ext-bootstrap", node_port=30000),
+    )
     assert advertised_file(one, there, NODES) == "ext.0=10.0.0.1:31000\next.1=[fd00::2]:31001\n"
     assert [(s.name, s.bootstrap_servers) for s in listener_statuses(one, there, NODES)] == [("ext", "10.0.0.1:30000")]
 
 
 def test_a_load_balancer_without_an_address_yet_is_left_out() -> None:
     one = cluster(proxies={"replicas": 2}, listeners=[{"name": "lb", "type": "LoadBalancer", "port": 9095}])
-    there = existing(service("demo-lb-0", ingress=[{"ip": "1.2.3.4"}]), service("demo-lb-1"), service("demo-lb-bootstrap"))
+    there = existing(
+        service("demo-lb-0", ingress=[{"ip": "1.2.3.4"}]), service("demo-lb-1"), service("demo-lb-bootstrap")
+    )
     assert advertised_file(one, there, {}) == "lb.0=1.2.3.4:9095\n"
     assert listener_statuses(one, there, {})[0].bootstrap_servers == ""
 
 
 def test_an_advertised_host_stands_for_each_proxy_by_its_number() -> None:
     one = cluster(
-        proxies={"replicas": 2}, listeners=[{"name": "lb", "type": "LoadBalancer", "port": 9095, "advertisedHost": "kafka-{ordinal}.example"}]
+        proxies={"replicas": 2},
+        listeners=[{"name": "lb", "type": "LoadBalancer", "port": 9095, "advertisedHost": "kafka-{ordinal}.example"}],
     )
     there = existing(*(service(f"demo-lb-{n}") for n in range(2)))
     assert advertised_file(one, there, {}) == "lb.0=kafka-0.example:9095\nlb.1=kafka-1.example:9095\n"
 
 
 def test_of_a_nodes_addresses_the_one_that_reaches_furthest_is_told() -> None:
-    addresses = [{"type": "Hostname", "address": "h"}, {"type": "InternalIP", "address": "10.0.0.1"}, {"type": "ExternalIP", "address": "1.2.3.4"}]
+    addresses = [
+        {"type": "Hostname", "address": "h"},
+        {"type": "InternalIP", "address": "10.0.0.1"},
+        {"type": "ExternalIP", "address": "1.2.3.4"},
+    ]
     assert node_address({"status": {"addresses": addresses}}) == "1.2.3.4"
     assert node_address({"status": {"addresses": addresses[:2]}}) == "10.0.0.1"
 
@@ -270,13 +309,20 @@ def test_of_a_volume_that_was_enlarged_by_its_claim_as_the_note_says_no_more_is_
     assert note is not None and "it has 20Gi, and 10Gi was written" in note.message
 
 
-@pytest.mark.parametrize(("written", "kept"), [("1024Mi", "1Gi"), ("0.5Gi", "512Mi"), (10737418240, "10Gi"), ("1000M", "1G")])
+@pytest.mark.parametrize(
+    ("written", "kept"), [("1024Mi", "1Gi"), ("0.5Gi", "512Mi"), (10737418240, "10Gi"), ("1000M", "1G")]
+)
 def test_a_size_that_kubernetes_writes_in_its_own_way_is_the_one_that_was_written(written: object, kept: str) -> None:
-    assert volume_note(with_volume(storage=written), {"spec": {"volumeClaimTemplates": [volume(kept)]}}, volume(kept)) is None
+    assert (
+        volume_note(with_volume(storage=written), {"spec": {"volumeClaimTemplates": [volume(kept)]}}, volume(kept))
+        is None
+    )
 
 
 def test_of_a_storage_class_that_cannot_be_had_any_more_the_class_is_told() -> None:
-    note = volume_note(with_volume(storageClassName="fast"), {"spec": {"volumeClaimTemplates": [volume("10Gi")]}}, volume("10Gi"))
+    note = volume_note(
+        with_volume(storageClassName="fast"), {"spec": {"volumeClaimTemplates": [volume("10Gi")]}}, volume("10Gi")
+    )
     assert note is not None
     assert "it has the class standard, and fast was written" in note.message and "10Gi" not in note.message
 
@@ -285,7 +331,11 @@ def test_partitions_that_wait_for_a_lanes_own_brokers_are_told_and_hold_nothing_
     answer = {"cluster_id": "c", "partitions_unowned": 5, "partitions_unowned_of_lanes": 5}
     state = state_from(answer, [], {"ok": True, "steps": []})
     assert (state.unowned, state.unowned_of_lanes) == (0, 5)
-    status, reason, text = ready(replace(FOUND, answer=Answer(state=replace(STATE, unowned=state.unowned, unowned_of_lanes=state.unowned_of_lanes))))
+    status, reason, text = ready(
+        replace(
+            FOUND, answer=Answer(state=replace(STATE, unowned=state.unowned, unowned_of_lanes=state.unowned_of_lanes))
+        )
+    )
     assert (status, reason) == ("True", "Ready") and "5 partitions wait for brokers of their lane's own" in text
     of_an_older_controller = {"cluster_id": "c", "partitions_unowned": 5}
     assert state_from(of_an_older_controller, [], {"ok": True, "steps": []}).unowned == 5

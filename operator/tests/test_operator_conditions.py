@@ -7,7 +7,9 @@ NOON_MS = 1_700_000_000_000
 
 def test_the_time_of_a_condition_stays_while_its_status_does() -> None:
     first = next_conditions([], [Finding(status="False", reason="Starting")], generation=1, now_ms=NOON_MS)
-    second = next_conditions(first, [Finding(status="False", reason="Waiting", message="for pods")], generation=2, now_ms=NOON_MS + 60_000)
+    second = next_conditions(
+        first, [Finding(status="False", reason="Waiting", message="for pods")], generation=2, now_ms=NOON_MS + 60_000
+    )
     assert second[0].last_transition_time == first[0].last_transition_time == "2023-11-14T22:13:20Z"
     assert (second[0].reason, second[0].message, second[0].observed_generation) == ("Waiting", "for pods", 2)
 
@@ -25,7 +27,12 @@ def test_nothing_changed_gives_the_same_conditions() -> None:
 
 
 def test_what_was_not_found_again_is_gone() -> None:
-    first = next_conditions([], [Finding(status="True", reason="R"), Finding(type="Old", status="True", reason="R")], generation=1, now_ms=NOON_MS)
+    first = next_conditions(
+        [],
+        [Finding(status="True", reason="R"), Finding(type="Old", status="True", reason="R")],
+        generation=1,
+        now_ms=NOON_MS,
+    )
     second = next_conditions(first, [Finding(status="True", reason="R")], generation=1, now_ms=NOON_MS)
     assert condition(second, "Old") is None
     assert condition(second) is not None
@@ -33,5 +40,10 @@ def test_what_was_not_found_again_is_gone() -> None:
 
 def test_a_message_is_bounded() -> None:
     assert (
-        len(next_conditions([], [Finding(status="False", reason="R", message="x" * 9000)], generation=1, now_ms=0)[0].message) == MESSAGE_LENGTH_MAX
+        len(
+            next_conditions([], [Finding(status="False", reason="R", message="x" * 9000)], generation=1, now_ms=0)[
+                0
+            ].message
+        )
+        == MESSAGE_LENGTH_MAX
     )

@@ -1,6 +1,7 @@
 """The objects of a Cluster: what each spec makes, and what holds for all of them.
 
-After a change that is meant, run it with BMQ_WRITE_GOLDEN=1, which writes the expected manifests anew, and review the difference.
+After a change that is meant, run it with BMQ_WRITE_GOLDEN=1, which writes the expected manifests anew, and review the
+difference.
 """
 
 import os
@@ -35,7 +36,10 @@ SPECS: dict[str, dict[str, Any]] = {
     "production": {
         "image": {"repository": "example.com/bmq", "tag": "9.9.9", "pullSecrets": ["pull"]},
         "clusterId": "prod",
-        "store": {"url": "s3://bucket/prefix?region=eu-west-1", "credentials": {"secretName": "keys", "accessKeyIdKey": "id"}},
+        "store": {
+            "url": "s3://bucket/prefix?region=eu-west-1",
+            "credentials": {"secretName": "keys", "accessKeyIdKey": "id"},
+        },
         "brokers": {
             "replicas": 5,
             "placement": {
@@ -50,7 +54,13 @@ SPECS: dict[str, dict[str, Any]] = {
         "proxies": {"autoscaling": {"enabled": True, "minReplicas": 2, "maxReplicas": 3}},
         "listeners": [
             {"name": "external", "type": "NodePort", "nodePort": 30100},
-            {"name": "lb", "type": "LoadBalancer", "port": 9095, "sourceRanges": ["10.0.0.0/8"], "annotations": {"cloud/kind": "internal"}},
+            {
+                "name": "lb",
+                "type": "LoadBalancer",
+                "port": 9095,
+                "sourceRanges": ["10.0.0.0/8"],
+                "annotations": {"cloud/kind": "internal"},
+            },
         ],
         "config": {"num.partitions": "3"},
         "settings": {"lingerMs": 100, "env": {"BMQ_FLUSH_BYTES": "8MiB", "BMQ_STOP_TIMEOUT_MS": "60000"}},
@@ -62,7 +72,10 @@ SPECS: dict[str, dict[str, Any]] = {
 
 def cluster(spec: dict[str, Any], name: str = "demo") -> Cluster:
     return Cluster.model_validate(
-        {"metadata": {"name": name, "namespace": "prod", "uid": "u-1"}, "spec": {"store": {"minio": {"embedded": True}}} | spec}
+        {
+            "metadata": {"name": name, "namespace": "prod", "uid": "u-1"},
+            "spec": {"store": {"minio": {"embedded": True}}} | spec,
+        }
     )
 
 
@@ -101,7 +114,11 @@ def test_every_pod_is_restricted(manifests: list[dict[str, Any]]) -> None:
         assert pod["automountServiceAccountToken"] is False, name
         for container in pod["containers"]:
             security = container["securityContext"]
-            assert security == {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}, name
+            assert security == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }, name
         assert {next(iter(set(volume) - {"name"})) for volume in pod["volumes"]} <= {"emptyDir", "configMap"}, name
 
 
@@ -126,12 +143,18 @@ def test_selectors_match_the_pods_of_their_role_and_no_others(manifests: list[di
     for name, one in of_kind(manifests, "PodDisruptionBudget").items():
         assert [other for other in labels if selects(one["spec"]["selector"]["matchLabels"], labels[other])] == [name]
     services = of_kind(manifests, "Service")
-    assert [other for other in labels if selects(services["demo-bootstrap"]["spec"]["selector"], labels[other])] == ["demo-proxy"]
-    assert [other for other in labels if selects(services["demo-admin"]["spec"]["selector"], labels[other])] == ["demo-controller"]
+    assert [other for other in labels if selects(services["demo-bootstrap"]["spec"]["selector"], labels[other])] == [
+        "demo-proxy"
+    ]
+    assert [other for other in labels if selects(services["demo-admin"]["spec"]["selector"], labels[other])] == [
+        "demo-controller"
+    ]
 
 
 def test_what_selects_the_base_selects_no_pod_of_a_lane(manifests: list[dict[str, Any]]) -> None:
-    lane = dict(next(template for name, template in pods(manifests) if name == "demo-proxy")["metadata"]["labels"]) | {"bmq.io/lane": "dev"}
+    lane = dict(next(template for name, template in pods(manifests) if name == "demo-proxy")["metadata"]["labels"]) | {
+        "bmq.io/lane": "dev"
+    }
     assert not selects(of_kind(manifests, "Service")["demo-bootstrap"]["spec"]["selector"], lane)
     assert not selects(of_kind(manifests, "StatefulSet")["demo-proxy"]["spec"]["selector"]["matchLabels"], lane)
 
@@ -139,7 +162,9 @@ def test_what_selects_the_base_selects_no_pod_of_a_lane(manifests: list[dict[str
 def test_a_pod_has_longer_to_stop_than_the_node_takes(manifests: list[dict[str, Any]]) -> None:
     for name, template in pods(manifests):
         env = {one["name"]: one.get("value") for one in template["spec"]["containers"][0]["env"]}
-        assert template["spec"]["terminationGracePeriodSeconds"] * 1000 > int(env.get("BMQ_STOP_TIMEOUT_MS") or 15_000), name
+        assert template["spec"]["terminationGracePeriodSeconds"] * 1000 > int(
+            env.get("BMQ_STOP_TIMEOUT_MS") or 15_000
+        ), name
 
 
 def test_nobody_but_the_operator_says_the_role_and_the_labels() -> None:
@@ -168,7 +193,16 @@ def test_a_change_of_settings_changes_the_pods_of_all_roles_and_a_change_of_repl
 
 def test_proxies_that_somebody_scaled_to_none_come_back_as_no_autoscaler_brings_them() -> None:
     found = cluster({"proxies": {"autoscaling": {"enabled": True, "minReplicas": 3}}})
-    meta = {"managedFields": [{"manager": "kubectl", "operation": "Update", "subresource": "scale", "fieldsV1": {"f:spec": {"f:replicas": {}}}}]}
+    meta = {
+        "managedFields": [
+            {
+                "manager": "kubectl",
+                "operation": "Update",
+                "subresource": "scale",
+                "fieldsV1": {"f:spec": {"f:replicas": {}}},
+            }
+        ]
+    }
     assert _proxies(found, {"metadata": meta, "spec": {"replicas": 0}}) == 3
     assert _proxies(found, {"metadata": meta, "spec": {"replicas": 1}}) is None
     sets = {"proxy": {"metadata": meta, "spec": {"replicas": 0}}}
@@ -184,7 +218,9 @@ def test_a_listener_of_proxies_restarts_proxies_alone() -> None:
 
 
 def test_a_deletion_that_is_confirmed_takes_the_volume_with_it() -> None:
-    kept = of_kind(desired(cluster({}), INPUTS), "StatefulSet")["demo-minio"]["spec"]["persistentVolumeClaimRetentionPolicy"]
+    kept = of_kind(desired(cluster({}), INPUTS), "StatefulSet")["demo-minio"]["spec"][
+        "persistentVolumeClaimRetentionPolicy"
+    ]
     assert kept == {"whenDeleted": "Retain", "whenScaled": "Retain"}
 
 
@@ -198,7 +234,9 @@ def test_a_deletion_that_is_confirmed_takes_the_volume_with_it() -> None:
         ("demo", {"listeners": [{"name": "lane"}]}, "clash"),
     ],
 )
-def test_a_name_that_makes_names_which_kubernetes_refuses_is_told_with_a_remedy(name: str, spec: dict[str, Any], word: str) -> None:
+def test_a_name_that_makes_names_which_kubernetes_refuses_is_told_with_a_remedy(
+    name: str, spec: dict[str, Any], word: str
+) -> None:
     assert word in why_unusable(cluster(spec, name))
 
 
@@ -231,16 +269,24 @@ STORE_KEYS = {
 def test_the_keys_of_each_kind_of_store_reach_its_nodes_from_the_secret(url: str, expected: dict[str, str]) -> None:
     made = desired(cluster({"store": {"url": url, "credentials": {"secretName": "keys"}}}), INPUTS)
     for _, pod in pods(made):
-        sources = {one["name"]: one["valueFrom"].get("secretKeyRef", {}) for one in pod["spec"]["containers"][0]["env"] if "valueFrom" in one}
+        sources = {
+            one["name"]: one["valueFrom"].get("secretKeyRef", {})
+            for one in pod["spec"]["containers"][0]["env"]
+            if "valueFrom" in one
+        }
         assert {name: source["key"] for name, source in sources.items() if source.get("name") == "keys"} == expected
 
 
 def test_without_a_secret_the_pods_identity_is_all_that_the_store_gets() -> None:
     for _, pod in pods(desired(cluster({"store": {"url": "gs://bucket"}}), INPUTS)):
-        assert not [one for one in pod["spec"]["containers"][0]["env"] if one["name"].startswith(("AWS_", "GOOGLE_", "AZURE_"))]
+        assert not [
+            one for one in pod["spec"]["containers"][0]["env"] if one["name"].startswith(("AWS_", "GOOGLE_", "AZURE_"))
+        ]
 
 
-def test_what_clients_inside_are_told_of_a_proxy_is_a_service_of_that_proxy_alone(manifests: list[dict[str, Any]]) -> None:
+def test_what_clients_inside_are_told_of_a_proxy_is_a_service_of_that_proxy_alone(
+    manifests: list[dict[str, Any]],
+) -> None:
     proxies = of_kind(manifests, "StatefulSet")["demo-proxy"]
     env = {one["name"]: one.get("value") for one in proxies["spec"]["template"]["spec"]["containers"][0]["env"]}
     services = of_kind(manifests, "Service")
@@ -250,9 +296,13 @@ def test_what_clients_inside_are_told_of_a_proxy_is_a_service_of_that_proxy_alon
     for ordinal in range(most):
         host, port = str(env["BMQ_ADVERTISED_LISTEN"]).replace("{ordinal}", str(ordinal)).split(":")
         own = services[host.split(".")[0]]
-        pod = proxies["spec"]["template"]["metadata"]["labels"] | {"statefulset.kubernetes.io/pod-name": f"demo-proxy-{ordinal}"}
+        pod = proxies["spec"]["template"]["metadata"]["labels"] | {
+            "statefulset.kubernetes.io/pod-name": f"demo-proxy-{ordinal}"
+        }
         assert selects(own["spec"]["selector"], pod)
-        assert not selects(own["spec"]["selector"], pod | {"statefulset.kubernetes.io/pod-name": f"demo-proxy-{ordinal + 1}"})
+        assert not selects(
+            own["spec"]["selector"], pod | {"statefulset.kubernetes.io/pod-name": f"demo-proxy-{ordinal + 1}"}
+        )
         assert "clusterIP" not in own["spec"], "the IP has to outlive pods"
         assert [one["port"] for one in own["spec"]["ports"]] == [int(port)]
 
@@ -267,7 +317,9 @@ def test_what_clients_inside_are_told_of_a_proxy_is_a_service_of_that_proxy_alon
     ],
 )
 @pytest.mark.parametrize("where", ["settings", "placement"])
-def test_a_pod_is_given_the_time_that_its_node_takes_to_stop_however_that_is_written(told: str, grace_s: int, where: str) -> None:
+def test_a_pod_is_given_the_time_that_its_node_takes_to_stop_however_that_is_written(
+    told: str, grace_s: int, where: str
+) -> None:
     written: dict[str, Any] = {"settings": {"env": {"BMQ_STOP_TIMEOUT_MS": told}}}
     if where == "placement":
         written = {"brokers": {"placement": {"env": [{"name": "BMQ_STOP_TIMEOUT_MS", "value": told}]}}}
@@ -279,9 +331,18 @@ def test_a_pod_is_given_the_time_that_its_node_takes_to_stop_however_that_is_wri
 
 def test_what_settings_say_goes_before_what_placement_says_of_the_time_to_stop() -> None:
     variable = "BMQ_STOP_TIMEOUT_MS"
-    spec = {"settings": {"env": {variable: "60000"}}, "brokers": {"placement": {"env": [{"name": variable, "value": "120000"}]}}}
-    cluster = Cluster.model_validate({"metadata": {"name": "demo", "namespace": "shop", "uid": "u"}, "spec": {"store": {"url": "s3://b"}, **spec}})
-    [broker] = [one for one in desired(cluster, INPUTS) if (one["kind"], one["metadata"]["name"]) == ("StatefulSet", "demo-broker")]
+    spec = {
+        "settings": {"env": {variable: "60000"}},
+        "brokers": {"placement": {"env": [{"name": variable, "value": "120000"}]}},
+    }
+    cluster = Cluster.model_validate(
+        {"metadata": {"name": "demo", "namespace": "shop", "uid": "u"}, "spec": {"store": {"url": "s3://b"}, **spec}}
+    )
+    [broker] = [
+        one
+        for one in desired(cluster, INPUTS)
+        if (one["kind"], one["metadata"]["name"]) == ("StatefulSet", "demo-broker")
+    ]
     pod = broker["spec"]["template"]["spec"]
     assert pod["terminationGracePeriodSeconds"] == 80
     assert {one["name"]: one.get("value") for one in pod["containers"][0]["env"]}[variable] == "60000"

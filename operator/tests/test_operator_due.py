@@ -37,7 +37,10 @@ def meta(**more: Any) -> dict[str, Any]:
 
 def test_a_cluster_that_comes_changes_or_goes_makes_all_due_that_may_refer_to_it_and_its_status_nobody() -> None:
     def then(*, gone: bool = False, **changes: Any) -> set[Key]:
-        return due(lambda one: one.by_cluster(SHOP, meta(), gone=False), lambda one: one.by_cluster(SHOP, meta(**changes), gone=gone))
+        return due(
+            lambda one: one.by_cluster(SHOP, meta(), gone=False),
+            lambda one: one.by_cluster(SHOP, meta(**changes), gone=gone),
+        )
 
     assert due(lambda one: one.by_cluster(SHOP, meta(), gone=False)) == set(OTHERS)
     assert then() == set()

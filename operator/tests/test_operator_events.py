@@ -23,7 +23,11 @@ class Refusing(KubeOfATest):
 
     async def create(self, manifest: dict[str, Any], *, manager: str = "") -> dict[str, Any]:
         self.asked.append(manifest)
-        raise KubeProblem(status=403, reason="Forbidden", message="unable to create new content in namespace ending because it is being terminated")
+        raise KubeProblem(
+            status=403,
+            reason="Forbidden",
+            message="unable to create new content in namespace ending because it is being terminated",
+        )
 
 
 def test_an_event_that_is_refused_stops_nothing() -> None:

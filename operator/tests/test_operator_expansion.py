@@ -1,4 +1,6 @@
-"""No key reaches what a resource names by writing $(VARIABLE) or ${env:VARIABLE}: neither the kubelet nor Spark puts a value in its place."""
+"""No key reaches what a resource names by writing $(VARIABLE) or ${env:VARIABLE}: neither the kubelet nor Spark puts a
+value in its place.
+"""
 
 import re
 from typing import Any
@@ -20,18 +22,34 @@ TEXTS = ["$(AWS_SECRET_ACCESS_KEY)", "$$(AWS_SECRET_ACCESS_KEY)", "$$$(AWS_SECRE
 
 
 def expanded(text: str) -> str:
-    """As the kubelet does it with arguments and values of variables: $$ is $, and $(NAME) the variable's value where there is one."""
+    """As the kubelet does it with arguments and values of variables: $$ is $, and $(NAME) the variable's value where
+    there is one.
+    """
     return re.sub(r"\$\$|\$\(([^)]*)\)", lambda it: "$" if it[0] == "$$" else VARIABLES.get(it[1], it[0]), text)
 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_the_arguments_and_variables_of_a_table_reach_its_jobs_as_they_are_written(text: str) -> None:
-    spec = {**STREAM, "format": "avro", "registry": f"http://collector.example/{text}", "group": text, "consumerConfig": {"client.rack": text}}
+    spec = {
+        **STREAM,
+        "format": "avro",
+        "registry": f"http://collector.example/{text}",
+        "group": text,
+        "consumerConfig": {"client.rack": text},
+    }
     placement = {"env": [{"name": "TZ", "value": text}]}
-    made = [one for job in jobs_of_sink(sink(**spec, placement=placement), cluster()) for one in desired(job, SparkSettings())]
+    made = [
+        one
+        for job in jobs_of_sink(sink(**spec, placement=placement), cluster())
+        for one in desired(job, SparkSettings())
+    ]
     (write,) = (one["spec"] for one in made if one["kind"] == "SparkApplication")
     told = [expanded(one) for one in write["arguments"]]
-    assert {f"--registry=http://collector.example/{text}", f"--group={text}-orders", f"--consumer-config=client.rack={text}"} <= set(told)
+    assert {
+        f"--registry=http://collector.example/{text}",
+        f"--group={text}-orders",
+        f"--consumer-config=client.rack={text}",
+    } <= set(told)
     for part in ("driver", "executor"):
         (main,) = write[part]["template"]["spec"]["containers"]
         assert text in [expanded(one["value"]) for one in main["env"] if one["name"] == "TZ"]
@@ -40,7 +58,11 @@ def test_the_arguments_and_variables_of_a_table_reach_its_jobs_as_they_are_writt
 def test_the_job_that_erases_reads_the_stores_address_as_the_nodes_do() -> None:
     url = "s3://b/$(AWS_SECRET_ACCESS_KEY)"
     keys = dict.fromkeys(VARIABLES, "YQ==")
-    secret = {"kind": "Secret", "metadata": {"name": "keys", "namespace": "shop", "labels": {"bmq.io/use": "allowed"}}, "data": keys}
+    secret = {
+        "kind": "Secret",
+        "metadata": {"name": "keys", "namespace": "shop", "labels": {"bmq.io/use": "allowed"}},
+        "data": keys,
+    }
 
     async def use(world: World) -> None:
         for _ in range(2):
@@ -57,7 +79,9 @@ def test_the_job_that_erases_reads_the_stores_address_as_the_nodes_do() -> None:
     run(use, doomed(store={"url": url, "credentials": {"secretName": "keys"}}), secret)
 
 
-@pytest.mark.parametrize("value", ["${env:AWS_SECRET_ACCESS_KEY}", "1${env:AWS_SECRET_ACCESS_KEY}", "$(AWS_SECRET_ACCESS_KEY)", "${spark.x}"])
+@pytest.mark.parametrize(
+    "value", ["${env:AWS_SECRET_ACCESS_KEY}", "1${env:AWS_SECRET_ACCESS_KEY}", "$(AWS_SECRET_ACCESS_KEY)", "${spark.x}"]
+)
 def test_a_setting_that_spark_would_put_a_value_into_is_refused_whatever_the_chart_allows(value: str) -> None:
     for name in ("spark.sql.session.timeZone", "spark.memory.fraction"):
         for patterns in (Allowed().spark_conf, (name,), ("*",)):
@@ -79,7 +103,11 @@ REFUSED: list[dict[str, Any]] = [
 @pytest.mark.parametrize("spec", REFUSED, ids=lambda one: next(iter(one)))
 def test_a_table_whose_text_spark_would_put_a_value_into_is_not_written(spec: dict[str, Any]) -> None:
     async def use(world: TablesWorld) -> None:
-        keys = {"kind": "Secret", "metadata": {"name": "keys", "namespace": "shop", "labels": {"bmq.io/use": "allowed"}}, "data": {}}
+        keys = {
+            "kind": "Secret",
+            "metadata": {"name": "keys", "namespace": "shop", "labels": {"bmq.io/use": "allowed"}},
+            "data": {},
+        }
         world.kube.keep(keys)
         outcome = await world.look({**STREAM, **spec})
         assert ready(outcome).reason == "NotAllowed" and next(iter(spec)) in ready(outcome).message

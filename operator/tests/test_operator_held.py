@@ -1,4 +1,6 @@
-"""What waits for the operator when it is deleted has the finalizer before anything is made; what is deleted is the very object, and is gone then."""
+"""What waits for the operator when it is deleted has the finalizer before anything is made; what is deleted is the very
+object, and is gone then.
+"""
 
 import asyncio
 import copy
@@ -48,7 +50,11 @@ def test_nothing_is_made_for_a_resource_that_is_gone_before_it_is_held(uid: str 
         queue = WorkQueue()
         queue.add(Key("Topic", "shop", "orders"))
         key, _ = await queue.take()
-        runner = Runner(context_of(kube, "", {}, rng=Rng()), queue, {"Topic": Kind(model=Topic, reconcile=makes, holds=lambda _: True)})
+        runner = Runner(
+            context_of(kube, "", {}, rng=Rng()),
+            queue,
+            {"Topic": Kind(model=Topic, reconcile=makes, holds=lambda _: True)},
+        )
         assert await runner._look(key) == result
         held = (await kube.get("Topic", "shop", "orders") or TOPIC)["metadata"].get("finalizers", [])
         assert (made, held) == ((["first"], [FINALIZER]) if result == "done" else ([], []))

@@ -1,4 +1,6 @@
-"""An image is a repository and what follows its colon: a tag, and behind that perhaps a digest, of which nodes are no version."""
+"""An image is a repository and what follows its colon: a tag, and behind that perhaps a digest, of which nodes are no
+version.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -40,14 +42,22 @@ def image_of(manifest: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize(("default", "written", "image"), CASES)
-def test_nodes_those_of_lanes_and_the_erasure_run_what_is_written(default: str, written: dict[str, str], image: str) -> None:
+def test_nodes_those_of_lanes_and_the_erasure_run_what_is_written(
+    default: str, written: dict[str, str], image: str
+) -> None:
     assert OperatorSettings(image=default).image == default
     of = cluster(**written)
     sets = [one for one in desired(of, replace(INPUTS, default_image=default)) if one["kind"] == "StatefulSet"]
     assert {image_of(one) for one in sets} == {image}
     base = next(one for one in sets if one["metadata"]["name"] == "bmq-proxy")
-    lane = Lane.model_validate({"metadata": {"name": "dev", "namespace": "shop", "uid": "uid-dev"}, "spec": {"brokers": {"replicas": 1}}})
-    of_lane = [one for one in objects_of_lane(lane, of, base, node_ids_from=20_000, with_brokers=True) if one["kind"] == "StatefulSet"]
+    lane = Lane.model_validate(
+        {"metadata": {"name": "dev", "namespace": "shop", "uid": "uid-dev"}, "spec": {"brokers": {"replicas": 1}}}
+    )
+    of_lane = [
+        one
+        for one in objects_of_lane(lane, of, base, node_ids_from=20_000, with_brokers=True)
+        if one["kind"] == "StatefulSet"
+    ]
     assert {image_of(one) for one in of_lane} == {image}
     assert image_of(erase_job(of, image=default)) == image
 

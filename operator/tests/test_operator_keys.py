@@ -1,4 +1,6 @@
-"""Replacing the secret between nodes and the admin API's token: any two nodes let each other in at every moment; at last the new ones are alone."""
+"""Replacing the secret between nodes and the admin API's token: any two nodes let each other in at every moment; at
+last the new ones are alone.
+"""
 
 import asyncio
 import base64
@@ -24,7 +26,10 @@ SHOP = Cluster.model_validate(CLUSTER | {"metadata": CLUSTER["metadata"] | {"uid
 
 @settings(max_examples=300, deadline=None)
 @given(
-    moves=st.lists(st.tuples(st.sampled_from(["roll", "change", "restart"]), st.integers(0, 5), st.sampled_from("abc")), max_size=40),
+    moves=st.lists(
+        st.tuples(st.sampled_from(["roll", "change", "restart"]), st.integers(0, 5), st.sampled_from("abc")),
+        max_size=40,
+    ),
     nodes=st.integers(1, 5),
 )
 def test_whatever_is_written_and_rolled_when_any_two_nodes_let_each_other_in_and_the_last_word_counts(
@@ -54,7 +59,14 @@ def test_from_one_secret_to_the_next_there_are_three_rolls() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    ["short", "x" * 1025, "a secret with white space in it", "a-secret-that-ends-its-line\n", "schlüssel-für-prüfer-äöü", "abcdefghijklmnop\x01q"],
+    [
+        "short",
+        "x" * 1025,
+        "a secret with white space in it",
+        "a-secret-that-ends-its-line\n",
+        "schlüssel-für-prüfer-äöü",
+        "abcdefghijklmnop\x01q",
+    ],
 )
 def test_what_nodes_would_refuse_is_told_and_not_shown(value: str) -> None:
     said = why_unusable("bmq-auth", "cluster-secret", value)
@@ -63,7 +75,9 @@ def test_what_nodes_would_refuse_is_told_and_not_shown(value: str) -> None:
 
 
 class World:
-    """A Cluster's Secrets and StatefulSets in front of an API server of the test's own; its pods are what templates were when they were rolled."""
+    """A Cluster's Secrets and StatefulSets in front of an API server of the test's own; its pods are what templates
+    were when they were rolled.
+    """
 
     def __init__(self) -> None:
         self.kube = KubeOfATest()
@@ -83,8 +97,16 @@ class World:
     def roll(self, *roles: str) -> None:
         for role in roles or ("controller", "broker", "proxy"):
             template = self.kube.manifests["StatefulSet", "shop", f"bmq-{role}"]["spec"]["template"]
-            owner = {"controller": True, "uid": self.kube.manifests["StatefulSet", "shop", f"bmq-{role}"]["metadata"]["uid"]}
-            meta = {"name": f"bmq-{role}-0", "namespace": "shop", "labels": template["metadata"]["labels"], "ownerReferences": [owner]}
+            owner = {
+                "controller": True,
+                "uid": self.kube.manifests["StatefulSet", "shop", f"bmq-{role}"]["metadata"]["uid"],
+            }
+            meta = {
+                "name": f"bmq-{role}-0",
+                "namespace": "shop",
+                "labels": template["metadata"]["labels"],
+                "ownerReferences": [owner],
+            }
             self.kube.keep({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": template["spec"]})
 
     def write(self, **values: str) -> None:
@@ -106,7 +128,7 @@ def run(use: Any) -> None:
     asyncio.run(use(World()))
 
 
-def test_a_secret_that_is_replaced_reaches_nodes_in_three_rolls_and_the_old_ones_secret_goes_with_the_last_pod_that_uses_it() -> None:
+def test_a_replaced_secret_reaches_nodes_in_three_rolls_and_the_old_one_goes_with_the_last_pod_that_uses_it() -> None:
     async def use(world: World) -> None:
         first = await world.look()
         world.roll()
@@ -135,7 +157,11 @@ def test_a_secret_that_is_deleted_under_running_nodes_is_what_they_have_again() 
         world.roll()
         world.kube.drop("Secret", "shop", "bmq-auth")
         again = await world.look()
-        assert (again.cluster_secret, again.admin_token, again.keys_name) == (first.cluster_secret, first.admin_token, first.keys_name)
+        assert (again.cluster_secret, again.admin_token, again.keys_name) == (
+            first.cluster_secret,
+            first.admin_token,
+            first.keys_name,
+        )
 
     run(use)
 
@@ -194,7 +220,12 @@ def test_one_that_cannot_be_used_changes_nothing_and_says_so() -> None:
 def test_a_secret_that_somebody_made_is_used_and_left_alone() -> None:
     async def use(world: World) -> None:
         data = {key: base64.b64encode(NEW.encode()).decode() for key in ("cluster-secret", "admin-token")}
-        theirs = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "bmq-auth", "namespace": "shop", "uid": "theirs"}, "data": data}
+        theirs = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": "bmq-auth", "namespace": "shop", "uid": "theirs"},
+            "data": data,
+        }
         world.kube.keep(theirs)
         inputs = await world.look()
         assert inputs.keys[inputs.keys_name].cluster == (NEW,)

@@ -30,7 +30,12 @@ def test_a_server_side_apply_is_read_as_yaml_with_whatever_text_it_has(text: str
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         host, port = runner.addresses[0]
-        manifest: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "b"}, "data": {"text": text}}
+        manifest: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "a", "namespace": "b"},
+            "data": {"text": text},
+        }
         async with client.ApiClient(client.Configuration(host=f"http://{host}:{port}")) as api:
             await Kube(api).apply(manifest)
         await runner.cleanup()

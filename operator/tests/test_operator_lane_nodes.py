@@ -14,7 +14,14 @@ from bmq_operator.lane_waits import LaneWaits
 
 
 def pod(component: Component, ordinal: int, *, ready: bool = True, outdated: bool = False, lane: str = "dev") -> Pod:
-    return Pod(name=f"c-lane-{lane}-{component}-{ordinal}", component=component, ordinal=ordinal, ready=ready, outdated=outdated, lane=lane)
+    return Pod(
+        name=f"c-lane-{lane}-{component}-{ordinal}",
+        component=component,
+        ordinal=ordinal,
+        ready=ready,
+        outdated=outdated,
+        lane=lane,
+    )
 
 
 def nodes(*pods: Pod, lane: str = "dev", settled: bool = True) -> dict[str, LaneNodes]:
@@ -40,7 +47,9 @@ def test_one_after_the_other_is_replaced() -> None:
         (NEW, False, "has yet to see"),
     ],
 )
-def test_nothing_is_taken_away_before_the_others_are_there_and_have_worked(other: Pod, settled: bool, word: str) -> None:
+def test_nothing_is_taken_away_before_the_others_are_there_and_have_worked(
+    other: Pod, settled: bool, word: str
+) -> None:
     step = next_lane_step(nodes(OLD, other, settled=settled), settle_s=20)
     assert isinstance(step, Wait)
     assert word in step.message
@@ -57,9 +66,14 @@ def test_one_that_is_broken_and_old_is_replaced_at_once_unless_the_newest_settin
 
 def test_settings_of_which_kubernetes_makes_no_pod_reach_no_other_one_of_the_lane_that_is_broken() -> None:
     broken = nodes(replace(OLD, ready=False))["dev"]
-    assert isinstance(next_lane_step({"dev": replace(broken, wanted=2, unmade=frozenset(("proxy",)))}, settle_s=20), Wait)
     assert isinstance(
-        next_lane_step({"dev": replace(broken, pods=(*broken.pods, NEW), wanted=3, unmade=frozenset(("proxy",)))}, settle_s=20), DeletePod
+        next_lane_step({"dev": replace(broken, wanted=2, unmade=frozenset(("proxy",)))}, settle_s=20), Wait
+    )
+    assert isinstance(
+        next_lane_step(
+            {"dev": replace(broken, pods=(*broken.pods, NEW), wanted=3, unmade=frozenset(("proxy",)))}, settle_s=20
+        ),
+        DeletePod,
     )
 
 
@@ -108,7 +122,11 @@ def test_old_keys_go_after_a_while_even_from_the_last_node_that_works() -> None:
     ids=["ready now and then", "ends again and again", "not made, as of a quota"],
 )
 def test_old_keys_go_whatever_keeps_the_others_from_working(other: Pod | None) -> None:
-    found = {"dev": LaneNodes(lane="dev", pods=(OLD_KEYS, *([other] if other else [])), wanted=2, settled=True, waited_s=PATIENCE_S + 20)}
+    found = {
+        "dev": LaneNodes(
+            lane="dev", pods=(OLD_KEYS, *([other] if other else [])), wanted=2, settled=True, waited_s=PATIENCE_S + 20
+        )
+    }
     assert isinstance(next_lane_step(found, settle_s=20), DeletePod)
 
 
@@ -124,7 +142,9 @@ def test_settings_that_work_on_another_node_of_the_role_go_on_after_a_while() ->
     assert isinstance(next_lane_step(waited(OLD, NEW, stuck, seconds=0), settle_s=20), Wait)
     step = next_lane_step(waited(OLD, NEW, stuck), settle_s=20)
     assert isinstance(step, DeletePod) and step.pod == OLD.name
-    assert isinstance(next_lane_step(waited(OLD, replace(NEW, worked_s=3), stuck), settle_s=20), Wait), "it has yet to prove itself"
+    assert isinstance(next_lane_step(waited(OLD, replace(NEW, worked_s=3), stuck), settle_s=20), Wait), (
+        "it has yet to prove itself"
+    )
     of_another_role = waited(pod("broker", 0, outdated=True), NEW, pod("broker", 1, ready=False))
     assert isinstance(next_lane_step(of_another_role, settle_s=20), Wait)
 
@@ -136,7 +156,8 @@ def test_the_wait_is_counted_from_when_the_same_nodes_were_left_and_no_change_of
         return waits.waited_s("uid-of-c", "dev", nodes(*pods)["dev"].left, now_ms=now_ms)
 
     assert waited_s(1_000, OLD_KEYS, NEVER_READY) == 0
-    changed = replace(NEVER_READY, outdated=True, uid="uid-of-1")  # by its author, to other settings that do not work either
+    # by its author, to other settings that do not work either
+    changed = replace(NEVER_READY, outdated=True, uid="uid-of-1")
     assert waited_s(61_000, OLD_KEYS, changed) == 60
     assert waited_s(71_000, replace(OLD_KEYS, deleting=True), NEVER_READY) == 0
     assert waited_s(81_000, replace(OLD_KEYS, uid="uid-of-another"), NEVER_READY) == 0
@@ -152,7 +173,11 @@ def test_a_pod_tells_its_lane_how_often_it_ended_and_since_when_it_works() -> No
     labels = {"app.kubernetes.io/component": "proxy", "bmq.io/lane": "dev", "controller-revision-hash": "r1"}
     ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2001-09-09T01:46:40Z"}
     status = {"conditions": [ready], "containerStatuses": [{"restartCount": 3}]}
-    manifest = {"metadata": {"name": "c-lane-dev-proxy-0", "labels": labels}, "spec": {"containers": [{"image": "bmq:1"}]}, "status": status}
+    manifest = {
+        "metadata": {"name": "c-lane-dev-proxy-0", "labels": labels},
+        "spec": {"containers": [{"image": "bmq:1"}]},
+        "status": status,
+    }
     sets = {"proxy": {"metadata": {}, "status": {"updateRevision": "r2"}}}
     [found] = pods_seen([manifest], sets, now_ms=1_000_000_007_000, lane="dev")
     assert (found.lane, found.restarts, found.worked_s, found.outdated) == ("dev", 3, 7.0, True)
@@ -175,7 +200,11 @@ NO_ROOM: Manifest = {"conditions": [{"type": "PodScheduled", "status": "False", 
 )
 def test_a_pod_tells_what_keeps_it_from_being_started(status: Manifest, held_back: bool) -> None:
     labels = {"app.kubernetes.io/component": "proxy", "bmq.io/lane": ""}
-    manifest = {"metadata": {"name": "c-proxy-0", "labels": labels}, "spec": {"containers": [{"image": "bmq:1"}]}, "status": status}
+    manifest = {
+        "metadata": {"name": "c-proxy-0", "labels": labels},
+        "spec": {"containers": [{"image": "bmq:1"}]},
+        "status": status,
+    }
     [found] = pods_seen([manifest], {}, now_ms=0)
     assert (found.held_back, found.without_room) == (held_back, status == NO_ROOM)
 
@@ -207,5 +236,7 @@ def asks(image: str = "bmq:1", *, cpu: str = "1", **spec: Any) -> Manifest:
 def test_a_pod_tells_whether_its_successor_needs_other_room(has: Manifest, template: Manifest, same: bool) -> None:
     labels = {"app.kubernetes.io/component": "proxy", "bmq.io/lane": ""}
     sets = {"proxy": {"metadata": {}, "spec": {"template": {"spec": template}}, "status": {"updateRevision": "r2"}}}
-    [found] = pods_seen([{"metadata": {"name": "c-proxy-0", "labels": labels}, "spec": has, "status": {}}], sets, now_ms=0)
+    [found] = pods_seen(
+        [{"metadata": {"name": "c-proxy-0", "labels": labels}, "spec": has, "status": {}}], sets, now_ms=0
+    )
     assert found.same_room is same

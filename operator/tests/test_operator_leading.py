@@ -1,4 +1,6 @@
-"""What an operator tells of itself once it leads no more: it goes on to be scraped, and another one counts the same resources."""
+"""What an operator tells of itself once it leads no more: it goes on to be scraped, and another one counts the same
+resources.
+"""
 
 import asyncio
 from typing import Any

@@ -47,7 +47,10 @@ def test_what_is_no_name_is_asked_for_nowhere(name: str) -> None:
 
 def test_names_of_objects_are_as_they_were() -> None:
     assert path_of("Cluster", "shop", "a.b-c") == "/apis/bmq.io/v1alpha1/namespaces/shop/clusters/a.b-c"
-    assert path_of("Node", "", "ip-10-0-0-1.eu-west-1.compute.internal") == "/api/v1/nodes/ip-10-0-0-1.eu-west-1.compute.internal"
+    assert (
+        path_of("Node", "", "ip-10-0-0-1.eu-west-1.compute.internal")
+        == "/api/v1/nodes/ip-10-0-0-1.eu-west-1.compute.internal"
+    )
     assert path_of("Pod") == "/api/v1/pods"
 
 
@@ -56,13 +59,19 @@ NAMES: tuple[tuple[str, Any], ...] = (
     ("Cluster", lambda name: {"store": {"url": "s3://b", "credentials": {"secretName": name}}}),
     ("Cluster", lambda name: {"store": {"minio": {"embedded": True, "storageClassName": name}}}),
     ("Cluster", lambda name: {"store": {"minio": {"embedded": True}}, "image": {"pullSecrets": [name]}}),
-    ("Cluster", lambda name: {"store": {"minio": {"embedded": True}}, "brokers": {"placement": {"priorityClassName": name}}}),
+    (
+        "Cluster",
+        lambda name: {"store": {"minio": {"embedded": True}}, "brokers": {"placement": {"priorityClassName": name}}},
+    ),
     ("Topic", lambda name: {"clusterRef": {"name": name}}),
     ("Topic", lambda name: {"clusterRef": {"namespace": name}}),
     ("Lane", lambda name: {"clusterRef": {"namespace": name}}),
     ("ParquetSink", lambda name: {"topics": ["a"], **TABLE, "store": {"secretName": name}}),
     ("ParquetSink", lambda name: {"topics": ["a"], **TABLE, "serviceAccount": name}),
-    ("ParquetSink", lambda name: {"topics": ["a"], **TABLE, "format": "avro", "schema": {"configMapKeyRef": {"name": name}}}),
+    (
+        "ParquetSink",
+        lambda name: {"topics": ["a"], **TABLE, "format": "avro", "schema": {"configMapKeyRef": {"name": name}}},
+    ),
 )
 
 

@@ -1,4 +1,6 @@
-"""The Secret with the keys to the store: what of it is needed by which store, and what a Cluster says where that is not there."""
+"""The Secret with the keys to the store: what of it is needed by which store, and what a Cluster says where that is not
+there.
+"""
 
 import asyncio
 import base64
@@ -23,26 +25,38 @@ def gathered(url: str, **keys: str) -> Inputs:
     spec = {"store": {"url": url, "credentials": {"secretName": "keys"}}}
     cluster = Cluster.model_validate({**CLUSTER, "metadata": {**CLUSTER["metadata"], "uid": "u-1"}, "spec": spec})
     data = {name: base64.b64encode(value.encode()).decode() for name, value in keys.items()}
-    secret: dict[str, Any] = {"kind": "Secret", "metadata": {"name": "keys", "namespace": "shop", "labels": {"bmq.io/use": "allowed"}}, "data": data}
+    secret: dict[str, Any] = {
+        "kind": "Secret",
+        "metadata": {"name": "keys", "namespace": "shop", "labels": {"bmq.io/use": "allowed"}},
+        "data": data,
+    }
     auth = {name: base64.b64encode(b"c" * 32).decode() for name in ("cluster-secret", "admin-token")}
     kube = KubeOfATest(secret, {"kind": "Secret", "metadata": {"name": "bmq-auth", "namespace": "shop"}, "data": auth})
 
     async def main() -> Inputs:
-        return await gather(replace(context_of(kube, "", {}), rng=SystemRng()), cluster, Existing(objects={}, pods=()), advertised={})
+        return await gather(
+            replace(context_of(kube, "", {}), rng=SystemRng()), cluster, Existing(objects={}, pods=()), advertised={}
+        )
 
     return asyncio.run(main())
 
 
-@pytest.mark.parametrize(("url", "key"), [(S3, "AWS_ACCESS_KEY_ID"), (GS, "GOOGLE_SERVICE_ACCOUNT_KEY"), (AZ, "AZURE_STORAGE_ACCOUNT_KEY")])
+@pytest.mark.parametrize(
+    ("url", "key"), [(S3, "AWS_ACCESS_KEY_ID"), (GS, "GOOGLE_SERVICE_ACCOUNT_KEY"), (AZ, "AZURE_STORAGE_ACCOUNT_KEY")]
+)
 def test_a_secret_without_the_key_of_its_store_is_told_with_what_it_has(url: str, key: str) -> None:
-    with pytest.raises(NotToBe, match=rf"the Secret 'keys' has no key '{key}' \(it has: OTHER\): add it, or name another") as raised:
+    with pytest.raises(
+        NotToBe, match=rf"the Secret 'keys' has no key '{key}' \(it has: OTHER\): add it, or name another"
+    ) as raised:
         gathered(url, OTHER="x")
     assert raised.value.finding.reason == "SecretKeyMissing"
 
 
 def place(url: str, *, namespace: str = "shop") -> tuple[str, ...]:
     spec = {"store": {"url": url} if url else {"minio": {"embedded": True}}}
-    return store_place(Cluster.model_validate({**CLUSTER, "metadata": {"name": "bmq", "namespace": namespace}, "spec": spec}))
+    return store_place(
+        Cluster.model_validate({**CLUSTER, "metadata": {"name": "bmq", "namespace": namespace}, "spec": spec})
+    )
 
 
 MINIO = "s3://bmq?endpoint=http://bmq-minio.shop.svc:9000"
@@ -89,7 +103,9 @@ def test_stores_that_look_alike_are_told_apart(one: str, other: str) -> None:
 
 def test_a_bucket_in_the_minio_of_one_name_in_another_namespace_is_another_one() -> None:
     assert place("") != place("", namespace="prod")
-    assert place("s3://bmq?endpoint=http://minio:9000") != place("s3://bmq?endpoint=http://minio:9000", namespace="prod")
+    assert place("s3://bmq?endpoint=http://minio:9000") != place(
+        "s3://bmq?endpoint=http://minio:9000", namespace="prod"
+    )
 
 
 def test_a_second_cluster_over_one_store_is_refused_however_its_url_is_written() -> None:
@@ -101,10 +117,17 @@ def test_a_second_cluster_over_one_store_is_refused_however_its_url_is_written()
     }
     later = {"name": "later", "namespace": "shop", "uid": "u-1", "creationTimestamp": "2026-01-02T00:00:00Z"}
     url = "s3://bmq?region=eu-1&endpoint=http://bmq-minio.shop:9000"
-    cluster = Cluster.model_validate({**CLUSTER, "metadata": later, "spec": {"clusterId": "shop-first", "store": {"url": url}}})
+    cluster = Cluster.model_validate(
+        {**CLUSTER, "metadata": later, "spec": {"clusterId": "shop-first", "store": {"url": url}}}
+    )
     with pytest.raises(NotToBe) as raised:
-        asyncio.run(gather(context_of(KubeOfATest(first), "", {}), cluster, Existing(objects={}, pods=()), advertised=""))
-    assert (raised.value.finding.reason, "is the store of Cluster shop/first" in raised.value.finding.message) == ("StoreShared", True)
+        asyncio.run(
+            gather(context_of(KubeOfATest(first), "", {}), cluster, Existing(objects={}, pods=()), advertised="")
+        )
+    assert (raised.value.finding.reason, "is the store of Cluster shop/first" in raised.value.finding.message) == (
+        "StoreShared",
+        True,
+    )
 
 
 def test_nodes_start_anew_with_the_key_that_changes_and_not_with_others() -> None:

@@ -16,9 +16,18 @@ from bmq_operator.outcome import Outcome
 from bmq_operator.runner import TELL_AFTER, Kind, Runner
 from bmq_operator.workqueue import Key, WorkQueue
 
-NOT_TYPED = "failed to create typed patch object (shop/prod-proxy; apps/v1, Kind=StatefulSet): .spec.x: field not declared in schema"
+NOT_TYPED = (
+    "failed to create typed patch object (shop/prod-proxy; apps/v1, Kind=StatefulSet): .spec.x: field not "
+    "declared in schema"
+)
 KEY = Key("Cluster", "shop", "prod")
-TRUE = {"type": "Ready", "status": "True", "reason": "Ready", "message": "", "lastTransitionTime": "2001-09-09T01:46:40Z"}
+TRUE = {
+    "type": "Ready",
+    "status": "True",
+    "reason": "Ready",
+    "message": "",
+    "lastTransitionTime": "2001-09-09T01:46:40Z",
+}
 
 
 def answered(status: int, message: str) -> Any:
@@ -26,7 +35,11 @@ def answered(status: int, message: str) -> Any:
 
 
 def test_what_a_server_side_apply_says_by_500_of_what_was_sent_is_a_refusal() -> None:
-    for message in (NOT_TYPED, "failed to create typed patch object (a/b; v1, Kind=Pod): .spec.imagePullSecrets: duplicate entries for key [name=a]"):
+    for message in (
+        NOT_TYPED,
+        "failed to create typed patch object (a/b; v1, Kind=Pod): .spec.imagePullSecrets: duplicate entries for "
+        "key [name=a]",
+    ):
         with pytest.raises(KubeProblem, match="failed to create typed") as problem:
             answered(500, message)
         assert problem.value.status == 400
@@ -81,12 +94,20 @@ def runner_of(world: World, failure: BaseException | None) -> tuple[Runner, Work
         return Outcome(status=resource.status)
 
     queue = WorkQueue()
-    return Runner(world.context, queue, {"Cluster": Kind(model=Cluster, reconcile=looks, holds=lambda _: False)}), queue, failures
+    return (
+        Runner(world.context, queue, {"Cluster": Kind(model=Cluster, reconcile=looks, holds=lambda _: False)}),
+        queue,
+        failures,
+    )
 
 
 @pytest.mark.parametrize(
     "failure",
-    [KubeUnreachable("PATCH /x: 500 failed calling webhook"), KubeProblem(status=409, reason="Conflict", message="another version"), TimeoutError()],
+    [
+        KubeUnreachable("PATCH /x: 500 failed calling webhook"),
+        KubeProblem(status=409, reason="Conflict", message="another version"),
+        TimeoutError(),
+    ],
     ids=["unreachable", "conflict", "time"],
 )
 def test_looks_that_fail_again_and_again_are_told_and_one_that_fails_is_not(failure: BaseException) -> None:
@@ -100,15 +121,22 @@ def test_looks_that_fail_again_and_again_are_told_and_one_that_fails_is_not(fail
             status, reason, text = world.ready("prod")
             assert (status, reason) == (("Unknown", "NotLookedAt") if count >= TELL_AFTER else ("True", "Ready")), count
         assert (str(failure) or "it took too long") in text
-        assert [one["type"] for one in world.there("Cluster", "prod")["status"]["conditions"]] == ["Ready", "Progressing"]
+        assert [one["type"] for one in world.there("Cluster", "prod")["status"]["conditions"]] == [
+            "Ready",
+            "Progressing",
+        ]
 
     run(use, cluster())
 
 
 @pytest.mark.parametrize(("status", "first"), [(409, "info"), (422, "warning")])
-def test_what_was_written_meanwhile_is_no_warning_before_it_is_so_several_times_in_a_row(status: int, first: str) -> None:
+def test_what_was_written_meanwhile_is_no_warning_before_it_is_so_several_times_in_a_row(
+    status: int, first: str
+) -> None:
     async def use(world: World) -> None:
-        runner, queue, _ = runner_of(world, KubeProblem(status=status, reason="Conflict", message="the object has been modified"))
+        runner, queue, _ = runner_of(
+            world, KubeProblem(status=status, reason="Conflict", message="the object has been modified")
+        )
         with capture_logs() as lines:
             for _ in range(TELL_AFTER):
                 queue.add(KEY)
@@ -159,7 +187,9 @@ def test_what_is_forbidden_is_told_once_and_wakes_nobody(said: str, told: str, m
     run(use, cluster())
 
 
-def test_a_failure_whose_text_is_another_one_each_time_is_told_ever_less_often_but_of_each_generation(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_whose_text_is_another_one_each_time_is_told_ever_less_often_but_of_each_generation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def use(world: World) -> None:
         world.there("Cluster", "prod")["status"] = {"conditions": [TRUE]}
         runner, queue, failures = runner_of(world, None)
@@ -167,7 +197,9 @@ def test_a_failure_whose_text_is_another_one_each_time_is_told_ever_less_often_b
 
         async def looks(count: int) -> None:
             for port in range(count):
-                failures[0] = KubeUnreachable(f"500 failed calling webhook: read tcp 10.0.0.5:{port}->10.96.3.4:443: connection reset by peer")
+                failures[0] = KubeUnreachable(
+                    f"500 failed calling webhook: read tcp 10.0.0.5:{port}->10.96.3.4:443: connection reset by peer"
+                )
                 queue.add(KEY)
                 await queue.take()
                 assert await runner._look(KEY) == "failed"
@@ -201,7 +233,12 @@ def test_that_it_cannot_be_told_is_left_at_that(monkeypatch: pytest.MonkeyPatch)
 def test_a_step_that_the_controller_does_not_take_is_told_as_waited_for() -> None:
     async def use(world: World) -> None:
         await world.look("prod")  # what the admin API is asked with is there, and nobody answers
-        step = Drain(reason="Upgrading", message="prod-broker-1 is drained before it is replaced", node_id=1001, pod="prod-broker-1")
+        step = Drain(
+            reason="Upgrading",
+            message="prod-broker-1 is drained before it is replaced",
+            node_id=1001,
+            pod="prod-broker-1",
+        )
         written = Cluster.model_validate(cluster())
         found = await clusters._taken(world.context, written, world.there("StatefulSet", "prod-broker"), step)
         assert isinstance(found, Wait) and found.reason == "Upgrading"

@@ -18,10 +18,15 @@ def waiting(reason: str, message: str = "") -> dict[str, Any]:
 
 def ended(message: str, *, code: int = 1, reason: str = "Error") -> dict[str, Any]:
     last = {"exitCode": code, "reason": reason, "message": message}
-    return {"containerStatuses": [{"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": last}}]}
+    return {
+        "containerStatuses": [{"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": last}}]
+    }
 
 
-REFUSED = "error: store s3://b?endpoint=http://m:9000: SignatureDoesNotMatch: the server refuses the keys: check AWS_ACCESS_KEY_ID"
+REFUSED = (
+    "error: store s3://b?endpoint=http://m:9000: SignatureDoesNotMatch: the server refuses the keys: check "
+    "AWS_ACCESS_KEY_ID"
+)
 OTHER = "error: cluster_id 'a': the store s3://b belongs to cluster 'b': name that cluster's own store, or its id"
 BAD_KEY = "error: BMQ_FLUSH_BYTES 'huge': set a size such as 4MiB"
 UNREACHED = "error: store s3://b?endpoint=http://m:9000: it is not reached: connection refused"
@@ -33,7 +38,11 @@ UNREACHED = "error: store s3://b?endpoint=http://m:9000: it is not reached: conn
         (waiting("ImagePullBackOff", "no such host"), "ImageUnavailable", "bmq:nope cannot be pulled"),
         (waiting("CreateContainerConfigError", 'secret "x" not found'), "Misconfigured", 'secret "x" not found'),
         (
-            {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "too big."}]},
+            {
+                "conditions": [
+                    {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "too big."}
+                ]
+            },
             "Unschedulable",
             "too big. Free",
         ),
@@ -50,7 +59,9 @@ UNREACHED = "error: store s3://b?endpoint=http://m:9000: it is not reached: conn
         (ended("Traceback\n  File x\nKeyError: 1"), "Crashing", "ended: KeyError: 1"),
     ],
 )
-def test_what_keeps_a_pod_from_being_ready_is_named_with_what_helps(status: dict[str, Any], reason: str, words: str) -> None:
+def test_what_keeps_a_pod_from_being_ready_is_named_with_what_helps(
+    status: dict[str, Any], reason: str, words: str
+) -> None:
     found = trouble([pod(**status)])
     assert found is not None
     assert found.reason == reason
@@ -58,7 +69,9 @@ def test_what_keeps_a_pod_from_being_ready_is_named_with_what_helps(status: dict
 
 
 def test_what_a_minio_may_do_that_finds_no_node_is_what_its_spec_can_say() -> None:
-    nowhere = {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "too big."}]}
+    nowhere = {
+        "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "too big."}]
+    }
     minio = pod("demo-minio-0", **nowhere)
     minio["metadata"]["labels"] = {"app.kubernetes.io/component": "minio"}
     found = trouble([minio])
@@ -68,7 +81,9 @@ def test_what_a_minio_may_do_that_finds_no_node_is_what_its_spec_can_say() -> No
 
 
 def test_of_several_troubles_the_one_that_says_most_is_told() -> None:
-    found = trouble([pod("a", **ended("error: no controller")), pod("b", **ended(REFUSED)), pod("c", **waiting("ImagePullBackOff"))])
+    found = trouble(
+        [pod("a", **ended("error: no controller")), pod("b", **ended(REFUSED)), pod("c", **waiting("ImagePullBackOff"))]
+    )
     assert found is not None
     assert found.reason == "StoreRefusesKeys"
 
@@ -86,5 +101,8 @@ def test_a_clean_end_is_no_trouble() -> None:
 
 
 def test_the_last_words_of_a_structured_log_are_what_happened_and_why() -> None:
-    log = '{"event": "starting", "level": "info"}\n{"event": "this process ends", "why": "another boot has its id", "level": "error"}\n'
+    log = (
+        '{"event": "starting", "level": "info"}\n{"event": "this process ends", "why": "another boot has its '
+        'id", "level": "error"}\n'
+    )
     assert last_words(log) == "this process ends: another boot has its id"

@@ -28,7 +28,9 @@ class MergingKube(KubeOfATest):
         super().__init__(*manifests)
         self.merged: list[tuple[str, dict[str, Any]]] = []
 
-    async def merge(self, kind: str, namespace: str, name: str, body: dict[str, Any], *, part: str = "", uid: str = "") -> dict[str, Any]:
+    async def merge(
+        self, kind: str, namespace: str, name: str, body: dict[str, Any], *, part: str = "", uid: str = ""
+    ) -> dict[str, Any]:
         self.merged.append((part, body))
         return await super().merge(kind, namespace, name, body, part=part, uid=uid)
 
@@ -56,15 +58,26 @@ def look(kube: MergingKube) -> str:
 @pytest.mark.parametrize(
     ("spec", "says"),
     [
-        ({"xyzzy": "red"}, "spec.xyzzy (red): there is no such field: leave it out, or write one of clusterRef, laneName"),
+        (
+            {"xyzzy": "red"},
+            "spec.xyzzy (red): there is no such field: leave it out, or write one of clusterRef, laneName",
+        ),
         ({"ttlSecond": 1}, "spec.ttlSecond (1): there is no such field: write ttlSeconds, or leave it out"),
-        ({"proxies": {"replicas": "many"}}, "spec.proxies.replicas (many): it has to be a whole number: write one, without quotes"),
+        (
+            {"proxies": {"replicas": "many"}},
+            "spec.proxies.replicas (many): it has to be a whole number: write one, without quotes",
+        ),
         ({"proxies": {"replicas": 101}}, "spec.proxies.replicas (101): it has to be 100 or less: lower it"),
-        ({"laneName": "x" * 33}, "spec.laneName (xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx): it has more than 32 characters: shorten it"),
+        (
+            {"laneName": "x" * 33},
+            "spec.laneName (xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx): it has more than 32 characters: shorten it",
+        ),
         ({"proxies": []}, "spec.proxies ([]): it has to have fields of its own"),
     ],
 )
-def test_a_resource_that_is_not_understood_says_which_field_which_value_why_and_what_helps(spec: dict[str, Any], says: str) -> None:
+def test_a_resource_that_is_not_understood_says_which_field_which_value_why_and_what_helps(
+    spec: dict[str, Any], says: str
+) -> None:
     kube = MergingKube(a_lane(spec))
     assert look(kube) == "done"
     [(part, body)] = kube.merged
@@ -82,27 +95,52 @@ def test_a_namespace_that_is_deleted_does_not_wait_for_what_is_not_understood() 
     kube.keep({"kind": "Namespace", "metadata": {"name": "shop", "namespace": ""}})
     assert look(kube) == "done", "somebody may want to have it deleted as it should be"
     assert kube.manifests["Lane", "shop", "dev"]["metadata"]["finalizers"] == ["other/one", FINALIZER]
-    kube.keep({"kind": "Namespace", "metadata": {"name": "shop", "namespace": "", "deletionTimestamp": "2026-01-01T00:00:00Z"}})
+    kube.keep(
+        {
+            "kind": "Namespace",
+            "metadata": {"name": "shop", "namespace": "", "deletionTimestamp": "2026-01-01T00:00:00Z"},
+        }
+    )
     assert look(kube) == "gone"
     assert kube.manifests["Lane", "shop", "dev"]["metadata"]["finalizers"] == ["other/one"]
 
 
 def test_what_another_version_wrote_of_the_status_is_forgotten_and_the_rest_kept() -> None:
-    status = {"topicName": "orders", "owned": True, "topicId": "x", "partitions": "many", "xyzzy": {"red": 1}, "table": {"shape": "round"}}
+    status = {
+        "topicName": "orders",
+        "owned": True,
+        "topicId": "x",
+        "partitions": "many",
+        "xyzzy": {"red": 1},
+        "table": {"shape": "round"},
+    }
     manifest = {"apiVersion": "bmq.io/v1alpha1", "kind": "Topic", "metadata": {"name": "orders"}, "status": status}
     found = understood(Topic, manifest)
-    assert (found.status.owned, found.status.topic_id, found.status.partitions, found.status.table.output) == (True, "x", 0, "")
+    assert (found.status.owned, found.status.topic_id, found.status.partitions, found.status.table.output) == (
+        True,
+        "x",
+        0,
+        "",
+    )
     with pytest.raises(ValidationError):
         understood(Topic, manifest | {"spec": {"xyzzy": "red"}})
 
 
-def test_a_cluster_that_is_not_understood_is_named_by_what_refers_to_it_and_keeps_no_other_one_from_being_made() -> None:
-    strange = {"apiVersion": "bmq.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "strange", "namespace": "shop", "uid": "s"}}
+def test_a_cluster_that_is_not_understood_is_named_by_what_refers_to_it_and_keeps_no_other_one_from_being_made() -> (
+    None
+):
+    strange = {
+        "apiVersion": "bmq.io/v1alpha1",
+        "kind": "Cluster",
+        "metadata": {"name": "strange", "namespace": "shop", "uid": "s"},
+    }
     there = CLUSTER | {"metadata": CLUSTER["metadata"] | {"uid": "uid-bmq"}}
     kube = KubeOfATest(there, strange | {"spec": TRIAL | {"xyzzy": "red"}})
     context = context_of(kube, "", {})
     referred = asyncio.run(refer(context, ObjectMeta(name="orders", namespace="shop"), ClusterRef(name="strange")))
-    assert referred.why.startswith("the Cluster is not understood: spec.xyzzy (red): there is no such field: leave it out")
+    assert referred.why.startswith(
+        "the Cluster is not understood: spec.xyzzy (red): there is no such field: leave it out"
+    )
 
     class Rng:
         def nonce(self) -> bytes:

@@ -7,10 +7,15 @@ from clusters_world import World, cluster, doomed, run
 
 from bmq_operator.kube import KubeProblem
 
-QUOTA = 'create Pod prod-broker-0 in StatefulSet prod-broker failed error: pods "prod-broker-0" is forbidden: exceeded quota: compute.'
+QUOTA = (
+    'create Pod prod-broker-0 in StatefulSet prod-broker failed error: pods "prod-broker-0" is forbidden: '
+    "exceeded quota: compute."
+)
 
 
-def event(world: World, about: str, message: str, *, kind: str = "StatefulSet", at: str = "2001-09-09T01:50:00Z", **more: Any) -> dict[str, Any]:
+def event(
+    world: World, about: str, message: str, *, kind: str = "StatefulSet", at: str = "2001-09-09T01:50:00Z", **more: Any
+) -> dict[str, Any]:
     there = world.there(kind, about)
     involved = {"kind": kind, "namespace": "shop", "name": about, "uid": there["metadata"]["uid"]}
     meta = {"name": f"{about}.{at}.{len(message)}", "namespace": "shop"}
@@ -24,7 +29,9 @@ def test_what_keeps_kubernetes_from_making_pods_is_told_until_they_are_there() -
         assert (await world.look("prod"))[1] == "PodsNotReady"
         world.kube.keep(event(world, "prod-broker", "an older one", at="2001-09-09T01:49:00Z"))
         world.kube.keep(event(world, "prod-broker", QUOTA))
-        world.kube.keep(event(world, "prod-broker", "create Pod successful", at="2001-09-09T02:00:00Z", reason="SuccessfulCreate"))
+        world.kube.keep(
+            event(world, "prod-broker", "create Pod successful", at="2001-09-09T02:00:00Z", reason="SuccessfulCreate")
+        )
         stranger = event(world, "prod-broker", "of an earlier StatefulSet of this name", at="2001-09-09T03:00:00Z")
         stranger["involvedObject"]["uid"] = "another"
         world.kube.keep(stranger)
@@ -39,7 +46,9 @@ def test_what_keeps_kubernetes_from_making_pods_is_told_until_they_are_there() -
 
 
 @pytest.mark.parametrize(("why", "replaced"), [(QUOTA, ["Pod prod-broker-0"]), ("violates PodSecurity", [])])
-def test_what_is_broken_gets_newer_settings_though_a_quota_has_no_room_for_one_more(why: str, replaced: list[str]) -> None:
+def test_what_is_broken_gets_newer_settings_though_a_quota_has_no_room_for_one_more(
+    why: str, replaced: list[str]
+) -> None:
     async def use(world: World) -> None:
         await world.look("prod")
         world.pods_are_made()
@@ -105,11 +114,26 @@ def test_pods_of_a_lane_that_are_refused_are_told_by_their_lane(component: str) 
 
     reads = {"enabled": False, "topics": ["*"], "bytes_per_second": 1_048_576}
     shown = present_from(
-        {"version": "v1", "ttl_seconds": 0, "expires_ms": None, "own_brokers": False, "reads_base": reads, "topics": 7, "number": 1, "created_ms": 5}
+        {
+            "version": "v1",
+            "ttl_seconds": 0,
+            "expires_ms": None,
+            "own_brokers": False,
+            "reads_base": reads,
+            "topics": 7,
+            "number": 1,
+            "created_ms": 5,
+        }
     )
-    lane = Lane.model_validate({"metadata": {"name": "dev", "namespace": "shop", "uid": "u"}, "spec": {component: {"replicas": 2}}})
+    lane = Lane.model_validate(
+        {"metadata": {"name": "dev", "namespace": "shop", "uid": "u"}, "spec": {component: {"replicas": 2}}}
+    )
     lane = lane.model_copy(update={"status": LaneStatus(lane_name="dev", node_ids_from=20_000)})
     ready = {"proxies": Ready(there=1, ready=1), component: Ready(why="exceeded quota")}
-    found = plan(Situation(lane=lane, cluster_name="shop/bmq", cluster=ClusterState.READY, now_ms=0, present=shown, **ready))  # type: ignore[arg-type]
+    found = plan(
+        Situation(lane=lane, cluster_name="shop/bmq", cluster=ClusterState.READY, now_ms=0, present=shown, **ready)
+    )  # type: ignore[arg-type]
     assert found.finding.reason == f"{component.capitalize()}Starting"
-    assert found.finding.message.endswith(f"2 {component} of the lane are ready: Kubernetes makes no more of them: exceeded quota")
+    assert found.finding.message.endswith(
+        f"2 {component} of the lane are ready: Kubernetes makes no more of them: exceeded quota"
+    )

@@ -1,4 +1,6 @@
-"""Rolling changes: what is decided from what is there, and that deciding again and again ends well, whatever happens in between."""
+"""Rolling changes: what is decided from what is there, and that deciding again and again ends well, whatever happens in
+between.
+"""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -9,7 +11,19 @@ from hypothesis import strategies as st
 
 from bmq_operator.clusters.names import NODE_IDS_FROM, ROLES, Component
 from bmq_operator.clusters.nodes import ClusterState, Node, Pod
-from bmq_operator.clusters.upgrade import SETTLE_S_MAX, DeletePod, Drain, Idle, Shrink, Step, Uncordon, View, Wait, next_step, why_settling
+from bmq_operator.clusters.upgrade import (
+    SETTLE_S_MAX,
+    DeletePod,
+    Drain,
+    Idle,
+    Shrink,
+    Step,
+    Uncordon,
+    View,
+    Wait,
+    next_step,
+    why_settling,
+)
 
 
 def pod(component: Component, ordinal: int, *, ready: bool = True, outdated: bool = False) -> Pod:
@@ -19,7 +33,12 @@ def pod(component: Component, ordinal: int, *, ready: bool = True, outdated: boo
 def view(*pods: Pod, partitions: int = 4, leader: int = 1, **more: object) -> View:
     counts: dict[Component, int] = {role: sum(one.component == role for one in pods) for role in ROLES}
     nodes = {
-        one.node_id: Node(node_id=one.node_id, alive=True, leads=one.node_id == leader, partitions=partitions if one.component == "broker" else 0)
+        one.node_id: Node(
+            node_id=one.node_id,
+            alive=True,
+            leads=one.node_id == leader,
+            partitions=partitions if one.component == "broker" else 0,
+        )
         for one in pods
     }
     made = View(pods=pods, wanted=counts, current=counts, state=ClusterState(nodes=nodes, store_ok=True))
@@ -64,7 +83,9 @@ def test_a_broker_that_goes_as_there_are_to_be_fewer_is_nobodys_heir_though_the_
     seen = view(*alone)
     for nodes in ({}, {1002: Node(node_id=1002, alive=True)}, {1002: Node(node_id=1002, alive=False)}):
         state = ClusterState(nodes={**seen.state.nodes, **nodes}, store_ok=True)  # type: ignore[union-attr]
-        assert isinstance(next_step(replace(seen, pods=(*alone, going), state=state)), DeletePod), "no other broker could take its partitions"
+        assert isinstance(next_step(replace(seen, pods=(*alone, going), state=state)), DeletePod), (
+            "no other broker could take its partitions"
+        )
 
 
 @pytest.mark.parametrize(
@@ -109,7 +130,10 @@ def test_a_pod_that_is_outdated_and_broken_is_replaced_though_nobody_answers() -
 
 def test_the_next_one_is_replaced_only_once_the_one_before_has_worked_for_a_while() -> None:
     def worked(worked_s: float, restarts: int = 0) -> tuple[Pod, ...]:
-        return tuple(replace(one, worked_s=worked_s, restarts=restarts) if one.name == "c-broker-0" else one for one in outdated("c-broker-1"))
+        return tuple(
+            replace(one, worked_s=worked_s, restarts=restarts) if one.name == "c-broker-0" else one
+            for one in outdated("c-broker-1")
+        )
 
     step = next_step(view(*worked(19), settle_s=20))
     assert isinstance(step, Wait)
@@ -132,7 +156,9 @@ def test_settings_with_which_a_node_has_ended_are_not_given_to_others_that_are_b
     waiting = pod("broker", 1, ready=False, outdated=True)
     assert isinstance(next_step(view(*others, replace(ended, restarts=1), waiting)), Wait)
     assert isinstance(next_step(view(*others, ended, waiting)), DeletePod), "one that only starts is no reason"
-    assert isinstance(next_step(view(*others, replace(ended, restarts=1, outdated=True), waiting)), DeletePod), "corrected ones reach all"
+    assert isinstance(next_step(view(*others, replace(ended, restarts=1, outdated=True), waiting)), DeletePod), (
+        "corrected ones reach all"
+    )
 
 
 def test_settings_with_which_a_node_does_not_even_start_are_not_given_to_others_that_are_broken_too() -> None:
@@ -140,45 +166,74 @@ def test_settings_with_which_a_node_does_not_even_start_are_not_given_to_others_
     others = (pod("controller", 0), pod("proxy", 0))
     waiting = pod("broker", 1, ready=False, outdated=True)
     assert isinstance(next_step(view(*others, never, waiting)), Wait)
-    assert isinstance(next_step(view(*others, replace(never, outdated=True), waiting)), DeletePod), "corrected ones reach all"
+    assert isinstance(next_step(view(*others, replace(never, outdated=True), waiting)), DeletePod), (
+        "corrected ones reach all"
+    )
     assert isinstance(next_step(view(*others, never, waiting, pod("broker", 2))), DeletePod), "others work with them"
 
 
 @pytest.mark.parametrize("broken", [{"restarts": 1}, {"held_back": True}])
-def test_settings_that_break_a_controller_are_not_given_to_a_broker_or_proxy_that_is_broken_too(broken: dict[str, Any]) -> None:
+def test_settings_that_break_a_controller_are_not_given_to_a_broker_or_proxy_that_is_broken_too(
+    broken: dict[str, Any],
+) -> None:
     new = replace(pod("controller", 0, ready=False), **broken)
     others = (pod("controller", 1, outdated=True), pod("broker", 0, outdated=True), pod("proxy", 0, outdated=True))
     for role in ("broker", "proxy"):
         pods = tuple(replace(one, ready=one.component != role) for one in others)
         assert isinstance(next_step(view(new, *pods)), Wait)
     controllers = (replace(others[0], ready=False), pod("broker", 0), replace(pod("proxy", 0, ready=False), **broken))
-    assert isinstance(next_step(view(pod("controller", 0), *controllers)), DeletePod), "a proxy may wait for what is replaced before it"
+    assert isinstance(next_step(view(pod("controller", 0), *controllers)), DeletePod), (
+        "a proxy may wait for what is replaced before it"
+    )
 
 
 @pytest.mark.parametrize("role", ["controller", "broker"])
 def test_settings_of_which_kubernetes_makes_no_pod_are_not_given_to_others_that_are_broken_too(role: Component) -> None:
     """By a quota, a Pod Security Standard, a webhook."""
-    pods = [one for one in (pod("controller", 0, outdated=True), pod("broker", 0, outdated=True), pod("proxy", 0)) if one.component != role]
+    pods = [
+        one
+        for one in (pod("controller", 0, outdated=True), pod("broker", 0, outdated=True), pod("proxy", 0))
+        if one.component != role
+    ]
     ended = replace(pod("broker", 1), outdated=True, ready=False)
     seen = view(*pods, ended)
-    without = replace(seen, current={**seen.current, role: seen.current[role] + 1}, wanted={**seen.wanted, role: seen.wanted[role] + 1})
+    without = replace(
+        seen,
+        current={**seen.current, role: seen.current[role] + 1},
+        wanted={**seen.wanted, role: seen.wanted[role] + 1},
+    )
     assert isinstance(next_step(without), Wait)
     assert isinstance(next_step(seen), DeletePod)
-    works = replace(without, pods=(*without.pods, replace(pod(role, 5))), current={**without.current, role: without.current[role] + 1})
+    works = replace(
+        without,
+        pods=(*without.pods, replace(pod(role, 5))),
+        current={**without.current, role: without.current[role] + 1},
+    )
     assert isinstance(next_step(works), DeletePod), "with the newest settings another one of its role works"
     proxies = replace(seen, current={**seen.current, "proxy": 2}, wanted={**seen.wanted, "proxy": 2})
     assert isinstance(next_step(proxies), DeletePod), "a broker waits for no proxy"
 
 
-def test_a_role_beyond_its_quota_keeps_no_corrected_settings_from_those_that_need_no_other_room_than_they_have() -> None:
+def test_a_role_beyond_its_quota_keeps_no_corrected_settings_from_those_that_need_no_other_room_than_they_have() -> (
+    None
+):
     """As where there were to be more of them than the quota has room for, before what breaks them now."""
     ended = replace(pod("broker", 1), outdated=True, ready=False, same_room=True)
     seen = view(pod("controller", 0), ended, pod("proxy", 0))
-    beyond = replace(seen, current={**seen.current, "broker": 2}, wanted={**seen.wanted, "broker": 2}, over_quota=frozenset(("broker",)))
+    beyond = replace(
+        seen,
+        current={**seen.current, "broker": 2},
+        wanted={**seen.wanted, "broker": 2},
+        over_quota=frozenset(("broker",)),
+    )
     assert isinstance(next_step(beyond), DeletePod)
-    assert isinstance(next_step(replace(beyond, over_quota=frozenset(("proxy",)))), Wait), "it is not made for something else"
+    assert isinstance(next_step(replace(beyond, over_quota=frozenset(("proxy",)))), Wait), (
+        "it is not made for something else"
+    )
     other = tuple(replace(one, same_room=False) for one in beyond.pods)
-    assert isinstance(next_step(replace(beyond, pods=other)), Wait), "the newest settings may be why it is beyond the quota"
+    assert isinstance(next_step(replace(beyond, pods=other)), Wait), (
+        "the newest settings may be why it is beyond the quota"
+    )
 
 
 def test_what_has_no_room_keeps_no_corrected_settings_from_those_that_need_no_other_room_than_they_have() -> None:
@@ -227,7 +282,13 @@ class World:
             for one in self.pods.values()
         }
         ordered = tuple(sorted(self.pods.values(), key=lambda one: (ROLES.index(one.component), one.ordinal)))
-        return View(pods=ordered, wanted=self.wanted, current=self.current, state=ClusterState(nodes=nodes), marked=frozenset(self.marked))
+        return View(
+            pods=ordered,
+            wanted=self.wanted,
+            current=self.current,
+            state=ClusterState(nodes=nodes),
+            marked=frozenset(self.marked),
+        )
 
     def take(self, step: Step) -> None:
         match step:
@@ -235,7 +296,11 @@ class World:
                 old = self.pods[name]
                 if old.ready and any(not one.ready for one in self.pods.values()):
                     self.taken_while_not_ready.append(name)
-                heirs = [one for one in self.pods.values() if one.component == "broker" and one != old and one.node_id not in self.cordoned]
+                heirs = [
+                    one
+                    for one in self.pods.values()
+                    if one.component == "broker" and one != old and one.node_id not in self.cordoned
+                ]
                 if self.partitions.get(old.node_id, 0) and heirs:
                     self.taken_with_partitions.append(name)
                 self.pods[name] = replace(old, ready=False, outdated=False)
@@ -264,7 +329,9 @@ class World:
             for ordinal in range(self.current[role]):
                 self.pods.setdefault(f"c-{role}-{ordinal}", pod(role, ordinal, ready=False))
         self.pods = {name: replace(one, ready=True) for name, one in self.pods.items()}
-        able = [one.node_id for one in self.pods.values() if one.component == "broker" and one.node_id not in self.cordoned]
+        able = [
+            one.node_id for one in self.pods.values() if one.component == "broker" and one.node_id not in self.cordoned
+        ]
         for node_id in self.draining & self.partitions.keys():
             if able and self.partitions[node_id]:
                 self.partitions[node_id] -= 1
@@ -297,7 +364,8 @@ def test_step_by_step_every_change_is_rolled_out_and_no_broker_goes_with_partiti
     new_leader_every: int,
     users_own: frozenset[int],
 ) -> None:
-    assume(any(node_id not in users_own for node_id in range(1000, 1000 + min(brokers, wanted_brokers))))  # else nobody could take anything
+    # else nobody could take anything
+    assume(any(node_id not in users_own for node_id in range(1000, 1000 + min(brokers, wanted_brokers))))
     current: dict[Component, int] = {"controller": controllers, "broker": brokers, "proxy": proxies}
     pods = [pod(role, ordinal) for role in ROLES for ordinal in range(current[role])]
     pods = [replace(one, outdated=number in old) for number, one in enumerate(pods)]
@@ -319,7 +387,11 @@ def test_step_by_step_every_change_is_rolled_out_and_no_broker_goes_with_partiti
         if look % looks_between == 0:
             world.go_on()
     assert world.done()
-    assert all(node_id in world.cordoned for node_id in users_own if node_id in range(1000, 1000 + min(brokers, wanted_brokers)))
+    assert all(
+        node_id in world.cordoned
+        for node_id in users_own
+        if node_id in range(1000, 1000 + min(brokers, wanted_brokers))
+    )
     assert world.taken_with_partitions == []
     assert world.taken_while_not_ready == []
 

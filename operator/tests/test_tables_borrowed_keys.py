@@ -1,4 +1,6 @@
-"""Keys of a Cluster reach a table only where the Cluster itself may have them, and go to the Cluster's own server alone."""
+"""Keys of a Cluster reach a table only where the Cluster itself may have them, and go to the Cluster's own server
+alone.
+"""
 
 import copy
 from collections.abc import Awaitable, Callable
@@ -21,8 +23,14 @@ MINIO: dict[str, Any] = {"minio": {"embedded": True}}
 
 
 def secret(name: str, *, owner: str = "", **labels: str) -> dict[str, Any]:
-    meta = {"name": name, "namespace": "shop", "labels": {key.replace("_", "/"): value for key, value in labels.items()}}
-    owners = {"ownerReferences": [{"controller": True, "kind": "Cluster", "name": "bmq", "uid": owner}]} if owner else {}
+    meta = {
+        "name": name,
+        "namespace": "shop",
+        "labels": {key.replace("_", "/"): value for key, value in labels.items()},
+    }
+    owners = (
+        {"ownerReferences": [{"controller": True, "kind": "Cluster", "name": "bmq", "uid": owner}]} if owner else {}
+    )
     return {"kind": "Secret", "metadata": {**meta, **owners}, "data": {"password": "aHVudGVyMg=="}}
 
 
@@ -39,12 +47,30 @@ def in_world(store: dict[str, Any], *secrets: dict[str, Any], use: Callable[[Wor
 UNLABELLED = secret("db-admin")
 LABELLED = {**UNLABELLED, "metadata": {**UNLABELLED["metadata"], "labels": {"bmq.io/use": "allowed"}}}
 REFUSED: dict[str, tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any], str, str]] = {
-    "a Secret that nobody labelled": (S3, [UNLABELLED], {}, "NotAllowed", "store.credentials of Cluster shop/bmq.secretName"),
+    "a Secret that nobody labelled": (
+        S3,
+        [UNLABELLED],
+        {},
+        "NotAllowed",
+        "store.credentials of Cluster shop/bmq.secretName",
+    ),
     "no Secret": (S3, [], {}, "SecretMissing", "db-admin"),
     "another server": (S3, [LABELLED], {"endpoint": "http://attacker.example:9000"}, "NotAllowed", "store.endpoint"),
     "another port": (S3, [LABELLED], {"endpoint": "http://store.example:9001"}, "NotAllowed", "store.endpoint"),
-    "a server instead of AWS": ({**S3, "url": "s3://b"}, [LABELLED], {"endpoint": "http://attacker.example"}, "NotAllowed", "store.endpoint"),
-    "another server than its MinIO": (MINIO, [secret("bmq-minio", owner="uid-bmq")], {"endpoint": SERVER}, "NotAllowed", "store.endpoint"),
+    "a server instead of AWS": (
+        {**S3, "url": "s3://b"},
+        [LABELLED],
+        {"endpoint": "http://attacker.example"},
+        "NotAllowed",
+        "store.endpoint",
+    ),
+    "another server than its MinIO": (
+        MINIO,
+        [secret("bmq-minio", owner="uid-bmq")],
+        {"endpoint": SERVER},
+        "NotAllowed",
+        "store.endpoint",
+    ),
     "somebody's Secret of the name": (MINIO, [secret("bmq-minio")], {}, "NotAllowed", "bmq-minio"),
     "another owner's": (MINIO, [secret("bmq-minio", owner="uid-of-another")], {}, "NotAllowed", "bmq-minio"),
     "none yet": (MINIO, [], {}, "SecretMissing", "bmq-minio"),
@@ -68,12 +94,18 @@ ALLOWED: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "its own": (S3, LABELLED, {}),
     "its own server, written once more": (S3, LABELLED, {"endpoint": f"{SERVER}/"}),
     "its MinIO": (MINIO, secret("bmq-minio", owner="uid-bmq"), {}),
-    "its MinIO by a longer name": (MINIO, secret("bmq-minio", owner="uid-bmq"), {"endpoint": "http://bmq-minio.shop.svc.cluster.local:9000"}),
+    "its MinIO by a longer name": (
+        MINIO,
+        secret("bmq-minio", owner="uid-bmq"),
+        {"endpoint": "http://bmq-minio.shop.svc.cluster.local:9000"},
+    ),
 }
 
 
 @pytest.mark.parametrize(("store", "keys", "access"), ALLOWED.values(), ids=ALLOWED)
-def test_keys_that_a_cluster_may_have_are_a_tables_too(store: dict[str, Any], keys: dict[str, Any], access: dict[str, Any]) -> None:
+def test_keys_that_a_cluster_may_have_are_a_tables_too(
+    store: dict[str, Any], keys: dict[str, Any], access: dict[str, Any]
+) -> None:
     async def use(world: World) -> None:
         assert ready(await world.look({**STREAM, "store": access}, oneTable=True)).reason != "NotAllowed"
         driver = world.kube.manifests["SparkApplication", "shop", "lake-sink"]["spec"]["driver"]

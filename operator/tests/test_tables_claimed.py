@@ -1,4 +1,6 @@
-"""One table that several resources name is written by whoever writes it already; of those that have yet to begin, by the oldest."""
+"""One table that several resources name is written by whoever writes it already; of those that have yet to begin, by
+the oldest.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -21,8 +23,19 @@ FORBIDDEN = {**STREAM, "sparkConf": {"spark.jars": "http://evil.example/x.jar"}}
 
 
 def older(kind: str, namespace: str, **spec: Any) -> dict[str, Any]:
-    meta = {"name": "older", "namespace": namespace, "uid": "uid-older", "generation": 1, "creationTimestamp": "2001-01-01T00:00:00Z"}
-    return {"apiVersion": "bmq.io/v1alpha1", "kind": kind, "metadata": meta, "spec": {"clusterRef": {"namespace": "shop"}, **spec}}
+    meta = {
+        "name": "older",
+        "namespace": namespace,
+        "uid": "uid-older",
+        "generation": 1,
+        "creationTimestamp": "2001-01-01T00:00:00Z",
+    }
+    return {
+        "apiVersion": "bmq.io/v1alpha1",
+        "kind": kind,
+        "metadata": meta,
+        "spec": {"clusterRef": {"namespace": "shop"}, **spec},
+    }
 
 
 SINK = older("ParquetSink", "shop", topics=["a"], oneTable=True, **STREAM)
@@ -50,7 +63,9 @@ def writers(world: World) -> set[str]:
 @pytest.mark.parametrize(
     "first",
     [
-        older("ParquetSink", "prod", topics=["a"], oneTable=True, **{**STREAM, "output": "s3://warehouse/tables/orders/"}),
+        older(
+            "ParquetSink", "prod", topics=["a"], oneTable=True, **{**STREAM, "output": "s3://warehouse/tables/orders/"}
+        ),
         older("Topic", "shop", parquet={**HOURLY, "output": "s3a://warehouse/tables/orders"}),
     ],
     ids=["sink", "topic"],
@@ -94,7 +109,10 @@ def test_who_writes_a_table_keeps_it_from_an_older_resource(first: dict[str, Any
         for _ in range(2):
             world.context.known.table_claims.forget("claims")
             taken = await look(world, another)
-            assert ready(taken).reason == "OutputTaken" and "is the table of ParquetSink shop/lake, which writes it" in ready(taken).message
+            assert (
+                ready(taken).reason == "OutputTaken"
+                and "is the table of ParquetSink shop/lake, which writes it" in ready(taken).message
+            )
             assert ready(await look(world, lake)).reason != "OutputTaken"
             assert writers(world) == {application}
 
@@ -112,7 +130,9 @@ def test_a_resource_of_which_nothing_is_made_stands_in_nobodys_way_and_waits_onc
         assert writers(world) == {"lake-sink"}
         another["spec"] = SINK["spec"]
         another["metadata"] = {**another["metadata"], "generation": 2}
-        assert ready(await look(world, another)).reason == "OutputTaken", "what was read before the younger one began says nothing of that"
+        assert ready(await look(world, another)).reason == "OutputTaken", (
+            "what was read before the younger one began says nothing of that"
+        )
         assert writers(world) == {"lake-sink"}
 
     run(use)
@@ -172,7 +192,9 @@ def test_a_sink_that_was_made_after_the_last_look_at_all_meets_an_older_one() ->
         world.kube.keep({**CLUSTER})
         await world.look({**STREAM, "output": "s3a://warehouse/else"}, oneTable=True)  # reads who claims what
         world.kube.keep(SINK)
-        assert ready(await world.look(STREAM, oneTable=True)).reason == "OutputTaken", "nothing was known of this one: all are read anew"
+        assert ready(await world.look(STREAM, oneTable=True)).reason == "OutputTaken", (
+            "nothing was known of this one: all are read anew"
+        )
 
     run(use)
 
@@ -188,7 +210,13 @@ def test_what_somebody_elses_application_says_of_itself_takes_no_table_from_what
         labels = {"bmq.io/table-owner": "made-up", "bmq.io/table-kind": "Topic", "bmq.io/table-name": "x"}
         for owner in ("", "made-up", lake["metadata"]["uid"]):
             owners = [{"kind": "ParquetSink", "name": "lake", "uid": owner, "controller": True}] if owner else []
-            meta = {"name": "pi", "namespace": "dev", "uid": "u-pi", "creationTimestamp": "2000-01-01T00:00:00Z", "labels": labels}
+            meta = {
+                "name": "pi",
+                "namespace": "dev",
+                "uid": "u-pi",
+                "creationTimestamp": "2000-01-01T00:00:00Z",
+                "labels": labels,
+            }
             meta |= {"annotations": {PLACE: place}, "ownerReferences": owners}
             world.kube.keep({"kind": "SparkApplication", "metadata": meta, "spec": {"suspend": True}})
             world.context.known.table_claims.forget("claims")
@@ -200,14 +228,18 @@ def test_what_somebody_elses_application_says_of_itself_takes_no_table_from_what
     run(use)
 
 
-@pytest.mark.parametrize(("gone", "kind"), [(True, "SparkApplication"), (True, "ScheduledSparkApplication"), (False, "SparkApplication")])
+@pytest.mark.parametrize(
+    ("gone", "kind"), [(True, "SparkApplication"), (True, "ScheduledSparkApplication"), (False, "SparkApplication")]
+)
 def test_a_watched_namespace_that_gives_no_right_to_look_keeps_no_table_elsewhere_from_being_looked_after(
     gone: bool, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that was deleted, is being deleted, or was made anew and has yet to get the chart's roles."""
 
     async def use(world: World) -> None:
-        world.context = replace(world.context, settings=world.context.settings.model_copy(update={"namespaces": ("shop", "other")}))
+        world.context = replace(
+            world.context, settings=world.context.settings.model_copy(update={"namespaces": ("shop", "other")})
+        )
         if not gone:
             world.kube.keep({"kind": "Namespace", "metadata": {"name": "other", "namespace": ""}})
         forbidden(world, kind, monkeypatch)
@@ -217,9 +249,13 @@ def test_a_watched_namespace_that_gives_no_right_to_look_keeps_no_table_elsewher
     run(use)
 
 
-def test_of_a_namespace_that_gives_no_right_to_look_all_tables_count_as_being_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_namespace_that_gives_no_right_to_look_all_tables_count_as_being_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def use(world: World) -> None:
-        world.context = replace(world.context, settings=world.context.settings.model_copy(update={"namespaces": ("shop", "other")}))
+        world.context = replace(
+            world.context, settings=world.context.settings.model_copy(update={"namespaces": ("shop", "other")})
+        )
         world.kube.keep({"kind": "Namespace", "metadata": {"name": "other", "namespace": ""}})
         world.kube.keep({**CLUSTER, "spec": {"topicsFrom": {"namespaces": ["other"]}}})
         younger = older("ParquetSink", "other", topics=["a"], oneTable=True, **STREAM)

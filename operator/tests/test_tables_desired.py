@@ -1,4 +1,6 @@
-"""Which objects a table is, without an API server: reviewed ones, names, keys, and what the Spark Operator's own CRDs say of them."""
+"""Which objects a table is, without an API server: reviewed ones, names, keys, and what the Spark Operator's own CRDs
+say of them.
+"""
 
 import os
 from pathlib import Path
@@ -14,7 +16,9 @@ from bmq_operator.tables.jobs import Anew, TableJob, jobs_of_sink, jobs_of_topic
 from bmq_operator.tables.places import KIND_LABEL, NAME_LABEL, OWNER_LABEL
 
 GOLDEN = Path(__file__).parent / "golden"
-SETTINGS = SparkSettings(image="bmq-spark:1.2.3", event_log="s3a://logs/spark", pull_secrets=("registry",), conf={"spark.log.level": "WARN"})
+SETTINGS = SparkSettings(
+    image="bmq-spark:1.2.3", event_log="s3a://logs/spark", pull_secrets=("registry",), conf={"spark.log.level": "WARN"}
+)
 JSON = {"format": "json", "schema": {"text": "id BIGINT, name STRING"}}
 RICH: dict[str, Any] = {
     "format": "avro",
@@ -31,7 +35,10 @@ RICH: dict[str, Any] = {
     "acceptLoss": True,
     "consumerConfig": {"fetch.max.bytes": "1048576"},
     "compact": {"mode": "Always", "schedule": "5 2 * * *", "minFiles": 8},
-    "resources": {"driver": {"memory": "2g", "coreLimit": "2"}, "executor": {"instances": 4, "cores": 2, "memoryOverhead": "3g"}},
+    "resources": {
+        "driver": {"memory": "2g", "coreLimit": "2"},
+        "executor": {"instances": 4, "cores": 2, "memoryOverhead": "3g"},
+    },
     "placement": {
         "nodeSelector": {"pool": "spark"},
         "tolerations": [{"key": "spark", "operator": "Exists"}],
@@ -46,15 +53,24 @@ RICH: dict[str, Any] = {
 }
 ICEBERG = {
     "schedule": "@daily",
-    "iceberg": {"table": "lake.shop.orders", "catalogType": "rest", "catalogUri": "http://rest:8181", "upsertKey": "key"},
+    "iceberg": {
+        "table": "lake.shop.orders",
+        "catalogType": "rest",
+        "catalogUri": "http://rest:8181",
+        "upsertKey": "key",
+    },
 }
 JOBS: dict[str, list[TableJob]] = {
     "table-of-topic": jobs_of_topic(topic(**HOURLY, **RICH), cluster(store={"url": "s3://bmq/data?region=eu-west-1"})),
-    "tables-of-sink": jobs_of_sink(sink(topics=["orders", "Pay_ments"], **STREAM, **JSON), cluster(store={"minio": {"embedded": True}})),
+    "tables-of-sink": jobs_of_sink(
+        sink(topics=["orders", "Pay_ments"], **STREAM, **JSON), cluster(store={"minio": {"embedded": True}})
+    ),
     "table-in-iceberg": jobs_of_sink(sink(**ICEBERG), cluster(namespace="prod")),
 }
 MADE = {name: [one for job in jobs for one in desired(job, SETTINGS)] for name, jobs in JOBS.items()}
-MADE["begun-anew"] = desired(JOBS["tables-of-sink"][0], SparkSettings(), anew=Anew(failures=2, after="2026-01-01T00:00:00Z"))
+MADE["begun-anew"] = desired(
+    JOBS["tables-of-sink"][0], SparkSettings(), anew=Anew(failures=2, after="2026-01-01T00:00:00Z")
+)
 
 
 @pytest.mark.parametrize("name", JOBS)
@@ -84,7 +100,9 @@ def test_the_check_against_the_schemas_finds_what_is_wrong() -> None:
         ({"arguments": [1]}, "is no string"),
         ({"executor": {**spec["executor"], "instances": 0}}, "less than 1"),
     ):
-        assert any(says in one for one in misfits({**made, "spec": {**spec, **wrong}}, spark_schema("SparkApplication")))
+        assert any(
+            says in one for one in misfits({**made, "spec": {**spec, **wrong}}, spark_schema("SparkApplication"))
+        )
     without = {key: value for key, value in spec.items() if key != "driver"}
     assert list(misfits({**made, "spec": without}, spark_schema("SparkApplication"))) == [".spec.driver is missing"]
 
@@ -134,18 +152,47 @@ def test_small_files_of_streams_are_merged_unless_somebody_says_otherwise() -> N
 
 
 MINIO = {"store": {"minio": {"embedded": True}}}
-OWN_KEYS = {"store": {"url": "s3://bmq?endpoint=http://minio:9000", "credentials": {"secretName": "bmq-keys", "accessKeyIdKey": "id"}}}
+OWN_KEYS = {
+    "store": {
+        "url": "s3://bmq?endpoint=http://minio:9000",
+        "credentials": {"secretName": "bmq-keys", "accessKeyIdKey": "id"},
+    }
+}
 
 
 @pytest.mark.parametrize(
     ("access", "spec", "namespace", "env", "keys"),
     [
-        ({}, MINIO, "shop", {"AWS_ENDPOINT_URL_S3": "http://bmq-minio.shop.svc:9000"}, {("bmq-minio", "user"), ("bmq-minio", "password")}),
+        (
+            {},
+            MINIO,
+            "shop",
+            {"AWS_ENDPOINT_URL_S3": "http://bmq-minio.shop.svc:9000"},
+            {("bmq-minio", "user"), ("bmq-minio", "password")},
+        ),
         ({}, MINIO, "prod", {}, set()),
-        ({}, OWN_KEYS, "shop", {"AWS_ENDPOINT_URL_S3": "http://minio:9000"}, {("bmq-keys", "id"), ("bmq-keys", "AWS_SECRET_ACCESS_KEY")}),
-        ({"region": "eu-west-1"}, {"store": {"url": "s3://bmq?region=us-west-2"}}, "shop", {"AWS_REGION": "eu-west-1"}, set()),
+        (
+            {},
+            OWN_KEYS,
+            "shop",
+            {"AWS_ENDPOINT_URL_S3": "http://minio:9000"},
+            {("bmq-keys", "id"), ("bmq-keys", "AWS_SECRET_ACCESS_KEY")},
+        ),
+        (
+            {"region": "eu-west-1"},
+            {"store": {"url": "s3://bmq?region=us-west-2"}},
+            "shop",
+            {"AWS_REGION": "eu-west-1"},
+            set(),
+        ),
         ({}, {"store": {"url": "gs://bmq", "credentials": {"secretName": "google"}}}, "shop", {}, set()),
-        ({"secretName": "mine"}, OWN_KEYS, "shop", {}, {("mine", "AWS_ACCESS_KEY_ID"), ("mine", "AWS_SECRET_ACCESS_KEY")}),
+        (
+            {"secretName": "mine"},
+            OWN_KEYS,
+            "shop",
+            {},
+            {("mine", "AWS_ACCESS_KEY_ID"), ("mine", "AWS_SECRET_ACCESS_KEY")},
+        ),
     ],
 )
 def test_keys_are_the_tables_own_else_the_clusters_of_the_same_namespace(
@@ -160,4 +207,9 @@ def test_an_event_of_any_object_or_pod_finds_its_resource() -> None:
         assert (one["metadata"]["labels"][KIND_LABEL], one["metadata"]["labels"][NAME_LABEL]) == ("ParquetSink", "lake")
         assert [owner["uid"] for owner in one["metadata"]["ownerReferences"]] == ["uid-lake"]
     (job,) = jobs_of_topic(topic("a" * 100, **STREAM), cluster())
-    assert all(len(value) <= 63 for one in desired(job, SETTINGS) for name, value in one["metadata"]["labels"].items() if name != OWNER_LABEL)
+    assert all(
+        len(value) <= 63
+        for one in desired(job, SETTINGS)
+        for name, value in one["metadata"]["labels"].items()
+        if name != OWNER_LABEL
+    )

@@ -1,4 +1,6 @@
-"""A table that was begun is looked after whosever its topic is by now; a new one is begun of a Topic that owns its topic, or manages none."""
+"""A table that was begun is looked after whosever its topic is by now; a new one is begun of a Topic that owns its
+topic, or manages none.
+"""
 
 from collections.abc import Iterator
 
@@ -40,10 +42,18 @@ def test_a_table_of_a_topic_that_is_not_the_resources_own_is_suspended_changed_a
         assert said(await world.look(parquet={**STREAM, "continuous": {"trigger": "5m"}}))[0] == "AlreadyExists"
         assert "--trigger=5m" in world.kube.manifests["SparkApplication", "shop", stream]["spec"]["arguments"]
         ended = timestamp(world.kube.clock.ms)
-        world.kube.says("SparkApplication", stream, applicationState={"state": "FAILED"}, lastSubmissionAttemptTime=ended, terminationTime=ended)
+        world.kube.says(
+            "SparkApplication",
+            stream,
+            applicationState={"state": "FAILED"},
+            lastSubmissionAttemptTime=ended,
+            terminationTime=ended,
+        )
         world.kube.clock.ms += 60_000
         await world.look(parquet={**STREAM, "continuous": {"trigger": "5m"}})
-        assert world.kube.manifests["SparkApplication", "shop", stream]["spec"]["driver"]["annotations"][FAILURES] == "1"
+        assert (
+            world.kube.manifests["SparkApplication", "shop", stream]["spec"]["driver"]["annotations"][FAILURES] == "1"
+        )
 
     run(bmq, "begun", use)
 
@@ -53,7 +63,10 @@ def test_a_table_of_a_topic_that_is_gone_is_suspended(bmq: StartedBmq) -> None:
         await begun(world)
         await world.client.delete("topics", world.name)
         topics_of(world.context.known, world.client).forget()
-        assert said(await world.look(managed=False, parquet={**STREAM, "suspend": True})) == ("TopicMissing", "Suspended")
+        assert said(await world.look(managed=False, parquet={**STREAM, "suspend": True})) == (
+            "TopicMissing",
+            "Suspended",
+        )
 
     run(bmq, "missing", use)
 

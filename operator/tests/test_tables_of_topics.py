@@ -1,4 +1,6 @@
-"""Tables of a cluster that answers: a Topic with one is looked after whatever becomes of it, and how far a table lags is asked for."""
+"""Tables of a cluster that answers: a Topic with one is looked after whatever becomes of it, and how far a table lags
+is asked for.
+"""
 
 import asyncio
 from collections.abc import Iterator
@@ -29,8 +31,16 @@ def bmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartedBmq]:
 
 
 def topic(status: dict[str, Any], **spec: Any) -> Topic:
-    meta = {"name": "orders", "namespace": "shop", "uid": "uid-orders", "generation": 1, "creationTimestamp": "2001-09-09T01:46:40Z"}
-    return Topic.model_validate({"apiVersion": "bmq.io/v1alpha1", "kind": "Topic", "metadata": meta, "spec": spec, "status": status})
+    meta = {
+        "name": "orders",
+        "namespace": "shop",
+        "uid": "uid-orders",
+        "generation": 1,
+        "creationTimestamp": "2001-09-09T01:46:40Z",
+    }
+    return Topic.model_validate(
+        {"apiVersion": "bmq.io/v1alpha1", "kind": "Topic", "metadata": meta, "spec": spec, "status": status}
+    )
 
 
 def test_a_topic_is_looked_after_whatever_is_the_matter_with_its_table(bmq: StartedBmq) -> None:
@@ -62,7 +72,9 @@ def test_a_topic_is_looked_after_whatever_is_the_matter_with_its_table(bmq: Star
         assert (await context.admin(bmq.admin, TOKEN).get("topics", "orders"))["partitions"] == 3
         kube.refuses = set()
         await look(partitions=3, parquet=HOURLY)
-        kube.says("ScheduledSparkApplication", "orders-topic", scheduleState="Scheduled", nextRun="2099-01-01T00:00:00Z")
+        kube.says(
+            "ScheduledSparkApplication", "orders-topic", scheduleState="Scheduled", nextRun="2099-01-01T00:00:00Z"
+        )
         well = await look(partitions=3, parquet=HOURLY)
         assert (ready(well, "ParquetReady").reason, status["table"]["application"]) == ("Scheduled", "orders-topic")
         assert status["table"]["lag"] == -1, "nobody has committed yet"

@@ -33,9 +33,18 @@ def at(output: str, **more: Any) -> dict[str, Any]:
     [
         (at("s3a://warehouse/tables"), at("s3://warehouse//tables/")),
         (at("s3a://warehouse/tables"), {**STREAM, "format": "string", "topics": ["payments"]}),
-        (at("s3a://b/t", store={"endpoint": "http://minio:9000"}), at("s3a://b/t", store={"endpoint": "http://minio:9000/"})),
-        (at("s3a://b/t", store={"endpoint": "http://minio.shop.svc:9000"}), at("s3a://b/t", store={"endpoint": "http://minio:9000"})),
-        (at("s3a://b/t", store={"endpoint": "HTTP://MinIO.s.svc.cluster.local:9000"}), at("s3a://b/t", store={"endpoint": "http://minio.s:9000"})),
+        (
+            at("s3a://b/t", store={"endpoint": "http://minio:9000"}),
+            at("s3a://b/t", store={"endpoint": "http://minio:9000/"}),
+        ),
+        (
+            at("s3a://b/t", store={"endpoint": "http://minio.shop.svc:9000"}),
+            at("s3a://b/t", store={"endpoint": "http://minio:9000"}),
+        ),
+        (
+            at("s3a://b/t", store={"endpoint": "HTTP://MinIO.s.svc.cluster.local:9000"}),
+            at("s3a://b/t", store={"endpoint": "http://minio.s:9000"}),
+        ),
         (at("s3a://b/t", store={"endpoint": "https://s3.eu-west-1.amazonaws.com"}), at("s3a://b/t")),
         (iceberg(**LAKE), iceberg(table="other.shop.orders", warehouse="s3://warehouse/lake/")),
         (iceberg(**REST), iceberg(**{**REST, "table": "other.shop.orders", "catalogUri": "http://rest:8181/"})),
@@ -57,7 +66,10 @@ def test_one_place_has_many_names(one: dict[str, Any], other: dict[str, Any]) ->
         (iceberg(**SQL), iceberg(**{**SQL, "table": "other.shop.orders"})),
         (iceberg(**REST), iceberg(**{**REST, "warehouse": "s3a://prod"})),
         (iceberg(**LAKE), at("s3a://warehouse/lake/shop/orders")),
-        (at("s3a://b/t", store={"endpoint": "http://minio:9000"}), at("s3a://b/t", store={"endpoint": "http://minio:9001"})),
+        (
+            at("s3a://b/t", store={"endpoint": "http://minio:9000"}),
+            at("s3a://b/t", store={"endpoint": "http://minio:9001"}),
+        ),
         (iceberg(**REST), iceberg(**{**REST, "catalogUri": "http://rest:8181/other"})),
         (iceberg(**SQL), iceberg(**{**SQL, "catalogUri": "jdbc:postgresql://db/pond"})),
         (iceberg(**SQL), iceberg(**{**SQL, "catalogUri": "jdbc:postgresql://db:5433/lake"})),
@@ -70,7 +82,9 @@ def test_places_that_look_alike_are_told_apart(one: dict[str, Any], other: dict[
 def test_a_bucket_of_one_name_in_the_minio_of_each_namespace_is_another_bucket() -> None:
     minio = {"minio": {"embedded": True}}
     spec = {**HOURLY, "store": {}}
-    [here], [there] = (jobs_of_sink(_in(namespace, spec), cluster(namespace=namespace, store=minio)) for namespace in ("shop", "dev"))
+    [here], [there] = (
+        jobs_of_sink(_in(namespace, spec), cluster(namespace=namespace, store=minio)) for namespace in ("shop", "dev")
+    )
     assert place_of(here) != place_of(there)
 
 
@@ -81,7 +95,9 @@ def test_an_address_that_nobody_could_use_is_a_place_all_the_same() -> None:
 
 def test_a_server_of_one_name_in_each_namespace_is_another_server() -> None:
     spec = {**HOURLY, "store": {"endpoint": "http://minio:9000", "secretName": "keys"}}
-    [here], [there] = (jobs_of_sink(_in(namespace, spec), cluster(store={"url": "s3://bmq"})) for namespace in ("shop", "dev"))
+    [here], [there] = (
+        jobs_of_sink(_in(namespace, spec), cluster(store={"url": "s3://bmq"})) for namespace in ("shop", "dev")
+    )
     assert place_of(here) != place_of(there)
 
 
@@ -93,7 +109,13 @@ def test_what_an_older_operator_made_writes_its_place_though_that_was_marked_oth
     marked_before = digest_of(("parquet", "http://minio:9000", "s3://warehouse/tables/orders"))
     assert marked_before != digest_of(place_of(job))
     owner = {"controller": True, "uid": "uid-younger", "kind": "ParquetSink"}
-    meta = {"name": job.name, "namespace": "shop", "uid": "uid-run", "annotations": {PLACE: marked_before}, "ownerReferences": [owner]}
+    meta = {
+        "name": job.name,
+        "namespace": "shop",
+        "uid": "uid-run",
+        "annotations": {PLACE: marked_before},
+        "ownerReferences": [owner],
+    }
     bmq = {"kind": "Cluster", "metadata": {"name": "bmq", "namespace": "shop"}, "spec": {"store": {"url": "s3://bmq"}}}
     found = claims(topics=[], sinks=[written(mine), written(other)], clusters=[bmq], applications=[{"metadata": meta}])
     assert {one.name: one.owned for one in found[digest_of(place_of(job))]} == {"younger": True, "older": False}
@@ -105,20 +127,32 @@ def _in(namespace: str, spec: dict[str, Any]) -> ParquetSink:
 
 
 def written(resource: Topic | ParquetSink) -> dict[str, Any]:
-    return {"kind": resource.kind, "metadata": resource.metadata.model_dump(by_alias=True), "spec": resource.spec.written()}
+    return {
+        "kind": resource.kind,
+        "metadata": resource.metadata.model_dump(by_alias=True),
+        "spec": resource.spec.written(),
+    }
 
 
 def test_all_that_write_are_claimants_and_nobody_else() -> None:
     bmq = {"kind": "Cluster", "metadata": {"name": "bmq", "namespace": "shop"}, "spec": {"store": {"url": "s3://bmq"}}}
-    [of_topic] = jobs_of_topic(topic(**{**STREAM, "output": "s3a://warehouse/tables/orders"}), cluster(store={"url": "s3://bmq"}))
+    [of_topic] = jobs_of_topic(
+        topic(**{**STREAM, "output": "s3a://warehouse/tables/orders"}), cluster(store={"url": "s3://bmq"})
+    )
     topics = [
         written(topic(**{**STREAM, "output": "s3a://warehouse/tables/orders"})),
         written(topic("plain")) | {"spec": {}},
-        {"kind": "Topic", "metadata": {"name": "wrong", "namespace": "shop"}, "spec": {"parquet": {"format": "nothing"}}},
+        {
+            "kind": "Topic",
+            "metadata": {"name": "wrong", "namespace": "shop"},
+            "spec": {"parquet": {"format": "nothing"}},
+        },
     ]
     stranger = written(_in("elsewhere", HOURLY))
     stranger["spec"]["clusterRef"] = {"name": "bmq", "namespace": "shop"}
-    found = claims(topics=topics, sinks=[written(sink(**STREAM, topics=["orders", "payments"])), stranger], clusters=[bmq])
+    found = claims(
+        topics=topics, sinks=[written(sink(**STREAM, topics=["orders", "payments"])), stranger], clusters=[bmq]
+    )
     assert [one.title for one in found[digest_of(place_of(of_topic))]] == ["Topic shop/orders", "ParquetSink shop/lake"]
     assert {one.title for rivals in found.values() for one in rivals} == {"Topic shop/orders", "ParquetSink shop/lake"}
     without = claims(topics=[], sinks=[written(sink(**STREAM))], clusters=[])

@@ -1,4 +1,6 @@
-"""Tables brought about: the API server is the test's own, and so is what the Spark Operator would write into statuses."""
+"""Tables brought about: the API server is the test's own, and so is what the Spark Operator would write into
+statuses.
+"""
 
 from typing import Any
 
@@ -17,9 +19,17 @@ from bmq_operator.tables.runs import SCHEDULED_LABEL
 def test_a_stream_is_made_left_alone_changed_and_suspended() -> None:
     async def use(world: World) -> None:
         first = await world.look(STREAM, oneTable=True)
-        assert world.kube.writes == ["apply SparkApplication lake-sink", "apply ScheduledSparkApplication lake-sink-compact"]
+        assert world.kube.writes == [
+            "apply SparkApplication lake-sink",
+            "apply ScheduledSparkApplication lake-sink-compact",
+        ]
         assert ready(first).reason == "Submitting"
-        world.kube.says("SparkApplication", "lake-sink", applicationState={"state": "RUNNING"}, lastSubmissionAttemptTime="2026-01-01T00:00:00Z")
+        world.kube.says(
+            "SparkApplication",
+            "lake-sink",
+            applicationState={"state": "RUNNING"},
+            lastSubmissionAttemptTime="2026-01-01T00:00:00Z",
+        )
         second = await world.look(STREAM, oneTable=True)
         assert (ready(second).reason, ready(second, "Running").status, world.kube.writes) == ("Running", "True", [])
         assert second.status == (await world.look(STREAM, oneTable=True)).status, "nothing is written for nothing"
@@ -56,7 +66,12 @@ def test_of_several_tables_one_that_is_refused_does_not_keep_the_others_from_bei
         await world.look(STREAM, topics=("a", "b", "c"))
         assert sorted(world.kube.names("SparkApplication")) == good
         for name in good:
-            world.kube.says("SparkApplication", name, applicationState={"state": "RUNNING"}, lastSubmissionAttemptTime="2026-01-01T00:00:00Z")
+            world.kube.says(
+                "SparkApplication",
+                name,
+                applicationState={"state": "RUNNING"},
+                lastSubmissionAttemptTime="2026-01-01T00:00:00Z",
+            )
         outcome = await world.look(STREAM, topics=("a", "b", "c"))
         assert ready(outcome).reason == "Refused"
         assert "resource quota" in ready(outcome).message and "2 of 3 tables" in ready(outcome).message
@@ -71,11 +86,14 @@ def test_of_several_tables_one_that_is_refused_does_not_keep_the_others_from_bei
 @pytest.mark.parametrize(
     "message",
     [
-        'sparkapplications.sparkoperator.k8s.io "x" is forbidden: exceeded quota: tables, requested: count/sparkapplications.sparkoperator.k8s.io=1',
+        'sparkapplications.sparkoperator.k8s.io "x" is forbidden: exceeded quota: tables, requested: '
+        "count/sparkapplications.sparkoperator.k8s.io=1",
         'admission webhook "policy" denied the request: no streams here',
     ],
 )
-def test_of_several_tables_one_that_a_quota_or_a_policy_forbids_is_told_so_and_the_others_are_written(message: str) -> None:
+def test_of_several_tables_one_that_a_quota_or_a_policy_forbids_is_told_so_and_the_others_are_written(
+    message: str,
+) -> None:
     async def use(world: World) -> None:
         await world.look(STREAM, topics=("a", "b", "c"))
         bad, *good = sorted(world.kube.names("SparkApplication"))
@@ -97,7 +115,10 @@ def test_of_several_tables_one_that_a_policy_forbids_to_begin_anew_is_told_so_an
         bad, *good = (one.application for one in world.status.tables)
         world.ended(bad, after_s=30)
         world.kube.drop("SparkApplication", "shop", good[-1])
-        world.kube.refuses, world.kube.refusal = {bad}, KubeProblem(status=403, reason="Forbidden", message="denied the request: no streams here")
+        world.kube.refuses, world.kube.refusal = (
+            {bad},
+            KubeProblem(status=403, reason="Forbidden", message="denied the request: no streams here"),
+        )
         world.clock.ms += 10_000
         outcome = await world.look(STREAM, topics=("a", "b", "c"))
         assert world.kube.names("SparkApplication") == {bad, *good}
@@ -108,8 +129,14 @@ def test_of_several_tables_one_that_a_policy_forbids_to_begin_anew_is_told_so_an
 
 def test_what_the_operator_may_not_write_for_want_of_a_right_is_nothing_that_a_table_can_help() -> None:
     async def use(world: World) -> None:
-        message = 'User "system:serviceaccount:bmq:bmq" cannot create resource "sparkapplications" in API group "sparkoperator.k8s.io"'
-        world.kube.refuses, world.kube.refusal = {"lake-sink"}, KubeProblem(status=403, reason="Forbidden", message=message)
+        message = (
+            'User "system:serviceaccount:bmq:bmq" cannot create resource "sparkapplications" in API group '
+            '"sparkoperator.k8s.io"'
+        )
+        world.kube.refuses, world.kube.refusal = (
+            {"lake-sink"},
+            KubeProblem(status=403, reason="Forbidden", message=message),
+        )
         with pytest.raises(KubeProblem):
             await world.look(STREAM, oneTable=True)
 
@@ -131,13 +158,18 @@ def test_a_stream_that_fails_is_begun_anew_with_a_growing_delay_and_a_changed_sp
             assert world.status.tables[0].failures == failures
         world.ended("lake-sink", after_s=15)
         await world.look(STREAM, oneTable=True, format="string")
-        assert FAILURES not in world.kube.manifests["SparkApplication", "shop", "lake-sink"]["spec"]["driver"]["annotations"]
+        assert (
+            FAILURES
+            not in world.kube.manifests["SparkApplication", "shop", "lake-sink"]["spec"]["driver"]["annotations"]
+        )
 
     run(use)
 
 
 def test_a_stream_that_nobody_begins_anew_is_written_once_a_minute_and_says_so() -> None:
-    """What is written is heard of, and looked at, at once; and a Spark Operator that comes back sees changes alone that are made from then on."""
+    """What is written is heard of, and looked at, at once; and a Spark Operator that comes back sees changes alone that
+    are made from then on.
+    """
 
     async def use(world: World) -> None:
         await world.look(STREAM, oneTable=True)
@@ -164,7 +196,9 @@ def test_a_stream_that_cannot_be_submitted_is_begun_anew_later_and_later_though_
         await world.look(STREAM, oneTable=True)
         for failures, backoff_s in ((1, 10), (2, 20), (3, 40)):
             tried = timestamp(world.clock.ms)
-            world.kube.says("SparkApplication", "lake-sink", applicationState={"state": "FAILED"}, lastSubmissionAttemptTime=tried)
+            world.kube.says(
+                "SparkApplication", "lake-sink", applicationState={"state": "FAILED"}, lastSubmissionAttemptTime=tried
+            )
             early = await world.look(STREAM, oneTable=True)
             assert (early.again_after_s, world.kube.writes) == (backoff_s, [])
             world.clock.ms += backoff_s * 1000
@@ -181,7 +215,9 @@ def test_a_stream_that_fails_once_a_day_is_begun_anew_each_time() -> None:
             world.ended("lake-sink", after_s=86_400)
             world.clock.ms += 10_000
             await world.look(STREAM, oneTable=True)
-            assert world.kube.writes == ["apply SparkApplication lake-sink"], "the Spark Operator sees a change each time"
+            assert world.kube.writes == ["apply SparkApplication lake-sink"], (
+                "the Spark Operator sees a change each time"
+            )
             before = world.kube.manifests["SparkApplication", "shop", "lake-sink"]["spec"]["driver"]["annotations"]
             assert before[FAILURES] == "1"
 
@@ -192,7 +228,9 @@ def test_a_schedule_that_is_changed_counts_at_once() -> None:
     async def use(world: World) -> None:
         await world.look(HOURLY, oneTable=True)
         assert world.kube.writes == ["apply ScheduledSparkApplication lake-sink"]
-        world.kube.says("ScheduledSparkApplication", "lake-sink", scheduleState="Scheduled", nextRun="2099-01-01T00:00:00Z")
+        world.kube.says(
+            "ScheduledSparkApplication", "lake-sink", scheduleState="Scheduled", nextRun="2099-01-01T00:00:00Z"
+        )
         assert ready(await world.look(HOURLY, oneTable=True)).reason == "Scheduled"
         await world.look({**HOURLY, "schedule": "*/5 * * * *"}, oneTable=True)
         apply, clear = "apply ScheduledSparkApplication lake-sink", "merge ScheduledSparkApplication lake-sink status"
@@ -203,7 +241,11 @@ def test_a_schedule_that_is_changed_counts_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "noted", [{"scheduleState": "Scheduled", "nextRun": "2099-01-01T00:00:00Z"}, {"scheduleState": "FailedValidation", "reason": "no such hour"}]
+    "noted",
+    [
+        {"scheduleState": "Scheduled", "nextRun": "2099-01-01T00:00:00Z"},
+        {"scheduleState": "FailedValidation", "reason": "no such hour"},
+    ],
 )
 def test_a_schedule_that_is_changed_counts_though_the_call_that_clears_the_old_ones_note_fails(
     noted: dict[str, str], monkeypatch: pytest.MonkeyPatch
@@ -226,7 +268,11 @@ def test_a_schedule_that_is_changed_counts_though_the_call_that_clears_the_old_o
         monkeypatch.setattr(world.kube, "merge", merge)
         await world.look(changed, oneTable=True)
         there = world.kube.manifests["ScheduledSparkApplication", "shop", "lake-sink"]
-        assert (there["spec"]["schedule"], there["status"].get("nextRun"), there["status"]["scheduleState"]) == ("*/5 * * * *", None, "")
+        assert (there["spec"]["schedule"], there["status"].get("nextRun"), there["status"]["scheduleState"]) == (
+            "*/5 * * * *",
+            None,
+            "",
+        )
         world.kube.says("ScheduledSparkApplication", "lake-sink", **noted)
         await world.look(changed, oneTable=True)
         assert world.kube.writes == [], "what it notes of the new one stays"
@@ -239,8 +285,20 @@ def test_from_a_schedule_to_a_stream_and_back_nothing_is_left_over_and_runs_of_a
         await world.look(HOURLY, oneTable=True)
         made = world.kube.manifests["ScheduledSparkApplication", "shop", "lake-sink"]
         labels = {**made["metadata"]["labels"], SCHEDULED_LABEL: "lake-sink"}
-        of_schedule = {"kind": "SparkApplication", "metadata": {**made["metadata"], "name": "lake-sink-1", "labels": labels}, "spec": {}}
-        world.kube.keep({**of_schedule, "status": {"applicationState": {"state": "RUNNING"}, "lastSubmissionAttemptTime": "2026-01-01T00:00:00Z"}})
+        of_schedule = {
+            "kind": "SparkApplication",
+            "metadata": {**made["metadata"], "name": "lake-sink-1", "labels": labels},
+            "spec": {},
+        }
+        world.kube.keep(
+            {
+                **of_schedule,
+                "status": {
+                    "applicationState": {"state": "RUNNING"},
+                    "lastSubmissionAttemptTime": "2026-01-01T00:00:00Z",
+                },
+            }
+        )
         assert ready(await world.look(HOURLY, oneTable=True)).reason == "Running"
         assert world.kube.writes == []
         await world.look({**HOURLY, "suspend": True}, oneTable=True)
@@ -248,7 +306,10 @@ def test_from_a_schedule_to_a_stream_and_back_nothing_is_left_over_and_runs_of_a
         await world.look(STREAM, oneTable=True)
         assert world.kube.names("ScheduledSparkApplication") == {"lake-sink-compact"}
         await world.look(HOURLY, oneTable=True)
-        assert (world.kube.names("SparkApplication"), world.kube.names("ScheduledSparkApplication")) == (set(), {"lake-sink"})
+        assert (world.kube.names("SparkApplication"), world.kube.names("ScheduledSparkApplication")) == (
+            set(),
+            {"lake-sink"},
+        )
 
     run(use)
 
@@ -257,21 +318,53 @@ def test_how_the_last_merge_of_small_files_ended_is_told() -> None:
     async def use(world: World) -> None:
         first = await world.look(STREAM, oneTable=True)
         assert ready(first, "Compacted").status == "Unknown"
-        world.kube.says("ScheduledSparkApplication", "lake-sink-compact", scheduleState="Scheduled", nextRun="2099-01-01T00:00:00Z")
+        world.kube.says(
+            "ScheduledSparkApplication", "lake-sink-compact", scheduleState="Scheduled", nextRun="2099-01-01T00:00:00Z"
+        )
         waiting = ready(await world.look(STREAM, oneTable=True), "Compacted")
         assert (waiting.status, waiting.reason) == ("True", "Scheduled")
         labels = {OWNER_LABEL: "uid-lake", SCHEDULED_LABEL: "lake-sink-compact"}
-        meta = {"name": "lake-sink-compact-1", "namespace": "shop", "labels": labels, "creationTimestamp": "2001-09-09T00:17:00Z", "uid": "1"}
-        status = {"applicationState": {"state": "FAILED"}, "terminationTime": "2001-09-09T00:18:00Z", "driverInfo": {"podName": "merging"}}
+        meta = {
+            "name": "lake-sink-compact-1",
+            "namespace": "shop",
+            "labels": labels,
+            "creationTimestamp": "2001-09-09T00:17:00Z",
+            "uid": "1",
+        }
+        status = {
+            "applicationState": {"state": "FAILED"},
+            "terminationTime": "2001-09-09T00:18:00Z",
+            "driverInfo": {"podName": "merging"},
+        }
         world.kube.keep({"kind": "SparkApplication", "metadata": meta, "spec": {}, "status": status})
-        ended = {"terminated": {"reason": "Error", "message": "26/01/01 00:00:01 INFO a\nerror: the bucket refuses: mend its keys\n"}}
-        world.kube.keep({"kind": "Pod", "metadata": {"name": "merging", "namespace": "shop"}, "status": {"containerStatuses": [{"state": ended}]}})
+        ended = {
+            "terminated": {
+                "reason": "Error",
+                "message": "26/01/01 00:00:01 INFO a\nerror: the bucket refuses: mend its keys\n",
+            }
+        }
+        world.kube.keep(
+            {
+                "kind": "Pod",
+                "metadata": {"name": "merging", "namespace": "shop"},
+                "status": {"containerStatuses": [{"state": ended}]},
+            }
+        )
         failed = ready(await world.look(STREAM, oneTable=True), "Compacted")
         assert (failed.status, failed.reason) == ("False", "Failed")
         assert failed.message == "the bucket refuses: mend its keys. The next run begins at 2099-01-01T00:00:00Z"
         again = {**meta, "name": "lake-sink-compact-2", "creationTimestamp": "2001-09-09T01:17:00Z"}
-        world.kube.keep({"kind": "SparkApplication", "metadata": again, "spec": {}, "status": {"applicationState": {"state": "RUNNING"}}})
-        assert ready(await world.look(STREAM, oneTable=True), "Compacted").status == "False", "as long as the next one goes on"
+        world.kube.keep(
+            {
+                "kind": "SparkApplication",
+                "metadata": again,
+                "spec": {},
+                "status": {"applicationState": {"state": "RUNNING"}},
+            }
+        )
+        assert ready(await world.look(STREAM, oneTable=True), "Compacted").status == "False", (
+            "as long as the next one goes on"
+        )
         done = {"applicationState": {"state": "COMPLETED"}, "terminationTime": "2001-09-09T01:18:00Z"}
         world.kube.says("SparkApplication", "lake-sink-compact-2", **done)
         assert ready(await world.look(STREAM, oneTable=True), "Compacted").reason == "Succeeded"
@@ -283,7 +376,11 @@ def test_how_the_last_merge_of_small_files_ended_is_told() -> None:
 
 def test_what_belongs_to_somebody_else_is_left_alone() -> None:
     async def use(world: World) -> None:
-        theirs = {"kind": "SparkApplication", "metadata": {"name": "lake-sink", "namespace": "shop", "uid": "theirs"}, "spec": {"type": "Scala"}}
+        theirs = {
+            "kind": "SparkApplication",
+            "metadata": {"name": "lake-sink", "namespace": "shop", "uid": "theirs"},
+            "spec": {"type": "Scala"},
+        }
         world.kube.keep(theirs)
         assert ready(await world.look(STREAM, oneTable=True)).reason == "NameTaken"
         assert world.kube.manifests["SparkApplication", "shop", "lake-sink"] == theirs
@@ -318,7 +415,11 @@ def test_a_schema_that_is_written_no_more_goes_with_the_last_application_that_re
     schema = {"format": "json", "schema": {"text": "id BIGINT"}}
 
     async def use(world: World) -> None:
-        theirs = {"kind": "ConfigMap", "metadata": {"name": "theirs", "namespace": "shop", "labels": {OWNER_LABEL: "uid-lake"}}, "data": {}}
+        theirs = {
+            "kind": "ConfigMap",
+            "metadata": {"name": "theirs", "namespace": "shop", "labels": {OWNER_LABEL: "uid-lake"}},
+            "data": {},
+        }
         world.kube.keep(theirs)
         await world.look({**STREAM, **schema}, oneTable=True)
         assert world.kube.names("ConfigMap") == {"lake-sink-schema", "theirs"}

@@ -31,16 +31,27 @@ def job(**spec: Any) -> TableJob:
     return found
 
 
-def application(state: str, *, ago_s: int = 5, ended_ago_s: int | None = None, failures: int = 0, message: str = "", of: str = "") -> Manifest:
+def application(
+    state: str, *, ago_s: int = 5, ended_ago_s: int | None = None, failures: int = 0, message: str = "", of: str = ""
+) -> Manifest:
     """A SparkApplication that was made and submitted so long ago."""
     at = timestamp(NOW_MS - ago_s * 1000)
-    status: Manifest = {"applicationState": {"state": state, "errorMessage": message}, "driverInfo": {"podName": "driver"}} if state else {}
+    status: Manifest = (
+        {"applicationState": {"state": state, "errorMessage": message}, "driverInfo": {"podName": "driver"}}
+        if state
+        else {}
+    )
     if state:
         status["lastSubmissionAttemptTime"] = at
     if ended_ago_s is not None:
         status["terminationTime"] = timestamp(NOW_MS - ended_ago_s * 1000)
     driver = {"annotations": {FAILURES: str(failures), AFTER: timestamp(NOW_MS - 86_400_000)}} if failures else {}
-    meta = {"name": f"lake-{ago_s}", "namespace": "shop", "creationTimestamp": at, "labels": {SCHEDULED_LABEL: of} if of else {}}
+    meta = {
+        "name": f"lake-{ago_s}",
+        "namespace": "shop",
+        "creationTimestamp": at,
+        "labels": {SCHEDULED_LABEL: of} if of else {},
+    }
     return {"kind": "SparkApplication", "metadata": meta, "spec": {"driver": driver}, "status": status}
 
 
@@ -49,13 +60,24 @@ def stream(found: Manifest | None, pod: Manifest | None = None, *, old: TableSta
 
 
 def schedule(
-    *runs: Manifest, state: str = "Scheduled", ago_s: int = 5, reason: str = "", due_in_s: int = 2800, changed_ago_s: int | None = None
+    *runs: Manifest,
+    state: str = "Scheduled",
+    ago_s: int = 5,
+    reason: str = "",
+    due_in_s: int = 2800,
+    changed_ago_s: int | None = None,
 ) -> Schedule:
     """Of a schedule that was made and changed so long ago, and whose next run is due then."""
     meta: Manifest = {"name": "lake", "creationTimestamp": timestamp(NOW_MS - ago_s * 1000)}
     if changed_ago_s is not None:
-        meta["managedFields"] = [{"manager": FIELD_MANAGER, "operation": "Apply", "time": timestamp(NOW_MS - changed_ago_s * 1000)}]
-    status = {"scheduleState": state, "reason": reason, "nextRun": timestamp(NOW_MS + due_in_s * 1000) if state else None}
+        meta["managedFields"] = [
+            {"manager": FIELD_MANAGER, "operation": "Apply", "time": timestamp(NOW_MS - changed_ago_s * 1000)}
+        ]
+    status = {
+        "scheduleState": state,
+        "reason": reason,
+        "nextRun": timestamp(NOW_MS + due_in_s * 1000) if state else None,
+    }
     return schedule_of({"metadata": meta, "status": status}, runs)
 
 
@@ -102,7 +124,11 @@ def test_a_run_that_is_due_and_that_nobody_begins_is_told_whatever_came_of_the_o
         assert said(found) == ("False", "NotTakenUp")
         assert timestamp(NOW_MS - 61_000) in found.finding.message and "spark.jobNamespaces" in found.finding.message
         assert found.again_after_s is not None, "that a run begins is heard of, that none does is not"
-    bad = scheduled(application("FAILED", ago_s=3700, ended_ago_s=3600, message="no route to host", of="lake"), ago_s=9000, due_in_s=-61)
+    bad = scheduled(
+        application("FAILED", ago_s=3700, ended_ago_s=3600, message="no route to host", of="lake"),
+        ago_s=9000,
+        due_in_s=-61,
+    )
     assert said(bad) == ("False", "Failed")
     assert "no route to host" in bad.finding.message and "nobody has begun" in bad.finding.message
     assert said(scheduled(good, ago_s=9000, due_in_s=-61, spec={"suspend": True})) == ("True", "Suspended")
@@ -110,7 +136,10 @@ def test_a_run_that_is_due_and_that_nobody_begins_is_told_whatever_came_of_the_o
 
 def test_a_run_that_waits_for_the_one_before_is_not_due() -> None:
     """The Spark Operator looks again when the schedule says so next, which is not told."""
-    assert said(scheduled(application("RUNNING", ago_s=3700, of="lake"), ago_s=9000, due_in_s=-900)) == ("True", "Running")
+    assert said(scheduled(application("RUNNING", ago_s=3700, of="lake"), ago_s=9000, due_in_s=-900)) == (
+        "True",
+        "Running",
+    )
     late = application("COMPLETED", ago_s=3700, ended_ago_s=600, of="lake")
     assert said(scheduled(late, ago_s=9000, due_in_s=-900)) == ("True", "Succeeded")
     before = application("COMPLETED", ago_s=7300, ended_ago_s=7200, of="lake")
@@ -137,7 +166,11 @@ def test_a_failure_is_told_in_the_jobs_own_words() -> None:
     assert running.status.last_error == words, "it is remembered while the next run goes on"
     by_operator = stream(application("FAILING", message="driver container failed with ExitCode: 137, Reason: Error"))
     assert "137" in by_operator.finding.message
-    out_of_memory = {"status": {"containerStatuses": [{"state": {"terminated": {"exitCode": 137, "reason": "OOMKilled", "message": LOG}}}]}}
+    out_of_memory = {
+        "status": {
+            "containerStatuses": [{"state": {"terminated": {"exitCode": 137, "reason": "OOMKilled", "message": LOG}}}]
+        }
+    }
     assert "memoryOverhead" in stream(application("FAILING"), out_of_memory).finding.message
 
 
@@ -185,9 +218,16 @@ def test_a_schedule_tells_of_its_newest_run_and_of_the_last_that_ended_well() ->
     failed = scheduled(good, application("FAILED", ago_s=60, ended_ago_s=9, message="no route to host", of="lake"))
     assert (said(failed), failed.begin_anew) == (("False", "Failed"), None)
     assert "no route to host" in failed.finding.message and "2023-11-14T23:00:00Z" in failed.finding.message
-    assert (failed.status.last_success, failed.status.last_run) == (timestamp(NOW_MS - 7_000_000), timestamp(NOW_MS - 60_000))
+    assert (failed.status.last_success, failed.status.last_run) == (
+        timestamp(NOW_MS - 7_000_000),
+        timestamp(NOW_MS - 60_000),
+    )
     running = scheduled(good, application("RUNNING", ago_s=60, of="lake"))
-    assert (said(running), running.running, running.status.last_success) == (("True", "Running"), True, timestamp(NOW_MS - 7_000_000))
+    assert (said(running), running.running, running.status.last_success) == (
+        ("True", "Running"),
+        True,
+        timestamp(NOW_MS - 7_000_000),
+    )
     others = scheduled(application("FAILED", of="another"))
     assert said(others) == ("True", "Scheduled")
 

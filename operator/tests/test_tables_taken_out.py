@@ -1,4 +1,6 @@
-"""A Topic that asks for a table no more has none, whatever its status tells; and what is there is never said to be gone by who could not look."""
+"""A Topic that asks for a table no more has none, whatever its status tells; and what is there is never said to be gone
+by who could not look.
+"""
 
 import asyncio
 from collections.abc import Iterator
@@ -46,7 +48,10 @@ def test_a_table_of_which_a_part_was_refused_goes_with_parquet(bmq: StartedBmq) 
         await world.made(parquet=WITH_SCHEMA)
         refused = await world.look(parquet=WITH_SCHEMA)
         assert ready(refused, "ParquetReady").reason == "Refused"
-        assert (world.status["table"]["kind"], world.status["table"]["application"]) == ("SparkApplication", "refused-topic")
+        assert (world.status["table"]["kind"], world.status["table"]["application"]) == (
+            "SparkApplication",
+            "refused-topic",
+        )
         await world.look()
         assert world.objects == set()
 
@@ -65,7 +70,9 @@ def test_the_schema_of_a_table_that_was_never_begun_goes_with_parquet(bmq: Start
 
 
 @pytest.mark.parametrize("spec", [None, {"topicsFrom": {"namespaces": []}}], ids=["gone", "namespace-not-taken"])
-def test_a_cluster_out_of_sight_wipes_nothing_of_what_is_told_of_a_table(bmq: StartedBmq, spec: dict[str, Any] | None) -> None:
+def test_a_cluster_out_of_sight_wipes_nothing_of_what_is_told_of_a_table(
+    bmq: StartedBmq, spec: dict[str, Any] | None
+) -> None:
     name = "sight" if spec is None else "taken"
 
     async def use(world: World) -> None:
@@ -82,7 +89,10 @@ def test_a_cluster_out_of_sight_wipes_nothing_of_what_is_told_of_a_table(bmq: St
             world.kube.keep({**CLUSTER, "spec": {**CLUSTER["spec"], **spec}})
         world.forget()
         unseen = await world.look(**elsewhere, parquet=STREAM)
-        assert (ready(unseen, "ParquetReady").status, ready(unseen, "ParquetReady").reason) == ("Unknown", "TopicNotReady")
+        assert (ready(unseen, "ParquetReady").status, ready(unseen, "ParquetReady").reason) == (
+            "Unknown",
+            "TopicNotReady",
+        )
         assert unseen.status.table == told  # type: ignore[union-attr]
         await world.look(**elsewhere)
         assert world.objects == set()

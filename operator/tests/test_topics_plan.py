@@ -18,7 +18,14 @@ OWNED = TopicStatus(owned=True, topic_id="A", partitions=3)
 PRESENT = Present(topic_id="A", partitions=3, version="v1", configs={"retention.ms": "5"})
 
 
-def topic(status: TopicStatus | None = None, *, name: str = "orders", deleted: bool = False, annotations: Any = None, **spec: Any) -> Topic:
+def topic(
+    status: TopicStatus | None = None,
+    *,
+    name: str = "orders",
+    deleted: bool = False,
+    annotations: Any = None,
+    **spec: Any,
+) -> Topic:
     return Topic(
         metadata=ObjectMeta(
             name=name,
@@ -35,7 +42,9 @@ def topic(status: TopicStatus | None = None, *, name: str = "orders", deleted: b
 
 
 def situation(of: Topic, present: Present | None = None, **more: Any) -> Situation:
-    return Situation(**{"topic": of, "cluster_name": "shop/bmq", "cluster": ClusterState.READY, "present": present, **more})
+    return Situation(
+        **{"topic": of, "cluster_name": "shop/bmq", "cluster": ClusterState.READY, "present": present, **more}
+    )
 
 
 def as_written(status: TopicStatus, *, generation: int = 4) -> TopicStatus:
@@ -86,7 +95,12 @@ def test_an_intent_takes_over_no_topic_that_it_cannot_have_made(status: TopicSta
     assert (said(found), found.action, found.owned) == (("False", "AlreadyExists"), None, False)
     adopted = plan(situation(topic(status, existing="Adopt", **{**spec, "config": {"retention.ms": "7"}}), PRESENT))
     assert adopted.owned and [event.reason for event in adopted.events] == ["Adopted"]
-    gone = plan(situation(topic(status, deleted=True, deletion_policy="Delete", annotations={"bmq.io/delete-data": "true"}, **spec), PRESENT))
+    gone = plan(
+        situation(
+            topic(status, deleted=True, deletion_policy="Delete", annotations={"bmq.io/delete-data": "true"}, **spec),
+            PRESENT,
+        )
+    )
     assert (gone.action, gone.finished) == (None, True)
 
 
@@ -110,7 +124,12 @@ def test_a_topic_that_was_there_before_is_adopted_and_brought_to_what_is_written
 
 def test_what_an_adoption_would_put_back_to_its_default_is_asked_for_first() -> None:
     """Retention without limit would become the cluster's, and delete what is older."""
-    found = plan(situation(topic(existing="Adopt", config={"segment.ms": "1"}), replace(PRESENT, configs={"retention.ms": "-1", "segment.ms": "2"})))
+    found = plan(
+        situation(
+            topic(existing="Adopt", config={"segment.ms": "1"}),
+            replace(PRESENT, configs={"retention.ms": "-1", "segment.ms": "2"}),
+        )
+    )
     assert (said(found), found.action, found.owned, found.events) == (("False", "ConfigDiffers"), None, False, ())
     assert "retention.ms: -1" in found.finding.message and "segment.ms" not in found.finding.message
 
@@ -137,7 +156,10 @@ def test_what_somebody_else_changed_is_put_back_and_told() -> None:
     drifted = replace(PRESENT, configs={"retention.ms": "6", "max.message.bytes": "7"})
     found = plan(situation(topic(as_written(OWNED)), drifted))
     assert isinstance(found.action, SetConfigs)
-    assert {one.field: one.after for one in found.action.differences} == {"retention.ms": "5", "max.message.bytes": None}
+    assert {one.field: one.after for one in found.action.differences} == {
+        "retention.ms": "5",
+        "max.message.bytes": None,
+    }
     [event] = found.events
     assert (event.reason, "retention.ms 6 → 5" in event.message) == ("DriftPutBack", True)
 
@@ -157,13 +179,24 @@ def test_a_topic_that_somebody_deleted_is_made_again_and_never_silently() -> Non
 def test_a_topic_that_somebody_made_again_is_kept_and_told() -> None:
     found = plan(situation(topic(OWNED), replace(PRESENT, topic_id="B")))
     [event] = found.events
-    assert (event.reason, event.warning, found.topic_id, said(found)) == ("TopicReplaced", True, "B", ("True", "AsWritten"))
+    assert (event.reason, event.warning, found.topic_id, said(found)) == (
+        "TopicReplaced",
+        True,
+        "B",
+        ("True", "AsWritten"),
+    )
 
 
 def test_a_topic_that_somebody_made_again_keeps_what_was_given_to_it_until_that_is_written() -> None:
     theirs = replace(PRESENT, topic_id="B", configs={"retention.ms": "6", "cleanup.policy": "compact"})
     found = plan(situation(topic(as_written(OWNED)), theirs))
-    assert (said(found), found.action, found.events, found.owned, found.topic_id) == (("False", "ConfigDiffers"), None, (), True, "A")
+    assert (said(found), found.action, found.events, found.owned, found.topic_id) == (
+        ("False", "ConfigDiffers"),
+        None,
+        (),
+        True,
+        "A",
+    )
     assert "another one than before" in found.finding.message and "cleanup.policy: compact" in found.finding.message
     deleted = plan(situation(topic(OWNED, deleted=True, deletionPolicy="Delete"), theirs))
     assert (deleted.action, deleted.finished) == (None, True), "it is not the one that the resource made"
@@ -181,16 +214,30 @@ def test_a_topic_that_somebody_made_again_keeps_what_was_given_to_it_until_that_
         (ClusterState.NOT_READY, "ClusterNotReady", "Unknown", "no answer"),
     ],
 )
-def test_a_cluster_that_cannot_be_asked_is_waited_for_and_what_is_owned_stays_so(state: ClusterState, reason: str, status: str, text: str) -> None:
+def test_a_cluster_that_cannot_be_asked_is_waited_for_and_what_is_owned_stays_so(
+    state: ClusterState, reason: str, status: str, text: str
+) -> None:
     found = plan(situation(topic(OWNED), cluster=state, why="no answer"))
-    assert (said(found), found.action, found.owned, found.topic_id, found.partitions) == ((status, reason), None, True, "A", 3)
+    assert (said(found), found.action, found.owned, found.topic_id, found.partitions) == (
+        (status, reason),
+        None,
+        True,
+        "A",
+        3,
+    )
     assert text in found.finding.message
     assert found.again_after_s
 
 
 @pytest.mark.parametrize(("name", "text"), [("a" * 250, "at most 249"), ("__consumer_offsets", "coordinators' own")])
 def test_a_name_that_cannot_be_is_said(name: str, text: str) -> None:
-    found = plan(situation(topic(name="x").model_copy(update={"spec": TopicSpec.model_construct(**{**dict(topic().spec), "topic_name": name})})))
+    found = plan(
+        situation(
+            topic(name="x").model_copy(
+                update={"spec": TopicSpec.model_construct(**{**dict(topic().spec), "topic_name": name})}
+            )
+        )
+    )
     assert (said(found), found.action) == (("False", "InvalidName"), None)
     assert text in found.finding.message and "topicName" in found.finding.message
 
@@ -226,7 +273,12 @@ def test_claims_are_by_cluster_and_topic_and_of_managed_topics_alone() -> None:
         return {"metadata": {"name": name, "namespace": "shop", "uid": name, "creationTimestamp": "t"}, "spec": spec}
 
     found = claims(
-        [manifest("a"), manifest("b", topicName="a"), manifest("c", topicName="a", managed=False), manifest("d", clusterRef={"name": "x"})]
+        [
+            manifest("a"),
+            manifest("b", topicName="a"),
+            manifest("c", topicName="a", managed=False),
+            manifest("d", clusterRef={"name": "x"}),
+        ]
     )
     assert {claim: [one.name for one in rivals] for claim, rivals in found.items()} == {
         ("shop", "bmq", "a"): ["a", "b"],

@@ -32,17 +32,28 @@ def test_a_topic_is_made_grown_changed_and_then_left_alone(bmq: StartedBmq) -> N
         assert said(outcome) == ("True", "AsWritten")
         made = await world.client.get("topics", "Life_1")
         assert outcome.status == TopicStatus(
-            topic_name="Life_1", topic_id=made["topic_id"], partitions=2, owned=True, observed_generation=1, conditions=outcome.status.conditions
+            topic_name="Life_1",
+            topic_id=made["topic_id"],
+            partitions=2,
+            owned=True,
+            observed_generation=1,
+            conditions=outcome.status.conditions,
         )
 
         world.write("life", topicName="Life_1", partitions=4, config={"max.message.bytes": "9999"})
         assert said(await world.look("life")) == ("True", "AsWritten")
         now = await world.client.get("topics", "Life_1")
-        assert (now["partitions"], now["configs"], now["topic_id"]) == (4, {"max.message.bytes": "9999"}, made["topic_id"])
+        assert (now["partitions"], now["configs"], now["topic_id"]) == (
+            4,
+            {"max.message.bytes": "9999"},
+            made["topic_id"],
+        )
 
         world.asked.clear()
         again = await world.look("life")
-        assert (said(again), again.events, world.asked) == (("True", "AsWritten"), (), []), "nothing is asked, let alone written"
+        assert (said(again), again.events, world.asked) == (("True", "AsWritten"), (), []), (
+            "nothing is asked, let alone written"
+        )
 
     WORLDS.run(bmq, use)
 
@@ -100,7 +111,9 @@ def test_a_creation_that_was_refused_leaves_no_claim_to_what_somebody_else_makes
         world.write("payments", config={"retention.ms": "nonsense"}, deletionPolicy="Delete")
         refused = await world.look("payments")
         assert said(refused) == ("False", "Refused")
-        assert (await world.look("payments")).status == refused.status, "a status that changes would have it looked at again at once"
+        assert (await world.look("payments")).status == refused.status, (
+            "a status that changes would have it looked at again at once"
+        )
         configs = {"retention.ms": "-1", "max.message.bytes": "9999999"}
         made = await world.client.post("topics", body={"name": "payments", "partitions": 3, "configs": configs})
         topics_of(world.context.known, world.context.admin(bmq.admin, TOKEN)).forget()
@@ -113,13 +126,17 @@ def test_a_creation_that_was_refused_leaves_no_claim_to_what_somebody_else_makes
     WORLDS.run(bmq, use)
 
 
-def test_what_somebody_else_makes_between_the_intent_and_the_creation_is_not_its_own_though_it_looks_the_same(bmq: StartedBmq) -> None:
+def test_what_somebody_else_makes_between_the_intent_and_the_creation_is_not_its_own_though_it_looks_the_same(
+    bmq: StartedBmq,
+) -> None:
     async def use(world: World) -> None:
         world.write("meanwhile", partitions=3, deletionPolicy="Delete")
         await world.intends("meanwhile")
         made = await world.client.post("topics", body={"name": "meanwhile", "partitions": 3, "configs": {}})
         assert said(await world.look("meanwhile")) == ("False", "AlreadyExists")
-        assert (await world.look("meanwhile", deletionTimestamp=CREATED, annotations={"bmq.io/delete-data": "true"})).finished
+        assert (
+            await world.look("meanwhile", deletionTimestamp=CREATED, annotations={"bmq.io/delete-data": "true"})
+        ).finished
         assert (await world.client.get("topics", "meanwhile"))["topic_id"] == made["topic_id"]
 
     WORLDS.run(bmq, use)
@@ -156,7 +173,9 @@ def test_a_value_that_the_cluster_refuses_is_quoted_and_corrected_later(bmq: Sta
         assert said(await world.look("wrong")) == ("True", "AsWritten")
         world.write("wrong", config={"retention.ms": "later"}, partitions=3)
         refused = await world.look("wrong")
-        assert (said(refused), refused.status and refused.status.partitions) == (("False", "Refused"), 3), "what can be done is done"
+        assert (said(refused), refused.status and refused.status.partitions) == (("False", "Refused"), 3), (
+            "what can be done is done"
+        )
         assert (await world.client.get("topics", "wrong"))["configs"] == {"retention.ms": "5"}
 
     WORLDS.run(bmq, use)

@@ -1,4 +1,6 @@
-"""A Topic with a table of a cluster that is a started bmq; the API server is the tests' own, and the Spark Operator what they say."""
+"""A Topic with a table of a cluster that is a started bmq; the API server is the tests' own, and the Spark Operator
+what they say.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -27,11 +29,23 @@ class World:
         self.context = context_of(self.kube, bmq.admin, self.clients, clock=self.kube.clock)
         self.client = self.context.admin(bmq.admin, TOKEN)
         self.name = name
-        self.meta = {"name": name, "namespace": "shop", "uid": f"uid-{name}", "generation": 1, "creationTimestamp": "2001-09-09T01:46:40Z"}
+        self.meta = {
+            "name": name,
+            "namespace": "shop",
+            "uid": f"uid-{name}",
+            "generation": 1,
+            "creationTimestamp": "2001-09-09T01:46:40Z",
+        }
         self.status: dict[str, Any] = {}
 
     async def look(self, **spec: Any) -> Outcome:
-        manifest = {"apiVersion": "bmq.io/v1alpha1", "kind": "Topic", "metadata": self.meta, "spec": spec, "status": self.status}
+        manifest = {
+            "apiVersion": "bmq.io/v1alpha1",
+            "kind": "Topic",
+            "metadata": self.meta,
+            "spec": spec,
+            "status": self.status,
+        }
         outcome = await reconcile_topic(self.context, Topic.model_validate(manifest))
         assert outcome.status is not None
         self.status = outcome.status.written()

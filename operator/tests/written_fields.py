@@ -1,4 +1,6 @@
-"""Every field of a spec, from its model's schema, with what somebody may write there one after the other: set, more, less, changed, taken away."""
+"""Every field of a spec, from its model's schema, with what somebody may write there one after the other: set, more,
+less, changed, taken away.
+"""
 
 import copy
 from collections.abc import Iterator, Mapping
@@ -45,7 +47,9 @@ KEYS: dict[str, tuple[tuple[str, str], tuple[str, str]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """A field and what it is, one after the other; None: it is not there. `within`: a field of a list's items, which are what stands at `path`."""
+    """A field and what it is, one after the other; None: it is not there. `within`: a field of a list's items, which
+    are what stands at `path`.
+    """
 
     path: str
     stages: tuple[Any, ...]
@@ -75,7 +79,10 @@ def _fields(schema: dict[str, Any], path: str) -> Iterator[Written]:
         elif isinstance(one, dict):
             yield Written(path=path, stages=(None, one | other, one, other, None))
         else:
-            yield Written(path=path, stages=(None, one, None) if isinstance(one, bool) or one == other else (None, one, other, None))
+            yield Written(
+                path=path,
+                stages=(None, one, None) if isinstance(one, bool) or one == other else (None, one, other, None),
+            )
 
 
 def _of_items(schema: dict[str, Any], path: str) -> Iterator[Written]:

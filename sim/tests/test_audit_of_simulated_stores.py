@@ -24,7 +24,9 @@ SEEDS = {"engine": 4, "takeover": 4, "garbage": 3, "quiet": 2, "tight-memory": 3
 
 
 def moments(name: str, seed: int) -> tuple[list[dict[str, bytes]], Chance]:
-    """What is in the store at some moments of a run, and at its end; and what draws the numbers that are tiny in this seed."""
+    """What is in the store at some moments of a run, and at its end; and what draws the numbers that are tiny in this
+    seed.
+    """
     taken: list[dict[str, bytes]] = []
     drawn: list[Chance] = []
 
@@ -75,5 +77,8 @@ def test_a_store_of_which_everything_was_killed_has_no_faults(name: str) -> None
                     report = audited(objects)
             except NoMetadata:
                 continue  # before the first entry
-            wrong += [f"{name} {seed} at {at}: {fault.kind} {fault.key} {fault.topic}: {fault.means}" for fault in report.findings[Level.FAULT]]
+            wrong += [
+                f"{name} {seed} at {at}: {fault.kind} {fault.key} {fault.topic}: {fault.means}"
+                for fault in report.findings[Level.FAULT]
+            ]
     assert wrong == []

@@ -36,11 +36,20 @@ def final_record(offset: int, value: bytes, *, epoch: int = 1) -> FinalRecord:
 
 def seen(offset: int, value: bytes, *, reader: str = "group/a", high_watermark: int = 6) -> SeenRecord:
     return SeenRecord(
-        turn=10, reader=reader, place=PLACE, offset=offset, value=value, leader_epoch=1, timestamp_ms=1000 + offset, high_watermark=high_watermark
+        turn=10,
+        reader=reader,
+        place=PLACE,
+        offset=offset,
+        value=value,
+        leader_epoch=1,
+        timestamp_ms=1000 + offset,
+        high_watermark=high_watermark,
     )
 
 
-def attempt(base_offset: int | None, *values: bytes, idempotent: bool = True, producer: str = "i", turn: int = 1) -> Attempt:
+def attempt(
+    base_offset: int | None, *values: bytes, idempotent: bool = True, producer: str = "i", turn: int = 1
+) -> Attempt:
     return Attempt(
         producer=producer,
         place=PLACE,
@@ -68,8 +77,13 @@ def good() -> History:
     history.commits = [Committed(sent=22, acknowledged=23, group="group", place=PLACE, offset=6)]
     history.commits_seen = [CommitSeen(asked=24, told=25, group="group", place=PLACE, offset=6)]
     history.out_of_range = [OutOfRange(asked=26, place=PLACE, offset=7)]
-    history.owner_appends = [OwnerAppend(place=PLACE, leader_epoch=1, owner="node-1#1"), OwnerAppend(place=PLACE, leader_epoch=2, owner="node-1#2")]
-    history.final[PLACE] = FinalLog(start=0, end=6, records=tuple(final_record(offset, value) for offset, value in enumerate(values)))
+    history.owner_appends = [
+        OwnerAppend(place=PLACE, leader_epoch=1, owner="node-1#1"),
+        OwnerAppend(place=PLACE, leader_epoch=2, owner="node-1#2"),
+    ]
+    history.final[PLACE] = FinalLog(
+        start=0, end=6, records=tuple(final_record(offset, value) for offset, value in enumerate(values))
+    )
     return history
 
 
@@ -204,7 +218,9 @@ def bring_back_what_was_deleted(history: History) -> None:
 def tell_a_lower_start(history: History) -> None:
     history.final[PLACE] = replace(history.final[PLACE], start=1, records=history.final[PLACE].records[1:])
     history.may_go(PLACE, 1)
-    history.starts += [StartOffset(asked=turn, told=turn + 1, place=PLACE, offset=offset) for turn, offset in ((30, 1), (32, 0))]
+    history.starts += [
+        StartOffset(asked=turn, told=turn + 1, place=PLACE, offset=offset) for turn, offset in ((30, 1), (32, 0))
+    ]
 
 
 def tell_what_was_set_before(history: History) -> None:

@@ -1,4 +1,6 @@
-"""A whole cluster, composed as `bmq server` composes it, in the simulator. More seeds: `python -m bmq_sim --scenario cluster --seeds 0-9999`."""
+"""A whole cluster, composed as `bmq server` composes it, in the simulator. More seeds: `python -m bmq_sim --scenario
+cluster --seeds 0-9999`.
+"""
 
 import pytest
 
@@ -29,7 +31,9 @@ SEEDS = {
 @pytest.mark.parametrize("name", SEEDS)
 def test_every_invariant_holds_of_a_cluster(name: str) -> None:
     outcomes = run_seeds(name, range(SEEDS[name]))
-    failed = [f"{outcome.error}\n  {replay_command(name, outcome.seed)}" for outcome in outcomes if outcome.error is not None]
+    failed = [
+        f"{outcome.error}\n  {replay_command(name, outcome.seed)}" for outcome in outcomes if outcome.error is not None
+    ]
     assert failed == []
 
 

@@ -25,7 +25,9 @@ SEEDS = {
 @pytest.mark.parametrize("name", SEEDS)
 def test_every_invariant_holds(name: str) -> None:
     failed = [
-        f"{outcome.error}\n  {replay_command(name, outcome.seed)}" for outcome in run_seeds(name, range(SEEDS[name])) if outcome.error is not None
+        f"{outcome.error}\n  {replay_command(name, outcome.seed)}"
+        for outcome in run_seeds(name, range(SEEDS[name]))
+        if outcome.error is not None
     ]
     assert failed == []
 

@@ -1,4 +1,6 @@
-"""Calls between nodes on a network that is slow, cuts, loses connections, goes silent, and between processes that are killed and stopped."""
+"""Calls between nodes on a network that is slow, cuts, loses connections, goes silent, and between processes that are
+killed and stopped.
+"""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -22,7 +24,9 @@ from bmq_sim.network import Network, NetworkFaults
 from bmq_sim.process import SimProcess
 
 ROUGH = NetworkFaults(latency_s_min=0.001, latency_s_max=0.02, jitter_s=0.01, split_probability=0.5)
-LOSSY = NetworkFaults(latency_s_min=0.001, latency_s_max=0.02, jitter_s=0.01, split_probability=0.3, loss_probability=0.02)
+LOSSY = NetworkFaults(
+    latency_s_min=0.001, latency_s_max=0.02, jitter_s=0.01, split_probability=0.3, loss_probability=0.02
+)
 SILENCE_S = (SILENT_TICKS_MAX + 1) * ALIVE_EVERY_S
 
 CLIENT = Identity(cluster_id="c", node_id=NodeId(1))
@@ -32,7 +36,9 @@ NUMBER = Packed[int](int)
 PAIR = Packed[tuple[int, int]](tuple[int, int])
 
 
-def simulated(main: Callable[[VirtualLoop], Coroutine[Any, Any, Any]], *, faults: NetworkFaults = ROUGH, seed: int = 0) -> Any:
+def simulated(
+    main: Callable[[VirtualLoop], Coroutine[Any, Any, Any]], *, faults: NetworkFaults = ROUGH, seed: int = 0
+) -> Any:
     loop = VirtualLoop(network=Network(rng=Random(seed), faults=faults))
     return run(main(loop), loop=loop)
 
@@ -302,7 +308,9 @@ def spoiled(frames: list[bytes], rng: Random) -> bytes:
 
 
 def encoded(kind: Kind, api: int = 0, correlation_id: int = 0, header: bytes = b"", attachment: bytes = b"") -> bytes:
-    return b"".join(encode_frame(kind, api_key=api, correlation_id=correlation_id, header=header, attachments=[attachment]))
+    return b"".join(
+        encode_frame(kind, api_key=api, correlation_id=correlation_id, header=header, attachments=[attachment])
+    )
 
 
 def test_whatever_a_client_sends_its_connection_ends_or_is_served_and_the_others_are() -> None:
@@ -316,11 +324,16 @@ def test_whatever_a_client_sends_its_connection_ends_or_is_served_and_the_others
             said = HELLO.encode(hello(CLIENT, SERVER.node_id, purpose))
             frames = [encoded(Kind.HELLO, header=said)]
             for correlation_id in range(1, 6):
-                api = {Purpose.PRODUCE: Api.APPEND, Purpose.TAIL: Api.READ_TAIL, Purpose.CONTROL: Api.GROUP_CALL, Purpose.FOLLOW: Api.FOLLOW_POLL}[
-                    purpose
-                ]
+                api = {
+                    Purpose.PRODUCE: Api.APPEND,
+                    Purpose.TAIL: Api.READ_TAIL,
+                    Purpose.CONTROL: Api.GROUP_CALL,
+                    Purpose.FOLLOW: Api.FOLLOW_POLL,
+                }[purpose]
                 header = PAIR.encode((1 << 32 | 7, 0)) if api is Api.APPEND else NUMBER.encode(3)
-                frames.append(encoded(Kind.REQUEST, api, correlation_id, header, b"batch" if api is Api.APPEND else b""))
+                frames.append(
+                    encoded(Kind.REQUEST, api, correlation_id, header, b"batch" if api is Api.APPEND else b"")
+                )
             frames.append(encoded(Kind.CANCEL, correlation_id=3))
             _, writer = await asyncio.open_connection("there", PORT)
             writer.write(spoiled(frames, rng))
@@ -409,7 +422,9 @@ class FlakyLog:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_producer_that_sends_ahead_and_sends_again_what_was_refused_keeps_its_order(seed: int) -> None:
-    """The proxy's way of sending: what was refused goes again, in order, before anything later. Connections are stopped now and then."""
+    """The proxy's way of sending: what was refused goes again, in order, before anything later. Connections are stopped
+    now and then.
+    """
 
     async def main(loop: VirtualLoop) -> None:
         rng = Random(seed)

@@ -1,4 +1,6 @@
-"""Numbers in the services beyond which another way opens are known to the simulator: tiny in seeded runs, or left as they are for a reason."""
+"""Numbers in the services beyond which another way opens are known to the simulator: tiny in seeded runs, or left as
+they are for a reason.
+"""
 
 import ast
 import importlib
@@ -27,7 +29,13 @@ def numbers(*, of_proxies: bool = True) -> Iterator[str]:
         if module.startswith("bmq_proxy") and not of_proxies:
             continue
         for node in ast.parse(path.read_text()).body:
-            target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0] if isinstance(node, ast.Assign) else None
+            target = (
+                node.target
+                if isinstance(node, ast.AnnAssign)
+                else node.targets[0]
+                if isinstance(node, ast.Assign)
+                else None
+            )
             if isinstance(target, ast.Name) and SETTINGS.fullmatch(target.id):
                 value = getattr(importlib.import_module(module), target.id)
                 if isinstance(value, int | float) and not isinstance(value, bool):
@@ -36,8 +44,15 @@ def numbers(*, of_proxies: bool = True) -> Iterator[str]:
 
 def test_every_number_of_what_keeps_data_is_tiny_in_some_seeds_or_stays_for_a_reason() -> None:
     """A proxy's bound answers: each has a test of its own, and no seed loses anything by them."""
-    unknown = [one for one in numbers(of_proxies=False) if one not in SMALL and not any(re.fullmatch(pattern, one) for pattern in FIXED)]
-    assert unknown == [], "give them to SMALL if another way opens beyond them, or to FIXED with why no seed has to change them (bmq_sim.limits)"
+    unknown = [
+        one
+        for one in numbers(of_proxies=False)
+        if one not in SMALL and not any(re.fullmatch(pattern, one) for pattern in FIXED)
+    ]
+    assert unknown == [], (
+        "give them to SMALL if another way opens beyond them, or to FIXED with why no seed has to change them "
+        "(bmq_sim.limits)"
+    )
 
 
 def test_no_reason_is_left_without_a_number() -> None:
@@ -48,7 +63,11 @@ def test_no_reason_is_left_without_a_number() -> None:
 def test_tiny_numbers_hold_for_a_run_and_no_longer_wherever_they_are_imported() -> None:
     def values() -> dict[str, int]:
         holders = {place: (place.split(":")[0], *IMPORTED.get(place, ())) for place in SMALL}
-        return {f"{holder}:{place}": getattr(importlib.import_module(holder), place.split(":")[1]) for place in holders for holder in holders[place]}
+        return {
+            f"{holder}:{place}": getattr(importlib.import_module(holder), place.split(":")[1])
+            for place in holders
+            for holder in holders[place]
+        }
 
     shipped = values()
     with small(lambda name: Random(f"1/{name}")):
@@ -62,7 +81,9 @@ def test_tiny_numbers_hold_for_a_run_and_no_longer_wherever_they_are_imported() 
 def test_an_entry_more_moves_none_of_the_others() -> None:
     def values(table: dict[str, Sequence[int]], seed: int) -> dict[str, int]:
         with patch("bmq_sim.limits.SMALL", new=table), small(lambda name: Random(f"{seed}/{name}")):
-            return {place: getattr(importlib.import_module(place.split(":")[0]), place.split(":")[1]) for place in SMALL}
+            return {
+                place: getattr(importlib.import_module(place.split(":")[0]), place.split(":")[1]) for place in SMALL
+            }
 
     fewer = dict(reversed(list(SMALL.items())[1::2]))
     for seed in range(5):

@@ -238,7 +238,9 @@ def test_streams_work_over_it() -> None:
         tasks: list[asyncio.Task[None]] = []
 
         def factory() -> asyncio.StreamReaderProtocol:
-            return asyncio.StreamReaderProtocol(asyncio.StreamReader(loop=loop), lambda r, w: tasks.append(loop.create_task(echo(r, w))))
+            return asyncio.StreamReaderProtocol(
+                asyncio.StreamReader(loop=loop), lambda r, w: tasks.append(loop.create_task(echo(r, w)))
+            )
 
         await loop.create_server(factory, "server", 7)
         reader, writer = await asyncio.open_connection("server", 7)

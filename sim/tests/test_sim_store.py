@@ -64,7 +64,13 @@ async def listed(kind: ListingKind, *, page_keys: int = 3) -> list[tuple[str, in
 @on_virtual_time
 async def test_a_folder_is_listed_by_names_of_one_moment_and_by_sizes_of_another_and_anew_where_one_is_gone() -> None:
     assert await listed(ListingKind.FOLDERS) == [("a/1", 4), ("a/2", 4), ("a/3/x", 4), ("a/5", 0), ("a/6", 4)]
-    assert await listed(ListingKind.FOLDERS, page_keys=1) == [("a/1", 4), ("a/2", 7), ("a/3/x", 4), ("a/5", 0), ("a/6", 4)]
+    assert await listed(ListingKind.FOLDERS, page_keys=1) == [
+        ("a/1", 4),
+        ("a/2", 7),
+        ("a/3/x", 4),
+        ("a/5", 0),
+        ("a/6", 4),
+    ]
 
 
 @on_virtual_time
@@ -166,7 +172,9 @@ def test_a_create_of_a_killed_node_may_land_in_time_late_or_never() -> None:
 
 
 def test_a_seed_gives_one_digest() -> None:
-    faults = StoreFaults(latency_s_max=0.1, slow_probability=0.1, slow_s_max=3, not_applied_probability=0.1, unknown_late_probability=0.1)
+    faults = StoreFaults(
+        latency_s_max=0.1, slow_probability=0.1, slow_s_max=3, not_applied_probability=0.1, unknown_late_probability=0.1
+    )
 
     async def main(seed: int) -> str:
         sim = SimStore(rng=Random(seed), faults=faults)

@@ -25,6 +25,8 @@ def test_a_trace_changes_nothing() -> None:
     assert any("sealed at" in line for line in lines)
 
 
-@pytest.mark.parametrize(("name", "bug"), [("streams", "complete-out-of-order"), ("flat-logs", "claim-without-listing")])
+@pytest.mark.parametrize(
+    ("name", "bug"), [("streams", "complete-out-of-order"), ("flat-logs", "claim-without-listing")]
+)
 def test_a_bug_planted_in_a_log_is_found(name: str, bug: str) -> None:
     assert any(outcome.error is not None for outcome in run_seeds(name, range(300), planted=bug))

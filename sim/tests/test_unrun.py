@@ -18,7 +18,10 @@ def test_a_reason_is_for_a_statement_by_its_text_or_for_a_whole_function() -> No
 
 
 def test_a_reason_is_stale_where_all_of_it_ran_unless_seeds_seldom_run_it() -> None:
-    known = (Reason(why="never", of=("bmq.m:f: a", "bmq.m:f: b")), Reason(why="chance", of=("bmq.m:f: c",), seldom=True))
+    known = (
+        Reason(why="never", of=("bmq.m:f: a", "bmq.m:f: b")),
+        Reason(why="chance", of=("bmq.m:f: c",), seldom=True),
+    )
     assert list(stale([statement("a")], known)) == ["bmq.m:f: b: it ran, so it needs no reason"]
 
 

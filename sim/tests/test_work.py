@@ -44,7 +44,9 @@ def test_every_scenario_tells_what_went_wrong_in_it() -> None:
     assert head == ["scenario", "seeds", *INJECTED]
     assert some == ["some", "1", "1,000", *("0" for _ in INJECTED[1:])]
     assert engine[:2] == ["engine", "3"]
-    assert all(works["engine"].injected[kind] for kind in ("kill", "cut", "slow", "unknown outcome")), works["engine"].injected
+    assert all(works["engine"].injected[kind] for kind in ("kill", "cut", "slow", "unknown outcome")), works[
+        "engine"
+    ].injected
 
 
 def test_seeds_that_follow_each_other_aim_at_every_pair_equally_often() -> None:

@@ -1,7 +1,9 @@
-"""Orders from a topic, joined with a dimension that lies in Parquet files: each order with its customer's name and country.
+"""Orders from a topic, joined with a dimension that lies in Parquet files: each order with its customer's name and
+country.
 
-The dimension is read anew for every batch, so a customer who was added meanwhile is found. An order of an unknown customer is kept, without a name.
-Spark's own Parquet sink keeps the result exactly once, by its log in OUTPUT/_spark_metadata.
+The dimension is read anew for every batch, so a customer who was added meanwhile is found. An order of an unknown
+customer is kept, without a name. Spark's own Parquet sink keeps the result exactly once, by its log in
+OUTPUT/_spark_metadata.
 """
 
 import argparse
@@ -28,7 +30,11 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Orders from a topic joined with a Parquet dimension")
     parser.add_argument("--bootstrap-servers", default="127.0.0.1:9092")
     parser.add_argument("--topic", default="orders")
-    parser.add_argument("--customers", required=True, help="Parquet files with customer_id, name, country: a folder, or s3a://BUCKET/PREFIX")
+    parser.add_argument(
+        "--customers",
+        required=True,
+        help="Parquet files with customer_id, name, country: a folder, or s3a://BUCKET/PREFIX",
+    )
     parser.add_argument("--output", required=True, help="a folder, or s3a://BUCKET/PREFIX")
     parser.add_argument("--checkpoint", required=True, help="a folder, or s3a://BUCKET/PREFIX")
     parser.add_argument("--once", action="store_true", help="take what is there, then end")

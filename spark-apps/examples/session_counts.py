@@ -1,7 +1,8 @@
 """Sessions counted from a topic: how often each user came by, and for how long, as an Iceberg table.
 
-Values are JSON objects with a `user`; a session is over when a user was away for `--gap`, and counts once no record can be late for it any more.
-A batch of finished sessions is one snapshot, whose summary names the batch: one that comes again after a failure is known, and left out.
+Values are JSON objects with a `user`; a session is over when a user was away for `--gap`, and counts once no record can
+be late for it any more. A batch of finished sessions is one snapshot, whose summary names the batch: one that comes
+again after a failure is known, and left out.
 """
 
 import argparse
@@ -16,7 +17,8 @@ from bmq_spark.session import open_session
 CATALOG = "lake"
 TABLE = f"{CATALOG}.events.sessions"
 CREATE = (
-    f"CREATE TABLE IF NOT EXISTS {TABLE} (user string, began timestamp, ended timestamp, records bigint) USING iceberg PARTITIONED BY (days(began))"
+    f"CREATE TABLE IF NOT EXISTS {TABLE} (user string, began timestamp, ended timestamp, records bigint) "
+    "USING iceberg PARTITIONED BY (days(began))"
 )
 
 
@@ -24,8 +26,12 @@ def sessions(records: DataFrame, *, gap: str, late: str) -> DataFrame:
     """One row for each session that is over: of the columns of TABLE."""
     user = sql.get_json_object(sql.col("value").cast("string"), "$.user").alias("user")
     events = records.select(user, "timestamp").filter("user IS NOT NULL").withWatermark("timestamp", late)
-    counted = events.groupBy("user", sql.session_window("timestamp", gap).alias("session")).agg(sql.count("*").alias("records"))
-    return counted.select("user", sql.col("session.start").alias("began"), sql.col("session.end").alias("ended"), "records")
+    counted = events.groupBy("user", sql.session_window("timestamp", gap).alias("session")).agg(
+        sql.count("*").alias("records")
+    )
+    return counted.select(
+        "user", sql.col("session.start").alias("began"), sql.col("session.end").alias("ended"), "records"
+    )
 
 
 class Sessions:
@@ -39,9 +45,13 @@ class Sessions:
         """For foreachBatch. Spark may call it again with a batch that it does not know to be done."""
         spark = batch.sparkSession
         query = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
-        done = spark.sql(f"SELECT summary['batch'] AS batch FROM {TABLE}.snapshots WHERE summary['query'] = '{query}'").collect()
+        done = spark.sql(
+            f"SELECT summary['batch'] AS batch FROM {TABLE}.snapshots WHERE summary['query'] = '{query}'"
+        ).collect()
         if all(number > int(row["batch"]) for row in done):
-            batch.writeTo(TABLE).option("snapshot-property.query", query).option("snapshot-property.batch", str(number)).append()
+            batch.writeTo(TABLE).option("snapshot-property.query", query).option(
+                "snapshot-property.batch", str(number)
+            ).append()
 
 
 def settings(warehouse: str) -> dict[str, str]:
@@ -76,7 +86,9 @@ def run(spark: SparkSession, options: argparse.Namespace) -> None:
         .option("startingOffsets", "earliest")
         .load()
     )
-    stream = sessions(records, gap=options.gap, late=options.late).writeStream.option("checkpointLocation", options.checkpoint)
+    stream = sessions(records, gap=options.gap, late=options.late).writeStream.option(
+        "checkpointLocation", options.checkpoint
+    )
     stream = stream.trigger(availableNow=True) if options.once else stream.trigger(processingTime="1 minute")
     query = stream.outputMode("append").foreachBatch(Sessions(spark).add).start()
     query.awaitTermination()

@@ -45,7 +45,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def keys() -> None:
-    """MinIO's, before anything is started that inherits the environment: Spark's Python workers have that of its JVM."""
+    """MinIO's, before anything is started that inherits the environment: Spark's Python workers have that of its
+    JVM.
+    """
     os.environ.update(KEYS)
 
 
@@ -104,7 +106,11 @@ def bmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bmq]:
 @pytest.fixture(scope="session")
 def rest(minio: Buckets, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestServer]:
     """Iceberg's REST server over the bucket."""
-    hadoop = {"fs.s3a.endpoint": f"http://127.0.0.1:{minio.port}", "fs.s3a.path.style.access": "true", "fs.s3a.endpoint.region": "us-east-1"}
+    hadoop = {
+        "fs.s3a.endpoint": f"http://127.0.0.1:{minio.port}",
+        "fs.s3a.path.style.access": "true",
+        "fs.s3a.endpoint.region": "us-east-1",
+    }
     server = RestServer(tmp_path_factory.mktemp("rest"), warehouse="s3a://tables/rest", hadoop=hadoop)
     yield server
     server.stop()
@@ -114,4 +120,10 @@ def rest(minio: Buckets, tmp_path_factory: pytest.TempPathFactory) -> Iterator[R
 def sql(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Opened:
     """A catalog in SQLite, of tables in a folder."""
     folder = tmp_path_factory.mktemp("sql")
-    return opened_in(spark, Catalog(name="sql", kind="sql", warehouse=str(folder / "warehouse"), uri=f"jdbc:sqlite:{folder / 'catalog.db'}"), {})
+    return opened_in(
+        spark,
+        Catalog(
+            name="sql", kind="sql", warehouse=str(folder / "warehouse"), uri=f"jdbc:sqlite:{folder / 'catalog.db'}"
+        ),
+        {},
+    )

@@ -1,4 +1,6 @@
-"""A TCP proxy before an HTTP server that, for a request which a test chooses, lets it through and cuts the connection where the answer would come."""
+"""A TCP proxy before an HTTP server that, for a request which a test chooses, lets it through and cuts the connection
+where the answer would come.
+"""
 
 import socket
 import threading
@@ -10,7 +12,9 @@ _SOME = 1 << 16
 
 
 class CuttingProxy:
-    """`cut` is how many answers it has cut; `chosen` may be changed at any time. Without `passes` what is chosen does not even arrive."""
+    """`cut` is how many answers it has cut; `chosen` may be changed at any time. Without `passes` what is chosen does
+    not even arrive.
+    """
 
     def __init__(self, port: int, *, chosen: Chosen = lambda _: False, times: int = 1) -> None:
         self.chosen = chosen

@@ -1,4 +1,6 @@
-"""What Spark's own Delta reads of a table, as JSON lines, rows by offset and counts by filter: `python delta_by_spark.py JARS FOLDER…`."""
+"""What Spark's own Delta reads of a table, as JSON lines, rows by offset and counts by filter: `python
+delta_by_spark.py JARS FOLDER…`.
+"""
 
 import json
 import sys
@@ -24,7 +26,8 @@ FILTERS = (
     "date = '2026-01-01'", "hour = 0", "value.byte = 1000", "value.int > 5", "value.single > 2", "isnan(value.single)", "value.count >= 0.5",
     "value.money > 100", "value.list[0] > 100", "value.map['a'] = 5", "value.in.a > 6", "value.in.b = 'x'", "value.new IS NULL",
 )  # fmt: skip
-"""One or more for each column. What a filter finds, with files that it may pass over, is compared with what is counted by looking at all rows."""
+"""One or more for each column. What a filter finds, with files that it may pass over, is compared with what is counted
+by looking at all rows."""
 
 
 def main(jars: str, *folders: str) -> None:
@@ -39,7 +42,12 @@ def main(jars: str, *folders: str) -> None:
         each = [table.where(filtered).selectExpr(f"{number} AS n") for number, filtered in enumerate(FILTERS)]
         counted = {row["n"]: row["count"] for row in reduce(DataFrame.unionAll, each).groupBy("n").count().collect()}
         found = [counted.get(number, 0) for number in range(len(FILTERS))]
-        print(json.dumps({"rows": [row.asDict(recursive=True) for row in rows.collect()], "found": found, "right": list(counts)}, default=str))
+        print(
+            json.dumps(
+                {"rows": [row.asDict(recursive=True) for row in rows.collect()], "found": found, "right": list(counts)},
+                default=str,
+            )
+        )
     spark.stop()
 
 

@@ -1,4 +1,6 @@
-"""A location in memory whose verbs fail when a test says so: the process dies before or after it, or the answer is lost."""
+"""A location in memory whose verbs fail when a test says so: the process dies before or after it, or the answer is
+lost.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -39,9 +39,16 @@ class _Requests(BaseHTTPRequestHandler):
         if "list-type" in asked:
             bucket = self._key().strip("/") + "/"
             prefix, after = bucket + asked.get("prefix", [""])[0], bucket + asked.get("start-after", [""])[0]
-            found = [(key, content) for key, content in sorted(self.server.objects.items()) if key.startswith(prefix) and key > after]
+            found = [
+                (key, content)
+                for key, content in sorted(self.server.objects.items())
+                if key.startswith(prefix) and key > after
+            ]
             listed = "".join(_ENTRY.format(key.removeprefix(bucket), len(content)) for key, content in found)
-            self._answer(200, f"<ListBucketResult><Name>b</Name><IsTruncated>false</IsTruncated>{listed}</ListBucketResult>".encode())
+            self._answer(
+                200,
+                f"<ListBucketResult><Name>b</Name><IsTruncated>false</IsTruncated>{listed}</ListBucketResult>".encode(),
+            )
         elif (content := self.server.objects.get(self._key())) is None:
             self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
         else:
@@ -51,7 +58,9 @@ class _Requests(BaseHTTPRequestHandler):
                 self._answer(200, content, **whole)
                 return
             part = content[int(first) : int(last) + 1 if last else None]
-            self._answer(206, part, **whole, **{"Content-Range": f"bytes {first}-{int(first) + len(part) - 1}/{len(content)}"})
+            self._answer(
+                206, part, **whole, **{"Content-Range": f"bytes {first}-{int(first) + len(part) - 1}/{len(content)}"}
+            )
 
     do_HEAD = do_GET
 

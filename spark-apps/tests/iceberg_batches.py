@@ -49,9 +49,16 @@ class Record:
 
 
 def batch(
-    spark: SparkSession, number: int, records: Sequence[Record], *, verify: Callable[[], None] = lambda: None, start: int | None = None
+    spark: SparkSession,
+    number: int,
+    records: Sequence[Record],
+    *,
+    verify: Callable[[], None] = lambda: None,
+    start: int | None = None,
 ) -> Batch:
-    """A batch of these records; it begins with the first of each partition, or with `start` where the log was compacted."""
+    """A batch of these records; it begins with the first of each partition, or with `start` where the log was
+    compacted.
+    """
     rows = [
         {
             "key": record.key,
@@ -81,9 +88,17 @@ def batch(
 def typing(value_format: str = "string", schema: str | None = None) -> Typing:
     """Keys are strings; `schema` is DDL."""
     found = SchemaFile(name="test.ddl", content=schema.encode()) if schema else None
-    value = decoder(value_format, schema=found, columns=NO_COLUMNS if value_format == "json" and found is None else None)
+    value = decoder(
+        value_format, schema=found, columns=NO_COLUMNS if value_format == "json" and found is None else None
+    )
     return Typing(key=decoder("string"), value=value, columns=value.arrow_type)
 
 
 def settings(*, partition_by: str = "hour", upsert_key: str = "", upkeep: Upkeep | None = None) -> TableSettings:
-    return TableSettings(partition_by=partition_by, upsert_key=upsert_key, target_file_size_bytes=128 << 20, upkeep=upkeep, upkeep_every_ms=3_600_000)
+    return TableSettings(
+        partition_by=partition_by,
+        upsert_key=upsert_key,
+        target_file_size_bytes=128 << 20,
+        upkeep=upkeep,
+        upkeep_every_ms=3_600_000,
+    )

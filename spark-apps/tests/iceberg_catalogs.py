@@ -1,4 +1,6 @@
-"""Real Iceberg catalogs for tests, how pyiceberg opens their tables, and the servers of catalogs: Iceberg's own REST server and PostgreSQL."""
+"""Real Iceberg catalogs for tests, how pyiceberg opens their tables, and the servers of catalogs: Iceberg's own REST
+server and PostgreSQL.
+"""
 
 import os
 import shutil
@@ -53,7 +55,11 @@ class Opened:
         """As SQLAlchemy names it."""
         assert self.catalog.uri is not None
         kind, _, where = self.catalog.uri.removeprefix("jdbc:").partition(":")
-        return f"sqlite:///{where}" if kind == "sqlite" else f"postgresql+psycopg2://{self.login}@{where.removeprefix('//')}"
+        return (
+            f"sqlite:///{where}"
+            if kind == "sqlite"
+            else f"postgresql+psycopg2://{self.login}@{where.removeprefix('//')}"
+        )
 
 
 def opened_in(spark: SparkSession, catalog: Catalog, s3: Mapping[str, str]) -> Opened:
@@ -73,7 +79,9 @@ class Postgres:
 
     def __post_init__(self) -> None:
         """Skips the test where PostgreSQL is not to be had. It does not run as root, so there it runs as nobody."""
-        got = subprocess.run([ROOT / "tools" / "get", "postgresql"], check=False, timeout=600, capture_output=True, text=True)
+        got = subprocess.run(
+            [ROOT / "tools" / "get", "postgresql"], check=False, timeout=600, capture_output=True, text=True
+        )
         if got.returncode != 0:
             pytest.skip(f"no PostgreSQL: {got.stderr.strip().splitlines()[-1]}")
         self._folder = Path(tempfile.mkdtemp(prefix="postgres-"))
@@ -88,10 +96,20 @@ class Postgres:
             self._as = {"user": "nobody", "extra_groups": []}
         self._bin, self._data = server / "bin", self._folder / "data"
         self._run(
-            "initdb", "--username", self.user, "--auth", "scram-sha-256", "--pwfile", str(self._folder / "password"), "--no-sync", "--no-locale"
+            "initdb",
+            "--username",
+            self.user,
+            "--auth",
+            "scram-sha-256",
+            "--pwfile",
+            str(self._folder / "password"),
+            "--no-sync",
+            "--no-locale",
         )
         options = f"-h 127.0.0.1 -p {self.port} -c fsync=off -c unix_socket_directories=''"
-        self._run("pg_ctl", "start", "--wait", "--timeout", "120", "--log", str(self._folder / "log"), "--options", options)
+        self._run(
+            "pg_ctl", "start", "--wait", "--timeout", "120", "--log", str(self._folder / "log"), "--options", options
+        )
 
     @property
     def uri(self) -> str:
@@ -105,13 +123,21 @@ class Postgres:
         # To a file: the server that pg_ctl leaves running would keep a pipe open.
         with (self._folder / f"{name}.out").open("wb") as out:
             ended = subprocess.run(
-                [self._bin / name, "--pgdata", self._data, *arguments], check=False, cwd="/", stdout=out, stderr=out, timeout=150, **self._as
+                [self._bin / name, "--pgdata", self._data, *arguments],
+                check=False,
+                cwd="/",
+                stdout=out,
+                stderr=out,
+                timeout=150,
+                **self._as,
             )
         assert ended.returncode == 0, (self._folder / f"{name}.out").read_text()
 
 
 class RestServer:
-    """Iceberg's REST catalog (its tests' adapter and servlet) over SQLite, served by the Jetty inside Spark's jars, in a process of its own."""
+    """Iceberg's REST catalog (its tests' adapter and servlet) over SQLite, served by the Jetty inside Spark's jars, in
+    a process of its own.
+    """
 
     def __init__(self, folder: Path, *, warehouse: str, hadoop: Mapping[str, str]) -> None:
         subprocess.run([ROOT / "tools" / "get", "iceberg-rest"], check=True, timeout=600)
@@ -119,7 +145,14 @@ class RestServer:
         port = launch_gateway(
             jarpath=str(next(spark_jars.glob("py4j-*.jar"))),
             # Hadoop's S3A first: Iceberg's test classes have a part of it of their own.
-            classpath=":".join([*_jars("spark-jars"), *_jars("iceberg-rest"), *_jars("iceberg-jars", "sqlite-jdbc-*.jar"), f"{spark_jars}/*"]),
+            classpath=":".join(
+                [
+                    *_jars("spark-jars"),
+                    *_jars("iceberg-rest"),
+                    *_jars("iceberg-jars", "sqlite-jdbc-*.jar"),
+                    f"{spark_jars}/*",
+                ]
+            ),
             javaopts=["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
             die_on_exit=True,
         )
@@ -140,7 +173,9 @@ class RestServer:
             },
         )
         jetty = jvm.org.sparkproject.jetty
-        servlet = jvm.org.apache.iceberg.rest.RESTCatalogServlet(jvm.org.apache.iceberg.rest.RESTCatalogAdapter(catalog))
+        servlet = jvm.org.apache.iceberg.rest.RESTCatalogServlet(
+            jvm.org.apache.iceberg.rest.RESTCatalogAdapter(catalog)
+        )
         context = jetty.servlet.ServletContextHandler()
         context.addServlet(jetty.servlet.ServletHolder(servlet), "/*")
         address = jvm.java.net.InetSocketAddress("127.0.0.1", 0)

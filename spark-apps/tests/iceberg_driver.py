@@ -1,7 +1,7 @@
 """A second driver, in a process of its own: begins a batch, says so, and goes on when it is told to.
 
-`python iceberg_driver.py WAREHOUSE TABLE FOLDER`: with `FOLDER/slept` it says that all is written, `FOLDER/go on` tells it to commit. It prints what
-became of it.
+`python iceberg_driver.py WAREHOUSE TABLE FOLDER`: with `FOLDER/slept` it says that all is written, `FOLDER/go on` tells
+it to commit. It prints what became of it.
 """
 
 import sys
@@ -19,7 +19,9 @@ from bmq_spark.session import open_session
 def main(warehouse: str, table: str, folder: str) -> None:
     name = TableName.parse(table)
     catalog = Catalog(name=name.catalog, kind="hadoop", warehouse=warehouse, uri=None)
-    spark = open_session("a second driver", settings={"spark.master": "local[1]", "spark.driver.memory": "512m", **catalog.settings({})})
+    spark = open_session(
+        "a second driver", settings={"spark.master": "local[1]", "spark.driver.memory": "512m", **catalog.settings({})}
+    )
 
     def sleep() -> None:
         Path(folder, "slept").touch()

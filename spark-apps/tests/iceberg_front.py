@@ -1,4 +1,6 @@
-"""A front that lets only those through to an Iceberg REST catalog who bring a token, and gives tokens for a client's credentials (OAuth2)."""
+"""A front that lets only those through to an Iceberg REST catalog who bring a token, and gives tokens for a client's
+credentials (OAuth2).
+"""
 
 import json
 import secrets
@@ -63,7 +65,11 @@ class Front:
         elif kind == "Bearer" and self._until_s.get(token, 0) > monotonic():
             status, content = self._forward(asked, body)
         else:
-            error = {"message": "no token" if not token else "not a token of this catalog", "type": "NotAuthorizedException", "code": 401}
+            error = {
+                "message": "no token" if not token else "not a token of this catalog",
+                "type": "NotAuthorizedException",
+                "code": 401,
+            }
             status, content = 401, json.dumps({"error": error}).encode()
         if status in (400, 401):
             self.refused.append(asked.path)
@@ -77,11 +83,17 @@ class Front:
 
     def _give(self, body: bytes, basic: str) -> tuple[int, bytes]:
         form = {key: values[0] for key, values in parse_qs(body.decode()).items()}
-        found = tuple(map(unquote, basic.split(":", 1))) if basic else (form.get("client_id"), form.get("client_secret"))
+        found = (
+            tuple(map(unquote, basic.split(":", 1))) if basic else (form.get("client_id"), form.get("client_secret"))
+        )
         if form.get("grant_type") != "client_credentials":
-            return 400, json.dumps({"error": "unsupported_grant_type", "error_description": "only client_credentials"}).encode()
+            return 400, json.dumps(
+                {"error": "unsupported_grant_type", "error_description": "only client_credentials"}
+            ).encode()
         if found != (self.client_id, self.client_secret):
-            return 401, json.dumps({"error": "invalid_client", "error_description": "no such client, or another secret"}).encode()
+            return 401, json.dumps(
+                {"error": "invalid_client", "error_description": "no such client, or another secret"}
+            ).encode()
         if form.get("scope") != self.scope:
             return 400, json.dumps({"error": "invalid_scope", "error_description": f"not {form.get('scope')}"}).encode()
         token = secrets.token_urlsafe()
@@ -99,7 +111,10 @@ class Front:
     def _forward(self, asked: BaseHTTPRequestHandler, body: bytes) -> tuple[int, bytes]:
         headers = {name: value for name, value in asked.headers.items() if name.lower() in _PASSED_ON}
         try:
-            with urlopen(Request(self._catalog + asked.path, data=body or None, headers=headers, method=asked.command), timeout=60) as answer:
+            with urlopen(
+                Request(self._catalog + asked.path, data=body or None, headers=headers, method=asked.command),
+                timeout=60,
+            ) as answer:
                 return answer.status, answer.read()
         except HTTPError as error:
             return error.code, error.read()

@@ -1,6 +1,8 @@
-"""A job as a process of its own which dies, with its JVM and workers, at a point of a chosen batch, or waits there until it is told to go on.
+"""A job as a process of its own which dies, with its JVM and workers, at a point of a chosen batch, or waits there
+until it is told to go on.
 
-`python job_at_points.py POINT NUMBER FOLDER [ARGUMENT…]`: a negative NUMBER waits: `FOLDER/waits` says that it does, `FOLDER/go on` is waited for.
+`python job_at_points.py POINT NUMBER FOLDER [ARGUMENT…]`: a negative NUMBER waits: `FOLDER/waits` says that it does,
+`FOLDER/go on` is waited for.
 """
 
 import os

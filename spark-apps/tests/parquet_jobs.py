@@ -23,7 +23,9 @@ def topic_of(servers: str, *, partitions: int = 3, name: str | None = None) -> s
     return made
 
 
-def produce(servers: str, topic: str, values: Iterable[bytes | None], *, settings: Mapping[str, Any] | None = None, **more: Any) -> None:
+def produce(
+    servers: str, topic: str, values: Iterable[bytes | None], *, settings: Mapping[str, Any] | None = None, **more: Any
+) -> None:
     """One record for each value; `more` goes to Producer.produce."""
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 5} | dict(settings or {}))
     for value in values:
@@ -32,13 +34,19 @@ def produce(servers: str, topic: str, values: Iterable[bytes | None], *, setting
     assert producer.flush(60) == 0
 
 
-def rows(output: str | Path, columns: str = "value", order: str = 'topic, partition, "offset"') -> list[tuple[Any, ...]]:
+def rows(
+    output: str | Path, columns: str = "value", order: str = 'topic, partition, "offset"'
+) -> list[tuple[Any, ...]]:
     """What DuckDB finds in the table's files, by the log."""
     found = files(str(output))
     if not found:
         return []
     return (
-        duckdb.connect().execute(f"SET TimeZone='UTC'; SELECT {columns} FROM read_parquet({found}, union_by_name=true) ORDER BY {order}").fetchall()
+        duckdb.connect()
+        .execute(
+            f"SET TimeZone='UTC'; SELECT {columns} FROM read_parquet({found}, union_by_name=true) ORDER BY {order}"
+        )
+        .fetchall()
     )
 
 

@@ -1,4 +1,6 @@
-"""parquet.py (or another job) as a process of its own, by itself or under spark-submit, for those who kill it, stop it, or take its rights."""
+"""parquet.py (or another job) as a process of its own, by itself or under spark-submit, for those who kill it, stop it,
+or take its rights.
+"""
 
 import os
 import signal
@@ -24,15 +26,29 @@ class Job:
     """A job in a process group of its own, a stream with a batch each half second unless `given` says otherwise."""
 
     def __init__(
-        self, given: list[str], log: Path, *, script: Path = SCRIPT, submit: bool = False, environment: Mapping[str, str] | None = None
+        self,
+        given: list[str],
+        log: Path,
+        *,
+        script: Path = SCRIPT,
+        submit: bool = False,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.log = log
-        inherited = os.environ | {"SPARK_MASTER": "local[2]", "JDK_JAVA_OPTIONS": QUICK, "PYSPARK_PYTHON": sys.executable} | dict(environment or {})
+        inherited = (
+            os.environ
+            | {"SPARK_MASTER": "local[2]", "JDK_JAVA_OPTIONS": QUICK, "PYSPARK_PYTHON": sys.executable}
+            | dict(environment or {})
+        )
         command = _submit() if submit else [sys.executable]
         trigger = [] if {"--once", "--trigger"} & set(given) else ["--trigger", "500ms"]
         with log.open("ab") as output:
             self.process = subprocess.Popen(
-                [*command, str(script), *given, *trigger], stdout=output, stderr=output, start_new_session=True, env=inherited
+                [*command, str(script), *given, *trigger],
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                env=inherited,
             )
 
     def said(self) -> str:
@@ -84,7 +100,9 @@ class Job:
 
 
 @contextmanager
-def running(given: list[str], log: Path, *, submit: bool = False, environment: Mapping[str, str] | None = None) -> Iterator[Job]:
+def running(
+    given: list[str], log: Path, *, submit: bool = False, environment: Mapping[str, str] | None = None
+) -> Iterator[Job]:
     job = Job(given, log, submit=submit, environment=environment)
     try:
         yield job
@@ -108,4 +126,9 @@ def _submit() -> list[str]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
     }
-    return [str(SUBMIT), "--master", "local[2]", *(part for key, value in settings.items() for part in ("--conf", f"{key}={value}"))]
+    return [
+        str(SUBMIT),
+        "--master",
+        "local[2]",
+        *(part for key, value in settings.items() for part in ("--conf", f"{key}={value}")),
+    ]

@@ -1,4 +1,6 @@
-"""A cluster as its brokers leave it in a folder, written by bmq's own encoders: for tests that need exact segments and no process."""
+"""A cluster as its brokers leave it in a folder, written by bmq's own encoders: for tests that need exact segments and
+no process.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -47,7 +49,9 @@ class StoredCluster:
         async def append(store: ObjectStore) -> None:
             log = FlatLog(store, LOG_PREFIX, rng=self.rng, what="metadata log")
             payload = encode_records(records)
-            self.newest = await log.claim(self.newest, epoch=1 if self.newest is None else self.newest.epoch + 1, payload=payload)
+            self.newest = await log.claim(
+                self.newest, epoch=1 if self.newest is None else self.newest.epoch + 1, payload=payload
+            )
 
         self._with_store(append)
 
@@ -68,7 +72,9 @@ class StoredCluster:
     def shared(self, runs: dict[TopicPartition, Sequence[bytes]]) -> dict[TopicPartition, SegmentEntry]:
         """An object with several partitions' runs, not yet named."""
         nonce = self.rng.nonce()
-        encoded = encode_segment(nonce, CLUSTER, [SegmentRun(tp, LeaderEpoch(0), _described(batches)) for tp, batches in runs.items()])
+        encoded = encode_segment(
+            nonce, CLUSTER, [SegmentRun(tp, LeaderEpoch(0), _described(batches)) for tp, batches in runs.items()]
+        )
         tp = next(iter(runs))
         own = segment_key(tp, LeaderEpoch(0), Offset(encoded.entries[0].base_offset), nonce)
         key = own if len(runs) == 1 else shared_segment_key(NodeId(1), BrokerEpoch(1), nonce)
@@ -117,7 +123,9 @@ class StoredCluster:
 def batch_of(base_offset: int, count: int, *, codec: int = 0, timestamp_ms: int = 1_700_000_000_000) -> bytes:
     """A batch whose records say their offset: key `k<offset>`, value `v<offset>`, a ms after each other."""
     offsets = range(base_offset, base_offset + count)
-    records = [Record(offset, timestamp_ms + place, b"k%d" % offset, b"v%d" % offset) for place, offset in enumerate(offsets)]
+    records = [
+        Record(offset, timestamp_ms + place, b"k%d" % offset, b"v%d" % offset) for place, offset in enumerate(offsets)
+    ]
     return build_batch(records, base_offset=base_offset, codec=codec, leader_epoch=0)
 
 

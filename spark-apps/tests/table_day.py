@@ -1,4 +1,5 @@
-"""A day of a table, minute by minute, with the time injected: how many files, how large a log, how long a snapshot takes.
+"""A day of a table, minute by minute, with the time injected: how many files, how large a log, how long a snapshot
+takes.
 
 `python spark-apps/tests/table_day.py [MINUTES]` prints the figures of docs/performance.md.
 """
@@ -56,7 +57,9 @@ class Day:
 
 
 def day(location: Location, *, minutes: int, compacted: bool, records_each: int = 20) -> Day:
-    """A batch a minute of ten partitions by two tasks; every tenth minute one partition is two hours late. Compaction runs once an hour."""
+    """A batch a minute of ten partitions by two tasks; every tenth minute one partition is two hours late. Compaction
+    runs once an hour.
+    """
     now_ms = START_MS
     table = Table.create(location, clock_ms=lambda: now_ms)
     table.begin("q")
@@ -91,7 +94,10 @@ def day(location: Location, *, minutes: int, compacted: bool, records_each: int 
         began_s = process_time()
         if compacted:
             compact(table, before_ms=now_ms + MINUTE_MS)
-            folder_globbed_max = max(folder_globbed_max, most_in_a_folder(found.key for found in location.list() if found.key.endswith(".parquet")))
+            folder_globbed_max = max(
+                folder_globbed_max,
+                most_in_a_folder(found.key for found in location.list() if found.key.endswith(".parquet")),
+            )
             vacuum(table, before_ms=now_ms - HOUR_MS)
             compactions_ms.append((process_time() - began_s) * 1000)
     snapshot = table.snapshot()
@@ -162,6 +168,15 @@ if __name__ == "__main__":
         place: Location = FaultyLocation("s3://memory/table", Faults())
         began_at = perf_counter()
         left = day(place, minutes=length, compacted=with_compaction)
-        print("with" if with_compaction else "without", "compaction:", left, f"in {perf_counter() - began_at:.0f} s", flush=True)
+        print(
+            "with" if with_compaction else "without",
+            "compaction:",
+            left,
+            f"in {perf_counter() - began_at:.0f} s",
+            flush=True,
+        )
     stored = stored_snapshot(100_000)
-    print(f"snapshot of 100,000 files: {len(stored):,} bytes, read in {min(read_snapshot_s(stored) for _ in range(3)):.2f} s")
+    print(
+        f"snapshot of 100,000 files: {len(stored):,} bytes, read in "
+        f"{min(read_snapshot_s(stored) for _ in range(3)):.2f} s"
+    )

@@ -33,7 +33,16 @@ WIDE = pa.struct(
         ("new", pa.string()),
     ]
 )
-FIRST = {"byte": 1, "int": 2, "single": 1.5, "money": Decimal("1.25"), "count": 3, "list": [4], "map": [("a", 5)], "in": {"a": 6}}
+FIRST = {
+    "byte": 1,
+    "int": 2,
+    "single": 1.5,
+    "money": Decimal("1.25"),
+    "count": 3,
+    "list": [4],
+    "map": [("a", 5)],
+    "in": {"a": 6},
+}
 SECOND = {
     "byte": 1000,
     "int": 2**40,
@@ -58,4 +67,6 @@ def add_typed(table: Table, number: int, kind: pa.DataType, value: dict[str, Any
     batch = pa.RecordBatch.from_arrays(columns, schema=schema)
     layout = Layout(location=table.location, schema=schema, partition_by=PartitionBy.HOUR)
     rows = list(write_batches([batch], layout, FileName(query_id="q", batch_id=number, task=0)))
-    table.commit_batch(("q", number), added=data_files(pa.Table.from_batches(rows)), offsets=covered_by([batch]), schema=schema)
+    table.commit_batch(
+        ("q", number), added=data_files(pa.Table.from_batches(rows)), offsets=covered_by([batch]), schema=schema
+    )

@@ -8,7 +8,9 @@ BURIED = Buried(places={"t": {0: 5}}, offsets={("t", 0): frozenset({2, 4})})
 
 
 def records(*offsets: int, partition: int = 0) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict({"topic": ["t"] * len(offsets), "partition": [partition] * len(offsets), "offset": list(offsets)})
+    return pa.RecordBatch.from_pydict(
+        {"topic": ["t"] * len(offsets), "partition": [partition] * len(offsets), "offset": list(offsets)}
+    )
 
 
 def reasons(*given: str | None) -> pa.Array:
@@ -37,7 +39,10 @@ def test_another_partition_has_nothing_buried() -> None:
 
 
 def test_a_row_that_fits_no_more_is_named_and_lost_nowhere() -> None:
-    with pytest.raises(JobStopped, match=r"topic t partition 0, offset 3: it does not fit any more \(not an int\).*schema that it had then"):
+    with pytest.raises(
+        JobStopped,
+        match=r"topic t partition 0, offset 3: it does not fit any more \(not an int\).*schema that it had then",
+    ):
         BURIED.split(records(3), reasons("not an int"))
 
 

@@ -18,7 +18,9 @@ def cut_off(folder: Path, name: str, size_bytes: int) -> None:
     (folder / f".{name}.crc").unlink()
 
 
-def test_a_checkpoint_whose_first_run_could_not_say_whose_it_is_is_claimed_by_the_next(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_checkpoint_whose_first_run_could_not_say_whose_it_is_is_claimed_by_the_next(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     folder = HadoopFolder(spark, str(tmp_path))
     Checkpoint(folder, table_id="one", table="t").claim()
     cut_off(tmp_path, "bmq.json", 0)
@@ -28,7 +30,9 @@ def test_a_checkpoint_whose_first_run_could_not_say_whose_it_is_is_claimed_by_th
 
 
 @pytest.mark.parametrize("size_bytes", [0, 1, 30])
-def test_a_query_whose_notes_were_cut_off_is_followed_by_another(spark: SparkSession, tmp_path: Path, size_bytes: int) -> None:
+def test_a_query_whose_notes_were_cut_off_is_followed_by_another(
+    spark: SparkSession, tmp_path: Path, size_bytes: int
+) -> None:
     checkpoint = Checkpoint(HadoopFolder(spark, str(tmp_path)), table_id="one", table="t")
     checkpoint.begin(READS, {"orders": {0: 5}}, job_began={"orders": {0: 2}})
     cut_off(tmp_path, "0001.json", size_bytes)
@@ -41,7 +45,9 @@ def test_a_query_whose_notes_were_cut_off_is_followed_by_another(spark: SparkSes
 
 
 @pytest.mark.parametrize("owner", ["nobody", "a run that was killed while it wrote"])
-def test_a_folder_that_others_have_files_in_is_not_taken_for_a_checkpoint(spark: SparkSession, tmp_path: Path, owner: str) -> None:
+def test_a_folder_that_others_have_files_in_is_not_taken_for_a_checkpoint(
+    spark: SparkSession, tmp_path: Path, owner: str
+) -> None:
     """Files of days are called as the notes of queries are, and of these all but the newest are deleted."""
     for name in ("20260101/part", "20260101.json", "20260102.json"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -49,6 +55,9 @@ def test_a_folder_that_others_have_files_in_is_not_taken_for_a_checkpoint(spark:
     if owner != "nobody":
         (tmp_path / "bmq.json").write_text("")
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(JobStopped, match=r"--checkpoint .*: holds 20260101\.json of another program: give this job a --checkpoint of its own"):
+    with pytest.raises(
+        JobStopped,
+        match=r"--checkpoint .*: holds 20260101\.json of another program: give this job a --checkpoint of its own",
+    ):
         Checkpoint(HadoopFolder(spark, str(tmp_path)), table_id="one", table="t").claim()
     assert sorted(tmp_path.rglob("*")) == before

@@ -23,14 +23,23 @@ def fill(location: Location, batches: int = 6) -> list[tuple[object, ...]]:
     """A batch a minute of two partitions, hours ago. Returns all rows."""
     table, everything = Table.create(location), []
     for number in range(batches):
-        taken = [records("orders", p, number * 50, 50, start_ms=START_MS + number * 60_000 - p * HOUR_MS) for p in (0, 1)]
+        taken = [
+            records("orders", p, number * 50, 50, start_ms=START_MS + number * 60_000 - p * HOUR_MS) for p in (0, 1)
+        ]
         add_batch(table, "q", number, taken)
         everything += taken
     return expected(everything)
 
 
 def compact_py(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, str(COMPACT), *arguments], capture_output=True, text=True, timeout=240, env=dict(os.environ), check=False)
+    return subprocess.run(
+        [sys.executable, str(COMPACT), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env=dict(os.environ),
+        check=False,
+    )
 
 
 def test_it_merges_a_table_and_its_dead_letters_and_says_so(tmp_path: Path) -> None:
@@ -40,7 +49,11 @@ def test_it_merges_a_table_and_its_dead_letters_and_says_so(tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
     lines = done.stderr.splitlines()
     assert "merged 2 of 2 parts" in lines[0]
-    assert "merged 12 files of" in lines[-2] and "into 2 of" in lines[-2] and "600 rows in 2 folders; deleted 0 unnamed files" in lines[-2]
+    assert (
+        "merged 12 files of" in lines[-2]
+        and "into 2 of" in lines[-2]
+        and "600 rows in 2 folders; deleted 0 unnamed files" in lines[-2]
+    )
     assert "merged 8 files of" in lines[-1]
     assert rows_of(location.uri) == rows and rows_of(location.child("_dead_letters").uri) == letters
     assert len(Table.open(location).snapshot().files) == 2

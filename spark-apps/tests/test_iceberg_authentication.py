@@ -21,7 +21,8 @@ from bmq_spark.iceberg.catalogs import Catalog, TableName
 from bmq_spark.iceberg.tables import IcebergTable
 
 TO_CHECK_REST = (
-    "check ICEBERG_REST_TOKEN, or ICEBERG_REST_CREDENTIAL with ICEBERG_REST_OAUTH2_SERVER_URI and ICEBERG_REST_SCOPE, and what they may do"
+    "check ICEBERG_REST_TOKEN, or ICEBERG_REST_CREDENTIAL with ICEBERG_REST_OAUTH2_SERVER_URI and "
+    "ICEBERG_REST_SCOPE, and what they may do"
 )
 EXPIRES_S = 5
 """Less than a run takes."""
@@ -61,7 +62,10 @@ def test_a_rest_catalog_that_knows_nobody_by_this_token_is_said_in_a_line(spark:
 
     begin = "the catalog refuses: NotAuthorizedException: Not authorized: "
     assert refused("nobody") == f"table nobody.db.orders: {begin}no token: {TO_CHECK_REST}"
-    assert refused("wrong", token="guessed") == f"table wrong.db.orders: {begin}not a token of this catalog: {TO_CHECK_REST}"
+    assert (
+        refused("wrong", token="guessed")
+        == f"table wrong.db.orders: {begin}not a token of this catalog: {TO_CHECK_REST}"
+    )
     by_client = {"oauth2_server_uri": front.token_uri, "scope": front.scope}
     line = refused("secret", credential="job:guessed", **by_client)
     assert line == f"table secret.db.orders: {begin}invalid_client: no such client, or another secret: {TO_CHECK_REST}"
@@ -69,7 +73,9 @@ def test_a_rest_catalog_that_knows_nobody_by_this_token_is_said_in_a_line(spark:
     assert "invalid_scope: not everything" in line and line.endswith(TO_CHECK_REST) and front.client_secret not in line
 
 
-def test_a_database_that_refuses_the_password_is_said_in_a_line(spark: SparkSession, postgres: Postgres, tmp_path: Path) -> None:
+def test_a_database_that_refuses_the_password_is_said_in_a_line(
+    spark: SparkSession, postgres: Postgres, tmp_path: Path
+) -> None:
     def refused(name: str, password: str) -> str:
         catalog = Catalog(name=name, kind="sql", warehouse=str(tmp_path), uri=postgres.uri)
         spark.conf.set(f"spark.sql.catalog.{name}.jdbc.user", postgres.user)
@@ -78,16 +84,37 @@ def test_a_database_that_refuses_the_password_is_said_in_a_line(spark: SparkSess
         return _refused(spark, catalog)
 
     for line in (refused("wrong_password", "guessed"), refused("no_password", "")):
-        assert "password" in line and line.endswith("check ICEBERG_SQL_USER and ICEBERG_SQL_PASSWORD") and "\n" not in line
+        assert (
+            "password" in line and line.endswith("check ICEBERG_SQL_USER and ICEBERG_SQL_PASSWORD") and "\n" not in line
+        )
         assert "the catalog refuses: " in line and "guessed" not in line
 
 
 @pytest.mark.timeout(800)
-def test_a_job_gets_its_tokens_by_oauth2_anew_when_they_expire_and_says_its_secret_nowhere(bmq: Bmq, front: Front, tmp_path: Path) -> None:
+def test_a_job_gets_its_tokens_by_oauth2_anew_when_they_expire_and_says_its_secret_nowhere(
+    bmq: Bmq, front: Front, tmp_path: Path
+) -> None:
     topic = topic_of(bmq.servers, partitions=1)
     produce(bmq.servers, topic, [b"%d" % number for number in range(100)])
-    command = [sys.executable, str(ROOT / "spark-apps" / "iceberg.py"), "--bootstrap-servers", bmq.servers, "--topic", topic, "--once"]
-    command += ["--table", "lake.db.orders", "--catalog-type", "rest", "--catalog-uri", front.uri, "--event-log", str(tmp_path / "events")]
+    command = [
+        sys.executable,
+        str(ROOT / "spark-apps" / "iceberg.py"),
+        "--bootstrap-servers",
+        bmq.servers,
+        "--topic",
+        topic,
+        "--once",
+    ]
+    command += [
+        "--table",
+        "lake.db.orders",
+        "--catalog-type",
+        "rest",
+        "--catalog-uri",
+        front.uri,
+        "--event-log",
+        str(tmp_path / "events"),
+    ]
     command += ["--max-records-per-batch", "40"]
     environment = dict(os.environ) | {
         "SPARK_MASTER": "local[2]",
@@ -101,7 +128,9 @@ def test_a_job_gets_its_tokens_by_oauth2_anew_when_they_expire_and_says_its_secr
     assert ended.returncode == 0, ended.stderr[-3000:]
     assert front.given > 1, "the run takes longer than a token lasts"
     assert front.refused[before:] == []
-    assert RestCatalog("lake", uri=front.uri, token=front.token).load_table("db.orders").scan().to_arrow().num_rows == 100
+    assert (
+        RestCatalog("lake", uri=front.uri, token=front.token).load_table("db.orders").scan().to_arrow().num_rows == 100
+    )
 
     events = "".join(_decompressed(file) for file in (tmp_path / "events").rglob("*.zstd"))
     assert "spark.sql.catalog.lake.credential" in events, "it is among Spark's settings, by the name of its variable"

@@ -35,7 +35,9 @@ def values(*texts: str) -> list[Record]:
     return [Record(offset=n, value=text.encode(), key=b"k") for n, text in enumerate(texts)]
 
 
-def test_names_that_records_bring_become_columns_as_they_are_whatever_they_would_mean_in_a_statement(spark: SparkSession, opened: Opened) -> None:
+def test_names_that_records_bring_become_columns_as_they_are_whatever_they_would_mean_in_a_statement(
+    spark: SparkSession, opened: Opened
+) -> None:
     name = opened.table("names")
     sink = IcebergSink(spark, name, typing("json"), settings(), infers=True)
     odd = ["${env:AWS_SECRET_ACCESS_KEY}", "${spark.app.name}", "${system:user.dir}", "a`b", "c.d", "; --", "'"]
@@ -44,30 +46,50 @@ def test_names_that_records_bring_become_columns_as_they_are_whatever_they_would
     assert (added.rows, added.dead_letters) == (len(texts), 0)
     made = rows(opened, name)
     assert set(made[0]["value"]) == {"a", *odd}
-    assert [row["value"][each] for row, each in zip(made[1:], odd, strict=True)] == [{"n": 1, f"in {each}": [n]} for n, each in enumerate(odd)]
+    assert [row["value"][each] for row, each in zip(made[1:], odd, strict=True)] == [
+        {"n": 1, f"in {each}": [n]} for n, each in enumerate(odd)
+    ]
 
 
 def test_names_of_a_schema_are_in_a_new_table_as_they_are(spark: SparkSession, opened: Opened) -> None:
     name = opened.table("made")
-    columns = pa.schema([(each, pa.int64()) for each in ("${env:AWS_SECRET_ACCESS_KEY}", "topic", "partition", "offset")])
+    columns = pa.schema(
+        [(each, pa.int64()) for each in ("${env:AWS_SECRET_ACCESS_KEY}", "topic", "partition", "offset")]
+    )
     made = IcebergTable.create(spark, name, columns, partition_by="none", upsert_key="", target_file_size_bytes=1 << 20)
     assert made.columns().names == columns.names
 
 
-def test_names_with_dots_that_meet_another_columns_path_are_dead_letters_and_stop_nothing(spark: SparkSession, opened: Opened) -> None:
+def test_names_with_dots_that_meet_another_columns_path_are_dead_letters_and_stop_nothing(
+    spark: SparkSession, opened: Opened
+) -> None:
     name = opened.table("dots")
     sink = IcebergSink(spark, name, typing("json"), settings(), infers=True)
-    texts = ['{"x":{"y":2}}', '{"x.y":1,"x":{"y":2}}', '{"tags":[1],"tags.element":2}', '{"rows":[{"id":1}]}', '{"rows.id":2}', '{"free.name":3}']
+    texts = [
+        '{"x":{"y":2}}',
+        '{"x.y":1,"x":{"y":2}}',
+        '{"tags":[1],"tags.element":2}',
+        '{"rows":[{"id":1}]}',
+        '{"rows.id":2}',
+        '{"free.name":3}',
+    ]
     added = sink.add(batch(spark, 0, values(*texts)))
     assert (added.rows, added.dead_letters) == (3, 3)
     assert [row["offset"] for row in rows(opened, name)] == [0, 3, 5]
     assert "$.x.y has no column" in rows(opened, name.dead_letters)[0]["reason"]
 
 
-def test_a_column_that_somebody_renames_or_drops_while_the_job_runs_is_added_again_and_no_value_is_lost(spark: SparkSession, opened: Opened) -> None:
+def test_a_column_that_somebody_renames_or_drops_while_the_job_runs_is_added_again_and_no_value_is_lost(
+    spark: SparkSession, opened: Opened
+) -> None:
     name = opened.table("altered")
     sink = IcebergSink(spark, name, typing("json", "a int, b string, l array<struct<c: int>>"), settings())
-    alterations = ["RENAME COLUMN value.b TO other", "DROP COLUMN value.l.element.c", "DROP COLUMN headers", "RENAME COLUMN value TO was"]
+    alterations = [
+        "RENAME COLUMN value.b TO other",
+        "DROP COLUMN value.l.element.c",
+        "DROP COLUMN headers",
+        "RENAME COLUMN value TO was",
+    ]
     for offset, alter in enumerate(["", *alterations]):
         if alter:
             # A list of objects keeps one field, whatever goes.
@@ -109,10 +131,15 @@ def test_columns_that_somebody_changes_in_the_midst_of_a_batch_stop_nothing(
     spark: SparkSession, opened: Opened, alterations: list[str], upsert_key: str
 ) -> None:
     name = opened.table(f"meddled_{secrets.token_hex(4)}")
-    sink = Meddled(spark, name, typing("json", "a int, b string, l array<struct<c: int>>"), settings(upsert_key=upsert_key))
+    sink = Meddled(
+        spark, name, typing("json", "a int, b string, l array<struct<c: int>>"), settings(upsert_key=upsert_key)
+    )
     sink.add(batch(spark, 0, [Record(offset=0, key=b"k0", value=b'{"a":0,"b":"x","l":[{"c":1}]}')]))
     sink.alterations = alterations
-    records = [Record(offset=1, key=b"k1", value=b'{"a":1,"b":"y","l":[{"c":7}]}'), Record(offset=2, key=b"k2", value=b"no JSON")]
+    records = [
+        Record(offset=1, key=b"k1", value=b'{"a":1,"b":"y","l":[{"c":7}]}'),
+        Record(offset=2, key=b"k2", value=b"no JSON"),
+    ]
     added = sink.add(batch(spark, 1, records))
     assert (added.rows, added.dead_letters) == (1, 1)
     made = rows(opened, name)
@@ -127,14 +154,18 @@ def test_columns_that_somebody_changes_again_and_again_end_the_run_and_not_befor
     name = opened.table("restless")
     sink = Meddled(spark, name, typing("json", "a int"), settings())
     sink.alterations = [f"ADD COLUMN value.z{number} int" for number in range(CHANGES_MAX + 2)]
-    with pytest.raises(JobStopped, match=rf"others changed its columns {CHANGES_MAX} times while one batch was written"):
+    with pytest.raises(
+        JobStopped, match=rf"others changed its columns {CHANGES_MAX} times while one batch was written"
+    ):
         sink.add(batch(spark, 0, values('{"a":1}')))
     assert len(sink.alterations) == 2
     sink.alterations = []
     assert sink.add(batch(spark, 0, values('{"a":1}'))).rows == 1
 
 
-def test_a_column_of_another_type_in_the_place_of_ours_stops_the_job_with_both_types(spark: SparkSession, opened: Opened) -> None:
+def test_a_column_of_another_type_in_the_place_of_ours_stops_the_job_with_both_types(
+    spark: SparkSession, opened: Opened
+) -> None:
     name = opened.table("retyped")
     sink = IcebergSink(spark, name, typing("json", "a int, b string"), settings())
     spark.sql(f"ALTER TABLE {name.sql} DROP COLUMN value.b")
@@ -144,12 +175,18 @@ def test_a_column_of_another_type_in_the_place_of_ours_stops_the_job_with_both_t
 
 
 @pytest.mark.parametrize("column", ["key", "timestamp"])
-def test_rows_are_not_merged_where_somebody_took_the_column_by_which_they_are_found(spark: SparkSession, opened: Opened, column: str) -> None:
+def test_rows_are_not_merged_where_somebody_took_the_column_by_which_they_are_found(
+    spark: SparkSession, opened: Opened, column: str
+) -> None:
     name = opened.table(f"found_by_{column}")
     sink = IcebergSink(spark, name, typing(), settings(upsert_key="key"))
     sink.add(batch(spark, 0, [Record(offset=0, key=b"k", value=b"old")]))
     spark.sql(f"ALTER TABLE {name.sql} RENAME COLUMN {column} TO other")
-    with pytest.raises(JobStopped, match=f"column {column} is not there, by which rows are found: somebody renamed or dropped it: give it its name"):
+    with pytest.raises(
+        JobStopped,
+        match=f"column {column} is not there, by which rows are found: somebody renamed or dropped it: give it its "
+        "name",
+    ):
         sink.add(batch(spark, 1, [Record(offset=1, key=b"k", value=b"new")]))
     spark.sql(f"ALTER TABLE {name.sql} RENAME COLUMN other TO {column}")
     sink.add(batch(spark, 1, [Record(offset=1, key=b"k", value=b"new")]))
@@ -167,7 +204,9 @@ def test_rows_are_not_merged_where_somebody_took_the_column_by_which_they_are_fo
         ("x struct<y: int>", "`x.z` int"),
     ],
 )
-def test_which_fields_are_one_column_is_as_iceberg_has_it(spark: SparkSession, opened: Opened, there: str, added: str) -> None:
+def test_which_fields_are_one_column_is_as_iceberg_has_it(
+    spark: SparkSession, opened: Opened, there: str, added: str
+) -> None:
     """In a table that is made with both, and in one that has one and gets the other."""
 
     def fails(*ddls: str) -> bool:

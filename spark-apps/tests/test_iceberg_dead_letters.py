@@ -21,7 +21,9 @@ from bmq_spark.jobs.iceberg_sink import IcebergSink
 from bmq_spark.values import decoder
 
 FIRST = json.dumps({"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}]})
-SECOND = json.dumps({"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}, {"name": "note", "type": "string"}]})
+SECOND = json.dumps(
+    {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}, {"name": "note", "type": "string"}]}
+)
 
 
 def wire(number: int, schema: str, value: dict[str, Any]) -> bytes:
@@ -36,7 +38,9 @@ def offsets(spark: SparkSession, name: TableName) -> list[int]:
 
 
 @pytest.mark.parametrize("upsert_key", ["", "key"])
-def test_a_schema_that_the_registry_learns_while_a_batch_is_added_loses_no_record(spark: SparkSession, sql: Opened, upsert_key: str) -> None:
+def test_a_schema_that_the_registry_learns_while_a_batch_is_added_loses_no_record(
+    spark: SparkSession, sql: Opened, upsert_key: str
+) -> None:
     name = sql.table(f"learns_{upsert_key or 'none'}")
     with serving() as registry:
         one, two = registry.register("orders-value", FIRST), registry.register("other", SECOND)
@@ -51,9 +55,17 @@ def test_a_schema_that_the_registry_learns_while_a_batch_is_added_loses_no_recor
         registry.answer = answer  # type: ignore[method-assign]
         value = decoder("avro", registry=registry.url, subject="orders-value")
         typed = Typing(key=decoder("string"), value=value, columns=value.arrow_type)
-        sink = IcebergSink(spark, name, typed, settings(partition_by="none" if upsert_key else "hour", upsert_key=upsert_key))
+        sink = IcebergSink(
+            spark, name, typed, settings(partition_by="none" if upsert_key else "hour", upsert_key=upsert_key)
+        )
         values = [wire(one, FIRST, {"id": 1}), wire(two, SECOND, {"id": 2, "note": "x"})]
-        added = sink.add(batch(spark, 0, [Record(offset=offset, value=value, key=b"%d" % offset) for offset, value in enumerate(values)]))
+        added = sink.add(
+            batch(
+                spark,
+                0,
+                [Record(offset=offset, value=value, key=b"%d" % offset) for offset, value in enumerate(values)],
+            )
+        )
     assert (added.rows, added.dead_letters) == (1, 1)
     assert offsets(spark, name) == [0]
     assert offsets(spark, name.dead_letters) == [1]
@@ -72,7 +84,9 @@ def test_a_column_that_somebody_adds_to_the_table_stops_no_batch(spark: SparkSes
 
 
 @pytest.mark.parametrize("change", ["RENAME COLUMN reason TO why", "DROP COLUMN headers"])
-def test_a_column_that_somebody_takes_from_the_dead_letters_is_added_again(spark: SparkSession, sql: Opened, change: str) -> None:
+def test_a_column_that_somebody_takes_from_the_dead_letters_is_added_again(
+    spark: SparkSession, sql: Opened, change: str
+) -> None:
     name = sql.table(f"dead_{change.split(maxsplit=1)[0].lower()}")
     sink = IcebergSink(spark, name, typing(), settings())
     sink.add(batch(spark, 0, [Record(offset=0, value=b"\xff")]))
@@ -86,14 +100,28 @@ def test_a_worker_tells_of_each_record_once_whether_it_is_a_row_or_a_dead_letter
     values = [b"fits", b"\xff", None, b"\xfe"]
     records = pa.RecordBatch.from_pylist(
         [
-            {"key": b"k", "value": value, "topic": "orders", "partition": 0, "offset": offset, "timestamp": 0, "lane": ""}
+            {
+                "key": b"k",
+                "value": value,
+                "topic": "orders",
+                "partition": 0,
+                "offset": offset,
+                "timestamp": 0,
+                "lane": "",
+            }
             for offset, value in enumerate(values)
         ],
         schema=pa.schema([*DEAD_LETTERS][:-1]),
     )
     rows = Rows(
-        typing=typing(), columns=typing().schema, buried=Buried(places={"orders": {0: 2}}, offsets={("orders", 0): frozenset({1})}), settled=True
+        typing=typing(),
+        columns=typing().schema,
+        buried=Buried(places={"orders": {0: 2}}, offsets={("orders", 0): frozenset({1})}),
+        settled=True,
     )
     (made,) = rows([records])
-    told = [(row["offset"], row["value"], row[LETTER] and (row[LETTER]["offset"], row[LETTER]["value"])) for row in made.to_pylist()]
+    told = [
+        (row["offset"], row["value"], row[LETTER] and (row[LETTER]["offset"], row[LETTER]["value"]))
+        for row in made.to_pylist()
+    ]
     assert told == [(0, "fits", None), (2, None, None), (3, None, (3, b"\xfe"))]

@@ -28,23 +28,49 @@ def test_a_job_that_is_killed_twice_has_every_record_once(bmq: Bmq, tmp_path: Pa
     values = [b"broken" if number % 100 == 7 else json.dumps({"id": number}).encode() for number in range(RECORDS)]
     produce(bmq.servers, topic, values)
     (tmp_path / "schema.ddl").write_text("id int")
-    command = [sys.executable, str(ROOT / "spark-apps" / "iceberg.py"), "--bootstrap-servers", bmq.servers, "--topic", topic, "--once"]
-    command += ["--table", "lake.db.orders", "--catalog-type", "sql", "--catalog-uri", f"jdbc:sqlite:{tmp_path}/catalog.db"]
-    command += ["--warehouse", f"{tmp_path}/warehouse", "--format", "json", "--schema", f"{tmp_path}/schema.ddl", "--max-records-per-batch", "400"]
+    command = [
+        sys.executable,
+        str(ROOT / "spark-apps" / "iceberg.py"),
+        "--bootstrap-servers",
+        bmq.servers,
+        "--topic",
+        topic,
+        "--once",
+    ]
+    command += [
+        "--table",
+        "lake.db.orders",
+        "--catalog-type",
+        "sql",
+        "--catalog-uri",
+        f"jdbc:sqlite:{tmp_path}/catalog.db",
+    ]
+    command += [
+        "--warehouse",
+        f"{tmp_path}/warehouse",
+        "--format",
+        "json",
+        "--schema",
+        f"{tmp_path}/schema.ddl",
+        "--max-records-per-batch",
+        "400",
+    ]
     batches = 0
     for _ in range(2):
         _kill_after(command, tmp_path, batches := batches + BATCHES_MIN)
         batches = _batches(_table(tmp_path))
-    ended = subprocess.run([*command, "--maintain"], check=False, env=_environment(), capture_output=True, text=True, timeout=WAIT_S)
+    ended = subprocess.run(
+        [*command, "--maintain"], check=False, env=_environment(), capture_output=True, text=True, timeout=WAIT_S
+    )
     assert ended.returncode == 0, ended.stderr
     assert "records did not fit and are in lake.db.orders_dead_letters" in ended.stderr
 
     table = _table(tmp_path)
     assert table is not None
     connection = table.scan().to_duckdb("orders")
-    assert connection.sql('SELECT count(*), count(DISTINCT (partition, "offset")), count(DISTINCT value.id) FROM orders').fetchall() == [
-        (RECORDS - 30, RECORDS - 30, RECORDS - 30)
-    ]
+    assert connection.sql(
+        'SELECT count(*), count(DISTINCT (partition, "offset")), count(DISTINCT value.id) FROM orders'
+    ).fetchall() == [(RECORDS - 30, RECORDS - 30, RECORDS - 30)]
     found = table.scan().to_arrow().column("value").to_pylist()
     assert sorted(row["id"] for row in found) == [number for number in range(RECORDS) if number % 100 != 7]
     letters = _table(tmp_path, "orders_dead_letters")
@@ -68,7 +94,8 @@ def _kill_after(command: list[str], folder: Path, batches: int) -> None:
 
 
 def _offsets_of_group(servers: str, group: str) -> dict[int, int]:
-    admin = AdminClient({"bootstrap.servers": servers})  # held until it has answered: one that is collected meanwhile never does
+    # held until it has answered: one that is collected meanwhile never does
+    admin = AdminClient({"bootstrap.servers": servers})
     answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(timeout=30)
     return {found.partition: found.offset for found in answer.topic_partitions}
 
@@ -77,7 +104,9 @@ def _table(folder: Path, name: str = "orders") -> Table | None:
     if not (folder / "catalog.db").exists():
         return None
     try:
-        return SqlCatalog("lake", uri=f"sqlite:///{folder}/catalog.db", init_catalog_tables="false").load_table(f"db.{name}")
+        return SqlCatalog("lake", uri=f"sqlite:///{folder}/catalog.db", init_catalog_tables="false").load_table(
+            f"db.{name}"
+        )
     except (NoSuchTableError, _operational_error()):
         return None
 

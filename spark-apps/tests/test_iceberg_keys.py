@@ -7,7 +7,10 @@ from bmq_spark.iceberg.upsert import keyed, merge_statement
 
 
 def _records(*pairs: tuple[bytes | None, bytes | None]) -> pa.RecordBatch:
-    rows = [{"key": key, "value": value, "headers": [], "topic": "t", "partition": 0, "offset": n} for n, (key, value) in enumerate(pairs)]
+    rows = [
+        {"key": key, "value": value, "headers": [], "topic": "t", "partition": 0, "offset": n}
+        for n, (key, value) in enumerate(pairs)
+    ]
     return pa.RecordBatch.from_pylist(rows, schema=RECORDS)
 
 
@@ -17,10 +20,14 @@ def test_records_without_a_key_do_not_fit() -> None:
 
 
 def test_a_reason_of_the_value_goes_first() -> None:
-    _, reasons = keyed(typing("json", "id int"), "id").rows(_records((b"k", b"{"), (b"k", b'{"id": 1}'), (b"k", b"{}"), (b"k", None)))
+    _, reasons = keyed(typing("json", "id int"), "id").rows(
+        _records((b"k", b"{"), (b"k", b'{"id": 1}'), (b"k", b"{}"), (b"k", None))
+    )
     first, fits, null, tombstone = reasons.to_pylist()
     assert first.startswith("not the JSON") and fits is None
-    assert null == "field id is null: rows are found by it" and "only --upsert-key key lets tombstones delete" in tombstone
+    assert (
+        null == "field id is null: rows are found by it" and "only --upsert-key key lets tombstones delete" in tombstone
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""A stream into an Iceberg table, killed at every point of a batch, while another process maintains it as the job would and as anybody would."""
+"""A stream into an Iceberg table, killed at every point of a batch, while another process maintains it as the job would
+and as anybody would.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +19,8 @@ from bmq_spark.iceberg.tables import IcebergTable
 from bmq_spark.jobs import iceberg
 
 POINTS = {"iceberg: letters": 2, "iceberg: staged": 4, "iceberg: stepped": 4, "iceberg: added": 2}
-"""How often each is passed before the job dies there: in its second batch. Letters and rows are staged and stepped each."""
+"""How often each is passed before the job dies there: in its second batch. Letters and rows are staged and stepped
+each."""
 
 
 def values(first: int, count: int) -> list[bytes]:
@@ -43,11 +46,26 @@ def upkeep_of(spark: SparkSession, name: TableName) -> Callable[[], None]:
 
 
 @pytest.mark.timeout(900)
-def test_a_stream_that_dies_at_every_point_beside_maintenance_has_every_record_once(bmq: Bmq, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_stream_that_dies_at_every_point_beside_maintenance_has_every_record_once(
+    bmq: Bmq, spark: SparkSession, tmp_path: Path
+) -> None:
     topic = topic_of(bmq.servers, partitions=1)
-    opened: Opened = opened_in(spark, Catalog(name="killed", kind="hadoop", warehouse=str(tmp_path / "warehouse"), uri=None), {})
+    opened: Opened = opened_in(
+        spark, Catalog(name="killed", kind="hadoop", warehouse=str(tmp_path / "warehouse"), uri=None), {}
+    )
     name = opened.table("orders")
-    given = ["--bootstrap-servers", bmq.servers, "--topic", topic, "--table", str(name), "--catalog-type", "hadoop", "--format", "string"]
+    given = [
+        "--bootstrap-servers",
+        bmq.servers,
+        "--topic",
+        topic,
+        "--table",
+        str(name),
+        "--catalog-type",
+        "hadoop",
+        "--format",
+        "string",
+    ]
     given += ["--warehouse", str(tmp_path / "warehouse"), "--max-records-per-batch", "20"]
     upkeep = upkeep_of(spark, name)
     made = 0

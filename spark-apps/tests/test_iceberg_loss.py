@@ -1,4 +1,6 @@
-"""What leaves an Iceberg table, or never comes into it: loss that was accepted, and retention of rows and dead letters alike."""
+"""What leaves an Iceberg table, or never comes into it: loss that was accepted, and retention of rows and dead letters
+alike.
+"""
 
 import datetime
 from pathlib import Path
@@ -27,7 +29,9 @@ def hadoop(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ope
     return Opened(catalog=catalog, s3={})
 
 
-def test_loss_that_was_accepted_is_committed_and_the_next_batch_begins_after_it(spark: SparkSession, hadoop: Opened) -> None:
+def test_loss_that_was_accepted_is_committed_and_the_next_batch_begins_after_it(
+    spark: SparkSession, hadoop: Opened
+) -> None:
     name = hadoop.table("overtaken")
     sink = IcebergSink(spark, name, typing(), settings())
     sink.add(batch(spark, 0, [Record(offset=0, value=b"before")]))
@@ -53,18 +57,33 @@ def test_where_a_job_begins_is_committed_before_there_is_anything(spark: SparkSe
 
 def test_retention_takes_old_rows_and_old_dead_letters(spark: SparkSession, hadoop: Opened) -> None:
     name = hadoop.table("kept")
-    sink = IcebergSink(spark, name, typing(), settings(upkeep=Upkeep(target_file_size_bytes=128 << 20, tidies=False, retention_ms=2 * DAY_MS)))
+    sink = IcebergSink(
+        spark,
+        name,
+        typing(),
+        settings(upkeep=Upkeep(target_file_size_bytes=128 << 20, tidies=False, retention_ms=2 * DAY_MS)),
+    )
     now = (datetime.datetime.now(datetime.UTC) - MIDNIGHT) // datetime.timedelta(minutes=1)
     old = now - 4 * 24 * 60
     records = [Record(offset=0, value=b"old", minute=old), Record(offset=1, value=b"\xff old", minute=old)]
-    sink.add(batch(spark, 0, [*records, Record(offset=2, value=b"new", minute=now), Record(offset=3, value=b"\xff new", minute=now)]))
+    sink.add(
+        batch(
+            spark,
+            0,
+            [*records, Record(offset=2, value=b"new", minute=now), Record(offset=3, value=b"\xff new", minute=now)],
+        )
+    )
     sink.maintain()
     for table, left in ((name, "new"), (name.dead_letters, b"\xff new")):
         assert hadoop.load(table).scan().to_arrow().column("value").to_pylist() == [left]
 
 
-def test_maintenance_alone_takes_a_jobs_own_rows_and_none_that_are_the_newest_of_their_key(spark: SparkSession, tmp_path: Path) -> None:
-    """It is told the table's name alone: what else has a column of that name, or is remembered beside a table, stays."""
+def test_maintenance_alone_takes_a_jobs_own_rows_and_none_that_are_the_newest_of_their_key(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """It is told the table's name alone: what else has a column of that name, or is remembered beside a table,
+    stays.
+    """
     uri = f"jdbc:sqlite:{tmp_path / 'own.db'}"
     own = opened_in(spark, Catalog(name="own", kind="sql", warehouse=str(tmp_path), uri=uri), {})
     table = own.table("users")
@@ -74,19 +93,37 @@ def test_maintenance_alone_takes_a_jobs_own_rows_and_none_that_are_the_newest_of
     sink.add(batch(spark, 1, [Record(offset=1, key=b"b", value=None), Record(offset=2, key=b"c", value=b"\xff")]))
     spark.sql("CREATE TABLE own.db.theirs USING iceberg AS SELECT TIMESTAMP '2020-01-01 00:00:00' AS `timestamp`")
     for name, said in (
-        ("users", r"--retention: the table own\.db\.users has no partitions by time, and only whole ones leave a table"),
+        (
+            "users",
+            r"--retention: the table own\.db\.users has no partitions by time, and only whole ones leave a table",
+        ),
         ("users_dead_letters", r"it has the dead letters of another table"),
         ("users_tombstones", r"it has the tombstones of another table"),
         ("theirs", r"--table own\.db\.theirs: not made by this job, which maintains its own alone: name another"),
     ):
-        given = ["--catalog-type", "sql", "--warehouse", str(tmp_path), "--catalog-uri", uri, "--maintain", "--retention", "1d"]
+        given = [
+            "--catalog-type",
+            "sql",
+            "--warehouse",
+            str(tmp_path),
+            "--catalog-uri",
+            uri,
+            "--maintain",
+            "--retention",
+            "1d",
+        ]
         target = parse(["--table", f"own.db.{name}", *given])
         assert isinstance(target, Target)
         with pytest.raises(ConfigurationError, match=said):
             run_maintenance(target, spark)
         assert spark.table(f"own.db.{name}").count() == 1
     with pytest.raises(ConfigurationError, match="has no partitions by time"):
-        IcebergSink(spark, table, typing(), settings(upsert_key="key", upkeep=Upkeep(target_file_size_bytes=1, retention_ms=DAY_MS)))
+        IcebergSink(
+            spark,
+            table,
+            typing(),
+            settings(upsert_key="key", upkeep=Upkeep(target_file_size_bytes=1, retention_ms=DAY_MS)),
+        )
 
 
 @pytest.mark.parametrize("ahead_ms", [365 * DAY_MS, -365 * DAY_MS])

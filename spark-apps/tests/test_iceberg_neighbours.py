@@ -1,4 +1,6 @@
-"""Tables beside a job's own: in folders within its folder, and of the names that its dead letters and tombstones have. None of them is touched."""
+"""Tables beside a job's own: in folders within its folder, and of the names that its dead letters and tombstones have.
+None of them is touched.
+"""
 
 import os
 import time
@@ -28,7 +30,9 @@ def opened(spark: SparkSession, folder: Path) -> Opened:
     return opened_in(spark, Catalog(name="near", kind="hadoop", warehouse=str(folder), uri=None), {})
 
 
-def table_of(spark: SparkSession, name: TableName, topic: str, *, value_format: str = "string", upsert_key: str = "") -> IcebergSink:
+def table_of(
+    spark: SparkSession, name: TableName, topic: str, *, value_format: str = "string", upsert_key: str = ""
+) -> IcebergSink:
     """A table with a record of that topic, as a job leaves it."""
     made = settings(partition_by="none" if upsert_key else "hour", upsert_key=upsert_key)
     sink = IcebergSink(spark, name, typing(value_format, "a int" if value_format == "json" else None), made)
@@ -39,7 +43,15 @@ def table_of(spark: SparkSession, name: TableName, topic: str, *, value_format: 
 
 
 @pytest.mark.parametrize(
-    "inner", ["db.orders.eu", "db.orders.data", "db.orders.metadata", "db.orders.data.eu", "db.orders.data.eu.north", "db.orders.metadata.data"]
+    "inner",
+    [
+        "db.orders.eu",
+        "db.orders.data",
+        "db.orders.metadata",
+        "db.orders.data.eu",
+        "db.orders.data.eu.north",
+        "db.orders.metadata.data",
+    ],
 )
 def test_orphans_are_looked_for_among_a_tables_own_files_alone(spark: SparkSession, folder: Path, inner: str) -> None:
     """A namespace of a table's name lies in the table's folder, with all its tables."""
@@ -68,7 +80,13 @@ def test_nothing_goes_where_another_table_lies_in_the_same_folder(
     """A catalog gives the name's folder to whoever makes a table of that name, also where another's files are."""
     catalog = how.replace(" ", "_")
     for name in (catalog, "other"):
-        opened_in(spark, Catalog(name=name, kind="sql", warehouse=str(folder / catalog), uri=f"jdbc:sqlite:{folder / catalog}-{name}.db"), {})
+        opened_in(
+            spark,
+            Catalog(
+                name=name, kind="sql", warehouse=str(folder / catalog), uri=f"jdbc:sqlite:{folder / catalog}-{name}.db"
+            ),
+            {},
+        )
     before = table_of(spark, TableName.parse(f"{catalog}.db.orders"), "orders")
     match how:
         case "renamed":
@@ -98,10 +116,17 @@ def test_nothing_goes_where_another_table_lies_in_the_same_folder(
     assert not orphan.exists() and spark.table(now.table.name.sql).count() == 1
 
 
-def test_what_commits_that_failed_left_is_not_taken_for_another_tables(spark: SparkSession, folder: Path, opened: Opened) -> None:
-    catalog = Catalog(name="failed", kind="sql", warehouse=str(folder / "failed"), uri=f"jdbc:sqlite:{folder / 'failed.db'}")
+def test_what_commits_that_failed_left_is_not_taken_for_another_tables(
+    spark: SparkSession, folder: Path, opened: Opened
+) -> None:
+    catalog = Catalog(
+        name="failed", kind="sql", warehouse=str(folder / "failed"), uri=f"jdbc:sqlite:{folder / 'failed.db'}"
+    )
     opened_in(spark, catalog, {})
-    for sink in (table_of(spark, TableName.parse("failed.db.orders"), "orders"), table_of(spark, opened.table("failed"), "orders")):
+    for sink in (
+        table_of(spark, TableName.parse("failed.db.orders"), "orders"),
+        table_of(spark, opened.table("failed"), "orders"),
+    ):
         metadata = Path(sink.table.location, "metadata")
         newest = max(metadata.glob("*.metadata.json"), key=lambda path: path.stat().st_mtime_ns)
         left = metadata / "00077-left.metadata.json"
@@ -114,12 +139,21 @@ def test_what_commits_that_failed_left_is_not_taken_for_another_tables(spark: Sp
 
 def test_a_table_of_a_topic_is_not_taken_for_another_ones_dead_letters(spark: SparkSession, opened: Opened) -> None:
     table_of(spark, opened.table("parts_dead_letters"), "parts_dead_letters")
-    with pytest.raises(ConfigurationError, match=r"near\.db\.parts_dead_letters, which is a table of the topic parts_dead_letters: rename that"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"near\.db\.parts_dead_letters, which is a table of the topic parts_dead_letters: rename that",
+    ):
         table_of(spark, opened.table("parts"), "parts", value_format="json")
     table_of(spark, opened.table("sold_tombstones"), "sold_tombstones")
-    with pytest.raises(ConfigurationError, match=r"near\.db\.sold_tombstones, which is a table of the topic sold_tombstones: rename that"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"near\.db\.sold_tombstones, which is a table of the topic sold_tombstones: rename that",
+    ):
         table_of(spark, opened.table("sold"), "sold", upsert_key="key")
-    assert spark.table(opened.table("parts_dead_letters").sql).columns == spark.table(opened.table("sold_tombstones").sql).columns
+    assert (
+        spark.table(opened.table("parts_dead_letters").sql).columns
+        == spark.table(opened.table("sold_tombstones").sql).columns
+    )
 
 
 def test_dead_letters_and_tombstones_are_not_taken_for_a_table_of_a_topic(spark: SparkSession, opened: Opened) -> None:
@@ -131,6 +165,9 @@ def test_dead_letters_and_tombstones_are_not_taken_for_a_table_of_a_topic(spark:
         for made_by in ("this version", "one before"):
             if made_by == "one before":
                 spark.sql(f"ALTER TABLE {name.sql} UNSET TBLPROPERTIES ('bmq.beside')")
-            with pytest.raises(ConfigurationError, match=f"--table near.db.{name.name}: it has the .* of another table: choose another name"):
+            with pytest.raises(
+                ConfigurationError,
+                match=f"--table near.db.{name.name}: it has the .* of another table: choose another name",
+            ):
                 table_of(spark, name, "other")
     assert table_of(spark, opened.table("bought"), "bought", value_format="json").table.places() == {"bought": {0: 2}}

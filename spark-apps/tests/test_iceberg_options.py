@@ -14,7 +14,11 @@ SQL = ["--table", "lake.db.orders", "--catalog-type", "sql", "--catalog-uri", "j
 def test_a_catalog_and_a_topic_are_enough() -> None:
     options = parse([*SQL, "--topic", "orders"])
     assert isinstance(options, IcebergOptions)
-    assert (options.group, options.target.settings.partition_by, options.target.settings.upkeep) == ("iceberg-orders", "hour", None)
+    assert (options.group, options.target.settings.partition_by, options.target.settings.upkeep) == (
+        "iceberg-orders",
+        "hour",
+        None,
+    )
     assert options.target.catalog.settings({}) == {
         "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
         "spark.sql.catalog.lake.io-impl": "org.apache.iceberg.hadoop.HadoopFileIO",
@@ -28,34 +32,68 @@ def test_a_catalog_and_a_topic_are_enough() -> None:
 
 def test_secrets_of_catalogs_come_from_the_environment() -> None:
     rest = Catalog(name="lake", kind="rest", warehouse="prod", uri="https://catalog", config={"scope": "tables"})
-    environment = {"ICEBERG_REST_CREDENTIAL": "id:secret", "ICEBERG_REST_SCOPE": "all", "ICEBERG_SQL_PASSWORD": "not for rest"}
+    environment = {
+        "ICEBERG_REST_CREDENTIAL": "id:secret",
+        "ICEBERG_REST_SCOPE": "all",
+        "ICEBERG_SQL_PASSWORD": "not for rest",
+    }
     found = rest.settings(environment)
-    assert found["spark.sql.catalog.lake.credential"] == "env:ICEBERG_REST_CREDENTIAL", "the driver reads it: it is not among Spark's settings"
+    assert found["spark.sql.catalog.lake.credential"] == "env:ICEBERG_REST_CREDENTIAL", (
+        "the driver reads it: it is not among Spark's settings"
+    )
     assert (found["spark.sql.catalog.lake.scope"], found["spark.sql.catalog.lake.warehouse"]) == ("tables", "prod")
     assert found["spark.sql.catalog.lake.token-exchange-enabled"] == "false"
     assert not {"id:secret", "not for rest"} & set(found.values())
-    sql = Catalog(name="lake", kind="sql", warehouse="/w", uri="jdbc:postgresql://db/iceberg", config={"jdbc.sslpassword": "env:KEY"})
+    sql = Catalog(
+        name="lake",
+        kind="sql",
+        warehouse="/w",
+        uri="jdbc:postgresql://db/iceberg",
+        config={"jdbc.sslpassword": "env:KEY"},
+    )
     given = sql.settings({"ICEBERG_SQL_USER": "job", "KEY": "of the certificate"})
-    assert (given["spark.sql.catalog.lake.jdbc.user"], given["spark.sql.catalog.lake.jdbc.sslpassword"]) == ("job", "of the certificate")
-    with pytest.raises(ConfigurationError, match=r"^--catalog-config jdbc\.sslpassword=env:KEY: the environment has no KEY: set it$"):
+    assert (given["spark.sql.catalog.lake.jdbc.user"], given["spark.sql.catalog.lake.jdbc.sslpassword"]) == (
+        "job",
+        "of the certificate",
+    )
+    with pytest.raises(
+        ConfigurationError, match=r"^--catalog-config jdbc\.sslpassword=env:KEY: the environment has no KEY: set it$"
+    ):
         sql.settings({})
 
 
-@pytest.mark.parametrize("key", ["token", "credential", "header.Authorization", "header.X-Api-Key", "s3.secret-access-key"])
+@pytest.mark.parametrize(
+    "key", ["token", "credential", "header.Authorization", "header.X-Api-Key", "s3.secret-access-key"]
+)
 def test_a_secret_is_refused_as_an_argument(key: str) -> None:
-    with pytest.raises(ConfigurationError, match=rf"^--catalog-config {key}: a secret, which anybody sees who lists processes: (set ICEB|put it)"):
+    with pytest.raises(
+        ConfigurationError,
+        match=rf"^--catalog-config {key}: a secret, which anybody sees who lists processes: (set ICEB|put it)",
+    ):
         Catalog(name="lake", kind="rest", warehouse=None, uri="https://catalog", config={key: "known"})
-    Catalog(name="lake", kind="rest", warehouse=None, uri="https://catalog", config={key: "env:KEY", "token-exchange-enabled": "true"})
+    Catalog(
+        name="lake",
+        kind="rest",
+        warehouse=None,
+        uri="https://catalog",
+        config={key: "env:KEY", "token-exchange-enabled": "true"},
+    )
 
 
 @pytest.mark.parametrize(
     ("kind", "uri"),
-    [("sql", "jdbc:postgresql://h/d?user=job&password=known"), ("sql", "jdbc:mysql://job:known@h/d"), ("rest", "https://job:known@catalog")],
+    [
+        ("sql", "jdbc:postgresql://h/d?user=job&password=known"),
+        ("sql", "jdbc:mysql://job:known@h/d"),
+        ("rest", "https://job:known@catalog"),
+    ],
 )
 def test_a_password_in_a_catalogs_uri_is_refused_and_not_repeated(kind: str, uri: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         Catalog(name="lake", kind=kind, warehouse="/w", uri=uri)
-    assert str(raised.value).startswith("--catalog-uri: it has a user or a password in it") and "known" not in str(raised.value)
+    assert str(raised.value).startswith("--catalog-uri: it has a user or a password in it") and "known" not in str(
+        raised.value
+    )
 
 
 def test_upserts_go_into_a_table_without_partitions() -> None:
@@ -76,16 +114,29 @@ def test_only_a_folder_lets_hadoops_catalog_have_two_writers(uri: str, atomic: b
 
 def test_dead_letters_have_a_table_beside_the_table() -> None:
     name = TableName.parse("lake.a.b.orders")
-    assert (name.sql, name.in_catalog, str(name.dead_letters)) == ("`lake`.`a`.`b`.`orders`", "a.b.orders", "lake.a.b.orders_dead_letters")
+    assert (name.sql, name.in_catalog, str(name.dead_letters)) == (
+        "`lake`.`a`.`b`.`orders`",
+        "a.b.orders",
+        "lake.a.b.orders_dead_letters",
+    )
 
 
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
         ([*SQL], "--topic: name one or more, or give --maintain alone"),
-        (["--table", "orders", "--catalog-type", "sql"], "--table 'orders': write CATALOG.DB.NAME, each of letters, digits and underscores"),
-        (["--table", "l.d.t", "--catalog-type", "hadoop"], "--warehouse: --catalog-type hadoop needs one: a folder, or s3a://BUCKET/PREFIX"),
-        (["--table", "l.d.t", "--catalog-type", "rest"], "--catalog-uri '': --catalog-type rest needs the server's URL, as http://HOST:8181"),
+        (
+            ["--table", "orders", "--catalog-type", "sql"],
+            "--table 'orders': write CATALOG.DB.NAME, each of letters, digits and underscores",
+        ),
+        (
+            ["--table", "l.d.t", "--catalog-type", "hadoop"],
+            "--warehouse: --catalog-type hadoop needs one: a folder, or s3a://BUCKET/PREFIX",
+        ),
+        (
+            ["--table", "l.d.t", "--catalog-type", "rest"],
+            "--catalog-uri '': --catalog-type rest needs the server's URL, as http://HOST:8181",
+        ),
         (
             ["--table", "l.d.t", "--catalog-type", "sql", "--catalog-uri", "c.db", "--warehouse", "/w"],
             "--catalog-uri 'c.db': --catalog-type sql needs jdbc:sqlite:FILE or jdbc:postgresql://HOST/DATABASE",
@@ -96,12 +147,13 @@ def test_dead_letters_have_a_table_beside_the_table() -> None:
         ),
         (
             ["--table", "l.d.t", "--catalog-type", "hadoop", "--warehouse", "s3a://b/w", "--maintain"],
-            "--maintain without --topic: a hadoop catalog in a bucket (s3a://b/w) has one writer: give --maintain to the job that writes, "
-            "or keep the table in a rest or sql catalog",
+            "--maintain without --topic: a hadoop catalog in a bucket (s3a://b/w) has one writer: give --maintain "
+            "to the job that writes, or keep the table in a rest or sql catalog",
         ),
         (
             [*SQL, "--topic", "orders", "--upsert-key", "key", "--partition-by", "hour"],
-            "--partition-by hour: with --upsert-key a row's time changes with every record of its key: leave the option out",
+            "--partition-by hour: with --upsert-key a row's time changes with every record of its key: leave the "
+            "option out",
         ),
         (
             [*SQL, "--topic", "orders", "--maintain", "--orphans-older-than", "1h"],
@@ -138,13 +190,29 @@ def test_a_schema_whose_fields_are_one_column_for_iceberg_is_refused_with_both_o
 @pytest.mark.parametrize(
     ("value_format", "have", "line"),
     [
-        ("json", pa.string(), "--format json: the table has string values, which were made with another --format: give the option the value"),
-        ("json", pa.binary(), "--format json: the table has binary values, which were made with another --format: give the option the value"),
-        ("string", pa.struct([("a", pa.int64())]), "--format string: field value: the table has struct<a bigint> and the new schema string"),
+        (
+            "json",
+            pa.string(),
+            "--format json: the table has string values, which were made with another --format: give the option "
+            "the value",
+        ),
+        (
+            "json",
+            pa.binary(),
+            "--format json: the table has binary values, which were made with another --format: give the option "
+            "the value",
+        ),
+        (
+            "string",
+            pa.struct([("a", pa.int64())]),
+            "--format string: field value: the table has struct<a bigint> and the new schema string",
+        ),
         ("bytes", pa.string(), "--format bytes: field value: the table has string and the new schema binary"),
     ],
 )
-def test_values_of_another_format_than_the_tables_are_refused_before_a_record_is_read(value_format: str, have: pa.DataType, line: str) -> None:
+def test_values_of_another_format_than_the_tables_are_refused_before_a_record_is_read(
+    value_format: str, have: pa.DataType, line: str
+) -> None:
     options = parse([*SQL, "--topic", "orders", "--format", value_format])
     assert isinstance(options, IcebergOptions)
     with pytest.raises(ConfigurationError) as refused:

@@ -1,4 +1,6 @@
-"""What others do to an Iceberg table while a job writes to it, or sleeps: no record comes twice, none is lost, and nothing of theirs is undone."""
+"""What others do to an Iceberg table while a job writes to it, or sleeps: no record comes twice, none is lost, and
+nothing of theirs is undone.
+"""
 
 import datetime
 import os
@@ -26,14 +28,18 @@ def opened(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory
     if request.param == "sql":
         return request.getfixturevalue("sql")  # type: ignore[no-any-return]
     if request.param == "hadoop":
-        return opened_in(spark, Catalog(name="races", kind="hadoop", warehouse=str(tmp_path_factory.mktemp("races")), uri=None), {})
+        return opened_in(
+            spark, Catalog(name="races", kind="hadoop", warehouse=str(tmp_path_factory.mktemp("races")), uri=None), {}
+        )
     s3 = {
         "s3.endpoint": f"http://127.0.0.1:{request.getfixturevalue('minio').port}",
         "s3.access-key-id": os.environ["AWS_ACCESS_KEY_ID"],
         "s3.secret-access-key": os.environ["AWS_SECRET_ACCESS_KEY"],
         "s3.region": "us-east-1",
     }
-    return opened_in(spark, Catalog(name="restraces", kind="rest", warehouse=None, uri=request.getfixturevalue("rest").uri), s3)
+    return opened_in(
+        spark, Catalog(name="restraces", kind="rest", warehouse=None, uri=request.getfixturevalue("rest").uri), s3
+    )
 
 
 def records(first: int, end: int) -> list[Record]:
@@ -68,7 +74,9 @@ def test_of_two_drivers_with_one_batch_the_one_that_slept_is_refused(spark: Spar
     assert len(opened.load(name).metadata.snapshots) == 2
 
 
-def test_a_driver_that_slept_before_its_look_is_refused_what_another_has_added(spark: SparkSession, sql: Opened) -> None:
+def test_a_driver_that_slept_before_its_look_is_refused_what_another_has_added(
+    spark: SparkSession, sql: Opened
+) -> None:
     name = sql.table("late")
     sleeper, other = (IcebergSink(spark, name, typing(), settings()) for _ in range(2))
     other.add(batch(spark, 0, records(0, 2)))
@@ -126,7 +134,9 @@ def test_maintenance_of_another_process_beside_a_stream_leaves_its_places(spark:
     assert offsets(opened, name) == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_commit_between_the_look_of_maintenance_and_its_expiry_keeps_its_places(spark: SparkSession, sql: Opened) -> None:
+def test_a_commit_between_the_look_of_maintenance_and_its_expiry_keeps_its_places(
+    spark: SparkSession, sql: Opened
+) -> None:
     name = sql.table("rewound")
     sink = IcebergSink(spark, name, typing(), settings())
     sink.add(batch(spark, 0, records(0, 3)))
@@ -142,7 +152,9 @@ def test_a_commit_between_the_look_of_maintenance_and_its_expiry_keeps_its_place
     assert sink.places() == {"orders": {0: 6}} and offsets(sql, name) == [0, 1, 2, 3, 4, 5]
 
 
-def test_places_survive_the_compaction_and_expiry_of_somebody_elses_maintenance(spark: SparkSession, opened: Opened) -> None:
+def test_places_survive_the_compaction_and_expiry_of_somebody_elses_maintenance(
+    spark: SparkSession, opened: Opened
+) -> None:
     name = opened.table("foreign")
     sink = IcebergSink(spark, name, typing("json", "id int"), settings())
     for number in range(3):
@@ -171,7 +183,9 @@ def test_a_table_that_was_rolled_back_has_the_places_of_then(spark: SparkSession
 
 
 @pytest.mark.parametrize("expired", ["at once", "one by one"])
-def test_a_table_that_was_rolled_back_has_the_places_of_then_whatever_expired_since(spark: SparkSession, opened: Opened, expired: str) -> None:
+def test_a_table_that_was_rolled_back_has_the_places_of_then_whatever_expired_since(
+    spark: SparkSession, opened: Opened, expired: str
+) -> None:
     name = opened.table(f"rolled_{expired.replace(' ', '_')}")
     sink = IcebergSink(spark, name, typing(), settings())
     for number in range(3):
@@ -183,7 +197,10 @@ def test_a_table_that_was_rolled_back_has_the_places_of_then_whatever_expired_si
     compact_as_anybody_would(spark, name)
     spark.sql(f"DELETE FROM {name.sql} WHERE `offset` = 99")
     if expired == "one by one":
-        spark.sql(f"CALL `{name.catalog}`.system.expire_snapshots(table => '{name.in_catalog}', snapshot_ids => array({then}))").collect()
+        spark.sql(
+            f"CALL `{name.catalog}`.system.expire_snapshots(table => '{name.in_catalog}', snapshot_ids => "
+            f"array({then}))"
+        ).collect()
     expire_as_anybody_would(spark, name)
     assert len(opened.load(name).metadata.snapshots) == 1
     assert sink.places() == IcebergSink(spark, name, typing(), settings()).places() == {"orders": {0: 3}}
@@ -195,14 +212,20 @@ def test_a_table_that_was_rolled_back_has_the_places_of_then_whatever_expired_si
 def test_a_rollback_leaves_the_places_of_partitions_that_had_nothing_new_for_longer_than_snapshots_are_kept(
     spark: SparkSession, sql: Opened, former: bool
 ) -> None:
-    """Where metadata of before are gone, too, nothing says any more where a partition stood whose next records were undone."""
+    """Where metadata of before are gone, too, nothing says any more where a partition stood whose next records were
+    undone.
+    """
     name = sql.table(f"quiet_{former}")
     sink = IcebergSink(spark, name, typing(), settings())
     sink.add(batch(spark, 0, [replace(record, partition=number) for number in range(3) for record in records(0, 2)]))
     sink.add(batch(spark, 1, records(2, 4)))
     expire_as_anybody_would(spark, name)
     then = sink.table.newest_id()
-    sink.add(batch(spark, 2, [*records(4, 6), replace(records(2, 3)[0], partition=2), replace(records(0, 1)[0], partition=3)]))
+    sink.add(
+        batch(
+            spark, 2, [*records(4, 6), replace(records(2, 3)[0], partition=2), replace(records(0, 1)[0], partition=3)]
+        )
+    )
     assert sink.places() == {"orders": {0: 6, 1: 2, 2: 3, 3: 1}}
     if not former:
         spark.sql(f"ALTER TABLE {name.sql} SET TBLPROPERTIES ('write.metadata.previous-versions-max' = '1')")
@@ -220,9 +243,14 @@ def test_places_stand_below_what_others_committed_on_top_and_expired_in_parts(sp
     sink.add(batch(spark, 0, records(0, 3)))
     last = sink.table.newest_id()
     for number in range(3):
-        spark.sql(f"INSERT INTO {name.sql} SELECT 'k', 'v', array(), 'others', 0, {number}L, TIMESTAMP '2026-03-01 00:00:00', ''")
+        spark.sql(
+            f"INSERT INTO {name.sql} SELECT 'k', 'v', array(), 'others', 0, {number}L, TIMESTAMP '2026-03-01 "
+            "00:00:00', ''"
+        )
         spark.conf.unset("spark.wap.id")
-    spark.sql(f"CALL `{name.catalog}`.system.expire_snapshots(table => '{name.in_catalog}', snapshot_ids => array({last}))").collect()
+    spark.sql(
+        f"CALL `{name.catalog}`.system.expire_snapshots(table => '{name.in_catalog}', snapshot_ids => array({last}))"
+    ).collect()
     assert sink.places() == {"orders": {0: 3}}
     expire_as_anybody_would(spark, name)
     assert sink.places() == IcebergTable(spark, name).places() == {"orders": {0: 3}}
@@ -247,7 +275,9 @@ def test_a_table_of_rows_without_places_is_refused_until_somebody_says_them(spar
 
 
 class Unknown(IcebergTable):
-    """A catalog that does not say how the first commit went. It came through at once, or it comes just before the second."""
+    """A catalog that does not say how the first commit went. It came through at once, or it comes just before the
+    second.
+    """
 
     late = False
     first: tuple[State, Staged, Places] | None = None
@@ -321,7 +351,9 @@ def test_a_catalog_that_is_away_in_the_middle_of_a_commit_is_one_line(spark: Spa
     assert offsets(sql, name) == [0, 1]
 
 
-def test_columns_that_were_lost_with_a_batch_killed_between_its_commits_are_found_again(spark: SparkSession, sql: Opened) -> None:
+def test_columns_that_were_lost_with_a_batch_killed_between_its_commits_are_found_again(
+    spark: SparkSession, sql: Opened
+) -> None:
     name = sql.table("between")
     asked: list[int] = []
 
@@ -330,14 +362,21 @@ def test_columns_that_were_lost_with_a_batch_killed_between_its_commits_are_foun
         if len(asked) == 2:
             raise JobStopped("killed")
 
-    some = [Record(offset=0, value=b'{"id": 1}'), Record(offset=1, value=b"no JSON"), Record(offset=2, value=b'{"id": 2, "more": 1.5}')]
+    some = [
+        Record(offset=0, value=b'{"id": 1}'),
+        Record(offset=1, value=b"no JSON"),
+        Record(offset=2, value=b'{"id": 2, "more": 1.5}'),
+    ]
     with pytest.raises(JobStopped, match="killed"):
         IcebergSink(spark, name, typing("json"), settings(), infers=True).add(batch(spark, 0, some, verify=killed))
     # The columns are the table's already; a catalog that lost them has to have them found again.
     spark.sql(f"ALTER TABLE {name.sql} DROP COLUMN value")
     again = IcebergSink(spark, name, typing("json"), settings(), infers=True)
     again.add(batch(spark, 0, some))
-    assert sorted((row["offset"], row["value"]["id"]) for row in sql.load(name).scan().to_arrow().to_pylist()) == [(0, 1), (2, 2)]
+    assert sorted((row["offset"], row["value"]["id"]) for row in sql.load(name).scan().to_arrow().to_pylist()) == [
+        (0, 1),
+        (2, 2),
+    ]
     assert offsets(sql, name.dead_letters) == [1]
 
 
@@ -368,10 +407,22 @@ def test_a_tombstone_is_remembered_for_older_records_of_other_partitions(spark: 
     upkeep = replace(UPKEEP, keep_snapshots_ms=24 * 3_600_000)
     upserts = settings(partition_by="none", upsert_key="key", upkeep=upkeep)
     sink = IcebergSink(spark, name, typing(), upserts)
-    sink.add(batch(spark, 0, [Record(partition=1, offset=0, key=b"k", value=None, minute=10), Record(partition=1, offset=1, key=b"x", value=b"x")]))
+    sink.add(
+        batch(
+            spark,
+            0,
+            [
+                Record(partition=1, offset=0, key=b"k", value=None, minute=10),
+                Record(partition=1, offset=1, key=b"x", value=b"x"),
+            ],
+        )
+    )
     sink.maintain()
     again = IcebergSink(spark, name, typing(), upserts)
-    late = [Record(offset=0, key=b"k", value=b"deleted at minute 10", minute=5), Record(offset=1, key=b"y", value=b"y", minute=5)]
+    late = [
+        Record(offset=0, key=b"k", value=b"deleted at minute 10", minute=5),
+        Record(offset=1, key=b"y", value=b"y", minute=5),
+    ]
     again.add(batch(spark, 1, late))
     assert sorted(row["key"] for row in sql.load(name).scan().to_arrow().to_pylist()) == ["x", "y"]
     again.add(batch(spark, 2, [Record(offset=2, key=b"k", value=b"made again", minute=11)]))
@@ -381,20 +432,24 @@ def test_a_tombstone_is_remembered_for_older_records_of_other_partitions(spark: 
     assert sql.load(name.tombstones).scan().to_arrow().column("key").to_pylist() == ["k"]
 
 
-def test_an_upsert_that_dies_between_its_tombstones_and_its_rows_leaves_what_a_dictionary_would(spark: SparkSession, sql: Opened) -> None:
+def test_an_upsert_that_dies_between_its_tombstones_and_its_rows_leaves_what_a_dictionary_would(
+    spark: SparkSession, sql: Opened
+) -> None:
     name = sql.table("upsert_killed")
     upserts = settings(partition_by="none", upsert_key="key")
     first = [Record(offset=0, key=b"moves", value=b"0", minute=1), Record(offset=1, key=b"goes", value=b"0", minute=1)]
     IcebergSink(spark, name, typing(), upserts).add(batch(spark, 0, first))
     some = [
-        # A key that comes from another partition now, one that is deleted and made again in one batch, one that is made and deleted in one.
+        # A key that comes from another partition now, one that is deleted and made again in one batch, one that is made
+        # and deleted in one.
         Record(offset=2, key=b"moves", value=None, minute=2),
         Record(offset=0, partition=1, key=b"moves", value=b"1", minute=3),
         Record(offset=3, key=b"goes", value=None, minute=4),
         Record(offset=4, key=b"goes", value=b"back", minute=4),
         Record(offset=5, key=b"never", value=b"here", minute=5),
         Record(offset=6, key=b"never", value=None, minute=5),
-        # Older than the tombstone that another partition has in the same batch, and than one that comes with an older time but later.
+        # Older than the tombstone that another partition has in the same batch, and than one that comes with an older
+        # time but later.
         Record(offset=7, key=b"late", value=None, minute=9),
         Record(offset=1, partition=1, key=b"late", value=b"too late", minute=8),
     ]

@@ -1,4 +1,6 @@
-"""The whole job over a table that somebody rolled back to before it had anything of a topic: what is missing then is added again."""
+"""The whole job over a table that somebody rolled back to before it had anything of a topic: what is missing then is
+added again.
+"""
 
 import itertools
 from collections.abc import Callable
@@ -29,13 +31,24 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def name(spark: SparkSession, warehouse: Path) -> TableName:
-    return opened_in(spark, Catalog(name="back", kind="hadoop", warehouse=str(warehouse), uri=None), {}).table(f"orders{next(_numbers)}")
+    return opened_in(spark, Catalog(name="back", kind="hadoop", warehouse=str(warehouse), uri=None), {}).table(
+        f"orders{next(_numbers)}"
+    )
 
 
 @pytest.fixture
 def run(bmq: Bmq, spark: SparkSession, warehouse: Path, name: TableName) -> Run:
     def once(*topics: str, more: tuple[str, ...] = ()) -> None:
-        given = ["--bootstrap-servers", bmq.servers, "--table", str(name), "--catalog-type", "hadoop", "--warehouse", str(warehouse)]
+        given = [
+            "--bootstrap-servers",
+            bmq.servers,
+            "--table",
+            str(name),
+            "--catalog-type",
+            "hadoop",
+            "--warehouse",
+            str(warehouse),
+        ]
         options = iceberg.parse([*given, *(part for topic in topics for part in ("--topic", topic)), "--once", *more])
         assert isinstance(options, iceberg.IcebergOptions)
         iceberg.run(options, spark)
@@ -45,7 +58,10 @@ def run(bmq: Bmq, spark: SparkSession, warehouse: Path, name: TableName) -> Run:
 
 def snapshots(spark: SparkSession, name: TableName) -> list[int]:
     """From the oldest on."""
-    return [row["snapshot_id"] for row in spark.sql(f"SELECT snapshot_id FROM {name.sql}.snapshots ORDER BY committed_at").collect()]
+    return [
+        row["snapshot_id"]
+        for row in spark.sql(f"SELECT snapshot_id FROM {name.sql}.snapshots ORDER BY committed_at").collect()
+    ]
 
 
 def roll_back(spark: SparkSession, name: TableName, snapshot: int) -> None:
@@ -57,7 +73,10 @@ def values(spark: SparkSession, name: TableName) -> list[str]:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("case", [(to, start) for to in ("before the first batch", "before a topic was added") for start in ("earliest", "latest")])
+@pytest.mark.parametrize(
+    "case",
+    [(to, start) for to in ("before the first batch", "before a topic was added") for start in ("earliest", "latest")],
+)
 def test_a_table_that_was_rolled_back_to_before_a_topic_gets_all_of_it(
     bmq: Bmq, spark: SparkSession, name: TableName, run: Run, case: tuple[str, str]
 ) -> None:

@@ -30,18 +30,24 @@ def postgres() -> Iterator[Postgres]:
     server.stop()
 
 
-@pytest.fixture(params=["hadoop in a folder", "hadoop in a bucket", "rest over a bucket", "sql in SQLite", "sql in PostgreSQL"])
+@pytest.fixture(
+    params=["hadoop in a folder", "hadoop in a bucket", "rest over a bucket", "sql in SQLite", "sql in PostgreSQL"]
+)
 def opened(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Opened:
     if request.param == "sql in SQLite":
         return request.getfixturevalue("sql")  # type: ignore[no-any-return]
     if request.param == "sql in PostgreSQL":
         database: Postgres = request.getfixturevalue("postgres")
         catalog = Catalog(name="pg", kind="sql", warehouse=str(tmp_path_factory.mktemp("pg")), uri=database.uri)
-        for key, value in catalog.settings({"ICEBERG_SQL_USER": database.user, "ICEBERG_SQL_PASSWORD": database.password}).items():
+        for key, value in catalog.settings(
+            {"ICEBERG_SQL_USER": database.user, "ICEBERG_SQL_PASSWORD": database.password}
+        ).items():
             spark.conf.set(key, value)
         return Opened(catalog=catalog, s3={}, login=f"{database.user}:{quote(database.password)}")
     if request.param == "hadoop in a folder":
-        return opened_in(spark, Catalog(name="folder", kind="hadoop", warehouse=str(tmp_path_factory.mktemp("hadoop")), uri=None), {})
+        return opened_in(
+            spark, Catalog(name="folder", kind="hadoop", warehouse=str(tmp_path_factory.mktemp("hadoop")), uri=None), {}
+        )
     port = request.getfixturevalue("minio").port
     s3 = {
         "s3.endpoint": f"http://127.0.0.1:{port}",
@@ -51,13 +57,22 @@ def opened(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory
     }
     if request.param == "hadoop in a bucket":
         return opened_in(spark, Catalog(name="bucket", kind="hadoop", warehouse="s3a://tables/hadoop", uri=None), s3)
-    return opened_in(spark, Catalog(name="rest", kind="rest", warehouse=None, uri=request.getfixturevalue("rest").uri), s3)
+    return opened_in(
+        spark, Catalog(name="rest", kind="rest", warehouse=None, uri=request.getfixturevalue("rest").uri), s3
+    )
 
 
-def test_pyiceberg_and_duckdb_read_back_what_batches_added_in_every_catalog(spark: SparkSession, opened: Opened) -> None:
+def test_pyiceberg_and_duckdb_read_back_what_batches_added_in_every_catalog(
+    spark: SparkSession, opened: Opened
+) -> None:
     name = opened.table("orders")
     sink = IcebergSink(spark, name, typing(), settings())
-    first = [Record(offset=n, partition=n % 2, key=b"k%d" % n, value=b"v%d" % n, minute=50 + n * 5, headers=(("h", b"\xff"),)) for n in range(6)]
+    first = [
+        Record(
+            offset=n, partition=n % 2, key=b"k%d" % n, value=b"v%d" % n, minute=50 + n * 5, headers=(("h", b"\xff"),)
+        )
+        for n in range(6)
+    ]
     late = [Record(offset=7, key=None, value=None, minute=3), Record(offset=8, key=b"", value=b"", minute=90)]
     added = sink.add(batch(spark, 0, first))
     assert (added.rows, added.files, added.dead_letters) == (6, 2, 0)
@@ -71,9 +86,15 @@ def test_pyiceberg_and_duckdb_read_back_what_batches_added_in_every_catalog(spar
     ]
     assert [(row["key"], row["value"]) for row in rows][-3:] == [("k5", "v5"), (None, None), ("", "")]
     assert rows[0]["headers"] == [{"key": "h", "value": b"\xff"}] and rows[-1]["headers"] == []
-    assert sorted(row["partition"]["timestamp_hour"] for row in table.inspect.partitions().to_pylist()) == [492_312, 492_313]
+    assert sorted(row["partition"]["timestamp_hour"] for row in table.inspect.partitions().to_pylist()) == [
+        492_312,
+        492_313,
+    ]
     connection = table.scan().to_duckdb("orders")
-    by_hour = "SELECT date_part('hour', \"timestamp\" AT TIME ZONE 'UTC') AS h, count(*), count(value) FROM orders GROUP BY h ORDER BY h"
+    by_hour = (
+        "SELECT date_part('hour', \"timestamp\" AT TIME ZONE 'UTC') AS h, count(*), count(value) FROM orders "
+        "GROUP BY h ORDER BY h"
+    )
     assert connection.sql(by_hour).fetchall() == [(0, 3, 2), (1, 5, 5)]
 
     summary = table.current_snapshot().summary  # type: ignore[union-attr]
@@ -84,7 +105,11 @@ def test_pyiceberg_and_duckdb_read_back_what_batches_added_in_every_catalog(spar
 def test_dead_letters_are_kept_once_however_often_a_batch_is_begun(spark: SparkSession, sql: Opened) -> None:
     name = sql.table("dead")
     sink = IcebergSink(spark, name, typing("json", "id int"), settings())
-    records = [Record(offset=0, value=b'{"id": 1}'), Record(offset=1, value=b"not JSON", key=b"k"), Record(offset=2, value=b'{"id": "x"}')]
+    records = [
+        Record(offset=0, value=b'{"id": 1}'),
+        Record(offset=1, value=b"not JSON", key=b"k"),
+        Record(offset=2, value=b'{"id": "x"}'),
+    ]
 
     asked: list[int] = []
 
@@ -100,11 +125,16 @@ def test_dead_letters_are_kept_once_however_often_a_batch_is_begun(spark: SparkS
     again.add(batch(spark, 0, records))
     assert [row["value"] for row in sql.load(name).scan().to_arrow().to_pylist()] == [{"id": 1}]
     letters = sql.load(name.dead_letters).scan().to_arrow().sort_by("offset").to_pylist()
-    assert [(row["offset"], row["key"], row["value"]) for row in letters] == [(1, b"k", b"not JSON"), (2, None, b'{"id": "x"}')]
+    assert [(row["offset"], row["key"], row["value"]) for row in letters] == [
+        (1, b"k", b"not JSON"),
+        (2, None, b'{"id": "x"}'),
+    ]
     assert all("JSON" in row["reason"] for row in letters)
 
 
-def test_a_batch_whose_topic_was_made_again_meanwhile_never_comes_into_the_table(spark: SparkSession, sql: Opened) -> None:
+def test_a_batch_whose_topic_was_made_again_meanwhile_never_comes_into_the_table(
+    spark: SparkSession, sql: Opened
+) -> None:
     name = sql.table("again")
     sink = IcebergSink(spark, name, typing(), settings())
     sink.add(batch(spark, 0, [Record(offset=0, value=b"good")]))
@@ -121,11 +151,15 @@ def test_a_batch_whose_topic_was_made_again_meanwhile_never_comes_into_the_table
 def test_fields_are_added_and_numbers_widened_and_what_does_not_fit_stops(spark: SparkSession, sql: Opened) -> None:
     name = sql.table("evolving")
     old, new = "id int, tags array<struct<x int>>", "id bigint, price double, tags array<struct<x bigint, y string>>"
-    IcebergSink(spark, name, typing("json", old), settings()).add(batch(spark, 0, [Record(offset=0, value=b'{"id": 1, "tags": [{"x": 2}]}')]))
+    IcebergSink(spark, name, typing("json", old), settings()).add(
+        batch(spark, 0, [Record(offset=0, value=b'{"id": 1, "tags": [{"x": 2}]}')])
+    )
     wide = b'{"id": 5000000000, "price": 1.5, "tags": [{"x": 3, "y": "z"}]}'
     IcebergSink(spark, name, typing("json", new), settings()).add(batch(spark, 1, [Record(offset=1, value=wide)]))
     # A job with the older schema goes on: what it does not know is null.
-    IcebergSink(spark, name, typing("json", old), settings()).add(batch(spark, 2, [Record(offset=2, value=b'{"id": 3, "tags": []}')]))
+    IcebergSink(spark, name, typing("json", old), settings()).add(
+        batch(spark, 2, [Record(offset=2, value=b'{"id": 3, "tags": []}')])
+    )
     values = sql.load(name).scan().to_arrow().sort_by("offset").column("value").to_pylist()
     assert values == [
         {"id": 1, "tags": [{"x": 2, "y": None}], "price": None},
@@ -140,13 +174,22 @@ def test_columns_of_json_are_inferred_and_grow(spark: SparkSession, sql: Opened)
     name = sql.table("inferred")
     sink = IcebergSink(spark, name, typing("json"), settings(), infers=True)
     sink.add(batch(spark, 0, [Record(offset=0, value=b'{"id": 1}'), Record(offset=1, value=b"no JSON")]))
-    sink.add(batch(spark, 1, [Record(offset=2, value=b'{"id": 2, "at": {"x": 0.5}}'), Record(offset=3, value=b'{"id": 2.5}')]))
+    sink.add(
+        batch(
+            spark, 1, [Record(offset=2, value=b'{"id": 2, "at": {"x": 0.5}}'), Record(offset=3, value=b'{"id": 2.5}')]
+        )
+    )
     rows = sql.load(name).scan().to_arrow().sort_by("offset").to_pylist()
-    assert [(row["offset"], row["value"]) for row in rows] == [(0, {"id": 1, "at": None}), (2, {"id": 2, "at": {"x": 0.5}})]
+    assert [(row["offset"], row["value"]) for row in rows] == [
+        (0, {"id": 1, "at": None}),
+        (2, {"id": 2, "at": {"x": 0.5}}),
+    ]
     assert sql.load(name.dead_letters).scan().to_arrow().sort_by("offset").column("offset").to_pylist() == [1, 3]
 
 
-def test_a_column_that_somebody_adds_while_columns_are_inferred_has_the_type_that_they_gave_it(spark: SparkSession, sql: Opened) -> None:
+def test_a_column_that_somebody_adds_while_columns_are_inferred_has_the_type_that_they_gave_it(
+    spark: SparkSession, sql: Opened
+) -> None:
     name = sql.table("added_by_hand")
     sink = IcebergSink(spark, name, typing("json"), settings(), infers=True)
     sink.add(batch(spark, 0, [Record(offset=0, value=b'{"id": 1}')]))
@@ -182,7 +225,11 @@ def test_a_table_whose_job_was_killed_as_it_made_it_is_sorted_all_the_same(spark
         Killed.create(spark, name, how.schema, **given)  # type: ignore[arg-type]
     IcebergSink(spark, name, how, settings()).add(batch(spark, 0, [Record(offset=0, value=b"v")]))
     table = sql.load(name)
-    assert [table.schema().find_column_name(field.source_id) for field in table.sort_order().fields] == ["topic", "partition", "offset"]
+    assert [table.schema().find_column_name(field.source_id) for field in table.sort_order().fields] == [
+        "topic",
+        "partition",
+        "offset",
+    ]
     assert len(table.metadata.snapshots) == 2
 
 
@@ -197,7 +244,14 @@ def test_upserts_leave_what_a_dictionary_would(spark: SparkSession, sql: Opened)
         for _ in range(40):
             key, value = f"k{chance.randrange(12)}", None if chance.random() < 0.3 else f"v{offset}"
             # Time runs backwards: a partition's order is that of its offsets.
-            records.append(Record(offset=offset, key=key.encode(), value=None if value is None else value.encode(), minute=600 - offset))
+            records.append(
+                Record(
+                    offset=offset,
+                    key=key.encode(),
+                    value=None if value is None else value.encode(),
+                    minute=600 - offset,
+                )
+            )
             if value is None:
                 expected.pop(key, None)
             else:
@@ -217,7 +271,9 @@ def test_upserts_leave_what_a_dictionary_would(spark: SparkSession, sql: Opened)
 
 def test_upserts_by_a_field_take_the_latest_of_several_partitions(spark: SparkSession, sql: Opened) -> None:
     name = sql.table("by_field")
-    sink = IcebergSink(spark, name, typing("json", "id bigint, state string"), settings(partition_by="none", upsert_key="id"))
+    sink = IcebergSink(
+        spark, name, typing("json", "id bigint, state string"), settings(partition_by="none", upsert_key="id")
+    )
     sink.add(
         batch(
             spark,
@@ -235,7 +291,9 @@ def test_upserts_by_a_field_take_the_latest_of_several_partitions(spark: SparkSe
     values = sorted(sql.load(name).scan().to_arrow().column("value").to_pylist(), key=lambda value: value["id"])
     assert values == [{"id": 1, "state": "later"}, {"id": 2, "state": "new"}]
     reasons = sql.load(name.dead_letters).scan().to_arrow().sort_by("offset").column("reason").to_pylist()
-    assert reasons[0].startswith("a tombstone has no field id") and reasons[1] == "field id is null: rows are found by it"
+    assert (
+        reasons[0].startswith("a tombstone has no field id") and reasons[1] == "field id is null: rows are found by it"
+    )
 
 
 def test_maintenance_merges_files_and_expires_snapshots_but_not_places(spark: SparkSession, sql: Opened) -> None:
@@ -243,7 +301,11 @@ def test_maintenance_merges_files_and_expires_snapshots_but_not_places(spark: Sp
     upkeep = Upkeep(target_file_size_bytes=128 << 20, min_files=2)
     sink = IcebergSink(spark, name, typing(), settings(upkeep=upkeep))
     for number in range(3):
-        sink.add(batch(spark, number, [Record(offset=number, value=b"v%d" % number, partition=number % 2)], start=number // 2))
+        sink.add(
+            batch(
+                spark, number, [Record(offset=number, value=b"v%d" % number, partition=number % 2)], start=number // 2
+            )
+        )
     places = sink.places()
     location = Path(sink.table.location)
     orphan, checkpoint = location / "data" / "orphan.parquet", location / "_bmq" / "checkpoint" / "0001.json"
@@ -267,7 +329,9 @@ def test_maintenance_merges_files_and_expires_snapshots_but_not_places(spark: Sp
     assert sink.places() == places
 
 
-def test_a_stream_that_maintains_its_table_leaves_few_files_and_snapshots_however_many_batches_it_adds(spark: SparkSession, sql: Opened) -> None:
+def test_a_stream_that_maintains_its_table_leaves_few_files_and_snapshots_however_many_batches_it_adds(
+    spark: SparkSession, sql: Opened
+) -> None:
     name = sql.table("maintained")
     upkeep = Upkeep(target_file_size_bytes=128 << 20, min_files=2, keep_snapshots_ms=1)
     sink = IcebergSink(spark, name, typing(), replace(settings(upkeep=upkeep), upkeep_every_ms=0))
@@ -276,6 +340,8 @@ def test_a_stream_that_maintains_its_table_leaves_few_files_and_snapshots_howeve
         sink.add(batch(spark, number, [Record(offset=number, value=b"v%d" % number)]))
         table = sql.load(name)
         left.append((len(list(Path(sink.table.location, "data").rglob("*.parquet"))), len(table.metadata.snapshots)))
-    assert left[1:] == [(3, 2)] * 3, "the file of all rows, and the two that it replaced, which go with the merge's snapshot in the next run"
+    assert left[1:] == [(3, 2)] * 3, (
+        "the file of all rows, and the two that it replaced, which go with the merge's snapshot in the next run"
+    )
     assert sink.places() == {"orders": {0: 4}}
     assert sorted(sql.load(name).scan().to_arrow().column("value").to_pylist()) == ["v0", "v1", "v2", "v3"]

@@ -13,18 +13,31 @@ from bmq_spark.jobs.iceberg_sink import IcebergSink
 WAIT_S = 120
 
 
-def test_a_driver_in_another_process_that_slept_before_its_commit_doubles_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    opened = opened_in(spark, Catalog(name="drivers", kind="hadoop", warehouse=str(tmp_path / "warehouse"), uri=None), {})
+def test_a_driver_in_another_process_that_slept_before_its_commit_doubles_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    opened = opened_in(
+        spark, Catalog(name="drivers", kind="hadoop", warehouse=str(tmp_path / "warehouse"), uri=None), {}
+    )
     name = opened.table("orders")
     sink = IcebergSink(spark, name, typing(), settings())
-    command = [sys.executable, Path(__file__).with_name("iceberg_driver.py"), tmp_path / "warehouse", str(name), tmp_path]
+    command = [
+        sys.executable,
+        Path(__file__).with_name("iceberg_driver.py"),
+        tmp_path / "warehouse",
+        str(name),
+        tmp_path,
+    ]
     other = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         deadline = time.monotonic() + WAIT_S
         while not (tmp_path / "slept").exists():
             assert other.poll() is None and time.monotonic() < deadline
             time.sleep(0.05)
-        assert sink.add(batch(spark, 0, [Record(offset=offset, value=b"of the first driver") for offset in range(4)])).rows == 4
+        assert (
+            sink.add(batch(spark, 0, [Record(offset=offset, value=b"of the first driver") for offset in range(4)])).rows
+            == 4
+        )
         (tmp_path / "go on").touch()
         said, _ = other.communicate(timeout=WAIT_S)
     finally:

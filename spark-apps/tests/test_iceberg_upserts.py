@@ -1,4 +1,6 @@
-"""Upserts of real tables leave what the model's definition does, however records of several partitions come together in batches."""
+"""Upserts of real tables leave what the model's definition does, however records of several partitions come together in
+batches.
+"""
 
 import datetime
 import random
@@ -57,7 +59,9 @@ def random_logs(chance: random.Random, *, partitions: int, length: int, keys: in
 
 
 @pytest.mark.timeout(900)
-def test_after_each_batch_of_several_partitions_the_table_has_what_folding_record_by_record_leaves(spark: SparkSession, sql: Opened) -> None:
+def test_after_each_batch_of_several_partitions_the_table_has_what_folding_record_by_record_leaves(
+    spark: SparkSession, sql: Opened
+) -> None:
     name = sql.table("folded")
     chance = random.Random(1)
     logs = random_logs(chance, partitions=3, length=150, keys=70)
@@ -68,16 +72,25 @@ def test_after_each_batch_of_several_partitions_the_table_has_what_folding_recor
         # A new run each time: nothing is known but by the tables.
         IcebergSink(spark, name, typing(), UPSERTS).add(batch(spark, number, records(told)))
         begin = ends
-        assert rows(sql, name) == left([each for log, end in zip(logs, ends, strict=True) for each in log[:end]]), f"batch {number}"
+        assert rows(sql, name) == left([each for log, end in zip(logs, ends, strict=True) for each in log[:end]]), (
+            f"batch {number}"
+        )
     assert begin == [150, 150, 150]
 
 
 def test_rows_found_by_a_field_are_ordered_in_the_same_way(spark: SparkSession, sql: Opened) -> None:
     name = sql.table("folded_by_field")
-    sink = IcebergSink(spark, name, typing("json", "id int, state string"), settings(partition_by="none", upsert_key="id"))
+    sink = IcebergSink(
+        spark, name, typing("json", "id int, state string"), settings(partition_by="none", upsert_key="id")
+    )
 
     def told(partition: int, offset: int, minute: int) -> Record:
-        return Record(partition=partition, offset=offset, minute=minute, value=b'{"id": 1, "state": "%d-%d"}' % (partition, offset))
+        return Record(
+            partition=partition,
+            offset=offset,
+            minute=minute,
+            value=b'{"id": 1, "state": "%d-%d"}' % (partition, offset),
+        )
 
     sink.add(batch(spark, 0, [told(0, 0, 9)]))
     # Its own partition goes on with older times, while the other's are between the two: its greatest time still counts.
@@ -90,30 +103,48 @@ def test_rows_found_by_a_field_are_ordered_in_the_same_way(spark: SparkSession, 
     ]
 
 
-def test_tables_of_before_get_the_column_and_their_rows_and_tombstones_count_with_their_own_time(spark: SparkSession, sql: Opened) -> None:
+def test_tables_of_before_get_the_column_and_their_rows_and_tombstones_count_with_their_own_time(
+    spark: SparkSession, sql: Opened
+) -> None:
     name = sql.table("of_before")
     sink = IcebergSink(spark, name, typing(), UPSERTS)
-    first = [Told(key=key, partition=0, offset=n, time=5, value=None if key == "gone" else "0") for n, key in enumerate(["a", "b", "gone"])]
+    first = [
+        Told(key=key, partition=0, offset=n, time=5, value=None if key == "gone" else "0")
+        for n, key in enumerate(["a", "b", "gone"])
+    ]
     sink.add(batch(spark, 0, records(first)))
     for table in (name, name.tombstones):
         spark.sql(f"ALTER TABLE {table.sql} DROP COLUMN key_timestamp")
     spark.sql(f"ALTER TABLE {name.sql} UNSET TBLPROPERTIES ('bmq.upsert-order')")
     again = IcebergSink(spark, name, typing(), UPSERTS)
-    second = [Told(key=key, partition=1, offset=n, time=time, value="1") for n, (key, time) in enumerate([("a", 4), ("b", 6), ("gone", 4)])]
+    second = [
+        Told(key=key, partition=1, offset=n, time=time, value="1")
+        for n, (key, time) in enumerate([("a", 4), ("b", 6), ("gone", 4)])
+    ]
     again.add(batch(spark, 1, records(second)))
     found = {
-        row["key"]: (row["partition"], row["key_timestamp"] and row["key_timestamp"].minute) for row in sql.load(name).scan().to_arrow().to_pylist()
+        row["key"]: (row["partition"], row["key_timestamp"] and row["key_timestamp"].minute)
+        for row in sql.load(name).scan().to_arrow().to_pylist()
     }
     assert found == {"a": (0, None), "b": (1, 6)}
     again.add(
         batch(
-            spark, 2, records([Told(key="a", partition=0, offset=3, time=1, value="0-3"), Told(key="gone", partition=1, offset=3, time=7, value="1")])
+            spark,
+            2,
+            records(
+                [
+                    Told(key="a", partition=0, offset=3, time=1, value="0-3"),
+                    Told(key="gone", partition=1, offset=3, time=7, value="1"),
+                ]
+            ),
         )
     )
     assert rows(sql, name) == {"a": ("0-3", 0, 5), "b": ("1", 1, 6), "gone": ("1", 1, 7)}
 
 
-def test_a_table_that_lost_the_column_by_which_partitions_are_compared_is_not_written_to(spark: SparkSession, sql: Opened) -> None:
+def test_a_table_that_lost_the_column_by_which_partitions_are_compared_is_not_written_to(
+    spark: SparkSession, sql: Opened
+) -> None:
     name = sql.table("lost_order")
     sink = IcebergSink(spark, name, typing(), UPSERTS)
     sink.add(batch(spark, 0, [Record(offset=0, key=b"k", value=b"v")]))

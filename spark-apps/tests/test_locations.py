@@ -69,7 +69,9 @@ def test_looking_at_a_folder_that_is_not_there_does_not_make_it(tmp_path: Path) 
     with pytest.raises(ConfigurationError, match=r"orders/x\.ddl.*cannot be read"):
         read_schema(str(tmp_path / "orders" / "x.ddl"))
     assert list(tmp_path.iterdir()) == []
-    assert location.create("log/1", b"one") and location.read("log/1") == b"one", "and is seen once somebody has made it"
+    assert location.create("log/1", b"one") and location.read("log/1") == b"one", (
+        "and is seen once somebody has made it"
+    )
 
 
 def test_what_a_killed_writer_left_in_a_folder_is_not_an_object(tmp_path: Path) -> None:
@@ -79,7 +81,9 @@ def test_what_a_killed_writer_left_in_a_folder_is_not_an_object(tmp_path: Path) 
         "import os, bmq_spark.durable_files as files; os.link = lambda *_: os._exit(9);"
         "files.create_file(files.Path({!r}), b'torn', root=files.Path({!r}))"
     )
-    done = subprocess.run([sys.executable, "-c", script.format(str(tmp_path / "log" / "1"), str(tmp_path))], timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", script.format(str(tmp_path / "log" / "1"), str(tmp_path))], timeout=60, check=False
+    )
     assert done.returncode == 9
     assert len(list((tmp_path / "log").iterdir())) == 1, "the file is there under a name of its own"
     assert keys_of(location) == []

@@ -1,4 +1,6 @@
-"""Records that clients seldom send, through whole jobs: by Spark's Kafka source and from the bucket the table has the same."""
+"""Records that clients seldom send, through whole jobs: by Spark's Kafka source and from the bucket the table has the
+same.
+"""
 
 import socket
 import struct
@@ -36,7 +38,13 @@ def produce_raw(servers: str, topic: str, batch: bytes) -> None:
     def text(value: str) -> bytes:
         return struct.pack(">h", len(value)) + value.encode()
 
-    asked = struct.pack(">hhi", -1, 1, 10_000) + struct.pack(">i", 1) + text(topic) + struct.pack(">iii", 1, 0, len(batch)) + batch
+    asked = (
+        struct.pack(">hhi", -1, 1, 10_000)
+        + struct.pack(">i", 1)
+        + text(topic)
+        + struct.pack(">iii", 1, 0, len(batch))
+        + batch
+    )
     request = struct.pack(">hhi", 0, 7, 1) + text("test") + asked
     with socket.create_connection((host, int(port)), timeout=30) as connection:
         connection.sendall(struct.pack(">i", len(request)) + request)
@@ -53,18 +61,30 @@ def changed(batch: bytes, old: bytes, new: bytes) -> bytes:
 
 @pytest.fixture(scope="module", params=["kafka", "bmq"])
 def odd(bmq: Bmq, request: pytest.FixtureRequest) -> Odd:
-    """Times and headers that clients seldom send. Spark's Kafka connector stops at a time beyond 64 bits of microseconds, and says so."""
+    """Times and headers that clients seldom send. Spark's Kafka connector stops at a time beyond 64 bits of
+    microseconds, and says so.
+    """
     wide = {"message.timestamp.after.max.ms": str(2**63 - 1), "retention.ms": "-1"}
     topic = f"odd-{request.param}"
     admin = AdminClient({"bootstrap.servers": bmq.servers})
     admin.create_topics([NewTopic(topic, 1, config=wide)])[topic].result(30)
     microseconds = TIME_MS * 1000  # what somebody took for milliseconds
     times = [TIME_MS, microseconds, 0, 5, -5, -1, 2**62 if request.param == "bmq" else 2**52]
-    produce_raw(bmq.servers, topic, build_batch([Record(offset, at_ms, None, b"%d" % offset) for offset, at_ms in enumerate(times)]))
+    produce_raw(
+        bmq.servers,
+        topic,
+        build_batch([Record(offset, at_ms, None, b"%d" % offset) for offset, at_ms in enumerate(times)]),
+    )
     produce_raw(bmq.servers, topic, build_batch([Record(0, -1, None, b"7")]))
     headers = [("XXXX", b"1"), ("", None), ("twice", b""), ("twice", b"2")]
-    produce_raw(bmq.servers, topic, changed(build_batch([Record(0, TIME_MS, None, b"8", headers)]), b"XXXX", b"\xff\xfe\xfd\xfc"))
-    return Odd(topic, ("--source", "bmq", "--store", (bmq.log.parent / "data").as_uri()) if request.param == "bmq" else ())
+    produce_raw(
+        bmq.servers,
+        topic,
+        changed(build_batch([Record(0, TIME_MS, None, b"8", headers)]), b"XXXX", b"\xff\xfe\xfd\xfc"),
+    )
+    return Odd(
+        topic, ("--source", "bmq", "--store", (bmq.log.parent / "data").as_uri()) if request.param == "bmq" else ()
+    )
 
 
 AT = [TIME_MS, LATEST, 0, 5, -5, -1, LATEST, -1, TIME_MS]
@@ -76,20 +96,40 @@ HEADERS = [
 ]
 
 
-def test_odd_times_and_header_keys_come_into_the_table_alike(bmq: Bmq, odd: Odd, spark: SparkSession, tmp_path: Path) -> None:
+def test_odd_times_and_header_keys_come_into_the_table_alike(
+    bmq: Bmq, odd: Odd, spark: SparkSession, tmp_path: Path
+) -> None:
     assert run(parse([*arguments(bmq.servers, tmp_path / "t", odd.topic), *odd.source]), spark).rows == len(AT)
     found = rows(tmp_path / "t", 'value, epoch_ms("timestamp"), headers')
     assert found == [(b"%d" % offset, at_ms, [] if offset < 8 else HEADERS) for offset, at_ms in enumerate(AT)]
-    folders = {path.parent.relative_to(tmp_path / "t").as_posix() for path in (tmp_path / "t").glob("date=*/**/*.parquet")}
-    assert folders == {"date=2025-11-23/hour=03", "date=9999-12-31/hour=23", "date=1970-01-01/hour=00", "date=1969-12-31/hour=23"}
+    folders = {
+        path.parent.relative_to(tmp_path / "t").as_posix() for path in (tmp_path / "t").glob("date=*/**/*.parquet")
+    }
+    assert folders == {
+        "date=2025-11-23/hour=03",
+        "date=9999-12-31/hour=23",
+        "date=1970-01-01/hour=00",
+        "date=1969-12-31/hour=23",
+    }
     by_delta = DeltaTable(str(tmp_path / "t")).to_pyarrow_table(columns=["offset", "timestamp"]).sort_by("offset")
     assert by_delta.column("timestamp").cast(pa.int64()).to_pylist() == [at_ms * 1000 for at_ms in AT]
 
 
-def test_odd_times_and_header_keys_come_into_an_iceberg_table_alike(bmq: Bmq, odd: Odd, spark: SparkSession, sql: Opened) -> None:
+def test_odd_times_and_header_keys_come_into_an_iceberg_table_alike(
+    bmq: Bmq, odd: Odd, spark: SparkSession, sql: Opened
+) -> None:
     name = sql.table(odd.topic.replace("-", "_"))
     assert sql.catalog.warehouse and sql.catalog.uri
-    catalog = ["--catalog-type", "sql", "--catalog-uri", sql.catalog.uri, "--warehouse", sql.catalog.warehouse, "--table", str(name)]
+    catalog = [
+        "--catalog-type",
+        "sql",
+        "--catalog-uri",
+        sql.catalog.uri,
+        "--warehouse",
+        sql.catalog.warehouse,
+        "--table",
+        str(name),
+    ]
     options = iceberg.parse(["--bootstrap-servers", bmq.servers, "--topic", odd.topic, "--once", *catalog, *odd.source])
     assert isinstance(options, iceberg.IcebergOptions)
     assert iceberg.run(options, spark).rows == len(AT)

@@ -1,4 +1,6 @@
-"""What the operator gives the jobs on Kubernetes they take: every command line that it can make, through the jobs' own parsers."""
+"""What the operator gives the jobs on Kubernetes they take: every command line that it can make, through the jobs' own
+parsers.
+"""
 
 import argparse
 import json
@@ -40,7 +42,9 @@ def flags(of: Sequence[Sequence[str]]) -> set[str]:
 
 
 def known(parser: argparse.ArgumentParser) -> set[str]:
-    return {name for action in parser._actions for name in action.option_strings if name.startswith("--")} - NOT_IN_RESOURCES
+    return {
+        name for action in parser._actions for name in action.option_strings if name.startswith("--")
+    } - NOT_IN_RESOURCES
 
 
 def test_the_parquet_job_takes_all_that_the_operator_can_say(lines: Lines) -> None:
@@ -48,7 +52,10 @@ def test_the_parquet_job_takes_all_that_the_operator_can_say(lines: Lines) -> No
     for line in lines["parquet"]:
         options = parquet.parse(line)
         assert options.bootstrap_servers == "bmq-bootstrap.shop.svc:9092"
-        assert (options.output, options.once) == ("s3a://warehouse/tables" if len(options.topics) > 1 else options.output, "--once" in line)
+        assert (options.output, options.once) == (
+            "s3a://warehouse/tables" if len(options.topics) > 1 else options.output,
+            "--once" in line,
+        )
     assert flags(lines["parquet"]) == known(parquet.parser())
 
 
@@ -67,9 +74,18 @@ def test_the_job_that_merges_files_takes_all_that_the_operator_can_say(lines: Li
     for line in lines["compact"]:
         options = compact.parse(line)
         assert (options.retention_ms is not None) == any(argument.startswith("--retention=") for argument in line)
-    assert flags(lines["compact"]) == {"--output", "--target-file-size", "--min-files", "--older-than", "--vacuum-older-than", "--retention"}
+    assert flags(lines["compact"]) == {
+        "--output",
+        "--target-file-size",
+        "--min-files",
+        "--older-than",
+        "--vacuum-older-than",
+        "--retention",
+    }
 
 
 def test_values_that_look_like_options_reach_the_job(lines: Lines) -> None:
     found: list[JobOptions] = [parquet.parse(line) for line in lines["parquet"] if "--group=-group" in line]
-    assert {(one.topics, one.group, one.accept_loss, one.source) for one in found} == {(("-orders", "a.b_c"), "-group", True, "bmq")}
+    assert {(one.topics, one.group, one.accept_loss, one.source) for one in found} == {
+        (("-orders", "a.b_c"), "-group", True, "bmq")
+    }

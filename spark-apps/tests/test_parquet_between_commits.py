@@ -1,4 +1,6 @@
-"""A job that is killed between the commits of its dead letters and its rows goes on, with inferred columns and with retention."""
+"""A job that is killed between the commits of its dead letters and its rows goes on, with inferred columns and with
+retention.
+"""
 
 import datetime
 from pathlib import Path
@@ -26,7 +28,9 @@ def letters(table: Path) -> list[tuple[object, ...]]:
     return rows(table / "_dead_letters", 'value, "offset"')
 
 
-def test_columns_that_were_lost_with_their_first_batch_are_found_again(bmq: Bmq, spark: SparkSession, tmp_path: Path) -> None:
+def test_columns_that_were_lost_with_their_first_batch_are_found_again(
+    bmq: Bmq, spark: SparkSession, tmp_path: Path
+) -> None:
     topic = topic_of(bmq.servers, partitions=1)
     options = [*arguments(bmq.servers, tmp_path / "t", topic), "--format", "json"]
     produce(bmq.servers, topic, [b'{"id": 1}', b"not JSON", b'{"id": 2, "a": {"b": true}}'])
@@ -38,7 +42,9 @@ def test_columns_that_were_lost_with_their_first_batch_are_found_again(bmq: Bmq,
     assert letters(tmp_path / "t") == [(b"not JSON", 1), (b"[]", 4)]
 
 
-def test_new_columns_that_were_lost_with_a_later_batch_are_found_again(bmq: Bmq, spark: SparkSession, tmp_path: Path) -> None:
+def test_new_columns_that_were_lost_with_a_later_batch_are_found_again(
+    bmq: Bmq, spark: SparkSession, tmp_path: Path
+) -> None:
     topic = topic_of(bmq.servers, partitions=1)
     options = [*arguments(bmq.servers, tmp_path / "t", topic), "--format", "json"]
     produce(bmq.servers, topic, [b'{"id": 1}'])
@@ -51,10 +57,20 @@ def test_new_columns_that_were_lost_with_a_later_batch_are_found_again(bmq: Bmq,
     assert letters(tmp_path / "t") == [(b'{"id": 2.5}', 2)]
 
 
-def test_dead_letters_past_retention_stay_until_their_batch_is_whole(bmq: Bmq, spark: SparkSession, tmp_path: Path) -> None:
+def test_dead_letters_past_retention_stay_until_their_batch_is_whole(
+    bmq: Bmq, spark: SparkSession, tmp_path: Path
+) -> None:
     topic = topic_of(bmq.servers, partitions=1)
     (tmp_path / "x.ddl").write_text("id int")
-    options = [*arguments(bmq.servers, tmp_path / "t", topic), "--format", "json", "--schema", str(tmp_path / "x.ddl"), "--retention", "2d"]
+    options = [
+        *arguments(bmq.servers, tmp_path / "t", topic),
+        "--format",
+        "json",
+        "--schema",
+        str(tmp_path / "x.ddl"),
+        "--retention",
+        "2d",
+    ]
     old_ms = int((datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=4)).timestamp() * 1000)
     produce(bmq.servers, topic, [b"old letter", b'{"id": 0}'], timestamp=old_ms)
     produce(bmq.servers, topic, [b'{"id": 1}', b"new letter"])

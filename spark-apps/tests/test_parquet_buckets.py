@@ -18,7 +18,9 @@ def test_table_and_checkpoint_may_be_in_a_bucket(bmq: Bmq, spark: SparkSession, 
     assert sorted(int(bytes(row.value)) for row in read(spark, output).collect()) == list(range(200))
 
 
-def test_a_bucket_that_refuses_stops_the_job_with_one_line(bmq: Bmq, spark: SparkSession, minio: "object", monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bucket_that_refuses_stops_the_job_with_one_line(
+    bmq: Bmq, spark: SparkSession, minio: "object", monkeypatch: pytest.MonkeyPatch
+) -> None:
     topic = topic_of(bmq.servers, partitions=1)
     output = minio.location("refused").uri.replace("s3://", "s3a://")  # type: ignore[attr-defined]
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not-the-secret")

@@ -45,14 +45,24 @@ def of_an_unknown_codec(batch: bytearray) -> None:
     struct.pack_into(">I", batch, 17, crc32c(bytes(batch[21:])))
 
 
-@pytest.mark.parametrize(("spoil", "where"), [(flipped, "offset 1000"), (of_an_unknown_codec, "within offsets 1000 to 1499")])
+@pytest.mark.parametrize(
+    ("spoil", "where"), [(flipped, "offset 1000"), (of_an_unknown_codec, "within offsets 1000 to 1499")]
+)
 def test_a_batch_that_cannot_be_read_stops_the_job_and_keeps_its_place(
     own_bmq: Bmq, spark: SparkSession, tmp_path: Path, spoil: Callable[[bytearray], None], where: str
 ) -> None:
     topic = topic_of(own_bmq.servers, partitions=1)
-    produce(own_bmq.servers, topic, (os.urandom(1000) for _ in range(RECORDS)), settings={"batch.num.messages": 500, "linger.ms": 1000})
+    produce(
+        own_bmq.servers,
+        topic,
+        (os.urandom(1000) for _ in range(RECORDS)),
+        settings={"batch.num.messages": 500, "linger.ms": 1000},
+    )
     own_bmq.stop()  # rolls what is in memory as a segment
-    segment = max((file for file in (tmp_path / "data" / "topics").rglob("*") if file.is_file()), key=lambda file: file.stat().st_size)
+    segment = max(
+        (file for file in (tmp_path / "data" / "topics").rglob("*") if file.is_file()),
+        key=lambda file: file.stat().st_size,
+    )
     whole = segment.read_bytes()
     position, length = third_batch(whole)
     spoilt = bytearray(whole[position : position + length])

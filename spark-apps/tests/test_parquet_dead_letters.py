@@ -24,7 +24,9 @@ from bmq_spark.table.vacuum import expire
 def sink_of(folder: Path) -> ParquetSink:
     nothing: Any = None
     table = Table.create(Location.parse(str(folder)), {"id": "x", "partition-by": "hour"})
-    return ParquetSink(nothing, table, nothing, infers=False, partition_by=PartitionBy.HOUR, target_bytes=1 << 20, retention_ms=None)
+    return ParquetSink(
+        nothing, table, nothing, infers=False, partition_by=PartitionBy.HOUR, target_bytes=1 << 20, retention_ms=None
+    )
 
 
 def bury(folder: Path, offset: int, start_ms: int) -> DeltaTable:
@@ -33,12 +35,15 @@ def bury(folder: Path, offset: int, start_ms: int) -> DeltaTable:
     plain = records("orders", 0, offset, 1, start_ms=start_ms)
     columns = [pa.array(["why"]) if field.name == "reason" else plain.column(field.name) for field in DEAD_LETTERS]
     batch = pa.RecordBatch.from_arrays(columns, schema=DEAD_LETTERS)
-    layout = Layout(location=Location.parse(str(folder / "_dead_letters")), schema=DEAD_LETTERS, partition_by=PartitionBy.HOUR)
+    layout = Layout(
+        location=Location.parse(str(folder / "_dead_letters")), schema=DEAD_LETTERS, partition_by=PartitionBy.HOUR
+    )
     rows = list(write_batches([batch], layout, FileName(query_id="q", batch_id=offset, task=0)))
     ranges = [Range(topic="orders", partition=0, start=offset, end=offset + 1)]
     sink = sink_of(folder)
     sink._commit_letters(
-        Batch(records=nothing, ranges=ranges, ends={}, query_id="q", batch_id=offset, verify=nothing), data_files(pa.Table.from_batches(rows))
+        Batch(records=nothing, ranges=ranges, ends={}, query_id="q", batch_id=offset, verify=nothing),
+        data_files(pa.Table.from_batches(rows)),
     )
     sink._publish()
     return DeltaTable(str(folder / "_dead_letters"))
@@ -63,7 +68,11 @@ def test_dead_letters_have_their_folders_columns_after_retention_took_all_of_the
     for offset in range(3, 6):
         letters = bury(tmp_path, offset, START_MS + 9 * HOUR_MS)
         assert letters.metadata().partition_columns == ["date", "hour"]
-        rows = letters.to_pyarrow_table(columns=["offset", "hour", "reason"], filters=[("hour", "=", 9)]).sort_by("offset").to_pylist()
+        rows = (
+            letters.to_pyarrow_table(columns=["offset", "hour", "reason"], filters=[("hour", "=", 9)])
+            .sort_by("offset")
+            .to_pylist()
+        )
         assert rows == [{"offset": each, "hour": 9, "reason": "why"} for each in range(3, offset + 1)]
 
 
@@ -73,7 +82,14 @@ def test_dead_letters_are_no_table_of_a_topic_nor_is_such_a_table_taken_for_dead
     dead = tmp_path / "_dead_letters"
     options = parse(["--topic", "other", "--output", str(dead)])
     with pytest.raises(ConfigurationError, match="it has the dead letters of another table: name another folder"):
-        ParquetSink.open(nothing, Location.parse(str(dead)), options, partition_by=PartitionBy.HOUR, target_bytes=1 << 20, retention_ms=None)
+        ParquetSink.open(
+            nothing,
+            Location.parse(str(dead)),
+            options,
+            partition_by=PartitionBy.HOUR,
+            target_bytes=1 << 20,
+            retention_ms=None,
+        )
     Table.create(Location.parse(str(tmp_path / "own" / "_dead_letters")), {"id": "y", "format": "bytes"})
     with pytest.raises(ConfigurationError, match=r"own/_dead_letters.*, which is a table of its own: move that one"):
         sink_of(tmp_path / "own")

@@ -20,9 +20,16 @@ def test_an_unreadable_batch_is_told_by_topic_partition_and_place() -> None:
 
 
 def test_an_unknown_codec_is_told_by_what_was_being_read() -> None:
-    line = str(explained(Exception("x\nCaused by: java.lang.IllegalArgumentException: Unknown compression type id: 6"), servers="h:1", ranges=RANGES))
+    line = str(
+        explained(
+            Exception("x\nCaused by: java.lang.IllegalArgumentException: Unknown compression type id: 6"),
+            servers="h:1",
+            ranges=RANGES,
+        )
+    )
     assert line.startswith(
-        "topic orders partition 0, within offsets 100 to 199 or topic orders partition 1, within offsets 7 to 8: a batch cannot be"
+        "topic orders partition 0, within offsets 100 to 199 or topic orders partition 1, within offsets 7 to 8: a "
+        "batch cannot be"
     )
 
 
@@ -30,7 +37,8 @@ def test_an_unknown_codec_is_told_by_what_was_being_read() -> None:
     ("text", "line"),
     [
         (
-            "x\nCaused by: org.apache.kafka.common.errors.TimeoutException: Timed out waiting for a node assignment. Call: describeTopics",
+            "x\nCaused by: org.apache.kafka.common.errors.TimeoutException: Timed out waiting for a node "
+            "assignment. Call: describeTopics",
             "brokers h:1: no answer",
         ),
         (
@@ -38,10 +46,15 @@ def test_an_unknown_codec_is_told_by_what_was_being_read() -> None:
             "the bucket refuses: AccessDeniedException: s3a://b/t: Access Denied",
         ),
         (
-            "Job aborted\nCaused by: java.lang.ArithmeticException: long overflow\n\tat java.base/java.lang.Math.multiplyExact(Math.java:1032)",
-            "a topic: a record has a timestamp that Spark's Kafka connector cannot hold (nanoseconds, by the look of it): read it with --source bmq",
+            "Job aborted\nCaused by: java.lang.ArithmeticException: long overflow\n\tat "
+            "java.base/java.lang.Math.multiplyExact(Math.java:1032)",
+            "a topic: a record has a timestamp that Spark's Kafka connector cannot hold (nanoseconds, by the look "
+            "of it): read it with --source bmq",
         ),
-        ("[STREAM_FAILED] Query terminated: Something new", "Spark: Query terminated: Something new: the place is kept"),
+        (
+            "[STREAM_FAILED] Query terminated: Something new",
+            "Spark: Query terminated: Something new: the place is kept",
+        ),
     ],
 )
 def test_what_is_known_has_a_remedy_and_what_is_not_is_quoted(text: str, line: str) -> None:
@@ -52,15 +65,19 @@ def test_a_bucket_that_refuses_spark_is_told_with_what_was_done_to_which_object(
     name, checkpoint = "orders/_bmq/checkpoint/0001/commits/.0.tmp", "s3a://tables/orders/_bmq/checkpoint/0001"
     text = (
         f"[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: {name}: Writing Object on {name}: "
-        "software.amazon.awssdk.services.s3.model.S3Exception: Access Denied. (Service: S3, Status Code: 403):AccessDenied\n=== Query ==="
+        "software.amazon.awssdk.services.s3.model.S3Exception: Access Denied. (Service: S3, Status Code: "
+        "403):AccessDenied\n=== Query ==="
     )
     line = str(explained(Exception(text), servers="h:1", checkpoint=checkpoint))
-    assert line.startswith(f"the bucket refuses: AccessDenied: Writing Object on {name} (checkpoint {checkpoint}): check AWS_")
+    assert line.startswith(
+        f"the bucket refuses: AccessDenied: Writing Object on {name} (checkpoint {checkpoint}): check AWS_"
+    )
 
 
 def test_an_error_of_a_worker_is_told_as_it_is() -> None:
     text = (
-        'org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n  File "x", line 1\nbmq.errors.StoreUnusable: bucket b: no'
+        'org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n  File "x", line '
+        "1\nbmq.errors.StoreUnusable: bucket b: no"
     )
     assert str(explained(Exception(text), servers="h:1")) == "bucket b: no"
     refused = explained(Exception("Traceback\nbmq.errors.ConfigurationError: option x: no"), servers="h:1")

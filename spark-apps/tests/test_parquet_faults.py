@@ -40,19 +40,25 @@ def run_with(sink_class: type[ParquetSink], given: list[str], spark: SparkSessio
     """A run with another sink, which does something at a moment that a test wants."""
     options = parse(given)
     location = Location.parse(options.output)
-    sink = sink_class.open(spark, location, options, partition_by=PartitionBy.HOUR, target_bytes=1 << 20, retention_ms=None)
+    sink = sink_class.open(
+        spark, location, options, partition_by=PartitionBy.HOUR, target_bytes=1 << 20, retention_ms=None
+    )
     folder = HadoopFolder(spark, options.checkpoint or location.child("_bmq/checkpoint").uri)
     Stream(spark, options, sink, Checkpoint(folder, table_id=sink.id, table=location.hadoop())).run()
 
 
-def test_brokers_that_do_not_answer_are_named(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_brokers_that_do_not_answer_are_named(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cluster, "WAIT_S", 2)
     line = refusal(arguments("127.0.0.1:1", tmp_path / "t", "orders"), spark)
     assert line == "brokers 127.0.0.1:1: no answer within 2 s: start them, or name others by --bootstrap-servers"
 
 
 def test_a_topic_that_is_not_there_is_named(bmq: Bmq, spark: SparkSession, tmp_path: Path) -> None:
-    assert refusal(arguments(bmq.servers, tmp_path / "t", "nowhere"), spark).startswith("topic nowhere: the cluster at 127.0.0.1:")
+    assert refusal(arguments(bmq.servers, tmp_path / "t", "nowhere"), spark).startswith(
+        "topic nowhere: the cluster at 127.0.0.1:"
+    )
 
 
 def test_a_table_keeps_its_format(bmq: Bmq, spark: SparkSession, tmp_path: Path) -> None:
@@ -88,7 +94,9 @@ def test_a_topic_that_was_deleted_and_made_again_stops_the_job(bmq: Bmq, spark: 
     assert numbers_in(tmp_path / "t") == list(range(30))
 
 
-def test_what_retention_took_before_the_job_came_stops_it_until_somebody_accepts_that(bmq: Bmq, spark: SparkSession, tmp_path: Path) -> None:
+def test_what_retention_took_before_the_job_came_stops_it_until_somebody_accepts_that(
+    bmq: Bmq, spark: SparkSession, tmp_path: Path
+) -> None:
     topic = topic_of(bmq.servers, partitions=1)
     options = arguments(bmq.servers, tmp_path / "t", topic)
     produce(bmq.servers, topic, NUMBERS[:10])
@@ -102,7 +110,9 @@ def test_what_retention_took_before_the_job_came_stops_it_until_somebody_accepts
     assert run(parse([*options, "--accept-loss"]), spark).rows == 10
     assert numbers_in(tmp_path / "t") == [*range(10), *range(20, 30)]
     gaps = [
-        (gap.topic, gap.partition, gap.first, gap.next) for commit in Table.open(Location.parse(str(tmp_path / "t"))).commits() for gap in commit.gaps
+        (gap.topic, gap.partition, gap.first, gap.next)
+        for commit in Table.open(Location.parse(str(tmp_path / "t"))).commits()
+        for gap in commit.gaps
     ]
     assert gaps == [(topic, 0, 10, 20)]
 
@@ -126,12 +136,17 @@ def test_what_retention_took_of_a_partition_that_had_nothing_stops_the_job_also_
 
 
 @pytest.mark.parametrize("start", ["latest", "earliest"])
-def test_a_job_whose_topics_change_before_its_first_batch_goes_on_where_it_began(bmq: Bmq, spark: SparkSession, tmp_path: Path, start: str) -> None:
+def test_a_job_whose_topics_change_before_its_first_batch_goes_on_where_it_began(
+    bmq: Bmq, spark: SparkSession, tmp_path: Path, start: str
+) -> None:
     """The table says nothing yet: what came, or was deleted, since the first run is not the second's to pass over."""
     one, other = topic_of(bmq.servers, partitions=1), topic_of(bmq.servers, partitions=1)
     if start == "latest":
         produce(bmq.servers, one, [b"before"])
-    first, second = ([*arguments(bmq.servers, tmp_path / "t", *topics), "--starting-offsets", start] for topics in ([one], [one, other]))
+    first, second = (
+        [*arguments(bmq.servers, tmp_path / "t", *topics), "--starting-offsets", start]
+        for topics in ([one], [one, other])
+    )
     assert run(parse(first), spark).rows == 0
     produce(bmq.servers, one, NUMBERS)
     if start == "earliest":
@@ -178,7 +193,9 @@ def test_a_partition_that_was_added_and_whose_first_records_were_deleted_stops_n
     assert numbers_in(tmp_path / "t") == [*range(10), *range(25, 30)]
 
 
-def test_a_batch_that_was_committed_when_the_job_was_killed_is_not_added_again(bmq: Bmq, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_batch_that_was_committed_when_the_job_was_killed_is_not_added_again(
+    bmq: Bmq, spark: SparkSession, tmp_path: Path
+) -> None:
     topic = topic_of(bmq.servers, partitions=1)
     options = arguments(bmq.servers, tmp_path / "t", topic)
     produce(bmq.servers, topic, NUMBERS[:20])
@@ -204,7 +221,9 @@ class Killed(ParquetSink):
         raise JobStopped("killed")
 
 
-def test_dead_letters_are_not_doubled_when_the_job_is_killed_between_the_two_commits(bmq: Bmq, spark: SparkSession, tmp_path: Path) -> None:
+def test_dead_letters_are_not_doubled_when_the_job_is_killed_between_the_two_commits(
+    bmq: Bmq, spark: SparkSession, tmp_path: Path
+) -> None:
     topic = topic_of(bmq.servers, partitions=1)
     options = [*arguments(bmq.servers, tmp_path / "t", topic), "--format", "string"]
     produce(bmq.servers, topic, [b"good", b"\xff", b"fine"])
@@ -217,7 +236,9 @@ def test_dead_letters_are_not_doubled_when_the_job_is_killed_between_the_two_com
     assert rows(tmp_path / "t" / "_dead_letters") == [(b"\xff",), (b"\xfe",)]
 
 
-def test_a_schema_that_changes_between_the_two_commits_neither_loses_nor_doubles_a_record(bmq: Bmq, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_schema_that_changes_between_the_two_commits_neither_loses_nor_doubles_a_record(
+    bmq: Bmq, spark: SparkSession, tmp_path: Path
+) -> None:
     topic = topic_of(bmq.servers, partitions=1)
     values = [b'{"a": 1}', b'{"a": "one"}', b'{"a": 300}']
     produce(bmq.servers, topic, values)
@@ -238,7 +259,9 @@ def test_a_schema_that_changes_between_the_two_commits_neither_loses_nor_doubles
     assert rows(tmp_path / "t" / "_dead_letters") == [(values[1],)]
 
 
-def test_a_checkpoint_that_was_restored_from_an_older_copy_doubles_nothing(bmq: Bmq, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_checkpoint_that_was_restored_from_an_older_copy_doubles_nothing(
+    bmq: Bmq, spark: SparkSession, tmp_path: Path
+) -> None:
     topic = topic_of(bmq.servers, partitions=1)
     options = [*arguments(bmq.servers, tmp_path / "t", topic), "--checkpoint", str(tmp_path / "c")]
     produce(bmq.servers, topic, NUMBERS[:10])

@@ -18,7 +18,9 @@ from bmq_spark.jobs.sinks import FILES_MANY, Total
 HOUR_MS = 3_600_000
 
 
-def test_a_topic_becomes_a_table_and_a_second_run_adds_what_is_new(bmq: Bmq, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_topic_becomes_a_table_and_a_second_run_adds_what_is_new(
+    bmq: Bmq, spark: SparkSession, tmp_path: Path
+) -> None:
     topic = topic_of(bmq.servers)
     produce(bmq.servers, topic, [b"%d" % number for number in range(1000)])
     options = parse(arguments(bmq.servers, tmp_path / "t", topic))
@@ -27,11 +29,17 @@ def test_a_topic_becomes_a_table_and_a_second_run_adds_what_is_new(bmq: Bmq, spa
     produce(bmq.servers, topic, [b"%d" % number for number in range(1000, 1100)])
     assert run(options, spark).rows == 100
     assert sorted(int(value) for (value,) in rows(tmp_path / "t")) == list(range(1100))
-    plain = duckdb.connect().execute(f"SELECT count(*), count(DISTINCT (partition, \"offset\")) FROM '{tmp_path}/t/date=*/**/*.parquet'").fetchall()
+    plain = (
+        duckdb.connect()
+        .execute(f"SELECT count(*), count(DISTINCT (partition, \"offset\")) FROM '{tmp_path}/t/date=*/**/*.parquet'")
+        .fetchall()
+    )
     assert plain == [(1100, 1100)]
 
 
-def test_every_part_of_a_record_arrives_and_late_ones_go_to_their_hour(bmq: Bmq, spark: SparkSession, tmp_path: Path) -> None:
+def test_every_part_of_a_record_arrives_and_late_ones_go_to_their_hour(
+    bmq: Bmq, spark: SparkSession, tmp_path: Path
+) -> None:
     topic = topic_of(bmq.servers, partitions=1)
     noon = 1_772_366_400_000  # 2026-03-01T12:00Z
     produce(bmq.servers, topic, [b"now"], key=b"k", headers=[("h", b"1"), ("h", None)], timestamp=noon)
@@ -63,7 +71,11 @@ def test_times_all_over_the_calendar_are_told_of_and_a_topics_settings_keep_them
         assert len(said) == 1
         assert what in said[0]
         assert "message.timestamp.before.max.ms" in said[0]
-    settings = {"bmq.validation": "records", "message.timestamp.before.max.ms": str(HOUR_MS), "message.timestamp.after.max.ms": str(HOUR_MS)}
+    settings = {
+        "bmq.validation": "records",
+        "message.timestamp.before.max.ms": str(HOUR_MS),
+        "message.timestamp.after.max.ms": str(HOUR_MS),
+    }
     alter_topic(bmq.servers, topic, settings)
     for times, wrong in (((now, now - 2 * HOUR_MS), 1), ((now - 2 * HOUR_MS, now), 0), ((now, now + 2 * HOUR_MS), 1)):
         assert refusals(bmq.servers, topic, times)[wrong] == "INVALID_TIMESTAMP"
@@ -72,13 +84,19 @@ def test_times_all_over_the_calendar_are_told_of_and_a_topics_settings_keep_them
 
 def alter_topic(servers: str, topic: str, settings: Mapping[str, str]) -> None:
     admin = AdminClient({"bootstrap.servers": servers})
-    entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in settings.items()]
-    for answer in admin.incremental_alter_configs([ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)]).values():
+    entries = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in settings.items()
+    ]
+    for answer in admin.incremental_alter_configs(
+        [ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)]
+    ).values():
         answer.result(timeout=30)
 
 
 def refusals(servers: str, topic: str, times: Iterable[int]) -> list[str | None]:
-    """What is said to each record. They are of one batch, or of two where the first was sent when the second came: a batch is refused as a whole."""
+    """What is said to each record. They are of one batch, or of two where the first was sent when the second came: a
+    batch is refused as a whole.
+    """
     said: dict[int, str | None] = {}
 
     def tell(number: int, error: KafkaError | None, _: Message) -> None:
@@ -91,7 +109,9 @@ def refusals(servers: str, topic: str, times: Iterable[int]) -> list[str | None]
     return [said[number] for number in sorted(said)]
 
 
-def test_columns_of_json_are_inferred_and_grow_and_what_does_not_fit_is_a_dead_letter(bmq: Bmq, spark: SparkSession, tmp_path: Path) -> None:
+def test_columns_of_json_are_inferred_and_grow_and_what_does_not_fit_is_a_dead_letter(
+    bmq: Bmq, spark: SparkSession, tmp_path: Path
+) -> None:
     topic = topic_of(bmq.servers, partitions=1)
     options = parse([*arguments(bmq.servers, tmp_path / "t", topic), "--format", "json"])
     produce(bmq.servers, topic, [b'{"id": 1, "name": "a"}', b"no json", b'{"id": 2}', None])

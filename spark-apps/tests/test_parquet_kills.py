@@ -1,4 +1,6 @@
-"""The job as a process, killed at seeded moments while records come. BMQ_SPARK_KILLS says how often (2), BMQ_SPARK_SEED where the moments lie."""
+"""The job as a process, killed at seeded moments while records come. BMQ_SPARK_KILLS says how often (2), BMQ_SPARK_SEED
+where the moments lie.
+"""
 
 import os
 import random
@@ -49,7 +51,9 @@ class Producing(threading.Thread):
 
 
 @pytest.mark.timeout(300 * (KILLS + 2))
-def test_nothing_is_lost_or_doubled_by_a_job_that_is_killed_again_and_again(bmq: Bmq, spark: SparkSession, tmp_path: Path) -> None:
+def test_nothing_is_lost_or_doubled_by_a_job_that_is_killed_again_and_again(
+    bmq: Bmq, spark: SparkSession, tmp_path: Path
+) -> None:
     topic = topic_of(bmq.servers)
     table, log = tmp_path / "t", tmp_path / "log"
     given = [*arguments(bmq.servers, table, topic, once=False), "--format", "string", "--max-records-per-batch", "500"]
@@ -74,5 +78,7 @@ def test_nothing_is_lost_or_doubled_by_a_job_that_is_killed_again_and_again(bmq:
         count = producing.finish()
     run(parse([*given, "--once", "--max-records-per-batch", "100000"]), spark)
     good, bad = rows(table), rows(table / "_dead_letters")
-    assert sorted(int(value) for (value,) in good) == [number for number in range(count) if number % BAD], f"BMQ_SPARK_SEED={SEED}"
+    assert sorted(int(value) for (value,) in good) == [number for number in range(count) if number % BAD], (
+        f"BMQ_SPARK_SEED={SEED}"
+    )
     assert sorted(int(value[1:]) for (value,) in bad) == list(range(0, count, BAD)), f"BMQ_SPARK_SEED={SEED}"

@@ -1,4 +1,6 @@
-"""Batches whose records have times all over the calendar: how many files they make, where what is beyond that lies, and who finds it."""
+"""Batches whose records have times all over the calendar: how many files they make, where what is beyond that lies, and
+who finds it.
+"""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -28,7 +30,9 @@ FULL = ["date=2026-03-01/hour=12", "date=2026-03-01/hour=13"]
 
 
 def scattered(ordinary: int = 20, others: int = 60) -> Iterator[tuple[bytes, int]]:
-    """Values and times: two hours with many records, and one record in each of many hours before; every third is no UTF-8."""
+    """Values and times: two hours with many records, and one record in each of many hours before; every third is no
+    UTF-8.
+    """
     for number in range(ordinary + others):
         value = b"\xff%d" % number if number % 3 == 0 else b"%d" % number
         hours = number % 2 if number < ordinary else -number * 1000
@@ -39,7 +43,13 @@ def produce_at(servers: str, topic: str, records: Sequence[tuple[bytes, int]], *
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 5})
     said: list[Any] = []
     for number, (value, timestamp) in enumerate(records):
-        producer.produce(topic, value, timestamp=timestamp, partition=number % partitions, on_delivery=lambda error, _: said.append(error))
+        producer.produce(
+            topic,
+            value,
+            timestamp=timestamp,
+            partition=number % partitions,
+            on_delivery=lambda error, _: said.append(error),
+        )
     assert producer.flush(60) == 0
     assert said == [None] * len(records)
 
@@ -54,7 +64,12 @@ def stored(table: Path) -> int:
 
 def found(table: Path) -> list[tuple[Any, int]]:
     """Every value with its time, of rows and dead letters."""
-    both = [row for folder in (table, table / "_dead_letters") if folder.exists() for row in rows(folder, "value, epoch_ms(timestamp)")]
+    both = [
+        row
+        for folder in (table, table / "_dead_letters")
+        if folder.exists()
+        for row in rows(folder, "value, epoch_ms(timestamp)")
+    ]
     return sorted((value.encode() if isinstance(value, str) else value, timestamp) for value, timestamp in both)
 
 
@@ -65,7 +80,9 @@ def test_the_fullest_hours_have_folders_and_all_others_one_and_no_record_is_miss
     monkeypatch.setattr(parquet_sink, "TASK_RECORDS", 1_000 if tasks == 1 else 1)
     topic, table, made = topic_of(bmq.servers, partitions=2), tmp_path / "t", list(scattered())
     produce_at(bmq.servers, topic, made, partitions=2)
-    total = run(parse([*arguments(bmq.servers, table, topic), "--format", "string", "--max-partitions-per-batch", "2"]), spark)
+    total = run(
+        parse([*arguments(bmq.servers, table, topic), "--format", "string", "--max-partitions-per-batch", "2"]), spark
+    )
     assert (total.rows, total.dead_letters) == (53, 27)
     assert found(table) == sorted(made)
     for folder, least in ((table, 13), (table / "_dead_letters", 7)):
@@ -83,21 +100,34 @@ def test_who_asks_for_a_time_finds_what_lies_in_no_folder_of_it_and_who_asks_for
     produce_at(bmq.servers, topic, made)
     run(parse([*arguments(bmq.servers, table, topic), "--max-partitions-per-batch", "2"]), spark)
     of_one, where = made[40], "timestamp >= TIMESTAMPTZ '{0}' AND timestamp < TIMESTAMPTZ '{0}' + INTERVAL 1 HOUR"
-    hour = duckdb.sql(f"SELECT strftime(make_timestamp({of_one[1] // HOUR_MS * HOUR_MS} * 1000), '%Y-%m-%d %H:%M:%S+00')").fetchall()[0][0]
+    hour = duckdb.sql(
+        f"SELECT strftime(make_timestamp({of_one[1] // HOUR_MS * HOUR_MS} * 1000), '%Y-%m-%d %H:%M:%S+00')"
+    ).fetchall()[0][0]
     orders = dataset(str(table))
     assert orders.schema.names[-1] == "lane"
     assert duckdb.sql(f"SELECT value FROM orders WHERE {where.format(hour)}").fetchall() == [(of_one[0],)]
-    by_spark = read(spark, str(table)).where(f"timestamp >= '{hour}' AND timestamp < timestamp '{hour}' + interval 1 hour")
+    by_spark = read(spark, str(table)).where(
+        f"timestamp >= '{hour}' AND timestamp < timestamp '{hour}' + interval 1 hour"
+    )
     assert [bytes(row.value) for row in by_spark.collect()] == [of_one[0]]
     delta = DeltaTable(str(table)).to_pyarrow_dataset()
     assert delta.count_rows() == len(made)
-    assert duckdb.sql(f"SELECT value, date, hour FROM delta WHERE {where.format(hour)}").fetchall() == [(of_one[0], None, None)]
-    assert duckdb.sql("SELECT hour, count(*) FROM delta WHERE date = '2026-03-01' GROUP BY ALL ORDER BY ALL").fetchall() == [(12, 10), (13, 10)]
-    hive = duckdb.sql(f"SELECT date IS NULL AS apart, count(*) FROM read_parquet('{table}/date=*/**/*.parquet', hive_partitioning=true) GROUP BY ALL")
+    assert duckdb.sql(f"SELECT value, date, hour FROM delta WHERE {where.format(hour)}").fetchall() == [
+        (of_one[0], None, None)
+    ]
+    assert duckdb.sql(
+        "SELECT hour, count(*) FROM delta WHERE date = '2026-03-01' GROUP BY ALL ORDER BY ALL"
+    ).fetchall() == [(12, 10), (13, 10)]
+    hive = duckdb.sql(
+        f"SELECT date IS NULL AS apart, count(*) FROM read_parquet('{table}/date=*/**/*.parquet', "
+        "hive_partitioning=true) GROUP BY ALL"
+    )
     assert sorted(hive.fetchall()) == [(False, 20), (True, 60)]
 
 
-def test_a_batch_that_comes_again_longer_and_with_other_hours_doubles_and_misses_nothing(bmq: Bmq, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_batch_that_comes_again_longer_and_with_other_hours_doubles_and_misses_nothing(
+    bmq: Bmq, spark: SparkSession, tmp_path: Path
+) -> None:
     """Killed between its two commits; then other hours are the fullest."""
     topic, table, made = topic_of(bmq.servers, partitions=1), tmp_path / "t", list(scattered())
     produce_at(bmq.servers, topic, made)
@@ -121,7 +151,9 @@ def test_a_batch_that_comes_again_longer_and_with_other_hours_doubles_and_misses
     assert folders(table) == ["date=2026-03-01/hour=01", "date=2026-03-01/hour=02", APART]
 
 
-@pytest.mark.parametrize(("by", "kept"), [("date", ["date=2026-03-01", "date=__HIVE_DEFAULT_PARTITION__"]), ("none", [])])
+@pytest.mark.parametrize(
+    ("by", "kept"), [("date", ["date=2026-03-01", "date=__HIVE_DEFAULT_PARTITION__"]), ("none", [])]
+)
 def test_days_are_bounded_as_hours_are_and_a_table_without_folders_has_none(
     bmq: Bmq, spark: SparkSession, tmp_path: Path, by: str, kept: list[str]
 ) -> None:

@@ -19,7 +19,10 @@ from bmq_spark.jobs.parquet import parse, run
 from bmq_spark.jobs.parquet_sink import ParquetSink
 from bmq_spark.jobs.sinks import Added, Batch
 
-GONE = r"--checkpoint .*/c/0001: it is gone: was it deleted while the job ran\? Run the job again: it begins where the table ends"
+GONE = (
+    r"--checkpoint .*/c/0001: it is gone: was it deleted while the job ran\? Run the job again: it begins where "
+    r"the table ends"
+)
 SOURCES = pytest.mark.parametrize("source", ["kafka", "bmq"])
 
 
@@ -59,7 +62,9 @@ def sink_that_meets(meddle: Callable[[], None], *, after: bool) -> type[ParquetS
     return Meddled
 
 
-def test_a_checkpoint_that_is_deleted_between_two_batches_loses_and_doubles_nothing(bmq: Bmq, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_checkpoint_that_is_deleted_between_two_batches_loses_and_doubles_nothing(
+    bmq: Bmq, spark: SparkSession, tmp_path: Path
+) -> None:
     topic = topic_of(bmq.servers, partitions=1)
     produce(bmq.servers, topic, numbers(0, 35))
     options = [*options_of(bmq, tmp_path / "t", topic, "kafka"), "--checkpoint", str(tmp_path / "c")]
@@ -93,7 +98,9 @@ def test_a_batch_whose_checkpoint_is_gone_before_it_began_is_not_passed_over_in_
 
 
 @SOURCES
-def test_a_topic_that_is_made_again_between_two_batches_stops_the_job(bmq: Bmq, spark: SparkSession, tmp_path: Path, source: str) -> None:
+def test_a_topic_that_is_made_again_between_two_batches_stops_the_job(
+    bmq: Bmq, spark: SparkSession, tmp_path: Path, source: str
+) -> None:
     topic = topic_of(bmq.servers, partitions=1)
     produce(bmq.servers, topic, numbers(0, 25))
     options = options_of(bmq, tmp_path / "t", topic, source)
@@ -113,7 +120,9 @@ def test_a_topic_that_is_made_again_between_two_batches_stops_the_job(bmq: Bmq, 
 
 
 @SOURCES
-def test_partitions_that_are_added_within_a_batch_are_read_from_their_beginning(bmq: Bmq, spark: SparkSession, tmp_path: Path, source: str) -> None:
+def test_partitions_that_are_added_within_a_batch_are_read_from_their_beginning(
+    bmq: Bmq, spark: SparkSession, tmp_path: Path, source: str
+) -> None:
     topic = topic_of(bmq.servers, partitions=1)
     produce(bmq.servers, topic, [b"\xff", *numbers(1, 25)])
     options = [*options_of(bmq, tmp_path / "t", topic, source), "--format", "string"]
@@ -127,12 +136,16 @@ def test_partitions_that_are_added_within_a_batch_are_read_from_their_beginning(
     run_with(sink_that_meets(added, after=False), options, spark)
     run(parse(options), spark)
     found = rows(tmp_path / "t", 'partition, "offset"')
-    assert found == [(0, offset) for offset in range(1, 25)] + [(partition, offset) for partition in (1, 2) for offset in range(15)]
+    assert found == [(0, offset) for offset in range(1, 25)] + [
+        (partition, offset) for partition in (1, 2) for offset in range(15)
+    ]
     assert rows(tmp_path / "t" / "_dead_letters", '"offset"') == [(0,)]
 
 
 @SOURCES
-def test_what_retention_takes_between_two_batches_is_said_and_not_passed_over(bmq: Bmq, spark: SparkSession, tmp_path: Path, source: str) -> None:
+def test_what_retention_takes_between_two_batches_is_said_and_not_passed_over(
+    bmq: Bmq, spark: SparkSession, tmp_path: Path, source: str
+) -> None:
     topic = topic_of(bmq.servers, partitions=1)
     produce(bmq.servers, topic, numbers(0, 35))
     options = options_of(bmq, tmp_path / "t", topic, source)
@@ -153,7 +166,9 @@ def test_what_retention_takes_between_two_batches_is_said_and_not_passed_over(bm
 
 
 @pytest.mark.timeout(600)
-def test_a_run_with_once_beside_a_stream_on_the_same_checkpoint_doubles_nothing(bmq: Bmq, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_run_with_once_beside_a_stream_on_the_same_checkpoint_doubles_nothing(
+    bmq: Bmq, spark: SparkSession, tmp_path: Path
+) -> None:
     topic = topic_of(bmq.servers, partitions=1)
     produce(bmq.servers, topic, numbers(0, 25))
     options = options_of(bmq, tmp_path / "t", topic, "kafka")

@@ -13,7 +13,12 @@ LEAST = ["--topic", "orders", "--output", "/tables/orders"]
 
 def test_little_has_to_be_said() -> None:
     options = parse(LEAST)
-    assert (options.bootstrap_servers, options.format, options.partition_by, options.source) == ("127.0.0.1:9092", "bytes", "hour", "kafka")
+    assert (options.bootstrap_servers, options.format, options.partition_by, options.source) == (
+        "127.0.0.1:9092",
+        "bytes",
+        "hour",
+        "kafka",
+    )
     assert (options.group, options.trigger_ms, options.once) == ("parquet-orders", 60_000, False)
     assert (options.target_file_size_bytes, options.retention_ms) == (128 << 20, None)
 
@@ -33,7 +38,9 @@ def test_a_run_that_reaches_no_broker_makes_no_table(tmp_path: Path, monkeypatch
     with pytest.raises(JobStopped, match="no answer"):
         run(parse([*nobody, "--output", str(tmp_path / "table"), "--format", "json"]), None)  # type: ignore[arg-type]
     assert not (tmp_path / "table").exists()
-    options = iceberg.parse([*nobody, "--table", "lake.db.orders", "--catalog-type", "hadoop", "--warehouse", str(tmp_path / "warehouse")])
+    options = iceberg.parse(
+        [*nobody, "--table", "lake.db.orders", "--catalog-type", "hadoop", "--warehouse", str(tmp_path / "warehouse")]
+    )
     with pytest.raises(JobStopped, match="no answer"):
         iceberg.run(options, None)  # type: ignore[arg-type]
     assert not (tmp_path / "warehouse").exists()
@@ -72,7 +79,10 @@ def test_what_cannot_be_used_is_refused_with_a_remedy(more: list[str], line: str
     assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.parametrize(("text", "milliseconds"), [("500ms", 500), ("30s", 30_000), ("1.5m", 90_000), ("12h", 43_200_000), ("30d", 2_592_000_000)])
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [("500ms", 500), ("30s", 30_000), ("1.5m", 90_000), ("12h", 43_200_000), ("30d", 2_592_000_000)],
+)
 def test_times_have_units(text: str, milliseconds: int) -> None:
     assert time_ms("--trigger", text) == milliseconds
 

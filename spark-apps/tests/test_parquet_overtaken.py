@@ -41,12 +41,18 @@ def told(servers: str, topic: str) -> int:
     """The job's progress as its group has it."""
     group = f"parquet-{topic}"
     admin = AdminClient({"bootstrap.servers": servers})
-    (where,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(timeout=30).topic_partitions
+    (where,) = (
+        admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group]
+        .result(timeout=30)
+        .topic_partitions
+    )
     return int(where.offset)
 
 
 @pytest.mark.timeout(600)
-def test_a_stream_that_retention_overtakes_stops_or_names_the_gap_and_ends_cleanly_when_java_is_told_to(bmq: Bmq, tmp_path: Path) -> None:
+def test_a_stream_that_retention_overtakes_stops_or_names_the_gap_and_ends_cleanly_when_java_is_told_to(
+    bmq: Bmq, tmp_path: Path
+) -> None:
     topic = topic_of(bmq.servers, partitions=1)
     table = tmp_path / "t"
     given = [*arguments(bmq.servers, table, topic, once=False), "--max-records-per-batch", "100"]
@@ -71,11 +77,15 @@ def test_a_stream_that_retention_overtakes_stops_or_names_the_gap_and_ends_clean
     end = max(offsets_in(table)) + 1
     assert end < 3000, "it took all before it was told to end"
     assert told(bmq.servers, topic) == end
-    assert {str(file) for file in table.glob("date=*/**/*.parquet")} == set(files(str(table))), "files of a batch that was cut off"
+    assert {str(file) for file in table.glob("date=*/**/*.parquet")} == set(files(str(table))), (
+        "files of a batch that was cut off"
+    )
     assert offsets_in(table) == [*range(10, 30), *range(50, end)]
 
 
-def test_loss_that_was_accepted_is_accepted_also_where_nothing_came_after_it(bmq: Bmq, spark: SparkSession, tmp_path: Path) -> None:
+def test_loss_that_was_accepted_is_accepted_also_where_nothing_came_after_it(
+    bmq: Bmq, spark: SparkSession, tmp_path: Path
+) -> None:
     topic = topic_of(bmq.servers, partitions=1)
     given = arguments(bmq.servers, tmp_path / "t", topic)
     produce(bmq.servers, topic, [b"0", b"1"])

@@ -1,4 +1,6 @@
-"""A stream into a Parquet table, killed at every point of a batch, while another process merges, vacuums, and writes."""
+"""A stream into a Parquet table, killed at every point of a batch, while another process merges, vacuums, and
+writes.
+"""
 
 import time
 from collections.abc import Callable
@@ -18,7 +20,8 @@ from bmq_spark.locations import Location
 from bmq_spark.table import Table
 
 POINTS = {"parquet: written": 2, "parquet: letters": 2, "parquet: committed": 3, "parquet: added": 2}
-"""How often each is passed before the job dies there: in its second batch. What is committed is published once more when a run begins."""
+"""How often each is passed before the job dies there: in its second batch. What is committed is published once more
+when a run begins."""
 DAY_MS = 24 * 3_600_000
 
 
@@ -46,7 +49,9 @@ def offsets(table: Path) -> list[int]:
 
 
 @pytest.mark.timeout(900)
-def test_a_stream_that_dies_at_every_point_beside_merges_and_vacuums_has_every_record_once(bmq: Bmq, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_stream_that_dies_at_every_point_beside_merges_and_vacuums_has_every_record_once(
+    bmq: Bmq, spark: SparkSession, tmp_path: Path
+) -> None:
     topic = topic_of(bmq.servers, partitions=1)
     table = tmp_path / "t"
     given = [*arguments(bmq.servers, table, topic, once=False), "--format", "string", "--max-records-per-batch", "20"]
@@ -58,7 +63,8 @@ def test_a_stream_that_dies_at_every_point_beside_merges_and_vacuums_has_every_r
         with job_at(point, number, [*given, "--trigger", "200ms"], tmp_path / point.replace(": ", "-")) as job:
             job.die(upkeep)
         assert len(offsets(table)) == len(set(offsets(table)))
-    # One that sleeps with its files written, while another job takes its records and all that is unnamed is deleted, is refused.
+    # One that sleeps with its files written, while another job takes its records and all that is unnamed is deleted, is
+    # refused.
     produce(bmq.servers, topic, values(made, 60))
     made += 60
     with job_at("parquet: written", -1, [*given, "--once"], tmp_path / "sleeper") as job:
@@ -72,4 +78,6 @@ def test_a_stream_that_dies_at_every_point_beside_merges_and_vacuums_has_every_r
     assert offsets(table / "_dead_letters") == [number for number in range(made) if number % 10 == 0]
     for folder in (table, table / "_dead_letters"):
         merged_and_vacuumed(folder)
-        assert sorted(DeltaTable(str(folder)).to_pyarrow_table(columns=["offset"]).column("offset").to_pylist()) == offsets(folder)
+        assert sorted(
+            DeltaTable(str(folder)).to_pyarrow_table(columns=["offset"]).column("offset").to_pylist()
+        ) == offsets(folder)

@@ -28,7 +28,11 @@ class Rights:
 
     def give(self, actions: tuple[str, ...]) -> None:
         """These, and no others."""
-        statement = {"Effect": "Allow", "Action": list(actions), "Resource": ["arn:aws:s3:::tables", "arn:aws:s3:::tables/*"]}
+        statement = {
+            "Effect": "Allow",
+            "Action": list(actions),
+            "Resource": ["arn:aws:s3:::tables", "arn:aws:s3:::tables/*"],
+        }
         self._admin.policy_add("engineers", policy={"Version": "2012-10-17", "Statement": [statement]})
         self._admin.policy_set("engineers", user=USER)
 
@@ -48,7 +52,9 @@ def numbers_in(table: str) -> list[int]:
 
 
 @pytest.mark.timeout(600)
-def test_a_job_without_rights_says_so_and_goes_on_when_it_has_them(bmq: Bmq, spark: SparkSession, rights: Rights, tmp_path: Path) -> None:
+def test_a_job_without_rights_says_so_and_goes_on_when_it_has_them(
+    bmq: Bmq, spark: SparkSession, rights: Rights, tmp_path: Path
+) -> None:
     topic = topic_of(bmq.servers, partitions=1)
     table = f"s3a://tables/{topic}"
     here = parse([*arguments(bmq.servers, table, topic), "--checkpoint", str(tmp_path / "checkpoint")])
@@ -74,7 +80,11 @@ def test_a_job_without_rights_says_so_and_goes_on_when_it_has_them(bmq: Bmq, spa
         produce(bmq.servers, topic, [b"%d" % number for number in range(100, 200)])
         assert job.process.wait(240) == 1, job.said()[-3000:]
         (line,) = job.errors()
-    assert "AccessDenied" in line and f"tables/{topic}" in line and ("check the keys and their policy" in line or "what they may do" in line), line
+    assert (
+        "AccessDenied" in line
+        and f"tables/{topic}" in line
+        and ("check the keys and their policy" in line or "what they may do" in line)
+    ), line
     assert batches(table) == 1
     assert numbers_in(table) == list(range(100))
     rights.give(ALL)

@@ -31,9 +31,13 @@ def committed(servers: str, group: str, client_id: str = "test") -> dict[tuple[s
     return {(one.topic, one.partition): one.offset for one in found.topic_partitions}
 
 
-def test_a_stream_takes_several_topics_and_partitions_that_are_added_and_stops_when_told(bmq: Bmq, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_stream_takes_several_topics_and_partitions_that_are_added_and_stops_when_told(
+    bmq: Bmq, spark: SparkSession, tmp_path: Path
+) -> None:
     one, other = topic_of(bmq.servers, partitions=1), topic_of(bmq.servers, partitions=1)
-    options = parse([*arguments(bmq.servers, tmp_path / "t", one, other, once=False), "--trigger", "200ms", "--group", f"{one}-lag"])
+    options = parse(
+        [*arguments(bmq.servers, tmp_path / "t", one, other, once=False), "--trigger", "200ms", "--group", f"{one}-lag"]
+    )
     stop = StopRequest()
     running = threading.Thread(target=run, args=(options, spark), kwargs={"stop": stop})
     produce(bmq.servers, one, [b"1"])
@@ -65,7 +69,10 @@ def test_a_lane_has_its_own_records_and_its_own_group(bmq: Bmq, spark: SparkSess
     produce(bmq.servers, topic, [b"of the base"])
     produce(bmq.servers, topic, [b"of the lane", b"and again"], settings={"client.id": "lane=tables"})
     run(parse([*arguments(bmq.servers, tmp_path / "t", topic), "--lane", "tables"]), spark)
-    assert rows(tmp_path / "t", "value, topic, lane") == [(b"of the lane", topic, "tables"), (b"and again", topic, "tables")]
+    assert rows(tmp_path / "t", "value, topic, lane") == [
+        (b"of the lane", topic, "tables"),
+        (b"and again", topic, "tables"),
+    ]
     assert committed(bmq.servers, f"parquet-{topic}", "lane=tables") == {(topic, 0): 2}
     assert committed(bmq.servers, f"parquet-{topic}") == {}
 
@@ -77,13 +84,18 @@ def test_what_a_lane_reads_of_the_base_is_the_same_table_by_brokers_and_bucket_u
     make_lane(bmq, name="reader", reads_base={"enabled": True, "topics": [topic], "bytes_per_second": 1_000_000})
     produce(bmq.servers, topic, [b"of the base"])
     store = ["--source", "bmq", "--store", (bmq.log.parent / "data").as_uri()]
-    runs = {name: [*arguments(bmq.servers, tmp_path / name, topic), "--lane", "reader", *more] for name, more in {"kafka": [], "bmq": store}.items()}
+    runs = {
+        name: [*arguments(bmq.servers, tmp_path / name, topic), "--lane", "reader", *more]
+        for name, more in {"kafka": [], "bmq": store}.items()
+    }
     for name, given in runs.items():
         run(parse(given), spark)
         assert rows(tmp_path / name, "value, topic, lane") == [(b"of the base", topic, "reader")]
     produce(bmq.servers, topic, [b"of the lane"], settings={"client.id": "lane=reader"})
     for name, given in runs.items():
-        with pytest.raises(JobStopped, match=r"made again, is of another cluster, or is a lane's own since the lane has written"):
+        with pytest.raises(
+            JobStopped, match=r"made again, is of another cluster, or is a lane's own since the lane has written"
+        ):
             run(parse(given), spark)
         assert rows(tmp_path / name, "value, topic, lane") == [(b"of the base", topic, "reader")]
 

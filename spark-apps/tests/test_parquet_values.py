@@ -1,4 +1,6 @@
-"""Typed values in the job itself, through Spark's workers, over a running bmq: what was written is what is read, and the rest says why not."""
+"""Typed values in the job itself, through Spark's workers, over a running bmq: what was written is what is read, and
+the rest says why not.
+"""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -31,7 +33,11 @@ def registry() -> Iterator[RegistryServer]:
 
 def order(**fields: Any) -> dict[str, Any]:
     """An Avro schema of these fields."""
-    return {"type": "record", "name": "shop.Order", "fields": [{"name": name, "type": kind} for name, kind in fields.items()]}
+    return {
+        "type": "record",
+        "name": "shop.Order",
+        "fields": [{"name": name, "type": kind} for name, kind in fields.items()],
+    }
 
 
 def framed(number: int, content: bytes) -> bytes:
@@ -54,12 +60,16 @@ def assert_reasons(letters: Sequence[tuple[bytes, str]], *expected: tuple[bytes,
         assert why in reason, (value, reason)
 
 
-def test_avro_by_a_schema_file_becomes_the_rows_that_were_written(bmq: Bmq, spark: SparkSession, tmp_path: Path) -> None:
+def test_avro_by_a_schema_file_becomes_the_rows_that_were_written(
+    bmq: Bmq, spark: SparkSession, tmp_path: Path
+) -> None:
     topic = topic_of(bmq.servers, partitions=1)
     good = written(EVERYTHING, RECORD)
     produce(bmq.servers, topic, [good, b"\xff\xff", None, good[:-1], good + b"x", good])
     (tmp_path / "orders.avsc").write_text(json.dumps(EVERYTHING))
-    options = parse([*arguments(bmq.servers, tmp_path / "t", topic), "--format", "avro", "--schema", str(tmp_path / "orders.avsc")])
+    options = parse(
+        [*arguments(bmq.servers, tmp_path / "t", topic), "--format", "avro", "--schema", str(tmp_path / "orders.avsc")]
+    )
     assert run(options, spark).dead_letters == 3
     assert values_in(tmp_path / "t") == [READ, None, READ]
     assert_reasons(letters_in(tmp_path / "t"), (b"\xff\xff", "Avro"), (good[:-1], "Avro"), (good + b"x", "left over"))
@@ -83,17 +93,26 @@ def test_avro_by_a_registry_follows_its_writers_and_grows_with_the_subject(
     whys = ["wire format", "Schema 99 not found", "is JSON in the registry", "Avro"]
     assert_reasons(letters_in(tmp_path / "t"), *zip(bad, whys, strict=True))
     two = registry.register(f"{topic}-value", json.dumps(second))
-    produce(bmq.servers, topic, [framed(one, plain), framed(two, written(second, {"id": 2**40, "name": "b", "note": "n"}))])
+    produce(
+        bmq.servers, topic, [framed(one, plain), framed(two, written(second, {"id": 2**40, "name": "b", "note": "n"}))]
+    )
     assert run(parse(given), spark).dead_letters == 0
     found = rows(tmp_path / "t", "value.id, value.name")
     assert found == [(1, "a"), (None, None), (1, "a"), (2**40, "b")]
-    assert values_in(tmp_path / "t")[2:] == [{"id": 1, "name": "a", "note": None}, {"id": 2**40, "name": "b", "note": "n"}]
+    assert values_in(tmp_path / "t")[2:] == [
+        {"id": 1, "name": "a", "note": None},
+        {"id": 2**40, "name": "b", "note": "n"},
+    ]
 
 
 @pytest.mark.parametrize("by", ["descriptor set", "registry"])
-def test_protobuf_becomes_the_rows_that_were_written(bmq: Bmq, spark: SparkSession, registry: RegistryServer, tmp_path: Path, by: str) -> None:
+def test_protobuf_becomes_the_rows_that_were_written(
+    bmq: Bmq, spark: SparkSession, registry: RegistryServer, tmp_path: Path, by: str
+) -> None:
     topic = topic_of(bmq.servers, partitions=1)
-    descriptors = compiled({"shop/common.proto": COMMON.encode(), "orders.proto": ORDERS.encode()}, "orders.proto", "orders")
+    descriptors = compiled(
+        {"shop/common.proto": COMMON.encode(), "orders.proto": ORDERS.encode()}, "orders.proto", "orders"
+    )
     message = message_class(descriptors, "shop.Order")(
         number=-7, text="ä", lines=[{"count": 2, "notes": ["n"]}], pairs={"k": {"count": 3}}, street={"name": "s"}
     )
@@ -104,7 +123,11 @@ def test_protobuf_becomes_the_rows_that_were_written(bmq: Bmq, spark: SparkSessi
         references = [{"name": "shop/common.proto", "subject": "common", "version": 1}]
         number = registry.register(f"{topic}-value", ORDERS, kind="PROTOBUF", references=references)
         good, empty = framed(number, b"\x00" + plain), framed(number, b"\x00")
-        bad = {framed(number, b"\x02\x02" + plain): "holds shop.Refund", framed(77, b"\x00" + plain): "Schema 77 not found", plain: "wire format"}
+        bad = {
+            framed(number, b"\x02\x02" + plain): "holds shop.Refund",
+            framed(77, b"\x00" + plain): "Schema 77 not found",
+            plain: "wire format",
+        }
         given += ["--registry", registry.url]
     else:
         (tmp_path / "orders.desc").write_bytes(descriptors.SerializeToString())
@@ -114,13 +137,25 @@ def test_protobuf_becomes_the_rows_that_were_written(bmq: Bmq, spark: SparkSessi
     produce(bmq.servers, topic, [good, *bad, empty, None])
     assert run(parse(given), spark).dead_letters == len(bad)
     line = {"count": 2, "notes": ["n"]}
-    told = NOTHING_SET | {"number": -7, "text": "ä", "lines": [line], "pairs": [("k", {"count": 3, "notes": []})], "street": {"name": "s"}}
+    told = NOTHING_SET | {
+        "number": -7,
+        "text": "ä",
+        "lines": [line],
+        "pairs": [("k", {"count": 3, "notes": []})],
+        "street": {"name": "s"},
+    }
     assert values_in(tmp_path / "t") == [told, NOTHING_SET, None]
     assert_reasons(letters_in(tmp_path / "t"), *bad.items())
-    assert rows(tmp_path / "t", "value.pairs['k'].count, value.lines[1].notes") == [(3, ["n"]), (None, None), (None, None)]
+    assert rows(tmp_path / "t", "value.pairs['k'].count, value.lines[1].notes") == [
+        (3, ["n"]),
+        (None, None),
+        (None, None),
+    ]
 
 
-def test_a_file_s_schema_that_the_table_cannot_take_is_refused_before_a_record_is_read(bmq: Bmq, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_file_s_schema_that_the_table_cannot_take_is_refused_before_a_record_is_read(
+    bmq: Bmq, spark: SparkSession, tmp_path: Path
+) -> None:
     topic = topic_of(bmq.servers, partitions=1)
 
     def given(ddl: str) -> list[str]:
@@ -134,8 +169,8 @@ def test_a_file_s_schema_that_the_table_cannot_take_is_refused_before_a_record_i
     with pytest.raises(ConfigurationError) as refused:
         run(parse(given("a string")), spark)
     assert str(refused.value) == (
-        f"--schema {tmp_path}/a-string.ddl: field a: the table has int and the new schema string, which it cannot become: "
-        "write the new schema to another table, or give the field another name"
+        f"--schema {tmp_path}/a-string.ddl: field a: the table has int and the new schema string, which it cannot "
+        "become: write the new schema to another table, or give the field another name"
     )
     assert values_in(tmp_path / "t") == [{"a": 1}]
     assert run(parse(given("b bigint, a bigint")), spark).dead_letters == 1
@@ -159,16 +194,24 @@ def test_a_registry_s_version_that_the_table_cannot_take_costs_no_record(
     with pytest.raises(JobStopped) as refused:
         run(parse(given), spark)
     line = str(refused.value)
-    assert line.startswith(f"registry {registry.url}, subject {topic}-value: field id: the table has int and the new schema string")
-    assert line.endswith("by the former schema as --schema FILE_OR_URI: then what does not fit goes to the dead letters")
+    assert line.startswith(
+        f"registry {registry.url}, subject {topic}-value: field id: the table has int and the new schema string"
+    )
+    assert line.endswith(
+        "by the former schema as --schema FILE_OR_URI: then what does not fit goes to the dead letters"
+    )
     assert values_in(tmp_path / "t") == [{"id": 1}]
     (tmp_path / "former.avsc").write_text(json.dumps(first))
     assert run(parse([*given, "--schema", str(tmp_path / "former.avsc")]), spark).dead_letters == 1
     assert values_in(tmp_path / "t") == [{"id": 1}, {"id": 1}]
-    assert_reasons(letters_in(tmp_path / "t"), *[(breaks, "the writer's schema does not resolve: value.id: string is not int")] * 2)
+    assert_reasons(
+        letters_in(tmp_path / "t"), *[(breaks, "the writer's schema does not resolve: value.id: string is not int")] * 2
+    )
 
 
-def test_inferred_columns_that_change_their_type_make_dead_letters(bmq: Bmq, spark: SparkSession, tmp_path: Path) -> None:
+def test_inferred_columns_that_change_their_type_make_dead_letters(
+    bmq: Bmq, spark: SparkSession, tmp_path: Path
+) -> None:
     topic = topic_of(bmq.servers, partitions=1)
     options = parse([*arguments(bmq.servers, tmp_path / "t", topic), "--format", "json"])
     produce(bmq.servers, topic, [b'{"id": 1, "at": {"x": 1}}'])

@@ -19,11 +19,22 @@ from bmq_spark.source.sections import BatchBroken, Scratch
 SOME = st.one_of(st.none(), st.binary(max_size=5), st.binary(min_size=120, max_size=200))
 HEADERS = st.lists(st.tuples(st.text(max_size=4), SOME), max_size=3)
 RECORDS = st.builds(Record, st.just(0), st.integers(-1, 1 << 42), SOME, SOME, HEADERS)
-BATCHES = st.lists(st.tuples(st.lists(RECORDS, min_size=1, max_size=6), st.integers(0, 4), st.booleans(), st.booleans()), min_size=1, max_size=5)
+BATCHES = st.lists(
+    st.tuples(st.lists(RECORDS, min_size=1, max_size=6), st.integers(0, 4), st.booleans(), st.booleans()),
+    min_size=1,
+    max_size=5,
+)
 
 
 def wanted(**changes: object) -> Wanted:
-    given_ = {"topic": "orders", "partition": 3, "lane": "dev", "columns": ALL, "from_offset": 0, "below_offset": 1 << 62} | changes
+    given_ = {
+        "topic": "orders",
+        "partition": 3,
+        "lane": "dev",
+        "columns": ALL,
+        "from_offset": 0,
+        "below_offset": 1 << 62,
+    } | changes
     return Wanted(**given_)  # type: ignore[arg-type]
 
 
@@ -61,15 +72,21 @@ def log_of(batches: list[tuple[list[Record], int, bool, bool]]) -> bytes:
     for records, codec, is_control, is_appended in batches:
         one = build_batch(records, base_offset=offset, codec=codec, is_control=is_control)
         if is_appended:
-            one = bytes(patched(one, split(one)[0], base_offset=offset, leader_epoch=1, log_append_time_ms=1_700_000_000_000))
-        data += one + build_empty_batch(base_offset=offset + len(records), offset_count=2, leader_epoch=1, timestamp_ms=-1)
+            one = bytes(
+                patched(one, split(one)[0], base_offset=offset, leader_epoch=1, log_append_time_ms=1_700_000_000_000)
+            )
+        data += one + build_empty_batch(
+            base_offset=offset + len(records), offset_count=2, leader_epoch=1, timestamp_ms=-1
+        )
         offset += len(records) + 2
     return data
 
 
 @settings(max_examples=300, deadline=None)
 @given(BATCHES, st.integers(0, 20), st.integers(0, 30), st.booleans())
-def test_columns_are_what_each_record_has(batches: list[tuple[list[Record], int, bool, bool]], start: int, length: int, in_lockstep: bool) -> None:
+def test_columns_are_what_each_record_has(
+    batches: list[tuple[list[Record], int, bool, bool]], start: int, length: int, in_lockstep: bool
+) -> None:
     data = log_of(batches)
     want = wanted(from_offset=start, below_offset=start + length)
     with pytest.MonkeyPatch.context() as patch:
@@ -79,10 +96,20 @@ def test_columns_are_what_each_record_has(batches: list[tuple[list[Record], int,
 
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=80), st.integers(1, 6), st.booleans())
-def test_bytes_that_are_no_records_are_refused_by_both_or_by_none(section: bytes, count: int, in_lockstep: bool) -> None:
+def test_bytes_that_are_no_records_are_refused_by_both_or_by_none(
+    section: bytes, count: int, in_lockstep: bool
+) -> None:
     good = build_batch([Record(0, 5, b"k", b"v")] * count)
     header = split(good)[0]
-    data = bytes(patched(good[:61] + section, header._replace(size_bytes=61 + len(section)), base_offset=0, leader_epoch=0, max_timestamp_ms=9))
+    data = bytes(
+        patched(
+            good[:61] + section,
+            header._replace(size_bytes=61 + len(section)),
+            base_offset=0,
+            leader_epoch=0,
+            max_timestamp_ms=9,
+        )
+    )
     data = data[:8] + (49 + len(section)).to_bytes(4, "big") + data[12:]
     try:
         expected: list[dict[str, object]] | None = one_by_one(data, wanted())
@@ -100,7 +127,10 @@ def test_bytes_that_are_no_records_are_refused_by_both_or_by_none(section: bytes
 
 
 def test_a_batch_with_another_crc_is_named() -> None:
-    good, bad = build_batch([Record(0, 5, b"k", b"v")]), bytearray(build_batch([Record(0, 5, b"k", b"value")], base_offset=1))
+    good, bad = (
+        build_batch([Record(0, 5, b"k", b"v")]),
+        bytearray(build_batch([Record(0, 5, b"k", b"value")], base_offset=1)),
+    )
     bad[-3] ^= 1
     data = good + bytes(bad)
     with pytest.raises(BatchBroken, match="CRC") as broken:
@@ -124,13 +154,19 @@ def test_header_keys_that_are_not_utf_8_are_read_as_java_reads_them() -> None:
 LAST_US = ((1 << 63) - 1) // 1000 * 1000
 
 
-@pytest.mark.parametrize(("ms", "us"), [((1 << 63) - 1, LAST_US), (1_763_870_000_000_000_000, LAST_US), (-5, -5000), (-(1 << 63), -LAST_US)])
-def test_a_timestamp_beyond_what_spark_can_hold_becomes_the_last_one_and_one_before_1970_stays(ms: int, us: int) -> None:
+@pytest.mark.parametrize(
+    ("ms", "us"), [((1 << 63) - 1, LAST_US), (1_763_870_000_000_000_000, LAST_US), (-5, -5000), (-(1 << 63), -LAST_US)]
+)
+def test_a_timestamp_beyond_what_spark_can_hold_becomes_the_last_one_and_one_before_1970_stays(
+    ms: int, us: int
+) -> None:
     data = build_batch([Record(0, ms, b"k", b"v")])
     assert rows_of(list(decode(data, split(data), wanted())))[0]["timestamp"] == us
 
 
-@pytest.mark.parametrize(("base", "delta", "us"), [((1 << 63) - 1, 10, LAST_US), (-(1 << 63), -10, -LAST_US), (5, -3, 2000)])
+@pytest.mark.parametrize(
+    ("base", "delta", "us"), [((1 << 63) - 1, 10, LAST_US), (-(1 << 63), -10, -LAST_US), (5, -3, 2000)]
+)
 def test_a_timestamp_that_wraps_becomes_the_last_one_of_its_side(base: int, delta: int, us: int) -> None:
     good = bytearray(build_batch([Record(0, 0, b"k", b"v"), Record(1, delta, b"k", b"v")]))
     struct.pack_into(">q", good, 27, base)
@@ -140,7 +176,10 @@ def test_a_timestamp_that_wraps_becomes_the_last_one_of_its_side(base: int, delt
 
 
 def test_batches_older_than_asked_for_are_not_opened() -> None:
-    old, new = bytearray(build_batch([Record(0, 5, b"k", b"v")])), build_batch([Record(0, 50, b"k", b"v")], base_offset=1)
+    old, new = (
+        bytearray(build_batch([Record(0, 5, b"k", b"v")])),
+        build_batch([Record(0, 50, b"k", b"v")], base_offset=1),
+    )
     old[-3] ^= 1  # its CRC would be found wrong
     data = bytes(old) + new
     assert [row["offset"] for row in rows_of(list(decode(data, split(data), wanted(min_timestamp_ms=50))))] == [1]
@@ -176,6 +215,14 @@ def test_a_batch_that_decompresses_to_more_than_is_allowed_is_named(codec: int) 
 def test_more_records_promised_than_there_are_bytes_are_refused_before_any_is_looked_for() -> None:
     good = bytearray(build_batch([Record(0, 5, b"k", b"v")]))
     good[23:27] = good[57:61] = (1 << 30).to_bytes(4, "big")
-    data = bytes(patched(bytes(good), split(build_batch([Record(0, 5, b"k", b"v")]))[0], base_offset=0, leader_epoch=0, max_timestamp_ms=5))
+    data = bytes(
+        patched(
+            bytes(good),
+            split(build_batch([Record(0, 5, b"k", b"v")]))[0],
+            base_offset=0,
+            leader_epoch=0,
+            max_timestamp_ms=5,
+        )
+    )
     with pytest.raises(BatchBroken, match=f"{1 << 30} records in 9 bytes"):
         list(decode(data, split(data), wanted()))

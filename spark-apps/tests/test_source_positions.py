@@ -52,11 +52,16 @@ def test_tasks_hold_every_offset_once_and_are_not_too_large(
         assert piece.from_offset in held
         assert piece.below_offset - 1 in held
     largest_record = max(length // count + 1 for count, length in sizes)
-    assert all(sum(piece.size_bytes for piece in task) <= target + target // 4 + largest_record + len(task) for task in tasks)
+    assert all(
+        sum(piece.size_bytes for piece in task) <= target + target // 4 + largest_record + len(task) for task in tasks
+    )
 
 
 def test_small_slices_share_a_task() -> None:
-    slices = [slice_of(replace(TOPIC, name=f"t{n}"), 0, [entry(0, 10, 1000)], from_offset=0, below_offset=10) for n in range(100)]
+    slices = [
+        slice_of(replace(TOPIC, name=f"t{n}"), 0, [entry(0, 10, 1000)], from_offset=0, below_offset=10)
+        for n in range(100)
+    ]
     assert [len(task) for task in cut(slices, target_bytes=TASK_BYTES_MIN, tasks_min=2)] == [100]
 
 
@@ -67,11 +72,15 @@ def test_a_log_is_cut_for_all_cores_even_where_it_is_small() -> None:
 
 
 @given(st.lists(SIZES, min_size=1, max_size=4), st.integers(1, 60 << 20), st.integers(1, 200))
-def test_a_trigger_stays_within_its_limits_and_always_gets_on(logs: list[list[tuple[int, int]]], bytes_max: int, records_max: int) -> None:
+def test_a_trigger_stays_within_its_limits_and_always_gets_on(
+    logs: list[list[tuple[int, int]]], bytes_max: int, records_max: int
+) -> None:
     backlogs = []
     for number, sizes in enumerate(logs):
         entries = log_of(sizes)
-        backlogs.append(Backlog(topic="orders", partition=number, from_offset=0, end=entries[-1].last_offset + 1, segments=entries))
+        backlogs.append(
+            Backlog(topic="orders", partition=number, from_offset=0, end=entries[-1].last_offset + 1, segments=entries)
+        )
     by_records = limited(backlogs, bytes_max=None, records_max=records_max)
     assert 1 <= sum(by_records.values()) <= records_max + len(backlogs)
     by_bytes = limited(backlogs, bytes_max=bytes_max, records_max=None)
@@ -83,8 +92,12 @@ def test_a_trigger_stays_within_its_limits_and_always_gets_on(logs: list[list[tu
             inside = max(0, min(by_bytes["orders", backlog.partition], each.last_offset + 1) - each.base_offset)
             read += each.length * inside // each.record_count
     assert read <= bytes_max + least
-    assert all(min(ends.values()) >= 1 for ends in (by_records, by_bytes)), "one that has little would wait for as long as another has much"
-    assert limited(backlogs, bytes_max=1 << 40, records_max=1 << 40) == {("orders", b.partition): b.end for b in backlogs}
+    assert all(min(ends.values()) >= 1 for ends in (by_records, by_bytes)), (
+        "one that has little would wait for as long as another has much"
+    )
+    assert limited(backlogs, bytes_max=1 << 40, records_max=1 << 40) == {
+        ("orders", b.partition): b.end for b in backlogs
+    }
 
 
 def test_a_stream_has_caught_up_when_every_partition_has() -> None:
@@ -121,7 +134,10 @@ def test_offsets_are_written_as_for_sparks_kafka_source() -> None:
     ],
 )  # fmt: skip
 def test_offsets_that_are_written_otherwise_are_refused(text: str) -> None:
-    with pytest.raises(ConfigurationError, match=r'option startingOffsets=.*: write earliest, latest or \{"topic": \{"0": 23, "1": -2\}\}'):
+    with pytest.raises(
+        ConfigurationError,
+        match=r'option startingOffsets=.*: write earliest, latest or \{"topic": \{"0": 23, "1": -2\}\}',
+    ):
         parse_offsets(text, name="startingOffsets")
 
 
@@ -130,12 +146,24 @@ def test_offsets_that_are_written_otherwise_are_refused(text: str) -> None:
     [
         ({}, "option store: missing"),
         ({"store": "file:///x"}, "option topic: missing"),
-        ({"store": "file:///x", "topic": "t", "startingOffset": "earliest"}, "option startingoffset: there is no such option"),
-        ({"store": "file:///x", "topic": "t", "startingOffsets": "first"}, "option startingoffsets=first: write earliest, latest or"),
-        ({"store": "file:///x", "topic": "t", "startingOffsets": "latest", "startingTimestamp": "1"}, "give one of them"),
+        (
+            {"store": "file:///x", "topic": "t", "startingOffset": "earliest"},
+            "option startingoffset: there is no such option",
+        ),
+        (
+            {"store": "file:///x", "topic": "t", "startingOffsets": "first"},
+            "option startingoffsets=first: write earliest, latest or",
+        ),
+        (
+            {"store": "file:///x", "topic": "t", "startingOffsets": "latest", "startingTimestamp": "1"},
+            "give one of them",
+        ),
         ({"store": "file:///x", "topic": "t", "tail": "protocol"}, "needs kafka.bootstrap.servers"),
         ({"store": "file:///x", "topic": "t", "tail": "yes"}, "option tail=yes: write none or protocol"),
-        ({"store": "file:///x", "topic": "t", "maxBytesPerTrigger": "1 parsec"}, "option maxbytespertrigger=1 parsec: write a number of bytes"),
+        (
+            {"store": "file:///x", "topic": "t", "maxBytesPerTrigger": "1 parsec"},
+            "option maxbytespertrigger=1 parsec: write a number of bytes",
+        ),
         ({"store": "file:///x", "topic": "t", "columns": "value,price"}, "name some of key, value"),
         ({"store": "file:///x", "topic": "t", "failOnDataLoss": "no"}, "write true or false"),
         ({"store": "file:///x", "topic": "t", "minPartitions": "0"}, "a whole number of at least 1"),
@@ -147,8 +175,13 @@ def test_options_that_cannot_be_used_are_named(given_: dict[str, str], said: str
 
 
 def test_two_segments_of_about_the_same_size_are_two_tasks_of_a_segment_each() -> None:
-    whole = slice_of(TOPIC, 0, [entry(0, 1000, 5_000_000), entry(1000, 1000, 5_300_000)], from_offset=0, below_offset=2000)
-    assert [[len(piece.segments) for piece in task] for task in cut([whole], target_bytes=1 << 30, tasks_min=2)] == [[1], [1]]
+    whole = slice_of(
+        TOPIC, 0, [entry(0, 1000, 5_000_000), entry(1000, 1000, 5_300_000)], from_offset=0, below_offset=2000
+    )
+    assert [[len(piece.segments) for piece in task] for task in cut([whole], target_bytes=1 << 30, tasks_min=2)] == [
+        [1],
+        [1],
+    ]
 
 
 def test_every_core_gets_as_many_tasks_of_about_the_same_size() -> None:

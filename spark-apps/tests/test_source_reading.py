@@ -28,7 +28,11 @@ def cluster(tmp_path: Path) -> StoredCluster:
 
 
 def reader(cluster: StoredCluster, narrowing: Narrowing | None = None, **options: Any) -> BatchReader:
-    made = BatchReader(parse_options({"store": cluster.url, "topic": "orders", "minPartitions": "2"} | {k: str(v) for k, v in options.items()}))
+    made = BatchReader(
+        parse_options(
+            {"store": cluster.url, "topic": "orders", "minPartitions": "2"} | {k: str(v) for k, v in options.items()}
+        )
+    )
     made._narrowing = narrowing or Narrowing()
     return made
 
@@ -48,7 +52,10 @@ def stored(cluster: StoredCluster, *, segments: int = 3, records: int = 10) -> T
     tp = TopicPartition(cluster.topic("orders"), 0)
     for at in range(0, segments * records, records):
         half = records // 2
-        batches = batch_of(at, half, timestamp_ms=TIME_MS + at), batch_of(at + half, half, codec=4, timestamp_ms=TIME_MS + at + half)
+        batches = (
+            batch_of(at, half, timestamp_ms=TIME_MS + at),
+            batch_of(at + half, half, codec=4, timestamp_ms=TIME_MS + at + half),
+        )
         cluster.name(tp, cluster.segment(tp, *batches))
     return tp
 
@@ -56,7 +63,9 @@ def stored(cluster: StoredCluster, *, segments: int = 3, records: int = 10) -> T
 def test_every_record_in_segments_is_read_once(cluster: StoredCluster) -> None:
     stored(cluster)
     found = rows(cluster)
-    assert [(row["offset"], row["key"], row["value"]) for row in found] == [(n, b"k%d" % n, b"v%d" % n) for n in range(30)]
+    assert [(row["offset"], row["key"], row["value"]) for row in found] == [
+        (n, b"k%d" % n, b"v%d" % n) for n in range(30)
+    ]
     assert {(row["topic"], row["partition"], row["lane"]) for row in found} == {("orders", 0, "")}
 
 
@@ -93,7 +102,9 @@ def test_an_offset_that_retention_deleted_is_an_error_unless_that_is_wanted(clus
 
 def test_offsets_and_times_bound_what_is_read(cluster: StoredCluster) -> None:
     stored(cluster)
-    assert offsets(cluster, startingOffsets='{"orders":{"0":7}}', endingOffsets='{"orders":{"0":12}}') == list(range(7, 12))
+    assert offsets(cluster, startingOffsets='{"orders":{"0":7}}', endingOffsets='{"orders":{"0":12}}') == list(
+        range(7, 12)
+    )
     assert offsets(cluster, startingTimestamp=TIME_MS + 7, endingTimestamp=TIME_MS + 21) == list(range(7, 21))
     assert offsets(cluster, startingTimestamp=TIME_MS + 99) == []
     assert offsets(cluster, startingOffsets="latest") == []
@@ -130,7 +141,9 @@ def test_a_filter_of_time_believes_no_producer_unless_told_to(cluster: StoredClu
     for options, expected in (({}, [0, 1, 2]), ({"trustBatchTimes": "true"}, [])):
         made = reader(cluster, **options)
         assert list(made.pushFilters([since])) == [since]
-        assert [row["offset"] for task in made.partitions() for found in made.read(task) for row in found.to_pylist()] == expected
+        assert [
+            row["offset"] for task in made.partitions() for found in made.read(task) for row in found.to_pylist()
+        ] == expected
 
 
 def test_a_store_is_named_by_its_folder_too(cluster: StoredCluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +163,9 @@ def test_segments_merged_while_they_are_read_are_found_again(cluster: StoredClus
     cluster.write(tp, cluster.manifests[tp].replace(old, merged))
     for entry in old:
         cluster.path(entry.key).unlink()
-    assert [row["offset"] for task in tasks for batch in made.read(task) for row in batch.to_pylist()] == list(range(30))
+    assert [row["offset"] for task in tasks for batch in made.read(task) for row in batch.to_pylist()] == list(
+        range(30)
+    )
 
 
 def test_retention_that_overtakes_the_reader_is_told(cluster: StoredCluster) -> None:
@@ -163,14 +178,19 @@ def test_retention_that_overtakes_the_reader_is_told(cluster: StoredCluster) -> 
         cluster.path(entry.key).unlink()
     with pytest.raises(BmqError, match="offsets 0 to 19 are gone: its log starts at 20"):
         [list(made.read(task)) for task in tasks]
-    assert [row["offset"] for task in tasks for batch in lenient.read(task) for row in batch.to_pylist()] == list(range(20, 30))
+    assert [row["offset"] for task in tasks for batch in lenient.read(task) for row in batch.to_pylist()] == list(
+        range(20, 30)
+    )
 
 
 def test_a_segment_that_is_missing_though_it_is_named_is_told(cluster: StoredCluster) -> None:
     tp = stored(cluster)
     entry = cluster.manifests[tp].entries[1]
     cluster.path(entry.key).unlink()
-    with pytest.raises(BmqError, match=rf"topic orders, partition 0, offset 10: the manifest names an object that is missing.*{entry.key}"):
+    with pytest.raises(
+        BmqError,
+        match=rf"topic orders, partition 0, offset 10: the manifest names an object that is missing.*{entry.key}",
+    ):
         offsets(cluster)
 
 
@@ -187,7 +207,9 @@ def test_a_damaged_segment_is_named_with_its_place(cluster: StoredCluster, damag
     }[damage]
     cluster.path(entry.key).unlink()
     cluster.path(entry.key).write_bytes(changed)
-    with pytest.raises(BmqError, match=rf"topic orders, partition 0, offset 10, object {entry.key}, byte \d+: .*begin at offset 20"):
+    with pytest.raises(
+        BmqError, match=rf"topic orders, partition 0, offset 10, object {entry.key}, byte \d+: .*begin at offset 20"
+    ):
         offsets(cluster)
 
 
@@ -215,7 +237,9 @@ def test_a_topic_without_segments_is_empty(cluster: StoredCluster) -> None:
 
 @pytest.mark.parametrize("codec", [0, 4])
 @pytest.mark.parametrize("get_bytes", [1, 7, 50, 61, 100, 333])
-def test_batches_between_two_requests_are_read_whole(cluster: StoredCluster, monkeypatch: pytest.MonkeyPatch, get_bytes: int, codec: int) -> None:
+def test_batches_between_two_requests_are_read_whole(
+    cluster: StoredCluster, monkeypatch: pytest.MonkeyPatch, get_bytes: int, codec: int
+) -> None:
     tp = TopicPartition(cluster.topic("orders"), 0)
     cluster.name(tp, cluster.segment(tp, *(batch_of(at, 5, codec=codec) for at in range(0, 30, 5))))
     monkeypatch.setattr(reading, "GET_BYTES", get_bytes)

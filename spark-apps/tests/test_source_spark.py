@@ -1,4 +1,6 @@
-"""`format("bmq")` in Spark itself, on what a running bmq wrote: beside Spark's own Kafka source, as a stream, with the tail, over MinIO."""
+"""`format("bmq")` in Spark itself, on what a running bmq wrote: beside Spark's own Kafka source, as a stream, with the
+tail, over MinIO.
+"""
 
 import itertools
 from collections import Counter
@@ -42,12 +44,21 @@ class Place:
         """A topic that no other test has, whose records go to segments within moments."""
         name = f"source-{next(_names)}"
         admin = AdminClient({"bootstrap.servers": self.server.servers})
-        settings = {"segment.ms": "1", "retention.ms": "-1"} | {key.replace("_", "."): value for key, value in configs.items()}
+        settings = {"segment.ms": "1", "retention.ms": "-1"} | {
+            key.replace("_", "."): value for key, value in configs.items()
+        }
         admin.create_topics([NewTopic(name, partitions, config=settings)])[name].result()
         return name
 
-    def produce(self, topic: str, numbers: range, *, codec: str = "none", partitions: int = 1, client_id: str = "test") -> None:
-        settings = {"bootstrap.servers": self.server.servers, "compression.type": codec, "linger.ms": 5, "client.id": client_id}
+    def produce(
+        self, topic: str, numbers: range, *, codec: str = "none", partitions: int = 1, client_id: str = "test"
+    ) -> None:
+        settings = {
+            "bootstrap.servers": self.server.servers,
+            "compression.type": codec,
+            "linger.ms": 5,
+            "client.id": client_id,
+        }
         producer = Producer(settings)
         for n in numbers:
             producer.produce(
@@ -110,19 +121,28 @@ def read(session: SparkSession, options: Mapping[str, str]) -> DataFrame:
     return session.read.format("bmq").options(**options).load()
 
 
-def test_records_are_those_of_sparks_kafka_source_and_brokers_are_left_alone(session: SparkSession, folder: Place) -> None:
+def test_records_are_those_of_sparks_kafka_source_and_brokers_are_left_alone(
+    session: SparkSession, folder: Place
+) -> None:
     topic = folder.topic(partitions=2)
     for at, codec in enumerate(CODECS):
         folder.produce(topic, range(at * 100, at * 100 + 100), codec=codec, partitions=2)
     folder.wait(topic, 500)
     before = folder.metric("bmq_proxy_bytes_out_total")
     ours = read(session, folder.options(topic)).select(*KAFKA_COLUMNS).collect()
-    some = read(session, folder.options(topic)).where((F.col("offset") >= 20) & (F.col("offset") < 30) & (F.col("partition") == 1))
+    some = read(session, folder.options(topic)).where(
+        (F.col("offset") >= 20) & (F.col("offset") < 30) & (F.col("partition") == 1)
+    )
     late = some.where(F.col("timestamp") > F.timestamp_millis(F.lit(TIME_MS + 50)))
     assert [row.offset for row in late.select("offset").collect()] == list(range(25, 30))
     read_by_us = folder.metric("bmq_proxy_bytes_out_total") - before
     kafka = session.read.format("kafka").options(
-        **{"kafka.bootstrap.servers": folder.server.servers, "subscribe": topic, "includeHeaders": "true", "startingOffsets": "earliest"}
+        **{
+            "kafka.bootstrap.servers": folder.server.servers,
+            "subscribe": topic,
+            "includeHeaders": "true",
+            "startingOffsets": "earliest",
+        }
     )
     theirs = kafka.load().select(*KAFKA_COLUMNS).collect()
     assert len(ours) == 500
@@ -131,14 +151,18 @@ def test_records_are_those_of_sparks_kafka_source_and_brokers_are_left_alone(ses
     assert folder.metric("bmq_proxy_bytes_out_total") - before > 10_000
 
 
-def test_a_stream_goes_on_where_it_was_and_takes_partitions_that_were_added(session: SparkSession, folder: Place, tmp_path: Path) -> None:
+def test_a_stream_goes_on_where_it_was_and_takes_partitions_that_were_added(
+    session: SparkSession, folder: Place, tmp_path: Path
+) -> None:
     topic = folder.topic()
     folder.produce(topic, range(100))
     folder.wait(topic, 100)
     seen: list[tuple[int, list[tuple[int, int]]]] = []
 
     def keep(batch: DataFrame, number: int) -> None:
-        seen.append((number, sorted((row.partition, row.offset) for row in batch.select("partition", "offset").collect())))
+        seen.append(
+            (number, sorted((row.partition, row.offset) for row in batch.select("partition", "offset").collect()))
+        )
 
     def run(**options: str) -> None:
         stream = session.readStream.format("bmq").options(**folder.options(topic, **options)).load()
@@ -162,7 +186,9 @@ def test_the_tail_is_fetched_from_the_brokers_where_asked(folder: Place) -> None
     folder.produce(topic, range(900, 1000))  # too few for a segment
     stored = sum(_end(folder.options(topic), topic).values())
     assert 0 < stored < 1000
-    reader = BatchReader(parse_options(folder.options(topic, tail="protocol", **{"kafka.bootstrap.servers": folder.server.servers})))
+    reader = BatchReader(
+        parse_options(folder.options(topic, tail="protocol", **{"kafka.bootstrap.servers": folder.server.servers}))
+    )
     found = [row for task in reader.partitions() for batch in reader.read(task) for row in batch.to_pylist()]
     assert [row["offset"] for row in found] == list(range(1000))
     assert [row["value"] for row in found] == [None if n % 11 == 0 else b"value %d " % n * 20 for n in range(1000)]
@@ -174,7 +200,9 @@ def test_the_tail_is_fetched_from_the_brokers_where_asked(folder: Place) -> None
 def test_a_topic_that_was_made_again_after_the_plan_gives_none_of_its_records_for_the_old_ones(folder: Place) -> None:
     topic = folder.topic(segment_ms="604800000")
     folder.produce(topic, range(100))
-    reader = BatchReader(parse_options(folder.options(topic, tail="protocol", **{"kafka.bootstrap.servers": folder.server.servers})))
+    reader = BatchReader(
+        parse_options(folder.options(topic, tail="protocol", **{"kafka.bootstrap.servers": folder.server.servers}))
+    )
     tasks = reader.partitions()
     admin = AdminClient({"bootstrap.servers": folder.server.servers})
     admin.delete_topics([topic])[topic].result()
@@ -188,8 +216,12 @@ def test_a_topic_that_was_made_again_after_the_plan_gives_none_of_its_records_fo
 
 def test_brokers_of_another_cluster_than_the_store_are_refused(folder: Place, bucket: Place) -> None:
     topic = folder.topic()
-    reader = BatchReader(parse_options(folder.options(topic, tail="protocol", **{"kafka.bootstrap.servers": bucket.server.servers})))
-    with pytest.raises(BmqError, match=r"option kafka.bootstrap.servers=.*: that is the cluster .*: check store and servers"):
+    reader = BatchReader(
+        parse_options(folder.options(topic, tail="protocol", **{"kafka.bootstrap.servers": bucket.server.servers}))
+    )
+    with pytest.raises(
+        BmqError, match=r"option kafka.bootstrap.servers=.*: that is the cluster .*: check store and servers"
+    ):
         reader.partitions()
 
 
@@ -197,6 +229,8 @@ def test_records_are_read_from_a_bucket(session: SparkSession, bucket: Place) ->
     topic = bucket.topic(partitions=2)
     bucket.produce(topic, range(200), codec="zstd", partitions=2)
     bucket.wait(topic, 200)
-    found = read(session, bucket.options(topic, columns="partition,offset,value")).orderBy("offset", "partition").collect()
+    found = (
+        read(session, bucket.options(topic, columns="partition,offset,value")).orderBy("offset", "partition").collect()
+    )
     assert [(row.partition, row.offset) for row in found] == [(n % 2, n // 2) for n in range(200)]
     assert [row.value for row in found] == [None if n % 11 == 0 else b"value %d " % n * 20 for n in range(200)]

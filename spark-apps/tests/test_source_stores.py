@@ -24,7 +24,10 @@ def test_a_bucket_is_read_like_a_folder(minio: Buckets, tmp_path: Path) -> None:
     ensure_bucket(parse_store_url(url))
     cluster = StoredCluster(tmp_path, store=url)
     topic_id = cluster.topic("orders", partitions=2)
-    runs = {TopicPartition(topic_id, number): [batch_of(0, 5, codec=codec) for codec in (number + 3,)] for number in range(2)}
+    runs = {
+        TopicPartition(topic_id, number): [batch_of(0, 5, codec=codec) for codec in (number + 3,)]
+        for number in range(2)
+    }
     for tp, entry in cluster.shared(runs).items():
         cluster.name(tp, entry)
     assert offsets(url) == [0, 1, 2, 3, 4] * 2
@@ -61,6 +64,8 @@ def test_a_segment_index_of_a_newer_bmq_is_refused_with_its_place(tmp_path: Path
     cluster.path(entry.key).unlink()
     at = entry.index_position + 4
     cluster.path(entry.key).write_bytes(whole[:at] + b"\x00\x63" + whole[at + 2 :])
-    made = BatchReader(parse_options({"store": cluster.url, "topic": "orders", "startingOffsets": '{"orders":{"0":9}}'}))
+    made = BatchReader(
+        parse_options({"store": cluster.url, "topic": "orders", "startingOffsets": '{"orders":{"0":9}}'})
+    )
     with pytest.raises(BmqError, match=rf"topic orders, partition 0, offset 0, object {entry.key}.*format version 99"):
         [list(made.read(task)) for task in made.partitions()]

@@ -1,4 +1,6 @@
-"""A stream's reader as Spark calls it, without Spark: where it begins, how far it goes, and how it goes on after a restart."""
+"""A stream's reader as Spark calls it, without Spark: where it begins, how far it goes, and how it goes on after a
+restart.
+"""
 
 import json
 from pathlib import Path
@@ -88,9 +90,14 @@ def test_a_limited_trigger_goes_on_where_the_last_one_ended_also_after_a_restart
 
 
 def test_a_reader_that_was_not_told_its_place_answers_the_end(cluster: StoredCluster) -> None:
-    """As with Trigger.AvailableNow after a restart: an offset that is near the beginning would lie before the checkpoint's."""
+    """As with Trigger.AvailableNow after a restart: an offset that is near the beginning would lie before the
+    checkpoint's.
+    """
     stored(cluster)
-    assert end_of({"store": cluster.url, "topic": "orders"}) == Query(cluster, maxRecordsPerTrigger=12).reader.latestOffset()
+    assert (
+        end_of({"store": cluster.url, "topic": "orders"})
+        == Query(cluster, maxRecordsPerTrigger=12).reader.latestOffset()
+    )
 
 
 def test_a_batch_that_runs_again_after_a_kill_has_the_same_records(cluster: StoredCluster) -> None:
@@ -223,10 +230,16 @@ def test_a_partition_that_was_added_and_whose_first_records_were_deleted_is_no_l
 def test_a_lanes_topic_that_begins_high_is_read_from_its_beginning(tmp_path: Path, begun_empty: bool) -> None:
     cluster = StoredCluster(tmp_path / "data")
     cluster.topic("orders")
-    cluster.commit(LaneDeclared(name="dev", number=1, created_ms=0, reads_base=("ord*",), reads_base_bytes_per_s=1_000_000))
+    cluster.commit(
+        LaneDeclared(name="dev", number=1, created_ms=0, reads_base=("ord*",), reads_base_bytes_per_s=1_000_000)
+    )
     tp = TopicPartition(TopicId(cluster.rng.uuid()), 0)
     first = READING_LANES_FIRST_OFFSET
-    cluster.commit(TopicCreated(topic_id=tp.topic_id, name="dev:orders", partitions=1, leader_epoch=5, configs={FIRST_OFFSET: str(first)}))
+    cluster.commit(
+        TopicCreated(
+            topic_id=tp.topic_id, name="dev:orders", partitions=1, leader_epoch=5, configs={FIRST_OFFSET: str(first)}
+        )
+    )
     query = Query(cluster, lane="dev", startingOffsets="earliest")
     if begun_empty:
         assert query.batch() == []

@@ -1,4 +1,6 @@
-"""What is in no segment yet, fetched from librdkafka's mock of brokers: whatever a record has in it, it is what a segment would give."""
+"""What is in no segment yet, fetched from librdkafka's mock of brokers: whatever a record has in it, it is what a
+segment would give.
+"""
 
 import socket
 import struct
@@ -39,7 +41,13 @@ def produce(mock: Producer, topic: str, batch: bytes) -> None:
         return struct.pack(">h", len(value)) + value.encode()
 
     assert mock.list_topics(topic, timeout=30).topics[topic]
-    asked = struct.pack(">hhi", -1, 1, 5000) + struct.pack(">i", 1) + text(topic) + struct.pack(">iii", 1, 0, len(batch)) + batch
+    asked = (
+        struct.pack(">hhi", -1, 1, 5000)
+        + struct.pack(">i", 1)
+        + text(topic)
+        + struct.pack(">iii", 1, 0, len(batch))
+        + batch
+    )
     request = struct.pack(">hhi", 0, 7, 1) + text("test") + asked
     with socket.create_connection(address(mock), timeout=30) as connection:
         connection.sendall(struct.pack(">i", len(request)) + request)
@@ -85,7 +93,13 @@ def test_a_header_key_that_is_not_utf_8_is_read_as_java_reads_it(mock: Producer)
 def test_records_of_batches_of_every_codec_are_cut_to_what_is_wanted(mock: Producer, codec: int) -> None:
     topic = f"codec-{codec}"
     for first in (0, 10):
-        produce(mock, topic, build_batch([Record(n, TIME_MS + n, b"k%d" % n, b"v" * 100) for n in range(first, first + 10)], codec=codec))
+        produce(
+            mock,
+            topic,
+            build_batch(
+                [Record(n, TIME_MS + n, b"k%d" % n, b"v" * 100) for n in range(first, first + 10)], codec=codec
+            ),
+        )
     rows = read(mock, topic, 5, 17)
     assert [(row["offset"], row["key"], row["lane"]) for row in rows] == [(n, b"k%d" % n, "dev") for n in range(5, 17)]
 
@@ -98,5 +112,7 @@ def test_an_offset_that_is_not_there_is_named(mock: Producer) -> None:
 
 def test_a_listener_that_asks_for_more_than_it_can_is_refused_at_once(mock: Producer) -> None:
     piece = TailSlice(topic=TOPIC, partition=0, from_offset=0, below_offset=1)
-    with pytest.raises(SourceFailed, match=r"option kafka.security.protocol=sasl_ssl: tail=protocol speaks plaintext and ssl"):
+    with pytest.raises(
+        SourceFailed, match=r"option kafka.security.protocol=sasl_ssl: tail=protocol speaks plaintext and ssl"
+    ):
         next(brokers(mock, **{"security.protocol": "SASL_SSL"}).read(piece, ALL))

@@ -1,4 +1,6 @@
-"""The folder for records whose own folder a batch has none of: which they are, when it is merged, and when retention takes it. Without Spark."""
+"""The folder for records whose own folder a batch has none of: which they are, when it is merged, and when retention
+takes it. Without Spark.
+"""
 
 from pathlib import Path
 
@@ -33,7 +35,11 @@ def test_what_lies_apart_leaves_when_all_of_its_file_is_old_and_merges_with_its_
     assert expire(table, before_ms=newest_ms + 1).rows == 6
 
 
-@given(st.lists(st.integers(-(10**6), 10**6), min_size=1, max_size=60), st.integers(1, 8), st.sampled_from(["hour", "date"]))
+@given(
+    st.lists(st.integers(-(10**6), 10**6), min_size=1, max_size=60),
+    st.integers(1, 8),
+    st.sampled_from(["hour", "date"]),
+)
 def test_a_task_counts_its_folders_up_to_the_most_that_there_may_be(hours: list[int], most: int, by: str) -> None:
     partition_by = PartitionBy(by)
     timestamps = pa.array([hour * 3_600_000_000 + 59 for hour in hours], pa.int64()).cast(TIMESTAMP)

@@ -43,7 +43,11 @@ def test_a_good_table_has_no_findings(table: Table, capsys: pytest.CaptureFixtur
 def test_duckdb_reads_the_files_that_are_printed(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["files", str(folder_of(table)), "--version", "2"]) == 0
     paths = capsys.readouterr().out.split()
-    rows = duckdb.connect().execute('SELECT count(*), count(DISTINCT "offset"), min(date), max(hour::INT) FROM read_parquet($1)', [paths]).fetchall()
+    rows = (
+        duckdb.connect()
+        .execute('SELECT count(*), count(DISTINCT "offset"), min(date), max(hour::INT) FROM read_parquet($1)', [paths])
+        .fetchall()
+    )
     assert rows == [(200, 100, datetime.date(2026, 1, 1), 1)]
 
 
@@ -74,7 +78,9 @@ def test_a_file_with_other_records_than_the_log_says_is_found(table: Table) -> N
 def test_a_version_that_is_gone_is_found(table: Table) -> None:
     (folder_of(table) / commit_key(3)).unlink()
     findings = check(table.location).findings
-    assert any("is missing" in finding for finding in findings) and any("up to 2 only" in finding for finding in findings)
+    assert any("is missing" in finding for finding in findings) and any(
+        "up to 2 only" in finding for finding in findings
+    )
 
 
 def test_records_that_are_there_twice_are_found(table: Table) -> None:
@@ -88,5 +94,11 @@ def test_records_that_are_there_twice_are_found(table: Table) -> None:
 
 
 def test_what_is_no_table_ends_with_a_line_and_exit_code_2(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-m", "bmq_spark.table", "check", str(tmp_path)], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "bmq_spark.table", "check", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "there is none" in done.stderr

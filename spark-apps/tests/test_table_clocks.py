@@ -46,8 +46,12 @@ def recent(location: Location) -> list[tuple[object, ...]]:
     return expected(batches)
 
 
-@pytest.mark.parametrize(("ahead_ms", "said"), [(YEAR_MS, "s ahead of the store's"), (-YEAR_MS, "s behind the store's")])
-def test_a_compaction_by_a_wrong_clock_deletes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str], ahead_ms: int, said: str) -> None:
+@pytest.mark.parametrize(
+    ("ahead_ms", "said"), [(YEAR_MS, "s ahead of the store's"), (-YEAR_MS, "s behind the store's")]
+)
+def test_a_compaction_by_a_wrong_clock_deletes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], ahead_ms: int, said: str
+) -> None:
     location, clock = Location.parse(str(tmp_path / "t")), Wrong(ahead_ms)
     rows = recent(location)
     options = compact.parse(["--output", str(tmp_path / "t"), "--retention", "30d"])
@@ -60,7 +64,9 @@ def test_a_compaction_by_a_wrong_clock_deletes_nothing(tmp_path: Path, capsys: p
     assert line.endswith("deleted 0 unnamed files of 0.0 MiB; retention took out 0 files with 0 rows")
 
 
-def test_a_job_with_a_wrong_clock_takes_nothing_for_past_its_retention(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_with_a_wrong_clock_takes_nothing_for_past_its_retention(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     options = parquet.parse(["--topic", "orders", "--output", str(tmp_path / "t")])
     location = Location.parse(options.output)
     rows = recent(location)

@@ -52,7 +52,10 @@ def fill(table: Table, batches: int, *, per_batch: int = 300) -> list[tuple[obje
     everything = []
     for number in range(batches):
         start_ms = START_MS + number * 60_000
-        taken = [records("orders", p, number * per_batch, per_batch, start_ms=start_ms - (p * 3 * HOUR_MS), step_ms=100) for p in (0, 1)]
+        taken = [
+            records("orders", p, number * per_batch, per_batch, start_ms=start_ms - (p * 3 * HOUR_MS), step_ms=100)
+            for p in (0, 1)
+        ]
         add_batch(table, "q", number, taken)
         everything += taken
     return expected(everything)
@@ -103,7 +106,9 @@ def test_hours_that_are_not_over_and_folders_with_few_files_are_left_alone(folde
     assert compact(folder_table, before_ms=over).folders == 1
 
 
-def test_a_compaction_of_files_that_another_has_merged_gives_up(folder_table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compaction_of_files_that_another_has_merged_gives_up(
+    folder_table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = fill(folder_table, 6)
     other = Table.open(folder_table.location)
     commit_on_newest = folder_table.commit_on_newest
@@ -117,10 +122,14 @@ def test_a_compaction_of_files_that_another_has_merged_gives_up(folder_table: Ta
     assert done.given_up == 2 and done.files_after == 0
     assert rows_of(folder_table.location.uri) == rows
     assert folder_table.location.folder is not None
-    assert globbed_rows(folder_table.location.folder) == 2 * len(rows), "what was merged in vain is gone; the replaced files wait for vacuum"
+    assert globbed_rows(folder_table.location.folder) == 2 * len(rows), (
+        "what was merged in vain is gone; the replaced files wait for vacuum"
+    )
 
 
-def test_a_batch_that_is_committed_during_a_compaction_stays(folder_table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_is_committed_during_a_compaction_stays(
+    folder_table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = fill(folder_table, 6)
     late = [records("orders", 0, 1800, 50)]
     job = Table.open(folder_table.location)

@@ -1,4 +1,6 @@
-"""Readers that know Delta and not a table's log see what is committed, at every moment: delta-rs' own, and DuckDB over its plan."""
+"""Readers that know Delta and not a table's log see what is committed, at every moment: delta-rs' own, and DuckDB over
+its plan.
+"""
 
 import json
 from datetime import UTC, date, datetime
@@ -93,12 +95,26 @@ def test_columns_and_folders_are_there_and_files_are_passed_over_by_folders(tabl
     found = opened(table)
     assert found.metadata().partition_columns == ["date", "hour"]
     rows = found.to_pyarrow_dataset()
-    assert rows.schema.names == ["key", "value", "headers", "topic", "partition", "offset", "timestamp", "lane", "date", "hour"]
+    assert rows.schema.names == [
+        "key",
+        "value",
+        "headers",
+        "topic",
+        "partition",
+        "offset",
+        "timestamp",
+        "lane",
+        "date",
+        "hour",
+    ]
     late = (pc.field("date") == date(2026, 1, 1)) & (pc.field("hour") >= 1)
     assert [len(list(rows.get_fragments(filter=late))), rows.count_rows(filter=late)] == [1, 40]
     orders = duckdb.connect()
     orders.register("orders", rows)
-    assert orders.sql('SELECT hour, count(*), min("offset") FROM orders GROUP BY hour ORDER BY hour').fetchall() == [(0, 60, 0), (1, 40, 60)]
+    assert orders.sql('SELECT hour, count(*), min("offset") FROM orders GROUP BY hour ORDER BY hour').fetchall() == [
+        (0, 60, 0),
+        (1, 40, 60),
+    ]
 
 
 def test_a_long_log_has_checkpoints_and_loses_its_beginning(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +193,9 @@ def test_times_at_both_ends_of_the_calendar_are_read_and_found(table: Table) -> 
 
 
 def found_by_filters(table: Table) -> dict[str, set[int]]:
-    """By the filter, what delta-rs, its dataset and DuckDB over it count. Every column that is not nested has one or more."""
+    """By the filter, what delta-rs, its dataset and DuckDB over it count. Every column that is not nested has one or
+    more.
+    """
     filters: dict[str, Any] = {
         "key": b"key-2", "value": b"value-orders-0-2....", "topic": "orders", "partition": 0, "offset": 2, "lane": "",
         "date": date(2026, 1, 1), "hour": 0, "timestamp": datetime(2026, 1, 1, 0, 0, 2, tzinfo=UTC),
@@ -189,10 +207,19 @@ def found_by_filters(table: Table) -> dict[str, set[int]]:
     duck.register("orders", rows)
     counts: dict[str, set[int]] = {}
     for name, value in filters.items():
-        for sign, matches in {"=": pc.field(name) == value, ">=": pc.field(name) >= value, "!=": pc.field(name) != value}.items():
+        for sign, matches in {
+            "=": pc.field(name) == value,
+            ">=": pc.field(name) >= value,
+            "!=": pc.field(name) != value,
+        }.items():
             in_duckdb = duck.execute(f'SELECT count(*) FROM orders WHERE "{name}" {sign} $1', [value]).fetchall()[0][0]
             in_pandas = len(opened_table.to_pandas(filters=[(name, sign, value)], columns=["offset"]))
-            counts[f"{name} {sign}"] = {in_duckdb, in_pandas, rows.to_table(filter=matches).num_rows, rows.count_rows(filter=matches)}
+            counts[f"{name} {sign}"] = {
+                in_duckdb,
+                in_pandas,
+                rows.to_table(filter=matches).num_rows,
+                rows.count_rows(filter=matches),
+            }
         is_null = duck.execute(f'SELECT count(*) FROM orders WHERE "{name}" IS NULL').fetchall()[0][0]
         counts[f"{name} null"] = {is_null, rows.to_table(filter=pc.field(name).is_null()).num_rows}
     return counts
@@ -218,7 +245,10 @@ def publish_as_of_before(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     add = delta._add
 
     def with_bounds(*args: Any, **changes: Any) -> dict[str, Any]:
-        bounds = {"minValues": {"timestamp": "2026-01-01T00:00:00.000Z"}, "maxValues": {"timestamp": "2026-01-01T00:00:09.000Z"}}
+        bounds = {
+            "minValues": {"timestamp": "2026-01-01T00:00:00.000Z"},
+            "maxValues": {"timestamp": "2026-01-01T00:00:09.000Z"},
+        }
         return add(*args, **changes) | {"stats": json.dumps({"numRecords": 2} | bounds)}
 
     with monkeypatch.context() as patched:
@@ -230,9 +260,13 @@ def publish_as_of_before(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
         path.write_text(path.read_text().replace(',"bmqFormat":1', ""))
 
 
-@pytest.mark.parametrize("interval", [1, 2, 50], ids=["after a checkpoint", "between checkpoints", "without a checkpoint"])
+@pytest.mark.parametrize(
+    "interval", [1, 2, 50], ids=["after a checkpoint", "between checkpoints", "without a checkpoint"]
+)
 @pytest.mark.parametrize("changes", ["nothing", "a batch", "a merge"])
-def test_a_log_with_bounds_for_some_columns_is_told_again(table: Table, monkeypatch: pytest.MonkeyPatch, interval: int, changes: str) -> None:
+def test_a_log_with_bounds_for_some_columns_is_told_again(
+    table: Table, monkeypatch: pytest.MonkeyPatch, interval: int, changes: str
+) -> None:
     monkeypatch.setattr(delta, "CHECKPOINT_INTERVAL", interval)
     for number in range(2 if changes == "a batch" else 4):
         add_batch(table, "q", number, [records("orders", 0, number, 1, start_ms=START_MS + number * 1000)])

@@ -29,15 +29,26 @@ def published(folder: Path, *values: tuple[pa.DataType, dict[str, Any]]) -> Path
 
 
 @pytest.mark.timeout(900)
-def test_sparks_own_delta_reads_widened_columns_and_filters_by_its_log_and_by_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sparks_own_delta_reads_widened_columns_and_filters_by_its_log_and_by_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     logged = published(tmp_path / "logged")
     nan = published(tmp_path / "nan", (NARROW, FIRST | {"single": math.nan}), (WIDE, NAN), (WIDE, SECOND))
     monkeypatch.setattr(delta, "CHECKPOINT_INTERVAL", 1)
     monkeypatch.setattr(delta, "VERSIONS_KEPT", 0)
     pointed = published(tmp_path / "pointed")
-    assert sorted(path.name for path in (pointed / "_delta_log").iterdir())[0] == "00000000000000000001.checkpoint.parquet"
+    assert (
+        sorted(path.name for path in (pointed / "_delta_log").iterdir())[0] == "00000000000000000001.checkpoint.parquet"
+    )
     subprocess.run([ROOT / "tools" / "get", "delta-jars"], check=True, timeout=600)
-    command = [sys.executable, Path(__file__).with_name("delta_by_spark.py"), ROOT / ".cache" / "tools" / "delta-jars", logged, pointed, nan]
+    command = [
+        sys.executable,
+        Path(__file__).with_name("delta_by_spark.py"),
+        ROOT / ".cache" / "tools" / "delta-jars",
+        logged,
+        pointed,
+        nan,
+    ]
     said = subprocess.run(command, check=True, timeout=600, stdout=subprocess.PIPE, text=True).stdout
     told = [json.loads(line) for line in said.splitlines()]
     found = [each["rows"] for each in told[:2]]

@@ -1,4 +1,6 @@
-"""A column that was widened is one column to every reader of the published Delta log: old files are read by the new type."""
+"""A column that was widened is one column to every reader of the published Delta log: old files are read by the new
+type.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,18 +26,32 @@ def widened(tmp_path: Path) -> Path:
 
 
 def by_arrow(folder: Path) -> list[Any]:
-    return DeltaTable(str(folder)).to_pyarrow_table(columns=["offset", "value"]).sort_by("offset").column("value").to_pylist()
+    return (
+        DeltaTable(str(folder))
+        .to_pyarrow_table(columns=["offset", "value"])
+        .sort_by("offset")
+        .column("value")
+        .to_pylist()
+    )
 
 
 def by_datafusion(folder: Path) -> list[Any]:
-    found = QueryBuilder().register("t", DeltaTable(str(folder))).execute('SELECT value FROM t ORDER BY "offset"').read_all()
+    found = (
+        QueryBuilder()
+        .register("t", DeltaTable(str(folder)))
+        .execute('SELECT value FROM t ORDER BY "offset"')
+        .read_all()
+    )
     return [row.as_py() for row in found.column("value")]
 
 
 def by_duckdb(folder: Path) -> list[Any]:
     connection = duckdb.connect()
     connection.register("t", DeltaTable(str(folder)).to_pyarrow_dataset())
-    return [value | {"map": list(value["map"].items())} for (value,) in connection.sql('SELECT value FROM t ORDER BY "offset"').fetchall()]
+    return [
+        value | {"map": list(value["map"].items())}
+        for (value,) in connection.sql('SELECT value FROM t ORDER BY "offset"').fetchall()
+    ]
 
 
 @pytest.mark.parametrize("read", [by_arrow, by_datafusion, by_duckdb])

@@ -13,7 +13,9 @@ from bmq_spark.table.vacuum import vacuum
 
 
 @pytest.mark.parametrize("folder", ["eu", "eu/date=2026-01-01"])
-def test_merges_and_vacuums_of_a_table_leave_alone_another_that_lies_within_its_folder(tmp_path: Path, folder: str) -> None:
+def test_merges_and_vacuums_of_a_table_leave_alone_another_that_lies_within_its_folder(
+    tmp_path: Path, folder: str
+) -> None:
     at = [START_MS]
     outer = Table.create(Location.parse(str(tmp_path / "t")), clock_ms=lambda: at[0])
     inner = Table.create(Location.parse(str(tmp_path / "t" / folder)), clock_ms=lambda: at[0])
@@ -48,7 +50,9 @@ def test_a_vacuum_takes_half_written_files_out_of_the_tables_own_folders_alone(t
 
 
 @pytest.mark.parametrize("folder", ["[eu]", "{eu,us}", "eu*", "eu\\us"])
-def test_spark_reads_a_table_whose_folder_looks_like_a_pattern(spark: SparkSession, tmp_path: Path, folder: str) -> None:
+def test_spark_reads_a_table_whose_folder_looks_like_a_pattern(
+    spark: SparkSession, tmp_path: Path, folder: str
+) -> None:
     table = Table.create(Location.parse(str(tmp_path / folder / "t")))
     add_batch(table, "query", 0, [records("orders", 0, 0, 10)])
     assert read(spark, str(tmp_path / folder / "t")).count() == 10

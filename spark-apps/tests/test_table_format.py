@@ -1,4 +1,6 @@
-"""The bytes of the log's objects: what is cut off, changed, of another kind or newer is a typed error; what is written is read back."""
+"""The bytes of the log's objects: what is cut off, changed, of another kind or newer is a typed error; what is written
+is read back.
+"""
 
 from contextlib import suppress
 
@@ -37,9 +39,15 @@ commits = st.builds(
     run=st.none() | st.tuples(names, names),
     base=st.none() | numbers,
     horizon=st.none() | numbers,
-    covered=st.lists(st.builds(Covered, topic=names, partition=numbers, first=numbers, next=numbers), max_size=3).map(tuple),
-    gaps=st.lists(st.builds(Gap, topic=names, partition=numbers, first=numbers, next=numbers, reason=names), max_size=2).map(tuple),
-    schema=st.sampled_from([None, record_schema(), record_schema(pa.struct([("a", pa.int32()), ("ü", pa.list_(pa.string()))]))]),
+    covered=st.lists(st.builds(Covered, topic=names, partition=numbers, first=numbers, next=numbers), max_size=3).map(
+        tuple
+    ),
+    gaps=st.lists(
+        st.builds(Gap, topic=names, partition=numbers, first=numbers, next=numbers, reason=names), max_size=2
+    ).map(tuple),
+    schema=st.sampled_from(
+        [None, record_schema(), record_schema(pa.struct([("a", pa.int32()), ("ü", pa.list_(pa.string()))]))]
+    ),
     properties=st.none() | st.dictionaries(names, names, min_size=1, max_size=3),
     notes=st.dictionaries(names, names, max_size=3),
 )
@@ -78,7 +86,8 @@ def test_any_bytes_are_read_or_refused_and_nothing_else(content: bytes, kind: Ki
 
 @given(
     st.recursive(
-        st.none() | st.integers() | st.text(max_size=5), lambda inner: st.lists(inner, max_size=4) | st.dictionaries(names, inner, max_size=4)
+        st.none() | st.integers() | st.text(max_size=5),
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(names, inner, max_size=4),
     )
 )
 def test_fields_that_are_none_of_ours_are_corrupt(fields: object) -> None:
@@ -92,7 +101,10 @@ def test_fields_that_are_none_of_ours_are_corrupt(fields: object) -> None:
 
 def test_a_newer_version_is_refused_by_name() -> None:
     content = encode(Kind.COMMIT, {}, version=FORMAT_VERSION + 1)
-    with pytest.raises(FormatTooNew, match=rf"log/7: bmq-table-commit of version {FORMAT_VERSION + 1}, and this bmq reads up to {FORMAT_VERSION}"):
+    with pytest.raises(
+        FormatTooNew,
+        match=rf"log/7: bmq-table-commit of version {FORMAT_VERSION + 1}, and this bmq reads up to {FORMAT_VERSION}",
+    ):
         decode(Kind.COMMIT, content, name="log/7")
 
 
@@ -101,7 +113,9 @@ def test_an_object_of_another_kind_is_refused() -> None:
         decode(Kind.SNAPSHOT, encode(Kind.COMMIT, {}), name="x")
 
 
-def test_a_stored_snapshot_that_cannot_be_read_is_passed_over_and_a_commit_is_not(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_stored_snapshot_that_cannot_be_read_is_passed_over_and_a_commit_is_not(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
     location = Location.parse(str(tmp_path_factory.mktemp("table")))
     table = Table.create(location)
     for number in range(45):
@@ -118,12 +132,25 @@ def test_a_stored_snapshot_that_cannot_be_read_is_passed_over_and_a_commit_is_no
         Table.open(location)
 
 
-@pytest.mark.parametrize("folder", ["date=2026-01-01", "date=__HIVE_DEFAULT_PARTITION__/hour=__HIVE_DEFAULT_PARTITION__"])
-def test_only_what_names_files_in_a_folder_without_a_time_is_of_version_2(tmp_path_factory: pytest.TempPathFactory, folder: str) -> None:
+@pytest.mark.parametrize(
+    "folder", ["date=2026-01-01", "date=__HIVE_DEFAULT_PARTITION__/hour=__HIVE_DEFAULT_PARTITION__"]
+)
+def test_only_what_names_files_in_a_folder_without_a_time_is_of_version_2(
+    tmp_path_factory: pytest.TempPathFactory, folder: str
+) -> None:
     location = Location.parse(str(tmp_path_factory.mktemp("table")))
     table = Table.create(location)
-    file = DataFile(key=f"{folder}/x.parquet", rows=1, bytes=1, topic_partitions={("t", 0): (0, 0)}, min_timestamp_ms=0, max_timestamp_ms=0)
-    table.commit_batch(("q", 0), added=[file], offsets=[Covered(topic="t", partition=0, first=0, next=1)], schema=record_schema())
+    file = DataFile(
+        key=f"{folder}/x.parquet",
+        rows=1,
+        bytes=1,
+        topic_partitions={("t", 0): (0, 0)},
+        min_timestamp_ms=0,
+        max_timestamp_ms=0,
+    )
+    table.commit_batch(
+        ("q", 0), added=[file], offsets=[Covered(topic="t", partition=0, first=0, next=1)], schema=record_schema()
+    )
     for number in range(20):
         table.commit(table.snapshot(), properties={"n": str(number)})
     version = 2 if "__" in folder else 1

@@ -1,6 +1,8 @@
-"""A job, compactions, vacuum and retention on one table, each killed at any step or left without an answer: no record is lost or doubled.
+"""A job, compactions, vacuum and retention on one table, each killed at any step or left without an answer: no record
+is lost or doubled.
 
-The model is a list: what the job has committed, less what retention has taken. It is compared with the files of every version that is still promised.
+The model is a list: what the job has committed, less what retention has taken. It is compared with the files of every
+version that is still promised.
 """
 
 import io
@@ -95,7 +97,9 @@ class TableMachine(RuleBasedStateMachine):
             return
         first, count, start_ms = self.plan[number]
         batch = [records("t", 0, first, count, start_ms=start_ms, step_ms=HOUR_MS // 2)]
-        job.commit_batch(("q", number), added=write(job, "q", number, batch), offsets=covered_by(batch), schema=record_schema())
+        job.commit_batch(
+            ("q", number), added=write(job, "q", number, batch), offsets=covered_by(batch), schema=record_schema()
+        )
 
     @rule(fault=faults_of_a_step)
     def a_job_that_was_thought_dead_wakes(self, fault: tuple[str, int] | None) -> None:
@@ -122,7 +126,10 @@ class TableMachine(RuleBasedStateMachine):
         table = Table.open(self.location, clock_ms=self.clock)
         self.run(lambda: compact(table, before_ms=1 << 42, min_files=min_files), fault)
 
-    @rule(fault=faults_of_a_step, other=st.sampled_from(["batch", "compaction", "retention", "vacuum", "batch and vacuum"]))
+    @rule(
+        fault=faults_of_a_step,
+        other=st.sampled_from(["batch", "compaction", "retention", "vacuum", "batch and vacuum"]),
+    )
     def a_compaction_that_others_overtake(self, fault: tuple[str, int] | None, other: str) -> None:
         """Between its merges and its commit."""
         table = Table.open(self.location, clock_ms=self.clock)
@@ -167,14 +174,20 @@ class TableMachine(RuleBasedStateMachine):
 
     @invariant()
     def every_record_is_there_once(self) -> None:
-        """At the newest version: all that is committed, but for what retention may have taken; nothing twice, nothing of the future."""
+        """At the newest version: all that is committed, but for what retention may have taken; nothing twice, nothing
+        of the future.
+        """
         snapshot = Table.open(self.location).snapshot()
         offsets = self.offsets_at(snapshot)
         assert len(offsets) == len(set(offsets)), "a record is there twice"
         committed = self.plan[: snapshot.last_batch.get("q", -1) + 1]
         times = {first + i: start_ms + i * HOUR_MS // 2 for first, count, start_ms in committed for i in range(count)}
         assert set(offsets) <= set(times)
-        lost = {offset for offset in set(times) - set(offsets) if times[offset] // HOUR_MS * HOUR_MS + HOUR_MS > self.expired_ms}
+        lost = {
+            offset
+            for offset in set(times) - set(offsets)
+            if times[offset] // HOUR_MS * HOUR_MS + HOUR_MS > self.expired_ms
+        }
         assert not lost, f"offsets {sorted(lost)} are lost"
         assert snapshot.offsets.get("t", {}).get(0, 0) == len(times)
         self.promised.setdefault(snapshot.version, (snapshot.time_ms, frozenset(offsets)))
@@ -205,4 +218,6 @@ def stored_snapshots_are_frequent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class TestTable(TableMachine.TestCase):  # type: ignore[misc]
-    settings = settings(max_examples=EXAMPLES, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck))
+    settings = settings(
+        max_examples=EXAMPLES, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+    )

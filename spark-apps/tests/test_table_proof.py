@@ -1,4 +1,6 @@
-"""A store on which two writers could commit the same version of a table is refused before anything is written to the table."""
+"""A store on which two writers could commit the same version of a table is refused before anything is written to the
+table.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,7 +37,9 @@ def test_a_job_does_not_write_to_a_bucket_that_ignores_conditions(gateway: Gatew
     location = location_at(gateway)
     options = parse(["--topic", "orders", "--output", location.uri])
     with pytest.raises(StoreUnusable, match=r"second create of one key succeed: .*use another store"):
-        ParquetSink.open(NEVER_ASKED, location, options, partition_by=PartitionBy.HOUR, target_bytes=1 << 20, retention_ms=None)
+        ParquetSink.open(
+            NEVER_ASKED, location, options, partition_by=PartitionBy.HOUR, target_bytes=1 << 20, retention_ms=None
+        )
     assert gateway.objects == {}
 
 

@@ -49,7 +49,8 @@ def test_records_lie_in_the_folders_of_their_own_hours(table: Table) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ms", "folder"), [(-1, "date=1969-12-31/hour=23"), (0, "date=1970-01-01/hour=00"), (253402300800000, "date=10000-01-01/hour=00")]
+    ("ms", "folder"),
+    [(-1, "date=1969-12-31/hour=23"), (0, "date=1970-01-01/hour=00"), (253402300800000, "date=10000-01-01/hour=00")],
 )
 def test_odd_timestamps_have_a_folder_too(table: Table, ms: int, folder: str) -> None:
     (file,) = write(table, "q", 0, [records("orders", 0, 0, 1, start_ms=ms)])
@@ -60,7 +61,10 @@ def test_a_file_has_columns_statistics_codec_and_metadata(table: Table) -> None:
     (file,) = write(table, "q", 7, [records("orders", 3, 50, 200)])
     opened = pq.ParquetFile(folder_of(table) / file.key)
     assert opened.schema_arrow.names == ["key", "value", "headers", "topic", "partition", "offset", "timestamp", "lane"]
-    columns = {opened.metadata.row_group(0).column(index).path_in_schema: opened.metadata.row_group(0).column(index) for index in range(10 - 1)}
+    columns = {
+        opened.metadata.row_group(0).column(index).path_in_schema: opened.metadata.row_group(0).column(index)
+        for index in range(10 - 1)
+    }
     assert {column.compression for column in columns.values()} == {"ZSTD"}
     assert (columns["offset"].statistics.min, columns["offset"].statistics.max) == (50, 249)
     assert "DELTA_BINARY_PACKED" in columns["offset"].encodings and "RLE_DICTIONARY" in columns["topic"].encodings
@@ -80,13 +84,20 @@ def test_every_value_comes_back_as_it_was(table: Table) -> None:
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 2), st.integers(-5, 5), st.integers(1, 30)), min_size=1, max_size=12),
+    st.lists(
+        st.tuples(st.sampled_from("ab"), st.integers(0, 2), st.integers(-5, 5), st.integers(1, 30)),
+        min_size=1,
+        max_size=12,
+    ),
     st.sampled_from([1, 5_000, 1 << 20]),
     st.sampled_from([1, 20_000, 1 << 27]),
 )
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 def test_whatever_comes_in_whatever_order_is_written_once_and_sorted(
-    tmp_path_factory: pytest.TempPathFactory, runs: list[tuple[str, int, int, int]], buffer_bytes: int, target_bytes: int
+    tmp_path_factory: pytest.TempPathFactory,
+    runs: list[tuple[str, int, int, int]],
+    buffer_bytes: int,
+    target_bytes: int,
 ) -> None:
     """Interleaved partitions and hours, with little memory and small targets."""
     table = Table.create(Location.parse(str(tmp_path_factory.mktemp("table"))))
@@ -99,7 +110,9 @@ def test_whatever_comes_in_whatever_order_is_written_once_and_sorted(
     files = write(table, "q", 0, batches, buffer_bytes=buffer_bytes, target_bytes=target_bytes)
     covered = [Covered(topic=topic, partition=partition, first=0, next=end) for (topic, partition), end in ends.items()]
     table.commit_batch(("q", 0), added=files, offsets=covered, schema=record_schema())
-    assert rows_of(table.location.uri) == sorted((topic, partition, offset) for (topic, partition), end in ends.items() for offset in range(end))
+    assert rows_of(table.location.uri) == sorted(
+        (topic, partition, offset) for (topic, partition), end in ends.items() for offset in range(end)
+    )
     for file in files:
         read = pq.read_table(folder_of(table) / file.key, partitioning=None)
         places = list(zip(*(read.column(name).to_pylist() for name in ("topic", "partition", "offset")), strict=True))
@@ -152,7 +165,14 @@ def run(script: str, *arguments: str, temporary: Path, timeout_s: int = 240) -> 
         "TMPDIR": str(temporary),
     }
     environment.pop("SPARK_LOCAL_DIRS", None)
-    return subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, timeout=timeout_s, env=environment, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        env=environment,
+        check=False,
+    )
 
 
 def test_a_thousand_hours_of_late_data_take_bounded_memory(tmp_path: Path) -> None:
@@ -201,7 +221,10 @@ def test_a_disk_that_is_full_from_the_start_is_said_too(tmp_path: Path, monkeypa
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "temporary"))
     monkeypatch.setattr("bmq_spark.table.writing.Spill", full)
     layout = Layout(location=Location.parse(str(tmp_path / "table")), schema=record_schema())
-    with pytest.raises(JobStopped, match="free space there"), BatchWriter(layout, FileName(query_id="q", batch_id=0, task=0)):
+    with (
+        pytest.raises(JobStopped, match="free space there"),
+        BatchWriter(layout, FileName(query_id="q", batch_id=0, task=0)),
+    ):
         pass
     assert list((tmp_path / "temporary").iterdir()) == []
 
@@ -216,7 +239,9 @@ def noisy(*arguments, **named):
 """
 
 
-def test_temporary_folders_of_killed_tasks_are_removed_by_the_next(table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_temporary_folders_of_killed_tasks_are_removed_by_the_next(
+    table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path / 'local'},/elsewhere")
     dead, alive = tmp_path / "local" / "bmq-table-dead", tmp_path / "local" / "bmq-table-alive"
     long_ago = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC).timestamp()
@@ -235,7 +260,9 @@ def test_columns_are_added_and_widened_and_old_files_are_read_by_the_new_schema(
     plain = records("orders", 0, 0, 4).drop_columns(["value"])
     for number, kind in enumerate((old, new)):
         values = pa.array([{"id": i} for i in range(4)], kind)
-        batch = plain.set_column(plain.schema.get_field_index("offset"), "offset", pa.array(range(4 * number, 4 * number + 4), pa.int64()))
+        batch = plain.set_column(
+            plain.schema.get_field_index("offset"), "offset", pa.array(range(4 * number, 4 * number + 4), pa.int64())
+        )
         added = write(table, "q", number, [batch.append_column("value", values)], schema=record_schema(kind))
         covered = [Covered(topic="orders", partition=0, first=4 * number, next=4 * number + 4)]
         table.commit_batch(("q", number), added=added, offsets=covered, schema=record_schema(kind))
@@ -249,23 +276,34 @@ def test_columns_are_added_and_widened_and_old_files_are_read_by_the_new_schema(
 
 
 def test_rows_that_are_not_a_number_are_found_by_filters_before_and_after_a_merge(table: Table) -> None:
-    kind = pa.struct([("d", pa.float64()), ("f", pa.float32()), ("in", pa.struct([("d", pa.float64())])), ("l", pa.list_(pa.float32()))])
+    kind = pa.struct(
+        [
+            ("d", pa.float64()),
+            ("f", pa.float32()),
+            ("in", pa.struct([("d", pa.float64())])),
+            ("l", pa.list_(pa.float32())),
+        ]
+    )
     schema = record_schema(kind)
     for number, each in enumerate([math.nan, 1.0, 3.0]):
         plain = records("orders", 0, 2 * number, 2)
         values = pa.array([{"d": value, "f": value, "in": {"d": value}, "l": [value]} for value in (each, 2.0)], kind)
-        batch = pa.RecordBatch.from_arrays([values if field.name == "value" else plain.column(field.name) for field in schema], schema=schema)
+        batch = pa.RecordBatch.from_arrays(
+            [values if field.name == "value" else plain.column(field.name) for field in schema], schema=schema
+        )
         added = write(table, "q", number, [batch], schema=schema)
         table.commit_batch(("q", number), added=added, offsets=covered_by([batch]), schema=schema)
     for _ in range(2):
         for column in ("value.d", "value.f", 'value."in".d', "value.l[1]"):
             for condition, offsets in {"> 2": [0, 4], ">= 3": [0, 4], "= 'nan'": [0], "> 5": [0]}.items():
                 found = duckdb.connect().execute(
-                    f'SELECT "offset" FROM read_parquet($1, union_by_name=true) WHERE {column} {condition} ORDER BY ALL', [files(table.location.uri)]
+                    f'SELECT "offset" FROM read_parquet($1, union_by_name=true) WHERE {column} {condition} ORDER '
+                    "BY ALL",
+                    [files(table.location.uri)],
                 )
                 assert [offset for (offset,) in found.fetchall()] == offsets, (column, condition)
-            assert duckdb.connect().execute("SELECT count(*) FROM read_parquet($1) WHERE isnan(value.d)", [files(table.location.uri)]).fetchall() == [
-                (1,)
-            ]
+            assert duckdb.connect().execute(
+                "SELECT count(*) FROM read_parquet($1) WHERE isnan(value.d)", [files(table.location.uri)]
+            ).fetchall() == [(1,)]
         compact(table, before_ms=START_MS + 50 * HOUR_MS, min_files=2)
     assert len(table.snapshot().files) == 1

@@ -41,7 +41,9 @@ def cut_off(minio: Buckets, before_catalog: CuttingProxy, spark: SparkSession) -
         "s3.secret-access-key": os.environ["AWS_SECRET_ACCESS_KEY"],
         "s3.region": "us-east-1",
     }
-    return opened_in(spark, Catalog(name="cutoff", kind="rest", warehouse=None, uri=f"http://127.0.0.1:{before_catalog.port}"), s3)
+    return opened_in(
+        spark, Catalog(name="cutoff", kind="rest", warehouse=None, uri=f"http://127.0.0.1:{before_catalog.port}"), s3
+    )
 
 
 def test_a_catalog_that_never_answers_is_one_line_and_the_batch_comes_with_the_next_run(
@@ -86,7 +88,9 @@ def test_an_iceberg_batch_whose_commits_answer_is_cut_off_comes_once(
 @pytest.mark.parametrize("passes", [True, False], ids=["answers", "requests"])
 @pytest.mark.parametrize("times", [1, 20])
 @pytest.mark.parametrize("what", ["_bmq/log/", "_delta_log/", ".parquet"])
-def test_a_parquet_batch_whose_commit_is_cut_off_comes_once(minio: Buckets, what: str, times: int, passes: bool) -> None:
+def test_a_parquet_batch_whose_commit_is_cut_off_comes_once(
+    minio: Buckets, what: str, times: int, passes: bool
+) -> None:
     direct = minio.location("cut")
     proxy = CuttingProxy(minio.port, times=times)
     location = Location(direct.uri.replace(f":{minio.port}", f":{proxy.port}"))

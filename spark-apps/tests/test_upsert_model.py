@@ -10,13 +10,20 @@ from upsert_model import KEYS, ByOwnTime, Told, Upserted, left, logs
 
 RECORD = st.tuples(st.sampled_from(KEYS), st.integers(0, 4), st.booleans())
 LOGS = st.lists(st.lists(RECORD, max_size=6), min_size=1, max_size=3).map(logs)
-STEPS = st.lists(st.tuples(st.lists(st.integers(0, 3), min_size=3, max_size=3), st.sampled_from(["adds", "dies", "rolled back"])), max_size=12)
+STEPS = st.lists(
+    st.tuples(st.lists(st.integers(0, 3), min_size=3, max_size=3), st.sampled_from(["adds", "dies", "rolled back"])),
+    max_size=12,
+)
 """How many records of each partition a batch has, and what becomes of it."""
 Steps = list[tuple[list[int], str]]
 
 
-def batches(given_logs: list[list[Told]], table: Upserted, steps: Steps, *, check: Callable[[list[Told]], None]) -> None:
-    """Adds all, in these batches and then one of what is left; `check` is called with the records that the table has after each."""
+def batches(
+    given_logs: list[list[Told]], table: Upserted, steps: Steps, *, check: Callable[[list[Told]], None]
+) -> None:
+    """Adds all, in these batches and then one of what is left; `check` is called with the records that the table has
+    after each.
+    """
     begin = [0] * len(given_logs)
     former = (begin, table.rows)
     for counts, what in [*steps, ([len(log) for log in given_logs], "adds")]:
@@ -36,7 +43,9 @@ def batches(given_logs: list[list[Told]], table: Upserted, steps: Steps, *, chec
 
 @given(LOGS, STEPS)
 @settings(max_examples=400)
-def test_after_each_batch_the_table_has_what_folding_record_by_record_leaves(given_logs: list[list[Told]], steps: Steps) -> None:
+def test_after_each_batch_the_table_has_what_folding_record_by_record_leaves(
+    given_logs: list[list[Told]], steps: Steps
+) -> None:
     table = Upserted()
 
     def check(told: list[Told]) -> None:
@@ -47,7 +56,9 @@ def test_after_each_batch_the_table_has_what_folding_record_by_record_leaves(giv
 
 @given(LOGS, STEPS)
 @settings(max_examples=400)
-def test_jobs_that_die_and_tables_that_are_rolled_back_end_with_what_folding_leaves(given_logs: list[list[Told]], steps: Steps) -> None:
+def test_jobs_that_die_and_tables_that_are_rolled_back_end_with_what_folding_leaves(
+    given_logs: list[list[Told]], steps: Steps
+) -> None:
     table = Upserted()
     batches(given_logs, table, steps, check=lambda told: None)
     assert table.left() == left(record for log in given_logs for record in log)
@@ -55,7 +66,12 @@ def test_jobs_that_die_and_tables_that_are_rolled_back_end_with_what_folding_lea
 
 def test_the_fold_is_the_same_in_any_interleaving_of_partitions() -> None:
     first, second = logs([[("a", 4, False), ("a", 1, False)], [("a", 3, False), ("a", 2, True)]])
-    assert left([*first, *second]) == left([*second, *first]) == left([first[0], second[0], second[1], first[1]]) == {"a": ("0-1", 0, 4)}
+    assert (
+        left([*first, *second])
+        == left([*second, *first])
+        == left([first[0], second[0], second[1], first[1]])
+        == {"a": ("0-1", 0, 4)}
+    )
 
 
 def differs(case: tuple[list[list[Told]], Steps], table: Upserted) -> bool:

@@ -43,7 +43,10 @@ EVERYTHING: dict[str, Any] = {
         {"name": "pairs", "type": {"type": "map", "values": {"type": "long", "logicalType": "timestamp-millis"}}},
         {
             "name": "lines",
-            "type": {"type": "array", "items": {"type": "record", "name": "Line", "fields": [{"name": "count", "type": ["int", "long"]}]}},
+            "type": {
+                "type": "array",
+                "items": {"type": "record", "name": "Line", "fields": [{"name": "count", "type": ["int", "long"]}]},
+            },
         },
         {"name": "last", "type": ["null", "Line"]},
         {"name": "either", "type": ["null", "int", "string", "Line", "Colour", {"type": "array", "items": "int"}]},
@@ -80,10 +83,11 @@ def record_of(**fields: Any) -> dict[str, Any]:
 def test_every_type_of_a_schema_is_read() -> None:
     made = by_schema(EVERYTHING)
     assert write_ddl(made.arrow_type) == (
-        "flag boolean, number int, big bigint, single float, double double, octets binary, text string, colour string, again string, digest binary, "
-        "price decimal(10,2), day date, millis timestamp, micros timestamp, local timestamp_ntz, noon int, uuid string, tags array<string>, "
-        "pairs map<string, timestamp>, lines array<struct<count: bigint>>, last struct<count: bigint>, "
-        "either struct<member_int: int, member_string: string, member_line: struct<count: bigint>, member_colour: string, member_array: array<int>>"
+        "flag boolean, number int, big bigint, single float, double double, octets binary, text string, colour "
+        "string, again string, digest binary, price decimal(10,2), day date, millis timestamp, micros timestamp, "
+        "local timestamp_ntz, noon int, uuid string, tags array<string>, pairs map<string, timestamp>, lines "
+        "array<struct<count: bigint>>, last struct<count: bigint>, either struct<member_int: int, member_string: "
+        "string, member_line: struct<count: bigint>, member_colour: string, member_array: array<int>>"
     )
     values, reasons = decode(made, [written(EVERYTHING, RECORD), None])
     assert reasons == [None, None]
@@ -112,7 +116,12 @@ def test_a_union_says_which_branch_it_holds(value: Any, member: str, held: Any) 
         ("long", b"\x02", b"\x02\x02", "1 bytes are left over of 2"),
         ("string", b"\x02x", b"\x04\xff\xff", "UnicodeDecodeError"),
         ("int", b"\x02", b"\xfe\xff\xff\xff\xff\xff\x01", r"at `\$.a` \(int32\)"),
-        ({"type": "bytes", "logicalType": "decimal", "precision": 3, "scale": 1}, b"\x02\x0f", b"\x0e" + b"\x7f" * 7, r"precision .* at `\$\.a`"),
+        (
+            {"type": "bytes", "logicalType": "decimal", "precision": 3, "scale": 1},
+            b"\x02\x0f",
+            b"\x0e" + b"\x7f" * 7,
+            r"precision .* at `\$\.a`",
+        ),
         (
             {"type": "bytes", "logicalType": "decimal", "precision": 3, "scale": 1},
             b"\x02\x0f",
@@ -122,7 +131,9 @@ def test_a_union_says_which_branch_it_holds(value: Any, member: str, held: Any) 
         ({"type": "enum", "name": "E", "symbols": ["A"]}, b"\x00", b"\x08", "enum E has no symbol 4"),
     ],
 )
-def test_a_record_that_does_not_fit_says_why_and_spoils_no_other(kind: Any, good: bytes, value: bytes, why: str) -> None:
+def test_a_record_that_does_not_fit_says_why_and_spoils_no_other(
+    kind: Any, good: bytes, value: bytes, why: str
+) -> None:
     values, reasons = decode(by_schema(record_of(a=kind)), [good, value, good])
     assert values[0] == values[2] is not None
     assert reasons[0] is reasons[2] is None
@@ -134,17 +145,29 @@ def test_a_record_that_does_not_fit_says_why_and_spoils_no_other(kind: Any, good
     ("text", "says"),
     [
         ('{"type": "record",\n "name" "R"}', "orders.avsc: line 2, column 9: not JSON"),
-        ('{"type": "record", "name": "R", "fields": [{"name": "a", "type": "money"}]}', "not an Avro schema of a table: money"),
+        (
+            '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "money"}]}',
+            "not an Avro schema of a table: money",
+        ),
         ('"string"', "the schema is not of a record"),
         (json.dumps(record_of(next=["null", "R"])), r"value\.next: R is within itself"),
         (json.dumps(record_of(a=[])), r"value\.a: a union without branches"),
         (json.dumps(record_of(a={"type": "map", "values": []})), r"value\.a\.value: a union without branches"),
         (json.dumps(record_of(a={"type": "fixed", "name": "F", "size": -1})), r"value\.a: F is a fixed of the size -1"),
-        (json.dumps(record_of(a={"type": "fixed", "name": "F", "size": "4"})), r"value\.a: F is a fixed of the size '4'"),
-        (json.dumps(record_of(a={"type": "fixed", "name": "F", "size": True})), r"value\.a: F is a fixed of the size True"),
+        (
+            json.dumps(record_of(a={"type": "fixed", "name": "F", "size": "4"})),
+            r"value\.a: F is a fixed of the size '4'",
+        ),
+        (
+            json.dumps(record_of(a={"type": "fixed", "name": "F", "size": True})),
+            r"value\.a: F is a fixed of the size True",
+        ),
         (json.dumps(record_of(a={"type": "fixed", "name": "F"})), r"size"),
         (json.dumps(record_of(a={"type": "array", "items": "null"})), "an array whose items take no bytes"),
-        (json.dumps(record_of(a={"type": "bytes", "logicalType": "decimal", "precision": 50})), "more than the 38 digits"),
+        (
+            json.dumps(record_of(a={"type": "bytes", "logicalType": "decimal", "precision": 50})),
+            "more than the 38 digits",
+        ),
     ],
 )
 def test_a_broken_schema_is_named_with_what_is_wrong(text: str, says: str) -> None:
@@ -195,7 +218,9 @@ def test_what_fastavro_wrote_is_what_is_read(batch: list[dict[str, Any]]) -> Non
 @given(st.lists(st.tuples(st.integers(0, 200), st.binary(max_size=3)), min_size=1, max_size=4))
 def test_corruption_is_a_value_or_a_reason_and_never_more(damage: list[tuple[int, bytes]]) -> None:
     good = written(EVERYTHING, RECORD)
-    damaged = [good[:at] + noise + good[at + len(noise) :] for at, noise in damage] + [good[:at] + noise for at, noise in damage]
+    damaged = [good[:at] + noise + good[at + len(noise) :] for at, noise in damage] + [
+        good[:at] + noise for at, noise in damage
+    ]
     made = by_schema(EVERYTHING)
     decoded = made.decode(pa.array([good, *damaged, good], type=pa.binary()))
     assert len(decoded.values) == len(decoded.reasons) == len(damaged) + 2
@@ -205,11 +230,17 @@ def test_corruption_is_a_value_or_a_reason_and_never_more(damage: list[tuple[int
 
 
 PAID = {"type": "record", "name": "Paid", "fields": [{"name": "amount", "type": "long"}]}
-REFUNDED = {"type": "record", "name": "Refunded", "fields": [{"name": "amount", "type": "long"}, {"name": "why", "type": "string"}]}
+REFUNDED = {
+    "type": "record",
+    "name": "Refunded",
+    "fields": [{"name": "amount", "type": "long"}, {"name": "why", "type": "string"}],
+}
 OTHER = {"type": "record", "name": "Authorized", "fields": [{"name": "amount", "type": "long"}]}
 
 
-@pytest.mark.parametrize("branches", [[PAID, REFUNDED], [REFUNDED, PAID], [OTHER, PAID, REFUNDED], ["string", REFUNDED, OTHER, PAID]])
+@pytest.mark.parametrize(
+    "branches", [[PAID, REFUNDED], [REFUNDED, PAID], [OTHER, PAID, REFUNDED], ["string", REFUNDED, OTHER, PAID]]
+)
 def test_a_branch_of_a_union_is_the_same_column_wherever_it_stands(branches: list[Any]) -> None:
     first = by_schema(record_of(u=["null", PAID, REFUNDED]))
     now = record_of(u=["null", *branches])
@@ -221,7 +252,9 @@ def test_a_branch_of_a_union_is_the_same_column_wherever_it_stands(branches: lis
 
 def test_two_branches_that_would_be_one_column_are_refused() -> None:
     other = {"type": "record", "name": "paid", "namespace": "other", "fields": [{"name": "x", "type": "int"}]}
-    with pytest.raises(ConfigurationError, match=r"value.u: Paid and other.paid of a union would be one column, member_paid"):
+    with pytest.raises(
+        ConfigurationError, match=r"value.u: Paid and other.paid of a union would be one column, member_paid"
+    ):
         by_schema(record_of(u=[PAID, other]))
 
 
@@ -265,15 +298,30 @@ def test_what_fastavro_would_take_for_something_else_is_refused(kind: Any, good:
 
 
 def test_a_few_bytes_do_not_become_more_values_than_memory_holds() -> None:
-    empty = {"type": "record", "name": "Line", "fields": [{"name": "b", "type": "boolean"}] + [{"name": f"n{i}", "type": "null"} for i in range(99)]}
+    empty = {
+        "type": "record",
+        "name": "Line",
+        "fields": [{"name": "b", "type": "boolean"}] + [{"name": f"n{i}", "type": "null"} for i in range(99)],
+    }
     made = by_schema(record_of(a={"type": "array", "items": empty}))
 
     def lines(count: int) -> bytes:
         return zigzag(count) + b"\x01" * count + zigzag(0)
 
-    decoded = made.decode(pa.array([lines(2), lines(20_000), lines(3), lines(9_000), lines(9_000), lines(9_000)], pa.binary()))
-    assert [None if row is None else len(row["a"]) for row in decoded.values.to_pylist()] == [2, None, 3, 9_000, 9_000, 9_000]
-    assert decoded.reasons.drop_null().to_pylist() == ["its items would become 2020000 values or more: 1000000 at most from so many bytes"]
+    decoded = made.decode(
+        pa.array([lines(2), lines(20_000), lines(3), lines(9_000), lines(9_000), lines(9_000)], pa.binary())
+    )
+    assert [None if row is None else len(row["a"]) for row in decoded.values.to_pylist()] == [
+        2,
+        None,
+        3,
+        9_000,
+        9_000,
+        9_000,
+    ]
+    assert decoded.reasons.drop_null().to_pylist() == [
+        "its items would become 2020000 values or more: 1000000 at most from so many bytes"
+    ]
 
 
 def test_what_a_reader_adds_to_each_item_is_counted() -> None:
@@ -305,7 +353,8 @@ def test_what_a_reader_adds_to_the_items_of_a_field_that_it_renames_is_counted()
     added = [{"name": f"d{i}", "type": "string", "default": "x"} for i in range(100)]
     writer, renamed = orders({"name": "lines"}), orders({"name": "rows", "aliases": ["old", "lines"]}, *added)
     value = zigzag(1) + zigzag(20_000) + b"\x02k\x01" * 20_000 + zigzag(0) + zigzag(0)
-    assert StrictAvro(writer, orders({"name": "rows"}, *added)).check(value, 0) == 40_002  # another field: nothing comes of the writer's
+    # another field: nothing comes of the writer's
+    assert StrictAvro(writer, orders({"name": "rows"}, *added)).check(value, 0) == 40_002
     with pytest.raises(Unfit, match="would become 2040002 values or more"):
         StrictAvro(writer, renamed).check(value, 0)
 
@@ -316,14 +365,25 @@ def test_an_alias_that_is_the_name_of_another_field_adds_nothing_to_that_one() -
 
     def listed(name: str, width: int, **more: Any) -> dict[str, Any]:
         fields = [{"name": f"f{i}", "type": "int", "default": 0} for i in range(width)]
-        return {"name": name, "type": {"type": "array", "items": {"type": "record", "name": f"Of{width}", "fields": fields}}, **more}
+        return {
+            "name": name,
+            "type": {"type": "array", "items": {"type": "record", "name": f"Of{width}", "fields": fields}},
+            **more,
+        }
 
     def records(*fields: Any) -> Any:
         return parse_avro({"type": "record", "name": "R", "fields": list(fields)})
 
     value = zigzag(2) + b"\x00\x00" + zigzag(0)
-    assert StrictAvro(records(listed("a", 1)), records(listed("b", 9, aliases=["a"]), listed("a", 3))).check(value, 0) == 8
-    assert StrictAvro(records(listed("a", 1)), records(listed("b", 9, aliases=["a"]), listed("c", 3, aliases=["a"]))).check(value, 0) == 20
+    assert (
+        StrictAvro(records(listed("a", 1)), records(listed("b", 9, aliases=["a"]), listed("a", 3))).check(value, 0) == 8
+    )
+    assert (
+        StrictAvro(
+            records(listed("a", 1)), records(listed("b", 9, aliases=["a"]), listed("c", 3, aliases=["a"]))
+        ).check(value, 0)
+        == 20
+    )
 
 
 DATE = {"type": "int", "logicalType": "date"}
@@ -339,7 +399,12 @@ LAST_MS, LAST_DAY = 253_402_300_799_999, 2_932_896
         (DATE, zigzag(-719_162), zigzag(-719_163), "$.a"),
         (["null", MILLIS], zigzag(1) + zigzag(LAST_MS), zigzag(1) + zigzag(LAST_MS + 1), "$.a"),
         (LOCAL, zigzag(LAST_MS * 1000), zigzag(2**62), "$.a"),
-        ({"type": "array", "items": MILLIS}, zigzag(1) + zigzag(0) + zigzag(0), zigzag(1) + zigzag(2**52) + zigzag(0), "$.a[...]"),
+        (
+            {"type": "array", "items": MILLIS},
+            zigzag(1) + zigzag(0) + zigzag(0),
+            zigzag(1) + zigzag(2**52) + zigzag(0),
+            "$.a[...]",
+        ),
         ({"type": "map", "values": DATE}, zigzag(0), zigzag(1) + b"\x02k" + zigzag(2**31 - 1) + zigzag(0), "$.a[...]"),
         (record_of(b=DATE) | {"name": "In"}, zigzag(0), zigzag(2**31 - 1), "$.a.b"),
     ],

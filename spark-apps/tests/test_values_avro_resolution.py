@@ -1,4 +1,6 @@
-"""Records of one writer's schema as values of another reader's: the value that the writer meant, or a reason, and never another value."""
+"""Records of one writer's schema as values of another reader's: the value that the writer meant, or a reason, and never
+another value.
+"""
 
 import datetime
 import io
@@ -47,7 +49,11 @@ def reading(server: RegistryServer, reader: Any) -> Decoder:
 def without_meanings(schema: Any) -> Any:
     if isinstance(schema, list):
         return [without_meanings(each) for each in schema]
-    return {key: without_meanings(part) for key, part in schema.items() if key != "logicalType"} if isinstance(schema, dict) else schema
+    return (
+        {key: without_meanings(part) for key, part in schema.items() if key != "logicalType"}
+        if isinstance(schema, dict)
+        else schema
+    )
 
 
 def framed(server: RegistryServer, writer: Any, *stored: Any) -> list[bytes]:
@@ -67,7 +73,10 @@ def plain_fields(writer: Any) -> Any:
 
 def read(server: RegistryServer, writer: Any, reader: Any, *stored: Any) -> tuple[list[Any], list[str | None]]:
     """Of schemas of the one field u: its values, and why there are none."""
-    rows, reasons = decode(reading(server, record_of(("u", reader))), framed(server, record_of(("u", writer)), *({"u": each} for each in stored)))
+    rows, reasons = decode(
+        reading(server, record_of(("u", reader))),
+        framed(server, record_of(("u", writer)), *({"u": each} for each in stored)),
+    )
     return [None if row is None else row["u"] for row in rows], reasons
 
 
@@ -106,8 +115,14 @@ TYPES |= {
 }
 for scale in (0, 2, 4):
     meaning = {"logicalType": "decimal", "precision": 9, "scale": scale}
-    TYPES[f"decimal-{scale}"] = ({"type": "bytes", **meaning}, [octets(number, 4) for number in (125, 12_500, -70_000, 0, 999_999_999)])
-    TYPES |= {f"decimal{size}-{scale}": (fixed(size, **meaning), [octets(number, size) for number in (125, -20_000)]) for size in (4, 12, 16)}
+    TYPES[f"decimal-{scale}"] = (
+        {"type": "bytes", **meaning},
+        [octets(number, 4) for number in (125, 12_500, -70_000, 0, 999_999_999)],
+    )
+    TYPES |= {
+        f"decimal{size}-{scale}": (fixed(size, **meaning), [octets(number, size) for number in (125, -20_000)])
+        for size in (4, 12, 16)
+    }
 BASES = [("int", "long"), ("string", "bytes"), ("bytes", "string")]
 WRAPPERS: dict[str, tuple[Any, Any]] = {
     "plain": (lambda kind: kind, lambda value: value),
@@ -115,7 +130,10 @@ WRAPPERS: dict[str, tuple[Any, Any]] = {
     "union": (lambda kind: ["null", "boolean", kind], lambda value: value),
     "array": (lambda kind: {"type": "array", "items": kind}, lambda value: [value, value]),
     "map": (lambda kind: {"type": "map", "values": kind}, lambda value: {"k": value}),
-    "record": (lambda kind: {"type": "record", "name": "In", "fields": [{"name": "x", "type": kind}]}, lambda value: {"x": value}),
+    "record": (
+        lambda kind: {"type": "record", "name": "In", "fields": [{"name": "x", "type": kind}]},
+        lambda value: {"x": value},
+    ),
 }
 
 
@@ -193,7 +211,9 @@ def expected(writer: str, reader: str, stored: Any) -> tuple[Any, str]:
 
 
 @pytest.mark.parametrize("wrapper", WRAPPERS)
-def test_every_pair_of_logical_types_gives_the_value_that_was_meant_or_a_reason(server: RegistryServer, wrapper: str) -> None:
+def test_every_pair_of_logical_types_gives_the_value_that_was_meant_or_a_reason(
+    server: RegistryServer, wrapper: str
+) -> None:
     wrapped, around = WRAPPERS[wrapper]
     values, wanted = [], []
     for writer, (schema, stored) in TYPES.items():
@@ -214,10 +234,17 @@ def test_every_pair_of_logical_types_gives_the_value_that_was_meant_or_a_reason(
 
 
 def test_a_branch_is_told_by_its_index_where_two_are_alike_to_python(server: RegistryServer) -> None:
-    union = [{"type": "int", "logicalType": "date"}, {"type": "long", "logicalType": "timestamp-millis"}, "float", {"type": "double"}]
+    union = [
+        {"type": "int", "logicalType": "date"},
+        {"type": "long", "logicalType": "timestamp-millis"},
+        "float",
+        {"type": "double"},
+    ]
     made, number = reading(server, record_of(("u", union))), server.register("s", json.dumps(record_of(("u", union))))
     start = b"\x00" + number.to_bytes(4, "big")
-    rows, reasons = decode(made, [start + b"\x00\x02", start + b"\x02\x02", start + b"\x04" + bytes(4), start + b"\x06" + bytes(8)])
+    rows, reasons = decode(
+        made, [start + b"\x00\x02", start + b"\x02\x02", start + b"\x04" + bytes(4), start + b"\x06" + bytes(8)]
+    )
     assert reasons == [None] * 4
     assert [held(row["u"]) for row in rows] == [
         {"member_int": datetime.date(1970, 1, 2)},
@@ -238,7 +265,9 @@ def test_a_branch_is_told_by_its_index_where_two_are_alike_to_python(server: Reg
         ("float", ["long", "double"], 0.5, {"member_double": 0.5}),
     ],
 )
-def test_of_a_union_the_branch_that_loses_nothing_is_taken(server: RegistryServer, writer: Any, reader: Any, stored: Any, value: Any) -> None:
+def test_of_a_union_the_branch_that_loses_nothing_is_taken(
+    server: RegistryServer, writer: Any, reader: Any, stored: Any, value: Any
+) -> None:
     (row,), reasons = read(server, writer, reader, stored)
     assert reasons == [None]
     assert held(row) == value
@@ -256,7 +285,9 @@ A, B = ({"type": "record", "name": name, "fields": [{"name": "x", "type": "int"}
         ({**B, "name": "old.B"}, [{**A, "name": "new.A"}, {**B, "name": "new.B"}]),
     ],
 )
-def test_a_record_that_became_a_branch_of_a_union_is_that_branch(server: RegistryServer, writer: Any, reader: Any) -> None:
+def test_a_record_that_became_a_branch_of_a_union_is_that_branch(
+    server: RegistryServer, writer: Any, reader: Any
+) -> None:
     (row,), reasons = read(server, writer, reader, {"x": 2})
     assert reasons == [None]
     assert held(row) == {"member_b": {"x": 2}}
@@ -279,11 +310,23 @@ def test_a_time_read_as_a_number_is_the_number_whatever_units_are_beside_it(serv
         (fixed(4), fixed(4) | {"size": 5}, b"abcd", "value.u: F4 is not F4"),
         (A, B, {"x": 1}, "value.u: A is not B"),
         (A, A | {"fields": [{"name": "y", "type": "int"}]}, {"x": 1}, "value.u: no field y, and it has no default"),
-        ({"type": "enum", "name": "E", "symbols": ["a", "b"]}, {"type": "enum", "name": "E", "symbols": ["a"]}, "b", "enum E has no symbol b"),
-        ({"type": "array", "items": "int"}, {"type": "array", "items": "string"}, [5], r"value.u\[\]: int is not string"),
+        (
+            {"type": "enum", "name": "E", "symbols": ["a", "b"]},
+            {"type": "enum", "name": "E", "symbols": ["a"]},
+            "b",
+            "enum E has no symbol b",
+        ),
+        (
+            {"type": "array", "items": "int"},
+            {"type": "array", "items": "string"},
+            [5],
+            r"value.u\[\]: int is not string",
+        ),
     ],
 )
-def test_what_does_not_resolve_says_where(server: RegistryServer, writer: Any, reader: Any, stored: Any, says: str) -> None:
+def test_what_does_not_resolve_says_where(
+    server: RegistryServer, writer: Any, reader: Any, stored: Any, says: str
+) -> None:
     values, (why,) = read(server, writer, reader, stored)
     assert values == [None]
     with pytest.raises(ValueError, match=f"{REFUSED}: .*{says}"):
@@ -296,10 +339,27 @@ def test_only_what_is_met_has_to_resolve(server: RegistryServer) -> None:
 
 
 def test_a_field_that_the_reader_lacks_is_read_over_whatever_its_text_is(server: RegistryServer) -> None:
-    union = ["null", "string", {"type": "map", "values": "string"}, A, fixed(4), {"type": "enum", "name": "E", "symbols": ["a"]}]
+    union = [
+        "null",
+        "string",
+        {"type": "map", "values": "string"},
+        A,
+        fixed(4),
+        {"type": "enum", "name": "E", "symbols": ["a"]},
+    ]
     writer = record_of(("skipped0", union), ("u", "int"), ("text", "bytes"), ("again", {"type": "array", "items": "A"}))
-    values = framed(server, writer, *({"skipped0": each, "u": 5, "text": b"\xff", "again": [{"x": 1}]} for each in (None, "x", {"k": "v"}, {"x": 1})))
-    text = server.register("s", json.dumps(record_of(*((f["name"], "string" if f["name"] == "text" else f["type"]) for f in writer["fields"]))))
+    values = framed(
+        server,
+        writer,
+        *(
+            {"skipped0": each, "u": 5, "text": b"\xff", "again": [{"x": 1}]}
+            for each in (None, "x", {"k": "v"}, {"x": 1})
+        ),
+    )
+    text = server.register(
+        "s",
+        json.dumps(record_of(*((f["name"], "string" if f["name"] == "text" else f["type"]) for f in writer["fields"]))),
+    )
     values = [b"\x00" + text.to_bytes(4, "big") + value[5:] for value in values]
     assert decode(reading(server, record_of(("u", "int"))), values) == ([{"u": 5}] * 4, [None] * 4)
 
@@ -309,7 +369,11 @@ def dec(precision: int, scale: int) -> Any:
 
 
 ENUM = {"type": "enum", "name": "E", "symbols": ["a", "b"]}
-INNER = {"type": "record", "name": "Z", "fields": [{"name": "q", "type": "int", "default": 4}, {"name": "w", "type": "bytes", "default": "\u00e9"}]}
+INNER = {
+    "type": "record",
+    "name": "Z",
+    "fields": [{"name": "q", "type": "int", "default": 4}, {"name": "w", "type": "bytes", "default": "\u00e9"}],
+}
 
 
 @pytest.mark.parametrize(
@@ -333,16 +397,25 @@ INNER = {"type": "record", "name": "Z", "fields": [{"name": "q", "type": "int", 
         (dec(4, 2), "\u00ff", Decimal("-0.01")),
         ([dec(4, 2), "null"], "\u0001", Decimal("0.01")),
         (fixed(16, logicalType="uuid"), "\u0000" * 15 + "\u0005", str(uuid.UUID(int=5))),
-        ({"type": "long", "logicalType": "timestamp-millis"}, 1, datetime.datetime(1970, 1, 1, 0, 0, 0, 1000, tzinfo=datetime.UTC)),
+        (
+            {"type": "long", "logicalType": "timestamp-millis"},
+            1,
+            datetime.datetime(1970, 1, 1, 0, 0, 0, 1000, tzinfo=datetime.UTC),
+        ),
         ({"type": "double", "note": "wrapped"}, 1, 1.0),
         ("float", 0.5, 0.5),
         (ENUM, "b", "b"),
         ({"type": "array", "items": INNER}, [{}, {"q": 1}], [{"q": 4, "w": b"\xe9"}, {"q": 1, "w": b"\xe9"}]),
     ],
 )
-def test_a_field_that_the_writer_lacks_has_the_reader_s_default(server: RegistryServer, kind: Any, default: Any, value: Any) -> None:
+def test_a_field_that_the_writer_lacks_has_the_reader_s_default(
+    server: RegistryServer, kind: Any, default: Any, value: Any
+) -> None:
     made = reading(server, record_of(("u", "int"), ("d", kind, default)))
-    assert decode(made, framed(server, record_of(("u", "int")), {"u": 1}, {"u": 2})) == ([{"u": 1, "d": value}, {"u": 2, "d": value}], [None, None])
+    assert decode(made, framed(server, record_of(("u", "int")), {"u": 1}, {"u": 2})) == (
+        [{"u": 1, "d": value}, {"u": 2, "d": value}],
+        [None, None],
+    )
 
 
 @pytest.mark.parametrize(
@@ -363,10 +436,16 @@ def test_a_field_that_the_writer_lacks_has_the_reader_s_default(server: Registry
         (A, {}, "value.d.x is not there and has no default"),
         (dec(2, 0), "\u007f\u0000", "precision"),
         ({"type": "int", "logicalType": "date"}, 2**31 - 1, "beyond the years 1 to 9999"),
-        ({"type": "record", "name": "Q", "fields": [{"name": "y", "type": "int", "default": "x"}]}, {"y": 1}, "y: the default 'x'"),
+        (
+            {"type": "record", "name": "Q", "fields": [{"name": "y", "type": "int", "default": "x"}]},
+            {"y": 1},
+            "y: the default 'x'",
+        ),
     ],
 )
-def test_a_default_that_is_no_value_of_its_field_is_refused_at_the_start(server: RegistryServer, kind: Any, default: Any, says: str) -> None:
+def test_a_default_that_is_no_value_of_its_field_is_refused_at_the_start(
+    server: RegistryServer, kind: Any, default: Any, says: str
+) -> None:
     reader = record_of(("u", "int"), ("d", kind, default))
     with pytest.raises(ConfigurationError, match=f"not an Avro schema of a table: .*{says}"):
         reading(server, reader)
@@ -379,4 +458,7 @@ def test_what_a_writer_has_for_defaults_does_not_matter(server: RegistryServer) 
     writer = record_of(("u", "int", "not a number"))
     values = framed(server, record_of(("u", "int")), {"u": 1})
     number = server.register("s", json.dumps(writer))
-    assert decode(reading(server, record_of(("u", "long"))), [b"\x00" + number.to_bytes(4, "big") + values[0][5:]]) == ([{"u": 1}], [None])
+    assert decode(reading(server, record_of(("u", "long"))), [b"\x00" + number.to_bytes(4, "big") + values[0][5:]]) == (
+        [{"u": 1}],
+        [None],
+    )

@@ -35,17 +35,31 @@ def test_fields_are_added_and_types_widen(known: str, new: str, merged: str, rul
     ("known", "new", "says"),
     [
         ("a int", "a string", "field a: the table has int and the new schema string"),
-        ("a struct<b: array<int>>", "a struct<b: array<boolean>>", r"field a\.b\[\]: the table has int and the new schema boolean"),
+        (
+            "a struct<b: array<int>>",
+            "a struct<b: array<boolean>>",
+            r"field a\.b\[\]: the table has int and the new schema boolean",
+        ),
         ("a struct<b: int>", "a int", "field a: the table has struct<b int> and the new schema int"),
         ("a timestamp", "a timestamp_ntz", "field a: the table has timestamp and the new schema timestamp_ntz"),
         ("a decimal(5,2)", "a decimal(5,3)", r"field a: the table has decimal\(5,2\)"),
-        ("a map<int, string>", "a map<bigint, string>", "field a: the table has it as a map by int and the new schema by bigint"),
-        ("a array<map<struct<x: int>, int>>", "a array<map<struct<x: int, y: int>, int>>", r"field a\[\]: the table has it as a map by struct"),
+        (
+            "a map<int, string>",
+            "a map<bigint, string>",
+            "field a: the table has it as a map by int and the new schema by bigint",
+        ),
+        (
+            "a array<map<struct<x: int>, int>>",
+            "a array<map<struct<x: int, y: int>, int>>",
+            r"field a\[\]: the table has it as a map by struct",
+        ),
         ("a int", "A int", "field A: the table has it as a"),
     ],
 )
 @pytest.mark.parametrize("rules", [parquet_rules, iceberg_rules])
-def test_what_would_break_readers_is_refused_with_field_and_types(known: str, new: str, says: str, rules: Rules) -> None:
+def test_what_would_break_readers_is_refused_with_field_and_types(
+    known: str, new: str, says: str, rules: Rules
+) -> None:
     with pytest.raises(SchemaBreaks, match=says):
         merge(schema(known), schema(new), rules=rules)
 
@@ -57,12 +71,19 @@ def test_iceberg_knows_fewer_promotions_than_parquet() -> None:
 
 
 def test_values_of_an_older_schema_conform_to_the_merged_one() -> None:
-    known, new = schema("v struct<a: int, l: array<struct<k: int>>>"), schema("v struct<a: bigint, b: string, l: array<struct<j: date, k: int>>>")
+    known, new = (
+        schema("v struct<a: int, l: array<struct<k: int>>>"),
+        schema("v struct<a: bigint, b: string, l: array<struct<j: date, k: int>>>"),
+    )
     merged = merge(known, new).field("v").type
     values = pa.array([{"a": 1, "l": [{"k": 1}]}, None, {"a": None, "l": None}], type=known.field("v").type)
     conformed = conform(values.slice(0), merged)
     conformed.validate(full=True)
-    assert conformed.to_pylist() == [{"a": 1, "l": [{"k": 1, "j": None}], "b": None}, None, {"a": None, "l": None, "b": None}]
+    assert conformed.to_pylist() == [
+        {"a": 1, "l": [{"k": 1, "j": None}], "b": None},
+        None,
+        {"a": None, "l": None, "b": None},
+    ]
     assert conform(values.slice(1), merged).to_pylist() == conformed.to_pylist()[1:]
 
 

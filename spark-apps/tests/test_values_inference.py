@@ -54,7 +54,10 @@ def test_new_fields_come_after_the_known_by_name_and_known_ones_widen() -> None:
     known = infer(None, encoded({"z": 1, "m": {"y": 1}}))
     assert write_ddl(known) == "m struct<y: bigint>, z bigint"
     later = encoded({"b": 1, "a": "x", "z": 1.5, "m": {"x": True}})
-    assert write_ddl(infer(known, later, rules=json_rules)) == "m struct<y: bigint, x: boolean>, z double, a string, b bigint"
+    assert (
+        write_ddl(infer(known, later, rules=json_rules))
+        == "m struct<y: bigint, x: boolean>, z double, a string, b bigint"
+    )
 
 
 def test_nothing_narrows_and_no_column_goes_away() -> None:
@@ -83,13 +86,19 @@ def test_an_odd_record_does_not_hide_what_others_add_to_the_object_or_list_that_
 def test_where_rules_do_not_let_a_column_widen_the_record_gets_a_reason() -> None:
     known = infer(None, encoded({"a": 1}))
     for rules in (parquet_rules, iceberg_rules):
-        assert infer(known, encoded({"a": 1.5, "b": 1}), rules=rules) == pa.struct([("a", pa.int64()), ("b", pa.int64())])
-    assert decode(decoder("json", columns=known), [b'{"a":1.5}'])[1] == ["not the JSON of the columns: Expected `int | null`, got `float` - at `$.a`"]
+        assert infer(known, encoded({"a": 1.5, "b": 1}), rules=rules) == pa.struct(
+            [("a", pa.int64()), ("b", pa.int64())]
+        )
+    assert decode(decoder("json", columns=known), [b'{"a":1.5}'])[1] == [
+        "not the JSON of the columns: Expected `int | null`, got `float` - at `$.a`"
+    ]
 
 
 def test_a_string_column_holds_the_text_of_what_is_no_string() -> None:
     made = decoder("json", columns=pa.struct([("a", pa.string()), ("l", pa.list_(pa.string()))]))
-    values, reasons = decode(made, [b'{"a":1.10}', b'{"a":{"x": [1]}}', b'{"a":"\\u00e4","l":["x",true,null]}', b'{"a":true}', b'{"a":null}'])
+    values, reasons = decode(
+        made, [b'{"a":1.10}', b'{"a":{"x": [1]}}', b'{"a":"\\u00e4","l":["x",true,null]}', b'{"a":true}', b'{"a":null}']
+    )
     assert reasons == [None] * 5
     assert [row["a"] for row in values] == ["1.10", '{"x": [1]}', "ä", "true", None]
     assert values[2]["l"] == ["x", "true", None]
@@ -97,8 +106,12 @@ def test_a_string_column_holds_the_text_of_what_is_no_string() -> None:
 
 def test_a_field_without_a_column_is_a_reason_unless_it_says_nothing() -> None:
     made = decoder("json", columns=infer(None, encoded({"id": 1, "ID": 2, "in": {"x": 1}})))
-    assert made.arrow_type.get_field_index("id") == -1, "names that differ by case alone make one column, the first by name"
-    values, reasons = decode(made, [b'{"ID":1,"unknown":null,"more":[],"other":{"a":null}}', b'{"id":1}', b'{"in":{"x":1,"y":{"z":1}}}'])
+    assert made.arrow_type.get_field_index("id") == -1, (
+        "names that differ by case alone make one column, the first by name"
+    )
+    values, reasons = decode(
+        made, [b'{"ID":1,"unknown":null,"more":[],"other":{"a":null}}', b'{"id":1}', b'{"in":{"x":1,"y":{"z":1}}}']
+    )
     assert values[0] == {"ID": 1, "in": None}
     assert "$.id has no column" in (reasons[1] or "")
     assert "$.in.y has no column" in (reasons[2] or "")
@@ -132,7 +145,11 @@ def test_deep_objects_become_text() -> None:
 
 keys = st.sampled_from(["a", "größe", "价格"])
 documents = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**66), 2**66) | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**66), 2**66)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=3),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3),
     max_leaves=8,
 )
@@ -141,7 +158,9 @@ records = st.dictionaries(keys, documents, max_size=3)
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(records, max_size=6), st.randoms(use_true_random=False), st.integers(1, 3))
-def test_columns_do_not_depend_on_the_order_of_records_nor_on_who_saw_them(batch: list[Any], random: Any, workers: int) -> None:
+def test_columns_do_not_depend_on_the_order_of_records_nor_on_who_saw_them(
+    batch: list[Any], random: Any, workers: int
+) -> None:
     together = infer(None, encoded(*batch))
     shuffled = list(batch)
     random.shuffle(shuffled)
@@ -153,7 +172,9 @@ def test_columns_do_not_depend_on_the_order_of_records_nor_on_who_saw_them(batch
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(records, min_size=1, max_size=5), st.lists(records, min_size=1, max_size=5))
-def test_every_record_of_a_first_batch_fits_its_columns_and_says_what_json_says(first: list[Any], second: list[Any]) -> None:
+def test_every_record_of_a_first_batch_fits_its_columns_and_says_what_json_says(
+    first: list[Any], second: list[Any]
+) -> None:
     known = infer(None, encoded(*first))
     values, reasons = decode(decoder("json", columns=known), encoded(*first).to_pylist())
     assert reasons == [None] * len(first)
@@ -182,7 +203,8 @@ def _agree(column: Any, told: Any) -> None:
 
 
 def test_a_list_whose_objects_have_ever_new_keys_takes_no_longer_than_others_of_its_length() -> None:
-    # Work that grew with the square of the keys took minutes for a tenth of these, hours for all: the test would run into its timeout.
+    # Work that grew with the square of the keys took minutes for a tenth of these, hours for all: the test would run
+    # into its timeout.
     known = infer(None, encoded({"l": [{f"k{number:05}": 1} for number in range(50_000)]}))
     assert [field.name for field in known.field("l").type.value_type] == [f"k{number:05}" for number in range(COLUMNS)]
 
@@ -224,7 +246,11 @@ def test_columns_of_any_name_that_came_from_a_schema_are_filled(name: str) -> No
 dotted_keys = st.sampled_from(["x", "y", "x.y", "X.Y", "x.element", "x.element.y", "element"])
 dotted_records = st.dictionaries(
     dotted_keys,
-    st.recursive(st.just(1), lambda inner: st.lists(inner, max_size=2) | st.dictionaries(dotted_keys, inner, max_size=3), max_leaves=6),
+    st.recursive(
+        st.just(1),
+        lambda inner: st.lists(inner, max_size=2) | st.dictionaries(dotted_keys, inner, max_size=3),
+        max_leaves=6,
+    ),
     max_size=4,
 )
 
@@ -241,12 +267,23 @@ def test_where_columns_are_known_by_their_paths_no_two_have_the_same(batches: li
 
 
 def test_a_name_with_dots_that_is_the_path_of_another_column_makes_none_and_its_record_gets_a_reason() -> None:
-    told = [{"x": {"y": 1}, "x.y": 2}, {"tags": [1], "tags.element": 2}, {"rows": [{"id": 1}], "rows.id": 2}, {"free.name": 1}]
+    told = [
+        {"x": {"y": 1}, "x.y": 2},
+        {"tags": [1], "tags.element": 2},
+        {"rows": [{"id": 1}], "rows.id": 2},
+        {"free.name": 1},
+    ]
     columns = settle(None, [observe(encoded(*told))], rules=iceberg_rules, by_path=True)
-    assert write_ddl(columns) == "`free.name` bigint, rows array<struct<id: bigint>>, tags array<bigint>, x struct<y: bigint>"
+    assert (
+        write_ddl(columns)
+        == "`free.name` bigint, rows array<struct<id: bigint>>, tags array<bigint>, x struct<y: bigint>"
+    )
     _, reasons = decode(decoder("json", columns=columns), encoded(*told).to_pylist())
     assert [reason is None for reason in reasons] == [False, False, False, True]
-    assert "$.x.y has no column: its name differs from another's by case alone, or with its dots is the path of another" in (reasons[0] or "")
+    assert (
+        "$.x.y has no column: its name differs from another's by case alone, or with its dots is the path of another"
+        in (reasons[0] or "")
+    )
 
 
 def paths(kind: pa.DataType, at: str) -> list[str]:
@@ -261,10 +298,19 @@ def paths(kind: pa.DataType, at: str) -> list[str]:
 def test_a_field_within_a_map_that_a_schema_once_made_has_no_column_and_is_not_lost() -> None:
     item = pa.struct([("q", pa.string()), ("price", pa.decimal128(5, 2))])
     known = pa.struct([("m", pa.map_(pa.string(), item)), ("l", pa.list_(pa.map_(pa.string(), pa.list_(item))))])
-    fits = [b'{"m":{"k":{"q":"v","price":1.25},"n":null}}', b'{"l":[{"k":[{"q":"v"},null]},null]}', b'{"m":{"k":{"z":null}}}', b'{"m":{}}']
+    fits = [
+        b'{"m":{"k":{"q":"v","price":1.25},"n":null}}',
+        b'{"l":[{"k":[{"q":"v"},null]},null]}',
+        b'{"m":{"k":{"z":null}}}',
+        b'{"m":{}}',
+    ]
     beyond = [b'{"m":{"k":{"q":"v","z":5}}}', b'{"l":[{"k":[{"q":"v"},{"z":{"y":1}}]}]}', b'{"m":{"z":{"Q":"v"}}}']
     columns = infer(known, pa.array(fits + beyond, pa.binary()))
     assert columns == known
     values, reasons = decode(decoder("json", columns=columns), fits + beyond)
     assert reasons[:4] == [None] * 4 and values[0]["m"] == [("k", {"q": "v", "price": Decimal("1.25")}), ("n", None)]
-    assert [str(each).partition(" has no column")[0].rpartition(" ")[2] for each in reasons[4:]] == ["$.m[...].z", "$.l[][...][].z", "$.m[...].Q"]
+    assert [str(each).partition(" has no column")[0].rpartition(" ")[2] for each in reasons[4:]] == [
+        "$.m[...].z",
+        "$.l[][...][].z",
+        "$.m[...].Q",
+    ]

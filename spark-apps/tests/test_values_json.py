@@ -29,9 +29,9 @@ def test_every_type_of_a_schema_is_read() -> None:
     }  # fmt: skip
     values, reasons = decode(
         by_schema(
-            "flag boolean, tiny tinyint, small smallint, number int, big bigint, single float, double double, text string, octets binary, day date, "
-            "time timestamp, local timestamp_ntz, price decimal(10,2), "
-            "list array<struct<x: int>>, pairs map<string,int>, nested struct<`odd name`: string>"
+            "flag boolean, tiny tinyint, small smallint, number int, big bigint, single float, double double, text "
+            "string, octets binary, day date, time timestamp, local timestamp_ntz, price decimal(10,2), list "
+            "array<struct<x: int>>, pairs map<string,int>, nested struct<`odd name`: string>"
         ),
         [json.dumps(record).encode()],
     )
@@ -75,7 +75,8 @@ def test_every_type_of_a_schema_is_read() -> None:
 )
 def test_a_record_that_does_not_fit_says_why_and_spoils_no_other(value: bytes, why: str) -> None:
     schema = by_schema(
-        "id bigint not null, name string, small smallint, price decimal(5,2), lines array<struct<price: decimal(5,2)>>, local timestamp_ntz"
+        "id bigint not null, name string, small smallint, price decimal(5,2), lines array<struct<price: "
+        "decimal(5,2)>>, local timestamp_ntz"
     )
     values, reasons = decode(schema, [b'{"id":1}', value, None, b'{"id":2,"unknown":[1,"x"]}'])
     assert [row and row["id"] for row in values] == [1, None, None, 2]
@@ -100,7 +101,13 @@ def test_a_json_schema_becomes_columns() -> None:
             "node": {"$ref": "#/$defs/node"},
         },
         "$defs": {
-            "node": {"type": "object", "properties": {"name": {"type": "string"}, "children": {"type": "array", "items": {"$ref": "#/$defs/node"}}}}
+            "node": {
+                "type": "object",
+                "properties": {
+                    "name": {"type": "string"},
+                    "children": {"type": "array", "items": {"$ref": "#/$defs/node"}},
+                },
+            }
         },
     }
     made = by_schema(json.dumps(schema))
@@ -129,7 +136,12 @@ def test_spark_writes_a_schema_as_json_and_it_is_read() -> None:
         "fields": [
             {"name": "id", "type": "long", "nullable": False, "metadata": {}},
             {"name": "price", "type": "decimal(5,2)", "nullable": True, "metadata": {}},
-            {"name": "tags", "type": {"type": "array", "elementType": "string", "containsNull": True}, "nullable": True, "metadata": {}},
+            {
+                "name": "tags",
+                "type": {"type": "array", "elementType": "string", "containsNull": True},
+                "nullable": True,
+                "metadata": {},
+            },
             {
                 "name": "pairs",
                 "type": {"type": "map", "keyType": "string", "valueType": "integer", "valueContainsNull": True},
@@ -163,7 +175,11 @@ def test_a_required_part_may_be_null_where_what_it_refers_to_may_be() -> None:
     }
     made = by_schema(json.dumps(schema))
     full = {"name": "n", "any": "a", "node": {"next": {}}, "text": "t"}
-    records = [full, *({**full, each: None} for each in full), *({key: full[key] for key in full if key != each} for each in full)]
+    records = [
+        full,
+        *({**full, each: None} for each in full),
+        *({key: full[key] for key in full if key != each} for each in full),
+    ]
     reasons = decode(made, [json.dumps(each).encode() for each in records])[1]
     assert reasons[:3] == [None, None, None]
     assert ["`null`" in (each or "") for each in reasons[3:5]] == [True, True]
@@ -194,15 +210,33 @@ TEXT = {"$ref": "#/$defs/text"}
         ("", "the text ends where a field's name should be"),
         ('{"type": "object",\n "properties" {}}', "line 2, column 15: not JSON"),
         ('{"type": "string"}', 'not of an object with "properties"'),
-        ('{"type": "object", "properties": {"a": {"$ref": "other.json"}}}', r"#/a: \$ref other.json is not in this file: put what it refers to"),
+        (
+            '{"type": "object", "properties": {"a": {"$ref": "other.json"}}}',
+            r"#/a: \$ref other.json is not in this file: put what it refers to",
+        ),
         ('{"type": "object", "properties": ["a"]}', r"#: \"properties\" is \[\"a\"\], not an object"),
-        ('{"type": "object", "properties": {"a": {"type": "object", "properties": 1}}}', '#/a: "properties" is 1, not an object'),
-        ('{"type": "object", "required": "id", "properties": {"id": {"type": "string"}}}', '#: "required" is "id", not a list of names'),
-        ('{"type": "object", "required": [1], "properties": {"id": {"type": "string"}}}', r'#: "required" is \[1\], not a list of names'),
+        (
+            '{"type": "object", "properties": {"a": {"type": "object", "properties": 1}}}',
+            '#/a: "properties" is 1, not an object',
+        ),
+        (
+            '{"type": "object", "required": "id", "properties": {"id": {"type": "string"}}}',
+            '#: "required" is "id", not a list of names',
+        ),
+        (
+            '{"type": "object", "required": [1], "properties": {"id": {"type": "string"}}}',
+            r'#: "required" is \[1\], not a list of names',
+        ),
         ('{"type": "object", "properties": {"a": {"anyOf": 5}}}', '#/a: "anyOf" is 5, not a list of schemas'),
         ('{"type": "object", "properties": {"a": {"type": {"x": 1}}}}', r'#/a: type {"x": 1} is not known'),
-        ('{"type": "object", "properties": {"a": {"type": ["null", ["string"]]}}}', r'#/a: type \["string"\] is not known'),
-        ('{"type": "object", "properties": {"a": {"type": "string", "format": ["date"]}}}', r'#/a: "format" is \["date"\], not a text'),
+        (
+            '{"type": "object", "properties": {"a": {"type": ["null", ["string"]]}}}',
+            r'#/a: type \["string"\] is not known',
+        ),
+        (
+            '{"type": "object", "properties": {"a": {"type": "string", "format": ["date"]}}}',
+            r'#/a: "format" is \["date"\], not a text',
+        ),
         ('{"type": "object", "properties": {"a": {"$ref": 5}}}', '#/a: "\\$ref" is 5, not a text'),
         ("a array<struct<m: map<int, string>>>", r"value.a\[\].m: a map whose keys are no strings.*: write map<string"),
         ('{"type": "struct", "fields": [{"name": "a", "type": "money"}]}', "type 'money' is not known"),
@@ -246,10 +280,24 @@ def test_a_schema_is_read_from_a_folder(tmp_path: Path) -> None:
 
 names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8).filter(lambda name: "\x00" not in name)
 scalars = st.sampled_from(
-    ["boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary", "date", "timestamp", "timestamp_ntz"]
+    [
+        "boolean",
+        "tinyint",
+        "smallint",
+        "int",
+        "bigint",
+        "float",
+        "double",
+        "string",
+        "binary",
+        "date",
+        "timestamp",
+        "timestamp_ntz",
+    ]
 )
 arrow_types = st.recursive(
-    scalars.map(lambda name: read_ddl(SchemaFile(name="x", content=f"x {name}".encode())).field(0).type) | st.just(pa.decimal128(12, 3)),
+    scalars.map(lambda name: read_ddl(SchemaFile(name="x", content=f"x {name}".encode())).field(0).type)
+    | st.just(pa.decimal128(12, 3)),
     lambda inner: (
         inner.map(pa.list_)
         | inner.map(lambda item: pa.map_(pa.string(), item))
@@ -262,7 +310,9 @@ arrow_types = st.recursive(
 @settings(max_examples=100, deadline=None)
 @given(st.dictionaries(names, st.tuples(arrow_types, st.booleans()), min_size=1, max_size=4))
 def test_ddl_that_was_written_is_read_as_the_same_type(fields: dict[str, tuple[pa.DataType, bool]]) -> None:
-    struct = pa.struct([pa.field(name, arrow_type, nullable=nullable) for name, (arrow_type, nullable) in fields.items()])
+    struct = pa.struct(
+        [pa.field(name, arrow_type, nullable=nullable) for name, (arrow_type, nullable) in fields.items()]
+    )
     if _tells_names_apart_by_case_alone(struct):
         return
     assert read_ddl(SchemaFile(name="x", content=write_ddl(struct).encode())) == struct
@@ -293,7 +343,10 @@ def _tells_names_apart_by_case_alone(arrow_type: pa.DataType) -> bool:
 )
 def test_a_decimal_is_a_json_number_and_nothing_else(value: bytes, kind: str) -> None:
     said = f"Expected `decimal`, got `{kind}` - at `$."
-    for ddl, record in (("price decimal(5,2) NOT NULL", b'{"price":%s}'), ("at struct<price: decimal(5,2) NOT NULL>", b'{"at":{"price":%s}}')):
+    for ddl, record in (
+        ("price decimal(5,2) NOT NULL", b'{"price":%s}'),
+        ("at struct<price: decimal(5,2) NOT NULL>", b'{"at":{"price":%s}}'),
+    ):
         (row,), (reason,) = decode(by_schema(ddl), [record % value])
         assert row is None and reason is not None and said in reason, ddl
     for ddl, record in (
@@ -314,7 +367,14 @@ def test_a_required_part_without_one_type_takes_any_json_and_has_to_be_there() -
         "properties": {"any": {}, "in": {"type": "object", "properties": {"any": {}}, "required": ["any"]}},
         "required": ["any"],
     }
-    values = [b'{"any":1}', b'{"any":"x"}', b'{"any":null}', b'{"any":{"x":[1]},"in":{"any":2}}', b"{}", b'{"any":1,"in":{}}']
+    values = [
+        b'{"any":1}',
+        b'{"any":"x"}',
+        b'{"any":null}',
+        b'{"any":{"x":[1]},"in":{"any":2}}',
+        b"{}",
+        b'{"any":1,"in":{}}',
+    ]
     rows, reasons = decode(by_schema(json.dumps(schema)), values)
     assert [row and row["any"] for row in rows] == ["1", "x", None, '{"x":[1]}', None, None]
     assert reasons[:4] == [None] * 4
@@ -338,10 +398,17 @@ def test_a_required_part_without_one_type_takes_any_json_and_has_to_be_there() -
 )
 def test_a_decimal_may_be_written_in_every_way_that_json_has(written: bytes, number: str) -> None:
     (row,), (reason,) = decode(by_schema("price decimal(5,2)"), [b'{"price":%s}' % written])
-    assert reason is None and row == {"price": decimal.Decimal(number)} and row["price"] == row["price"].quantize(decimal.Decimal("0.01"))
+    assert (
+        reason is None
+        and row == {"price": decimal.Decimal(number)}
+        and row["price"] == row["price"].quantize(decimal.Decimal("0.01"))
+    )
 
 
-@pytest.mark.parametrize("written", [b"1e99999999999999999999", b"1e-99999999999999999999", b"1e-999999999", b"9" * 100_000, b"0." + b"1" * 100_000])
+@pytest.mark.parametrize(
+    "written",
+    [b"1e99999999999999999999", b"1e-99999999999999999999", b"1e-999999999", b"9" * 100_000, b"0." + b"1" * 100_000],
+)
 def test_a_number_without_bounds_is_no_decimal_and_holds_nobody_up(written: bytes) -> None:
     (row,), (reason,) = decode(by_schema("price decimal(5,2)"), [b'{"price":%s}' % written])
     assert row is None and reason is not None and "decimal(5,2) does not hold all digits" in reason
@@ -354,7 +421,11 @@ def test_what_json_does_not_know_is_no_decimal(written: bytes) -> None:
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.decimals(allow_nan=False, allow_infinity=False) | st.decimals(-200, 200, places=2) | st.decimals(-200, 200, places=3))
+@given(
+    st.decimals(allow_nan=False, allow_infinity=False)
+    | st.decimals(-200, 200, places=2)
+    | st.decimals(-200, 200, places=3)
+)
 def test_a_decimal_keeps_every_digit_or_has_a_reason(number: decimal.Decimal) -> None:
     (row,), (reason,) = decode(by_schema("price decimal(4,2)"), [b'{"price":%s}' % str(number).lower().encode()])
     fits = abs(number) < 100 and number == round(number, 2)
@@ -364,7 +435,11 @@ def test_a_decimal_keeps_every_digit_or_has_a_reason(number: decimal.Decimal) ->
 
 
 documents = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abcd"), inner, max_size=4),
     max_leaves=10,
 )
@@ -373,7 +448,8 @@ documents = st.recursive(
 @settings(max_examples=100, deadline=None)
 @given(
     st.lists(
-        st.dictionaries(st.sampled_from("abcd"), documents, max_size=4).map(lambda found: json.dumps(found).encode()) | st.binary(max_size=20),
+        st.dictionaries(st.sampled_from("abcd"), documents, max_size=4).map(lambda found: json.dumps(found).encode())
+        | st.binary(max_size=20),
         max_size=5,
     )
 )
@@ -382,7 +458,9 @@ def test_any_input_is_a_value_or_has_a_reason_and_values_are_what_json_says(valu
     for value, row, reason in zip(values, decoded, reasons, strict=True):
         if reason is None:
             told = json.loads(value)
-            assert row == {name: told.get(name) if name != "b" or told.get(name) is None else float(told["b"]) for name in "abcd"}
+            assert row == {
+                name: told.get(name) if name != "b" or told.get(name) is None else float(told["b"]) for name in "abcd"
+            }
         else:
             assert row is None
             assert not _fits(value)
@@ -420,15 +498,28 @@ def test_a_number_that_a_float_cannot_hold_has_a_reason() -> None:
 
 def test_an_offset_that_leads_out_of_the_calendar_does_not_fit() -> None:
     made = decoder("json", schema=SchemaFile(name="x.ddl", content=b"at timestamp"))
-    values, reasons = decode(made, [b'{"at":"0001-01-01T00:00:00+14:00"}', b'{"at":"0001-01-01T00:00:00Z"}', b'{"at":"9999-12-31T23:59:59-01:00"}'])
+    values, reasons = decode(
+        made,
+        [
+            b'{"at":"0001-01-01T00:00:00+14:00"}',
+            b'{"at":"0001-01-01T00:00:00Z"}',
+            b'{"at":"9999-12-31T23:59:59-01:00"}',
+        ],
+    )
     assert [value is None for value in values] == [True, False, True]
-    assert all("beyond the years 1 to 9999" in str(reasons[number]) or "out of range" in str(reasons[number]) for number in (0, 2))
+    assert all(
+        "beyond the years 1 to 9999" in str(reasons[number]) or "out of range" in str(reasons[number])
+        for number in (0, 2)
+    )
 
 
 @pytest.mark.parametrize("name", ["größe", "имя", "价格", "😀", "e\u0301", "\u2028"])
 @pytest.mark.parametrize("escaped", [False, True])
 def test_a_field_whose_name_is_not_ascii_has_its_value(name: str, escaped: bool) -> None:
-    schema = by_schema(f"id bigint, `{name}` bigint not null, o struct<`{name}`: array<struct<`{name}`: map<string, struct<`{name}`: int>>>>>")
+    schema = by_schema(
+        f"id bigint, `{name}` bigint not null, o struct<`{name}`: array<struct<`{name}`: map<string, "
+        f"struct<`{name}`: int>>>>>"
+    )
     record = {"id": 1, name: 2, "o": {name: [{name: {name: {name: 3}}}]}}
     values, reasons = decode(schema, [json.dumps(record, ensure_ascii=escaped).encode()])
     assert reasons == [None]
@@ -437,10 +528,14 @@ def test_a_field_whose_name_is_not_ascii_has_its_value(name: str, escaped: bool)
 
 def fields_of(kind: st.SearchStrategy[Any], *, most: int) -> st.SearchStrategy[dict[str, Any]]:
     """Names that differ by case alone are refused."""
-    return st.lists(st.tuples(names, kind), min_size=1, max_size=most, unique_by=lambda field: field[0].lower()).map(dict)
+    return st.lists(st.tuples(names, kind), min_size=1, max_size=most, unique_by=lambda field: field[0].lower()).map(
+        dict
+    )
 
 
-nested_fields = st.recursive(st.integers(-(2**31), 2**31), lambda inner: fields_of(inner, most=3) | inner.map(lambda each: [each]), max_leaves=6)
+nested_fields = st.recursive(
+    st.integers(-(2**31), 2**31), lambda inner: fields_of(inner, most=3) | inner.map(lambda each: [each]), max_leaves=6
+)
 
 
 @settings(max_examples=100, deadline=None)

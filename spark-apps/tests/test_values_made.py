@@ -1,4 +1,6 @@
-"""A few bytes do not become more values than memory holds, in any format: wide items of lists and maps are counted before they are made."""
+"""A few bytes do not become more values than memory holds, in any format: wide items of lists and maps are counted
+before they are made.
+"""
 
 import json
 import subprocess
@@ -38,7 +40,9 @@ def by_columns(columns: pa.DataType) -> Decoder:
 @pytest.fixture(scope="module")
 def orders() -> Decoder:
     descriptors = compiled({"orders.proto": PROTO.encode()}, "orders.proto", "orders")
-    return decoder("protobuf", schema=SchemaFile(name="orders.desc", content=descriptors.SerializeToString()), message="Order")
+    return decoder(
+        "protobuf", schema=SchemaFile(name="orders.desc", content=descriptors.SerializeToString()), message="Order"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -50,14 +54,23 @@ LINE_DDL = f"struct<{', '.join(f'{field.name}: int' for field in LINE)}>"
 
 
 @pytest.mark.parametrize(
-    "made", [by_ddl(f"lines array<{LINE_DDL}>"), by_columns(pa.struct([("lines", pa.list_(LINE))]))], ids=["by a schema", "inferred"]
+    "made",
+    [by_ddl(f"lines array<{LINE_DDL}>"), by_columns(pa.struct([("lines", pa.list_(LINE))]))],
+    ids=["by a schema", "inferred"],
 )
 def test_objects_of_two_bytes_in_a_json_list_are_counted_by_their_columns(made: Decoder) -> None:
     def lines(count: int) -> bytes:
         return b'{"lines":[%s]}' % b",".join([b"{}"] * count)
 
     values, reasons = decode(made, [lines(2), lines(TOO_MANY), None, lines(9_000), lines(9_000), b"{}"])
-    assert [None if row is None else row["lines"] and len(row["lines"]) for row in values] == [2, None, None, 9_000, 9_000, None]
+    assert [None if row is None else row["lines"] and len(row["lines"]) for row in values] == [
+        2,
+        None,
+        None,
+        9_000,
+        9_000,
+        None,
+    ]
     assert [reason and reason.partition(": ")[2] for reason in reasons] == [None, SAID, None, None, None, None]
 
 
@@ -94,7 +107,9 @@ def test_messages_of_two_bytes_are_counted_by_their_columns(orders: Decoder, ord
     values, reasons = decode(orders, list(cases))
     assert reasons == list(cases.values())
     assert [row and len(row["lines"]) for row in values] == [2, None, None, None, 9_000, None]
-    good = order_class(lines=[{f"f{number}": 1_000_000 for number in range(WIDE)}] * TOO_MANY, text="x").SerializeToString()
+    good = order_class(
+        lines=[{f"f{number}": 1_000_000 for number in range(WIDE)}] * TOO_MANY, text="x"
+    ).SerializeToString()
     values, reasons = decode(orders, [good])
     assert reasons == [None] and len(values[0]["lines"]) == TOO_MANY
 
@@ -123,7 +138,9 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 def test_a_record_that_would_become_too_much_is_refused_without_the_room_for_it() -> None:
     """A hundred times its 600 KB, and not the 1.6 GB of all fields of its objects."""
-    said = subprocess.run([sys.executable, "-c", MEASURED], check=True, stdout=subprocess.PIPE, text=True, timeout=120).stdout
+    said = subprocess.run(
+        [sys.executable, "-c", MEASURED], check=True, stdout=subprocess.PIPE, text=True, timeout=120
+    ).stdout
     assert int(said) < 100_000
 
 
@@ -139,7 +156,12 @@ def test_what_may_be_many_is_told_from_the_type_and_the_size() -> None:
     deep = pa.struct([("a", pa.list_(pa.struct([("m", pa.map_(pa.string(), LINE)), ("x", LINE)])))])
     assert (width(LINE), width(pa.list_(LINE)), widest_item(LINE), widest_item(deep)) == (WIDE + 1, 1, 0, WIDE + 3)
     assert made_by(pa.struct([("a", pa.list_(pa.int32()))])) == (2, None)
-    assert not may_be_many(16, SLICE_BYTES * 100) and may_be_many(17, 10 << 20) and not may_be_many(1_000, 2_000) and may_be_many(1_000, 2_002)
+    assert (
+        not may_be_many(16, SLICE_BYTES * 100)
+        and may_be_many(17, 10 << 20)
+        and not may_be_many(1_000, 2_000)
+        and may_be_many(1_000, 2_002)
+    )
 
 
 def _varint(number: int) -> bytes:

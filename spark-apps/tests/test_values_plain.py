@@ -58,5 +58,7 @@ def test_a_schema_for_a_format_without_one_is_refused(value_format: str) -> None
 
 
 def test_an_unknown_format_is_refused_with_those_that_are_known() -> None:
-    with pytest.raises(ConfigurationError, match="format 'xml': not known: choose one of bytes, string, json, avro, protobuf"):
+    with pytest.raises(
+        ConfigurationError, match="format 'xml': not known: choose one of bytes, string, json, avro, protobuf"
+    ):
         decoder("xml")

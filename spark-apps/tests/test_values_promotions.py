@@ -1,4 +1,6 @@
-"""That readers really take what the rules of Parquet allow: one file of the old types and one of the new, read together by Spark and DuckDB."""
+"""That readers really take what the rules of Parquet allow: one file of the old types and one of the new, read together
+by Spark and DuckDB.
+"""
 
 import datetime
 import decimal
@@ -33,11 +35,16 @@ TYPES: dict[str, Any] = {
 }
 
 
-def test_spark_and_duckdb_read_old_and_new_files_of_every_widening_that_is_allowed(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_and_duckdb_read_old_and_new_files_of_every_widening_that_is_allowed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     old, new, merged, expected = {}, {}, {}, {}
     for old_name, old_value in TYPES.items():
         for new_name, new_value in TYPES.items():
-            old_type, new_type = (read_ddl(SchemaFile(name="x", content=f"x {name}".encode())).field(0).type for name in (old_name, new_name))
+            old_type, new_type = (
+                read_ddl(SchemaFile(name="x", content=f"x {name}".encode())).field(0).type
+                for name in (old_name, new_name)
+            )
             allowed = parquet_rules(old_type, new_type)
             if allowed is None or old_type == new_type:
                 continue
@@ -45,13 +52,20 @@ def test_spark_and_duckdb_read_old_and_new_files_of_every_widening_that_is_allow
             for values, value, arrow_type in ((old, old_value, old_type), (new, new_value, new_type)):
                 values[column] = pa.array([value], type=arrow_type)
                 values[f"{column}s"] = pa.array([{"x": value}], type=pa.struct([("x", arrow_type)]))
-                merged[column], merged[f"{column}s"] = allowed, merge_types(pa.struct([("x", old_type)]), pa.struct([("x", new_type)]))
+                merged[column], merged[f"{column}s"] = (
+                    allowed,
+                    merge_types(pa.struct([("x", old_type)]), pa.struct([("x", new_type)])),
+                )
             expected[column] = {old_value, new_value}
     assert len(expected) > 10, "integers, floats, decimals, integers as doubles, both ways"
     pq.write_table(pa.table(old), tmp_path / "old.parquet")
     pq.write_table(pa.table(new), tmp_path / "new.parquet")
     by_spark = spark.read.schema(from_arrow_schema(pa.schema(list(merged.items())))).parquet(str(tmp_path)).collect()
-    by_duckdb = duckdb.sql(f"select * from read_parquet('{tmp_path}/*.parquet', union_by_name=true)").to_arrow_table().to_pylist()
+    by_duckdb = (
+        duckdb.sql(f"select * from read_parquet('{tmp_path}/*.parquet', union_by_name=true)")
+        .to_arrow_table()
+        .to_pylist()
+    )
     for column, values in expected.items():
         for rows in (by_spark, by_duckdb):
             assert {row[column] for row in rows} == values

@@ -53,11 +53,11 @@ message Order {
 message Refund { string from = 1; }
 """
 COLUMNS = (
-    "flag boolean, number int, big bigint, small bigint, huge decimal(20,0), single float, double double, text string, octets binary, maybe int, "
-    "colour string, numbers array<int>, lines array<struct<count: bigint, notes: array<string>>>, "
-    "pairs map<string, struct<count: bigint, notes: array<string>>>, colours map<int, string>, street struct<name: string>, name string, id bigint, "
-    "line struct<count: bigint, notes: array<string>>, at timestamp, took bigint, wrapped string, free string, parent string, mark boolean, "
-    "times array<timestamp>"
+    "flag boolean, number int, big bigint, small bigint, huge decimal(20,0), single float, double double, text "
+    "string, octets binary, maybe int, colour string, numbers array<int>, lines array<struct<count: bigint, notes: "
+    "array<string>>>, pairs map<string, struct<count: bigint, notes: array<string>>>, colours map<int, string>, "
+    "street struct<name: string>, name string, id bigint, line struct<count: bigint, notes: array<string>>, at "
+    "timestamp, took bigint, wrapped string, free string, parent string, mark boolean, times array<timestamp>"
 )
 NOTHING_SET = {
     "flag": False, "number": 0, "big": 0, "small": 0, "huge": Decimal(0), "single": 0.0, "double": 0.0, "text": "", "octets": b"", "maybe": None,
@@ -82,7 +82,10 @@ def orders(folder: Path) -> Decoder:
 
 @pytest.fixture(scope="module")
 def order_class(folder: Path) -> Any:
-    return message_class(compiled({"shop/common.proto": COMMON.encode(), "orders.proto": ORDERS.encode()}, "orders.proto", "orders"), "shop.Order")
+    return message_class(
+        compiled({"shop/common.proto": COMMON.encode(), "orders.proto": ORDERS.encode()}, "orders.proto", "orders"),
+        "shop.Order",
+    )
 
 
 def message_class(descriptors: FileDescriptorSet, name: str) -> Any:
@@ -125,7 +128,10 @@ def test_a_number_that_an_enum_does_not_have_does_not_fit(orders: Decoder) -> No
     assert reasons == [None, "field colour: shop.common.Colour has no value 7", None]
 
 
-CLOSED = 'syntax = "proto2"; message M { enum E { A = 0; B = 1; } optional E e = 1; repeated E r = 2; required int32 q = 4; }'
+CLOSED = (
+    'syntax = "proto2"; message M { enum E { A = 0; B = 1; } optional E e = 1; repeated E r = 2; required '
+    "int32 q = 4; }"
+)
 
 
 def test_required_fields_and_closed_enums_are_held_to() -> None:
@@ -136,12 +142,18 @@ def test_required_fields_and_closed_enums_are_held_to() -> None:
     assert reasons[3] == "not a Protobuf message M: field r (2) is a value that its enum does not have"
 
 
-NESTED = 'syntax = "proto3"; message N { int32 x = 1; } message M { int32 i = 1; N n = 2; repeated N r = 3; map<string, N> m = 4; }'
+NESTED = (
+    'syntax = "proto3"; message N { int32 x = 1; } message M { int32 i = 1; N n = 2; repeated N r = 3; '
+    "map<string, N> m = 4; }"
+)
 WRONG = b"\x0a\x01x"
 """A text where N has a number."""
 
 
-@pytest.mark.parametrize("value", [b"\x0a\x03abc", b"\x12\x03" + WRONG, b"\x1a\x02\x08\x01\x1a\x03" + WRONG, b"\x22\x08\x0a\x01k\x12\x03" + WRONG])
+@pytest.mark.parametrize(
+    "value",
+    [b"\x0a\x03abc", b"\x12\x03" + WRONG, b"\x1a\x02\x08\x01\x1a\x03" + WRONG, b"\x22\x08\x0a\x01k\x12\x03" + WRONG],
+)
 def test_bytes_of_another_message_do_not_fit_at_any_depth(value: bytes) -> None:
     made = decoder("protobuf", schema=SchemaFile(name="x.proto", content=NESTED.encode()), message="M")
     values, reasons = decode(made, [b"\x08\x01", value])
@@ -150,7 +162,9 @@ def test_bytes_of_another_message_do_not_fit_at_any_depth(value: bytes) -> None:
 
 
 def test_bytes_of_which_a_message_knows_nothing_do_not_fit_and_fields_of_newer_writers_do() -> None:
-    values, reasons = fitting('syntax = "proto3"; message M { int32 i = 1; }', b"", b"\x08\x01\x7a\x03abc", b"\x7a\x03abc")
+    values, reasons = fitting(
+        'syntax = "proto3"; message M { int32 i = 1; }', b"", b"\x08\x01\x7a\x03abc", b"\x7a\x03abc"
+    )
     assert values == [{"i": 0}, {"i": 1}, None]
     assert reasons == [None, None, "not a Protobuf message M: none of its fields, but field 15"]
 
@@ -167,7 +181,8 @@ METHODS = (
     "items",
 )
 CALLED_AS_METHODS = (
-    'syntax = "proto2"; message N { required int32 HasField = 1; optional bool DESCRIPTOR = 2; repeated string ListFields = 3; } message M { '
+    'syntax = "proto2"; message N { required int32 HasField = 1; optional bool DESCRIPTOR = 2; repeated string '
+    "ListFields = 3; } message M { "
     + " ".join(f"optional int32 {name} = {number};" for number, name in enumerate(METHODS, 1))
     + " required N values = 14; repeated N keys = 15; }"
 )
@@ -175,9 +190,14 @@ CALLED_AS_METHODS = (
 
 def test_types_within_a_message_may_be_called_as_its_methods_are() -> None:
     names = ("HasField", "ListFields", "IsInitialized", "FindInitializationErrors", "FromString")
-    inner = " ".join(f"message {name} {{ required int32 x = 1; }} optional {name} f{number} = {number};" for number, name in enumerate(names, 1))
+    inner = " ".join(
+        f"message {name} {{ required int32 x = 1; }} optional {name} f{number} = {number};"
+        for number, name in enumerate(names, 1)
+    )
     values, reasons = fitting(
-        f'syntax = "proto2"; message M {{ {inner} enum E {{ DESCRIPTOR = 0; }} optional E e = 15; }}', b"\x0a\x02\x08\x07", b"\x0a\x00"
+        f'syntax = "proto2"; message M {{ {inner} enum E {{ DESCRIPTOR = 0; }} optional E e = 15; }}',
+        b"\x0a\x02\x08\x07",
+        b"\x0a\x00",
     )
     assert values == [dict.fromkeys(f"f{number}" for number in range(2, 6)) | {"f1": {"x": 7}, "e": None}, None]
     assert reasons == [None, "not a Protobuf message M: no f1.x, which is required"]
@@ -185,7 +205,11 @@ def test_types_within_a_message_may_be_called_as_its_methods_are() -> None:
 
 def test_fields_may_be_called_as_the_methods_of_a_message_are() -> None:
     made = decoder("protobuf", schema=SchemaFile(name="x.proto", content=CALLED_AS_METHODS.encode()), message="M")
-    whole = b"".join(bytes((number << 3, number)) for number in range(1, len(METHODS) + 1)) + b"\x72\x02\x08\x07" + b"\x7a\x05\x08\x08\x1a\x01x" * 2
+    whole = (
+        b"".join(bytes((number << 3, number)) for number in range(1, len(METHODS) + 1))
+        + b"\x72\x02\x08\x07"
+        + b"\x7a\x05\x08\x08\x1a\x01x" * 2
+    )
     values, reasons = decode(made, [whole, b"\x72\x02\x10\x01", b"\x72\x02\x08\x07", b"\x08\x01"])
     nothing, empty = dict.fromkeys(METHODS), {"HasField": 7, "DESCRIPTOR": None, "ListFields": []}
     item = {"HasField": 8, "DESCRIPTOR": None, "ListFields": ["x"]}
@@ -215,7 +239,10 @@ def test_what_is_imported_is_found_however_it_is_written(tmp_path: Path, written
     (tmp_path / "orders.proto").write_text(
         f'syntax = "proto3"; /* import "no.proto"; */ {written} // import "no.proto";\nmessage A {{ .Other a = 1; }}'
     )
-    assert write_ddl(decoder("protobuf", schema=read_schema(str(tmp_path / "orders.proto"))).arrow_type) == "a struct<x: int>"
+    assert (
+        write_ddl(decoder("protobuf", schema=read_schema(str(tmp_path / "orders.proto"))).arrow_type)
+        == "a struct<x: int>"
+    )
 
 
 def test_what_only_looks_like_an_import_is_none(tmp_path: Path) -> None:
@@ -252,7 +279,9 @@ def test_messages_nested_without_end_are_a_reason_not_the_end_of_the_process(ord
 
 
 def test_a_descriptor_set_does_as_well(folder: Path, orders: Decoder) -> None:
-    written = compiled({"shop/common.proto": COMMON.encode(), "o.proto": ORDERS.encode()}, "o.proto", "x").SerializeToString()
+    written = compiled(
+        {"shop/common.proto": COMMON.encode(), "o.proto": ORDERS.encode()}, "o.proto", "x"
+    ).SerializeToString()
     made = decoder("protobuf", schema=SchemaFile(name="orders.desc", content=written), message="Order")
     assert made.arrow_type == orders.arrow_type
 
@@ -260,14 +289,30 @@ def test_a_descriptor_set_does_as_well(folder: Path, orders: Decoder) -> None:
 @pytest.mark.parametrize(
     ("text", "message", "says"),
     [
-        ('syntax = "proto3";\nmessage A { strin a = 1; }', None, r'orders.proto: protoc says orders.proto:2:13: "strin" is not defined'),
+        (
+            'syntax = "proto3";\nmessage A { strin a = 1; }',
+            None,
+            r'orders.proto: protoc says orders.proto:2:13: "strin" is not defined',
+        ),
         ('syntax = "proto3";\nmessage A { string a }', None, r"protoc says orders.proto:2:22"),
-        ('syntax = "proto3";\nimport "nowhere.proto";', None, "imports nowhere.proto, which is neither beside it nor in the folders above"),
+        (
+            'syntax = "proto3";\nimport "nowhere.proto";',
+            None,
+            "imports nowhere.proto, which is neither beside it nor in the folders above",
+        ),
         ('syntax = "proto3";\nimport "../../etc/passwd";', None, r"write paths below a folder, without '\.\.'"),
-        ('syntax = "proto3"; message A { int32 a = 1; } message B { int32 b = 1; }', None, r"say which by its name \(it has A, B\)"),
+        (
+            'syntax = "proto3"; message A { int32 a = 1; } message B { int32 b = 1; }',
+            None,
+            r"say which by its name \(it has A, B\)",
+        ),
         ('syntax = "proto3"; message A { int32 a = 1; }', "C", "message C is not in it: it has A"),
         ('syntax = "proto3"; message A { }', None, "message A has no fields"),
-        ('syntax = "proto3"; message A { int32 id = 1; int32 ID = 2; }', None, "fields id and ID differ by case alone: rename one"),
+        (
+            'syntax = "proto3"; message A { int32 id = 1; int32 ID = 2; }',
+            None,
+            "fields id and ID differ by case alone: rename one",
+        ),
     ],
 )
 def test_a_broken_schema_is_named_with_its_place(tmp_path: Path, text: str, message: str | None, says: str) -> None:
@@ -289,7 +334,10 @@ message Order { shop.A a = 1; shop.B b = 2; shop.C c = 3; }
 def importing(tmp_path: Path) -> Path:
     """A file three folders below what it imports."""
     for name in "abc":
-        _write(tmp_path / "shop" / f"{name}.proto", f'syntax = "proto3"; package shop; message {name.upper()} {{ int32 n = 1; }}')
+        _write(
+            tmp_path / "shop" / f"{name}.proto",
+            f'syntax = "proto3"; package shop; message {name.upper()} {{ int32 n = 1; }}',
+        )
     return _write(tmp_path / "x" / "y" / "z" / "-orders.proto", IMPORTING)
 
 
@@ -299,7 +347,9 @@ def _write(path: Path, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("folder", "name"), [("x/y/z", ""), ("x/y/z", "./"), ("x/y", "z/"), ("x/y/z", "../z/"), ("", "x/y/z/")])
+@pytest.mark.parametrize(
+    ("folder", "name"), [("x/y/z", ""), ("x/y/z", "./"), ("x/y", "z/"), ("x/y/z", "../z/"), ("", "x/y/z/")]
+)
 def test_what_a_file_imports_is_found_above_it_wherever_the_job_is_run(
     importing: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, name: str
 ) -> None:
@@ -310,7 +360,9 @@ def test_what_a_file_imports_is_found_above_it_wherever_the_job_is_run(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_what_a_file_in_a_bucket_imports_is_found_by_the_same_options(importing: Path, tmp_path: Path, minio: Buckets) -> None:
+def test_what_a_file_in_a_bucket_imports_is_found_by_the_same_options(
+    importing: Path, tmp_path: Path, minio: Buckets
+) -> None:
     location = minio.location("proto-schemas")
     for path in tmp_path.rglob("*.proto"):
         location.create(str(path.relative_to(tmp_path)), path.read_bytes())
@@ -320,19 +372,28 @@ def test_what_a_file_in_a_bucket_imports_is_found_by_the_same_options(importing:
 
 
 @pytest.mark.parametrize(
-    ("name", "column"), [("shop.eu.Order.Line", "n"), ("Order.Line", "n"), ("Line", "n"), ("Order", "line"), ("shop.eu.Order", "line")]
+    ("name", "column"),
+    [("shop.eu.Order.Line", "n"), ("Order.Line", "n"), ("Line", "n"), ("Order", "line"), ("shop.eu.Order", "line")],
 )
 def test_a_message_is_named_with_its_package_or_without(name: str, column: str) -> None:
-    text = 'syntax = "proto3"; package shop.eu; message Order { Line line = 1; message Line { int32 n = 1; } } message Other { Order order = 1; }'
+    text = (
+        'syntax = "proto3"; package shop.eu; message Order { Line line = 1; message Line { int32 n = 1; } } '
+        "message Other { Order order = 1; }"
+    )
     descriptors = compiled({"x.proto": text.encode()}, "x.proto", "x")
     made = decoder("protobuf", schema=SchemaFile(name="x.desc", content=descriptors.SerializeToString()), message=name)
     assert made.arrow_type.names == [column]
 
 
 def test_a_name_without_package_is_the_outermost_message_of_it() -> None:
-    text = 'syntax = "proto3"; package shop; message Other { message Order { int32 inner = 1; } Order o = 1; } message Order { int32 outer = 1; }'
+    text = (
+        'syntax = "proto3"; package shop; message Other { message Order { int32 inner = 1; } Order o = 1; } '
+        "message Order { int32 outer = 1; }"
+    )
     descriptors = compiled({"x.proto": text.encode()}, "x.proto", "x")
-    made = decoder("protobuf", schema=SchemaFile(name="x.desc", content=descriptors.SerializeToString()), message="Order")
+    made = decoder(
+        "protobuf", schema=SchemaFile(name="x.desc", content=descriptors.SerializeToString()), message="Order"
+    )
     assert made.arrow_type.names == ["outer"]
 
 
@@ -367,7 +428,15 @@ def test_the_wire_format_names_schema_and_message(server: RegistryServer, order_
                b"\x00" + avro.to_bytes(4, "big") + b"\x00"],
     )  # fmt: skip
     assert [row and row["number"] for row in values] == [7, 7, *[None] * 7]
-    expected = ["holds shop.Refund", "holds shop.Order.Line", "cut off", "Schema 99 not found", "cut off", "wire format", "is AVRO in the registry"]
+    expected = [
+        "holds shop.Refund",
+        "holds shop.Order.Line",
+        "cut off",
+        "Schema 99 not found",
+        "cut off",
+        "wire format",
+        "is AVRO in the registry",
+    ]
     for reason, why in zip(reasons[2:], expected, strict=True):
         assert reason is not None and why in reason
 
@@ -381,8 +450,8 @@ message Sale {
   google.type.Date day = 3;
 }"""
 BORROWED = (
-    "price struct<currency_code: string, units: bigint, nanos: int>, tax struct<value: binary, precision: bigint, scale: int>, "
-    "day struct<year: int, month: int, day: int>"
+    "price struct<currency_code: string, units: bigint, nanos: int>, tax struct<value: binary, precision: bigint, "
+    "scale: int>, day struct<year: int, month: int, day: int>"
 )
 SALE = b"\x0a\x07\x0a\x03EUR\x10\x05" + b"\x12\x05\x0a\x01\x07\x18\x02" + b"\x1a\x02\x08\x07"
 SOLD = {
@@ -401,27 +470,41 @@ def test_what_registries_know_without_a_reference_is_known_here_too(server: Regi
 
 
 def test_a_reference_stands_before_what_is_known_without_one(server: RegistryServer) -> None:
-    server.register("money", 'syntax = "proto3"; package google.type; message Money { string all = 1; }', kind="PROTOBUF")
+    server.register(
+        "money", 'syntax = "proto3"; package google.type; message Money { string all = 1; }', kind="PROTOBUF"
+    )
     references = [{"name": "google/type/money.proto", "subject": "money", "version": 1}]
     server.register("sales-value", BORROWING, kind="PROTOBUF", references=references)
     made = decoder("protobuf", registry=server.url, subject="sales-value")
-    assert write_ddl(made.arrow_type) == BORROWED.replace("currency_code: string, units: bigint, nanos: int", "all: string")
+    assert write_ddl(made.arrow_type) == BORROWED.replace(
+        "currency_code: string, units: bigint, nanos: int", "all: string"
+    )
 
 
 def test_a_file_may_import_them_without_having_them_and_one_of_its_own_is_taken_first(tmp_path: Path) -> None:
     file = _write(tmp_path / "sales.proto", BORROWING)
     assert write_ddl(decoder("protobuf", schema=read_schema(str(file))).arrow_type) == BORROWED
-    _write(tmp_path / "google" / "type" / "date.proto", 'syntax = "proto3"; package google.type; message Date { string text = 1; }')
+    _write(
+        tmp_path / "google" / "type" / "date.proto",
+        'syntax = "proto3"; package google.type; message Date { string text = 1; }',
+    )
     assert write_ddl(decoder("protobuf", schema=read_schema(str(file))).arrow_type).endswith("day struct<text: string>")
 
 
-@pytest.mark.parametrize("names", [["a", "a/b.proto"], ["a/b.proto", "a"], ["a" * 300], ["a\0.proto"], ["."], ["registered.proto/a"], ["\ud800"]])
-def test_a_reference_that_can_be_no_file_is_its_records_fault_and_stops_nothing(server: RegistryServer, names: list[str]) -> None:
+@pytest.mark.parametrize(
+    "names",
+    [["a", "a/b.proto"], ["a/b.proto", "a"], ["a" * 300], ["a\0.proto"], ["."], ["registered.proto/a"], ["\ud800"]],
+)
+def test_a_reference_that_can_be_no_file_is_its_records_fault_and_stops_nothing(
+    server: RegistryServer, names: list[str]
+) -> None:
     """Whoever may register schemas names them."""
     plain = 'syntax = "proto3"; message A { int32 n = 1; }'
     server.register("a", plain, kind="PROTOBUF")
     good = server.register("b", plain, kind="PROTOBUF")
-    bad = server.register("c", plain, kind="PROTOBUF", references=[{"name": name, "subject": "a", "version": 1} for name in names])
+    bad = server.register(
+        "c", plain, kind="PROTOBUF", references=[{"name": name, "subject": "a", "version": 1} for name in names]
+    )
     made = decoder("protobuf", registry=server.url, subject="b")
     values, reasons = decode(made, [b"\x00" + number.to_bytes(4, "big") + b"\x00\x08\x07" for number in (good, bad)])
     assert values == [{"n": 7}, None]
@@ -432,7 +515,9 @@ def test_a_schema_with_half_a_character_is_its_records_fault(server: RegistrySer
     plain = 'syntax = "proto3"; message A { int32 n = 1; }'
     server.register("a", plain, kind="PROTOBUF")
     bad = server.register("b", f"// \ud800\n{plain}", kind="PROTOBUF")
-    values, reasons = decode(decoder("protobuf", registry=server.url, subject="a"), [b"\x00" + bad.to_bytes(4, "big") + b"\x00\x08\x07"])
+    values, reasons = decode(
+        decoder("protobuf", registry=server.url, subject="a"), [b"\x00" + bad.to_bytes(4, "big") + b"\x00\x08\x07"]
+    )
     assert values == [None]
     assert "half a character" in (reasons[0] or "")
 
@@ -467,7 +552,10 @@ messages = st.fixed_dictionaries(
         "colour": st.sampled_from(["UNKNOWN", "RED"]),
         "numbers": st.lists(st.integers(0, 300), max_size=3),
         "lines": st.lists(
-            st.fixed_dictionaries({}, optional={"count": st.integers(1, 9).map(str), "notes": st.lists(st.text(max_size=2))}), max_size=3
+            st.fixed_dictionaries(
+                {}, optional={"count": st.integers(1, 9).map(str), "notes": st.lists(st.text(max_size=2))}
+            ),
+            max_size=3,
         ),
         "pairs": st.dictionaries(st.text(max_size=2), st.just({}), max_size=2),
         "street": st.fixed_dictionaries({}, optional={"name": st.text(min_size=1, max_size=3)}),
@@ -505,8 +593,12 @@ def _as_a_column(name: str, told: Any) -> Any:
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 60), st.binary(max_size=3)), min_size=1, max_size=4), st.binary(max_size=30))
-def test_corruption_is_a_value_or_a_reason_and_never_more(orders: Decoder, order_class: Any, damage: list[tuple[int, bytes]], noise: bytes) -> None:
-    good = order_class(text="x" * 20, numbers=[1, 2, 3], lines=[{"count": 1, "notes": ["ä"]}], pairs={"a": {"count": 1}}).SerializeToString()
+def test_corruption_is_a_value_or_a_reason_and_never_more(
+    orders: Decoder, order_class: Any, damage: list[tuple[int, bytes]], noise: bytes
+) -> None:
+    good = order_class(
+        text="x" * 20, numbers=[1, 2, 3], lines=[{"count": 1, "notes": ["ä"]}], pairs={"a": {"count": 1}}
+    ).SerializeToString()
     damaged = [good[:at] + bad + good[at + len(bad) :] for at, bad in damage] + [good[:at] + bad for at, bad in damage]
     decoded = orders.decode(pa.array([good, *damaged, noise, good], type=pa.binary()))
     for row, why in zip(decoded.values, decoded.reasons, strict=True):
@@ -515,7 +607,10 @@ def test_corruption_is_a_value_or_a_reason_and_never_more(orders: Decoder, order
 
 
 def test_messages_that_have_each_other_twice_do_not_become_a_billion_columns() -> None:
-    lines = ["message M0 { int32 x = 1; }", *(f"message M{n} {{ M{n - 1} a = 1; M{n - 1} b = 2; }}" for n in range(1, 30))]
+    lines = [
+        "message M0 { int32 x = 1; }",
+        *(f"message M{n} {{ M{n - 1} a = 1; M{n - 1} b = 2; }}" for n in range(1, 30)),
+    ]
     schema = SchemaFile(name="x.proto", content=('syntax = "proto3";' + "".join(lines)).encode())
     with pytest.raises(ConfigurationError, match=r"message M29 is [0-9]+ columns: 20000 at most"):
         decoder("protobuf", schema=schema, message="M29")
@@ -523,7 +618,10 @@ def test_messages_that_have_each_other_twice_do_not_become_a_billion_columns() -
 
 
 def test_a_timestamp_that_no_calendar_has_does_not_fit() -> None:
-    schema = 'syntax = "proto3"; import "google/protobuf/timestamp.proto"; message A { repeated google.protobuf.Timestamp at = 1; }'
+    schema = (
+        'syntax = "proto3"; import "google/protobuf/timestamp.proto"; message A { repeated '
+        "google.protobuf.Timestamp at = 1; }"
+    )
     good, bad = b"\x0a\x02\x08\x01", b"\x0a\x07\x08" + b"\xff\xff\xff\xff\xff\x7f"
     values, reasons = fitting(schema, good, bad, good)
     assert values[0] == values[2] is not None and values[1] is None
@@ -532,10 +630,15 @@ def test_a_timestamp_that_no_calendar_has_does_not_fit() -> None:
 
 def test_numbers_too_large_for_their_field_lose_their_upper_bits_as_protobuf_defines_it() -> None:
     colour = "enum Colour { UNKNOWN = 0; RED = 1; }"
-    narrow = f"{colour} message Order {{ int32 a = 1; uint32 b = 2; Colour c = 3; repeated int32 d = 4; map<int32, int32> e = 5; }}"
+    narrow = (
+        f"{colour} message Order {{ int32 a = 1; uint32 b = 2; Colour c = 3; repeated int32 d = 4; map<int32, "
+        f"int32> e = 5; }}"
+    )
     wide = "message Order { int64 a = 1; uint64 b = 2; int64 c = 3; repeated int64 d = 4; map<int64, int64> e = 5; }"
     found = [compiled({"x.proto": f'syntax = "proto3"; {text}'.encode()}, "x.proto", "x") for text in (narrow, wide)]
     over = 1 << 32
-    written = message_class(found[1], "Order")(a=over + 5, b=over + 6, c=over + 1, d=[over + 7, -8], e={1: 7, over + 2: over + 9}).SerializeToString()
+    written = message_class(found[1], "Order")(
+        a=over + 5, b=over + 6, c=over + 1, d=[over + 7, -8], e={1: 7, over + 2: over + 9}
+    ).SerializeToString()
     made = decoder("protobuf", schema=SchemaFile(name="x.desc", content=found[0].SerializeToString()), message="Order")
     assert decode(made, [written]) == ([{"a": 5, "b": 6, "c": "RED", "d": [7, -8], "e": [(1, 7), (2, 9)]}], [None])

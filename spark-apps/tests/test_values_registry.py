@@ -37,26 +37,48 @@ def record_of(**fields: Any) -> dict[str, Any]:
 
 
 OLD = record_of(id={"type": "int"}, gone={"type": "string"})
-NEW = record_of(id={"type": "long"}, note={"type": "string", "default": "none"}, name={"type": "string", "default": "?", "aliases": ["gone"]})
+NEW = record_of(
+    id={"type": "long"},
+    note={"type": "string", "default": "none"},
+    name={"type": "string", "default": "?", "aliases": ["gone"]},
+)
 
 
 def test_records_of_older_writers_are_read_as_the_newest_schema_says(server: RegistryServer) -> None:
     old, new = server.register("orders-value", json.dumps(OLD)), server.register("orders-value", json.dumps(NEW))
     made = decoder("avro", registry=server.url, subject="orders-value")
     assert write_ddl(made.arrow_type) == "id bigint, note string, name string"
-    values, reasons = decode(made, [framed(old, OLD, {"id": 1, "gone": "x"}), framed(new, NEW, {"id": 2, "note": "n", "name": "y"}), None])
+    values, reasons = decode(
+        made, [framed(old, OLD, {"id": 1, "gone": "x"}), framed(new, NEW, {"id": 2, "note": "n", "name": "y"}), None]
+    )
     assert reasons == [None] * 3
     assert values == [{"id": 1, "note": "none", "name": "x"}, {"id": 2, "note": "n", "name": "y"}, None]
 
 
 def test_times_of_two_units_are_not_taken_for_one_another(server: RegistryServer) -> None:
     """Nor are the logical types beside them."""
-    logical = {"price": ("bytes", {"precision": 5, "scale": 2}, "decimal"), "key": ("string", {}, "uuid"), "day": ("int", {}, "date")}
-    others = {name: {"type": {"type": kind, "logicalType": meaning, **more}} for name, (kind, more, meaning) in logical.items()}
+    logical = {
+        "price": ("bytes", {"precision": 5, "scale": 2}, "decimal"),
+        "key": ("string", {}, "uuid"),
+        "day": ("int", {}, "date"),
+    }
+    others = {
+        name: {"type": {"type": kind, "logicalType": meaning, **more}}
+        for name, (kind, more, meaning) in logical.items()
+    }
     stored = {name: {"type": kind} for name, (kind, _, _) in logical.items()}
-    old = server.register("s", json.dumps(record_of(at={"type": {"type": "long", "logicalType": "timestamp-millis"}}, **others)))
-    server.register("s", json.dumps(record_of(at={"type": ["string", {"type": "long", "logicalType": "timestamp-micros"}]}, **others)))
-    value = framed(old, record_of(at={"type": "long"}, **stored), {"at": 1_700_000_000_123, "price": b"\x04\xd2", "key": "k", "day": 1})
+    old = server.register(
+        "s", json.dumps(record_of(at={"type": {"type": "long", "logicalType": "timestamp-millis"}}, **others))
+    )
+    server.register(
+        "s",
+        json.dumps(record_of(at={"type": ["string", {"type": "long", "logicalType": "timestamp-micros"}]}, **others)),
+    )
+    value = framed(
+        old,
+        record_of(at={"type": "long"}, **stored),
+        {"at": 1_700_000_000_123, "price": b"\x04\xd2", "key": "k", "day": 1},
+    )
     (row,), reasons = decode(decoder("avro", registry=server.url, subject="s"), [value])
     assert reasons == [None]
     assert row["at"]["member_long"].timestamp() == 1_700_000_000.123
@@ -80,10 +102,17 @@ def test_schemas_that_refer_to_others_are_read_with_them(server: RegistryServer)
     }
     order = record_of(to={"type": "shop.Address"}, via={"type": "shop.Street"})
     server.register("street", json.dumps(street))
-    server.register("address", json.dumps(address), references=[{"name": "shop.Street", "subject": "street", "version": 1}])
-    number = server.register("orders-value", json.dumps(order), references=[{"name": "shop.Address", "subject": "address", "version": 1}])
+    server.register(
+        "address", json.dumps(address), references=[{"name": "shop.Street", "subject": "street", "version": 1}]
+    )
+    number = server.register(
+        "orders-value", json.dumps(order), references=[{"name": "shop.Address", "subject": "address", "version": 1}]
+    )
     made = decoder("avro", registry=server.url, subject="orders-value")
-    assert write_ddl(made.arrow_type) == "to struct<street: struct<name: string>, other: struct<name: string>>, via struct<name: string>"
+    assert (
+        write_ddl(made.arrow_type)
+        == "to struct<street: struct<name: string>, other: struct<name: string>>, via struct<name: string>"
+    )
     named: dict[str, Any] = {}
     fastavro.parse_schema(street, named)
     fastavro.parse_schema(address, named)
@@ -97,7 +126,9 @@ def test_records_without_a_schema_that_is_known_get_a_reason(server: RegistrySer
     number = server.register("orders-value", json.dumps(OLD))
     other = server.register("other", '{"type":"object"}', kind="JSON")
     unlike = server.register("unlike", json.dumps(record_of(id={"type": "string"}, gone={"type": "string"})))
-    linked = server.register("linked", json.dumps({"type": "record", "name": "L", "fields": [{"name": "next", "type": ["null", "L"]}]}))
+    linked = server.register(
+        "linked", json.dumps({"type": "record", "name": "L", "fields": [{"name": "next", "type": ["null", "L"]}]})
+    )
     made = decoder("avro", registry=server.url, subject="orders-value")
     good = framed(number, OLD, {"id": 1, "gone": ""})
     bad = [b"", b'{"id":1}', b"\x00\x00\x00\x03\xe7rest", good[:5], framed(other, OLD, {"id": 1, "gone": ""})]
@@ -129,7 +160,9 @@ def test_a_registry_that_stumbles_is_asked_again(server: RegistryServer) -> None
     assert Registry(server.url).latest("orders-value").kind == "AVRO"
     server.failures = [500] * 9
     with pytest.raises(
-        RegistryUnavailable, match=rf"registry {server.url}/subjects/orders-value/versions/latest: no answer in 4 tries \(HTTP 500\): is it up"
+        RegistryUnavailable,
+        match=rf"registry {server.url}/subjects/orders-value/versions/latest: no answer in 4 tries \(HTTP 500\): "
+        r"is it up",
     ):
         Registry(server.url).latest("orders-value")
     assert len(server.failures) == 9 - registries.TRIES
@@ -170,24 +203,33 @@ def test_credentials_come_from_the_environment(server: RegistryServer, monkeypat
 def test_what_is_wrong_with_a_registry_or_a_subject_is_said(server: RegistryServer) -> None:
     with pytest.raises(SchemaUnknown, match=r"Subject 'orders-value' not found.: register the schema there"):
         decoder("avro", registry=server.url, subject="orders-value")
-    with pytest.raises(RegistryUnavailable, match="HTTP 404 and not a registry's answer: is this the registry's address"):
+    with pytest.raises(
+        RegistryUnavailable, match="HTTP 404 and not a registry's answer: is this the registry's address"
+    ):
         Registry(server.url + "/nowhere").latest("orders-value")
     server.register("orders-value", '{"type":"object"}', kind="JSON")
     with pytest.raises(ConfigurationError, match="subject orders-value is JSON: choose that format"):
         decoder("avro", registry=server.url, subject="orders-value")
-    for url, says in (("localhost:8081", "write http://HOST:PORT"), ("http://user:pw@localhost:8081", "credentials in a URL end up in logs")):
+    for url, says in (
+        ("localhost:8081", "write http://HOST:PORT"),
+        ("http://user:pw@localhost:8081", "credentials in a URL end up in logs"),
+    ):
         with pytest.raises(ConfigurationError, match=says):
             decoder("avro", registry=url, subject="orders-value")
     with pytest.raises(ConfigurationError, match="format string does not use one"):
         decoder("string", registry=server.url)
 
 
-def test_a_schema_that_is_beyond_what_is_read_is_its_records_fault_and_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_schema_that_is_beyond_what_is_read_is_its_records_fault_and_stops_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with serving() as server:
         number = server.register("orders-value", json.dumps(OLD))
         long = server.register("long", json.dumps(OLD | {"doc": "x" * 5000}))
         referring = server.register(
-            "many", json.dumps(OLD), references=[{"name": f"n{i}", "subject": "orders-value", "version": 1} for i in range(4)]
+            "many",
+            json.dumps(OLD),
+            references=[{"name": f"n{i}", "subject": "orders-value", "version": 1} for i in range(4)],
         )
         doubled = [{"type": "record", "name": "D0", "fields": [{"name": "x", "type": "int"}]}]
         for level in range(1, 40):
@@ -216,7 +258,11 @@ def test_values_that_are_not_in_the_wire_format_do_not_each_ask_the_registry(mon
         good = framed(number, OLD, {"id": 1, "gone": ""})
         garbage = [b"\x00" + (10_000_000 + 7919 * index).to_bytes(4, "big") + b"garbage" for index in range(50)]
         values, reasons = decode(made, [good, *garbage, good])
-        assert len([path for path in server.asked if path.startswith("/schemas/ids/1")]) - server.asked.count("/schemas/ids/1") == 10
+        assert (
+            len([path for path in server.asked if path.startswith("/schemas/ids/1")])
+            - server.asked.count("/schemas/ids/1")
+            == 10
+        )
         assert values[0] == values[-1] == {"id": 1, "gone": ""} and all(reasons[1:-1])
         assert "the registry was not asked: it did not know 10 others, and none above 1" in str(reasons[-2])
         # What the registry counts on to is asked for, as ever.

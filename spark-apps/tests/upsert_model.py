@@ -1,17 +1,19 @@
-"""What orders records of one key, and why one state for each key is enough: a model of upserts, without Spark and without a table.
+"""What orders records of one key, and why one state for each key is enough: a model of upserts, without Spark and
+without a table.
 
 Each rule has the *else* that loses data:
 
-- A partition's records of a key go by offset. E of a partition is the greatest time of that key that the partition has told so
-  far; the last record of the partition with the greatest (E, topic, partition) is what is left of the key. *Else* (the record's
-  own time decides between partitions): a partition whose times do not rise replaces its row by one with an older time, and a row
-  of another partition that lost before the replacement wins after it, or does not, by what was in one batch.
-- E never falls. So who lost needs not be kept: to win later a partition has to tell a greater time, which then is its E. *Else*
-  (E falls with the last record): the loser's state would be needed again.
-- A partition's deletion is kept with E, beside the table. *Else* a record of another partition that is older than E brings the
-  key back.
-- What a batch has of a key is joined with its row before partitions are compared. *Else* the partition of the row is compared by
-  the times of the batch alone, which may be below its E.
+- A partition's records of a key go by offset. E of a partition is the greatest time of that key that the partition has
+  told so far; the last record of the partition with the greatest (E, topic, partition) is what is left of the key.
+  *Else* (the record's own time decides between partitions): a partition whose times do not rise replaces its row by one
+  with an older time, and a row of another partition that lost before the replacement wins after it, or does not, by
+  what was in one batch.
+- E never falls. So who lost needs not be kept: to win later a partition has to tell a greater time, which then is its
+  E. *Else* (E falls with the last record): the loser's state would be needed again.
+- A partition's deletion is kept with E, beside the table. *Else* a record of another partition that is older than E
+  brings the key back.
+- What a batch has of a key is joined with its row before partitions are compared. *Else* the partition of the row is
+  compared by the times of the batch alone, which may be below its E.
 """
 
 from collections.abc import Iterable, Sequence
@@ -44,7 +46,9 @@ class Entry:
 
 
 def left(told: Iterable[Told]) -> dict[str, tuple[str, int, int]]:
-    """By definition, record by record: value, partition and E of each key that is left. Records of one partition come in order."""
+    """By definition, record by record: value, partition and E of each key that is left. Records of one partition come
+    in order.
+    """
     states: dict[tuple[str, int], tuple[int, Told]] = {}
     for record in told:
         at = record.key, record.partition
@@ -53,7 +57,11 @@ def left(told: Iterable[Told]) -> dict[str, tuple[str, int, int]]:
     for (key, partition), (greatest, last) in states.items():
         if key not in winners or (greatest, partition) > winners[key][:2]:
             winners[key] = greatest, partition, last
-    return {key: (last.value, partition, greatest) for key, (greatest, partition, last) in winners.items() if last.value is not None}
+    return {
+        key: (last.value, partition, greatest)
+        for key, (greatest, partition, last) in winners.items()
+        if last.value is not None
+    }
 
 
 @dataclass(slots=True)
@@ -104,14 +112,25 @@ class ByOwnTime(Upserted):
         """Each record counts by its own time between partitions."""
         last = {(record.key, record.partition): record for record in batch}
         for key in {record.key for record in batch}:
-            new = max((record for (of, _), record in last.items() if of == key), key=lambda record: (record.time, record.partition))
+            new = max(
+                (record for (of, _), record in last.items() if of == key),
+                key=lambda record: (record.time, record.partition),
+            )
             for record in (record for (of, _), record in last.items() if of == key and record.value is None):
                 self.tombstones[key, record.partition] = Entry(last=record, greatest=record.time, source=TOMBSTONE)
-            others = [kept.last for (of, partition), kept in self.tombstones.items() if of == key and partition != new.partition]
+            others = [
+                kept.last
+                for (of, partition), kept in self.tombstones.items()
+                if of == key and partition != new.partition
+            ]
             row = self.rows.get(key)
             if any((other.time, other.partition) > (new.time, new.partition) for other in others):
                 continue
-            if row and row.last.partition != new.partition and (row.last.time, row.last.partition) > (new.time, new.partition):
+            if (
+                row
+                and row.last.partition != new.partition
+                and (row.last.time, row.last.partition) > (new.time, new.partition)
+            ):
                 continue
             if new.value is None:
                 self.rows.pop(key, None)

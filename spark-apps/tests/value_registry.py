@@ -1,7 +1,9 @@
-"""A schema registry for tests: the part of Confluent's documented REST API that readers use, over HTTP on loopback, with its error codes.
+"""A schema registry for tests: the part of Confluent's documented REST API that readers use, over HTTP on loopback,
+with its error codes.
 
-No registry that others wrote is to be had from the package indexes, so this one is held to the API's documentation: GET /schemas/ids/{id},
-GET /subjects/{subject}/versions/{version}, JSON {"error_code", "message"} for what is not there, basic authentication.
+No registry that others wrote is to be had from the package indexes, so this one is held to the API's documentation: GET
+/schemas/ids/{id}, GET /subjects/{subject}/versions/{version}, JSON {"error_code", "message"} for what is not there,
+basic authentication.
 """
 
 import base64
@@ -25,7 +27,9 @@ class RegistryServer:
         self.credentials: str | None = None
         self.url = ""
 
-    def register(self, subject: str, schema: str, *, kind: str = "AVRO", references: list[dict[str, Any]] | None = None) -> int:
+    def register(
+        self, subject: str, schema: str, *, kind: str = "AVRO", references: list[dict[str, Any]] | None = None
+    ) -> int:
         """The id."""
         number = len(self.by_id) + 1
         body: dict[str, Any] = {"schema": schema}
@@ -43,7 +47,10 @@ class RegistryServer:
         self.asked.append(path)
         if self.failures:
             return self.failures.pop(0), {"error_code": 50001, "message": "Error in the backend data store"}
-        if self.credentials is not None and authorization != "Basic " + base64.b64encode(self.credentials.encode()).decode():
+        if (
+            self.credentials is not None
+            and authorization != "Basic " + base64.b64encode(self.credentials.encode()).decode()
+        ):
             return 401, {"error_code": 401, "message": "Unauthorized"}
         match [unquote(part) for part in path.strip("/").split("/")]:
             case ["schemas", "ids", number]:
@@ -58,7 +65,9 @@ class RegistryServer:
                     return 404, {"error_code": 40401, "message": f"Subject '{subject}' not found."}
                 index = len(versions) if version == "latest" else int(version)
                 return (
-                    (200, versions[index - 1]) if index <= len(versions) else (404, {"error_code": 40402, "message": f"Version {version} not found."})
+                    (200, versions[index - 1])
+                    if index <= len(versions)
+                    else (404, {"error_code": 40402, "message": f"Version {version} not found."})
                 )
         return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
 

@@ -1,4 +1,5 @@
-"""A whole bmq in a thread of the test, whose loop says how long it was held: in seconds of the processor, which no neighbour stretches.
+"""A whole bmq in a thread of the test, whose loop says how long it was held: in seconds of the processor, which no
+neighbour stretches.
 
 Everybody else's wait is the longest turn of the loop: between two turns the loop reads what others sent.
 """
@@ -30,7 +31,9 @@ _START_S = 60
 
 
 def may_hold_s(limit_s: float) -> float:
-    """The limit for a turn, stretched by how much slower this processor is now than it was at its best: neighbours take caches and clock from it."""
+    """The limit for a turn, stretched by how much slower this processor is now than it was at its best: neighbours take
+    caches and clock from it.
+    """
     return limit_s * max(1.0, min(_spent_s() for _ in range(3)) / _BEST_S)
 
 
@@ -101,7 +104,12 @@ class AbusedNode:
         self._over = asyncio.Event()
         store = FolderStore.open(folder, fsync=False)
         proxy = ProxySettings(request_memory_bytes=64 * MIB, fetch_memory_bytes=64 * MIB, limits=limits)
-        settings = NodeSettings(port=0, proxy=proxy, broker=BrokerSettings(eager=True), cluster_configs={"group.initial.rebalance.delay.ms": "0"})
+        settings = NodeSettings(
+            port=0,
+            proxy=proxy,
+            broker=BrokerSettings(eager=True),
+            cluster_configs={"group.initial.rebalance.delay.ms": "0"},
+        )
         self.node = Node(store, clock=clock, rng=rng, settings=settings)
         api = AdminApi(store, node_id=NodeId(1), clock=clock, rng=rng, describe=dict)
         server = AdminServer(api.front, host="127.0.0.1", port=0, limits=limits)

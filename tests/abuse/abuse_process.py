@@ -44,7 +44,9 @@ class BmqProcess:
         return self._status("VmRSS")
 
     def waited_s(self) -> float:
-        """How long its event loop's thread could have run and did not get a processor, since it began: what others on this machine took."""
+        """How long its event loop's thread could have run and did not get a processor, since it began: what others on
+        this machine took.
+        """
         return int(Path(f"/proc/{self.started.pid}/schedstat").read_text().split()[1]) / 1e9
 
     def until_quiet(self) -> None:
@@ -74,12 +76,22 @@ class BmqProcess:
             names = list(topics)
             for first in range(0, len(names), _MADE_AT_ONCE):
                 wanted = [
-                    {"name": name, "num_partitions": topics[name], "replication_factor": 1, "assignments": [], "configs": []}
+                    {
+                        "name": name,
+                        "num_partitions": topics[name],
+                        "replication_factor": 1,
+                        "assignments": [],
+                        "configs": [],
+                    }
                     for name in names[first : first + _MADE_AT_ONCE]
                 ]
                 made = client.ask(19, 5, {"topics": wanted, "timeout_ms": 60_000, "validate_only": False})
                 assert {one.error_code for one in made.topics} <= {0, ErrorCode.topic_already_exists}
-            described = client.ask(3, 12, {"topics": [{"topic_id": None, "name": name} for name in topics], "allow_auto_topic_creation": False})
+            described = client.ask(
+                3,
+                12,
+                {"topics": [{"topic_id": None, "name": name} for name in topics], "allow_auto_topic_creation": False},
+            )
             TOPIC_IDS.update({topic.name: topic.topic_id for topic in described.topics})
 
     def _status(self, key: str) -> int:
@@ -190,9 +202,16 @@ class PatientClient:
         offset = 0
         while not self._over.is_set():
             data = [{"name": PATIENT, "partition_data": [{"index": 0, "records": batch}]}]
-            made = self._timed(client, 0, 9, {"transactional_id": None, "acks": -1, "timeout_ms": 60_000, "topic_data": data})
+            made = self._timed(
+                client, 0, 9, {"transactional_id": None, "acks": -1, "timeout_ms": 60_000, "topic_data": data}
+            )
             assert made.responses[0].partition_responses[0].error_code == 0
-            partition = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1 << 20, "current_leader_epoch": -1}
+            partition = {
+                "partition": 0,
+                "fetch_offset": offset,
+                "partition_max_bytes": 1 << 20,
+                "current_leader_epoch": -1,
+            }
             asked = {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": 1 << 20, "session_epoch": -1}
             found = self._timed(client, 1, 11, {**asked, "topics": [{"topic": PATIENT, "partitions": [partition]}]})
             offset = found.responses[0].partitions[0].high_watermark

@@ -1,7 +1,8 @@
-"""Requests that ask for as much as their schema lets: made from the schemas of all APIs that are served, so that a new one is among them by itself.
+"""Requests that ask for as much as their schema lets: made from the schemas of all APIs that are served, so that a new
+one is among them by itself.
 
-For each array of a request: many times the same, many that are not there, many that are. For each text and each run of bytes: its longest.
-Counts that lie, and requests that never come to their end.
+For each array of a request: many times the same, many that are not there, many that are. For each text and each run of
+bytes: its longest. Counts that lie, and requests that never come to their end.
 """
 
 import os
@@ -30,7 +31,15 @@ LONG_TEXT: Final = 32_000
 LONG_BYTES: Final = 1 << 20
 
 KINDS: Final = ("same", "unknown", "known")
-_TEXTS: Final = {"topic": "wide", "name": "wide", "topic_name": "wide", "group_id": "g", "resource_name": "one", "key": "g", "member_id": ""}
+_TEXTS: Final = {
+    "topic": "wide",
+    "name": "wide",
+    "topic_name": "wide",
+    "group_id": "g",
+    "resource_name": "one",
+    "key": "g",
+    "member_id": "",
+}
 _NUMBERS: Final = {
     "resource_type": 2,
     "replication_factor": 1,
@@ -115,7 +124,8 @@ def _texts(fields: tuple[Field, ...], version: int, above: tuple[str, ...] = ())
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """A message in which the array at `blown` has ELEMENTS, and the text at `long` is as long as may be; everything else is there once.
+    """A message in which the array at `blown` has ELEMENTS, and the text at `long` is as long as may be; everything
+    else is there once.
 
     Of both paths, what is left below the field that is being made; None: it is not on the way.
     """
@@ -126,7 +136,11 @@ class _Shape:
     long: tuple[str, ...] | None = None
 
     def struct(self, fields: tuple[Field, ...], number: int = 0) -> dict[str, Any]:
-        return {field.name: self._below(field.name).value(field, number) for field in fields if field.in_version(self.version)}
+        return {
+            field.name: self._below(field.name).value(field, number)
+            for field in fields
+            if field.in_version(self.version)
+        }
 
     def value(self, field: Field, number: int) -> Any:
         if not field.array:
@@ -136,12 +150,15 @@ class _Shape:
         return [self.single(field, n if here else number, several=here) for n in range(ELEMENTS if here else 1)]
 
     def single(self, field: Field, number: int, *, several: bool) -> Any:
-        """`several`: it is an element of the array that is blown up; then its names differ by `number`, but for the kind `same`."""
+        """`several`: it is an element of the array that is blown up; then its names differ by `number`, but for the
+        kind `same`.
+        """
         own = number if self.kind != "same" else 0
         match field.type:
             case "struct":
                 if several:
-                    # Without tagged fields, of which few are taken: a request that is refused for them would not be worked on.
+                    # Without tagged fields, of which few are taken: a request that is refused for them would not be
+                    # worked on.
                     there = [one for one in field.fields if one.in_version(self.version) and one.tag is None]
                     return {one.name: _named(one, self.version, self.kind, own) for one in there}
                 return self.struct(field.fields, number)
@@ -149,7 +166,8 @@ class _Shape:
                 if self.long == ():
                     return "x" * LONG_TEXT
                 if field.name == "group_id" and not several:
-                    return f"g{self.version}"  # lies of other versions may be in theirs for half an hour, which others then wait for
+                    # lies of other versions may be in theirs for half an hour, which others then wait for
+                    return f"g{self.version}"
                 return _text(field.name, self.kind, own) if several else _TEXTS.get(field.name, "x")
             case "bytes":
                 return bytes(LONG_BYTES if self.long == () else 4)
@@ -179,7 +197,11 @@ def _text(name: str, kind: str, number: int) -> str:
         return _TEXTS.get(name, "x")
     if kind == "unknown":
         return f"no-{number}"
-    return f"many-{number % MANY_TOPICS:04}" if name in ("topic", "name", "topic_name", "resource_name", "topics") else f"g{number}"
+    return (
+        f"many-{number % MANY_TOPICS:04}"
+        if name in ("topic", "name", "topic_name", "resource_name", "topics")
+        else f"g{number}"
+    )
 
 
 def _number(field: Field, number: int, kind: str) -> Any:
@@ -196,7 +218,9 @@ def _number(field: Field, number: int, kind: str) -> Any:
 def _lying(frame: bytes, rng: Random) -> bytes:
     """A count or a length of it, wherever there is one, says more than there is."""
     at = rng.randrange(8, len(frame))
-    lie = rng.choice((b"\xff\xff\xff\xff\x07", b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x0f", b"\x00\x01\x86\x9f", b"\xa0\x8d\x06"))
+    lie = rng.choice(
+        (b"\xff\xff\xff\xff\x07", b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x0f", b"\x00\x01\x86\x9f", b"\xa0\x8d\x06")
+    )
     lying = frame[:at] + lie + frame[at + rng.choice((0, len(lie))) :]
     return struct.pack(">i", len(lying) - 4) + lying[4:]
 

@@ -1,4 +1,6 @@
-"""The admin address under strangers: health is answered whatever they do, and no request of a few bytes costs much more than they."""
+"""The admin address under strangers: health is answered whatever they do, and no request of a few bytes costs much more
+than they.
+"""
 
 import contextlib
 import gc
@@ -23,7 +25,11 @@ CONNECTIONS: Final = 40
 ANSWERED_WITHIN_S = 10
 _TEXT: Final = "x" * 30_000
 _MANY: Final = 20_000
-LIMITS: Final = {"admin_connections_max": CONNECTIONS, "admin_connections_per_address": CONNECTIONS // 2, "admin_request_within_ms": WITHIN_MS}
+LIMITS: Final = {
+    "admin_connections_max": CONNECTIONS,
+    "admin_connections_per_address": CONNECTIONS // 2,
+    "admin_request_within_ms": WITHIN_MS,
+}
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +74,12 @@ def is_closed(one: socket.socket) -> bool:
 HALF: Final = b"GET /livez HTTP/1.1\r\nHost: x\r\n"
 
 
-@pytest.mark.parametrize("sends", [b"", HALF, b"POST /v1/topics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{"])
-def test_health_is_answered_while_strangers_hold_more_connections_than_there_may_be(node: AbusedNode, sends: bytes) -> None:
+@pytest.mark.parametrize(
+    "sends", [b"", HALF, b"POST /v1/topics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{"]
+)
+def test_health_is_answered_while_strangers_hold_more_connections_than_there_may_be(
+    node: AbusedNode, sends: bytes
+) -> None:
     held = [one for last in range(1, 6) for one in strangers(node, 30, sends, f"127.0.0.{last}")]
     for path in ("/livez", "/readyz", "/metrics", "/v1/cluster", "/v1/topics?limit=1"):
         assert asked(node, path)[0] == 200, path
@@ -118,11 +128,13 @@ def test_first_lines_without_an_end_are_refused(node: AbusedNode) -> None:
 
 
 FLOODS: Final = {
-    "a body in chunks of a byte": b"POST /v1/topics HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\n \r\n" * 40_000,
+    "a body in chunks of a byte": b"POST /v1/topics HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    + b"1\r\n \r\n" * 40_000,
     "a header in each four bytes": b"GET /livez HTTP/1.1\r\nHost: x\r\n" + b"a:b\n" * 16_000 + b"\r\n",
     "the same without an end": b"GET /livez HTTP/1.1\r\nHost: x\r\n" + b"a:b\n" * 16_000,
     "many requests at once": HALF.replace(b"livez", b"v1/topics?limit=1000") + b"\r\n" + (HALF + b"\r\n") * 5_000,
-    "a large body that is nothing": b"POST /v1/topics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n" + b"{" * 1_000_000,
+    "a large body that is nothing": b"POST /v1/topics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n"
+    + b"{" * 1_000_000,
 }
 
 
@@ -145,7 +157,13 @@ def test_what_forty_strangers_send_at_once_holds_the_loop_for_a_moment(node: Abu
 @pytest.mark.parametrize("body", [b"{" * 900_000, b'{"x": "' + b"y" * 900_000 + b'"}', b"\xff" * 900_000])
 def test_a_body_that_was_refused_waits_for_no_garbage_collector(node: AbusedNode, body: bytes) -> None:
     def held_bytes() -> int:
-        return sum(len(value) for one in gc.get_objects() if isinstance(one, ValueError) for value in vars(one).values() if isinstance(value, str))
+        return sum(
+            len(value)
+            for one in gc.get_objects()
+            if isinstance(one, ValueError)
+            for value in vars(one).values()
+            if isinstance(value, str)
+        )
 
     node.ask(gc.collect)
     node.ask(gc.disable)
@@ -218,6 +236,9 @@ def test_no_page_costs_much_more_than_its_request_is_long(node: AbusedNode) -> N
             asked(node, path, method, body)  # once more: what is only loaded the first time is no abuse
             turn_s = min(turn_s, node.longest_turn_s())
         if turn_s > may_hold_s(TURN_S_MAX):
-            found.append(f"{method} {path[:60]} with {sent} bytes holds the loop for {turn_s * 1000:.0f} ms: {(body or b'')[:50]!r}")
+            found.append(
+                f"{method} {path[:60]} with {sent} bytes holds the loop for {turn_s * 1000:.0f} ms: "
+                f"{(body or b'')[:50]!r}"
+            )
     assert count > 100
     assert not found, "\n" + "\n".join(found)

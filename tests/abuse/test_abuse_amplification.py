@@ -1,4 +1,5 @@
-"""No request of n bytes may cost much more than n: not in bytes answered, not in memory kept, not in time that all others wait.
+"""No request of n bytes may cost much more than n: not in bytes answered, not in memory kept, not in time that all
+others wait.
 
 Walks every API that is served, from its schema; ABUSE=large makes it every version, with arrays as long as they may be.
 """
@@ -49,7 +50,10 @@ def answered_bytes(node: AbusedNode, abuse: Abuse) -> int:
         except ConnectionError:
             return 0  # a frame that is too long
         except TimeoutError:
-            assert abuse.what == A_LIE, f"v{abuse.version} {abuse.what}: only a lie that became a Fetch or a JoinGroup that waits for others may wait"
+            assert abuse.what == A_LIE, (
+                f"v{abuse.version} {abuse.what}: only a lie that became a Fetch or a JoinGroup that waits for "
+                "others may wait"
+            )
             return 0
         if len(head) < 4:
             return 0

@@ -1,4 +1,6 @@
-"""Produced batches that cost much more than they are long hold nobody up: neither in one request, nor in many at once."""
+"""Produced batches that cost much more than they are long hold nobody up: neither in one request, nor in many at
+once.
+"""
 
 import gc
 import socket
@@ -36,7 +38,9 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AbusedNode]:
                 for name, own in {"lengths": [], "records": configs}.items()
             ]
             body = messages.encode_request(19, 5, {"topics": topics, "timeout_ms": 60_000, "validate_only": False})
-            client.sendall(encode_request_frame(api_key=19, api_version=5, correlation_id=1, client_id="maker", body=body))
+            client.sendall(
+                encode_request_frame(api_key=19, api_version=5, correlation_id=1, client_id="maker", body=body)
+            )
             answered(client)
         thresholds = gc.get_threshold()
         settle()
@@ -58,7 +62,14 @@ def claiming(body: bytes, *, codec: Codec = Codec.NONE) -> bytes:
 def produce(topic: str, batches: Sequence[bytes]) -> bytes:
     data = [{"index": index, "records": batch} for index, batch in enumerate(batches)]
     body = messages.encode_request(
-        0, 9, {"transactional_id": None, "acks": -1, "timeout_ms": 30_000, "topic_data": [{"name": topic, "partition_data": data}]}
+        0,
+        9,
+        {
+            "transactional_id": None,
+            "acks": -1,
+            "timeout_ms": 30_000,
+            "topic_data": [{"name": topic, "partition_data": data}],
+        },
     )
     return encode_request_frame(api_key=0, api_version=9, correlation_id=1, client_id="abuse", body=body)
 
@@ -78,7 +89,10 @@ CASES: Final = {
     "more than is opened at once": ("lengths", [claiming(bytes(8 << 20), codec=Codec.ZSTD)] * 100),
     "as many records as are proved at once": ("lengths", [build_batch([Record(0, 1_000, None, None)] * 1_000)] * 500),
     "headers": ("records", [build_batch([Record(0, 1_000, None, None, MANY_HEADERS)] * 40)] * 10),
-    "headers that are compressed": ("records", [build_batch([Record(0, 1_000, None, None, MANY_HEADERS)] * 3, codec=Codec.ZSTD)] * 100),
+    "headers that are compressed": (
+        "records",
+        [build_batch([Record(0, 1_000, None, None, MANY_HEADERS)] * 3, codec=Codec.ZSTD)] * 100,
+    ),
 }
 
 
@@ -100,7 +114,8 @@ def test_wide_produce_requests_of_many_connections_are_not_begun_in_one_turn(nod
         client.sendall(frame[:-1])
     time.sleep(0.2)  # so much has arrived, whatever comes of it
     node.longest_turn_s()
-    busy = threading.Thread(target=node.ask, args=(lambda: time.sleep(0.3),))  # so that all last bytes are there at once
+    # so that all last bytes are there at once
+    busy = threading.Thread(target=node.ask, args=(lambda: time.sleep(0.3),))
     busy.start()
     for client in clients:
         client.sendall(frame[-1:])

@@ -21,7 +21,10 @@ def test_connections_of_strangers_leave_the_store_files_to_open(tmp_path: Path) 
         address = started.kafka.rpartition(":")[0], int(started.kafka.rpartition(":")[2])
         client = open_ones.enter_context(contextlib.closing(Client(address)))
         topic = {"name": "orders", "num_partitions": 4, "replication_factor": 1, "assignments": [], "configs": []}
-        assert client.ask(19, 5, {"topics": [topic], "timeout_ms": 10_000, "validate_only": False}).topics[0].error_code == 0
+        assert (
+            client.ask(19, 5, {"topics": [topic], "timeout_ms": 10_000, "validate_only": False}).topics[0].error_code
+            == 0
+        )
         admin = started.admin.removeprefix("http://").rpartition(":")
         for to in (address, (admin[0], int(admin[2]))):
             for _ in range(STRANGERS):

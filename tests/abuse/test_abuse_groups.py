@@ -1,4 +1,6 @@
-"""Groups that somebody made large or many: who asks about them gets what there is in parts, and holds neither memory nor the loop."""
+"""Groups that somebody made large or many: who asks about them gets what there is in parts, and holds neither memory
+nor the loop.
+"""
 
 import contextlib
 import gc
@@ -100,7 +102,9 @@ def test_descriptions_of_large_groups_come_in_parts_and_all_of_them_to_who_asks_
     assert answers == LARGE_GROUPS // 2
 
 
-def test_those_who_do_not_read_descriptions_hold_no_more_than_answers_may_and_others_are_answered(node: AbusedNode) -> None:
+def test_those_who_do_not_read_descriptions_hold_no_more_than_answers_may_and_others_are_answered(
+    node: AbusedNode,
+) -> None:
     frame = framed(15, 5, {"groups": [f"large-{number}" for number in range(LARGE_GROUPS)]})
     held_bytes: list[int] = []
     with contextlib.ExitStack() as open_ones:
@@ -122,7 +126,10 @@ def test_all_offsets_of_a_group_with_much_metadata_are_held_for_few_who_do_not_r
 
     def have(metadata: str | None) -> None:
         for number in range(WORDY):
-            found.replay(OffsetKey("wordy", "t", number), None if metadata is None else OffsetValue(7, metadata=metadata, topic_id=topic_id))
+            found.replay(
+                OffsetKey("wordy", "t", number),
+                None if metadata is None else OffsetValue(7, metadata=metadata, topic_id=topic_id),
+            )
 
     node.ask(lambda: have("x" * 4_000))
     frame, held_bytes = framed(9, 7, {"group_id": "wordy", "topics": None}), [0]
@@ -143,7 +150,9 @@ def test_who_waits_for_others_of_its_group_keeps_no_memory_for_its_request(node:
     with contextlib.ExitStack() as open_ones:
         for number in range(WAITING):
             stranger = open_ones.enter_context(contextlib.closing(Client(node.kafka)))
-            stranger.send_some(framed(11, 3, join(f"large-{number}", [{"name": "p", "metadata": bytes(METADATA_BYTES)}])), within_s=5)
+            stranger.send_some(
+                framed(11, 3, join(f"large-{number}", [{"name": "p", "metadata": bytes(METADATA_BYTES)}])), within_s=5
+            )
         until_s = time.monotonic() + 10
         while _waiting(node) < WAITING or node.ask(lambda: memory.held_bytes) > 64 * KIB:
             assert time.monotonic() < until_s, (_waiting(node), node.ask(lambda: memory.held_bytes))
@@ -192,7 +201,9 @@ def test_a_list_of_all_groups_does_not_hold_the_loop(node: AbusedNode) -> None:
 def test_a_request_about_very_many_groups_does_not_hold_the_loop(node: AbusedNode, api: str, prefix: str) -> None:
     ids = [f"{prefix}{number}" for number in range(ASKED if api != "offsets" else ASKED // 2)]
     topics = [{"name": "t", "partition_indexes": []}] if api == "offsets" else None
-    request: dict[str, Any] = {"groups": ids} if api == "descriptions" else {"groups": [{"group_id": one, "topics": topics} for one in ids]}
+    request: dict[str, Any] = (
+        {"groups": ids} if api == "descriptions" else {"groups": [{"group_id": one, "topics": topics} for one in ids]}
+    )
     key, version = (15, 5) if api == "descriptions" else (9, 8)
     frame = framed(key, version, request)
     assert struct.unpack_from(">i", frame)[0] < 2 * MIB

@@ -1,4 +1,6 @@
-"""Clients of very many lanes: what each lane sees is made of the names of all topics, and is not made for all lanes in one turn."""
+"""Clients of very many lanes: what each lane sees is made of the names of all topics, and is not made for all lanes in
+one turn.
+"""
 
 import contextlib
 import gc
@@ -50,7 +52,10 @@ def test_clients_of_sixty_lanes_that_ask_at_once_after_a_topic_was_made_do_not_h
         node.have_topics({f"more-{attempt}": 1})
         node.longest_turn_s()
         with contextlib.ExitStack() as stack:
-            clients = [stack.enter_context(socket.create_connection(node.kafka, timeout=ANSWERED_WITHIN_S)) for _ in range(LANES)]
+            clients = [
+                stack.enter_context(socket.create_connection(node.kafka, timeout=ANSWERED_WITHIN_S))
+                for _ in range(LANES)
+            ]
             for lane, client in enumerate(clients):
                 client.sendall(by_id(lane, 1 + attempt))
             for client in clients:

@@ -1,7 +1,9 @@
-"""What a request makes of a process's memory, and how long others wait meanwhile: of a `bmq up` as it is shipped, in its own process.
+"""What a request makes of a process's memory, and how long others wait meanwhile: of a `bmq up` as it is shipped, in
+its own process.
 
-What is named in a request becomes objects of Python while it is worked on, up to ELEMENT_BYTES for each with its part of the answer, however
-few bytes it takes on the wire. So a request is bounded by its bytes and by what it names; and all of them together by what is worked on at a time.
+What is named in a request becomes objects of Python while it is worked on, up to ELEMENT_BYTES for each with its part
+of the answer, however few bytes it takes on the wire. So a request is bounded by its bytes and by what it names; and
+all of them together by what is worked on at a time.
 """
 
 import contextlib
@@ -62,7 +64,9 @@ def wide(api_key: int) -> Iterator[Abuse]:
 def elements_in(abuse: Abuse) -> int:
     header = parse_request_header(memoryview(abuse.frame)[4:])
     body = memoryview(abuse.frame)[4:][header.body_position :]
-    return elements_of(messages.decode_request(abuse.api_key, abuse.version, body, elements_max=1_000_000), at_most=1_000_000)
+    return elements_of(
+        messages.decode_request(abuse.api_key, abuse.version, body, elements_max=1_000_000), at_most=1_000_000
+    )
 
 
 def may_grow_bytes(abuse: Abuse, answer_bytes: int) -> int:
@@ -96,8 +100,12 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AbusedNode]:
 
 
 @pytest.mark.parametrize("api_key", API_KEYS, ids=lambda key: SERVED[key].name)
-def test_what_a_request_took_is_free_when_it_is_answered_and_waits_for_no_garbage_collector(node: AbusedNode, api_key: int) -> None:
-    """An error that is kept has the frames that it came through, and those have the error: forty requests of 234 KB held 2.5 GB so."""
+def test_what_a_request_took_is_free_when_it_is_answered_and_waits_for_no_garbage_collector(
+    node: AbusedNode, api_key: int
+) -> None:
+    """An error that is kept has the frames that it came through, and those have the error: forty requests of 234 KB
+    held 2.5 GB so.
+    """
     TOPIC_IDS.update(node.have_topics(TOPICS))
     found = []
     for abuse in wide(api_key):
@@ -114,7 +122,9 @@ def test_what_a_request_took_is_free_when_it_is_answered_and_waits_for_no_garbag
 
 @pytest.mark.measures
 @pytest.mark.parametrize("api_key", API_KEYS, ids=lambda key: SERVED[key].name)
-def test_one_request_takes_no_more_memory_than_its_bytes_and_what_it_names_come_to(process: BmqProcess, api_key: int) -> None:
+def test_one_request_takes_no_more_memory_than_its_bytes_and_what_it_names_come_to(
+    process: BmqProcess, api_key: int
+) -> None:
     process.have_topics(TOPICS)
     found = []
     for abuse in wide(api_key):
@@ -137,10 +147,25 @@ def _grown_bytes(process: BmqProcess, abuse: Abuse) -> tuple[int, int]:
 
 
 DENSE_REQUESTS: Final = {
-    "reassignments": (45, 1, {"timeout_ms": 1_000, "topics": [{"name": "wide", "partitions": [{"partition_index": n} for n in range(DENSE)]}]}),
-    "epochs": (23, 4, {"replica_id": -1, "topics": [{"topic": "wide", "partitions": [{"partition": n} for n in range(DENSE)]}]}),
+    "reassignments": (
+        45,
+        1,
+        {
+            "timeout_ms": 1_000,
+            "topics": [{"name": "wide", "partitions": [{"partition_index": n} for n in range(DENSE)]}],
+        },
+    ),
+    "epochs": (
+        23,
+        4,
+        {"replica_id": -1, "topics": [{"topic": "wide", "partitions": [{"partition": n} for n in range(DENSE)]}]},
+    ),
     "groups": (15, 5, {"groups": [f"g{n}" for n in range(DENSE)]}),
-    "nothing to write": (0, 9, {"acks": -1, "timeout_ms": 1_000, "topic_data": [{"name": "wide", "partition_data": [{"index": 0}] * 20_000}]}),
+    "nothing to write": (
+        0,
+        9,
+        {"acks": -1, "timeout_ms": 1_000, "topic_data": [{"name": "wide", "partition_data": [{"index": 0}] * 20_000}]},
+    ),
 }
 
 
@@ -174,8 +199,12 @@ PAGES: Final = {
 
 @pytest.mark.measures
 @pytest.mark.parametrize("name", list(PAGES))
-def test_pages_of_partitions_that_many_ask_for_at_once_take_no_more_than_is_put_together_at_a_time(process: BmqProcess, name: str) -> None:
-    """33 bytes ask for 2,000 partitions: each of those who waited for the encoding of theirs held 1.5 MB, and two thousand of them 1.8 GB."""
+def test_pages_of_partitions_that_many_ask_for_at_once_take_no_more_than_is_put_together_at_a_time(
+    process: BmqProcess, name: str
+) -> None:
+    """33 bytes ask for 2,000 partitions: each of those who waited for the encoding of theirs held 1.5 MB, and two
+    thousand of them 1.8 GB.
+    """
     process.have_topics(TOPICS)
     frame = framed(*PAGES[name])
     with contextlib.ExitStack() as open_ones:
@@ -190,7 +219,9 @@ def test_pages_of_partitions_that_many_ask_for_at_once_take_no_more_than_is_put_
 
 
 @pytest.mark.measures
-def test_another_client_is_answered_nearly_as_ever_while_requests_are_worked_on_that_name_much(process: BmqProcess) -> None:
+def test_another_client_is_answered_nearly_as_ever_while_requests_are_worked_on_that_name_much(
+    process: BmqProcess,
+) -> None:
     """Its latency is not above twice its own 99th percentile for longer than 100 ms."""
     process.have_topics(TOPICS)
     late = {}
@@ -209,7 +240,15 @@ def test_another_client_is_answered_nearly_as_ever_while_requests_are_worked_on_
 def test_three_hundred_connections_with_half_a_request_each_stop_nobody(process: BmqProcess, own_host: str) -> None:
     """Small requests go on as ever, of the same address too; of another address large ones do so as well."""
     large = build_batch([Record(0, 1_000, None, bytes(900_000))])
-    frame = framed(0, 9, {"acks": -1, "timeout_ms": 60_000, "topic_data": [{"name": PATIENT, "partition_data": [{"index": 0, "records": large}]}]})
+    frame = framed(
+        0,
+        9,
+        {
+            "acks": -1,
+            "timeout_ms": 60_000,
+            "topic_data": [{"name": PATIENT, "partition_data": [{"index": 0, "records": large}]}],
+        },
+    )
     with contextlib.ExitStack() as open_ones, PatientClient(process.kafka) as patient:
         own_s = nearly_all_within_s(patient.next_ones(QUIET))
         for _ in range(HALF_SENT):
@@ -229,11 +268,13 @@ def _is_late(own_s: float, longest_s: float) -> bool:
 
 
 def _waits_s(process: BmqProcess, patient: PatientClient, api_key: int) -> tuple[float, float]:
-    """Its 99th percentile while nobody else asks for anything, and its longest while the widest request of that API is worked on.
+    """Its 99th percentile while nobody else asks for anything, and its longest while the widest request of that API is
+    worked on.
 
     What other processes of this machine took of the processor meanwhile is not the request's doing.
     """
-    widest = max(wide(api_key), key=elements_in).frame  # made before: this process's interpreter is the patient client's, too
+    # made before: this process's interpreter is the patient client's, too
+    widest = max(wide(api_key), key=elements_in).frame
     own_s = nearly_all_within_s(patient.next_ones(QUIET))
     before, waited_s = patient.so_far(), process.waited_s()
     with contextlib.closing(Client(process.kafka)) as client:
@@ -244,22 +285,30 @@ def _waits_s(process: BmqProcess, patient: PatientClient, api_key: int) -> tuple
 
 @pytest.mark.measures
 def test_large_pages_of_the_admin_address_that_nobody_reads_take_no_more_than_few_of_them(process: BmqProcess) -> None:
-    """Fifty bytes ask for a page of a group's offsets, of 3 MB with their metadata: twelve who did not read theirs held all of them, as long as they
-    liked, and 200 MiB when all 16 MB of the group were one page.
+    """Fifty bytes ask for a page of a group's offsets, of 3 MB with their metadata: twelve who did not read theirs held
+    all of them, as long as they liked, and 200 MiB when all 16 MB of the group were one page.
     """
     process.have_topics(TOPICS)
     with contextlib.closing(Client(process.kafka)) as client:
         for first in range(0, WIDE_PARTITIONS, METADATA_AT_ONCE):
             some = range(first, min(first + METADATA_AT_ONCE, WIDE_PARTITIONS))
-            partitions = [{"partition_index": n, "committed_offset": 0, "committed_metadata": "m" * METADATA_BYTES} for n in some]
-            request = {"group_id": "large", "generation_id_or_member_epoch": -1, "topics": [{"name": "wide", "partitions": partitions}]}
+            partitions = [
+                {"partition_index": n, "committed_offset": 0, "committed_metadata": "m" * METADATA_BYTES} for n in some
+            ]
+            request = {
+                "group_id": "large",
+                "generation_id_or_member_epoch": -1,
+                "topics": [{"name": "wide", "partitions": partitions}],
+            }
             assert not any(one.error_code for one in client.ask(8, 9, request).topics[0].partitions)
     address = urlsplit(process.started.admin)
     size_bytes = WIDE_PARTITIONS * METADATA_BYTES
     urlopen(f"{process.started.admin}/v1/topics").close()  # the framework of the pages is there
     process.until_quiet()
     with contextlib.ExitStack() as open_ones, process.growth() as grown:
-        strangers = [open_ones.enter_context(socket.create_connection((address.hostname, address.port))) for _ in range(AT_ONCE)]
+        strangers = [
+            open_ones.enter_context(socket.create_connection((address.hostname, address.port))) for _ in range(AT_ONCE)
+        ]
         for one in strangers:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * KIB)
             one.sendall(b"GET /v1/groups/large HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -271,21 +320,28 @@ def test_large_pages_of_the_admin_address_that_nobody_reads_take_no_more_than_fe
 
 @pytest.mark.measures
 def test_a_few_records_of_each_of_many_partitions_keep_no_large_blocks_in_memory(tmp_path: Path) -> None:
-    """They are read from segments by blocks of a MiB: 8 KB that asked for 20 KB held 250 MiB of them beside the caches, for as long as the answer was
-    not taken, and everybody else's reads waited for the store behind 300 of its own.
+    """They are read from segments by blocks of a MiB: 8 KB that asked for 20 KB held 250 MiB of them beside the caches,
+    for as long as the answer was not taken, and everybody else's reads waited for the store behind 300 of its own.
     """
     large, small = (build_batch([Record(0, 1_000, None, os.urandom(size_bytes))]) for size_bytes in (900_000, 4))
-    with bmq_process(tmp_path, topics={"cold": COLD_PARTITIONS}) as started, contextlib.closing(Client(started.kafka)) as client:
+    with (
+        bmq_process(tmp_path, topics={"cold": COLD_PARTITIONS}) as started,
+        contextlib.closing(Client(started.kafka)) as client,
+    ):
         for _ in range(2):
             for index in range(COLD_PARTITIONS):
                 for batch in (large, small):
                     data = [{"name": "cold", "partition_data": [{"index": index, "records": batch}]}]
-                    answer = client.ask(0, 9, {"transactional_id": None, "acks": -1, "timeout_ms": 60_000, "topic_data": data})
+                    answer = client.ask(
+                        0, 9, {"transactional_id": None, "acks": -1, "timeout_ms": 60_000, "topic_data": data}
+                    )
                     assert answer.responses[0].partition_responses[0].error_code == 0
         started.until_quiet()
         each = {"fetch_offset": 1, "partition_max_bytes": 200, "current_leader_epoch": -1}
         topics = [{"topic": "cold", "partitions": [{**each, "partition": index} for index in range(COLD_PARTITIONS)]}]
         with started.growth() as grown:
-            found = client.ask(1, 11, {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": MIB, "session_epoch": -1, "topics": topics})
+            found = client.ask(
+                1, 11, {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": MIB, "session_epoch": -1, "topics": topics}
+            )
         assert all(one.records for one in found.responses[0].partitions)
     assert grown.size_bytes < CACHES_BYTES + 64 * MIB < COLD_PARTITIONS * MIB * 2 // 3

@@ -1,4 +1,6 @@
-"""Produce requests that name as many partitions as they may: begun in turns, so that others are served meanwhile, and in the order of arrival."""
+"""Produce requests that name as many partitions as they may: begun in turns, so that others are served meanwhile, and
+in the order of arrival.
+"""
 
 import gc
 import socket
@@ -38,12 +40,17 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AbusedNode]:
 
 
 def produce(data: Sequence[dict[str, Any]], *, number: int = 1) -> bytes:
-    body = messages.encode_request(0, 9, {"transactional_id": None, "acks": -1, "timeout_ms": 60_000, "topic_data": data})
+    body = messages.encode_request(
+        0, 9, {"transactional_id": None, "acks": -1, "timeout_ms": 60_000, "topic_data": data}
+    )
     return encode_request_frame(api_key=0, api_version=9, correlation_id=number, client_id="abuse", body=body)
 
 
 def to_all(names: Sequence[str], count: int, batch: bytes) -> list[dict[str, Any]]:
-    return [{"name": name, "partition_data": [{"index": index, "records": batch} for index in range(count)]} for name in names]
+    return [
+        {"name": name, "partition_data": [{"index": index, "records": batch} for index in range(count)]}
+        for name in names
+    ]
 
 
 def answered(client: socket.socket) -> tuple[int, Message]:
@@ -69,23 +76,36 @@ CASES: Final = {
 def test_one_request_for_as_many_partitions_as_there_may_be_does_not_hold_the_loop(node: AbusedNode, case: str) -> None:
     frame = produce(CASES[case])
     turns_s = []
-    for _ in range(TRIES):  # a look of the garbage collector, or a neighbour that empties the caches, is no property of the request
+    # a look of the garbage collector, or a neighbour that empties the caches, is no property of the request
+    for _ in range(TRIES):
         node.longest_turn_s()
         with socket.create_connection(node.kafka, timeout=ANSWERED_WITHIN_S) as client:
             client.sendall(frame)
             _, answer = answered(client)
-        assert sum(len(topic.partition_responses) for topic in answer.responses) == sum(len(topic["partition_data"]) for topic in CASES[case])
+        assert sum(len(topic.partition_responses) for topic in answer.responses) == sum(
+            len(topic["partition_data"]) for topic in CASES[case]
+        )
         turns_s.append(node.longest_turn_s())
         if turns_s[-1] < may_hold_s(TURN_S_MAX):
             return
     raise AssertionError(f"{len(frame)} bytes held the loop for {turns_s}")
 
 
-def test_requests_of_one_connection_reach_a_partition_in_their_order_though_the_first_is_begun_in_turns(node: AbusedNode) -> None:
+def test_requests_of_one_connection_reach_a_partition_in_their_order_though_the_first_is_begun_in_turns(
+    node: AbusedNode,
+) -> None:
     last = WIDE - 1
     sizes = (WIDE, 1, 1, 500, 1)
     requests = [
-        produce([{"name": "wide", "partition_data": [{"index": index, "records": TINY} for index in range(WIDE - count, WIDE)]}], number=number)
+        produce(
+            [
+                {
+                    "name": "wide",
+                    "partition_data": [{"index": index, "records": TINY} for index in range(WIDE - count, WIDE)],
+                }
+            ],
+            number=number,
+        )
         for number, count in enumerate(sizes)
     ]
     with socket.create_connection(node.kafka, timeout=ANSWERED_WITHIN_S) as client:
@@ -94,5 +114,7 @@ def test_requests_of_one_connection_reach_a_partition_in_their_order_though_the_
         for number in range(len(sizes)):
             got, answer = answered(client)
             assert got == number
-            offsets += [one.base_offset for topic in answer.responses for one in topic.partition_responses if one.index == last]
+            offsets += [
+                one.base_offset for topic in answer.responses for one in topic.partition_responses if one.index == last
+            ]
     assert offsets == list(range(offsets[0], offsets[0] + len(sizes)))

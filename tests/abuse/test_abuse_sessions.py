@@ -1,4 +1,6 @@
-"""Fetch sessions: what a request of a few bytes makes a proxy do, and what it keeps of clients, is bounded by what they named before."""
+"""Fetch sessions: what a request of a few bytes makes a proxy do, and what it keeps of clients, is bounded by what they
+named before.
+"""
 
 import contextlib
 import gc
@@ -43,7 +45,11 @@ def test_a_session_that_grows_by_steps_makes_no_small_request_hold_everybody_up(
     node.have_topics(dict.fromkeys(names, GROWS_BY))
     with contextlib.closing(Client(node.kafka)) as client:
         for name in names:  # which opens their partitions
-            while any(one.error_code for topic in fetch(client, 0, -1, [name], partitions=GROWS_BY).responses for one in topic.partitions):
+            while any(
+                one.error_code
+                for topic in fetch(client, 0, -1, [name], partitions=GROWS_BY).responses
+                for one in topic.partitions
+            ):
                 pass
         session_id = fetch(client, 0, 0, names[:1], partitions=GROWS_BY).session_id
         assert session_id
@@ -59,7 +65,9 @@ def test_a_session_that_grows_by_steps_makes_no_small_request_hold_everybody_up(
     assert node.ask(lambda: node.node.proxy.proxy.sessions.partitions) == 0
 
 
-def test_a_session_of_names_that_are_not_there_does_not_repeat_all_of_them_for_a_request_of_a_few_bytes(node: AbusedNode) -> None:
+def test_a_session_of_names_that_are_not_there_does_not_repeat_all_of_them_for_a_request_of_a_few_bytes(
+    node: AbusedNode,
+) -> None:
     with contextlib.closing(Client(node.kafka)) as client:
         answer = fetch(client, 0, 0, [f"none-{n}" for n in range(UNKNOWN)])
         assert (answer.error_code, len(answer.responses)) == (0, UNKNOWN)
@@ -82,4 +90,7 @@ def test_a_fetch_of_many_partitions_that_are_not_open_yet_holds_nobody_up(node: 
         node.longest_turn_s()
         answer = fetch(client, 0, 0, UNOPENED, partitions=most // len(UNOPENED))
         assert node.longest_turn_s() < may_hold_s(TURN_S_MAX)
-    assert {one.error_code for topic in answer.responses for one in topic.partitions} <= {0, ErrorCode.not_leader_or_follower}
+    assert {one.error_code for topic in answer.responses for one in topic.partitions} <= {
+        0,
+        ErrorCode.not_leader_or_follower,
+    }

@@ -1,4 +1,6 @@
-"""Strangers that never stop sending to a `bmq up` in its own process: health is answered meanwhile, and so are clients."""
+"""Strangers that never stop sending to a `bmq up` in its own process: health is answered meanwhile, and so are
+clients.
+"""
 
 import contextlib
 import selectors

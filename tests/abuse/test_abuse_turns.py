@@ -1,4 +1,6 @@
-"""Requests just small enough to be decoded at once, on many connections at the same time: the loop is held by one or two of them, not by all."""
+"""Requests just small enough to be decoded at once, on many connections at the same time: the loop is held by one or
+two of them, not by all.
+"""
 
 import gc
 import socket
@@ -40,7 +42,11 @@ def densest(api_key: int, monkeypatch: pytest.MonkeyPatch) -> Abuse:
     """Of the requests that are decoded at once the one that names most."""
     for elements in (5_000, 2_500, 1_200, 600):
         monkeypatch.setattr(abuse_requests, "ELEMENTS", elements)
-        found = [one for one in abuses(api_key, SERVED[api_key].version_max) if "×" in one.what and len(one.frame) <= INLINE_BYTES_MAX]
+        found = [
+            one
+            for one in abuses(api_key, SERVED[api_key].version_max)
+            if "×" in one.what and len(one.frame) <= INLINE_BYTES_MAX
+        ]
         if found and len(found[0].frame) > INLINE_BYTES_MAX // 2:
             return next((one for one in found if one.what.endswith("unknown")), found[0])
     raise AssertionError("none is nearly as large as may be")
@@ -49,7 +55,9 @@ def densest(api_key: int, monkeypatch: pytest.MonkeyPatch) -> Abuse:
 def all_at_once(node: AbusedNode, frame: bytes) -> float:
     """The longest turn of the loop."""
     held = [
-        socket.create_connection(node.kafka, source_address=(f"127.0.0.{2 + n % ADDRESSES}", 0), timeout=ANSWERED_WITHIN_S)
+        socket.create_connection(
+            node.kafka, source_address=(f"127.0.0.{2 + n % ADDRESSES}", 0), timeout=ANSWERED_WITHIN_S
+        )
         for n in range(CONNECTIONS)
     ]
     node.longest_turn_s()

@@ -1,4 +1,6 @@
-"""Clients that ask for much because they need it are served as ever: ten thousand partitions or topics in one request."""
+"""Clients that ask for much because they need it are served as ever: ten thousand partitions or topics in one
+request.
+"""
 
 import gc
 import socket
@@ -33,7 +35,9 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AbusedNode]:
 
 def asked(client: socket.socket, api_key: int, version: int, request: dict[str, Any]) -> Message:
     body = messages.encode_request(api_key, version, request)
-    client.sendall(encode_request_frame(api_key=api_key, api_version=version, correlation_id=1, client_id="wide", body=body))
+    client.sendall(
+        encode_request_frame(api_key=api_key, api_version=version, correlation_id=1, client_id="wide", body=body)
+    )
     frame = b""
     size = struct.unpack(">i", client.recv(4, socket.MSG_WAITALL))[0]
     while len(frame) < size:
@@ -59,31 +63,55 @@ def test_ten_thousand_partitions_in_each_request_of_a_consumer(node: AbusedNode)
         assert sum(one.offset for one in ends.topics[0].partitions) == 1
         assert not any(one.error_code for one in ends.topics[0].partitions)
         commits = [{"partition_index": index, "committed_offset": 7} for index in indexes]
-        commit = {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": "", "topics": [{"name": "wide", "partitions": commits}]}
+        commit = {
+            "group_id": "g",
+            "generation_id_or_member_epoch": -1,
+            "member_id": "",
+            "topics": [{"name": "wide", "partitions": commits}],
+        }
         assert not any(one.error_code for one in asked(client, 8, 8, commit).topics[0].partitions)
-        fetched = asked(client, 9, 7, {"group_id": "g", "topics": [{"name": "wide", "partition_indexes": list(indexes)}], "require_stable": False})
+        fetched = asked(
+            client,
+            9,
+            7,
+            {
+                "group_id": "g",
+                "topics": [{"name": "wide", "partition_indexes": list(indexes)}],
+                "require_stable": False,
+            },
+        )
         assert {one.committed_offset for one in fetched.topics[0].partitions} == {7}
-        partitions = [{"partition": index, "fetch_offset": 0, "partition_max_bytes": 1 << 20, "current_leader_epoch": -1} for index in indexes]
+        partitions = [
+            {"partition": index, "fetch_offset": 0, "partition_max_bytes": 1 << 20, "current_leader_epoch": -1}
+            for index in indexes
+        ]
         options = {"max_wait_ms": 500, "min_bytes": 1, "max_bytes": 50 << 20, "session_epoch": 0}
         found = asked(client, 1, 11, {**options, "topics": [{"topic": "wide", "partitions": partitions}]})
         assert [one.partition_index for one in found.responses[0].partitions if one.records] == [WIDE - 1]
         assert found.session_id
         more = {**options, "session_id": found.session_id, "session_epoch": 1, "topics": []}
-        assert [one.partition_index for topic in asked(client, 1, 11, more).responses for one in topic.partitions] == [WIDE - 1]
+        assert [one.partition_index for topic in asked(client, 1, 11, more).responses for one in topic.partitions] == [
+            WIDE - 1
+        ]
         assert node.longest_turn_s() < may_hold_s(TURN_S_MAX)
 
 
 def test_thousands_of_topics_are_made_listed_described_and_deleted_by_one_client(node: AbusedNode) -> None:
     names = [f"t{n}" for n in range(TOPICS)]
     with socket.create_connection(node.kafka, timeout=60) as client:
-        wanted = [{"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []} for name in names]
+        wanted = [
+            {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+            for name in names
+        ]
         node.longest_turn_s()
         made = asked(client, 19, 5, {"topics": wanted, "timeout_ms": 60_000, "validate_only": False})
         assert [topic.error_code for topic in made.topics] == [0] * TOPICS
         listed = asked(client, 3, 9, {"topics": None})
         assert {topic.name for topic in listed.topics} >= set(names)
         resources = [{"resource_type": 2, "resource_name": name, "configuration_keys": None} for name in names]
-        described = asked(client, 32, 4, {"resources": resources, "include_synonyms": True, "include_documentation": True})
+        described = asked(
+            client, 32, 4, {"resources": resources, "include_synonyms": True, "include_documentation": True}
+        )
         assert [result.error_code for result in described.results] == [0] * TOPICS
         deleted = asked(client, 20, 5, {"topic_names": names, "timeout_ms": 60_000})
         assert [one.error_code for one in deleted.responses] == [0] * TOPICS

@@ -1,6 +1,8 @@
-"""What a log that loses nothing must look like, held against what clients saw, in the manner of Jepsen's queue and Kafka workloads. Pure.
+"""What a log that loses nothing must look like, held against what clients saw, in the manner of Jepsen's queue and
+Kafka workloads. Pure.
 
-The log is what a reader finds after everything has healed; everything that any client was told during the run has to agree with it.
+The log is what a reader finds after everything has healed; everything that any client was told during the run has to
+agree with it.
 """
 
 from array import array
@@ -16,7 +18,8 @@ _SEQUENCE_BITS: Final = 32
 
 ANOMALIES: Final[Mapping[str, str]] = {
     "lost": "acknowledged, and not in the log",
-    "wrong": "the log, or a reader, has something else at an offset than was acknowledged there, or than any writer made",
+    "wrong": "the log, or a reader, has something else at an offset than was acknowledged there, or than any "
+    "writer made",
     "duplicate": "an idempotent producer's record is in the log twice, or was acknowledged twice",
     "reordered": "an idempotent producer's records of one partition are in another order than they were sent",
     "gap": "the log's offsets are not dense",
@@ -60,7 +63,13 @@ class Findings:
         return bool(self.counts)
 
     def __str__(self) -> str:
-        return "\n".join(f"{name} ({ANOMALIES[name]}): {count}: {'; '.join(self.examples[name])}" for name, count in self.counts.items()) or "none"
+        return (
+            "\n".join(
+                f"{name} ({ANOMALIES[name]}): {count}: {'; '.join(self.examples[name])}"
+                for name, count in self.counts.items()
+            )
+            or "none"
+        )
 
 
 def key_of(producer: int, sequence: int) -> int:
@@ -100,8 +109,12 @@ class WriterFigures:
     reordered: int = 0
 
 
-def check_writer(producer: int, sent: Iterable[Sent], log: Log, findings: Findings, *, name: str, idempotent: bool) -> WriterFigures:
-    """Lost, wrong, duplicate, reordered. A plain producer's own retries may write twice and overtake: counted, no anomaly."""
+def check_writer(
+    producer: int, sent: Iterable[Sent], log: Log, findings: Findings, *, name: str, idempotent: bool
+) -> WriterFigures:
+    """Lost, wrong, duplicate, reordered. A plain producer's own retries may write twice and overtake: counted, no
+    anomaly.
+    """
     figures = WriterFigures()
     placed = _places(producer, log)
     acknowledged: set[int] = set()
@@ -118,9 +131,15 @@ def check_writer(producer: int, sent: Iterable[Sent], log: Log, findings: Findin
         if found == key_of(producer, row.sequence):
             continue
         if row.sequence in placed:
-            findings.add("wrong", f"{name}: {row.sequence} was acknowledged at {row.partition}/{row.offset}, where the log has {shown(found)}")
+            findings.add(
+                "wrong",
+                f"{name}: {row.sequence} was acknowledged at {row.partition}/{row.offset}, where the log has "
+                f"{shown(found)}",
+            )
         else:
-            findings.add("lost", f"{name}: {row.sequence}, acknowledged at {row.partition}/{row.offset} {row.answered_s:.3f}")
+            findings.add(
+                "lost", f"{name}: {row.sequence}, acknowledged at {row.partition}/{row.offset} {row.answered_s:.3f}"
+            )
     figures.duplicates = sum(count - 1 for count in placed.values())
     figures.reordered = _count_reordered(producer, log)
     if idempotent and figures.duplicates:
@@ -132,7 +151,9 @@ def check_writer(producer: int, sent: Iterable[Sent], log: Log, findings: Findin
 
 
 def check_follower(reads: Iterable[Read], log: Log, findings: Findings, *, name: str) -> int:
-    """A reader of all partitions from their beginning to the end that the log has: sees everything, once, in order. The number of reads."""
+    """A reader of all partitions from their beginning to the end that the log has: sees everything, once, in order. The
+    number of reads.
+    """
     due: Counter[int] = Counter()
     count = 0
     for read in reads:
@@ -148,9 +169,14 @@ def check_follower(reads: Iterable[Read], log: Log, findings: Findings, *, name:
 
 
 def check_group(
-    members: Mapping[str, Iterable[Read]], commits: Sequence[Committed], committed: Mapping[int, int], log: Log, findings: Findings
+    members: Mapping[str, Iterable[Read]],
+    commits: Sequence[Committed],
+    committed: Mapping[int, int],
+    log: Log,
+    findings: Findings,
 ) -> int:
-    """At least once: what is below the committed offset was seen by some member; each reads on without holes from where it was told to begin.
+    """At least once: what is below the committed offset was seen by some member; each reads on without holes from where
+    it was told to begin.
 
     `committed` is what the group is told at the end. The number of reads.
     """
@@ -164,7 +190,9 @@ def check_group(
                 continue
             count += 1
             if read.offset != due.get(read.partition, read.offset):
-                findings.add("non-monotonic", f"{name}: {read.partition}/{read.offset} where {due[read.partition]} was due")
+                findings.add(
+                    "non-monotonic", f"{name}: {read.partition}/{read.offset} where {due[read.partition]} was due"
+                )
             due[read.partition] = read.offset + 1
             marks = seen[read.partition]
             if len(marks) <= read.offset:
@@ -174,7 +202,10 @@ def check_group(
     for partition, end in committed.items():
         passed = bytes(seen[partition][:end]).ljust(end, b"\0")
         if missed := passed.count(0):
-            findings.add("unseen", f"the group: {missed} records of {partition} below its committed offset {end}, first {passed.index(0)}")
+            findings.add(
+                "unseen",
+                f"the group: {missed} records of {partition} below its committed offset {end}, first {passed.index(0)}",
+            )
     _check_commits(commits, committed, findings)
     return count
 
@@ -200,7 +231,10 @@ def check_latest(latest: Iterable[Latest], writers: Iterable[Iterable[Sent]], fi
                 newest = max(newest, rows[position][1])
                 position += 1
             if answer.offset <= newest:
-                findings.add("stale end", f"{partition}: {answer.offset} at {answer.asked_s:.3f}, where {newest} had been acknowledged")
+                findings.add(
+                    "stale end",
+                    f"{partition}: {answer.offset} at {answer.asked_s:.3f}, where {newest} had been acknowledged",
+                )
     return count
 
 
@@ -208,7 +242,10 @@ def _check_commits(commits: Sequence[Committed], committed: Mapping[int, int], f
     confirmed = sorted((commit for commit in commits if commit.status == 0), key=lambda one: one.answered_s)
     for commit in confirmed:
         if committed.get(commit.partition, -1) < commit.offset:
-            findings.add("commit went back", f"{commit.partition}: {commit.offset} was confirmed, {committed.get(commit.partition)} is there")
+            findings.add(
+                "commit went back",
+                f"{commit.partition}: {commit.offset} was confirmed, {committed.get(commit.partition)} is there",
+            )
     asked = sorted(confirmed, key=lambda one: one.asked_s)
     newest: dict[int, int] = {}
     position = 0
@@ -218,7 +255,10 @@ def _check_commits(commits: Sequence[Committed], committed: Mapping[int, int], f
             newest[earlier.partition] = max(newest.get(earlier.partition, 0), earlier.offset)
             position += 1
         if commit.offset < newest.get(commit.partition, 0):
-            text = f"{commit.partition}: a member began behind {newest[commit.partition]} and committed {commit.offset} later"
+            text = (
+                f"{commit.partition}: a member began behind {newest[commit.partition]} and committed "
+                f"{commit.offset} later"
+            )
             findings.add("commit went back", text)
 
 

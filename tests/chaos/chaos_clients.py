@@ -1,4 +1,6 @@
-"""The clients of a run, each a process of its own: started, told to come to their end, and waited for. Their histories are files."""
+"""The clients of a run, each a process of its own: started, told to come to their end, and waited for. Their histories
+are files.
+"""
 
 import asyncio
 import json
@@ -67,11 +69,28 @@ def python_client(name: str, script: str, *arguments: str, folder: Path, **optio
     return Client(name, command, folder=folder)
 
 
-def java_writer(name: str, *, servers: str, topic: str, partitions: int, producer: int, per_second: int, idempotent: bool, folder: Path) -> Client:
+def java_writer(
+    name: str,
+    *,
+    servers: str,
+    topic: str,
+    partitions: int,
+    producer: int,
+    per_second: int,
+    idempotent: bool,
+    folder: Path,
+) -> Client:
     """The Java producer (tests/compat/java-client/Writer.java)."""
     tool("get", "java-client")
     tools = tools_folder()
     command = [str(tools / "java-client" / "java"), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx256m"]
     command += ["-Dorg.apache.logging.log4j.level=WARN", "-cp", f"{tools}/java-client:{tools}/kafka/*", "Writer"]
-    command += [servers, topic, str(partitions), str(producer), str(per_second), "idempotent" if idempotent else "plain"]
+    command += [
+        servers,
+        topic,
+        str(partitions),
+        str(producer),
+        str(per_second),
+        "idempotent" if idempotent else "plain",
+    ]
     return Client(name, [*command, str(folder / f"{name}.rows")], folder=folder)

@@ -1,7 +1,9 @@
-"""A cluster of real processes over a real store, with a relay in front of each listener and between each node and the store.
+"""A cluster of real processes over a real store, with a relay in front of each listener and between each node and the
+store.
 
-The nodes are `bmq server` processes as `bmq up --nodes` would start them, started singly. One that ends by itself is started again, and that is
-written down. Everything that was started here is ended here, by its process id; it also ends with this process.
+The nodes are `bmq server` processes as `bmq up --nodes` would start them, started singly. One that ends by itself is
+started again, and that is written down. Everything that was started here is ended here, by its process id; it also ends
+with this process.
 """
 
 import asyncio
@@ -45,7 +47,9 @@ class Node:
         self.internal = Relay(f"to node {node_id}", free_port(), ("127.0.0.1", free_port()), who=node_of_hello)
         self.store = Relay(f"node {node_id} to the store", free_port(), ("127.0.0.1", store.port))
         self._store_url = store.url(self.store.port)
-        self.kafka = Relay(f"clients of node {node_id}", free_port(), ("127.0.0.1", free_port())) if role == "proxy" else None
+        self.kafka = (
+            Relay(f"clients of node {node_id}", free_port(), ("127.0.0.1", free_port())) if role == "proxy" else None
+        )
         self.admin_port = free_port()
         self.process: asyncio.subprocess.Process | None = None
         self.starts_s: list[float] = []
@@ -67,9 +71,19 @@ class Node:
     def command(self) -> list[str]:
         """Its command line."""
         command = [str(BMQ), "server", "--roles", self.role, "--node-id", str(self.node_id), "--store", self._store_url]
-        command += ["--internal-listen", "{}:{}".format(*self.internal.target), "--advertised-internal", f"127.0.0.1:{self.internal.port}"]
+        command += [
+            "--internal-listen",
+            "{}:{}".format(*self.internal.target),
+            "--advertised-internal",
+            f"127.0.0.1:{self.internal.port}",
+        ]
         if self.kafka is not None:
-            command += ["--listen", "{}:{}".format(*self.kafka.target), "--advertised-listen", f"127.0.0.1:{self.kafka.port}"]
+            command += [
+                "--listen",
+                "{}:{}".format(*self.kafka.target),
+                "--advertised-listen",
+                f"127.0.0.1:{self.kafka.port}",
+            ]
         command += ["--admin", f"127.0.0.1:{self.admin_port}", "--cluster-config", "group.initial.rebalance.delay.ms=0"]
         return [*command, *OF_ONE_MACHINE]
 
@@ -94,18 +108,26 @@ class Node:
                 async with asyncio.timeout(START_S):
                     line = await process.stdout.readline()
             except TimeoutError:
-                assert self.starts_s, f"node {self.node_id} does not serve within {START_S:.0f} s:\n{self.tail_of_log()}"
-                self.unexpected.append(f"{self.role} {self.node_id} did not serve within {START_S:.0f} s: {self.last_line()}")
+                assert self.starts_s, (
+                    f"node {self.node_id} does not serve within {START_S:.0f} s:\n{self.tail_of_log()}"
+                )
+                self.unexpected.append(
+                    f"{self.role} {self.node_id} did not serve within {START_S:.0f} s: {self.last_line()}"
+                )
                 return
             if line:
                 self.starts_s.append(monotonic() - began_s)
-                self._watching = asyncio.get_running_loop().create_task(self._watch(process), name=f"watch node {self.node_id}")
+                self._watching = asyncio.get_running_loop().create_task(
+                    self._watch(process), name=f"watch node {self.node_id}"
+                )
                 return
             code = await process.wait()
             last = self.last_line()
             tries = self.starts_refused if code == 1 and last.startswith(WITHOUT_STORE) else self.unexpected
             tries.append(f"{self.role} {self.node_id} ended with {code} before it served: {last}")
-            assert self.starts_s and monotonic() < deadline_s, f"node {self.node_id} does not start:\n{self.tail_of_log()}"
+            assert self.starts_s and monotonic() < deadline_s, (
+                f"node {self.node_id} does not start:\n{self.tail_of_log()}"
+            )
             await asyncio.sleep(AGAIN_S)
 
     async def kill(self) -> None:
@@ -117,7 +139,10 @@ class Node:
         began_s = monotonic()
         code = await self._end(signal.SIGTERM)
         if code != 0:
-            self.unexpected.append(f"{self.role} {self.node_id} ended with {code} {monotonic() - began_s:.1f} s after SIGTERM: {self.last_line()}")
+            self.unexpected.append(
+                f"{self.role} {self.node_id} ended with {code} {monotonic() - began_s:.1f} s after SIGTERM: "
+                f"{self.last_line()}"
+            )
 
     def send_signal(self, number: signal.Signals) -> None:
         """To the process of the moment, if there is one."""
@@ -177,7 +202,9 @@ class Cluster:
         return [node for node in self.nodes.values() if node.role == role]
 
     def by_role(self) -> Nodes:
-        brokers, proxies, controllers = ([node.node_id for node in self.of_role(role)] for role in ("broker", "proxy", "controller"))
+        brokers, proxies, controllers = (
+            [node.node_id for node in self.of_role(role)] for role in ("broker", "proxy", "controller")
+        )
         return Nodes(brokers=brokers, proxies=proxies, controllers=controllers)
 
     async def start(self) -> None:
@@ -231,7 +258,9 @@ class Cluster:
             output, _ = await process.communicate()
         (self.folder / "audit.txt").write_bytes(output)
         return (
-            [] if process.returncode == 0 else [f"bmq store check: {line}" for line in output.decode(errors="replace").splitlines() if line.strip()]
+            []
+            if process.returncode == 0
+            else [f"bmq store check: {line}" for line in output.decode(errors="replace").splitlines() if line.strip()]
         )
 
     def pause_store(self, paused: bool) -> None:

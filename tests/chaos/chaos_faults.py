@@ -33,7 +33,9 @@ class Faults:
         self.done = done
 
     async def run(self, planned: Sequence[Planned]) -> None:
-        """All of them, each at its time; returns when the last is over. A fault that cannot be carried out ends the run."""
+        """All of them, each at its time; returns when the last is over. A fault that cannot be carried out ends the
+        run.
+        """
         began_s = monotonic()
         async with asyncio.TaskGroup() as group:
             for one in planned:

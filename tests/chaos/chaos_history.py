@@ -1,7 +1,8 @@
-"""What clients remember of a run, as rows of fixed size in files: the clients' processes write them, the checker reads them.
+"""What clients remember of a run, as rows of fixed size in files: the clients' processes write them, the checker reads
+them.
 
-Times are seconds of CLOCK_MONOTONIC, which all processes of a machine share (Python's time.monotonic, Java's System.nanoTime on Linux).
-Writer.java in tests/compat/java-client writes `Sent` rows, too: change both.
+Times are seconds of CLOCK_MONOTONIC, which all processes of a machine share (Python's time.monotonic, Java's
+System.nanoTime on Linux). Writer.java in tests/compat/java-client writes `Sent` rows, too: change both.
 """
 
 import struct
@@ -21,7 +22,9 @@ _PADDING_MAX: Final = 300
 
 
 class Sent(NamedTuple):
-    """A record that was sent: what became of it. `status` 0: acknowledged at `offset`; −1: never answered; else the client's error code."""
+    """A record that was sent: what became of it. `status` 0: acknowledged at `offset`; −1: never answered; else the
+    client's error code.
+    """
 
     sequence: int
     partition: int

@@ -1,6 +1,8 @@
-"""Asks for the ends of partitions all the time, through one proxy after the other, in a process of its own, until its standard input ends.
+"""Asks for the ends of partitions all the time, through one proxy after the other, in a process of its own, until its
+standard input ends.
 
-An answer that is below what was acknowledged before it was asked for comes from a broker that was replaced and has not noticed.
+An answer that is below what was acknowledged before it was asked for comes from a broker that was replaced and has not
+noticed.
 """
 
 import argparse
@@ -23,7 +25,9 @@ PAUSE_S = 0.01
 class Prober:
     """Asks one question after the other, through one proxy."""
 
-    def __init__(self, server: str, topic: str, partitions: int, *, seed: str, out: BinaryIO, lock: Lock, stopping: Event) -> None:
+    def __init__(
+        self, server: str, topic: str, partitions: int, *, seed: str, out: BinaryIO, lock: Lock, stopping: Event
+    ) -> None:
         self._consumer = Consumer({"bootstrap.servers": server, "group.id": "prober"})
         self._topic = topic
         self._partitions = partitions
@@ -60,7 +64,15 @@ def main() -> None:
     stopping, lock = Event(), Lock()
     with given.out.open("wb") as out:
         probers = [
-            Prober(server, given.topic, given.partitions, seed=f"{given.seed} {server} {number}", out=out, lock=lock, stopping=stopping)
+            Prober(
+                server,
+                given.topic,
+                given.partitions,
+                seed=f"{given.seed} {server} {number}",
+                out=out,
+                lock=lock,
+                stopping=stopping,
+            )
             for server in given.servers.split(",")
             for number in range(ASKING_AT_ONCE)
         ]

@@ -1,12 +1,13 @@
-"""A consumer of librdkafka in a process of its own. What it does until its standard input says `{"ends": {partition: offset}}`:
+"""A consumer of librdkafka in a process of its own. What it does until its standard input says `{"ends": {partition:
+offset}}`:
 
-follow: reads all partitions from their beginning, as records come; then up to the ends. `whole`: the same, but waits for the ends first.
-member: reads as a member of a group, which has committed offsets already, and commits what it has read; goes on until its standard input ends,
-for the group has to come to the ends.
+follow: reads all partitions from their beginning, as records come; then up to the ends. `whole`: the same, but waits
+for the ends first. member: reads as a member of a group, which has committed offsets already, and commits what it has
+read; goes on until its standard input ends, for the group has to come to the ends.
 
-librdkafka 2.16 can lock itself up where a broker leaves Metadata while an epoch is validated (its issue 5476): two of its threads wait for each
-other's lock, and nothing comes any more. A client that cannot be closed is taken for that, another goes on in its place, and the report counts
-them; one that is silent and can be closed is a failure.
+librdkafka 2.16 can lock itself up where a broker leaves Metadata while an epoch is validated (its issue 5476): two of
+its threads wait for each other's lock, and nothing comes any more. A client that cannot be closed is taken for that,
+another goes on in its place, and the report counts them; one that is silent and can be closed is a failure.
 """
 
 import argparse
@@ -93,7 +94,9 @@ def follow(reader: Reader, *, whole: bool) -> None:
             heard_s = monotonic()
         elif monotonic() > heard_s + SILENCE_S:
             if reader.end(consumer):
-                reader.failures.append(f"nothing came for {SILENCE_S:.0f} s before the ends were reached: {reader.positions} of {ends}")
+                reader.failures.append(
+                    f"nothing came for {SILENCE_S:.0f} s before the ends were reached: {reader.positions} of {ends}"
+                )
                 return
             consumer = _following(reader)
             heard_s = monotonic()
@@ -103,7 +106,9 @@ def follow(reader: Reader, *, whole: bool) -> None:
 def _following(reader: Reader) -> Consumer:
     """From where the reader is."""
     consumer = Consumer(reader.settings)
-    consumer.assign([TopicPartition(reader.topic, partition, reader.positions[partition]) for partition in range(reader.partitions)])
+    consumer.assign(
+        [TopicPartition(reader.topic, partition, reader.positions[partition]) for partition in range(reader.partitions)]
+    )
     return consumer
 
 
@@ -118,7 +123,9 @@ def be_member(reader: Reader, commits: Path) -> None:
                 reader.positions.pop(one.partition, None)
 
         def commit(_: object = None, __: object = None) -> None:
-            ends = [TopicPartition(reader.topic, partition, end) for partition, end in reader.positions.items() if end > 0]
+            ends = [
+                TopicPartition(reader.topic, partition, end) for partition, end in reader.positions.items() if end > 0
+            ]
             asked_s = monotonic()
             try:
                 done = consumer.commit(offsets=ends, asynchronous=False) or [] if ends else []
@@ -172,7 +179,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--commits", type=Path)
     given = parser.parse_args()
-    reader = Reader(servers=given.servers, topic=given.topic, partitions=given.partitions, out=given.out, client_id=given.client_id)
+    reader = Reader(
+        servers=given.servers, topic=given.topic, partitions=given.partitions, out=given.out, client_id=given.client_id
+    )
     if given.mode == "member":
         be_member(reader, given.commits)
     else:

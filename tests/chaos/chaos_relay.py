@@ -1,6 +1,8 @@
-"""A TCP relay of our own, between nodes, between nodes and the store, between clients and nodes: the place where the network fails.
+"""A TCP relay of our own, between nodes, between nodes and the store, between clients and nodes: the place where the
+network fails.
 
-What goes wrong is a `Trouble`, which may be changed at any moment and then holds for open connections too. One event loop, no threads.
+What goes wrong is a `Trouble`, which may be changed at any moment and then holds for open connections too. One event
+loop, no threads.
 """
 
 import asyncio
@@ -23,7 +25,8 @@ class Kind(StrEnum):
     CUT = "cut"
     """Connections are reset, new ones too."""
     HALF_OPEN = "half-open"
-    """The server's side is gone and the client is not told: what it sends disappears. Reset when the trouble is over."""
+    """The server's side is gone and the client is not told: what it sends disappears. Reset when the trouble is
+    over."""
     DEAF = "deaf"
     """Requests arrive, answers disappear. Reset when the trouble is over."""
 

@@ -68,15 +68,19 @@ class Report:
         total = sum(self.operations.values())
         parts = ", ".join(f"{count:,} {name}" for name, count in self.operations.items())
         everything = self.latency.get("all")
-        latency = f"p50 {everything.p50_s * 1000:.0f} ms, p99 {everything.p99_s:.2f} s, max {everything.max_s:.1f} s" if everything else "-"
+        latency = (
+            f"p50 {everything.p50_s * 1000:.0f} ms, p99 {everything.p99_s:.2f} s, max {everything.max_s:.1f} s"
+            if everything
+            else "-"
+        )
         anomalies = ", ".join(f"{count} {name}" for name, count in self.findings.counts.items()) or "none"
         others = len(self.ended.failures) + len(self.unexpected) + len(self.bugs) + len(self.audit)
         reordered = sum(figures.reordered for figures in self.writers.values())
         return (
-            f"{'good' if self.is_good else 'BAD'} · seed {self.seed} · {self.seconds:.0f} s · {sum(self.faults.values())} faults · "
-            f"{total:,} operations ({parts}) · {self.failed} failed delivery reports · anomalies: {anomalies} · "
-            f"plain: {self.duplicates} written twice, {reordered} overtaken · {latency} · "
-            f"clients hung: {self.ended.hung} · other complaints: {others}"
+            f"{'good' if self.is_good else 'BAD'} · seed {self.seed} · {self.seconds:.0f} s · "
+            f"{sum(self.faults.values())} faults · {total:,} operations ({parts}) · {self.failed} failed delivery "
+            f"reports · anomalies: {anomalies} · plain: {self.duplicates} written twice, {reordered} overtaken · "
+            f"{latency} · clients hung: {self.ended.hung} · other complaints: {others}"
         )
 
     def table(self) -> str:
@@ -84,7 +88,8 @@ class Report:
         rows = [f"{'fault':<18}{'times':>6}{'records':>10}{'p50 ms':>9}{'p99 s':>9}{'max s':>9}"]
         for name, found in self.latency.items():
             times = self.faults.get(name, "")
-            rows.append(f"{name:<18}{times:>6}{found.count:>10,}{found.p50_s * 1000:>9.0f}{found.p99_s:>9.2f}{found.max_s:>9.2f}")
+            latency = f"{found.p50_s * 1000:>9.0f}{found.p99_s:>9.2f}{found.max_s:>9.2f}"
+            rows.append(f"{name:<18}{times:>6}{found.count:>10,}{latency}")
         return "\n".join(rows)
 
     def complaints(self) -> str:
@@ -104,18 +109,32 @@ def _fields(one: Any) -> dict[str, Any]:
 
 
 def report_on(
-    workload: Workload, ended: Ended, done: Sequence[Done], *, seed: int, seconds: float, unexpected: Sequence[str], logs: Sequence[Path]
+    workload: Workload,
+    ended: Ended,
+    done: Sequence[Done],
+    *,
+    seed: int,
+    seconds: float,
+    unexpected: Sequence[str],
+    logs: Sequence[Path],
 ) -> Report:
     """Checks the histories of a run that is over."""
     report = Report(
-        seed=seed, seconds=seconds, faults=dict(Counter(one.fault for one in done)), windows=list(done), ended=ended, unexpected=list(unexpected)
+        seed=seed,
+        seconds=seconds,
+        faults=dict(Counter(one.fault for one in done)),
+        windows=list(done),
+        ended=ended,
+        unexpected=list(unexpected),
     )
     findings = report.findings
     log = build_log(read_reads(workload.whole.out), findings)
     reads = sum(len(records) for records in log.partitions.values())
     for spec, client in workload.writers.items():
         rows = read_sent(client.out)
-        report.writers[spec.name] = check_writer(spec.producer, rows, log, findings, name=spec.name, idempotent=spec.idempotent)
+        report.writers[spec.name] = check_writer(
+            spec.producer, rows, log, findings, name=spec.name, idempotent=spec.idempotent
+        )
     for follower in workload.followers:
         reads += check_follower(read_reads(follower.out), log, findings, name=follower.name)
     members = {member.name: read_reads(member.out) for member in workload.members}
@@ -123,8 +142,12 @@ def report_on(
     reads += check_group(members, commits, ended.committed, log, findings)
     for partition in log.partitions:
         if ended.committed.get(partition, 0) < log.end(partition):
-            findings.add("unseen", f"the group came to {ended.committed.get(partition)} of {log.end(partition)} in {partition}")
-    ends = check_latest(read_latest(workload.prober.out), [read_sent(client.out) for client in workload.writers.values()], findings)
+            findings.add(
+                "unseen", f"the group came to {ended.committed.get(partition)} of {log.end(partition)} in {partition}"
+            )
+    ends = check_latest(
+        read_latest(workload.prober.out), [read_sent(client.out) for client in workload.writers.values()], findings
+    )
     report.operations = {
         "sent": sum(figures.sent for figures in report.writers.values()),
         "acknowledged": sum(figures.acknowledged for figures in report.writers.values()),

@@ -1,4 +1,6 @@
-"""One run: a cluster, its clients, faults by a seeded plan; then everything heals, everybody reads to the end, and the checker looks."""
+"""One run: a cluster, its clients, faults by a seeded plan; then everything heals, everybody reads to the end, and the
+checker looks.
+"""
 
 import argparse
 import asyncio
@@ -27,7 +29,9 @@ Deed = Callable[[Cluster, list[Done]], Awaitable[None]]
 
 
 def on_a_fast_loop(work: Coroutine[None, None, Report]) -> Report:
-    """Runs it where relays cost the least: everything that nodes say to each other and to the store goes through them."""
+    """Runs it where relays cost the least: everything that nodes say to each other and to the store goes through
+    them.
+    """
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(work)
 
@@ -43,7 +47,9 @@ async def run(
     writers: tuple[WriterSpec, ...] = WRITERS,
     store: str = "minio",
 ) -> Report:
-    """Has clients at work while `deed` is done to a cluster; the checked outcome. Everything that it started has ended then."""
+    """Has clients at work while `deed` is done to a cluster; the checked outcome. Everything that it started has ended
+    then.
+    """
     cluster = Cluster(shape, folder, store=store)
     workload = Workload(cluster.servers, folder, per_second=per_second, seed=seed, writers=writers)
     done: list[Done] = []
@@ -95,17 +101,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=300, help="how long faults are injected (300)")
     parser.add_argument("--seed", type=int, default=1, help="which faults, and when (1)")
     parser.add_argument("--shape", default=SHAPE, help=f"how many controllers, brokers and proxies ({SHAPE})")
-    parser.add_argument("--per-second", type=int, default=PER_SECOND, help=f"records of each of the {len(WRITERS)} writers ({PER_SECOND})")
+    parser.add_argument(
+        "--per-second",
+        type=int,
+        default=PER_SECOND,
+        help=f"records of each of the {len(WRITERS)} writers ({PER_SECOND})",
+    )
     parser.add_argument("--faults", help=f"only these, with commas between, of {', '.join(Fault)}")
-    parser.add_argument("--store", choices=STORES, default="minio", help="over MinIO, or over an emulator of a cloud (docs/stores.md)")
+    parser.add_argument(
+        "--store", choices=STORES, default="minio", help="over MinIO, or over an emulator of a cloud (docs/stores.md)"
+    )
     parser.add_argument("--json", type=Path, help="where all figures are written to")
-    parser.add_argument("--folder", type=Path, help="where data, logs and histories go and stay; without it they stay only where something is wrong")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        help="where data, logs and histories go and stay; without it they stay only where something is wrong",
+    )
     given = parser.parse_args(arguments)
     faults = tuple(Fault(name) for name in given.faults.split(",")) if given.faults else tuple(Fault)
     folder = given.folder or Path(tempfile.mkdtemp(prefix=f"bmq-chaos-{given.seed}-"))
     folder.mkdir(parents=True, exist_ok=True)
     run_of_seed = run_plan(
-        folder, seed=given.seed, seconds=given.seconds, shape=given.shape, per_second=given.per_second, faults=faults, store=given.store
+        folder,
+        seed=given.seed,
+        seconds=given.seconds,
+        shape=given.shape,
+        per_second=given.per_second,
+        faults=faults,
+        store=given.store,
     )
     report = on_a_fast_loop(run_of_seed)
     if given.json:
@@ -113,7 +136,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(report.table(), file=sys.stderr)
     print(report.line(), flush=True)
     if not report.is_good:
-        again = ["--seed", str(given.seed), "--seconds", f"{given.seconds:g}", "--shape", given.shape, "--per-second", str(given.per_second)]
+        again = [
+            "--seed",
+            str(given.seed),
+            "--seconds",
+            f"{given.seconds:g}",
+            "--shape",
+            given.shape,
+            "--per-second",
+            str(given.per_second),
+        ]
         again += ["--store", given.store]
         again += ["--faults", given.faults] if given.faults else []
         print(f"{report.complaints()}\nlogs and histories: {folder}\nreplay: python -m tests.chaos {' '.join(again)}")

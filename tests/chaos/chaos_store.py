@@ -1,7 +1,8 @@
-"""The store under a cluster: a real MinIO, or an emulator of a cloud. It can stand still, die, and be started again at its port.
+"""The store under a cluster: a real MinIO, or an emulator of a cloud. It can stand still, die, and be started again at
+its port.
 
-versitygw keeps what it acknowledged over a kill. Azurite writes its index now and then and fake-gcs nothing at all, so that a kill of these
-would lose what no store may lose: they stand still instead, and go on where they would be started.
+versitygw keeps what it acknowledged over a kill. Azurite writes its index now and then and fake-gcs nothing at all, so
+that a kill of these would lose what no store may lose: they stand still instead, and go on where they would be started.
 """
 
 import os

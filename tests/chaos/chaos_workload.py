@@ -1,4 +1,6 @@
-"""Who writes and reads during a run, and how they come to their end: first the writers, then everybody reads up to the end of the log."""
+"""Who writes and reads during a run, and how they come to their end: first the writers, then everybody reads up to the
+end of the log.
+"""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -57,15 +59,21 @@ class Ended:
 class Workload:
     """The clients of one run."""
 
-    def __init__(self, servers: str, folder: Path, *, per_second: int, seed: int, writers: tuple[WriterSpec, ...] = WRITERS) -> None:
+    def __init__(
+        self, servers: str, folder: Path, *, per_second: int, seed: int, writers: tuple[WriterSpec, ...] = WRITERS
+    ) -> None:
         self.specs = writers
         self._servers = servers
         self._folder = folder
         self.writers = {spec: self._writer(spec, per_second=per_second) for spec in writers}
         self.followers = [self._reader("follow", number) for number in range(FOLLOWERS)]
-        self.members = [self._reader("member", number, commits=folder / f"member-{number}.commits") for number in range(MEMBERS)]
+        self.members = [
+            self._reader("member", number, commits=folder / f"member-{number}.commits") for number in range(MEMBERS)
+        ]
         self.whole = self._reader("whole", 0)
-        self.prober = python_client("prober", "chaos_prober.py", folder=folder, servers=servers, topic=TOPIC, partitions=PARTITIONS, seed=seed)
+        self.prober = python_client(
+            "prober", "chaos_prober.py", folder=folder, servers=servers, topic=TOPIC, partitions=PARTITIONS, seed=seed
+        )
 
     @property
     def commits(self) -> list[Path]:
@@ -102,12 +110,23 @@ class Workload:
         return ended
 
     async def close(self) -> None:
-        await asyncio.gather(*(client.close() for client in (*self.writers.values(), *self.followers, *self.members, self.whole, self.prober)))
+        await asyncio.gather(
+            *(
+                client.close()
+                for client in (*self.writers.values(), *self.followers, *self.members, self.whole, self.prober)
+            )
+        )
 
     # --- the clients ---
 
     def _writer(self, spec: WriterSpec, *, per_second: int) -> Client:
-        common = {"servers": self._servers, "topic": TOPIC, "partitions": PARTITIONS, "producer": spec.producer, "per_second": per_second}
+        common = {
+            "servers": self._servers,
+            "topic": TOPIC,
+            "partitions": PARTITIONS,
+            "producer": spec.producer,
+            "per_second": per_second,
+        }
         if spec.java:
             return java_writer(
                 spec.name,
@@ -144,12 +163,17 @@ class Workload:
         for future in admin.create_topics([NewTopic(TOPIC, num_partitions=PARTITIONS)], operation_timeout=30).values():
             future.result(60)
         consumer = self._consumer(GROUP)
-        consumer.commit(offsets=[TopicPartition(TOPIC, partition, 0) for partition in range(PARTITIONS)], asynchronous=False)
+        consumer.commit(
+            offsets=[TopicPartition(TOPIC, partition, 0) for partition in range(PARTITIONS)], asynchronous=False
+        )
         consumer.close()
 
     def _ends(self) -> dict[int, int]:
         consumer = self._consumer("ends")
-        ends = {partition: consumer.get_watermark_offsets(TopicPartition(TOPIC, partition), timeout=30)[1] for partition in range(PARTITIONS)}
+        ends = {
+            partition: consumer.get_watermark_offsets(TopicPartition(TOPIC, partition), timeout=30)[1]
+            for partition in range(PARTITIONS)
+        }
         consumer.close()
         return ends
 

@@ -1,4 +1,5 @@
-"""A producer of librdkafka at its default settings, in a process of its own: sends numbered records until its standard input ends.
+"""A producer of librdkafka at its default settings, in a process of its own: sends numbered records until its standard
+input ends.
 
 Then it waits for what is not answered yet, and prints one line. Each record's row is written when it is answered.
 """
@@ -22,7 +23,9 @@ FLUSH_S = 330
 class Writer:
     """Sends record `n` to partition `n mod partitions`."""
 
-    def __init__(self, *, servers: str, topic: str, partitions: int, producer: int, idempotent: bool, out: Path) -> None:
+    def __init__(
+        self, *, servers: str, topic: str, partitions: int, producer: int, idempotent: bool, out: Path
+    ) -> None:
         self._topic = topic
         self._partitions = partitions
         self._producer_number = producer
@@ -62,7 +65,14 @@ class Writer:
             offset = message.offset()
             self._waiting.pop(sequence, None)
             self._out.write(
-                SENT.pack(sequence, sequence % self._partitions, status, -1 if error is not None or offset is None else offset, sent_s, monotonic())
+                SENT.pack(
+                    sequence,
+                    sequence % self._partitions,
+                    status,
+                    -1 if error is not None or offset is None else offset,
+                    sent_s,
+                    monotonic(),
+                )
             )
 
         value = value_of(self._producer_number, sequence)
@@ -81,7 +91,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     writer = Writer(
-        servers=given.servers, topic=given.topic, partitions=given.partitions, producer=given.producer, idempotent=given.idempotent, out=given.out
+        servers=given.servers,
+        topic=given.topic,
+        partitions=given.partitions,
+        producer=given.producer,
+        idempotent=given.idempotent,
+        out=given.out,
     )
     writer.run(per_second=given.per_second)
     print(json.dumps({"sent": writer.sent, "first_error": writer.first_error}), flush=True)

@@ -66,7 +66,9 @@ def test_reordered() -> None:
 
 def test_what_a_plain_producer_writes_twice_or_out_of_order_is_counted_only() -> None:
     log, findings = log_of(1, 0, 1)
-    figures = check_writer(PRODUCER, [acknowledged(1, 0), acknowledged(0, 1)], log, findings, name="plain", idempotent=False)
+    figures = check_writer(
+        PRODUCER, [acknowledged(1, 0), acknowledged(0, 1)], log, findings, name="plain", idempotent=False
+    )
     assert (figures.duplicates, figures.reordered) == (1, 1)
     assert not findings, findings
 
@@ -122,7 +124,13 @@ def test_commit_went_back() -> None:
     log, findings = log_of(0, 1, 2)
     rows = [read(offset, offset) for offset in range(3)]
     check_group({"one": rows}, [Committed(0, 0, 3, 1.0, 2.0)], {0: 2}, log, findings)
-    check_group({"one": rows}, [Committed(0, 0, 3, 1.0, 2.0), Committed(0, 0, 1, 3.0, 4.0), Committed(0, 9, 9, 5.0, 6.0)], {0: 3}, log, findings)
+    check_group(
+        {"one": rows},
+        [Committed(0, 0, 3, 1.0, 2.0), Committed(0, 0, 1, 3.0, 4.0), Committed(0, 9, 9, 5.0, 6.0)],
+        {0: 3},
+        log,
+        findings,
+    )
     assert findings.counts == {"commit went back": 2}
 
 

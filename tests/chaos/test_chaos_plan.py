@@ -1,4 +1,6 @@
-"""Plans of faults: a seed says everything, each kind of fault comes before one comes twice, and a run ends when it should."""
+"""Plans of faults: a seed says everything, each kind of fault comes before one comes twice, and a run ends when it
+should.
+"""
 
 from collections import Counter
 
@@ -34,5 +36,13 @@ def test_seeds_differ() -> None:
 
 
 def test_a_record_counts_for_the_fault_that_began_last_before_it_was_sent() -> None:
-    windows = Windows([Done(fault="long", node_id=1, began_s=10, ended_s=20), Done(fault="short", node_id=2, began_s=12, ended_s=13)])
-    assert [windows.at(time_s) for time_s in (9, 11, 12.5, 13 + AFTER_S + 1, 20 + AFTER_S + 1)] == ["none", "long", "short", "long", "none"]
+    windows = Windows(
+        [Done(fault="long", node_id=1, began_s=10, ended_s=20), Done(fault="short", node_id=2, began_s=12, ended_s=13)]
+    )
+    assert [windows.at(time_s) for time_s in (9, 11, 12.5, 13 + AFTER_S + 1, 20 + AFTER_S + 1)] == [
+        "none",
+        "long",
+        "short",
+        "long",
+        "none",
+    ]

@@ -40,7 +40,9 @@ class Echo:
             writer.close()
 
 
-def through_a_relay(test: Callable[[Relay, Echo], Awaitable[None]], *, who: Callable[[bytes], int | None] = lambda _: None) -> None:
+def through_a_relay(
+    test: Callable[[Relay, Echo], Awaitable[None]], *, who: Callable[[bytes], int | None] = lambda _: None
+) -> None:
     async def main() -> None:
         echo = Echo()
         server = await asyncio.start_server(echo.serve, "127.0.0.1", 0)

@@ -1,4 +1,5 @@
-"""Live chaos for a short time (the long runs: `python -m tests.chaos --seconds 300 --seed N`), and a rolling restart of all nodes.
+"""Live chaos for a short time (the long runs: `python -m tests.chaos --seconds 300 --seed N`), and a rolling restart of
+all nodes.
 
 Java's and librdkafka's producers, each idempotent and plain, at their default settings: no delivery report may fail.
 """
@@ -29,7 +30,9 @@ def check(report: Report) -> None:
         assert figures.acknowledged > PER_SECOND, f"{name} had {figures.acknowledged} records acknowledged"
 
 
-def test_nothing_is_lost_doubled_or_reordered_and_no_delivery_report_fails_while_nodes_and_the_store_die(tmp_path: Path) -> None:
+def test_nothing_is_lost_doubled_or_reordered_and_no_delivery_report_fails_while_nodes_and_the_store_die(
+    tmp_path: Path,
+) -> None:
     report = on_a_fast_loop(run_plan(tmp_path, seed=SEED, seconds=SECONDS, per_second=PER_SECOND))
     check(report)
     if "BMQ_CHAOS_SEED" not in os.environ:

@@ -1,4 +1,6 @@
-"""What the chart renders, without a cluster: the same each time, the CRDs of the models, no right more than needed, no value that nobody knows."""
+"""What the chart renders, without a cluster: the same each time, the CRDs of the models, no right more than needed, no
+value that nobody knows.
+"""
 
 import importlib.util
 import json
@@ -22,7 +24,10 @@ EVERYTHING: dict[str, Any] = {
     "podLabels": {"c": "d"},
     "networkPolicy": {"metricsFromNamespaces": ["monitoring"]},
     "serviceAccount": {"annotations": {"e": "f"}},
-    "monitoring": {part: {"enabled": True, "labels": {"release": "prometheus"}} for part in ("serviceMonitor", "podMonitor", "rules", "dashboards")},
+    "monitoring": {
+        part: {"enabled": True, "labels": {"release": "prometheus"}}
+        for part in ("serviceMonitor", "podMonitor", "rules", "dashboards")
+    },
     "spark": {
         "namespaces": ["shop", "here"],
         "pullSecrets": ["registry"],
@@ -63,11 +68,17 @@ SERVICE_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
         ("a" * 50 + "--b", {}, "a" * 50),
     ],
 )
-def test_whatever_a_release_is_called_its_objects_have_names_that_kubernetes_takes(release: str, values: dict[str, Any], name: str) -> None:
+def test_whatever_a_release_is_called_its_objects_have_names_that_kubernetes_takes(
+    release: str, values: dict[str, Any], name: str
+) -> None:
     made = objects(rendered(values, release=release))
     services = [one["metadata"]["name"] for one in made if one["kind"] == "Service"]
     assert services == [name]
-    assert all(SERVICE_NAME.fullmatch(one["metadata"]["name"]) for one in made if one["kind"] in ("Service", "Deployment", "Job", "Pod"))
+    assert all(
+        SERVICE_NAME.fullmatch(one["metadata"]["name"])
+        for one in made
+        if one["kind"] in ("Service", "Deployment", "Job", "Pod")
+    )
 
 
 def no_key_twice(text: str) -> None:
@@ -99,12 +110,19 @@ def test_labels_that_repeat_the_charts_own_are_there_once_and_as_they_were_writt
 
 def test_no_object_is_rendered_twice() -> None:
     for values in ({}, EVERYTHING, NAMESPACED):
-        names = [(one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"]) for one in objects(rendered(values))]
+        names = [
+            (one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"])
+            for one in objects(rendered(values))
+        ]
         assert len(names) == len(set(names))
 
 
 def test_its_crds_are_those_of_the_models_and_stay_after_an_uninstall() -> None:
-    models = {crd["metadata"]["name"]: crd for file in sorted((ROOT / "crds").glob("*.yaml")) for crd in objects(file.read_text())}
+    models = {
+        crd["metadata"]["name"]: crd
+        for file in sorted((ROOT / "crds").glob("*.yaml"))
+        for crd in objects(file.read_text())
+    }
     crds = {one["metadata"]["name"]: one for one in of_kind("CustomResourceDefinition")}
     assert crds.keys() == models.keys()
     for name, crd in crds.items():
@@ -120,7 +138,10 @@ def test_its_crds_are_those_of_the_models_and_stay_after_an_uninstall() -> None:
         ({"image": {"tagg": "1"}}, "additional properties 'tagg' not allowed"),
         ({"image": {"tag": "1@sha256:ab"}}, "does not match pattern"),
         ({"image": {"tag": "@sha256:" + "ab" * 32}}, "does not match pattern"),
-        ({"podLabels": {"app.kubernetes.io/name": "mine"}}, "podLabels: app.kubernetes.io/name is how the operator's pods are found: leave it out"),
+        (
+            {"podLabels": {"app.kubernetes.io/name": "mine"}},
+            "podLabels: app.kubernetes.io/name is how the operator's pods are found: leave it out",
+        ),
         ({"replicas": "2"}, "got string, want integer"),
         ({"replicas": 9}, "maximum"),
         ({"watchNamespaces": ["No_Namespace"]}, "does not match pattern"),
@@ -147,7 +168,12 @@ def test_images_may_be_named_by_tag_and_digest() -> None:
     (deployment,) = of_kind("Deployment", {"image": image, "spark": {"image": image}})
     [container] = deployment["spec"]["template"]["spec"]["containers"]
     told = {one["name"]: one.get("value", "") for one in container["env"]}
-    assert container["image"] == told["BMQ_OPERATOR_IMAGE"] == OperatorSettings(image=told["BMQ_OPERATOR_IMAGE"]).image == f"r:5000/bmq:{tag}"
+    assert (
+        container["image"]
+        == told["BMQ_OPERATOR_IMAGE"]
+        == OperatorSettings(image=told["BMQ_OPERATOR_IMAGE"]).image
+        == f"r:5000/bmq:{tag}"
+    )
     assert SparkSettings.model_validate_json(told["BMQ_OPERATOR_SPARK"]).image == f"r:5000/bmq:{tag}"
 
 
@@ -178,8 +204,16 @@ def test_chart_and_guide_name_the_same_oldest_kubernetes() -> None:
 
 def test_a_cluster_that_is_made_without_a_spec_has_a_minio_and_one_with_a_store_has_that() -> None:
     def made(spec: dict[str, Any]) -> dict[str, Any]:
-        (job,) = (one for one in of_kind("Job", {"cluster": {"create": True, "spec": spec}}) if one["metadata"]["name"].endswith("-apply"))
-        (manifest,) = (one["value"] for one in job["spec"]["template"]["spec"]["containers"][0]["env"] if one["name"] == "BMQ_HOOK_MANIFEST")
+        (job,) = (
+            one
+            for one in of_kind("Job", {"cluster": {"create": True, "spec": spec}})
+            if one["metadata"]["name"].endswith("-apply")
+        )
+        (manifest,) = (
+            one["value"]
+            for one in job["spec"]["template"]["spec"]["containers"][0]["env"]
+            if one["name"] == "BMQ_HOOK_MANIFEST"
+        )
         return dict(json.loads(manifest)["spec"])
 
     assert made({}) == {"store": {"minio": {"embedded": True}}}
@@ -200,13 +234,25 @@ def test_the_pod_of_helm_test_goes_once_it_succeeded() -> None:
 
 
 def test_an_uninstall_makes_nothing_in_watched_namespaces_which_may_be_gone_or_going() -> None:
-    """Helm gives up at the first hook that is refused, and all finalizers would stay. Who makes the roles himself may have no rights beyond those
-    namespaces: then it is all the same."""
+    """Helm gives up at the first hook that is refused, and all finalizers would stay. Who makes the roles himself may
+    have no rights beyond those namespaces: then it is all the same."""
 
     def namespaces(values: dict[str, Any]) -> set[str]:
-        made = [one for one in objects(rendered(values)) if "post-delete" in one["metadata"].get("annotations", {}).get("helm.sh/hook", "")]
-        granted = {(resource, verb) for one in made for rule in one.get("rules", ()) for resource in rule["resources"] for verb in rule["verbs"]}
-        assert {(kind, verb) for kind in ("clusters", "topics", "lanes", "parquetsinks") for verb in ("list", "patch")} <= granted
+        made = [
+            one
+            for one in objects(rendered(values))
+            if "post-delete" in one["metadata"].get("annotations", {}).get("helm.sh/hook", "")
+        ]
+        granted = {
+            (resource, verb)
+            for one in made
+            for rule in one.get("rules", ())
+            for resource in rule["resources"]
+            for verb in rule["verbs"]
+        }
+        assert {
+            (kind, verb) for kind in ("clusters", "topics", "lanes", "parquetsinks") for verb in ("list", "patch")
+        } <= granted
         return {one["metadata"].get("namespace", "") for one in made}
 
     assert namespaces(NAMESPACED) == {"", "here"}
@@ -222,12 +268,20 @@ def test_no_role_has_a_wildcard_or_gives_others_rights() -> None:
     for values in ({}, EVERYTHING, NAMESPACED):
         for rule in rules("Role", "ClusterRole", values=values):
             assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
-            assert not {"roles", "clusterroles", "rolebindings", "clusterrolebindings", "pods/exec"} & set(rule["resources"])
+            assert not {"roles", "clusterroles", "rolebindings", "clusterrolebindings", "pods/exec"} & set(
+                rule["resources"]
+            )
 
 
-def test_where_nothing_is_said_the_operator_looks_after_the_releases_namespace_and_has_no_rights_on_secrets_elsewhere() -> None:
+def test_where_nothing_is_said_the_operator_looks_after_its_namespace_and_has_no_rights_elsewhere() -> None:
     made = objects(rendered({}))
-    assert not [rule for one in made if one["kind"] == "ClusterRole" for rule in one["rules"] if {"secrets", "pods"} & set(rule["resources"])]
+    assert not [
+        rule
+        for one in made
+        if one["kind"] == "ClusterRole"
+        for rule in one["rules"]
+        if {"secrets", "pods"} & set(rule["resources"])
+    ]
     assert {one["metadata"]["namespace"] for one in made if one["kind"] == "Role"} == {"here"}
     for values, namespaces in (({}, "here"), (NAMESPACED, "first,second"), (ALL, "")):
         (deployment,) = of_kind("Deployment", values)
@@ -246,7 +300,9 @@ def test_what_resources_may_use_is_what_the_operator_takes_for_granted() -> None
 
 def test_with_named_namespaces_it_has_rights_elsewhere_on_its_own_resources_alone() -> None:
     made = objects(rendered(NAMESPACED))
-    (everywhere,) = (one for one in made if one["kind"] == "ClusterRole" and not one["metadata"]["name"].endswith("-release"))
+    (everywhere,) = (
+        one for one in made if one["kind"] == "ClusterRole" and not one["metadata"]["name"].endswith("-release")
+    )
     releases = [rule for one in made if one["kind"] == "ClusterRole" and one != everywhere for rule in one["rules"]]
     assert {tuple(rule["apiGroups"]) for rule in releases} == {("bmq.io",)}
     beyond = [rule for rule in everywhere["rules"] if rule["apiGroups"] != ["bmq.io"]]
@@ -273,7 +329,12 @@ VERBS = {
 def test_what_the_operator_asks_of_the_api_server_it_may() -> None:
     from bmq_operator.kinds import path_of
 
-    granted = {(resource, verb) for rule in rules("Role", "ClusterRole", values=ALL) for resource in rule["resources"] for verb in rule["verbs"]}
+    granted = {
+        (resource, verb)
+        for rule in rules("Role", "ClusterRole", values=ALL)
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
     sources = "".join(file.read_text() for file in sorted((ROOT / "operator" / "src").rglob("*.py")))
     calls = re.findall(r"kube\.(get|list|apply|create|replace|merge|delete)\(\s*\"([A-Z][A-Za-z]+)\"", sources)
     assert len(calls) > 10
@@ -300,7 +361,8 @@ NEEDED = {
     ("customresourcedefinitions",): {"get", "list", "watch"},
     ("leases",): {"create", "get", "update"},
 }
-"""What the operator's own code asks for: reads, watches (handlers.py), applies (create and patch), deletes; leases are replaced."""
+"""What the operator's own code asks for: reads, watches (handlers.py), applies (create and patch), deletes; leases are
+replaced."""
 
 
 def test_the_operator_has_no_right_that_nothing_uses() -> None:
@@ -308,9 +370,16 @@ def test_the_operator_has_no_right_that_nothing_uses() -> None:
     operators = [
         one
         for one in objects(rendered(ALL))
-        if one["kind"] in ("Role", "ClusterRole") and not re.search("spark|hook|works|release|cluster$", one["metadata"]["name"])
+        if one["kind"] in ("Role", "ClusterRole")
+        and not re.search("spark|hook|works|release|cluster$", one["metadata"]["name"])
     ]
-    granted = {(resource, verb) for role in operators for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]}
+    granted = {
+        (resource, verb)
+        for role in operators
+        for rule in role["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
     assert granted == needed
 
 
@@ -319,10 +388,19 @@ def test_spark_is_what_the_operator_reads_it_as() -> None:
 
     for values in ({}, EVERYTHING):
         (deployment,) = of_kind("Deployment", values)
-        (told,) = (one["value"] for one in deployment["spec"]["template"]["spec"]["containers"][0]["env"] if one["name"] == "BMQ_OPERATOR_SPARK")
+        (told,) = (
+            one["value"]
+            for one in deployment["spec"]["template"]["spec"]["containers"][0]["env"]
+            if one["name"] == "BMQ_OPERATOR_SPARK"
+        )
         spark = SparkSettings.model_validate_json(told)
         version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
-        assert (spark.enabled, spark.image, spark.service_account, spark.driver.memory) == (True, f"bmq-spark:{version}", "bmq-spark", "1g")
+        assert (spark.enabled, spark.image, spark.service_account, spark.driver.memory) == (
+            True,
+            f"bmq-spark:{version}",
+            "bmq-spark",
+            "1g",
+        )
     assert (spark.executor.instances, spark.executor.memory, spark.event_log) == (3, "4g", "s3a://logs/spark")
     assert (spark.pull_secrets, spark.conf) == (("registry",), {"spark.log.level": "WARN"})
 
@@ -343,14 +421,16 @@ def test_without_spark_the_operator_has_no_rights_on_its_applications() -> None:
 def test_the_lease_is_the_only_one_that_it_may_touch() -> None:
     (leader,) = (one for one in of_kind("Role") if one["metadata"]["name"].endswith("-leader"))
     (deployment,) = of_kind("Deployment")
-    environment = {one["name"]: one.get("value") for one in deployment["spec"]["template"]["spec"]["containers"][0]["env"]}
+    environment = {
+        one["name"]: one.get("value") for one in deployment["spec"]["template"]["spec"]["containers"][0]["env"]
+    }
     touching = [rule for rule in leader["rules"] if rule["verbs"] != ["create"]]
     assert [rule["resourceNames"] for rule in touching] == [[environment["BMQ_OPERATOR_LEASE_NAME"]]]
 
 
 def test_every_pod_keeps_to_what_restricted_namespaces_ask_for() -> None:
-    templates = [one["spec"] if one["kind"] == "Pod" else one["spec"]["template"]["spec"] for one in objects(rendered(EVERYTHING)) if "spec" in one
-                 and one["kind"] in ("Pod", "Job", "Deployment")]  # fmt: skip
+    pods = [one for one in objects(rendered(EVERYTHING)) if one["kind"] in ("Pod", "Job", "Deployment")]
+    templates = [one["spec"] if one["kind"] == "Pod" else one["spec"]["template"]["spec"] for one in pods]
     assert len(templates) == 4
     for pod in templates:
         assert pod["securityContext"]["runAsNonRoot"] is True
@@ -367,7 +447,11 @@ def test_what_is_written_reaches_the_pods() -> None:
     (deployment,) = of_kind("Deployment", EVERYTHING)
     template = deployment["spec"]["template"]
     pod = template["spec"]
-    assert (deployment["spec"]["replicas"], pod["priorityClassName"], pod["nodeSelector"]) == (2, "high", {"pool": "queues"})
+    assert (deployment["spec"]["replicas"], pod["priorityClassName"], pod["nodeSelector"]) == (
+        2,
+        "high",
+        {"pool": "queues"},
+    )
     assert (pod["imagePullSecrets"], pod["tolerations"]) == (EVERYTHING["imagePullSecrets"], EVERYTHING["tolerations"])
     assert pod["affinity"] == EVERYTHING["affinity"]
     assert {"name": "TZ", "value": "UTC"} in pod["containers"][0]["env"]
@@ -389,7 +473,11 @@ def test_dashboards_and_rules_arrive_as_they_are() -> None:
     maps = [one for one in of_kind("ConfigMap", EVERYTHING) if "-dashboard-" in one["metadata"]["name"]]
     found = {name: json.loads(text) for one in maps for name, text in one["data"].items()}
     assert found == dashboards
-    groups = [group for file in sorted((CHART / "files" / "rules").glob("*.yaml")) for group in yaml.safe_load(file.read_text())["groups"]]
+    groups = [
+        group
+        for file in sorted((CHART / "files" / "rules").glob("*.yaml"))
+        for group in yaml.safe_load(file.read_text())["groups"]
+    ]
     assert [group for one in of_kind("PrometheusRule", EVERYTHING) for group in one["spec"]["groups"]] == groups
 
 
@@ -408,11 +496,16 @@ def test_monitors_find_what_the_operator_makes() -> None:
     assert of_spark["spec"]["namespaceSelector"] == {"matchNames": ["shop", "here"]}
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
     assert {"instance", "cluster", "component"} <= {one["targetLabel"] for one in endpoint["relabelings"]}
-    assert [one["path"] for one in of_spark["spec"]["podMetricsEndpoints"]] == ["/metrics/prometheus/", "/metrics/executors/prometheus/"]
+    assert [one["path"] for one in of_spark["spec"]["podMetricsEndpoints"]] == [
+        "/metrics/prometheus/",
+        "/metrics/executors/prometheus/",
+    ]
     for endpoint in of_spark["spec"]["podMetricsEndpoints"]:
         assert endpoint["port"] == "spark-ui"
         assert {"instance", "cluster", "application"} <= {one["targetLabel"] for one in endpoint["relabelings"]}
     (service,) = of_kind("Service", EVERYTHING)
     (of_operator,) = of_kind("ServiceMonitor", EVERYTHING)
     assert of_operator["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
-    assert {one["port"] for one in of_operator["spec"]["endpoints"]} <= {one["name"] for one in service["spec"]["ports"]}
+    assert {one["port"] for one in of_operator["spec"]["endpoints"]} <= {
+        one["name"] for one in service["spec"]["ports"]
+    }

@@ -1,4 +1,6 @@
-"""An S3 server that bmq must not be given: it takes creates of keys that exist. In memory, in threads, without a look at signatures."""
+"""An S3 server that bmq must not be given: it takes creates of keys that exist. In memory, in threads, without a look
+at signatures.
+"""
 
 import threading
 from email.utils import formatdate
@@ -12,7 +14,9 @@ RACE_S: Final = 0.2
 
 
 class CarelessS3:
-    """`looks_first`: it refuses a key that is there when it looks, but others may make it between its look and its write."""
+    """`looks_first`: it refuses a key that is there when it looks, but others may make it between its look and its
+    write.
+    """
 
     def __init__(self, *, looks_first: bool = False) -> None:
         self.objects: dict[str, bytes] = {}
@@ -88,7 +92,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, status: int, body: bytes = b"", **headers: str) -> None:
         self.send_response(status)
-        for name, value in {"Last-Modified": formatdate(time(), usegmt=True), "ETag": '"e"', "Content-Length": str(len(body)), **headers}.items():
+        for name, value in {
+            "Last-Modified": formatdate(time(), usegmt=True),
+            "ETag": '"e"',
+            "Content-Length": str(len(body)),
+            **headers,
+        }.items():
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":

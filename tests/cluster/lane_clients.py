@@ -19,7 +19,15 @@ def client_id(lane: str) -> str:
 
 
 def producer(servers: str, lane: str = BASE, **more: Any) -> Producer:
-    return Producer({"bootstrap.servers": servers, "client.id": client_id(lane), "linger.ms": 1, "message.timeout.ms": 20_000, **more})
+    return Producer(
+        {
+            "bootstrap.servers": servers,
+            "client.id": client_id(lane),
+            "linger.ms": 1,
+            "message.timeout.ms": 20_000,
+            **more,
+        }
+    )
 
 
 def write(servers: str, lane: str, topic: str, values: Sequence[str], **more: Any) -> None:
@@ -60,8 +68,12 @@ def poll_values(client: Consumer, count: int, *, timeout_s: float = 30) -> list[
     return found
 
 
-def read(servers: str, lane: str, topic: str, count: int, *, group: str = "g", quiet_s: float = 1.0, **more: Any) -> list[str]:
-    """What a new member of the group reads: at least `count` values, and what else comes within `quiet_s`; commits them."""
+def read(
+    servers: str, lane: str, topic: str, count: int, *, group: str = "g", quiet_s: float = 1.0, **more: Any
+) -> list[str]:
+    """What a new member of the group reads: at least `count` values, and what else comes within `quiet_s`; commits
+    them.
+    """
     client = consumer(servers, lane, group, **more)
     try:
         client.subscribe([topic])

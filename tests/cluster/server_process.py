@@ -39,7 +39,12 @@ class Server:
     """Started at once; `log` gets its standard error."""
 
     def __init__(
-        self, arguments: Sequence[str], *, log: Path, environment: Mapping[str, str] | None = None, bmq: Sequence[str] = (str(BMQ),)
+        self,
+        arguments: Sequence[str],
+        *,
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+        bmq: Sequence[str] = (str(BMQ),),
     ) -> None:
         self.log = log
         with log.open("ab") as output:

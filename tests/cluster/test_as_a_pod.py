@@ -1,4 +1,6 @@
-"""`bmq server` as a container runs it: the first process, one folder to write to, a user without a name, a host name of a StatefulSet."""
+"""`bmq server` as a container runs it: the first process, one folder to write to, a user without a name, a host name of
+a StatefulSet.
+"""
 
 import os
 import shutil
@@ -39,14 +41,18 @@ mount -t tmpfs -o mode=1777 tmpfs /mnt
 cat <&3 >/mnt/server.yaml
 exec 3<&-
 cd /
-exec setpriv --reuid 10001 --regid 10001 --clear-groups --no-new-privs --inh-caps=-all,+dac_read_search --ambient-caps=-all,+dac_read_search \\
-    --bounding-set=-all,+dac_read_search "$@"
+exec setpriv --reuid 10001 --regid 10001 --clear-groups --no-new-privs --inh-caps=-all,+dac_read_search \\
+    --ambient-caps=-all,+dac_read_search --bounding-set=-all,+dac_read_search "$@"
 """
-"""dac_read_search: the checkout may be in a folder of another user; it lets nobody write. /mnt is the pod's /tmp, where the checkout may be."""
+"""dac_read_search: the checkout may be in a folder of another user; it lets nobody write. /mnt is the pod's /tmp, where
+the checkout may be."""
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root and util-linux, to make a container of its own"),
+    pytest.mark.skipif(
+        os.geteuid() != 0 or shutil.which("setpriv") is None,
+        reason="needs root and util-linux, to make a container of its own",
+    ),
 ]
 
 
@@ -57,7 +63,9 @@ class Pod:
         self.kafka, self.internal, self.admin = free_port(), free_port(), free_port()
         hosts, config = folder / "hosts", folder / "server.yaml"
         hosts.write_text(f"127.0.0.1 localhost\n127.0.0.1 {POD}.{DOMAIN} {POD}\n")
-        config.write_text(FILE.format(store=store, domain=DOMAIN, kafka=self.kafka, internal=self.internal, admin=self.admin))
+        config.write_text(
+            FILE.format(store=store, domain=DOMAIN, kafka=self.kafka, internal=self.internal, admin=self.admin)
+        )
         script = CONTAINER.format(pod=POD, hosts=hosts, config=config)
         prefix = ["unshare", "--mount", "--uts", "--pid", "--fork", "--mount-proc", "sh", "-c", script, "sh"]
         self.server = Server(
@@ -103,9 +111,16 @@ def start(minio: Minio, tmp_path: Path) -> Iterator[Callable[[], Pod]]:
 def test_a_pod_serves_without_rights_and_ends_cleanly_when_told(start: Callable[[], Pod]) -> None:
     pod = start()
     line = pod.server.until_it_serves()
-    assert line.startswith("bmq node 1007 (controller, broker, proxy) serves:") and f"{POD}.{DOMAIN}:{pod.internal} (internal)" in line
+    assert (
+        line.startswith("bmq node 1007 (controller, broker, proxy) serves:")
+        and f"{POD}.{DOMAIN}:{pod.internal} (internal)" in line
+    )
     status = Path(f"/proc/{pod.first_process()}/status").read_text()
-    assert "\nUid:\t10001\t10001\t10001\t10001\n" in status and "\nNSpid:" in status and status.split("\nNSpid:")[1].split("\n")[0].split()[-1] == "1"
+    assert (
+        "\nUid:\t10001\t10001\t10001\t10001\n" in status
+        and "\nNSpid:" in status
+        and status.split("\nNSpid:")[1].split("\n")[0].split()[-1] == "1"
+    )
     with urlopen(f"http://127.0.0.1:{pod.admin}/readyz", timeout=10) as answer:
         assert answer.status == 200
     with urlopen(f"http://[::1]:{pod.admin}/readyz", timeout=10) as answer:
@@ -121,7 +136,9 @@ def test_a_pod_serves_without_rights_and_ends_cleanly_when_told(start: Callable[
 
 @pytest.mark.measures
 def test_a_start_takes_less_than_two_seconds_of_cpu_time(tmp_path: Path) -> None:
-    """Which is what it takes on a quiet machine: most of it is imports. Twice: the first one compiles what was never run."""
+    """Which is what it takes on a quiet machine: most of it is imports. Twice: the first one compiles what was never
+    run.
+    """
     (tmp_path / "data").mkdir()
     store = f"file://{tmp_path}/data?shared=true"
     took_s = []

@@ -37,7 +37,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpNodes]:
     tokens.write_text(f"{TOKEN}\n")
     arguments = ["--data", str(folder / "data"), "--no-fsync", "--admin-token-file", str(tokens)]
     # What the balancer does by itself would be in the way of what the tests ask for.
-    running = UpNodes("1c2b1p", arguments, log=folder / "bmq.log", environment={"BMQ_BALANCE_INTERVAL_MS": "0", "BMQ_BALANCE_REST_MS": "0"})
+    running = UpNodes(
+        "1c2b1p",
+        arguments,
+        log=folder / "bmq.log",
+        environment={"BMQ_BALANCE_INTERVAL_MS": "0", "BMQ_BALANCE_REST_MS": "0"},
+    )
     try:
         admin = AdminClient({"bootstrap.servers": running.servers})
         for future in admin.create_topics([NewTopic("orders", num_partitions=PARTITIONS)], request_timeout=30).values():
@@ -55,7 +60,14 @@ def bmq(cluster: UpNodes, tmp_path: Path) -> Bmq:
     def run(*arguments: str, token: str = TOKEN, admin: str | None = None) -> Done:
         environment = {**os.environ, "BMQ_ADMIN_URL": f"http://{admin or cluster.admin}", "BMQ_TOKEN": token}
         done = subprocess.run(
-            [str(BMQ), *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False, env=environment, cwd=tmp_path
+            [str(BMQ), *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env=environment,
+            cwd=tmp_path,
         )
         return Done(done.returncode, done.stdout, done.stderr)
 
@@ -106,11 +118,17 @@ def test_a_dry_run_shows_the_plan_with_reasons_and_balance_carries_it_out(cluste
         admin.create_topics([NewTopic(name, num_partitions=partitions)], request_timeout=30)[name].result(60)
 
     def counted() -> dict[int, int]:
-        return {node["node_id"]: node["partitions"] for node in document(bmq("cluster", "nodes", "-o", "json")) if "broker" in node["roles"]}
+        return {
+            node["node_id"]: node["partitions"]
+            for node in document(bmq("cluster", "nodes", "-o", "json"))
+            if "broker" in node["roles"]
+        }
 
     assert bmq("cluster", "cordon", "101", "102").out == "cordoned node 101\ncordoned node 102\n"
     create("waiting", 4)
-    assert document(bmq("cluster", "status", "-o", "json"))["problems"] == ["4 partitions without an owner: start a broker, or uncordon one"]
+    assert document(bmq("cluster", "status", "-o", "json"))["problems"] == [
+        "4 partitions without an owner: start a broker, or uncordon one"
+    ]
     assert bmq("cluster", "uncordon", "101").code == 0
     assert document(bmq("cluster", "status", "-o", "json"))["problems"] == [], "it takes at once what has no owner"
     create("crowded", 80)  # all on the one that takes partitions
@@ -124,7 +142,8 @@ def test_a_dry_run_shows_the_plan_with_reasons_and_balance_carries_it_out(cluste
     assert shown.endswith(f"{len(moves)} moves planned, nothing was moved\n")
     assert counted() == before
     done = bmq("cluster", "balance").out
-    moved = int(done.splitlines()[-1].removesuffix(" partitions moved"))  # planned anew: rates of what was written before still decay
+    # planned anew: rates of what was written before still decay
+    moved = int(done.splitlines()[-1].removesuffix(" partitions moved"))
     assert moved == pytest.approx(len(moves), abs=10), done
     after = counted()
     assert (after[101], after[102]) == (before[101] - moved, before[102] + moved)
@@ -132,7 +151,13 @@ def test_a_dry_run_shows_the_plan_with_reasons_and_balance_carries_it_out(cluste
 
 def test_a_drain_waits_until_the_broker_holds_nothing_and_writes_go_on(cluster: UpNodes, bmq: Bmq) -> None:
     failed: list[str] = []
-    producer = Producer({"bootstrap.servers": cluster.servers, "linger.ms": 2, "on_delivery": lambda error, _: error and failed.append(str(error))})
+    producer = Producer(
+        {
+            "bootstrap.servers": cluster.servers,
+            "linger.ms": 2,
+            "on_delivery": lambda error, _: error and failed.append(str(error)),
+        }
+    )
     draining = subprocess.Popen(
         [str(BMQ), "cluster", "drain", "101", "-o", "json", "--admin", cluster.admin],
         stdout=subprocess.PIPE,
@@ -145,7 +170,12 @@ def test_a_drain_waits_until_the_broker_holds_nothing_and_writes_go_on(cluster: 
             producer.produce("orders", b"y", partition=partition)
         producer.poll(0.01)
     out, err = draining.communicate()
-    assert json.loads(out) | {"partitions_before": 0} == {"node": 101, "partitions_before": 0, "partitions": 0, "drained": True}, err
+    assert json.loads(out) | {"partitions_before": 0} == {
+        "node": 101,
+        "partitions_before": 0,
+        "partitions": 0,
+        "drained": True,
+    }, err
     assert producer.flush(30) == 0
     assert not failed
     nodes = {node["node_id"]: node for node in document(bmq("cluster", "nodes", "-o", "json"))}
@@ -179,7 +209,11 @@ def test_a_bundle_holds_every_node_and_no_record_and_no_secret(cluster: UpNodes,
         assert json.loads(files[f"nodes/{node}/self.json"])["node_id"] == node
         assert b"bmq_store_operations_total" in files[f"nodes/{node}/metrics.txt"]
     assert json.loads(files["store.json"])["ok"]
-    assert sorted(topic["name"] for topic in json.loads(files["metadata/image.json"])["topics"]) == ["crowded", "orders", "waiting"]
+    assert sorted(topic["name"] for topic in json.loads(files["metadata/image.json"])["topics"]) == [
+        "crowded",
+        "orders",
+        "waiting",
+    ]
     assert json.loads(files["metadata/log.json"])["entries"]
     everything = b"\n".join(files.values())
     for secret in (TOKEN.encode(), b"the-value-of-a-record", b"the-key-of-a-record"):
@@ -207,10 +241,35 @@ def test_without_a_leader_the_status_says_so_and_what_is_known(tmp_path: Path) -
             assert (status["led"], status["controller_id"]) == (False, 201)
             assert status["problems"][0].startswith("no controller leads")
             assert "no leading controller answers" in done.stderr
-            command = [str(BMQ), "debug", "bundle", "-f", str(tmp_path / "b.tgz"), "-o", "json", "--admin", cluster.admin, "--timeout", "50"]
+            command = [
+                str(BMQ),
+                "debug",
+                "bundle",
+                "-f",
+                str(tmp_path / "b.tgz"),
+                "-o",
+                "json",
+                "--admin",
+                cluster.admin,
+                "--timeout",
+                "50",
+            ]
             written = json.loads(subprocess.run(command, capture_output=True, text=True, timeout=85, check=True).stdout)
-            assert {"metadata/image.json", "metadata/log.json", "store.json", "self.json", "metrics.txt", "missing.json"} <= set(written["entries"])
-            assert {one["name"] for one in written["missing"]} == {"nodes.json", "configs.json", "load.json", "balance.json", "groups.json"}
+            assert {
+                "metadata/image.json",
+                "metadata/log.json",
+                "store.json",
+                "self.json",
+                "metrics.txt",
+                "missing.json",
+            } <= set(written["entries"])
+            assert {one["name"] for one in written["missing"]} == {
+                "nodes.json",
+                "configs.json",
+                "load.json",
+                "balance.json",
+                "groups.json",
+            }
         finally:
             os.kill(stopped, 18)
         assert cluster.stop() == 0, cluster.tail_of_log()

@@ -1,4 +1,6 @@
-"""Lanes whose clients may read topics of the base: at a capped rate, without being able to change them, until they write to one of that name."""
+"""Lanes whose clients may read topics of the base: at a capped rate, without being able to change them, until they
+write to one of that name.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,7 +51,9 @@ def test_a_lane_reads_the_base_until_it_writes_and_commits_into_groups_of_its_ow
     write(bmq.servers, "dev", "orders", ["dev-0"])
     write(bmq.servers, BASE, "orders", ["base-3"])
     assert own_topics(api(bmq), "dev") == ["dev:orders"]
-    assert read(bmq.servers, "dev", "orders", 1) == ["dev-0"], "offsets of the base mean nothing in the lane's own topic"
+    assert read(bmq.servers, "dev", "orders", 1) == ["dev-0"], (
+        "offsets of the base mean nothing in the lane's own topic"
+    )
     assert read(bmq.servers, BASE, "orders", 4) == ["base-0", "base-1", "base-2", "base-3"]
 
 
@@ -61,7 +65,9 @@ def test_a_reader_of_the_base_goes_over_to_the_lanes_topic_when_somebody_writes_
         assert len(poll_values(client, 5)) == 5
         write(bmq.servers, "dev", "orders", [f"dev-{i}" for i in range(20)])
         write(bmq.servers, BASE, "orders", ["base-5"])
-        assert poll_values(client, 20) == [f"dev-{i}" for i in range(20)], "from its beginning, though the reader was at 5"
+        assert poll_values(client, 20) == [f"dev-{i}" for i in range(20)], (
+            "from its beginning, though the reader was at 5"
+        )
         assert poll_values(client, 1, timeout_s=2) == []
     finally:
         client.close()
@@ -108,7 +114,9 @@ def test_reads_of_the_base_are_capped_together_and_the_lanes_own_are_not(bmq: Bm
         for client in clients:
             client.close()
     size_bytes = 10_000 * sum(found)
-    assert size_bytes <= RATE * (took_s + 1) + 2 * 10_000, "no more than the rate, a second's worth at once, and a batch each"
+    assert size_bytes <= RATE * (took_s + 1) + 2 * 10_000, (
+        "no more than the rate, a second's worth at once, and a batch each"
+    )
     assert size_bytes >= RATE * (took_s - 3) / 2, "and not much less"
     assert 150 * 10_000 / own_s > 1.5 * RATE, f"{own_s:.1f} s for the lane's own"
 
@@ -117,10 +125,14 @@ def test_nothing_that_a_lane_does_changes_the_base(bmq: Bmq) -> None:
     write(bmq.servers, BASE, "orders", [f"base-{i}" for i in range(5)])
     client = admin(bmq.servers, "dev")
     resource = ConfigResource(
-        ResourceType.TOPIC, "orders", incremental_configs=[ConfigEntry("retention.ms", "1", incremental_operation=AlterConfigOpType.SET)]
+        ResourceType.TOPIC,
+        "orders",
+        incremental_configs=[ConfigEntry("retention.ms", "1", incremental_operation=AlterConfigOpType.SET)],
     )
     cluster = ConfigResource(
-        ResourceType.BROKER, "1", incremental_configs=[ConfigEntry("num.partitions", "9", incremental_operation=AlterConfigOpType.SET)]
+        ResourceType.BROKER,
+        "1",
+        incremental_configs=[ConfigEntry("num.partitions", "9", incremental_operation=AlterConfigOpType.SET)],
     )
     for asked in (
         client.delete_topics(["orders"])["orders"],
@@ -136,4 +148,6 @@ def test_nothing_that_a_lane_does_changes_the_base(bmq: Bmq) -> None:
     write(bmq.servers, "dev", "orders", ["dev-0"])
     assert client.delete_topics(["orders"])["orders"].result(20) is None
     assert own_topics(api(bmq), "dev") == []
-    assert read(bmq.servers, "dev", "orders", 5, group="again") == [f"base-{i}" for i in range(5)], "without its own, the base's shows again"
+    assert read(bmq.servers, "dev", "orders", 5, group="again") == [f"base-{i}" for i in range(5)], (
+        "without its own, the base's shows again"
+    )

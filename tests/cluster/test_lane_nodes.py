@@ -1,4 +1,6 @@
-"""A lane with proxies and brokers of its own: whoever connects to its endpoint is in it, is told of no other node, and loads no other broker."""
+"""A lane with proxies and brokers of its own: whoever connects to its endpoint is in it, is told of no other node, and
+loads no other broker.
+"""
 
 import re
 from collections.abc import Iterator

@@ -10,7 +10,21 @@ import pytest
 from compat_server import BMQ, Bmq
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
-from lane_clients import BASE, admin, committed, consumer, groups_seen, make_lane, own_topics, poll_values, read, rest, topics_seen, until, write
+from lane_clients import (
+    BASE,
+    admin,
+    committed,
+    consumer,
+    groups_seen,
+    make_lane,
+    own_topics,
+    poll_values,
+    read,
+    rest,
+    topics_seen,
+    until,
+    write,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +58,9 @@ def test_two_lanes_and_the_base_use_the_same_names_and_each_sees_its_own(bmq: Bm
         write(bmq.servers, lane, "orders", [f"{lane}-{i}" for i in range(20)])
     for _ in range(2):
         for lane in (BASE, "dev", "test"):
-            assert sorted(read(bmq.servers, lane, "orders", 20, group=f"g{_}")) == sorted(f"{lane}-{i}" for i in range(20)), lane
+            assert sorted(read(bmq.servers, lane, "orders", 20, group=f"g{_}")) == sorted(
+                f"{lane}-{i}" for i in range(20)
+            ), lane
             assert topics_seen(bmq.servers, lane).keys() - {"__consumer_offsets"} == {"orders"}
         bmq.restart()
     for lane in (BASE, "dev", "test"):
@@ -116,7 +132,9 @@ def test_a_lane_that_does_not_exist_gets_errors_and_nothing_of_the_base(bmq: Bmq
     create(bmq, BASE, "orders")
     write(bmq.servers, BASE, "orders", ["of the base"])
     for lane in ("nowhere", "No", ""):
-        client = admin(bmq.servers, lane) if lane else AdminClient({"bootstrap.servers": bmq.servers, "client.id": "lane="})
+        client = (
+            admin(bmq.servers, lane) if lane else AdminClient({"bootstrap.servers": bmq.servers, "client.id": "lane="})
+        )
         assert client.list_topics(timeout=20).topics == {}
         error = client.list_topics("orders", timeout=20).topics["orders"].error
         assert error is not None
@@ -128,7 +146,11 @@ def test_a_lane_that_does_not_exist_gets_errors_and_nothing_of_the_base(bmq: Bmq
         write(bmq.servers, "nowhere", "orders", ["x"], **{"message.timeout.ms": 2_000})
     reader = consumer(bmq.servers, "nowhere")
     reader.subscribe(["orders"])
-    errors = {message.error().code() for _ in range(50) if (message := reader.poll(0.1)) is not None and message.error() is not None}
+    errors = {
+        message.error().code()
+        for _ in range(50)
+        if (message := reader.poll(0.1)) is not None and message.error() is not None
+    }
     assert errors & {KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED}
     reader.close()
     assert "there is no such lane" in bmq.log.read_text()
@@ -176,10 +198,14 @@ def test_a_lane_ends_by_itself_when_its_time_to_live_is_over(bmq: Bmq) -> None:
 def test_the_command_makes_shows_and_deletes_lanes(bmq: Bmq) -> None:
     def run(*arguments: str) -> tuple[int, str, str]:
         environment = {**os.environ, "BMQ_ADMIN_URL": f"http://{api(bmq)}"}
-        done = subprocess.run([str(BMQ), "lanes", *arguments], env=environment, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            [str(BMQ), "lanes", *arguments], env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
         return done.returncode, done.stdout, done.stderr
 
-    code, out, err = run("create", "dev", "--ttl", "2h", "--reads-base", "ord*", "--reads-base", "payments", "--bytes-per-second", "4096")
+    code, out, err = run(
+        "create", "dev", "--ttl", "2h", "--reads-base", "ord*", "--reads-base", "payments", "--bytes-per-second", "4096"
+    )
     assert (code, "created lane dev, which ends at" in out) == (0, True), err
     assert run("create", "dev")[0] != 0
     assert "write for example 90s" in run("create", "other", "--ttl", "soon")[2]

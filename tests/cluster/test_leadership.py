@@ -22,7 +22,9 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[UpNodes]:
     environment = getattr(request, "param", None)
-    running = UpNodes("2c2b1p", ["--data", str(tmp_path / "data"), "--no-fsync"], log=tmp_path / "bmq.log", environment=environment)
+    running = UpNodes(
+        "2c2b1p", ["--data", str(tmp_path / "data"), "--no-fsync"], log=tmp_path / "bmq.log", environment=environment
+    )
     try:
         create_topic(running, "orders")
         running.until_state(lambda state: {node["node_id"] for node in state["nodes"]} >= CONTROLLERS)
@@ -43,7 +45,9 @@ def written(cluster: UpNodes, count: int, *, first: int) -> set[bytes]:
     producer = Producer({"bootstrap.servers": cluster.servers, "enable.idempotence": True})
     values = {b"record-%d" % number for number in range(first, first + count)}
     for value in values:
-        producer.produce("orders", value, on_delivery=lambda error, _: failed.append(error) if error is not None else None)
+        producer.produce(
+            "orders", value, on_delivery=lambda error, _: failed.append(error) if error is not None else None
+        )
     assert producer.flush(30) == 0
     assert not failed
     return values
@@ -51,7 +55,14 @@ def written(cluster: UpNodes, count: int, *, first: int) -> set[bytes]:
 
 def read(cluster: UpNodes, count: int) -> set[bytes]:
     """The first so many records of `orders`, without a group."""
-    consumer = Consumer({"bootstrap.servers": cluster.servers, "group.id": "nobody", "auto.offset.reset": "earliest", "enable.auto.commit": False})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.servers,
+            "group.id": "nobody",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
     found: set[bytes] = set()
     try:
         topic = consumer.list_topics("orders", timeout=10).topics["orders"]
@@ -59,7 +70,11 @@ def read(cluster: UpNodes, count: int) -> set[bytes]:
         deadline = monotonic() + 30
         while len(found) < count:
             assert monotonic() < deadline, f"{len(found)} of {count} records read"
-            found |= {bytes(message.value() or b"") for message in consumer.consume(1000, timeout=0.5) if message.error() is None}
+            found |= {
+                bytes(message.value() or b"")
+                for message in consumer.consume(1000, timeout=0.5)
+                if message.error() is None
+            }
     finally:
         consumer.close()
     return found

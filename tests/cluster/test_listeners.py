@@ -1,4 +1,6 @@
-"""Several Kafka listeners: a client that comes by one of them is told its addresses alone, and those may become known while the nodes run."""
+"""Several Kafka listeners: a client that comes by one of them is told its addresses alone, and those may become known
+while the nodes run.
+"""
 
 import json
 from collections.abc import Callable, Iterator
@@ -93,7 +95,9 @@ def write_and_read(bootstrap: str, topic: str, *, while_reading: Callable[[], No
     errors: list[str] = []
     settings = {"bootstrap.servers": bootstrap, "error_cb": lambda error: errors.append(str(error))}
     producer = Producer({**settings, "enable.idempotence": True})
-    consumer = Consumer({**settings, "group.id": f"{topic}-readers", "auto.offset.reset": "earliest", "session.timeout.ms": 10_000})
+    consumer = Consumer(
+        {**settings, "group.id": f"{topic}-readers", "auto.offset.reset": "earliest", "session.timeout.ms": 10_000}
+    )
     consumer.subscribe([topic])
     read: list[bytes] = []
     for turn in range(2):
@@ -124,7 +128,9 @@ def test_a_client_from_outside_meets_outside_addresses_alone(trio: Trio) -> None
     bootstrap = "{}:{}".format(*outside[FIRST])
     create_topic(bootstrap, "orders")
     assert write_and_read(bootstrap, "orders") == []
-    java = tool("kafka", "run", "org.apache.kafka.tools.BrokerApiVersionsCommand", "--bootstrap-server", bootstrap, timeout_s=60)
+    java = tool(
+        "kafka", "run", "org.apache.kafka.tools.BrokerApiVersionsCommand", "--bootstrap-server", bootstrap, timeout_s=60
+    )
     found = {line.split(" (id:")[0] for line in java.splitlines() if " (id:" in line}
     assert found == {"{}:{}".format(*address) for address in outside.values()}, java
 
@@ -162,7 +168,8 @@ def test_a_file_that_cannot_be_used_at_the_start_is_refused(tmp_path: Path) -> N
     try:
         assert server.until_end() == 2
         assert server.said() == [
-            f"error: advertised_listeners_file {file}: external=0.0.0.0:1: nobody can connect to that: write a name or an address, HOST:PORT"
+            f"error: advertised_listeners_file {file}: external=0.0.0.0:1: nobody can connect to that: write a "
+            "name or an address, HOST:PORT"
         ]
     finally:
         server.close()

@@ -25,7 +25,8 @@ BACKLOG_RECORDS = 96 << 10
 LIVE_RECORDS = 20_000
 READ_WITHIN_S = 80
 SETTINGS = {
-    "BMQ_TAIL_BUDGET_BYTES": "8MiB",  # nearly everything becomes segments, which is what readers from the beginning read
+    # nearly everything becomes segments, which is what readers from the beginning read
+    "BMQ_TAIL_BUDGET_BYTES": "8MiB",
     "BMQ_WAL_BUDGET_BYTES": "16MiB",
     "BMQ_BALANCE_INTERVAL_MS": "0",  # who opens a partition reads about it
 }

@@ -57,7 +57,9 @@ def test_kafkas_requests_move_partitions_between_brokers(cluster: UpNodes) -> No
     before = owners(cluster, "orders")
     assert sorted(before) == [101, 101, 102, 102]
     wanted = {index: 203 - owner for index, owner in enumerate(before) if index < 2}
-    asked: dict[kafka.TopicPartition, list[int] | None] = {kafka.TopicPartition("orders", index): [to] for index, to in wanted.items()}
+    asked: dict[kafka.TopicPartition, list[int] | None] = {
+        kafka.TopicPartition("orders", index): [to] for index, to in wanted.items()
+    }
     assert set(admin.alter_partition_reassignments(asked).values()) == {None}
     until(lambda: owners(cluster, "orders")[:2] == list(wanted.values()), cluster)
     assert owners(cluster, "orders")[2:] == before[2:]
@@ -74,7 +76,9 @@ def test_kafkas_requests_move_partitions_between_brokers(cluster: UpNodes) -> No
     assert refusal("orders", [1]) is None, "the one proxy stands for it already"
     assert refusal("unknown", [101]) == ErrorCode.unknown_topic_or_partition
     elected = admin.elect_leaders(0, {"orders": [0, 1]})
-    assert [one.error_code for topic in elected.replica_election_results for one in topic.partition_result] == [ErrorCode.election_not_needed] * 2
+    assert [one.error_code for topic in elected.replica_election_results for one in topic.partition_result] == [
+        ErrorCode.election_not_needed
+    ] * 2
     admin.close()
 
 
@@ -98,10 +102,15 @@ def test_a_topic_that_is_pinned_moves_to_the_brokers_of_its_pool(cluster: UpNode
     assert owners(cluster, "orders") == [-1] * PARTITIONS, "they wait for a broker of their pool"
 
 
-def test_kafkas_reassignment_tool_moves_and_verifies_where_each_node_has_every_role(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kafkas_reassignment_tool_moves_and_verifies_where_each_node_has_every_role(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     store = f"file://{tmp_path / 'data'}?shared=true&fsync=false"
-    nodes = [Server(server_arguments("controller,broker,proxy", node_id, store), log=tmp_path / f"{node_id}.log") for node_id in (1, 2)]
+    nodes = [
+        Server(server_arguments("controller,broker,proxy", node_id, store), log=tmp_path / f"{node_id}.log")
+        for node_id in (1, 2)
+    ]
     try:
         servers = re.findall(r"(\S+) \(Kafka\)", " ".join(node.until_it_serves() for node in nodes))
         admin = AdminClient({"bootstrap.servers": servers[0]})
@@ -114,20 +123,25 @@ def test_kafkas_reassignment_tool_moves_and_verifies_where_each_node_has_every_r
         shown = admin.list_topics("orders", timeout=10).topics["orders"].partitions
         assert {one.leader for one in shown.values()} == {1, 2}
         plan = tmp_path / "plan.json"
-        partitions = [{"topic": "orders", "partition": index, "replicas": [3 - one.leader]} for index, one in shown.items()]
+        partitions = [
+            {"topic": "orders", "partition": index, "replicas": [3 - one.leader]} for index, one in shown.items()
+        ]
         plan.write_text(json.dumps({"version": 1, "partitions": partitions}))
         executed = reassign("--execute", "--reassignment-json-file", str(plan), "--throttle", "1000000")
         assert "Successfully started partition reassignments" in executed
         deadline = monotonic() + 30
-        while (verified := reassign("--verify", "--reassignment-json-file", str(plan))).count("is completed.") < PARTITIONS:
+        while (verified := reassign("--verify", "--reassignment-json-file", str(plan))).count(
+            "is completed."
+        ) < PARTITIONS:
             assert monotonic() < deadline, verified
         rollback = tmp_path / "rollback.json"
         rollback.write_text(next(line for line in executed.splitlines() if line.startswith("{")))
         reassign("--execute", "--reassignment-json-file", str(rollback))
         until_shown = monotonic() + 30
-        while {one.leader == shown[index].leader for index, one in admin.list_topics("orders", timeout=10).topics["orders"].partitions.items()} != {
-            True
-        }:
+        while {
+            one.leader == shown[index].leader
+            for index, one in admin.list_topics("orders", timeout=10).topics["orders"].partitions.items()
+        } != {True}:
             assert monotonic() < until_shown
             sleep(0.1)
     finally:

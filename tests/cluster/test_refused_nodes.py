@@ -1,4 +1,6 @@
-"""A node that does not belong, is too old or too new, or was started twice: refused, or it ends, with one line that names the remedy."""
+"""A node that does not belong, is too old or too new, or was started twice: refused, or it ends, with one line that
+names the remedy.
+"""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -68,7 +70,9 @@ def of_version(data: bytes, version: int) -> bytes:
     return data[:4] + version.to_bytes(2, "big") + data[6:]
 
 
-def test_metadata_of_a_newer_bmq_are_refused_at_the_start_and_end_a_node_that_runs(start: Start, tmp_path: Path) -> None:
+def test_metadata_of_a_newer_bmq_are_refused_at_the_start_and_end_a_node_that_runs(
+    start: Start, tmp_path: Path
+) -> None:
     controller = start("controller", 201)
     controller.until_it_serves()
     proxy = start("proxy", 1)
@@ -94,7 +98,10 @@ def test_a_peer_of_a_newer_protocol_is_told_so_and_the_others_go_on(start: Start
     print(told)
     newest = PROTOCOL_VERSION + 1
     ours = f"{PROTOCOL_VERSION_MIN} to {PROTOCOL_VERSION}"
-    assert f"node 101 speaks versions {newest} to {newest} of the internal protocol, node 201 {ours}: upgrade the older one" in told
+    assert (
+        f"node 101 speaks versions {newest} to {newest} of the internal protocol, node 201 {ours}: upgrade the "
+        "older one" in told
+    )
     said = controller.until_line("internal connection refused")["reason"]
     print(said)
     assert "upgrade the older one" in said
@@ -105,7 +112,9 @@ def test_a_peer_of_a_newer_protocol_is_told_so_and_the_others_go_on(start: Start
 
 
 @pytest.mark.parametrize("roles", ["broker", "proxy", "controller"])
-def test_of_two_nodes_with_one_id_the_first_ends_and_says_so_once_and_the_second_stays(start: Start, roles: str) -> None:
+def test_of_two_nodes_with_one_id_the_first_ends_and_says_so_once_and_the_second_stays(
+    start: Start, roles: str
+) -> None:
     controllers = [start("controller", 201)]
     controllers[0].until_it_serves()
     node_id = {"broker": 101, "proxy": 1, "controller": 201}[roles]

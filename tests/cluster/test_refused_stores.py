@@ -1,4 +1,6 @@
-"""A store that cannot carry a cluster, cannot be reached or must not be trusted: each node says so in one line that names the remedy."""
+"""A store that cannot carry a cluster, cannot be reached or must not be trusted: each node says so in one line that
+names the remedy.
+"""
 
 import json
 from collections.abc import Callable, Iterator
@@ -59,12 +61,17 @@ def check_refused(server: Server, *, code: int, says: tuple[str, ...]) -> None:
     assert "secret" not in said[0]
 
 
-@pytest.mark.parametrize(("looks_first", "says"), [(False, "lacks conditional writes (If-None-Match)"), (True, "conditional writes are atomic")])
+@pytest.mark.parametrize(
+    ("looks_first", "says"),
+    [(False, "lacks conditional writes (If-None-Match)"), (True, "conditional writes are atomic")],
+)
 def test_a_bucket_that_takes_a_second_create_is_refused(start: Start, looks_first: bool, says: str) -> None:
     careless = CarelessS3(looks_first=looks_first)
     try:
         for roles, node_id in (("controller", 201), ("broker", 101), ("proxy", 1)):
-            check_refused(start(roles, node_id, careless.store_url(), environment=KEYS), code=FAILED, says=(says, "use"))
+            check_refused(
+                start(roles, node_id, careless.store_url(), environment=KEYS), code=FAILED, says=(says, "use")
+            )
         assert not any(key.startswith("cluster/meta/") for key in careless.objects), "nothing was written to it"
     finally:
         careless.stop()
@@ -72,8 +79,15 @@ def test_a_bucket_that_takes_a_second_create_is_refused(start: Start, looks_firs
 
 def test_no_keys_and_wrong_keys_are_named(start: Start, minio: Minio) -> None:
     url = minio.store_url("refused")
-    check_refused(start("controller", 201, url, environment=NO_KEYS), code=MISCONFIGURED, says=("no keys", "set AWS_ACCESS_KEY_ID"))
-    wrong = ({**minio.environment, "AWS_ACCESS_KEY_ID": "nobody"}, {**minio.environment, "AWS_SECRET_ACCESS_KEY": "not-this-one"})
+    check_refused(
+        start("controller", 201, url, environment=NO_KEYS),
+        code=MISCONFIGURED,
+        says=("no keys", "set AWS_ACCESS_KEY_ID"),
+    )
+    wrong = (
+        {**minio.environment, "AWS_ACCESS_KEY_ID": "nobody"},
+        {**minio.environment, "AWS_SECRET_ACCESS_KEY": "not-this-one"},
+    )
     for environment in wrong:
         says = ("the server refuses the keys", "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY")
         check_refused(start("controller", 201, url, environment=environment), code=FAILED, says=says)
@@ -94,14 +108,21 @@ def test_a_certificate_that_cannot_be_trusted_is_named(
     server = TlsMinio(tmp_path / "minio", make_certificate(authority, tmp_path / "certs", **made))  # type: ignore[arg-type]
     try:
         url = server.store_url(ca_file=authority if trusted else None)
-        check_refused(start("controller", 201, url, environment=KEYS), code=FAILED, says=(f"https://127.0.0.1:{server.port}", *says))
+        check_refused(
+            start("controller", 201, url, environment=KEYS),
+            code=FAILED,
+            says=(f"https://127.0.0.1:{server.port}", *says),
+        )
     finally:
         server.stop()
 
 
 def test_a_certificate_that_expires_under_a_running_node_is_named_and_renewed(start: Start, tmp_path: Path) -> None:
     authority = make_authority(tmp_path / "ca")
-    good, expired = make_certificate(authority, tmp_path / "good"), make_certificate(authority, tmp_path / "expired", days=-1)
+    good, expired = (
+        make_certificate(authority, tmp_path / "good"),
+        make_certificate(authority, tmp_path / "expired", days=-1),
+    )
     minio = TlsMinio(tmp_path / "minio", good)
     try:
         node = start("controller,broker,proxy", 1, minio.store_url(ca_file=authority), environment=KEYS)
@@ -148,12 +169,18 @@ def shifted(faketime: str, at: Path) -> dict[str, str]:
     }
 
 
-def test_a_node_whose_clock_is_an_hour_ahead_is_refused_by_the_bucket_and_says_why(start: Start, minio: Minio, faketime: str, tmp_path: Path) -> None:
+def test_a_node_whose_clock_is_an_hour_ahead_is_refused_by_the_bucket_and_says_why(
+    start: Start, minio: Minio, faketime: str, tmp_path: Path
+) -> None:
     clock = tmp_path / "clock"
     clock.write_text(f"+{HOUR_S}s")
     for roles, node_id in (("controller", 201), ("broker", 101)):
         environment = {**minio.environment, **shifted(faketime, clock)}
-        check_refused(start(roles, node_id, minio.store_url("shifted"), environment=environment), code=FAILED, says=("clock", "NTP"))
+        check_refused(
+            start(roles, node_id, minio.store_url("shifted"), environment=environment),
+            code=FAILED,
+            says=("clock", "NTP"),
+        )
 
 
 def test_over_a_folder_a_broker_whose_clock_is_an_hour_ahead_serves_gets_no_more_partitions_and_says_why(
@@ -165,7 +192,9 @@ def test_over_a_folder_a_broker_whose_clock_is_an_hour_ahead_serves_gets_no_more
     (tmp_path / "data").mkdir()
     store = f"file://{tmp_path}/data?shared=true"
     for roles, node_id in (("controller", 201), ("proxy", 1), ("broker", 101)):
-        addresses = addresses_in(start(roles, node_id, store, "--admin", "127.0.0.1:0", environment={}).until_it_serves())
+        addresses = addresses_in(
+            start(roles, node_id, store, "--admin", "127.0.0.1:0", environment={}).until_it_serves()
+        )
         if roles == "proxy":
             servers, admin = addresses["Kafka"], addresses["admin"]
     ahead = start("broker", 102, store, environment=shifted(faketime, clock))
@@ -177,7 +206,9 @@ def test_over_a_folder_a_broker_whose_clock_is_an_hour_ahead_serves_gets_no_more
     sleep(3)  # a third of the lease, after which the controller knows
     produce_one(servers, create=True, partitions=8)
     with urlopen(f"http://{admin}/v1/nodes", timeout=30) as answer:
-        owned = {node["node_id"]: node["partitions"] for node in json.load(answer)["items"] if "broker" in node["roles"]}
+        owned = {
+            node["node_id"]: node["partitions"] for node in json.load(answer)["items"] if "broker" in node["roles"]
+        }
     assert owned == {101: 8, 102: 0}
     assert ahead.is_alive()
     clock.write_text("+0s")

@@ -1,4 +1,6 @@
-"""The drill of docs/backup.md: a copy is made of a store that clients write to, bmq is started over the copy, and what was acknowledged is there."""
+"""The drill of docs/backup.md: a copy is made of a store that clients write to, bmq is started over the copy, and what
+was acknowledged is there.
+"""
 
 import json
 import os
@@ -104,7 +106,9 @@ def test_what_was_acknowledged_before_the_copy_began_is_in_a_cluster_over_it(sto
             commit(server.servers, 1_234)
             before = writer.acknowledged
             command = [str(BMQ), "store", "copy", *source[:2], "--to", to, "-o", "json"]
-            made = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env={**os.environ, **environment})
+            made = subprocess.run(
+                command, capture_output=True, text=True, timeout=120, check=False, env={**os.environ, **environment}
+            )
             assert made.returncode == 0, made.stderr
             after = writer.acknowledged
         assert server.stop() == 0
@@ -132,7 +136,11 @@ def test_a_copy_over_a_store_is_refused(tmp_path: Path) -> None:
     server = Bmq(["--data", str(data), "--no-fsync"], log=tmp_path / "bmq.log")
     server.start()
     assert server.stop() == 0
-    for to, code, why in ((data, 2, "that is the store itself"), (tmp_path / "copy", 0, ""), (tmp_path / "copy", 1, "name an empty folder")):
+    for to, code, why in (
+        (data, 2, "that is the store itself"),
+        (tmp_path / "copy", 0, ""),
+        (tmp_path / "copy", 1, "name an empty folder"),
+    ):
         command = [str(BMQ), "store", "copy", "--data", str(data), "--to", str(to)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == code, done.stderr

@@ -30,7 +30,9 @@ class Done(NamedTuple):
 
 def erase(*arguments: str, environment: dict[str, str] | None = None) -> Done:
     command = [str(BMQ), "store", "erase", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env={**os.environ, **(environment or {})})
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, check=False, env={**os.environ, **(environment or {})}
+    )
     return Done(done.returncode, done.stdout, done.stderr)
 
 
@@ -60,14 +62,22 @@ def test_a_folder_is_erased_once_nobody_runs_on_it_and_can_be_used_anew(tmp_path
     server.start()
     cluster_id = fill(server.servers)
     running = erase("--data", str(data), "--cluster-id", cluster_id, "--yes")
-    assert running.code == 1 and running.err.startswith("error: erase store: a cluster works on it: ") and "is in use by process" in running.err
+    assert (
+        running.code == 1
+        and running.err.startswith("error: erase store: a cluster works on it: ")
+        and "is in use by process" in running.err
+    )
     server.kill9()
     other = erase("--data", str(data), "--cluster-id", "another", "--yes")
     assert (other.code, other.out) == (2, "")
     assert f"the store belongs to cluster '{cluster_id}', not to 'another'" in other.err
     before = files(data)
     asked = erase("--data", str(data), "--cluster-id", cluster_id)
-    assert asked.code == 0 and f"cluster {cluster_id}: {len(before)} objects with" in asked.out and "add --yes" in asked.out
+    assert (
+        asked.code == 0
+        and f"cluster {cluster_id}: {len(before)} objects with" in asked.out
+        and "add --yes" in asked.out
+    )
     assert files(data) == before
     done = erase("--data", str(data), "--cluster-id", cluster_id, "--yes", "-o", "json")
     assert (done.code, files(data)) == (0, [])
@@ -115,7 +125,10 @@ def test_a_bucket_is_erased_under_its_prefix_alone_once_nobody_writes_to_it(mini
     assert 1 < len(left) < len(whole) - 20, "it was interrupted"
     done = erase("--store", url, "--cluster-id", cluster_id, "--yes", environment=minio.environment)
     assert done.code == 0, done
-    assert f"cluster {cluster_id}: deleted {len(left) - 1} objects" in done.out and "not bmq's, and left: 1 object" in done.out
+    assert (
+        f"cluster {cluster_id}: deleted {len(left) - 1} objects" in done.out
+        and "not bmq's, and left: 1 object" in done.out
+    )
     assert asyncio.run(keys(url, minio)) == ["notes.txt"]
     assert asyncio.run(keys(beside, minio)) == [f"meta/log/{1:020d}"]
 

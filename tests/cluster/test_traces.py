@@ -114,14 +114,22 @@ def test_requests_and_flushes_become_spans_that_tell_how_long_they_took(collecto
     assert set(by_name) == {"Produce", "Fetch", "Flush"}
     took_ms = [(span.name, (span.end_time_unix_nano - span.start_time_unix_nano) / 1e6) for _, span in spans]
     assert all(0 <= each < 60_000 for _, each in took_ms)
-    assert any(name == "Fetch" and each > 300 for name, each in took_ms), "one that waited for records, as the client asked for: half a second"
+    assert any(name == "Fetch" and each > 300 for name, each in took_ms), (
+        "one that waited for records, as the client asked for: half a second"
+    )
     produced = values(by_name["Produce"].attributes)
-    assert (produced["bmq.error"], produced["bmq.listener"], produced["messaging.client.id"]) == ("none", "internal", "orders-writer")
+    assert (produced["bmq.error"], produced["bmq.listener"], produced["messaging.client.id"]) == (
+        "none",
+        "internal",
+        "orders-writer",
+    )
     assert produced["bmq.request_id"].startswith("c") and produced["bmq.request_bytes"] > 0
     assert values(by_name["Flush"].attributes)["bmq.wal_object_bytes"] > 0
 
 
-def test_nothing_is_kept_at_a_ratio_of_nothing_and_a_collector_that_is_not_there_disturbs_nobody(collector: Collector, tmp_path: Path) -> None:
+def test_nothing_is_kept_at_a_ratio_of_nothing_and_a_collector_that_is_not_there_disturbs_nobody(
+    collector: Collector, tmp_path: Path
+) -> None:
     for number, (endpoint, ratio) in enumerate(((collector.endpoint, "0"), (f"http://127.0.0.1:{free_port()}", "1"))):
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -139,12 +147,19 @@ def test_nothing_is_kept_at_a_ratio_of_nothing_and_a_collector_that_is_not_there
 
 def test_without_the_dependency_the_key_is_refused_and_nothing_else_misses_it(tmp_path: Path) -> None:
     command = [sys.executable, "-c", WITHOUT, *server_arguments("broker", 1, "memory://")]
-    done = subprocess.run([*command, "--otlp-endpoint", "http://127.0.0.1:4318"], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [*command, "--otlp-endpoint", "http://127.0.0.1:4318"], capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 2
     assert done.stderr == (
-        "error: otlp_endpoint http://127.0.0.1:4318: OpenTelemetry is not installed: pip install 'bmq-core[otel]', or leave it out\n"
+        "error: otlp_endpoint http://127.0.0.1:4318: OpenTelemetry is not installed: pip install 'bmq-core[otel]', "
+        "or leave it out\n"
     )
-    server = Server(server_arguments("controller,broker,proxy", 1, "memory://"), log=tmp_path / "log", bmq=[sys.executable, "-c", WITHOUT])
+    server = Server(
+        server_arguments("controller,broker,proxy", 1, "memory://"),
+        log=tmp_path / "log",
+        bmq=[sys.executable, "-c", WITHOUT],
+    )
     try:
         server.until_it_serves()
         assert server.stop() == 0

@@ -58,7 +58,9 @@ class Writer:
 
     def write(self, count: int) -> None:
         for number in itertools.islice(self._numbers, count):
-            self._producer.produce(self.topic, b"record-%d" % number, partition=number % PARTITIONS, on_delivery=self._delivered)
+            self._producer.produce(
+                self.topic, b"record-%d" % number, partition=number % PARTITIONS, on_delivery=self._delivered
+            )
             self._producer.poll(0)
 
     def until_acknowledged(self, count: int, *, timeout_s: float = 60) -> None:
@@ -77,9 +79,18 @@ class Writer:
         self.acknowledged[bytes(message.value() or b"")] = partition, offset
 
 
-def read_all(cluster: UpNodes | Bmq, topic: str, count: int, *, group: str, timeout_s: float = 60) -> dict[bytes, tuple[int, int]]:
+def read_all(
+    cluster: UpNodes | Bmq, topic: str, count: int, *, group: str, timeout_s: float = 60
+) -> dict[bytes, tuple[int, int]]:
     """The first `count` records or more, by value, as a member of a group."""
-    consumer = Consumer({"bootstrap.servers": cluster.servers, "group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.servers,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
     consumer.subscribe([topic])
     found: dict[bytes, tuple[int, int]] = {}
     deadline = monotonic() + timeout_s
@@ -101,7 +112,9 @@ def read_all(cluster: UpNodes | Bmq, topic: str, count: int, *, group: str, time
     return found
 
 
-def test_what_was_acknowledged_is_there_after_a_broker_was_killed_and_started_again(started: Callable[[], UpNodes], data: Path) -> None:
+def test_what_was_acknowledged_is_there_after_a_broker_was_killed_and_started_again(
+    started: Callable[[], UpNodes], data: Path
+) -> None:
     cluster = started()
     assert set(cluster.pids()) == NODES
     create_topic(cluster, "orders")
@@ -167,7 +180,9 @@ def test_metadata_names_both_proxies_and_each_serves_every_partition(started: Ca
                 break
             assert monotonic() < deadline, metadata.brokers
             sleep(0.1)
-        assert sorted(f"{one.host}:{one.port}" for one in metadata.brokers.values()) == sorted(cluster.servers.split(","))
+        assert sorted(f"{one.host}:{one.port}" for one in metadata.brokers.values()) == sorted(
+            cluster.servers.split(",")
+        )
         assert {one.leader for one in metadata.topics["orders"].partitions.values()} <= {1, 2}
     writer = Writer(cluster, "orders")
     writer.write(100)
@@ -187,19 +202,25 @@ def test_nothing_stays_behind_where_the_parent_is_killed(started: Callable[[], U
     assert started().stop() == 0
 
 
-def test_the_folder_of_a_cluster_is_refused_to_another(started: Callable[[], UpNodes], data: Path, tmp_path: Path) -> None:
+def test_the_folder_of_a_cluster_is_refused_to_another(
+    started: Callable[[], UpNodes], data: Path, tmp_path: Path
+) -> None:
     cluster = started()
     for options in ([], ["--nodes", SHAPE]):
         command = [str(BMQ), "up", "--data", str(data), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", *options]
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, cwd=tmp_path)
-        assert (done.returncode, f"in use by process {cluster.process.pid}: stop it" in done.stderr) == (2, True), done.stderr
+        assert (done.returncode, f"in use by process {cluster.process.pid}: stop it" in done.stderr) == (2, True), (
+            done.stderr
+        )
     assert cluster.stop() == 0, cluster.tail_of_log()
 
 
 def test_a_cluster_over_a_bucket_serves_what_was_produced(tmp_path: Path) -> None:
     minio = Minio(tmp_path / "minio")
     try:
-        cluster = UpNodes(SHAPE, ["--store", minio.store_url("bmq-nodes")], log=tmp_path / "bmq.log", environment=minio.environment)
+        cluster = UpNodes(
+            SHAPE, ["--store", minio.store_url("bmq-nodes")], log=tmp_path / "bmq.log", environment=minio.environment
+        )
         try:
             create_topic(cluster, "orders")
             writer = Writer(cluster, "orders")
@@ -218,14 +239,28 @@ def test_processes_cannot_share_memory(tmp_path: Path) -> None:
     command = [str(BMQ), "up", "--nodes", SHAPE, "--store", "memory://"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr == "error: --nodes 1c2b2p and --store memory://: processes share no memory: choose a folder or a bucket\n"
+    assert (
+        done.stderr
+        == "error: --nodes 1c2b2p and --store memory://: processes share no memory: choose a folder or a bucket\n"
+    )
 
 
 def test_a_port_that_is_taken_is_named_before_anything_is_made(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         for option, other in (("--listen", "--admin"), ("--admin", "--listen")):
-            command = [str(BMQ), "up", "--nodes", SHAPE, "--data", "made", option, f"127.0.0.1:{port}", other, "127.0.0.1:0"]
+            command = [
+                str(BMQ),
+                "up",
+                "--nodes",
+                SHAPE,
+                "--data",
+                "made",
+                option,
+                f"127.0.0.1:{port}",
+                other,
+                "127.0.0.1:0",
+            ]
             done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, cwd=tmp_path)
             why = "address already in use: choose another address, or stop what listens there"
             assert done.stderr == f"error: proxy 1: {option} 127.0.0.1:{port}: {why}\n"
@@ -233,9 +268,14 @@ def test_a_port_that_is_taken_is_named_before_anything_is_made(tmp_path: Path) -
     assert not list(tmp_path.iterdir())
 
 
-def test_the_address_for_kafka_clients_is_told_from_the_admin_address(started: Callable[[], UpNodes], tmp_path: Path) -> None:
+def test_the_address_for_kafka_clients_is_told_from_the_admin_address(
+    started: Callable[[], UpNodes], tmp_path: Path
+) -> None:
     cluster = started()
     command = [str(BMQ), "cluster", "status", "--admin", cluster.servers]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, cwd=tmp_path)
-    assert (done.returncode, "it is not an admin address, perhaps the one for Kafka clients" in done.stderr) == (4, True), done.stderr
+    assert (done.returncode, "it is not an admin address, perhaps the one for Kafka clients" in done.stderr) == (
+        4,
+        True,
+    ), done.stderr
     assert cluster.stop() == 0, cluster.tail_of_log()

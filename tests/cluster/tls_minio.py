@@ -19,17 +19,47 @@ def make_authority(folder: Path) -> Path:
     """The certificate's file of an authority of our own."""
     folder.mkdir(parents=True, exist_ok=True)
     certificate = folder / "ca.crt"
-    _openssl("req", "-x509", *_NEW_KEY, "-subj", "/CN=bmq test authority", "-keyout", str(folder / "ca.key"), "-out", str(certificate))
+    _openssl(
+        "req",
+        "-x509",
+        *_NEW_KEY,
+        "-subj",
+        "/CN=bmq test authority",
+        "-keyout",
+        str(folder / "ca.key"),
+        "-out",
+        str(certificate),
+    )
     return certificate
 
 
 def make_certificate(authority: Path, folder: Path, *, days: int = 1, address: str = "127.0.0.1") -> Path:
-    """Signed by the authority; with its key in `folder`, named as MinIO wants it. Fewer than 0 days: it ended so long ago. The folder."""
+    """Signed by the authority; with its key in `folder`, named as MinIO wants it. Fewer than 0 days: it ended so long
+    ago. The folder.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     request, names = folder / "request.pem", folder / "names.cnf"
     names.write_text(f"subjectAltName=IP:{address}\nbasicConstraints=CA:FALSE\n")
-    _openssl("req", "-new", *_NEW_KEY, "-subj", f"/CN={address}", "-keyout", str(folder / "private.key"), "-out", str(request))
-    signed_by = ["-CA", str(authority), "-CAkey", str(authority.with_suffix(".key")), "-CAcreateserial", "-extfile", str(names)]
+    _openssl(
+        "req",
+        "-new",
+        *_NEW_KEY,
+        "-subj",
+        f"/CN={address}",
+        "-keyout",
+        str(folder / "private.key"),
+        "-out",
+        str(request),
+    )
+    signed_by = [
+        "-CA",
+        str(authority),
+        "-CAkey",
+        str(authority.with_suffix(".key")),
+        "-CAcreateserial",
+        "-extfile",
+        str(names),
+    ]
     _openssl("x509", "-req", "-in", str(request), *signed_by, "-days", str(days), "-out", str(folder / "public.crt"))
     return folder
 
@@ -47,8 +77,19 @@ class TlsMinio:
         """Until it answers."""
         tool("get", "minio")
         self._folder.mkdir(parents=True, exist_ok=True)
-        environment = {"MINIO_ROOT_USER": KEYS["AWS_ACCESS_KEY_ID"], "MINIO_ROOT_PASSWORD": KEYS["AWS_SECRET_ACCESS_KEY"], "MINIO_UPDATE": "off"}
-        command = [str(tools_folder() / "minio"), "server", str(self._folder / "data"), "--address", f"127.0.0.1:{self.port}", "--quiet"]
+        environment = {
+            "MINIO_ROOT_USER": KEYS["AWS_ACCESS_KEY_ID"],
+            "MINIO_ROOT_PASSWORD": KEYS["AWS_SECRET_ACCESS_KEY"],
+            "MINIO_UPDATE": "off",
+        }
+        command = [
+            str(tools_folder() / "minio"),
+            "server",
+            str(self._folder / "data"),
+            "--address",
+            f"127.0.0.1:{self.port}",
+            "--quiet",
+        ]
         with (self._folder / "server.log").open("ab") as log:
             self.process = subprocess.Popen(
                 [*command, "--certs-dir", str(certificates)],
@@ -61,7 +102,9 @@ class TlsMinio:
         unchecked = ssl._create_unverified_context()
         while True:
             try:
-                with urlopen(f"https://127.0.0.1:{self.port}/minio/health/ready", timeout=5, context=unchecked) as answer:
+                with urlopen(
+                    f"https://127.0.0.1:{self.port}/minio/health/ready", timeout=5, context=unchecked
+                ) as answer:
                     if answer.status == 200:
                         return
             except OSError:
@@ -69,7 +112,9 @@ class TlsMinio:
             sleep(0.1)
 
     def store_url(self, scheme: str = "https", *, ca_file: Path | None = None) -> str:
-        return f"s3://bmq-tls/cluster?endpoint={scheme}://127.0.0.1:{self.port}" + (f"&ca_file={ca_file}" if ca_file else "")
+        return f"s3://bmq-tls/cluster?endpoint={scheme}://127.0.0.1:{self.port}" + (
+            f"&ca_file={ca_file}" if ca_file else ""
+        )
 
     def stop(self) -> None:
         if self.process is not None:

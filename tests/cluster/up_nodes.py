@@ -20,7 +20,9 @@ STOP_S = 60
 class UpNodes:
     """One cluster of processes over `arguments` (--data or --store)."""
 
-    def __init__(self, shape: str, arguments: Sequence[str], *, log: Path, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, shape: str, arguments: Sequence[str], *, log: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.log = log
         command = [str(BMQ), "up", "--nodes", shape, *arguments, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
         with log.open("ab") as output:
@@ -82,7 +84,9 @@ class UpNodes:
             return self.process.wait(STOP_S)
         except subprocess.TimeoutExpired:
             self.close()
-            raise AssertionError(f"the cluster did not end within {STOP_S} s of {number.name}:\n{self.tail_of_log()}") from None
+            raise AssertionError(
+                f"the cluster did not end within {STOP_S} s of {number.name}:\n{self.tail_of_log()}"
+            ) from None
 
     def close(self) -> None:
         """Ends it at once, where it still runs."""

@@ -1,4 +1,6 @@
-"""What every driven client has to offer the compatibility tests, and the values that go in and come out. No client's own types appear here."""
+"""What every driven client has to offer the compatibility tests, and the values that go in and come out. No client's
+own types appear here.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -41,7 +43,9 @@ class Record:
 
 
 class Member(Protocol):
-    """A running member of a consumer group, which polls by itself and commits every second and whenever it gives partitions away."""
+    """A running member of a consumer group, which polls by itself and commits every second and whenever it gives
+    partitions away.
+    """
 
     def assignment(self) -> frozenset[int]: ...
 
@@ -75,7 +79,9 @@ class Client(Protocol):
     """Whether its members stay in their group when the connection is lost, rather than join anew."""
     admin_calls: frozenset[str]
 
-    def produce(self, servers: str, topic: str, records: Sequence[Record], *, codec: str, idempotent: bool) -> list[int]:
+    def produce(
+        self, servers: str, topic: str, records: Sequence[Record], *, codec: str, idempotent: bool
+    ) -> list[int]:
         """The acknowledged offset of each record, in the order given."""
 
     def read(self, servers: str, topic: str, *, starts: Mapping[int, int], ends: Mapping[int, int]) -> list[Record]:
@@ -85,9 +91,13 @@ class Client(Protocol):
         """The first offset at or after a timestamp by partition; −1 where there is none."""
 
     def read_group(self, servers: str, topic: str, group: str, *, count: int) -> list[Record]:
-        """Subscribes, reads exactly `count` records, commits their offsets, leaves. A group without offsets starts at the earliest."""
+        """Subscribes, reads exactly `count` records, commits their offsets, leaves. A group without offsets starts at
+        the earliest.
+        """
 
-    def join(self, servers: str, topic: str, group: str, *, assignor: str, instance_id: str | None = None) -> Member: ...
+    def join(
+        self, servers: str, topic: str, group: str, *, assignor: str, instance_id: str | None = None
+    ) -> Member: ...
 
     def create_topic(self, servers: str, topic: str, *, partitions: int, configs: Mapping[str, str]) -> None: ...
 
@@ -119,14 +129,19 @@ class Client(Protocol):
 
 
 def sample_records(*, partitions: int, per_partition: int, base_ms: int, sender: Client) -> list[Record]:
-    """Records of every shape that the sender can send: absent, empty, small and large keys and values; none, one and repeated headers;
-    timestamps 1 s apart."""
+    """Records of every shape that the sender can send: absent, empty, small and large keys and values; none, one and
+    repeated headers; timestamps 1 s apart."""
     keys: list[bytes | None] = [None, b"", b"k", b"\x00\xff" * 20]
     values: list[bytes | None] = [b"v", None, b"", b"\x80" + b"text " * 300, bytes(range(256)) * 4, b"z" * 90_000]
     headers: list[tuple[tuple[str, bytes | None], ...]] = [
         (),
         (("trace", b"1"),),
-        (("a", b""), ("repeated", b"1"), ("repeated", b"\x00\x01"), ("z-nothing", None if sender.null_headers else b"")),
+        (
+            ("a", b""),
+            ("repeated", b"1"),
+            ("repeated", b"\x00\x01"),
+            ("z-nothing", None if sender.null_headers else b""),
+        ),
     ]
     records: list[Record] = []
     for index in range(per_partition):
@@ -135,7 +150,15 @@ def sample_records(*, partitions: int, per_partition: int, base_ms: int, sender:
             if key is None and value is None and not sender.null_records:
                 value = b""
             timestamp_ms = base_ms + index * 1000
-            records.append(Record(partition=partition, timestamp_ms=timestamp_ms, key=key, value=value, headers=headers[index % len(headers)]))
+            records.append(
+                Record(
+                    partition=partition,
+                    timestamp_ms=timestamp_ms,
+                    key=key,
+                    value=value,
+                    headers=headers[index % len(headers)],
+                )
+            )
     return records
 
 

@@ -1,6 +1,7 @@
 """Servers that speak the clouds' protocols, run by `tools/emulator`.
 
-`make test` does not install them, since they take minutes: tests of them run where somebody did (`tools/get versitygw azurite fake-gcs`).
+`make test` does not install them, since they take minutes: tests of them run where somebody did (`tools/get versitygw
+azurite fake-gcs`).
 """
 
 import json
@@ -51,7 +52,9 @@ class Emulator:
 
 @contextmanager
 def running_emulator(name: str, folder: Path) -> Iterator[Emulator]:
-    """Until the block ends. Skips the test where the emulator is not installed; fails it, with the script's own words, where it does not run."""
+    """Until the block ends. Skips the test where the emulator is not installed; fails it, with the script's own words,
+    where it does not run.
+    """
     if not (tools_folder() / INSTALLED_AS[name]).exists():
         pytest.skip(f"{name} is not installed: tools/get {name}")
     emulator = Emulator(name, folder)

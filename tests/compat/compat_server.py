@@ -38,7 +38,12 @@ class Bmq:
     """`bmq up` on one store, which keeps its addresses over restarts."""
 
     def __init__(
-        self, store_arguments: list[str], *, log: Path, environment: Mapping[str, str] | None = None, settings: tuple[str, ...] = ()
+        self,
+        store_arguments: list[str],
+        *,
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+        settings: tuple[str, ...] = (),
     ) -> None:
         self._arguments = store_arguments
         self._environment = dict(os.environ) | dict(environment or {})
@@ -71,12 +76,26 @@ class Bmq:
 
     def _launch(self) -> subprocess.Popen[bytes]:
         assert self._process is None
-        command = [str(BMQ), "up", *self._arguments, "--listen", self.servers, "--admin", f"127.0.0.1:{self.admin_port}"]
+        command = [
+            str(BMQ),
+            "up",
+            *self._arguments,
+            "--listen",
+            self.servers,
+            "--admin",
+            f"127.0.0.1:{self.admin_port}",
+        ]
         for setting in self._settings:
             command += ["--config", setting]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._environment, cwd=self.log.parent, start_new_session=True
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._environment,
+                cwd=self.log.parent,
+                start_new_session=True,
             )
         return self._process
 
@@ -113,7 +132,9 @@ class Bmq:
         return self.start()
 
     def tail_of_log(self, lines: int = 60) -> str:
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:]) if self.log.exists() else "(no log)"
+        return (
+            "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:]) if self.log.exists() else "(no log)"
+        )
 
     def _reap(self, timeout_s: float) -> int:
         process, self._process = self._process, None
@@ -128,7 +149,14 @@ class Bmq:
 
 def tool(name: str, *arguments: str, input_text: str | None = None, timeout_s: float = 600, check: bool = True) -> str:
     """Runs one of tools/ and returns what it printed. Raises AssertionError with what it said when it fails."""
-    done = subprocess.run([str(ROOT / "tools" / name), *arguments], input=input_text, capture_output=True, text=True, timeout=timeout_s, check=False)
+    done = subprocess.run(
+        [str(ROOT / "tools" / name), *arguments],
+        input=input_text,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
     assert not check or done.returncode == 0, (
         f"tools/{name} {' '.join(arguments)} failed ({done.returncode}):\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
     )

@@ -12,7 +12,11 @@ from compat_contract import Client
 from compat_server import Bmq, Minio
 
 STORES = ("folder", "minio")
-IN_PYTHON: dict[str, Callable[[], Client]] = {"confluent-kafka": Librdkafka, "aiokafka": Aiokafka, "kafka-python": KafkaPython}
+IN_PYTHON: dict[str, Callable[[], Client]] = {
+    "confluent-kafka": Librdkafka,
+    "aiokafka": Aiokafka,
+    "kafka-python": KafkaPython,
+}
 DRIVEN: dict[str, Callable[..., Client]] = {"kafkajs": Kafkajs, "franz-go": FranzGo, "java": Java}
 CLIENTS = (*IN_PYTHON, *DRIVEN)
 _topics = itertools.count(1)
@@ -22,14 +26,17 @@ _topics = itertools.count(1)
 def minio(servers_by_store: dict[str, Bmq], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Minio]:
     server = Minio(tmp_path_factory.mktemp("minio"))
     yield server
-    if (bmq := servers_by_store.pop("minio", None)) is not None:  # while its store is there: without it, it would wait for it
+    # while its store is there: without it, it would wait for it
+    if (bmq := servers_by_store.pop("minio", None)) is not None:
         stop(bmq)
     server.stop()
 
 
 @pytest.fixture(scope="session")
 def servers_by_store() -> Iterator[dict[str, Bmq]]:
-    """What was started so far: a fixture with parameters would be started anew whenever pytest goes from one to another."""
+    """What was started so far: a fixture with parameters would be started anew whenever pytest goes from one to
+    another.
+    """
     servers: dict[str, Bmq] = {}
     yield servers
     for server in servers.values():
@@ -42,7 +49,9 @@ def stop(server: Bmq) -> None:
 
 
 @pytest.fixture(params=STORES)
-def bmq(request: pytest.FixtureRequest, servers_by_store: dict[str, Bmq], tmp_path_factory: pytest.TempPathFactory) -> Bmq:
+def bmq(
+    request: pytest.FixtureRequest, servers_by_store: dict[str, Bmq], tmp_path_factory: pytest.TempPathFactory
+) -> Bmq:
     """bmq over a folder, then over MinIO; running."""
     if request.param not in servers_by_store:
         folder = tmp_path_factory.mktemp(f"bmq-{request.param}")
@@ -50,7 +59,9 @@ def bmq(request: pytest.FixtureRequest, servers_by_store: dict[str, Bmq], tmp_pa
             server = Bmq(["--data", str(folder / "data")], log=folder / "bmq.log")
         else:
             store: Minio = request.getfixturevalue("minio")
-            server = Bmq(["--store", store.store_url("bmq-compat")], log=folder / "bmq.log", environment=store.environment)
+            server = Bmq(
+                ["--store", store.store_url("bmq-compat")], log=folder / "bmq.log", environment=store.environment
+            )
         servers_by_store[request.param] = server
     server = servers_by_store[request.param]
     if not server.is_running():
@@ -68,10 +79,14 @@ def clients_by_name() -> Iterator[dict[str, Client]]:
 
 
 @pytest.fixture(params=CLIENTS)
-def client(request: pytest.FixtureRequest, clients_by_name: dict[str, Client], tmp_path_factory: pytest.TempPathFactory) -> Client:
+def client(
+    request: pytest.FixtureRequest, clients_by_name: dict[str, Client], tmp_path_factory: pytest.TempPathFactory
+) -> Client:
     name = request.param
     if name not in clients_by_name:
-        clients_by_name[name] = IN_PYTHON[name]() if name in IN_PYTHON else DRIVEN[name](tmp_path_factory.mktemp(name) / "driver.log")
+        clients_by_name[name] = (
+            IN_PYTHON[name]() if name in IN_PYTHON else DRIVEN[name](tmp_path_factory.mktemp(name) / "driver.log")
+        )
     return clients_by_name[name]
 
 

@@ -1,7 +1,7 @@
 """Free ports for servers that tests start, which stay free while their server is away.
 
-They are below those that the system gives to outgoing connections and that Kubernetes gives to services. Test processes that run at once
-(pytest -n) take theirs from ranges of their own.
+They are below those that the system gives to outgoing connections and that Kubernetes gives to services. Test processes
+that run at once (pytest -n) take theirs from ranges of their own.
 """
 
 import itertools
@@ -17,7 +17,9 @@ def _ports() -> list[int]:
     """Those of this process, in the order in which they are given."""
     outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     share = (min(END, outgoing) - FIRST) // WORKERS
-    assert share > 0, f"outgoing connections may have ports from {outgoing} on: set net.ipv4.ip_local_port_range to {END} or more"
+    assert share > 0, (
+        f"outgoing connections may have ports from {outgoing} on: set net.ipv4.ip_local_port_range to {END} or more"
+    )
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % WORKERS
     first = FIRST + worker * share
     begin = os.getpid() % share  # so that test runs of two checkouts seldom meet

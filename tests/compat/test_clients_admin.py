@@ -5,7 +5,9 @@ from compat_contract import Client, Record, until
 from compat_server import Bmq
 
 
-def test_client_creates_describes_alters_grows_and_deletes_a_topic(bmq: Bmq, client: Client, reference: Librdkafka, topic: str) -> None:
+def test_client_creates_describes_alters_grows_and_deletes_a_topic(
+    bmq: Bmq, client: Client, reference: Librdkafka, topic: str
+) -> None:
     servers = bmq.servers
     client.create_topic(servers, topic, partitions=2, configs={"retention.ms": "123456789", "cleanup.policy": "delete"})
     assert topic in client.list_topics(servers)
@@ -20,23 +22,36 @@ def test_client_creates_describes_alters_grows_and_deletes_a_topic(bmq: Bmq, cli
     client.create_partitions(servers, topic, total=5)
     assert client.describe_topic(servers, topic) == 5
     records = [
-        Record(partition=partition, timestamp_ms=1_700_000_000_000, key=b"k", value=b"%d" % index) for partition in range(5) for index in range(4)
+        Record(partition=partition, timestamp_ms=1_700_000_000_000, key=b"k", value=b"%d" % index)
+        for partition in range(5)
+        for index in range(4)
     ]
     assert client.produce(servers, topic, records, codec="none", idempotent=False) == [0, 1, 2, 3] * 5
 
     assert client.delete_records(servers, topic, {0: 3, 4: 1}) == {0: 3, 4: 1}
     assert reference.offsets_at(servers, topic, partitions=5, timestamp_ms=0) == {0: 3, 1: 0, 2: 0, 3: 0, 4: 1}
     kept = reference.read(servers, topic, starts={0: 3, 4: 1}, ends={0: 4, 4: 4})
-    assert [record.value for record in sorted(kept, key=lambda record: (record.partition, record.offset))] == [b"3", b"1", b"2", b"3"]
+    assert [record.value for record in sorted(kept, key=lambda record: (record.partition, record.offset))] == [
+        b"3",
+        b"1",
+        b"2",
+        b"3",
+    ]
 
     client.delete_topic(servers, topic)
     until(lambda: topic not in client.list_topics(servers), seconds=10, what="the topic is gone")
 
 
-def test_client_lists_describes_and_deletes_a_group(bmq: Bmq, client: Client, reference: Librdkafka, topic: str) -> None:
+def test_client_lists_describes_and_deletes_a_group(
+    bmq: Bmq, client: Client, reference: Librdkafka, topic: str
+) -> None:
     servers, group = bmq.servers, f"{topic}-group"
     reference.create_topic(servers, topic, partitions=2, configs={"retention.ms": "-1"})
-    records = [Record(partition=partition, timestamp_ms=1_700_000_000_000, key=None, value=b"v") for partition in range(2) for _ in range(3)]
+    records = [
+        Record(partition=partition, timestamp_ms=1_700_000_000_000, key=None, value=b"v")
+        for partition in range(2)
+        for _ in range(3)
+    ]
     reference.produce(servers, topic, records, codec="none", idempotent=True)
     member = reference.join(servers, topic, group, assignor="range")
     until(lambda: member.assignment() == {0, 1}, seconds=20, what="the member owns both partitions")

@@ -1,4 +1,6 @@
-"""What each client writes, it reads back: every codec, with and without idempotence, by assignment, by subscription, by timestamp."""
+"""What each client writes, it reads back: every codec, with and without idempotence, by assignment, by subscription, by
+timestamp.
+"""
 
 import pytest
 from compat_clients.librdkafka import Librdkafka
@@ -12,7 +14,9 @@ BASE_MS = 1_700_000_000_000
 KEPT = {"retention.ms": "-1", "max.message.bytes": "2000000"}
 
 
-def produced(client: Client, servers: str, topic: str, *, codec: str, idempotent: bool, base_ms: int = BASE_MS) -> list[Record]:
+def produced(
+    client: Client, servers: str, topic: str, *, codec: str, idempotent: bool, base_ms: int = BASE_MS
+) -> list[Record]:
     records = sample_records(partitions=PARTITIONS, per_partition=PER_PARTITION, base_ms=base_ms, sender=client)
     return acknowledged(records, client.produce(servers, topic, records, codec=codec, idempotent=idempotent))
 
@@ -29,7 +33,9 @@ def test_client_reads_back_every_codec_it_writes(bmq: Bmq, client: Client, refer
     sent: list[Record] = []
     for idempotent in modes:
         for codec in client.codecs:
-            batch = produced(client, bmq.servers, topic, codec=codec, idempotent=idempotent, base_ms=BASE_MS + len(sent) * 1000)
+            batch = produced(
+                client, bmq.servers, topic, codec=codec, idempotent=idempotent, base_ms=BASE_MS + len(sent) * 1000
+            )
             for partition, start in starts_and_ends(batch)[0].items():
                 stored = stored_codecs(bmq.servers, topic, partition, start)
                 assert stored == {codec} or (stored == {codec, "none"} and not client.compresses_every_batch)
@@ -62,7 +68,9 @@ def test_client_reads_what_another_wrote_with_any_codec_and_without_a_group_from
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])
-def test_client_finds_the_first_record_at_a_timestamp(bmq: Bmq, client: Client, reference: Librdkafka, topic: str, codec: str) -> None:
+def test_client_finds_the_first_record_at_a_timestamp(
+    bmq: Bmq, client: Client, reference: Librdkafka, topic: str, codec: str
+) -> None:
     reference.create_topic(bmq.servers, topic, partitions=PARTITIONS, configs=KEPT)
     sent = produced(reference, bmq.servers, topic, codec=codec, idempotent=True)
     for timestamp_ms, wanted in [

@@ -1,4 +1,6 @@
-"""What programs that were written for Kafka expect of a broker beside the contract of the clients: assignments, configurations, a deleted topic."""
+"""What programs that were written for Kafka expect of a broker beside the contract of the clients: assignments,
+configurations, a deleted topic.
+"""
 
 from time import monotonic
 
@@ -22,7 +24,9 @@ def test_a_topic_may_be_created_and_grown_with_an_assignment(bmq: Bmq, admin: Ad
     grown.result(WAIT_S)
     partitions = admin.list_topics(topic, timeout=WAIT_S).topics[topic].partitions
     assert [(one.leader, one.replicas) for one in partitions.values()] == [(1, [1])] * 3
-    [refused] = admin.create_topics([NewTopic(f"{topic}-elsewhere", num_partitions=1, replica_assignment=[[2]])]).values()
+    [refused] = admin.create_topics(
+        [NewTopic(f"{topic}-elsewhere", num_partitions=1, replica_assignment=[[2]])]
+    ).values()
     with pytest.raises(KafkaException) as error:
         refused.result(WAIT_S)
     assert error.value.args[0].code() == KafkaError.INVALID_REPLICA_ASSIGNMENT
@@ -55,7 +59,14 @@ def test_a_transactional_producer_fails_at_once_and_says_why(bmq: Bmq, topic: st
 def test_a_consumer_of_a_deleted_topic_reads_the_other(bmq: Bmq, admin: AdminClient, topic: str) -> None:
     for future in admin.create_topics([NewTopic(topic, 1), NewTopic(f"{topic}-gone", 1)]).values():
         future.result(WAIT_S)
-    consumer = Consumer({"bootstrap.servers": bmq.servers, "group.id": topic, "auto.offset.reset": "earliest", "enable.auto.commit": False})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bmq.servers,
+            "group.id": topic,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
     consumer.assign([TopicPartition(topic, 0, 0), TopicPartition(f"{topic}-gone", 0, 0)])
     consumer.poll(0.2)
     [deleted] = admin.delete_topics([f"{topic}-gone"]).values()

@@ -1,4 +1,6 @@
-"""Consumer groups of each client: two members share, hand over, come back as static members, and resume exactly after a kill of bmq."""
+"""Consumer groups of each client: two members share, hand over, come back as static members, and resume exactly after a
+kill of bmq.
+"""
 
 from collections.abc import Sequence
 
@@ -33,7 +35,9 @@ def places(records: Sequence[Record]) -> set[tuple[int, int]]:
 def settled(*members: Member) -> bool:
     """Whether the members own all partitions between them, none twice, each at least one."""
     owned = [member.assignment() for member in members]
-    return all(owned) and sum(map(len, owned)) == PARTITIONS and frozenset().union(*owned) == frozenset(range(PARTITIONS))
+    return (
+        all(owned) and sum(map(len, owned)) == PARTITIONS and frozenset().union(*owned) == frozenset(range(PARTITIONS))
+    )
 
 
 def wait_settled(*members: Member) -> None:
@@ -41,12 +45,20 @@ def wait_settled(*members: Member) -> None:
 
 
 def wait_consumed(wanted: set[tuple[int, int]], *members: Member) -> None:
-    until(lambda: wanted <= {place for member in members for place in member.consumed()}, seconds=SETTLED_S, what=f"{len(wanted)} records consumed")
+    until(
+        lambda: wanted <= {place for member in members for place in member.consumed()},
+        seconds=SETTLED_S,
+        what=f"{len(wanted)} records consumed",
+    )
 
 
 @pytest.mark.parametrize("kind", ["eager", "cooperative"])
-def test_two_members_share_the_partitions_and_hand_them_over(bmq: Bmq, client: Client, reference: Librdkafka, topic: str, kind: str) -> None:
-    assignors = [assignor for assignor in client.assignors if (assignor == "cooperative-sticky") == (kind == "cooperative")]
+def test_two_members_share_the_partitions_and_hand_them_over(
+    bmq: Bmq, client: Client, reference: Librdkafka, topic: str, kind: str
+) -> None:
+    assignors = [
+        assignor for assignor in client.assignors if (assignor == "cooperative-sticky") == (kind == "cooperative")
+    ]
     group = f"{topic}-group"
     reference.create_topic(bmq.servers, topic, partitions=PARTITIONS, configs={"retention.ms": "-1"})
     for assignor in assignors[:1]:
@@ -74,7 +86,9 @@ def test_two_members_share_the_partitions_and_hand_them_over(bmq: Bmq, client: C
         assert reference.group_offsets(bmq.servers, group, topic) == dict.fromkeys(range(PARTITIONS), 3 * PER_PARTITION)
 
 
-def test_static_members_keep_their_partitions_over_a_restart_of_their_own(bmq: Bmq, client: Client, reference: Librdkafka, topic: str) -> None:
+def test_static_members_keep_their_partitions_over_a_restart_of_their_own(
+    bmq: Bmq, client: Client, reference: Librdkafka, topic: str
+) -> None:
     if not client.static_members:
         return
     group = f"{topic}-group"
@@ -99,7 +113,9 @@ def test_static_members_keep_their_partitions_over_a_restart_of_their_own(bmq: B
     second.leave()
 
 
-def test_client_resumes_exactly_where_it_was_after_a_kill(bmq: Bmq, client: Client, reference: Librdkafka, topic: str) -> None:
+def test_client_resumes_exactly_where_it_was_after_a_kill(
+    bmq: Bmq, client: Client, reference: Librdkafka, topic: str
+) -> None:
     group = f"{topic}-group"
     reference.create_topic(bmq.servers, topic, partitions=3, configs={"retention.ms": "-1"})
     sent = send(client, bmq.servers, topic, 3)
@@ -107,7 +123,11 @@ def test_client_resumes_exactly_where_it_was_after_a_kill(bmq: Bmq, client: Clie
     member = client.join(bmq.servers, topic, f"{group}-live", assignor=client.assignors[-1])
     wait_consumed(places(sent), member)
     all_of_it = dict.fromkeys(range(3), PER_PARTITION)
-    until(lambda: reference.group_offsets(bmq.servers, f"{group}-live", topic) == all_of_it, seconds=SETTLED_S, what="offsets committed")
+    until(
+        lambda: reference.group_offsets(bmq.servers, f"{group}-live", topic) == all_of_it,
+        seconds=SETTLED_S,
+        what="offsets committed",
+    )
     committed, rebalances = reference.group_offsets(bmq.servers, group, topic), member.rebalances()
 
     bmq.kill9()

@@ -23,7 +23,17 @@ def quick_start_of_java(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(bmq: Bmq, name: str, *arguments: str, lines: str | None = None, check: bool = True) -> str:
-    return tool("kafka", "run", name, "--bootstrap-server", bmq.servers, *arguments, input_text=lines, timeout_s=TOOL_S, check=check)
+    return tool(
+        "kafka",
+        "run",
+        name,
+        "--bootstrap-server",
+        bmq.servers,
+        *arguments,
+        input_text=lines,
+        timeout_s=TOOL_S,
+        check=check,
+    )
 
 
 def objects(output: str) -> Iterator[dict[str, Any]]:
@@ -37,13 +47,24 @@ def objects(output: str) -> Iterator[dict[str, Any]]:
 
 
 def test_topics_and_configs_tools(bmq: Bmq, topic: str) -> None:
-    assert f"Created topic {topic}." in run(bmq, "topics", "--create", "--topic", topic, "--partitions", "3", "--config", "retention.ms=-1")
+    assert f"Created topic {topic}." in run(
+        bmq, "topics", "--create", "--topic", topic, "--partitions", "3", "--config", "retention.ms=-1"
+    )
     run(bmq, "topics", "--alter", "--topic", topic, "--partitions", "4")
     described = run(bmq, "topics", "--describe", "--topic", topic)
     assert re.search(r"PartitionCount: 4\s+ReplicationFactor: 1\s+Configs: retention.ms=-1", described)
     assert len(re.findall(r"Partition: \d+\s+Leader: \d+\s+Replicas: \d+\s+Isr: \d+", described)) == 4
     entity = ("--entity-type", "topics", "--entity-name", topic)
-    run(bmq, "configs", "--alter", *entity, "--add-config", "max.message.bytes=2000000", "--delete-config", "retention.ms")
+    run(
+        bmq,
+        "configs",
+        "--alter",
+        *entity,
+        "--add-config",
+        "max.message.bytes=2000000",
+        "--delete-config",
+        "retention.ms",
+    )
     configured = run(bmq, "configs", "--describe", *entity)
     assert "max.message.bytes=2000000" in configured
     assert "DYNAMIC_TOPIC_CONFIG:retention.ms" not in configured
@@ -57,15 +78,30 @@ def test_console_groups_and_offsets_tools(bmq: Bmq, reference: Librdkafka, topic
     reference.produce(
         bmq.servers,
         topic,
-        [Record(partition=0, timestamp_ms=BASE_MS + index, key=b"k", value=b"old", headers=(("h", b"0"),)) for index in range(3)],
+        [
+            Record(partition=0, timestamp_ms=BASE_MS + index, key=b"k", value=b"old", headers=(("h", b"0"),))
+            for index in range(3)
+        ],
         codec="none",
         idempotent=False,
     )
     reader = [f"--reader-property=parse.{part}=true" for part in ("key", "headers")]
     lines = "a:1\tk1\tv1\nb:2,c:3\tk2\tv2\nd:4\tk3\tNULL\n"
-    run(bmq, "console-producer", "--topic", topic, *reader, "--reader-property=null.marker=NULL", "--compression-codec", "zstd", lines=lines)
+    run(
+        bmq,
+        "console-producer",
+        "--topic",
+        topic,
+        *reader,
+        "--reader-property=null.marker=NULL",
+        "--compression-codec",
+        "zstd",
+        lines=lines,
+    )
     shown = [f"--formatter-property=print.{part}=true" for part in ("key", "headers", "offset", "partition")]
-    read = run(bmq, "console-consumer", "--topic", topic, "--group", group, "--from-beginning", "--max-messages", "6", *shown)
+    read = run(
+        bmq, "console-consumer", "--topic", topic, "--group", group, "--from-beginning", "--max-messages", "6", *shown
+    )
     assert read.splitlines()[:6] == [
         *(f"Partition:0\tOffset:{offset}\th:0\tk\told" for offset in range(3)),
         "Partition:0\tOffset:3\ta:1\tk1\tv1",
@@ -77,28 +113,45 @@ def test_console_groups_and_offsets_tools(bmq: Bmq, reference: Librdkafka, topic
         assert run(bmq, "get-offsets", "--topic", topic, "--time", time).split() == [f"{topic}:0:{offset}"]
 
     largest = run(bmq, "get-offsets", "--topic", topic, "--time", "-3").strip()
-    assert largest in {f"{topic}:0:{offset}" for offset in (3, 4, 5)}, "not one of those of now, of which several may be as late"
+    assert largest in {f"{topic}:0:{offset}" for offset in (3, 4, 5)}, (
+        "not one of those of now, of which several may be as late"
+    )
 
     assert group in run(bmq, "consumer-groups", "--list").split()
     described = run(bmq, "consumer-groups", "--describe", "--group", group)
     assert re.search(rf"{group}\s+{topic}\s+0\s+6\s+6\s+0\s", described)
-    reset = run(bmq, "consumer-groups", "--reset-offsets", "--group", group, "--topic", topic, "--to-offset", "4", "--execute")
+    reset = run(
+        bmq, "consumer-groups", "--reset-offsets", "--group", group, "--topic", topic, "--to-offset", "4", "--execute"
+    )
     assert re.search(rf"{group}\s+{topic}\s+0\s+4", reset)
     assert reference.group_offsets(bmq.servers, group, topic) == {0: 4}
 
     commits = internal(bmq, "OffsetsMessageFormatter", group, count=2)
-    assert [(entry["key"]["data"]["topic"], entry["key"]["data"]["partition"]) for entry in commits] == [(topic, 0)] * len(commits)
+    assert [(entry["key"]["data"]["topic"], entry["key"]["data"]["partition"]) for entry in commits] == [
+        (topic, 0)
+    ] * len(commits)
     assert [entry["value"]["data"]["offset"] for entry in commits][-2:] == [6, 4]
     generations = [entry["value"]["data"] for entry in internal(bmq, "GroupMetadataMessageFormatter", group, count=2)]
-    assert [(value["generation"], value["protocol"], len(value["members"])) for value in generations] == [(1, "range", 1), (2, None, 0)]
+    assert [(value["generation"], value["protocol"], len(value["members"])) for value in generations] == [
+        (1, "range", 1),
+        (2, None, 0),
+    ]
 
     assert "was successful" in run(bmq, "consumer-groups", "--delete", "--group", group)
     assert group not in reference.list_groups(bmq.servers)
 
 
 def internal(bmq: Bmq, formatter: str, group: str, *, count: int) -> list[dict[str, Any]]:
-    """What Kafka's formatter makes of the group's records in __consumer_offsets, up to now. `count`: how many there are at least."""
-    options = ["--topic", "__consumer_offsets", "--from-beginning", "--formatter", f"org.apache.kafka.tools.consumer.{formatter}"]
+    """What Kafka's formatter makes of the group's records in __consumer_offsets, up to now. `count`: how many there are
+    at least.
+    """
+    options = [
+        "--topic",
+        "__consumer_offsets",
+        "--from-beginning",
+        "--formatter",
+        f"org.apache.kafka.tools.consumer.{formatter}",
+    ]
     found: list[dict[str, Any]] = []
     for quiet_ms in QUIET_MS:
         # The tool ends with an error when nothing more comes for so long: that is how it is told to stop at the end.
@@ -113,17 +166,58 @@ def test_perf_and_verifiable_tools(bmq: Bmq, reference: Librdkafka, topic: str) 
     reference.create_topic(bmq.servers, topic, partitions=2, configs={})
     options = ["--topic", topic, "--num-records", "20000"]
     settings = ["--command-property", f"bootstrap.servers={bmq.servers}", "acks=all", "compression.type=lz4"]
-    perf = tool("kafka", "run", "producer-perf", *options, "--record-size", "200", "--throughput", "-1", *settings, timeout_s=TOOL_S)
+    perf = tool(
+        "kafka",
+        "run",
+        "producer-perf",
+        *options,
+        "--record-size",
+        "200",
+        "--throughput",
+        "-1",
+        *settings,
+        timeout_s=TOOL_S,
+    )
     assert "20000 records sent" in perf
     consumed = run(bmq, "consumer-perf", *options, "--timeout", "20000").splitlines()[-1].split(", ")
     assert int(consumed[4]) == 20_000
 
-    verified = list(objects(run(bmq, "verifiable-producer", "--topic", topic, "--max-messages", "300", "--throughput", "-1", "--acks", "-1")))
-    assert {event["value"] for event in verified if event["name"] == "producer_send_success"} == {str(number) for number in range(300)}
+    verified = list(
+        objects(
+            run(
+                bmq,
+                "verifiable-producer",
+                "--topic",
+                topic,
+                "--max-messages",
+                "300",
+                "--throughput",
+                "-1",
+                "--acks",
+                "-1",
+            )
+        )
+    )
+    assert {event["value"] for event in verified if event["name"] == "producer_send_success"} == {
+        str(number) for number in range(300)
+    }
     assert (verified[-1]["sent"], verified[-1]["acked"]) == (300, 300)
     group = f"{topic}-group"
     events = list(
-        objects(run(bmq, "verifiable-consumer", "--topic", topic, "--group-id", group, "--max-messages", "20300", "--reset-policy", "earliest"))
+        objects(
+            run(
+                bmq,
+                "verifiable-consumer",
+                "--topic",
+                topic,
+                "--group-id",
+                group,
+                "--max-messages",
+                "20300",
+                "--reset-policy",
+                "earliest",
+            )
+        )
     )
     assert sum(event["count"] for event in events if event["name"] == "records_consumed") == 20_300
     assert all(event["success"] for event in events if event["name"] == "offsets_committed")
@@ -140,12 +234,16 @@ def test_reassignment_and_election_tools(bmq: Bmq, reference: Librdkafka, topic:
     plan = tmp_path / "plan.json"
     plan.write_text(generated.split("Proposed partition reassignment configuration\n")[1].strip())
     assert {tuple(one["replicas"]) for one in json.loads(plan.read_text())["partitions"]} == {(1,)}
-    assert "Successfully started partition reassignments" in run(bmq, reassign, "--execute", "--reassignment-json-file", str(plan))
+    assert "Successfully started partition reassignments" in run(
+        bmq, reassign, "--execute", "--reassignment-json-file", str(plan)
+    )
     verified = run(bmq, reassign, "--verify", "--reassignment-json-file", str(plan))
     assert f"Reassignment of partition {topic}-0 is completed." in verified
     assert "Clearing broker-level throttles" in verified
     assert "No partition reassignments found." in run(bmq, reassign, "--list")
-    assert "None of the specified partition moves are active" in run(bmq, reassign, "--cancel", "--reassignment-json-file", str(plan))
+    assert "None of the specified partition moves are active" in run(
+        bmq, reassign, "--cancel", "--reassignment-json-file", str(plan)
+    )
 
     plan.write_text(json.dumps({"version": 1, "partitions": [{"topic": topic, "partition": 0, "replicas": [1, 2]}]}))
     assert "Unknown broker id 2" in run(bmq, reassign, "--execute", "--reassignment-json-file", str(plan), check=False)
@@ -155,11 +253,24 @@ def test_reassignment_and_election_tools(bmq: Bmq, reference: Librdkafka, topic:
         one = run(bmq, elect, "--election-type", kind, "--topic", topic, "--partition", "1")
         assert f"Valid replica already elected for partitions {topic}-1" in one
     run(bmq, elect, "--election-type", "preferred", "--all-topic-partitions")
-    unknown = run(bmq, elect, "--election-type", "preferred", "--topic", f"{topic}-none", "--partition", "0", check=False)
+    unknown = run(
+        bmq, elect, "--election-type", "preferred", "--topic", f"{topic}-none", "--partition", "0", check=False
+    )
     assert "UnknownTopicOrPartition" in unknown or "does not exist" in unknown or "no partition" in unknown
 
 
 def test_a_transactional_producer_fails_at_once_and_says_why_in_java(bmq: Bmq, topic: str) -> None:
-    load = ("--topic", topic, "--num-records", "1", "--record-size", "1", "--throughput", "-1", "--transactional-id", topic)
+    load = (
+        "--topic",
+        topic,
+        "--num-records",
+        "1",
+        "--record-size",
+        "1",
+        "--throughput",
+        "-1",
+        "--transactional-id",
+        topic,
+    )
     with pytest.raises(AssertionError, match="transactions are not served by this version of bmq"):
         run(bmq, "producer-perf", *load)

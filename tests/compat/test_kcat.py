@@ -45,12 +45,23 @@ def shown(output: str) -> list[Record]:
         names = iter(seen.get("headers", []))
         headers = tuple((name, value.encode()) for name, value in zip(names, names, strict=True))
         key, value = (None if seen[field] is None else seen[field].encode() for field in ("key", "payload"))
-        records.append(Record(partition=seen["partition"], offset=seen["offset"], timestamp_ms=seen["ts"], key=key, value=value, headers=headers))
+        records.append(
+            Record(
+                partition=seen["partition"],
+                offset=seen["offset"],
+                timestamp_ms=seen["ts"],
+                key=key,
+                value=value,
+                headers=headers,
+            )
+        )
     return in_order(records)
 
 
 @pytest.mark.parametrize("idempotent", [False, True], ids=["plain", "idempotent"])
-def test_kcat_reads_back_every_codec_it_writes(bmq: Bmq, kcat: str, reference: Librdkafka, topic: str, idempotent: bool) -> None:
+def test_kcat_reads_back_every_codec_it_writes(
+    bmq: Bmq, kcat: str, reference: Librdkafka, topic: str, idempotent: bool
+) -> None:
     reference.create_topic(bmq.servers, topic, partitions=PARTITIONS, configs={"retention.ms": "-1"})
     lines = [f"key-{index}\t{'text ' * (index + 1) * 20}" for index in range(20)]
     for index, codec in enumerate(CODECS):
@@ -69,25 +80,52 @@ def test_kcat_reads_back_every_codec_it_writes(bmq: Bmq, kcat: str, reference: L
             assert stored_codecs(bmq.servers, topic, partition, index * len(lines)) == {codec}
     read = shown(run(kcat, bmq.servers, "-C", "-t", topic, "-o", "beginning", "-e", "-q", "-J"))
     starts, ends = starts_and_ends(read)
-    assert (starts, ends) == (dict.fromkeys(range(PARTITIONS), 0), dict.fromkeys(range(PARTITIONS), len(lines) * len(CODECS)))
+    assert (starts, ends) == (
+        dict.fromkeys(range(PARTITIONS), 0),
+        dict.fromkeys(range(PARTITIONS), len(lines) * len(CODECS)),
+    )
     for record in read:
         assert f"{(record.key or b'').decode()}\t{(record.value or b'').decode()}" == lines[record.offset % len(lines)]
         assert record.headers == (("codec", CODECS[record.offset // len(lines)].encode()), ("empty", b""))
     assert in_order(reference.read(bmq.servers, topic, starts=starts, ends=ends)) == read
 
 
-def test_kcat_reads_null_values_partitions_and_timestamps(bmq: Bmq, kcat: str, reference: Librdkafka, topic: str) -> None:
+def test_kcat_reads_null_values_partitions_and_timestamps(
+    bmq: Bmq, kcat: str, reference: Librdkafka, topic: str
+) -> None:
     reference.create_topic(bmq.servers, topic, partitions=PARTITIONS, configs={"retention.ms": "-1"})
     run(kcat, bmq.servers, "-P", "-t", topic, "-p", "0", "-Z", "-K", ":", lines=["gone:", "kept:value"])
-    assert [record.value for record in shown(run(kcat, bmq.servers, "-C", "-t", topic, "-p", "0", "-o", "beginning", "-e", "-q", "-J"))] == [
+    assert [
+        record.value
+        for record in shown(run(kcat, bmq.servers, "-C", "-t", topic, "-p", "0", "-o", "beginning", "-e", "-q", "-J"))
+    ] == [
         None,
         b"value",
     ]
-    sent = [Record(partition=1, timestamp_ms=BASE_MS + index * 1000, key=None, value=b"%d" % index) for index in range(50)]
+    sent = [
+        Record(partition=1, timestamp_ms=BASE_MS + index * 1000, key=None, value=b"%d" % index) for index in range(50)
+    ]
     reference.produce(bmq.servers, topic, sent, codec="lz4", idempotent=True)
-    from_time = shown(run(kcat, bmq.servers, "-C", "-t", topic, "-p", "1", "-o", f"s@{BASE_MS + 30_500}", "-e", "-q", "-J"))
+    from_time = shown(
+        run(kcat, bmq.servers, "-C", "-t", topic, "-p", "1", "-o", f"s@{BASE_MS + 30_500}", "-e", "-q", "-J")
+    )
     assert [record.offset for record in from_time] == list(range(31, 50))
-    between = run(kcat, bmq.servers, "-C", "-t", topic, "-p", "1", "-o", f"s@{BASE_MS + 10_000}", "-o", f"e@{BASE_MS + 12_000}", "-e", "-q", "-J")
+    between = run(
+        kcat,
+        bmq.servers,
+        "-C",
+        "-t",
+        topic,
+        "-p",
+        "1",
+        "-o",
+        f"s@{BASE_MS + 10_000}",
+        "-o",
+        f"e@{BASE_MS + 12_000}",
+        "-e",
+        "-q",
+        "-J",
+    )
     assert [record.offset for record in shown(between)] == [10, 11]
     last = shown(run(kcat, bmq.servers, "-C", "-t", topic, "-p", "1", "-o", "-3", "-e", "-q", "-J"))
     assert [record.offset for record in last] == [47, 48, 49]
@@ -96,15 +134,34 @@ def test_kcat_reads_null_values_partitions_and_timestamps(bmq: Bmq, kcat: str, r
     assert [partition["partition"] for partition in listed["topics"][0]["partitions"]] == [0, 1]
 
 
-def test_two_kcats_share_a_group_and_resume_after_a_kill(bmq: Bmq, kcat: str, reference: Librdkafka, topic: str) -> None:
+def test_two_kcats_share_a_group_and_resume_after_a_kill(
+    bmq: Bmq, kcat: str, reference: Librdkafka, topic: str
+) -> None:
     group = f"{topic}-group"
     reference.create_topic(bmq.servers, topic, partitions=4, configs={"retention.ms": "-1"})
-    first_half = [Record(partition=index % 4, timestamp_ms=BASE_MS, key=None, value=b"%d" % index) for index in range(40)]
-    second_half = [Record(partition=index % 4, timestamp_ms=BASE_MS, key=None, value=b"%d" % index) for index in range(40, 80)]
-    options = ["-X", "auto.offset.reset=earliest", "-X", "heartbeat.interval.ms=300", "-X", "session.timeout.ms=6000", "-u"]
+    first_half = [
+        Record(partition=index % 4, timestamp_ms=BASE_MS, key=None, value=b"%d" % index) for index in range(40)
+    ]
+    second_half = [
+        Record(partition=index % 4, timestamp_ms=BASE_MS, key=None, value=b"%d" % index) for index in range(40, 80)
+    ]
+    options = [
+        "-X",
+        "auto.offset.reset=earliest",
+        "-X",
+        "heartbeat.interval.ms=300",
+        "-X",
+        "session.timeout.ms=6000",
+        "-u",
+    ]
 
     def start() -> subprocess.Popen[str]:
-        return subprocess.Popen([kcat, "-b", bmq.servers, *options, "-G", group, topic], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        return subprocess.Popen(
+            [kcat, "-b", bmq.servers, *options, "-G", group, topic],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
 
     def end(process: subprocess.Popen[str]) -> list[int]:
         process.terminate()
@@ -112,9 +169,15 @@ def test_two_kcats_share_a_group_and_resume_after_a_kill(bmq: Bmq, kcat: str, re
 
     members = [start(), start()]
     try:
-        until(lambda: reference.describe_group(bmq.servers, group) == ("stable", 2), seconds=30, what="both are members")
+        until(
+            lambda: reference.describe_group(bmq.servers, group) == ("stable", 2), seconds=30, what="both are members"
+        )
         reference.produce(bmq.servers, topic, first_half, codec="none", idempotent=True)
-        until(lambda: sum(reference.group_offsets(bmq.servers, group, topic).values()) == 40, seconds=30, what="all committed")
+        until(
+            lambda: sum(reference.group_offsets(bmq.servers, group, topic).values()) == 40,
+            seconds=30,
+            what="all committed",
+        )
     finally:
         shares = [end(member) for member in members]
     assert all(shares), "one of the two was given nothing"

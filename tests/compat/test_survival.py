@@ -1,4 +1,5 @@
-"""kill −9 at random moments while librdkafka produces, reads and commits: nothing that was acknowledged may be lost, changed or doubled.
+"""kill −9 at random moments while librdkafka produces, reads and commits: nothing that was acknowledged may be lost,
+changed or doubled.
 
 BMQ_SURVIVAL_ROUNDS says how many kills (6; 2 over an emulator of a cloud), BMQ_SURVIVAL_SEED which moments (1).
 """
@@ -25,7 +26,8 @@ ROUNDS, EMULATED_ROUNDS = (int(os.environ.get("BMQ_SURVIVAL_ROUNDS", default)) f
 SEED = int(os.environ.get("BMQ_SURVIVAL_SEED", "1"))
 PARTITIONS = 4
 READY_S_MAX = 30.0
-"""A start over a folder waits for the file system to flush what others wrote to it too (docs/stores.md), and a test machine is busy."""
+"""A start over a folder waits for the file system to flush what others wrote to it too (docs/stores.md), and a test
+machine is busy."""
 REPLAY = f"replay with BMQ_SURVIVAL_SEED={SEED}"
 
 
@@ -103,7 +105,9 @@ class Writer:
 
 @dataclass
 class Reader:
-    """A member of a group that reads what the idempotent writer writes and commits what it has read; and what it was told."""
+    """A member of a group that reads what the idempotent writer writes and commits what it has read; and what it was
+    told.
+    """
 
     servers: str
     topic: str
@@ -163,8 +167,14 @@ def own_bmq(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bmq]:
         else:
             store: Minio | Emulator
             emulated = request.param in EMULATORS
-            store = stack.enter_context(running_emulator(request.param, tmp_path)) if emulated else request.getfixturevalue("minio")
-            server = Bmq(["--store", store.store_url("bmq-survival")], log=tmp_path / "bmq.log", environment=store.environment)
+            store = (
+                stack.enter_context(running_emulator(request.param, tmp_path))
+                if emulated
+                else request.getfixturevalue("minio")
+            )
+            server = Bmq(
+                ["--store", store.store_url("bmq-survival")], log=tmp_path / "bmq.log", environment=store.environment
+            )
         server.start()
         yield server
         server.stop()
@@ -178,7 +188,9 @@ def test_nothing_acknowledged_is_lost_or_doubled_by_kills_at_random_moments(
     rounds = EMULATED_ROUNDS if request.node.callspec.params["own_bmq"] in EMULATORS else ROUNDS
     servers = own_bmq.servers
     for topic in ("once", "plain"):
-        reference.create_topic(servers, topic, partitions=PARTITIONS, configs={"retention.ms": "-1", "segment.bytes": str(1024 * 1024)})
+        reference.create_topic(
+            servers, topic, partitions=PARTITIONS, configs={"retention.ms": "-1", "segment.bytes": str(1024 * 1024)}
+        )
     # The reader starts with committed offsets, so that it may never be told to look for a place to start at.
     start_at = [TopicPartition("once", partition, 0) for partition in range(PARTITIONS)]
     starter = Consumer({"bootstrap.servers": servers, "group.id": "readers"})
@@ -191,7 +203,9 @@ def test_nothing_acknowledged_is_lost_or_doubled_by_kills_at_random_moments(
         for number in range(rounds):
             before = [writer.count() for writer in writers]
             until(
-                lambda before=before: all(w.count() > b for w, b in zip(writers, before, strict=True)), seconds=60, what=f"round {number}: progress"
+                lambda before=before: all(w.count() > b for w, b in zip(writers, before, strict=True)),
+                seconds=60,
+                what=f"round {number}: progress",
             )
             sleep(chance.uniform(0.0, 1.0))
             own_bmq.kill9()
@@ -204,11 +218,16 @@ def test_nothing_acknowledged_is_lost_or_doubled_by_kills_at_random_moments(
             writer.stop()
         reader.stop()
     once, plain = writers
-    print(f"ready after {statistics.median(ready_s):.2f} s (median), {max(ready_s):.2f} s (worst); {once.count()} + {plain.count()} records")
+    print(
+        f"ready after {statistics.median(ready_s):.2f} s (median), {max(ready_s):.2f} s (worst); {once.count()} + "
+        f"{plain.count()} records"
+    )
     assert once.failures == [], REPLAY
     log_of_once, log_of_plain = log_of(reference, servers, once), log_of(reference, servers, plain)
     for partition in range(PARTITIONS):
-        assert log_of_once[partition] == [value_of(sequence) for sequence in range(len(once.acknowledged[partition]))], f"{partition}; {REPLAY}"
+        assert log_of_once[partition] == [
+            value_of(sequence) for sequence in range(len(once.acknowledged[partition]))
+        ], f"{partition}; {REPLAY}"
         for writer, log in ((once, log_of_once), (plain, log_of_plain)):
             for sequence, offset in writer.acknowledged[partition].items():
                 assert log[partition][offset] == value_of(sequence), f"{writer.topic}-{partition} at {offset}; {REPLAY}"
@@ -216,19 +235,31 @@ def test_nothing_acknowledged_is_lost_or_doubled_by_kills_at_random_moments(
     final = reference.group_offsets(servers, "readers", "once")
     for partition, seen in reader.seen.items():
         for offset, value in seen:
-            assert log_of_once[partition][offset] == value, f"what was read at {partition}/{offset} is not there any more; {REPLAY}"
+            assert log_of_once[partition][offset] == value, (
+                f"what was read at {partition}/{offset} is not there any more; {REPLAY}"
+            )
         assert final[partition] >= reader.committed.get(partition, 0), f"the commit of {partition} went back; {REPLAY}"
 
 
 def log_of(reference: Librdkafka, servers: str, writer: Writer) -> dict[int, list[bytes]]:
     """Every partition from its first offset to its end; fails where an offset is missing or comes twice."""
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "unused"})
-    ends = {partition: consumer.get_watermark_offsets(TopicPartition(writer.topic, partition), 30) for partition in range(PARTITIONS)}
+    ends = {
+        partition: consumer.get_watermark_offsets(TopicPartition(writer.topic, partition), 30)
+        for partition in range(PARTITIONS)
+    }
     consumer.close()
     assert all(low == 0 for low, _ in ends.values())
-    records = reference.read(servers, writer.topic, starts=dict.fromkeys(ends, 0), ends={partition: high for partition, (_, high) in ends.items()})
+    records = reference.read(
+        servers,
+        writer.topic,
+        starts=dict.fromkeys(ends, 0),
+        ends={partition: high for partition, (_, high) in ends.items()},
+    )
     log: dict[int, list[bytes]] = {partition: [] for partition in ends}
     for record in records:
-        assert record.offset == len(log[record.partition]), f"{writer.topic}-{record.partition}: offsets are not dense; {REPLAY}"
+        assert record.offset == len(log[record.partition]), (
+            f"{writer.topic}-{record.partition}: offsets are not dense; {REPLAY}"
+        )
         log[record.partition].append(record.value or b"")
     return log

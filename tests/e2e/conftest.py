@@ -1,7 +1,7 @@
 """The cluster, the images and the namespaces of the tests on Kubernetes.
 
-With no cluster to be had they are skipped, and one line at the end says so; with BMQ_E2E=required (`make e2e`) they fail.
-BMQ_E2E_KEEP=1 leaves what they made.
+With no cluster to be had they are skipped, and one line at the end says so; with BMQ_E2E=required (`make e2e`) they
+fail. BMQ_E2E_KEEP=1 leaves what they made.
 """
 
 import os
@@ -88,7 +88,9 @@ def release(kubernetes: Kubernetes, images: Images, request: pytest.FixtureReque
 
 @pytest.fixture(scope="session")
 def running(kubernetes: Kubernetes, images: Images) -> Iterator[Running]:
-    """A Cluster that is Ready, with clients outside, which several test modules use one after the other; and a second namespace for what is to go."""
+    """A Cluster that is Ready, with clients outside, which several test modules use one after the other; and a second
+    namespace for what is to go.
+    """
     with _namespace(kubernetes, "running") as within, _namespace(kubernetes, "doomed") as doomed:
         installed = Release(kubectl=within, images=images)
         installed.install({"watchNamespaces": [within.namespace, doomed.namespace]})

@@ -9,7 +9,12 @@ END_S = 60
 
 def read_all(servers: str, topic: str, *, client_id: str = "e2e") -> list[bytes]:
     """The values of all records from the beginning to what is the end now."""
-    settings = {"bootstrap.servers": servers, "group.id": "e2e-reader", "enable.auto.commit": False, "client.id": client_id}
+    settings = {
+        "bootstrap.servers": servers,
+        "group.id": "e2e-reader",
+        "enable.auto.commit": False,
+        "client.id": client_id,
+    }
     consumer = Consumer(settings)
     try:
         partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
@@ -22,7 +27,12 @@ def read_all(servers: str, topic: str, *, client_id: str = "e2e") -> list[bytes]
             assert monotonic() < deadline, f"{left} records of {topic} were not read within {END_S} s"
             for message in consumer.consume(1000, timeout=1):
                 offset, partition, value = message.offset(), message.partition(), message.value()
-                if message.error() is None and offset is not None and partition is not None and offset < ends[partition][1]:
+                if (
+                    message.error() is None
+                    and offset is not None
+                    and partition is not None
+                    and offset < ends[partition][1]
+                ):
                     values.append(value or b"")
                     left -= 1
         return values
@@ -35,6 +45,8 @@ def write(servers: str, topic: str, *values: str, client_id: str = "e2e") -> Non
     failed: list[str] = []
     producer = Producer({"bootstrap.servers": servers, "client.id": client_id})
     for value in values:
-        producer.produce(topic, value.encode(), on_delivery=lambda error, _: failed.append(str(error)) if error else None)
+        producer.produce(
+            topic, value.encode(), on_delivery=lambda error, _: failed.append(str(error)) if error else None
+        )
     assert producer.flush(END_S) == 0
     assert failed == []

@@ -1,4 +1,6 @@
-"""Which Kubernetes the tests run on: KUBECONFIG's, else kind where Docker works, else localkube where it is beside the checkout."""
+"""Which Kubernetes the tests run on: KUBECONFIG's, else kind where Docker works, else localkube where it is beside the
+checkout.
+"""
 
 import os
 import shutil
@@ -33,7 +35,12 @@ class Kubernetes:
     def stop(self) -> None:
         """Ends one that was started for these tests; its images are kept."""
         if self.ours and self.folder and not os.environ.get("BMQ_E2E_KEEP"):
-            subprocess.run([localkube(), "down"], check=False, capture_output=True, env=os.environ | {"LOCALKUBE_DIR": str(self.folder)})
+            subprocess.run(
+                [localkube(), "down"],
+                check=False,
+                capture_output=True,
+                env=os.environ | {"LOCALKUBE_DIR": str(self.folder)},
+            )
 
 
 def localkube() -> Path:
@@ -58,17 +65,24 @@ def _given(kubeconfig: Path) -> Kubernetes:
     if not command:
         raise NoCluster("KUBECONFIG is set, and there is no kubectl: install it")
     kubectl = Kubectl(command=Path(command), kubeconfig=kubeconfig)
-    answered = subprocess.run(kubectl.line("get", "--raw", "/readyz"), capture_output=True, text=True, check=False, env=kubectl.environment)
+    answered = subprocess.run(
+        kubectl.line("get", "--raw", "/readyz"), capture_output=True, text=True, check=False, env=kubectl.environment
+    )
     if answered.returncode:
         raise NoCluster(f"the cluster of KUBECONFIG={kubeconfig} does not answer: {answered.stderr.strip()}")
     if beside.exists():
         return Kubernetes(kubectl=kubectl, images="localkube", folder=kubeconfig.parent)
-    context = subprocess.run(kubectl.line("config", "current-context"), capture_output=True, text=True, check=False, env=kubectl.environment)
+    context = subprocess.run(
+        kubectl.line("config", "current-context"), capture_output=True, text=True, check=False, env=kubectl.environment
+    )
     return Kubernetes(kubectl=kubectl, images="kind" if context.stdout.startswith("kind-") else "pulled")
 
 
 def _docker_works() -> bool:
-    return bool(shutil.which("docker")) and not subprocess.run(["docker", "info"], capture_output=True, check=False).returncode
+    return (
+        bool(shutil.which("docker"))
+        and not subprocess.run(["docker", "info"], capture_output=True, check=False).returncode
+    )
 
 
 def _kind() -> Kubernetes:
@@ -76,10 +90,17 @@ def _kind() -> Kubernetes:
     kubeconfig.parent.mkdir(parents=True, exist_ok=True)
     clusters = subprocess.run(["kind", "get", "clusters"], capture_output=True, text=True, check=True).stdout.split()
     action = ["export", "kubeconfig"] if KIND_CLUSTER in clusters else ["create", "cluster", "--wait", "120s"]
-    made = subprocess.run(["kind", *action, "--name", KIND_CLUSTER, "--kubeconfig", str(kubeconfig)], capture_output=True, text=True, check=False)
+    made = subprocess.run(
+        ["kind", *action, "--name", KIND_CLUSTER, "--kubeconfig", str(kubeconfig)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if made.returncode:
         raise NoCluster(f"kind could not make a cluster: {made.stderr.strip()}")
-    return Kubernetes(kubectl=Kubectl(command=Path(shutil.which("kubectl") or ""), kubeconfig=kubeconfig), images="kind")
+    return Kubernetes(
+        kubectl=Kubectl(command=Path(shutil.which("kubectl") or ""), kubeconfig=kubeconfig), images="kind"
+    )
 
 
 def _localkube() -> Kubernetes:

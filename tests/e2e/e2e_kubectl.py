@@ -35,7 +35,13 @@ class Kubectl:
     def __call__(self, *arguments: str, given: str | None = None, timeout_s: float = 120) -> str:
         """Standard output. Raises Refused."""
         done = subprocess.run(
-            self.line(*arguments), input=given, capture_output=True, text=True, check=False, timeout=timeout_s, env=self.environment
+            self.line(*arguments),
+            input=given,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=timeout_s,
+            env=self.environment,
         )
         if done.returncode:
             raise Refused(f"kubectl {' '.join(arguments)}: {done.stderr.strip() or done.stdout.strip()}")
@@ -44,7 +50,10 @@ class Kubectl:
     @property
     def environment(self) -> dict[str, str]:
         """With which kubectl and helm find the cluster, and keep what they cache beside it."""
-        return os.environ | {"KUBECONFIG": str(self.kubeconfig), "KUBECACHEDIR": str(self.kubeconfig.parent / "kubectl.cache")}
+        return os.environ | {
+            "KUBECONFIG": str(self.kubeconfig),
+            "KUBECACHEDIR": str(self.kubeconfig.parent / "kubectl.cache"),
+        }
 
     def line(self, *arguments: str) -> list[str]:
         """The command line."""
@@ -57,13 +66,22 @@ class Kubectl:
     def apply(self, *manifests: Manifest | Path, dry_run: bool = False) -> str:
         """Server-side, validated strictly. Raises Refused."""
         listed = {"apiVersion": "v1", "kind": "List", "items": [one for one in manifests if isinstance(one, dict)]}
-        options = ["--server-side", "--validate=strict", "--field-manager=bmq-tests", *(["--dry-run=server"] if dry_run else [])]
+        options = [
+            "--server-side",
+            "--validate=strict",
+            "--field-manager=bmq-tests",
+            *(["--dry-run=server"] if dry_run else []),
+        ]
         said = self("apply", *options, "--filename", "-", given=json.dumps(listed)) if listed["items"] else ""
         files = [str(one) for one in manifests if isinstance(one, Path)]
-        return said + (self("apply", *options, *(part for file in files for part in ("--filename", file))) if files else "")
+        return said + (
+            self("apply", *options, *(part for file in files for part in ("--filename", file))) if files else ""
+        )
 
     def until(self, what: str, found: Callable[[], Found | None], *, timeout_s: float = 120) -> Found:
-        """What `found` returns once it is neither None nor false. Asks again and again, and explains the namespace when time is up."""
+        """What `found` returns once it is neither None nor false. Asks again and again, and explains the namespace when
+        time is up.
+        """
         deadline = monotonic() + timeout_s
         last = ""
         while True:
@@ -76,14 +94,24 @@ class Kubectl:
                 raise AssertionError(f"{what}: not within {timeout_s:g} s{last}\n{self.explanation()}")
             sleep(0.2)
 
-    def until_condition(self, resource: str, *, status: str = "True", reason: str = "", kind: str = "Ready", timeout_s: float = 120) -> Manifest:
+    def until_condition(
+        self, resource: str, *, status: str = "True", reason: str = "", kind: str = "Ready", timeout_s: float = 120
+    ) -> Manifest:
         """The condition once it is found for the resource's newest generation."""
 
         def there() -> Manifest | None:
             shown = self.json("get", resource)
             for condition in shown.get("status", {}).get("conditions", []):
-                newest = condition.get("observedGeneration", shown["metadata"]["generation"]) >= shown["metadata"]["generation"]
-                if condition["type"] == kind and condition["status"] == status and newest and reason in ("", condition.get("reason")):
+                newest = (
+                    condition.get("observedGeneration", shown["metadata"]["generation"])
+                    >= shown["metadata"]["generation"]
+                )
+                if (
+                    condition["type"] == kind
+                    and condition["status"] == status
+                    and newest
+                    and reason in ("", condition.get("reason"))
+                ):
                     return dict(condition)
             return None
 
@@ -99,7 +127,10 @@ class Kubectl:
         told = [self._said("get", "pods,services,clusters.bmq.io,topics.bmq.io,lanes.bmq.io", "--output", "wide")]
         told.append(
             self._said(
-                "get", "clusters.bmq.io,topics.bmq.io,lanes.bmq.io", "--output", "jsonpath={range .items[*]}{.kind}/{.metadata.name} {.status}\n{end}"
+                "get",
+                "clusters.bmq.io,topics.bmq.io,lanes.bmq.io",
+                "--output",
+                "jsonpath={range .items[*]}{.kind}/{.metadata.name} {.status}\n{end}",
             )
         )
         told.append(self._said("get", "events", "--sort-by", ".lastTimestamp"))
@@ -116,12 +147,18 @@ class Kubectl:
     def exec(self, pod: str, *command: str, given: str | None = None, container: str = "") -> str:
         """Standard output of a command in a pod."""
         interactive = ["--stdin"] if given is not None else []
-        return self("exec", *interactive, *(["--container", container] if container else []), pod, "--", *command, given=given)
+        return self(
+            "exec", *interactive, *(["--container", container] if container else []), pod, "--", *command, given=given
+        )
 
     @contextmanager
     def forwarded(self, target: str, ports: Sequence[str]) -> Iterator[list[int]]:
-        """Ports of this machine that lead to a pod's or a Service's, as in `kubectl port-forward`; LOCAL:REMOTE, or :REMOTE for a free one."""
-        forward = subprocess.Popen(self.line("port-forward", target, *ports), stdout=subprocess.PIPE, text=True, env=self.environment)
+        """Ports of this machine that lead to a pod's or a Service's, as in `kubectl port-forward`; LOCAL:REMOTE, or
+        :REMOTE for a free one.
+        """
+        forward = subprocess.Popen(
+            self.line("port-forward", target, *ports), stdout=subprocess.PIPE, text=True, env=self.environment
+        )
         try:
             assert forward.stdout is not None
             found: list[int] = []

@@ -1,4 +1,6 @@
-"""A producer that goes on while something happens to the Cluster; then what was acknowledged has to be there once, in order."""
+"""A producer that goes on while something happens to the Cluster; then what was acknowledged has to be there once, in
+order.
+"""
 
 import json
 from collections.abc import Iterator
@@ -77,7 +79,9 @@ class Load:
 
 @contextmanager
 def load(running: Running) -> Iterator[Load]:
-    """Runs one while the body does; then reads everything, and asserts that nothing was lost, refused, repeated or out of order."""
+    """Runs one while the body does; then reads everything, and asserts that nothing was lost, refused, repeated or out
+    of order.
+    """
     kubectl = running.with_client()
     kubectl.exec("client", "bmq", "topics", "create", TOPIC, "--partitions", str(PARTITIONS))
     pod = client_pod(running.release.images)
@@ -90,7 +94,9 @@ def load(running: Running) -> Iterator[Load]:
     yield started
     started.goes_on()
     kubectl.exec("load", "touch", "/tmp/stop")
-    kubectl.until("the reckoning", lambda: kubectl.json("get", "pod", "load")["status"]["phase"] in ("Succeeded", "Failed"))
+    kubectl.until(
+        "the reckoning", lambda: kubectl.json("get", "pod", "load")["status"]["phase"] in ("Succeeded", "Failed")
+    )
     lines = kubectl("logs", "load").splitlines()
     assert lines and lines[-1].startswith("{"), "\n".join(lines)
     started.result.update(json.loads(lines[-1]))

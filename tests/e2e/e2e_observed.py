@@ -1,4 +1,6 @@
-"""What tests write into a Cluster, and see of its nodes: words of the topic `orders` by the pod `client`, pods, keys."""
+"""What tests write into a Cluster, and see of its nodes: words of the topic `orders` by the pod `client`, pods,
+keys.
+"""
 
 import base64
 import json

@@ -1,7 +1,8 @@
-"""A million records whose content follows from partition and offset, so that a table of them is compared without keeping them.
+"""A million records whose content follows from partition and offset, so that a table of them is compared without
+keeping them.
 
-`python e2e_records.py COUNT FIRST_MS TABLE FOLDER`, by the interpreter of the Spark jobs, fetches the files of a table into a folder, compares
-them with COUNT records of each partition, and prints how many differ.
+`python e2e_records.py COUNT FIRST_MS TABLE FOLDER`, by the interpreter of the Spark jobs, fetches the files of a table
+into a folder, compares them with COUNT records of each partition, and prints how many differ.
 """
 
 import json
@@ -27,14 +28,21 @@ EXPECTED: Final = f"""
 
 
 def produce(servers: str, topic: str, *, first: int, count: int, first_ms: int) -> None:
-    """Writes the records `first` to `first + count` of each partition, by five producers, and waits until all are acknowledged.
+    """Writes the records `first` to `first + count` of each partition, by five producers, and waits until all are
+    acknowledged.
 
-    `first_ms`: the timestamp of the records 0. A broker refuses what is of the future, and deletes what is older than the topic's retention.
+    `first_ms`: the timestamp of the records 0. A broker refuses what is of the future, and deletes what is older than
+    the topic's retention.
     """
     from confluent_kafka import Producer
 
     failed: list[str] = []
-    settings = {"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 20, "queue.buffering.max.messages": 200_000}
+    settings = {
+        "bootstrap.servers": servers,
+        "enable.idempotence": True,
+        "linger.ms": 20,
+        "queue.buffering.max.messages": 200_000,
+    }
     producers = [Producer({**settings, "compression.type": codec}) for codec in CODECS]
 
     def told(error: Any, _: Any) -> None:
@@ -69,7 +77,9 @@ def written(partition: int, offset: int, first_ms: int) -> dict[str, Any]:
 
 
 def compared(files: Sequence[str], *, count: int, first_ms: int) -> dict[str, int]:
-    """How many rows there are, and how many of them are there twice, missing, more than were written, different, or in another partition's folder."""
+    """How many rows there are, and how many of them are there twice, missing, more than were written, different, or in
+    another partition's folder.
+    """
     import duckdb
 
     database = duckdb.connect()
@@ -115,4 +125,6 @@ def fetched(table: str, folder: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(compared(fetched(sys.argv[3], Path(sys.argv[4])), count=int(sys.argv[1]), first_ms=int(sys.argv[2]))))
+    print(
+        json.dumps(compared(fetched(sys.argv[3], Path(sys.argv[4])), count=int(sys.argv[1]), first_ms=int(sys.argv[2])))
+    )

@@ -55,7 +55,9 @@ class Release:
         return {"extraEnv": [{"name": "BMQ_OPERATOR_ALLOW", "value": json.dumps(allow)}]}
 
     def install(self, more: Mapping[str, Any] | None = None) -> str:
-        """Installs or upgrades it. CRDs that are there, whoever made them, become its own, so that several runs may share a cluster."""
+        """Installs or upgrades it. CRDs that are there, whoever made them, become its own, so that several runs may
+        share a cluster.
+        """
         wait = ["--take-ownership", "--wait", "--timeout", "180s"]
         return self.helm("upgrade", "--install", self.name, str(self.chart), *wait, values=self.values(more))
 
@@ -72,12 +74,21 @@ class Release:
         return self.helm("uninstall", self.name, "--wait", "--timeout", "180s")
 
     def leave(self) -> None:
-        """Takes everything away at the end of the tests, so that the namespace may go: no operator is there any more to take its finalizers off."""
+        """Takes everything away at the end of the tests, so that the namespace may go: no operator is there any more to
+        take its finalizers off.
+        """
         self.helm("uninstall", self.name, "--ignore-not-found", "--no-hooks", "--wait", "--timeout", "60s")
         for kind in ("clusters.bmq.io", "topics.bmq.io", "lanes.bmq.io"):
             for one in self.kubectl.json("get", kind)["items"]:
                 if one["metadata"].get("finalizers"):
-                    self.kubectl("patch", kind, one["metadata"]["name"], "--type=merge", "--patch", '{"metadata": {"finalizers": []}}')
+                    self.kubectl(
+                        "patch",
+                        kind,
+                        one["metadata"]["name"],
+                        "--type=merge",
+                        "--patch",
+                        '{"metadata": {"finalizers": []}}',
+                    )
 
     def operator_log(self) -> str:
         """What the operator said."""

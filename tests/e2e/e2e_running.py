@@ -15,7 +15,9 @@ READY_S = 180
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """The Cluster of `release`, Ready, with a listener for clients outside. `doomed`: a namespace that may be deleted."""
+    """The Cluster of `release`, Ready, with a listener for clients outside. `doomed`: a namespace that may be
+    deleted.
+    """
 
     release: Release
     doomed: Kubectl
@@ -57,10 +59,18 @@ class Running:
         user, password = (base64.b64decode(secret[key]).decode() for key in ("user", "password"))
         with self.kubectl.forwarded(f"service/{CLUSTER}-minio", [":9000"]) as (port,):
             client = Minio(f"127.0.0.1:{port}", access_key=user, secret_key=password, secure=False)
-            return {str(one.object_name): (str(one.etag), int(one.size or 0)) for one in client.list_objects(bucket, recursive=True)}
+            return {
+                str(one.object_name): (str(one.etag), int(one.size or 0))
+                for one in client.list_objects(bucket, recursive=True)
+            }
 
 
 def topic(name: str, *, cluster_namespace: str = "", **spec: Any) -> Manifest:
     """A Topic of the Cluster."""
     reference = {"name": CLUSTER} | ({"namespace": cluster_namespace} if cluster_namespace else {})
-    return {"apiVersion": "bmq.io/v1alpha1", "kind": "Topic", "metadata": {"name": name}, "spec": {"clusterRef": reference, **spec}}
+    return {
+        "apiVersion": "bmq.io/v1alpha1",
+        "kind": "Topic",
+        "metadata": {"name": name},
+        "spec": {"clusterRef": reference, **spec},
+    }

@@ -18,7 +18,12 @@ def second(running: Running, **spec: object) -> dict[str, object]:
     """The resource."""
     store = {"url": store_url(running, "second"), "credentials": {"secretName": "second-store"}}
     roles = {"controllers": ONE, "brokers": ONE, "proxies": ONE}
-    return {"apiVersion": "bmq.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "second"}, "spec": {"store": store, **roles, **spec}}
+    return {
+        "apiVersion": "bmq.io/v1alpha1",
+        "kind": "Cluster",
+        "metadata": {"name": "second"},
+        "spec": {"store": store, **roles, **spec},
+    }
 
 
 def store_secret(running: Running) -> dict[str, object]:
@@ -26,9 +31,26 @@ def store_secret(running: Running) -> dict[str, object]:
     keys = running.kubectl.json("get", "secret/bmq-minio")["data"]
     names = {"AWS_ACCESS_KEY_ID": keys["user"], "AWS_SECRET_ACCESS_KEY": keys["password"]}
     data = {name: base64.b64decode(value).decode() for name, value in names.items()}
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "second-store", "labels": {"bmq.io/use": "allowed"}}, "stringData": data}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "second-store", "labels": {"bmq.io/use": "allowed"}},
+        "stringData": data,
+    }
 
 
 def in_second(kubectl: Kubectl, *command: str, given: str | None = None) -> str:
-    """What `bmq` prints in the second Cluster; what was just made may not be reached at once from all sides on a busy machine."""
-    return kubectl.exec("second-controller-0", "bmq", *command, "-b", "second-bootstrap:9092", "--timeout", "60", given=given, container="bmq")
+    """What `bmq` prints in the second Cluster; what was just made may not be reached at once from all sides on a busy
+    machine.
+    """
+    return kubectl.exec(
+        "second-controller-0",
+        "bmq",
+        *command,
+        "-b",
+        "second-bootstrap:9092",
+        "--timeout",
+        "60",
+        given=given,
+        container="bmq",
+    )

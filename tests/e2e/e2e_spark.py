@@ -1,4 +1,6 @@
-"""The Spark Operator itself, in a namespace of its own, for applications in one other; and what it says of an application."""
+"""The Spark Operator itself, in a namespace of its own, for applications in one other; and what it says of an
+application.
+"""
 
 import subprocess
 from dataclasses import dataclass
@@ -41,7 +43,12 @@ class SparkOperator:
         }
         if self.images.operator:
             repository, _, tag = self.images.operator.rpartition(":")
-            values["image"] = {"registry": "docker.io/library", "repository": repository, "tag": tag, "pullPolicy": "IfNotPresent"}
+            values["image"] = {
+                "registry": "docker.io/library",
+                "repository": repository,
+                "tag": tag,
+                "pullPolicy": "IfNotPresent",
+            }
         subprocess.run([ROOT / "tools" / "get", "spark-operator"], check=True)
         try:
             wait = ["--wait", "--timeout", "180s"]
@@ -53,7 +60,16 @@ class SparkOperator:
 
     def leave(self, *, with_crds: bool) -> None:
         """Takes it away, and with its CRDs all applications."""
-        arguments = ["uninstall", self.name, "--ignore-not-found", "--wait", "--timeout", "120s", "--namespace", self.kubectl.namespace]
+        arguments = [
+            "uninstall",
+            self.name,
+            "--ignore-not-found",
+            "--wait",
+            "--timeout",
+            "120s",
+            "--namespace",
+            self.kubectl.namespace,
+        ]
         helm(*arguments, environment=self.kubectl.environment)
         if with_crds:
             for name in crds(self.kubectl):
@@ -83,11 +99,13 @@ def state_of(kubectl: Kubectl, name: str) -> str:
 
 
 def times_begun(kubectl: Kubectl, name: str) -> int:
-    """How often a stream was submitted: by the Spark Operator where its driver was lost, which then counts; by bmq's, which has it count anew, where
-    the Spark Operator saw the driver end as it was told to by whoever killed its pod.
+    """How often a stream was submitted: by the Spark Operator where its driver was lost, which then counts; by bmq's,
+    which has it count anew, where the Spark Operator saw the driver end as it was told to by whoever killed its pod.
     """
     found = application(kubectl, name)
-    return int(found["status"]["executionAttempts"]) + int(found["spec"]["driver"].get("annotations", {}).get(FAILURES, 0))
+    return int(found["status"]["executionAttempts"]) + int(
+        found["spec"]["driver"].get("annotations", {}).get(FAILURES, 0)
+    )
 
 
 def runs_of(kubectl: Kubectl, schedule: str) -> list[str]:

@@ -1,4 +1,6 @@
-"""A Cluster whose topics become tables by Spark: its bucket from outside, and the applications that belong to a resource."""
+"""A Cluster whose topics become tables by Spark: its bucket from outside, and the applications that belong to a
+resource.
+"""
 
 import base64
 import json
@@ -23,14 +25,23 @@ BUCKET = "warehouse"
 SPARK = ROOT / ".cache" / "spark" / "bin" / "python"
 _POD = {"cores": 1, "coreRequest": "200m", "memory": "600m", "memoryOverhead": "600m"}
 _JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-SMALL = {"spark.driver.extraJavaOptions": _JAVA, "spark.executor.extraJavaOptions": _JAVA, "spark.sql.shuffle.partitions": "2"}
+SMALL = {
+    "spark.driver.extraJavaOptions": _JAVA,
+    "spark.executor.extraJavaOptions": _JAVA,
+    "spark.sql.shuffle.partitions": "2",
+}
 """Spark's settings for a small machine: the JVM does not compile as well as it could, and is ready sooner."""
 
 
 def values(images: SparkImages) -> dict[str, Any]:
     """The chart's, for a small machine."""
     repository, _, tag = images.jobs.rpartition(":")
-    return {"image": {"repository": repository, "tag": tag}, "driver": _POD, "executor": {**_POD, "instances": 1}, "conf": SMALL}
+    return {
+        "image": {"repository": repository, "tag": tag},
+        "driver": _POD,
+        "executor": {**_POD, "instances": 1},
+        "conf": SMALL,
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +76,12 @@ class Bucket:
     def keys(self, name: str) -> Manifest:
         """A Secret with the keys to all buckets."""
         data = {"AWS_ACCESS_KEY_ID": self.user, "AWS_SECRET_ACCESS_KEY": self.password}
-        return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "labels": {"bmq.io/use": "allowed"}}, "stringData": data}
+        return {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": name, "labels": {"bmq.io/use": "allowed"}},
+            "stringData": data,
+        }
 
     def fetched(self, name: str, prefix: str, folder: Path) -> list[Path]:
         """The Parquet files below a prefix, on this machine."""
@@ -89,8 +105,17 @@ class Bucket:
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.port}",
             "AWS_REGION": "us-east-1",
         }
-        command = [str(SPARK), str(e2e_records.__file__), str(count), str(first_ms), f"s3a://{BUCKET}/{table}", str(folder)]
-        done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False, timeout=300)
+        command = [
+            str(SPARK),
+            str(e2e_records.__file__),
+            str(count),
+            str(first_ms),
+            f"s3a://{BUCKET}/{table}",
+            str(folder),
+        ]
+        done = subprocess.run(
+            command, env=os.environ | environment, capture_output=True, text=True, check=False, timeout=300
+        )
         assert not done.returncode, done.stderr
         return dict(json.loads(done.stdout.splitlines()[-1]))
 
@@ -115,7 +140,9 @@ class Tables:
 
     def application(self, owner: str) -> str:
         """The name of the one that a resource has; waits until it has it."""
-        names = self.kubectl.until(f"{owner} has an application", lambda: [str(one["metadata"]["name"]) for one in self.applications(owner)])
+        names = self.kubectl.until(
+            f"{owner} has an application", lambda: [str(one["metadata"]["name"]) for one in self.applications(owner)]
+        )
         return names[0]
 
     def killed(self, application: str, role: str) -> None:

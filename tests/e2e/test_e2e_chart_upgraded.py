@@ -1,4 +1,6 @@
-"""The chart's first released state, kept in fixtures/, is upgraded to today's: CRDs too, and the Cluster goes on as it was."""
+"""The chart's first released state, kept in fixtures/, is upgraded to today's: CRDs too, and the Cluster goes on as it
+was.
+"""
 
 from pathlib import Path
 
@@ -13,10 +15,14 @@ FIRST = Path(__file__).parent / "fixtures" / "chart-0.1.0"
 
 def pods(kubectl: Kubectl) -> set[str]:
     """The Cluster's pods by uid."""
-    return {one["metadata"]["uid"] for one in kubectl.json("get", "pods", f"--selector=bmq.io/cluster={CLUSTER}")["items"]}
+    return {
+        one["metadata"]["uid"] for one in kubectl.json("get", "pods", f"--selector=bmq.io/cluster={CLUSTER}")["items"]
+    }
 
 
-def test_the_first_release_is_upgraded_while_a_cluster_runs(kubectl: Kubectl, kubernetes: Kubernetes, images: Images) -> None:
+def test_the_first_release_is_upgraded_while_a_cluster_runs(
+    kubectl: Kubectl, kubernetes: Kubernetes, images: Images
+) -> None:
     before = Release(kubectl=kubectl, images=images, chart=FIRST)
     before.install()
     one = {"replicas": 1}

@@ -48,7 +48,9 @@ def test_a_cluster_is_erased_only_once_that_is_confirmed_and_comes_back_whole_be
     in_second(kubectl, "topics", "create", "orders")
     in_second(kubectl, "produce", "orders", given="survives\n")
     kubectl("delete", "clusters.bmq.io/second", "--timeout=60s")
-    kubectl.until("its pods are gone", lambda: not kubectl.json("get", "pods", "--selector=bmq.io/cluster=second")["items"])
+    kubectl.until(
+        "its pods are gone", lambda: not kubectl.json("get", "pods", "--selector=bmq.io/cluster=second")["items"]
+    )
 
     kubectl.apply(second(running, deletionPolicy="Delete"))
     kubectl.until_ready("clusters.bmq.io/second", timeout_s=180)
@@ -64,8 +66,14 @@ def test_a_cluster_is_erased_only_once_that_is_confirmed_and_comes_back_whole_be
 @pytest.mark.usefixtures("leaves_no_second")
 def test_a_cluster_over_the_bucket_of_another_says_so(running: Running) -> None:
     by_ip = running.kubectl.json("get", "service/bmq-minio")["spec"]["clusterIP"]
-    for host, reason, says in (("bmq-minio", "StoreShared", "is the MinIO of Cluster"), (by_ip, "StoreOfAnotherCluster", "belongs to cluster")):
-        store = {"url": f"s3://bmq/?endpoint=http://{host}:9000&region=us-east-1", "credentials": {"secretName": "second-store"}}
+    for host, reason, says in (
+        ("bmq-minio", "StoreShared", "is the MinIO of Cluster"),
+        (by_ip, "StoreOfAnotherCluster", "belongs to cluster"),
+    ):
+        store = {
+            "url": f"s3://bmq/?endpoint=http://{host}:9000&region=us-east-1",
+            "credentials": {"secretName": "second-store"},
+        }
         running.kubectl.apply(store_secret(running), second(running, store=store) | {"metadata": {"name": "thief"}})
         found = running.kubectl.until_condition("clusters.bmq.io/thief", status="False", reason=reason)
         assert says in found["message"]

@@ -1,4 +1,6 @@
-"""What the operator writes on a real API server: nothing that somebody else made between its look and its write, and nothing that stays too long."""
+"""What the operator writes on a real API server: nothing that somebody else made between its look and its write, and
+nothing that stays too long.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -32,11 +34,18 @@ def stateful_set(namespace: str, *env: str) -> Manifest:
     container: dict[str, Any] = {"name": "c", "image": "none:1", "env": [{"name": name, "value": "1"} for name in env]}
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [container]}}
     spec = {"serviceName": "s", "replicas": 0, "selector": {"matchLabels": {"a": "b"}}, "template": template}
-    return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "s", "namespace": namespace}, "spec": spec}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": "s", "namespace": namespace},
+        "spec": spec,
+    }
 
 
 def managers(there: Manifest) -> set[tuple[str, str]]:
-    return {(one["manager"], one["operation"]) for one in there["metadata"]["managedFields"] if not one.get("subresource")}
+    return {
+        (one["manager"], one["operation"]) for one in there["metadata"]["managedFields"] if not one.get("subresource")
+    }
 
 
 async def refused(writing: Awaitable[Any], *, status: int = 409) -> None:
@@ -45,7 +54,9 @@ async def refused(writing: Awaitable[Any], *, status: int = 409) -> None:
     assert problem.value.status == status, problem.value
 
 
-def test_what_was_made_belongs_to_the_operators_apply_alone_and_a_field_that_is_taken_away_goes(kubernetes: Kubernetes, kubectl: Kubectl) -> None:
+def test_what_was_made_belongs_to_the_operators_apply_alone_and_a_field_that_is_taken_away_goes(
+    kubernetes: Kubernetes, kubectl: Kubectl
+) -> None:
     where = kubectl.namespace
 
     async def use(kube: Kube) -> None:
@@ -114,7 +125,9 @@ def test_what_somebody_else_made_meanwhile_is_left_alone(kubernetes: Kubernetes,
         assert await kube.get("ConfigMap", where, "config") == theirs
         await kube.delete("ConfigMap", where, "config")
         await refused(write(kube, config(where, ours="1"), theirs))
-        assert await kube.get("ConfigMap", where, "config") is None, "what was found and is gone is not made again unseen"
+        assert await kube.get("ConfigMap", where, "config") is None, (
+            "what was found and is gone is not made again unseen"
+        )
         again = await kube.create(config(where, theirs="2"), manager="somebody")
         await refused(write(kube, config(where, ours="1"), theirs))
         await refused(kube.merge("ConfigMap", where, "config", {"data": {"ours": "1"}}, uid=theirs["metadata"]["uid"]))
@@ -123,14 +136,22 @@ def test_what_somebody_else_made_meanwhile_is_left_alone(kubernetes: Kubernetes,
     run(kubernetes, use)
 
 
-def test_a_field_or_a_value_that_kubernetes_does_not_know_is_refused_and_not_tried_for_ever(kubernetes: Kubernetes, kubectl: Kubectl) -> None:
+def test_a_field_or_a_value_that_kubernetes_does_not_know_is_refused_and_not_tried_for_ever(
+    kubernetes: Kubernetes, kubectl: Kubectl
+) -> None:
     where = kubectl.namespace
 
     async def use(kube: Kube) -> None:
         parts: tuple[dict[str, Any], ...] = (
             {"affinity": {"nodeAfinity": {}}},
             {"affinity": {"nodeAffinity": "x"}},
-            {"affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": "100", "podAffinityTerm": {}}]}}},
+            {
+                "affinity": {
+                    "podAntiAffinity": {
+                        "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": "100", "podAffinityTerm": {}}]
+                    }
+                }
+            },
             {"imagePullSecrets": [{"name": "a"}, {"name": "a"}]},
         )
         for part in parts:
@@ -142,11 +163,16 @@ def test_a_field_or_a_value_that_kubernetes_does_not_know_is_refused_and_not_tri
     run(kubernetes, use)
 
 
-def test_quantities_and_what_is_empty_are_no_difference_however_kubernetes_writes_them(kubernetes: Kubernetes, kubectl: Kubectl) -> None:
+def test_quantities_and_what_is_empty_are_no_difference_however_kubernetes_writes_them(
+    kubernetes: Kubernetes, kubectl: Kubectl
+) -> None:
     where = kubectl.namespace
     wanted = stateful_set(where, "A")
     pod = wanted["spec"]["template"]["spec"]
-    pod["containers"][0]["resources"] = {"requests": {"cpu": "0.5", "memory": "1024Mi"}, "limits": {"cpu": "1.25", "memory": "1.5Gi"}}
+    pod["containers"][0]["resources"] = {
+        "requests": {"cpu": "0.5", "memory": "1024Mi"},
+        "limits": {"cpu": "1.25", "memory": "1.5Gi"},
+    }
     pod["affinity"] = {"nodeAffinity": None, "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": []}}
 
     async def use(kube: Kube) -> None:

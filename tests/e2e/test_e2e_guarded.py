@@ -1,4 +1,6 @@
-"""Changes that could take a cluster down: other keys between its nodes, keys that are deleted, and a limit that kills every broker that gets it."""
+"""Changes that could take a cluster down: other keys between its nodes, keys that are deleted, and a limit that kills
+every broker that gets it.
+"""
 
 import pytest
 from e2e_kubectl import Kubectl, Manifest
@@ -12,7 +14,9 @@ LITTLE = {"requests": {"cpu": "20m", "memory": "32Mi"}, "limits": {"memory": "48
 def cluster(release: Release, **of_brokers: object) -> Manifest:
     """Of two controllers and two brokers."""
     two = {"replicas": 2, "resources": SMALL}
-    return release.example("cluster.yaml", controllers=two, brokers=two | of_brokers, proxies={"replicas": 1, "resources": SMALL})
+    return release.example(
+        "cluster.yaml", controllers=two, brokers=two | of_brokers, proxies={"replicas": 1, "resources": SMALL}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -25,13 +29,20 @@ def kubectl(release: Release) -> Kubectl:
     return release.kubectl
 
 
-def test_other_keys_reach_all_nodes_those_of_a_refused_lane_too_while_it_serves_and_deleted_ones_come_back(kubectl: Kubectl) -> None:
+def test_other_keys_reach_all_nodes_those_of_a_refused_lane_too_while_it_serves_and_deleted_ones_come_back(
+    kubectl: Kubectl,
+) -> None:
     lane = {"apiVersion": "bmq.io/v1alpha1", "kind": "Lane", "metadata": {"name": "dev"}}
     proxies = {"replicas": 1, "resources": SMALL}
     reference = {"clusterRef": {"name": CLUSTER}}
     kubectl.apply({**lane, "spec": {**reference, "proxies": proxies}})
     kubectl.until_ready("lanes.bmq.io/dev")
-    kubectl.apply({**lane, "spec": {**reference, "proxies": {**proxies, "placement": {"annotations": {"forbidden.example/x": "y"}}}}})
+    kubectl.apply(
+        {
+            **lane,
+            "spec": {**reference, "proxies": {**proxies, "placement": {"annotations": {"forbidden.example/x": "y"}}}},
+        }
+    )
     kubectl.until_condition("lanes.bmq.io/dev", status="False", reason="NotAllowed", timeout_s=30)
     before = uids(kubectl)
     assert len(before) == 6
@@ -43,7 +54,9 @@ def test_other_keys_reach_all_nodes_those_of_a_refused_lane_too_while_it_serves_
     def replaced() -> bool:
         words.add(write(kubectl, f"word {len(words)}"))
         shown = status_of(kubectl, RESOURCE)["conditions"]
-        return not any(one["type"] == "KeysAsWritten" for one in shown) and any(one["type"] == "Ready" and one["status"] == "True" for one in shown)
+        return not any(one["type"] == "KeysAsWritten" for one in shown) and any(
+            one["type"] == "Ready" and one["status"] == "True" for one in shown
+        )
 
     kubectl.until("all nodes have the new keys", replaced, timeout_s=330)
     assert not set(before.values()) & set(uids(kubectl).values()), "a node has its old keys"
@@ -58,18 +71,24 @@ def test_other_keys_reach_all_nodes_those_of_a_refused_lane_too_while_it_serves_
     assert words <= read(kubectl)
 
 
-def test_a_limit_that_kills_brokers_kills_one_is_named_and_heals_when_it_is_taken_away(kubectl: Kubectl, release: Release) -> None:
+def test_a_limit_that_kills_brokers_kills_one_is_named_and_heals_when_it_is_taken_away(
+    kubectl: Kubectl, release: Release
+) -> None:
     kubectl.until_ready(RESOURCE, timeout_s=180)
     before, acknowledged = uids(kubectl), {write(kubectl, "before")}
     kubectl.apply(cluster(release, resources=LITTLE))
     found = kubectl.until_condition(RESOURCE, status="False", reason="OutOfMemory", timeout_s=180)
     told = found["message"]
-    assert "was ended by Kubernetes (OOMKilled), as it was out of memory: raise its memory limit, or leave it out" in told
+    assert (
+        "was ended by Kubernetes (OOMKilled), as it was out of memory: raise its memory limit, or leave it out" in told
+    )
     assert told.find("OOMKilled") < told.find("the last that it said") or "the last that it said" not in told
     victim = told.partition(" ")[0]
     for number in range(10):  # it ends again and again meanwhile
         acknowledged.add(write(kubectl, f"without it {number}"))
-    assert {name for name, uid in uids(kubectl).items() if uid != before[name]} == {victim}, "the roll went on behind a broker that does not run"
+    assert {name for name, uid in uids(kubectl).items() if uid != before[name]} == {victim}, (
+        "the roll went on behind a broker that does not run"
+    )
     shown = status_of(kubectl, RESOURCE)
     assert (shown["brokers"]["ready"], shown["brokers"]["updated"]) == (1, 1)
     assert {one["type"]: one["status"] for one in shown["conditions"]}["Progressing"] == "True"
@@ -78,7 +97,9 @@ def test_a_limit_that_kills_brokers_kills_one_is_named_and_heals_when_it_is_take
     (container,) = kubectl.json("get", "pod", victim)["spec"]["containers"]
     assert "limits" not in container["resources"]
     after = uids(kubectl)
-    assert {name for name, uid in after.items() if uid != before[name]} == {victim}, "those that had never got the limit stay"
+    assert {name for name, uid in after.items() if uid != before[name]} == {victim}, (
+        "those that had never got the limit stay"
+    )
     assert acknowledged | {write(kubectl, "after")} <= read(kubectl)
 
 
@@ -87,7 +108,9 @@ def test_a_tag_that_is_not_there_reaches_one_node_though_others_end_meanwhile_an
     before = uids(kubectl)
     kubectl("patch", RESOURCE, "--type=merge", "--patch", '{"spec": {"image": {"tag": "missing"}}}')
     victim = kubectl.until_condition(RESOURCE, status="False", reason="ImageUnavailable")["message"].partition(":")[0]
-    others = [one for one in (f"{CLUSTER}-controller-0", f"{CLUSTER}-controller-1", f"{CLUSTER}-broker-0") if one != victim]
+    others = [
+        one for one in (f"{CLUSTER}-controller-0", f"{CLUSTER}-controller-1", f"{CLUSTER}-broker-0") if one != victim
+    ]
     assert len(others) == 2
     for name in others:
         kubectl.exec(name, "python3", "-c", "import os; os.kill(1, 15)", container="bmq")
@@ -103,10 +126,21 @@ def test_a_tag_that_is_not_there_reaches_one_node_though_others_end_meanwhile_an
     assert {name for name, uid in uids(kubectl).items() if uid != before[name]} == {victim}
 
 
-def test_settings_of_which_kubernetes_makes_no_pod_reach_one_node_though_another_ends_meanwhile(kubectl: Kubectl, release: Release) -> None:
+def test_settings_of_which_kubernetes_makes_no_pod_reach_one_node_though_another_ends_meanwhile(
+    kubectl: Kubectl, release: Release
+) -> None:
     kubectl.until_ready(RESOURCE, timeout_s=180)
     before = uids(kubectl)
-    limits = {"limits": [{"type": "Container", "max": {"memory": "1Gi"}, "default": {"memory": "1Gi"}, "defaultRequest": {"memory": "32Mi"}}]}
+    limits = {
+        "limits": [
+            {
+                "type": "Container",
+                "max": {"memory": "1Gi"},
+                "default": {"memory": "1Gi"},
+                "defaultRequest": {"memory": "32Mi"},
+            }
+        ]
+    }
     kubectl.apply({"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "small"}, "spec": limits})
     kubectl.apply(cluster(release, resources={**SMALL, "limits": {"memory": "2Gi"}}))
     kubectl.until_condition(RESOURCE, status="False", reason="PodsRefused", timeout_s=180)
@@ -126,15 +160,29 @@ def test_settings_of_which_kubernetes_makes_no_pod_reach_one_node_though_another
     kubectl("delete", "limitrange", "small")
 
 
-def test_a_broker_whose_stateful_set_is_deleted_while_it_is_drained_gets_partitions_again_and_one_that_somebody_cordoned_is_told(
+def test_a_drained_broker_whose_stateful_set_is_deleted_gets_partitions_again_and_a_cordoned_one_is_told(
     kubectl: Kubectl, release: Release
 ) -> None:
     kubectl.until_ready(RESOURCE, timeout_s=180)
     noted = "bmq.io/drained-by-operator"
-    kubectl("patch", RESOURCE, "--type=merge", "--patch", '{"spec": {"brokers": {"resources": {"limits": {"memory": "700Mi"}}}}}')
-    kubectl.until("a broker is drained", lambda: noted in kubectl.json("get", RESOURCE)["metadata"].get("annotations", {}), timeout_s=120)
+    kubectl(
+        "patch",
+        RESOURCE,
+        "--type=merge",
+        "--patch",
+        '{"spec": {"brokers": {"resources": {"limits": {"memory": "700Mi"}}}}}',
+    )
+    kubectl.until(
+        "a broker is drained",
+        lambda: noted in kubectl.json("get", RESOURCE)["metadata"].get("annotations", {}),
+        timeout_s=120,
+    )
     kubectl("delete", "statefulset", *(f"{CLUSTER}-{role}" for role in ("controller", "broker", "proxy")))
-    kubectl.until("it is in use again", lambda: noted not in kubectl.json("get", RESOURCE)["metadata"].get("annotations", {}), timeout_s=180)
+    kubectl.until(
+        "it is in use again",
+        lambda: noted not in kubectl.json("get", RESOURCE)["metadata"].get("annotations", {}),
+        timeout_s=180,
+    )
     kubectl.until_ready(RESOURCE, timeout_s=180)
     shown = status_of(kubectl, RESOURCE)["conditions"]
     assert not [one for one in shown if one["type"] == "BrokersInUse"]

@@ -1,4 +1,6 @@
-"""The image: it runs as nobody in particular, on a root file system that nobody can write to, and is ready after two seconds of CPU time."""
+"""The image: it runs as nobody in particular, on a root file system that nobody can write to, and is ready after two
+seconds of CPU time.
+"""
 
 import json
 import socket
@@ -31,7 +33,8 @@ with subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL) as server:
         time.sleep(0.005)
     with open(f"/proc/{server.pid}/stat") as stat:
         cpu_ticks = sum(map(int, stat.read().rpartition(")")[2].split()[11:13]))
-    print(json.dumps({"seconds": time.monotonic() - started, "cpu_seconds": cpu_ticks / os.sysconf("SC_CLK_TCK")}), flush=True)
+    cpu_seconds = cpu_ticks / os.sysconf("SC_CLK_TCK")
+    print(json.dumps({"seconds": time.monotonic() - started, "cpu_seconds": cpu_seconds}), flush=True)
     server.terminate()
 """
 
@@ -42,7 +45,11 @@ def pod(name: str, image: str, *, command: list[str] | None = None, arguments: l
         "name": "bmq",
         "image": image,
         "args": arguments,
-        "securityContext": {"readOnlyRootFilesystem": True, "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "securityContext": {
+            "readOnlyRootFilesystem": True,
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        },
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
     }
     spec = {
@@ -65,12 +72,19 @@ def server(port: int) -> list[str]:
 
 def test_a_pod_is_ready_after_two_seconds_of_cpu_time(kubectl: Kubectl, images: Images) -> None:
     """Of CPU time: what else the machine does must not decide. On an idle one the wall clock shows about as much."""
-    kubectl.apply(*(pod(f"start-{n}", images.bmq, command=["python3", "-c", MEASURED], arguments=["bmq", *server(9092)]) for n in range(STARTS)))
+    kubectl.apply(
+        *(
+            pod(f"start-{n}", images.bmq, command=["python3", "-c", MEASURED], arguments=["bmq", *server(9092)])
+            for n in range(STARTS)
+        )
+    )
     took = []
     for n in range(STARTS):
         ended = kubectl.until(f"start-{n} ends", partial(_ended, kubectl, f"start-{n}"))
         assert ended == "Succeeded", kubectl.explanation()
-        took += [json.loads(line) for line in kubectl("logs", f"start-{n}").splitlines() if line.startswith('{"seconds"')]
+        took += [
+            json.loads(line) for line in kubectl("logs", f"start-{n}").splitlines() if line.startswith('{"seconds"')
+        ]
     print(f"ready after {', '.join(str(one) for one in took)}")
     assert len(took) == STARTS
     assert min(one["cpu_seconds"] for one in took) < READY_CPU_S_MAX
@@ -96,7 +110,9 @@ def test_records_go_in_and_out_inside_and_outside(kubectl: Kubectl, images: Imag
     kubectl.exec("one", "bmq", "topics", "create", "greetings", "-b", address)
     kubectl.exec("one", "bmq", "produce", "greetings", "-b", address, given="from inside\n")
     with kubectl.forwarded("pod/one", [f"{port}:{port}"]):
-        subprocess.run([BMQ, "produce", "greetings", "-b", address], input="from outside\n", text=True, check=True, timeout=60)
+        subprocess.run(
+            [BMQ, "produce", "greetings", "-b", address], input="from outside\n", text=True, check=True, timeout=60
+        )
         heard = subprocess.run(
             [BMQ, "consume", "greetings", "--from", "beginning", "--count", "2", "-b", address],
             capture_output=True,
@@ -110,7 +126,12 @@ def test_records_go_in_and_out_inside_and_outside(kubectl: Kubectl, images: Imag
 @pytest.mark.parametrize("command", ["bmq", "bmq-operator"])
 def test_both_commands_are_there(kubectl: Kubectl, images: Images, command: str) -> None:
     kubectl.apply(
-        pod("which", images.bmq, command=["python3", "-c"], arguments=[f"import shutil, os; print(shutil.which('{command}'), os.getuid())"])
+        pod(
+            "which",
+            images.bmq,
+            command=["python3", "-c"],
+            arguments=[f"import shutil, os; print(shutil.which('{command}'), os.getuid())"],
+        )
     )
     kubectl.until("it ran", lambda: _phase(kubectl, "which") == "Succeeded")
     assert kubectl("logs", "which").split() == [f"/usr/local/bin/{command}", "10001"]

@@ -1,4 +1,6 @@
-"""From an empty namespace to records: helm install, a Cluster and a Topic of examples/, and clients inside and outside."""
+"""From an empty namespace to records: helm install, a Cluster and a Topic of examples/, and clients inside and
+outside.
+"""
 
 import subprocess
 import sys
@@ -34,7 +36,9 @@ def test_records_of_clients_inside_and_outside_meet(ready: Release) -> None:
     kubectl.exec("client", "bmq", "produce", "orders", given="from inside\n")
     subprocess.run([BMQ, "produce", "orders", *outside], input="from outside\n", text=True, check=True, timeout=60)
     wanted = {"from inside", "from outside"}
-    heard = subprocess.run([BMQ, "consume", "orders", *outside], capture_output=True, text=True, check=True, timeout=60).stdout
+    heard = subprocess.run(
+        [BMQ, "consume", "orders", *outside], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
     assert wanted <= set(heard.splitlines())
     assert wanted <= set(kubectl.exec("client", "bmq", "consume", "orders").splitlines())
 
@@ -47,7 +51,9 @@ def test_the_topic_is_as_its_resource_says(ready: Release) -> None:
 
 def test_helm_test_finds_that_it_works(ready: Release) -> None:
     assert "Phase:          Succeeded" in ready.helm("test", ready.name, "--timeout", "120s")
-    assert f"pod/{ready.name}-bmq-test" not in ready.kubectl("get", "pods", "--output=name").split(), "it goes where it succeeded"
+    assert f"pod/{ready.name}-bmq-test" not in ready.kubectl("get", "pods", "--output=name").split(), (
+        "it goes where it succeeded"
+    )
 
 
 def test_the_operator_has_the_rights_that_it_uses(ready: Release) -> None:
@@ -63,7 +69,8 @@ def test_applying_the_same_again_changes_nothing(ready: Release) -> None:
     kubectl.apply(ready.example("cluster.yaml", listeners=[OUTSIDE]), ready.example("topic.yaml"))
     after = kubectl.json("get", "deployment,statefulset,service,configmap,clusters.bmq.io,topics.bmq.io")["items"]
     generations = [
-        [(one["kind"], one["metadata"]["name"], one["metadata"].get("generation"), one.get("data")) for one in part] for part in (before, after)
+        [(one["kind"], one["metadata"]["name"], one["metadata"].get("generation"), one.get("data")) for one in part]
+        for part in (before, after)
     ]
     assert generations[0] == generations[1]
 
@@ -71,7 +78,9 @@ def test_applying_the_same_again_changes_nothing(ready: Release) -> None:
 def test_an_uninstall_leaves_the_cluster_serving_and_a_deletion_later_hangs_nothing(ready: Release) -> None:
     kubectl = ready.kubectl
     kubectl("patch", "topics.bmq.io/orders", "--type=merge", "--patch", '{"spec": {"deletionPolicy": "Delete"}}')
-    kubectl.until("the finalizer is there", lambda: kubectl.json("get", "topics.bmq.io/orders")["metadata"].get("finalizers"))
+    kubectl.until(
+        "the finalizer is there", lambda: kubectl.json("get", "topics.bmq.io/orders")["metadata"].get("finalizers")
+    )
     ready.uninstall()
     assert not kubectl.json("get", "pods", "--selector=app.kubernetes.io/name=bmq-operator")["items"]
     kubectl.exec("client", "bmq", "produce", "orders", given="without an operator\n")

@@ -1,5 +1,5 @@
-"""What is interrupted in the middle: two Clusters of one name, one of which is deleted while it is rolled, and an operator that dies while keys are
-replaced."""
+"""What is interrupted in the middle: two Clusters of one name, one of which is deleted while it is rolled, and an
+operator that dies while keys are replaced."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -32,7 +32,11 @@ class Two:
 @pytest.fixture(scope="module")
 def two(namespace: Callable[[str], AbstractContextManager[Kubectl]], images: Images) -> Iterator[Two]:
     """Both are Ready, with a topic and a client each."""
-    with namespace("interrupted") as within, namespace("interrupted-one") as one, namespace("interrupted-other") as other:
+    with (
+        namespace("interrupted") as within,
+        namespace("interrupted-one") as one,
+        namespace("interrupted-other") as other,
+    ):
         release = Release(kubectl=within, images=images)
         release.install({"watchNamespaces": [one.namespace, other.namespace]})
         found = Two(release=release, one=one, other=other)
@@ -86,12 +90,18 @@ def test_an_operator_that_dies_while_keys_are_replaced_goes_on_where_it_was(two:
     def replaced() -> bool:
         words.add(write(kubectl, f"word {len(words)}"))
         shown = {one["type"]: one["status"] for one in status_of(kubectl, RESOURCE)["conditions"]}
-        return "KeysAsWritten" not in shown and shown["Ready"] == "True" and not set(before.values()) & set(uids(kubectl).values())
+        return (
+            "KeysAsWritten" not in shown
+            and shown["Ready"] == "True"
+            and not set(before.values()) & set(uids(kubectl).values())
+        )
 
     kubectl.until("all nodes have the new keys", replaced, timeout_s=300)
     environment = kubectl.exec(f"{CLUSTER}-broker-0", "cat", "/proc/1/environ", container="bmq").split("\0")
     assert f"BMQ_CLUSTER_SECRET={NEW_KEYS['cluster-secret']}" in environment
-    assert not [one for one in environment if one.startswith(("BMQ_CLUSTER_SECRETS_ACCEPTED", "BMQ_ADMIN_TOKENS_ACCEPTED"))]
+    assert not [
+        one for one in environment if one.startswith(("BMQ_CLUSTER_SECRETS_ACCEPTED", "BMQ_ADMIN_TOKENS_ACCEPTED"))
+    ]
     assert keys(kubectl) == NEW_KEYS
     assert words <= read(kubectl)
     assert uids(two.other) == untouched, "the other Cluster of that name was touched"

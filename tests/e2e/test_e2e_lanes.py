@@ -1,4 +1,6 @@
-"""Lanes: two services, one of them in a lane, and where each message went; lanes that go, by hand and when their time is over."""
+"""Lanes: two services, one of them in a lane, and where each message went; lanes that go, by hand and when their time
+is over.
+"""
 
 import json
 from collections.abc import Iterator
@@ -23,7 +25,12 @@ def ready(running: Running) -> Iterator[Kubectl]:
 
 def lane(name: str, **spec: Any) -> Manifest:
     small = {"proxies": {"replicas": 1, "resources": SMALL}, **spec}
-    return {"apiVersion": "bmq.io/v1alpha1", "kind": "Lane", "metadata": {"name": name}, "spec": {"clusterRef": {"name": CLUSTER}, **small}}
+    return {
+        "apiVersion": "bmq.io/v1alpha1",
+        "kind": "Lane",
+        "metadata": {"name": name},
+        "spec": {"clusterRef": {"name": CLUSTER}, **small},
+    }
 
 
 def consumed(kubectl: Kubectl, *options: str) -> list[str]:
@@ -38,7 +45,9 @@ def test_messages_of_a_lane_stay_in_it_and_those_of_the_base_outside(ready: Kube
     ready.exec("client", "bmq", "produce", "orders", *endpoint, given="lane\n")
     assert consumed(ready) == ["base"]
     assert consumed(ready, *endpoint) == ["lane"]
-    ready.until("the lane's topic is counted", lambda: status_of(ready, "lanes.bmq.io/feature")["topics"] == 1, timeout_s=90)
+    ready.until(
+        "the lane's topic is counted", lambda: status_of(ready, "lanes.bmq.io/feature")["topics"] == 1, timeout_s=90
+    )
 
     first = status_of(ready, "lanes.bmq.io/feature")["nodeIdsFrom"]
     admin = ["--admin", f"http://{CLUSTER}-admin:9080", "-o", "json"]
@@ -46,7 +55,9 @@ def test_messages_of_a_lane_stay_in_it_and_those_of_the_base_outside(ready: Kube
     nodes = json.loads(ready.exec("client", "bmq", "cluster", "nodes", *admin, "--token", token))
     shown = {one["node_id"]: one for one in nodes}
     assert shown[first]["roles"] == ["proxy"]
-    assert (shown[first + 100]["pool"], shown[first + 100]["partitions"]) == ("lane-feature", 3), "the lane's topic is on the lane's broker"
+    assert (shown[first + 100]["pool"], shown[first + 100]["partitions"]) == ("lane-feature", 3), (
+        "the lane's topic is on the lane's broker"
+    )
 
 
 def test_a_lane_goes_with_its_topics_and_pods(ready: Kubectl) -> None:

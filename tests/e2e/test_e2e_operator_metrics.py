@@ -1,4 +1,6 @@
-"""The operator's dashboard and alerts, against a real Prometheus that scrapes a real operator at work on a real API server."""
+"""The operator's dashboard and alerts, against a real Prometheus that scrapes a real operator at work on a real API
+server.
+"""
 
 import os
 import subprocess
@@ -35,11 +37,18 @@ def operator(kubectl: Kubectl, tmp_path: Path) -> Iterator[str]:
     kubectl.apply(*sorted((ROOT / "crds").glob("*.yaml")))
     kubectl.apply(*({"apiVersion": "bmq.io/v1alpha1", **one} for one in RESOURCES))
     address = f"127.0.0.1:{free_port()}"
-    settings = {"NAMESPACES": kubectl.namespace, "NAMESPACE": kubectl.namespace, "LISTEN": address, "RESYNC_SECONDS": "2"}
+    settings = {
+        "NAMESPACES": kubectl.namespace,
+        "NAMESPACE": kubectl.namespace,
+        "LISTEN": address,
+        "RESYNC_SECONDS": "2",
+    }
     log = tmp_path / "operator.log"
     with log.open("wb") as output:
         environment = {**kubectl.environment, **{f"BMQ_OPERATOR_{key}": value for key, value in settings.items()}}
-        process = subprocess.Popen([str(OPERATOR)], stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment, cwd=tmp_path)
+        process = subprocess.Popen(
+            [str(OPERATOR)], stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment, cwd=tmp_path
+        )
     try:
         deadline = monotonic() + WITHIN_S
         while not leads(address):
@@ -68,8 +77,12 @@ def leads(address: str) -> bool:
         return False
 
 
-def test_every_query_on_the_operator_returns_data_and_its_alerts_find_their_metrics(operator: str, tmp_path: Path) -> None:
-    prometheus = Prometheus(tmp_path, [Target(address=operator, pod="bmq-operator-0", cluster="", namespace="bmq-system")])
+def test_every_query_on_the_operator_returns_data_and_its_alerts_find_their_metrics(
+    operator: str, tmp_path: Path
+) -> None:
+    prometheus = Prometheus(
+        tmp_path, [Target(address=operator, pod="bmq-operator-0", cluster="", namespace="bmq-system")]
+    )
     try:
         waiting = list(queries(dashboards()[OF_THE_OPERATOR]))
         assert len(waiting) > 15
@@ -85,7 +98,13 @@ def test_every_query_on_the_operator_returns_data_and_its_alerts_find_their_metr
         firing = {rule["alert"] for rule in rules if prometheus.query(rule["expr"])}
         assert firing == {"BmqResourceNotReady"}, "none of the resources has what it needs"
 
-        listed = {one.name for title, modules in SECTIONS if title == "The operator" for module in modules for one in metrics_of(module)}
+        listed = {
+            one.name
+            for title, modules in SECTIONS
+            if title == "The operator"
+            for module in modules
+            for one in metrics_of(module)
+        }
         told = {name for name in prometheus.names() if name.startswith("bmq_")}
         assert {name for name in told if name not in listed and name.rpartition("_")[0] not in listed} == set()
     finally:

@@ -1,6 +1,8 @@
-"""A topic as a Parquet table by the Spark Operator itself: a million records of any shape, driver and executor killed, each record in the table once.
+"""A topic as a Parquet table by the Spark Operator itself: a million records of any shape, driver and executor killed,
+each record in the table once.
 
-What does not work stands beside it: tables before there is a Spark Operator, and one whose image is nowhere. ParquetSinks write theirs all the while.
+What does not work stands beside it: tables before there is a Spark Operator, and one whose image is nowhere.
+ParquetSinks write theirs all the while.
 """
 
 from collections.abc import Callable, Iterator
@@ -49,7 +51,9 @@ def sink(name: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def tables(namespace: Callable[[str], AbstractContextManager[Kubectl]], images: Images, spark_images: SparkImages) -> Iterator[Tables]:
+def tables(
+    namespace: Callable[[str], AbstractContextManager[Kubectl]], images: Images, spark_images: SparkImages
+) -> Iterator[Tables]:
     """A small Cluster with Topics that are to be tables. Nobody writes them yet."""
     with ExitStack() as stack:
         kubectl = stack.enter_context(namespace("tables"))
@@ -70,11 +74,15 @@ def tables(namespace: Callable[[str], AbstractContextManager[Kubectl]], images: 
 
 
 @pytest.fixture(scope="module")
-def spark(tables: Tables, namespace: Callable[[str], AbstractContextManager[Kubectl]], spark_images: SparkImages) -> Iterator[SparkOperator]:
+def spark(
+    tables: Tables, namespace: Callable[[str], AbstractContextManager[Kubectl]], spark_images: SparkImages
+) -> Iterator[SparkOperator]:
     """The Spark Operator, installed after the Topics were there."""
     fresh = not crds(tables.kubectl)
     if fresh:
-        missing = tables.kubectl.until_condition(f"topics.bmq.io/{TOPIC}", kind="ParquetReady", status="False", reason="SparkOperatorMissing")
+        missing = tables.kubectl.until_condition(
+            f"topics.bmq.io/{TOPIC}", kind="ParquetReady", status="False", reason="SparkOperatorMissing"
+        )
         assert "install" in missing["message"]
     tables.kubectl.until_ready(f"topics.bmq.io/{TOPIC}")
     with namespace("spark-operator") as within:
@@ -86,7 +94,9 @@ def spark(tables: Tables, namespace: Callable[[str], AbstractContextManager[Kube
             operator.leave(with_crds=fresh)
 
 
-def test_a_million_records_are_in_the_table_once_though_driver_and_executor_are_killed(tables: Tables, spark: SparkOperator, tmp_path: Path) -> None:
+def test_a_million_records_are_in_the_table_once_though_driver_and_executor_are_killed(
+    tables: Tables, spark: SparkOperator, tmp_path: Path
+) -> None:
     kubectl, step = tables.kubectl, COUNT // STEPS
     began, first_ms = monotonic(), int(time()) * 1000 - AGE_MS
 
@@ -124,25 +134,33 @@ def test_a_million_records_are_in_the_table_once_though_driver_and_executor_are_
     assert times_begun(kubectl, name) == 2, f"the driver was lost once: {application(kubectl, name)}"
 
 
-def test_a_sink_writes_two_topics_into_one_table_and_a_table_whose_image_is_nowhere_stalls_nobody(tables: Tables, spark: SparkOperator) -> None:
+def test_a_sink_writes_two_topics_into_one_table_and_a_table_whose_image_is_nowhere_stalls_nobody(
+    tables: Tables, spark: SparkOperator
+) -> None:
     kubectl = tables.kubectl
     for name in OF_SINK:
         write(tables.outside, name, *(f"{name} {number}" for number in range(100)))
     kubectl.until_condition(f"topics.bmq.io/{BROKEN}", kind="ParquetReady", status="False")
     assert state_of(kubectl, tables.application(BROKEN)) != "RUNNING"
     kubectl.until(
-        "the sink's table has all", lambda: tables.committed(f"parquet-{'-'.join(OF_SINK)}", OF_SINK[0], partitions=1) == 100, timeout_s=STARTED_S
+        "the sink's table has all",
+        lambda: tables.committed(f"parquet-{'-'.join(OF_SINK)}", OF_SINK[0], partitions=1) == 100,
+        timeout_s=STARTED_S,
     )
     kubectl.until_condition(f"parquetsinks.bmq.io/{SINK}", kind="Running", timeout_s=STARTED_S)
     kubectl.until_condition(f"topics.bmq.io/{TOPIC}", kind="ParquetRunning")
     assert status_of(kubectl, f"topics.bmq.io/{TOPIC}")["table"]["state"] == "RUNNING"
 
 
-def test_of_two_sinks_for_one_table_the_younger_waits_until_the_older_is_gone(tables: Tables, spark: SparkOperator) -> None:
+def test_of_two_sinks_for_one_table_the_younger_waits_until_the_older_is_gone(
+    tables: Tables, spark: SparkOperator
+) -> None:
     kubectl = tables.kubectl
     kubectl.apply(sink(RIVAL))
     taken = kubectl.until_condition(f"parquetsinks.bmq.io/{RIVAL}", status="False", reason="OutputTaken")
-    assert f"ParquetSink {kubectl.namespace}/{SINK}" in taken["message"] and f"s3a://{BUCKET}/{SINK}" in taken["message"]
+    assert (
+        f"ParquetSink {kubectl.namespace}/{SINK}" in taken["message"] and f"s3a://{BUCKET}/{SINK}" in taken["message"]
+    )
     assert tables.applications(RIVAL) == []
     kubectl("delete", f"parquetsinks.bmq.io/{SINK}", "--timeout=60s")
     assert tables.application(RIVAL)
@@ -150,7 +168,9 @@ def test_of_two_sinks_for_one_table_the_younger_waits_until_the_older_is_gone(ta
 
 
 def test_a_sink_whose_image_is_changed_while_it_is_submitted_is_not_stuck(tables: Tables, spark: SparkOperator) -> None:
-    """The Spark Operator loses what it noted of the submission, and would wait for hours for word of a driver that it does not know."""
+    """The Spark Operator loses what it noted of the submission, and would wait for hours for word of a driver that it
+    does not know.
+    """
     kubectl, repository = tables.kubectl, spark.images.jobs.rpartition(":")[0]
     late = {"apiVersion": "bmq.io/v1alpha1", "kind": "ParquetSink", "metadata": {"name": LATE}}
     spec = {"clusterRef": {"name": CLUSTER}, "topics": [LATE], "oneTable": True, **parquet(LATE)}
@@ -164,7 +184,9 @@ def test_a_sink_whose_image_is_changed_while_it_is_submitted_is_not_stuck(tables
     kubectl("delete", f"parquetsinks.bmq.io/{LATE}", "--timeout=60s")
 
 
-def test_every_query_on_spark_jobs_returns_data_and_their_alerts_find_their_metrics(tables: Tables, spark: SparkOperator, tmp_path: Path) -> None:
+def test_every_query_on_spark_jobs_returns_data_and_their_alerts_find_their_metrics(
+    tables: Tables, spark: SparkOperator, tmp_path: Path
+) -> None:
     kubectl, name = tables.kubectl, tables.application(TOPIC)
     [driver, *_] = kubectl.until("a driver", lambda: pods_of(kubectl, name, "driver"))
     labels = {"cluster": CLUSTER, "namespace": kubectl.namespace}
@@ -173,13 +195,26 @@ def test_every_query_on_spark_jobs_returns_data_and_their_alerts_find_their_metr
         kubectl.forwarded(f"pod/{CLUSTER}-broker-0", [":9080"]) as (admin,),
     ):
         of_driver = [
-            Target(address=f"127.0.0.1:{ui}", pod=driver["metadata"]["name"], component="driver", application=name, path=path, **labels)
+            Target(
+                address=f"127.0.0.1:{ui}",
+                pod=driver["metadata"]["name"],
+                component="driver",
+                application=name,
+                path=path,
+                **labels,
+            )
             for path in ("/metrics/prometheus/", "/metrics/executors/prometheus/")
         ]
         broker = Target(address=f"127.0.0.1:{admin}", pod=f"{CLUSTER}-broker-0", component="broker", **labels)
         prometheus = Prometheus(tmp_path, [broker], others={SPARK_RELABELINGS: of_driver})
         try:
-            variables = {"namespace": kubectl.namespace, "cluster": CLUSTER, "group": ".*", "application": ".*", "__rate_interval": "15s"}
+            variables = {
+                "namespace": kubectl.namespace,
+                "cluster": CLUSTER,
+                "group": ".*",
+                "application": ".*",
+                "__rate_interval": "15s",
+            }
             waiting = list(queries(dashboards()[OF_SPARK]))
             assert len(waiting) > 15
             deadline = monotonic() + QUERIED_S
@@ -207,7 +242,8 @@ def test_the_examples_run_on_kubernetes_to_their_end(tables: Tables, spark: Spar
     kubectl.apply(e2e_examples.code(), bucket.keys(e2e_examples.BUCKET))
     kubectl.apply(*(e2e_examples.application(name, spark.images.jobs, topics=renamed, conf=SMALL) for name in names))
     [run, *_] = kubectl.until("a run of enriched-orders", lambda: runs_of(kubectl, names[1]))
-    kubectl("patch", f"scheduled{APPLICATIONS}", names[1], "--type=merge", "--patch", '{"spec": {"suspend": true}}')  # one run is enough
+    # one run is enough
+    kubectl("patch", f"scheduled{APPLICATIONS}", names[1], "--type=merge", "--patch", '{"spec": {"suspend": true}}')
 
     def has_ended(name: str) -> bool:
         return state_of(kubectl, name) in ENDED
@@ -216,7 +252,12 @@ def test_the_examples_run_on_kubernetes_to_their_end(tables: Tables, spark: Spar
         kubectl.until(f"{name} ended", partial(has_ended, name), timeout_s=STARTED_S)
         print(f"{name} ended {monotonic() - began:.0f} s after it was applied")
     assert {state_of(kubectl, names[0]), state_of(kubectl, run)} == {"COMPLETED"}, spark.log()
-    sessions = e2e_examples.rows(SPARK, bucket.fetched(e2e_examples.BUCKET, "warehouse/events/sessions/data/", tmp_path))
+    sessions = e2e_examples.rows(
+        SPARK, bucket.fetched(e2e_examples.BUCKET, "warehouse/events/sessions/data/", tmp_path)
+    )
     assert sorted([row["user"], row["records"]] for row in sessions) == e2e_examples.SESSIONS
     orders = e2e_examples.rows(SPARK, bucket.fetched(e2e_examples.BUCKET, "enriched-orders/", tmp_path))
-    assert sorted([row["order_id"], row["name"], row["country"], float(row["amount"])] for row in orders) == e2e_examples.ENRICHED
+    assert (
+        sorted([row["order_id"], row["name"], row["country"], float(row["amount"])] for row in orders)
+        == e2e_examples.ENRICHED
+    )

@@ -1,4 +1,6 @@
-"""Whose a table is, on a real API server: with the Spark Operator's kinds and without it, as nothing has to run for that."""
+"""Whose a table is, on a real API server: with the Spark Operator's kinds and without it, as nothing has to run for
+that.
+"""
 
 import subprocess
 from collections.abc import Iterator
@@ -23,7 +25,14 @@ def kubectl(release: Release) -> Iterator[Kubectl]:
     for file in sorted(CRDS.glob("*.yaml")):
         kubectl.apply(file)
     meta = {"name": CLUSTER}
-    kubectl.apply({"apiVersion": "bmq.io/v1alpha1", "kind": "Cluster", "metadata": meta, "spec": {"store": {"url": "s3://b"}, "paused": True}})
+    kubectl.apply(
+        {
+            "apiVersion": "bmq.io/v1alpha1",
+            "kind": "Cluster",
+            "metadata": meta,
+            "spec": {"store": {"url": "s3://b"}, "paused": True},
+        }
+    )
     yield kubectl
     for name in crds(kubectl):
         if name not in before:
@@ -31,8 +40,19 @@ def kubectl(release: Release) -> Iterator[Kubectl]:
 
 
 def sink(name: str, **spec: Any) -> Manifest:
-    table = {"topics": ["orders"], "oneTable": True, "output": "s3a://lake/orders", "continuous": {}, "store": {"endpoint": "http://s3"}}
-    return {"apiVersion": "bmq.io/v1alpha1", "kind": "ParquetSink", "metadata": {"name": name}, "spec": {**table, **spec}}
+    table = {
+        "topics": ["orders"],
+        "oneTable": True,
+        "output": "s3a://lake/orders",
+        "continuous": {},
+        "store": {"endpoint": "http://s3"},
+    }
+    return {
+        "apiVersion": "bmq.io/v1alpha1",
+        "kind": "ParquetSink",
+        "metadata": {"name": name},
+        "spec": {**table, **spec},
+    }
 
 
 def writers(kubectl: Kubectl) -> list[str]:

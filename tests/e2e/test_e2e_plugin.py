@@ -16,7 +16,13 @@ def plugin(running: Running, *arguments: str, fails: bool = False) -> str:
     path = f"{PLUGIN}:{running.kubectl.command.parent}:{os.environ['PATH']}"
     line = [str(running.kubectl.command), "bmq", "-n", running.release.namespace, *arguments]
     done = subprocess.run(
-        line, capture_output=True, text=True, check=False, timeout=120, env=running.kubectl.environment | {"PATH": path}, stdin=subprocess.DEVNULL
+        line,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env=running.kubectl.environment | {"PATH": path},
+        stdin=subprocess.DEVNULL,
     )
     assert (done.returncode != 0) == fails, done.stderr
     return done.stderr if fails else done.stdout
@@ -46,7 +52,14 @@ def test_a_report_has_everything_but_secrets(running: Running, tmp_path: Path) -
     plugin(running, "report", "-f", str(file))
     with tarfile.open(file) as archive:
         parts = {one.name: archive.extractfile(one).read() for one in archive.getmembers()}  # type: ignore[union-attr]
-    assert {"resources.json", "objects.json", "pods.json", "events.txt", "debug-bundle.tar.gz", "logs/bmq-controller-0.log"} <= set(parts)
+    assert {
+        "resources.json",
+        "objects.json",
+        "pods.json",
+        "events.txt",
+        "debug-bundle.tar.gz",
+        "logs/bmq-controller-0.log",
+    } <= set(parts)
     assert not [name for name in parts if name.endswith(".missing.txt")]
     secret = running.kubectl.json("get", "secret/bmq-auth")["data"]
     assert not [name for name, content in parts.items() if any(value.encode() in content for value in secret.values())]

@@ -1,4 +1,6 @@
-"""A Cluster's probe: a pod that says how long a record takes, labelled as the chart's PodMonitor expects, and gone when it is not wanted any more."""
+"""A Cluster's probe: a pod that says how long a record takes, labelled as the chart's PodMonitor expects, and gone when
+it is not wanted any more.
+"""
 
 import pytest
 import yaml  # type: ignore[import-untyped]
@@ -30,13 +32,27 @@ def test_a_cluster_that_asks_for_a_probe_is_measured_until_it_does_not(running: 
     done = told(kubectl, "bmq_probe_latency_seconds_count")
     kubectl.until("more of them do", lambda: told(kubectl, "bmq_probe_latency_seconds_count") > done + 20)
 
-    pods = kubectl.json("get", "pods", "--selector=app.kubernetes.io/name=bmq,app.kubernetes.io/managed-by=bmq-operator")["items"]
+    pods = kubectl.json(
+        "get", "pods", "--selector=app.kubernetes.io/name=bmq,app.kubernetes.io/managed-by=bmq-operator"
+    )["items"]
     scraped_pods = {one["metadata"]["name"]: one for one in pods if "admin" in {port["name"] for port in _ports(one)}}
-    assert {one["metadata"]["labels"]["app.kubernetes.io/component"] for one in scraped_pods.values()} == {"controller", "broker", "proxy", "probe"}
+    assert {one["metadata"]["labels"]["app.kubernetes.io/component"] for one in scraped_pods.values()} == {
+        "controller",
+        "broker",
+        "proxy",
+        "probe",
+    }
     prefix = "__meta_kubernetes_pod_label_"
-    taken = {label.removeprefix(prefix) for one in yaml.safe_load(RELABELINGS.read_text()) for label in one["sourceLabels"] if prefix in label}
+    taken = {
+        label.removeprefix(prefix)
+        for one in yaml.safe_load(RELABELINGS.read_text())
+        for label in one["sourceLabels"]
+        if prefix in label
+    }
     for one in scraped_pods.values():
-        assert taken <= {label.replace(".", "_").replace("/", "_").replace("-", "_") for label in one["metadata"]["labels"]}
+        assert taken <= {
+            label.replace(".", "_").replace("/", "_").replace("-", "_") for label in one["metadata"]["labels"]
+        }
         assert one["metadata"]["labels"]["bmq.io/cluster"] == CLUSTER
 
     kubectl("patch", RESOURCE, "--type=merge", "--patch", '{"spec": {"probe": {"enabled": false}}}')

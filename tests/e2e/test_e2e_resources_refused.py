@@ -1,4 +1,6 @@
-"""What a Cluster, Topic, Lane or ParquetSink may not say is refused by the API server, with a message that names the field and the remedy."""
+"""What a Cluster, Topic, Lane or ParquetSink may not say is refused by the API server, with a message that names the
+field and the remedy.
+"""
 
 import json
 import re
@@ -31,17 +33,38 @@ TABLES: Final[list[tuple[Spec, str]]] = [
     ({**TABLE, "output": "/data"}, "output is in a bucket"),
     ({**TABLE, "checkpoint": "/data"}, "checkpoint is in a bucket"),
     ({"schedule": "@hourly", "iceberg": {}}, "iceberg of catalogType hadoop and sql needs a warehouse"),
-    ({"schedule": "@hourly", "iceberg": {"catalogType": "sql", "catalogUri": "jdbc:a"}}, "iceberg of catalogType hadoop and sql needs a warehouse"),
+    (
+        {"schedule": "@hourly", "iceberg": {"catalogType": "sql", "catalogUri": "jdbc:a"}},
+        "iceberg of catalogType hadoop and sql needs a warehouse",
+    ),
     (
         {"schedule": "@hourly", "iceberg": {"catalogType": "rest", "catalogUri": "rest:8181"}},
         "iceberg of catalogType rest needs its server's address",
     ),
-    ({"schedule": "@hourly", "iceberg": {**LAKE, "catalogType": "sql", "catalogUri": "a.db"}}, "iceberg of catalogType sql needs its database"),
-    ({"schedule": "@hourly", "iceberg": {**LAKE, "catalogUri": "http://rest"}}, "iceberg of catalogType hadoop has no catalogUri"),
-    ({"schedule": "@hourly", "iceberg": {**LAKE, "table": "spark_catalog.a.b"}}, "iceberg.table: spark_catalog is Spark's own"),
-    ({"schedule": "@hourly", "iceberg": {**LAKE, "upsertKey": "key"}, "retention": "1d"}, "retention takes whole partitions out of an Iceberg table"),
-    ({"schedule": "@hourly", "iceberg": LAKE, "partitionBy": "none", "retention": "1d"}, "retention takes whole partitions out of an Iceberg table"),
-    ({"schedule": "@hourly", "iceberg": {**LAKE, "upsertKey": "key"}, "format": "json"}, "iceberg.upsertKey with format json needs a schema"),
+    (
+        {"schedule": "@hourly", "iceberg": {**LAKE, "catalogType": "sql", "catalogUri": "a.db"}},
+        "iceberg of catalogType sql needs its database",
+    ),
+    (
+        {"schedule": "@hourly", "iceberg": {**LAKE, "catalogUri": "http://rest"}},
+        "iceberg of catalogType hadoop has no catalogUri",
+    ),
+    (
+        {"schedule": "@hourly", "iceberg": {**LAKE, "table": "spark_catalog.a.b"}},
+        "iceberg.table: spark_catalog is Spark's own",
+    ),
+    (
+        {"schedule": "@hourly", "iceberg": {**LAKE, "upsertKey": "key"}, "retention": "1d"},
+        "retention takes whole partitions out of an Iceberg table",
+    ),
+    (
+        {"schedule": "@hourly", "iceberg": LAKE, "partitionBy": "none", "retention": "1d"},
+        "retention takes whole partitions out of an Iceberg table",
+    ),
+    (
+        {"schedule": "@hourly", "iceberg": {**LAKE, "upsertKey": "key"}, "format": "json"},
+        "iceberg.upsertKey with format json needs a schema",
+    ),
     ({"schedule": "@hourly", "iceberg": {**LAKE, "upsertKey": "id"}}, "iceberg.upsertKey names a field"),
     ({**TABLE, "format": "json", "registry": "http://registry"}, "registry is for avro and protobuf alone"),
     ({**TABLE, "consumerConfig": {"kafka.group.id": "a"}}, "consumerConfig: servers, group, first offsets"),
@@ -52,21 +75,44 @@ TABLES: Final[list[tuple[Spec, str]]] = [
     ({**TABLE, "format": "avro", "registry": "registry:8081"}, "registry is an address"),
     ({**TABLE, "store": {"endpoint": "minio:9000"}}, "store.endpoint is an address"),
     ({**TABLE, "sparkConf": {"executor.memory": "1g"}}, "sparkConf: names begin with spark."),
-    ({**TABLE, "placement": {"env": [{"name": "BMQ_STORE", "value": "s3://b"}]}}, "placement.env: roles, node ids, store"),
+    (
+        {**TABLE, "placement": {"env": [{"name": "BMQ_STORE", "value": "s3://b"}]}},
+        "placement.env: roles, node ids, store",
+    ),
 ]
 
 NEW: Final[list[tuple[str, Spec, str]]] = [
     ("Cluster", {}, "spec.store: Required value"),
     ("Cluster", {"store": {}}, "store needs either url or minio.embedded: true"),
-    ("Cluster", {"store": {"url": "s3://bucket", "minio": {"embedded": True}}}, "store needs either url or minio.embedded: true"),
+    (
+        "Cluster",
+        {"store": {"url": "s3://bucket", "minio": {"embedded": True}}},
+        "store needs either url or minio.embedded: true",
+    ),
     ("Cluster", {"store": {"url": "file:///data"}}, "store.url has to be s3://BUCKET"),
     ("Cluster", {"store": {"url": "s3://"}}, "store.url has to be s3://BUCKET"),
-    ("Cluster", {**S3, "proxies": {"autoscaling": {"minReplicas": 3, "maxReplicas": 2}}}, "proxies.autoscaling.minReplicas is above maxReplicas"),
-    ("Cluster", {**S3, "listeners": [{"name": "a", "port": 9100}, {"name": "b", "port": 9100}]}, "listeners: two have one port"),
+    (
+        "Cluster",
+        {**S3, "proxies": {"autoscaling": {"minReplicas": 3, "maxReplicas": 2}}},
+        "proxies.autoscaling.minReplicas is above maxReplicas",
+    ),
+    (
+        "Cluster",
+        {**S3, "listeners": [{"name": "a", "port": 9100}, {"name": "b", "port": 9100}]},
+        "listeners: two have one port",
+    ),
     ("Cluster", {**S3, "listeners": [{"name": "a", "port": 9190}]}, "listeners: ports 9080, 9092 and 9190 are taken"),
     ("Cluster", {**S3, "listeners": [{"name": "internal"}]}, "listeners: the name internal is taken"),
-    ("Cluster", {**S3, "listeners": [{"name": "a", "advertisedHost": "http://h"}]}, "listeners: advertisedHost is no host"),
-    ("Cluster", {**S3, "listeners": [{"name": "a", "advertisedHost": "0.0.0.0"}]}, "listeners: advertisedHost is no host"),
+    (
+        "Cluster",
+        {**S3, "listeners": [{"name": "a", "advertisedHost": "http://h"}]},
+        "listeners: advertisedHost is no host",
+    ),
+    (
+        "Cluster",
+        {**S3, "listeners": [{"name": "a", "advertisedHost": "0.0.0.0"}]},
+        "listeners: advertisedHost is no host",
+    ),
     (
         "Cluster",
         {**S3, "listeners": [{"name": "a", "type": "LoadBalancer", "nodePort": 30000}]},
@@ -74,8 +120,16 @@ NEW: Final[list[tuple[str, Spec, str]]] = [
     ),
     ("Cluster", {**S3, "settings": {"env": {"PATH": "/"}}}, "settings.env: names begin with BMQ_"),
     ("Cluster", {**S3, "settings": {"env": {"BMQ_NODE_ID": "7"}}}, "settings.env: roles, node ids, store"),
-    ("Cluster", {**S3, "brokers": {"placement": {"env": [{"name": "BMQ_STORE", "value": "s3://b"}]}}}, "placement.env: roles, node ids, store"),
-    ("Lane", {"proxies": {"placement": {"env": [{"name": "BMQ_NODE_ID", "value": "7"}]}}}, "placement.env: roles, node ids, store"),
+    (
+        "Cluster",
+        {**S3, "brokers": {"placement": {"env": [{"name": "BMQ_STORE", "value": "s3://b"}]}}},
+        "placement.env: roles, node ids, store",
+    ),
+    (
+        "Lane",
+        {"proxies": {"placement": {"env": [{"name": "BMQ_NODE_ID", "value": "7"}]}}},
+        "placement.env: roles, node ids, store",
+    ),
     ("Topic", {"topicName": "a b"}, "topicName is one that Kafka refuses"),
     ("Topic", {"topicName": ".."}, "topicName is one that Kafka refuses"),
     ("Topic", {"topicName": "__secret"}, "topicName begins with __"),
@@ -91,7 +145,12 @@ NEW: Final[list[tuple[str, Spec, str]]] = [
 ]
 CHANGED: Final[list[tuple[str, Spec, Spec, str]]] = [
     ("Cluster", {**S3, "clusterId": "one"}, {"clusterId": "two"}, "clusterId cannot be changed: the store has it"),
-    ("Cluster", MINIO, {"store": {"url": "s3://bucket", "minio": {"embedded": False}}}, "store.minio.embedded cannot be changed"),
+    (
+        "Cluster",
+        MINIO,
+        {"store": {"url": "s3://bucket", "minio": {"embedded": False}}},
+        "store.minio.embedded cannot be changed",
+    ),
     ("Cluster", S3, {"store": {"url": "s3://another"}}, "store.url cannot be changed"),
     ("Cluster", MINIO, {"store": {"minio": {"bucket": "another"}}}, "store.minio.bucket cannot be changed"),
     ("Topic", {}, {"clusterRef": {"name": "another"}}, "clusterRef cannot be changed"),
@@ -99,7 +158,12 @@ CHANGED: Final[list[tuple[str, Spec, Spec, str]]] = [
     ("Topic", {"partitions": 3}, {"partitions": 2}, "partitions can only grow"),
     ("Lane", {}, {"clusterRef": {"namespace": "another"}}, "clusterRef cannot be changed"),
     ("Lane", {"laneName": "one"}, {"laneName": "two"}, "laneName cannot be changed"),
-    ("ParquetSink", {**TABLE, "topics": ["a"]}, {"clusterRef": {"namespace": "another"}}, "clusterRef cannot be changed"),
+    (
+        "ParquetSink",
+        {**TABLE, "topics": ["a"]},
+        {"clusterRef": {"namespace": "another"}},
+        "clusterRef cannot be changed",
+    ),
 ]
 
 
@@ -113,18 +177,43 @@ def crds(kubernetes: Kubernetes) -> dict[str, dict[str, Any]]:
     """The schemas of the specs by kind, known to the API server."""
     files = sorted((ROOT / "crds").glob("*.yaml"))
     kubectl = kubernetes.kubectl
-    kubectl("apply", "--server-side", "--force-conflicts", *(part for file in files for part in ("--filename", str(file))))
-    kubectl("wait", "--for=condition=Established", "--timeout=60s", *(f"customresourcedefinition/{plural}.bmq.io" for plural in PLURALS.values()))
+    kubectl(
+        "apply", "--server-side", "--force-conflicts", *(part for file in files for part in ("--filename", str(file)))
+    )
+    kubectl(
+        "wait",
+        "--for=condition=Established",
+        "--timeout=60s",
+        *(f"customresourcedefinition/{plural}.bmq.io" for plural in PLURALS.values()),
+    )
     documents = [yaml.safe_load(file.read_text()) for file in files]
-    return {one["spec"]["names"]["kind"]: one["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"] for one in documents}
+    return {
+        one["spec"]["names"]["kind"]: one["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+        for one in documents
+    }
 
 
 def test_every_bound_of_every_field_is_kept(kubectl: Kubectl, crds: dict[str, dict[str, Any]]) -> None:
-    wanted = {f"b{number}": (kind, one) for number, (kind, one) in enumerate((kind, one) for kind, schema in crds.items() for one in broken(schema))}
+    wanted = {
+        f"b{number}": (kind, one)
+        for number, (kind, one) in enumerate((kind, one) for kind, schema in crds.items() for one in broken(schema))
+    }
     assert len(wanted) > 100
-    listed = {"apiVersion": "v1", "kind": "List", "items": [resource(kind, name, one.spec) for name, (kind, one) in wanted.items()]}
+    listed = {
+        "apiVersion": "v1",
+        "kind": "List",
+        "items": [resource(kind, name, one.spec) for name, (kind, one) in wanted.items()],
+    }
     line = kubectl.line("create", "--dry-run=server", "--validate=false", "--filename", "-")
-    done = subprocess.run(line, input=json.dumps(listed), capture_output=True, text=True, check=False, env=kubectl.environment, timeout=120)
+    done = subprocess.run(
+        line,
+        input=json.dumps(listed),
+        capture_output=True,
+        text=True,
+        check=False,
+        env=kubectl.environment,
+        timeout=120,
+    )
     assert done.stdout == "", f"accepted: {done.stdout}"
     refused = _by_name(done.stderr)
     for name, (kind, one) in wanted.items():
@@ -137,7 +226,9 @@ def _by_name(errors: str) -> dict[str, str]:
     return dict(re.findall(r'\.bmq\.io "([^"]+)" is invalid: (.*)', errors))
 
 
-@pytest.mark.parametrize(("kind", "spec", "says"), NEW, ids=[f"{kind}-{says[:30]}-{n}" for n, (kind, _, says) in enumerate(NEW)])
+@pytest.mark.parametrize(
+    ("kind", "spec", "says"), NEW, ids=[f"{kind}-{says[:30]}-{n}" for n, (kind, _, says) in enumerate(NEW)]
+)
 def test_a_new_resource_that_breaks_a_rule_is_refused(
     kubernetes: Kubernetes, crds: dict[str, dict[str, Any]], kind: str, spec: Spec, says: str
 ) -> None:
@@ -152,34 +243,73 @@ def test_a_change_that_breaks_a_rule_is_refused(kubectl: Kubectl, crds: dict[str
     kubectl.apply(*(resource(kind, f"c{number}", spec) for number, (kind, spec, _, _) in enumerate(CHANGED)))
     for number, (kind, _, change, says) in enumerate(CHANGED):
         with pytest.raises(Refused) as refused:
-            kubectl("patch", PLURALS[kind] + ".bmq.io", f"c{number}", "--type=merge", "--patch", json.dumps({"spec": change}))
+            kubectl(
+                "patch",
+                PLURALS[kind] + ".bmq.io",
+                f"c{number}",
+                "--type=merge",
+                "--patch",
+                json.dumps({"spec": change}),
+            )
         assert says in str(refused.value)
 
 
 def test_every_rule_is_broken_by_one_of_these_tests(crds: dict[str, dict[str, Any]]) -> None:
     tried = {(kind, says) for kind, _, says in NEW} | {(kind, says) for kind, _, _, says in CHANGED}
     for kind, schema in crds.items():
-        untried = {message for message in messages(schema) if not any(one == kind and message.startswith(says) for one, says in tried)}
+        untried = {
+            message
+            for message in messages(schema)
+            if not any(one == kind and message.startswith(says) for one, says in tried)
+        }
         assert not untried
 
 
-def test_a_null_is_taken_by_the_api_server_where_bmq_apply_takes_it(kubectl: Kubectl, crds: dict[str, dict[str, Any]]) -> None:
-    whole: dict[str, Spec] = {"Cluster": S3, "Topic": {"parquet": TABLE}, "Lane": {}, "ParquetSink": {**TABLE, "topics": ["orders"]}}
+def test_a_null_is_taken_by_the_api_server_where_bmq_apply_takes_it(
+    kubectl: Kubectl, crds: dict[str, dict[str, Any]]
+) -> None:
+    whole: dict[str, Spec] = {
+        "Cluster": S3,
+        "Topic": {"parquet": TABLE},
+        "Lane": {},
+        "ParquetSink": {**TABLE, "topics": ["orders"]},
+    }
     wanted = {
-        f"n{number}": one for number, one in enumerate((kind, spec) for kind, schema in crds.items() for spec in with_null(schema, whole[kind]))
+        f"n{number}": one
+        for number, one in enumerate(
+            (kind, spec) for kind, schema in crds.items() for spec in with_null(schema, whole[kind])
+        )
     }
     assert len(wanted) > 300
-    listed = {"apiVersion": "v1", "kind": "List", "items": [resource(kind, name, spec) for name, (kind, spec) in wanted.items()]}
+    listed = {
+        "apiVersion": "v1",
+        "kind": "List",
+        "items": [resource(kind, name, spec) for name, (kind, spec) in wanted.items()],
+    }
     line = kubectl.line("create", "--dry-run=server", "--validate=false", "--filename", "-", "--output=name")
-    done = subprocess.run(line, input=json.dumps(listed), capture_output=True, text=True, check=False, env=kubectl.environment, timeout=120)
+    done = subprocess.run(
+        line,
+        input=json.dumps(listed),
+        capture_output=True,
+        text=True,
+        check=False,
+        env=kubectl.environment,
+        timeout=120,
+    )
     by_server = {one.rpartition("/")[2] for one in done.stdout.split()}
-    by_us = {name for name, (kind, spec) in wanted.items() if isinstance(check(KINDS[kind], resource(kind, name, spec)), KINDS[kind])}
+    by_us = {
+        name
+        for name, (kind, spec) in wanted.items()
+        if isinstance(check(KINDS[kind], resource(kind, name, spec)), KINDS[kind])
+    }
     assert {name: wanted[name] for name in by_server ^ by_us} == {}, done.stderr[:2000]
     assert len(by_us) > 200 and len(by_server) < len(wanted)
 
 
 @pytest.mark.parametrize("kind", PLURALS)
-def test_a_field_that_nobody_knows_is_refused(kubernetes: Kubernetes, crds: dict[str, dict[str, Any]], kind: str) -> None:
+def test_a_field_that_nobody_knows_is_refused(
+    kubernetes: Kubernetes, crds: dict[str, dict[str, Any]], kind: str
+) -> None:
     with pytest.raises(Refused, match="unknownField"):
         kubernetes.kubectl.within("default").apply(resource(kind, "refused", {"unknownField": 1}), dry_run=True)
 

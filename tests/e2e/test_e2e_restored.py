@@ -1,4 +1,6 @@
-"""The drill of docs/backup.md: a copy of a bucket while clients write, and another Cluster over the copy with the same id and keys."""
+"""The drill of docs/backup.md: a copy of a bucket while clients write, and another Cluster over the copy with the same
+id and keys.
+"""
 
 import base64
 import threading
@@ -98,11 +100,17 @@ def test_a_cluster_over_a_copy_has_what_was_acknowledged_before_the_copy_and_the
     store = {"url": store_url(running, BUCKET), "credentials": {"secretName": "second-store"}}
     kubectl.apply(store_secret(running), kept, second(running, store=store, clusterId=cluster_id))
     kubectl.until_ready("clusters.bmq.io/second", timeout_s=180)
-    found = kubectl.until("partitions of a broker that is not there have an heir", lambda: in_second(kubectl, "consume", "drill"), timeout_s=60)
+    found = kubectl.until(
+        "partitions of a broker that is not there have an heir",
+        lambda: in_second(kubectl, "consume", "drill"),
+        timeout_s=60,
+    )
     restored = [int(line) for line in found.split()]
     assert restored == list(range(len(restored)))
     assert before <= len(restored) <= len(written), "what was acknowledged before the copy is missing"
-    assert sorted(in_second(kubectl, "consume", "drill", "--lane", "drill").split()) == list("abcde"), "the lane's records"
+    assert sorted(in_second(kubectl, "consume", "drill", "--lane", "drill").split()) == list("abcde"), (
+        "the lane's records"
+    )
     rest = in_second(kubectl, "consume", "drill", "--group", "billing").split()
     assert rest[0] == "100", "the group goes on where it was"
 
@@ -118,7 +126,10 @@ def test_a_cluster_over_a_copy_has_what_was_acknowledged_before_the_copy_and_the
         told = kubectl.until_condition(resource, status="False", reason="AlreadyExists")
         assert "write existing: Adopt" in told["message"]
     kubectl.apply(
-        topic("drill-restored", **of_second, existing="Adopt"), lane("drill-restored", cluster="second", laneName="drill", existing="Adopt")
+        topic("drill-restored", **of_second, existing="Adopt"),
+        lane("drill-restored", cluster="second", laneName="drill", existing="Adopt"),
     )
     kubectl.until_ready("topics.bmq.io/drill-restored", "lanes.bmq.io/drill-restored")
-    assert sorted(in_second(kubectl, "consume", "drill", "--lane", "drill").split()) == list("abcde"), "adopted as it was"
+    assert sorted(in_second(kubectl, "consume", "drill", "--lane", "drill").split()) == list("abcde"), (
+        "adopted as it was"
+    )

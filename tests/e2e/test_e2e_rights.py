@@ -12,5 +12,10 @@ def test_a_missing_right_is_named_by_a_condition(release: Release) -> None:
     kubectl.apply(release.example("cluster.yaml"))
     found = kubectl.until_condition("clusters.bmq.io/bmq", status="Unknown", reason="Forbidden")
     assert "cannot" in found["message"]
-    kubectl("create", "--filename", "-", given=kept.replace("resourceVersion:", "# resourceVersion:").replace("uid:", "# uid:"))
+    kubectl(
+        "create",
+        "--filename",
+        "-",
+        given=kept.replace("resourceVersion:", "# resourceVersion:").replace("uid:", "# uid:"),
+    )
     kubectl.until_ready("clusters.bmq.io/bmq", timeout_s=180)

@@ -1,4 +1,5 @@
-"""Every field of every kind against a real API server: set, changed and taken away, and then nothing of it is left in any object.
+"""Every field of every kind against a real API server: set, changed and taken away, and then nothing of it is left in
+any object.
 
 No operator runs: its own functions write the objects, into a namespace that may have no pods.
 """
@@ -21,7 +22,12 @@ from bmq_operator.applied import APPLIED, as_wanted, digest, make_way, write
 from bmq_operator.kube import Kube
 
 CRDS = ROOT / ".cache" / "tools" / "spark-operator.src" / "config" / "crd" / "bases"
-NO_PODS = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "no-pods"}, "spec": {"hard": {"pods": "0"}}}
+NO_PODS = {
+    "apiVersion": "v1",
+    "kind": "ResourceQuota",
+    "metadata": {"name": "no-pods"},
+    "spec": {"hard": {"pods": "0"}},
+}
 CANNOT_CHANGE = frozenset(("store.minio.storage", "store.minio.storageClassName"))
 """Kubernetes lets no volume of a StatefulSet change, so the operator keeps what there is."""
 GIVEN = frozenset(
@@ -65,7 +71,10 @@ class World:
 
     async def objects(self) -> dict[str, Any]:
         """All that there is, without what differs each time."""
-        return {f"{kind} {name}": _lasting(await self._kube.get(*self._path((kind, name)))) for kind, name in sorted(self._told)}
+        return {
+            f"{kind} {name}": _lasting(await self._kube.get(*self._path((kind, name))))
+            for kind, name in sorted(self._told)
+        }
 
     def _path(self, key: tuple[str, str]) -> tuple[str, str, str]:
         return key[0], self._namespace, key[1]
@@ -118,12 +127,16 @@ async def _written(world: World, kind: KindOfATest, written: Written, namespace:
     for spec in written.specs(kind.base(written.path)):
         await world.bring_about(kind.made(spec, namespace).objects)
         found, key = await world.objects(), json.dumps(spec, sort_keys=True)
-        assert found == seen.setdefault(key, found), f"{kind.name} {written.path} {written.within}: something is left of what was taken away"
+        assert found == seen.setdefault(key, found), (
+            f"{kind.name} {written.path} {written.within}: something is left of what was taken away"
+        )
 
 
 def _free(manifest: Manifest) -> Manifest:
     """Without its owner, which is not there: Kubernetes would take the object away."""
-    return manifest | {"metadata": {name: one for name, one in manifest["metadata"].items() if name != "ownerReferences"}}
+    return manifest | {
+        "metadata": {name: one for name, one in manifest["metadata"].items() if name != "ownerReferences"}
+    }
 
 
 def _lasting(value: Any) -> Any:
@@ -137,10 +150,16 @@ def _spark_crds(kubectl: Kubectl) -> Iterator[None]:
     """Those of the Spark Operator, without itself."""
     subprocess.run([ROOT / "tools" / "get", "spark-operator"], check=True)
     there = kubectl("get", "crds", "--output=name")
-    made = [one for file in sorted(CRDS.glob("*.yaml")) if (one := yaml.safe_load(file.read_text()))["metadata"]["name"] not in there]
+    made = [
+        one
+        for file in sorted(CRDS.glob("*.yaml"))
+        if (one := yaml.safe_load(file.read_text()))["metadata"]["name"] not in there
+    ]
     if made:
         kubectl.apply(*made)
-        kubectl("wait", "--for=condition=Established", *(f"crd/{one['metadata']['name']}" for one in made), "--timeout=60s")
+        kubectl(
+            "wait", "--for=condition=Established", *(f"crd/{one['metadata']['name']}" for one in made), "--timeout=60s"
+        )
     yield
     for one in made:
         kubectl("delete", "crd", one["metadata"]["name"], "--ignore-not-found", "--timeout=60s")

@@ -130,5 +130,8 @@ def test_a_topic_without_its_cluster_waits_and_goes_at_once(ready: Kubectl) -> N
 def test_the_operator_outlives_a_namespace_that_it_looked_after(ready: Kubectl) -> None:
     """The one that test_e2e_deleted deletes: its watches are refused from then on."""
     [pod] = ready.json("get", "pods", "--selector=app.kubernetes.io/name=bmq-operator")["items"]
-    ended = [status.get("lastState", {}).get("terminated", {}).get("message", "") for status in pod["status"]["containerStatuses"]]
+    ended = [
+        status.get("lastState", {}).get("terminated", {}).get("message", "")
+        for status in pod["status"]["containerStatuses"]
+    ]
     assert not any("is forbidden" in message for message in ended), ended

@@ -1,4 +1,6 @@
-"""A change that starts every pod anew, under load: one broker at a time, no client error; though the operator dies in the middle of it."""
+"""A change that starts every pod anew, under load: one broker at a time, no client error; though the operator dies in
+the middle of it.
+"""
 
 from e2e_load import load
 from e2e_release import CLUSTER, status_of
@@ -25,9 +27,13 @@ def test_a_rolling_upgrade_costs_no_client_an_error_though_the_operator_is_kille
         kubectl.until("all pods were changed", upgraded, timeout_s=240)
         kubectl.until_ready(RESOURCE)
     assert producing.result["longest_gap_s"] < CONNECTING_S, "clients were led to pods that were gone"
-    pods = kubectl.json("get", "pods", f"--selector=bmq.io/cluster={CLUSTER},app.kubernetes.io/component!=minio")["items"]
+    pods = kubectl.json("get", "pods", f"--selector=bmq.io/cluster={CLUSTER},app.kubernetes.io/component!=minio")[
+        "items"
+    ]
     restarts = [status["restartCount"] for pod in pods for status in pod["status"]["containerStatuses"]]
     assert restarts == [0] * len(pods), "a container ended by itself"
-    mounted = {volume["configMap"]["name"] for pod in pods for volume in pod["spec"]["volumes"] if volume["name"] == "config"}
+    mounted = {
+        volume["configMap"]["name"] for pod in pods for volume in pod["spec"]["volumes"] if volume["name"] == "config"
+    }
     [newest] = mounted
     assert "log_level: warning" in kubectl.json("get", "configmap", newest)["data"]["server.yaml"]

@@ -1,4 +1,6 @@
-"""The Dockerfile and tools/image make the same image: the same base packages, files, user, environment, labels and entry point."""
+"""The Dockerfile and tools/image make the same image: the same base packages, files, user, environment, labels and
+entry point.
+"""
 
 import json
 import re
@@ -42,7 +44,10 @@ def test_both_run_the_same_as_the_same_user_in_the_same_environment(stages: dict
 
 def test_both_have_the_same_labels(stages: dict[str, Instructions]) -> None:
     written = dict(part.split("=", 1) for part in shlex.split(only(stages["final"], "LABEL")))
-    filled = written | {"org.opencontainers.image.version": contents.version(), "org.opencontainers.image.revision": contents.revision()}
+    filled = written | {
+        "org.opencontainers.image.version": contents.version(),
+        "org.opencontainers.image.revision": contents.revision(),
+    }
     assert filled == contents.labels()
 
 
@@ -55,13 +60,21 @@ def test_both_have_the_same_debian_packages_and_user(stages: dict[str, Instructi
 
 def test_both_have_the_same_files(stages: dict[str, Instructions]) -> None:
     from_build = [part[1:] for part in copied(stages["final"]) if part[0] == "--from=build"]
-    assert from_build == [[folder, folder] for folder in (contents.DEPENDENCIES_FOLDER, contents.PACKAGES_FOLDER, contents.ABOUT_FOLDER)]
+    assert from_build == [
+        [folder, folder] for folder in (contents.DEPENDENCIES_FOLDER, contents.PACKAGES_FOLDER, contents.ABOUT_FOLDER)
+    ]
     from_here = [part for part in copied(stages["final"]) if part[0] != "--from=build"]
-    assert from_here == [["LICENSE", f"{contents.ABOUT_FOLDER}/{contents.LICENSE.name}"], [str(contents.ADDED_FILES.relative_to(ROOT)), "/"]]
+    assert from_here == [
+        ["LICENSE", f"{contents.ABOUT_FOLDER}/{contents.LICENSE.name}"],
+        [str(contents.ADDED_FILES.relative_to(ROOT)), "/"],
+    ]
     members = [part[0] for part in copied(stages["build"]) if part[0] == part[1]]
     assert tuple(members) == contents.MEMBERS
     runs = [argument for instruction, argument in stages["build"] if instruction == "RUN"]
-    assert any(f"--target {contents.DEPENDENCIES_FOLDER} --require-hashes" in run and contents.RUNTIME_LOCK.name in run for run in runs)
+    assert any(
+        f"--target {contents.DEPENDENCIES_FOLDER} --require-hashes" in run and contents.RUNTIME_LOCK.name in run
+        for run in runs
+    )
     assert any(f"--target {contents.PACKAGES_FOLDER} ./{' ./'.join(contents.MEMBERS)} " in run for run in runs)
     assert any(f">{contents.ABOUT_FOLDER}/{contents.SBOM_NAME}" in run for run in runs)
 
@@ -75,7 +88,12 @@ def test_what_is_copied_is_not_ignored(stages: dict[str, Instructions]) -> None:
 
 def test_every_member_of_the_workspace_is_in_the_image_but_the_simulator_and_what_has_one_of_its_own() -> None:
     workspace = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["uv"]["workspace"]["members"]
-    members = {str(found.relative_to(ROOT)) for pattern in workspace for found in ROOT.glob(pattern) if (found / "pyproject.toml").is_file()}
+    members = {
+        str(found.relative_to(ROOT))
+        for pattern in workspace
+        for found in ROOT.glob(pattern)
+        if (found / "pyproject.toml").is_file()
+    }
     assert members - {"sim", "spark-apps"} == set(contents.MEMBERS)
 
 
@@ -95,8 +113,13 @@ def test_the_bill_of_materials_is_valid_and_names_what_is_installed(tmp_path: Pa
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc" / "os-release").write_text('NAME="Debian"\nVERSION_ID="12"\n')
     (tmp_path / "var" / "lib" / "dpkg").mkdir(parents=True)
-    status = "Package: libc6\nStatus: install ok installed\nArchitecture: amd64\nVersion: 2.36-9+deb12u1\nDescription: x\n y: z\n\n"
-    (tmp_path / "var" / "lib" / "dpkg" / "status").write_text(status + "Package: gone\nStatus: deinstall ok config-files\n")
+    status = (
+        "Package: libc6\nStatus: install ok installed\nArchitecture: amd64\nVersion: "
+        "2.36-9+deb12u1\nDescription: x\n y: z\n\n"
+    )
+    (tmp_path / "var" / "lib" / "dpkg" / "status").write_text(
+        status + "Package: gone\nStatus: deinstall ok config-files\n"
+    )
     here = next(Path(one) for one in sys.path if one.endswith("site-packages"))
     bill = sbom.bill(version="1.2.3", python=[here], debian=tmp_path)
     names = {one["purl"] for one in bill["components"]}
@@ -104,6 +127,18 @@ def test_the_bill_of_materials_is_valid_and_names_what_is_installed(tmp_path: Pa
     assert not [name for name in names if "gone" in name]
     assert any(name.startswith("pkg:pypi/pydantic-core@") for name in names)
     assert bill == sbom.bill(version="1.2.3", python=[here], debian=tmp_path)
-    checked = [contents.UV, "run", "--quiet", "--no-project", "--python", sys.executable, "--with", CYCLONEDX, "python", "-c", VALIDATED]
+    checked = [
+        contents.UV,
+        "run",
+        "--quiet",
+        "--no-project",
+        "--python",
+        sys.executable,
+        "--with",
+        CYCLONEDX,
+        "python",
+        "-c",
+        VALIDATED,
+    ]
     done = subprocess.run(checked, input=json.dumps(bill), capture_output=True, text=True, check=False, cwd=tmp_path)
     assert not done.returncode, done.stderr

@@ -34,7 +34,10 @@ def test_sparks_image_runs_the_same_as_the_same_user_in_the_same_environment(sta
 
 def test_sparks_image_has_the_same_labels(stages: dict[str, Instructions]) -> None:
     written = dict(part.split("=", 1) for part in shlex.split(only(stages["final"], "LABEL")))
-    filled = written | {"org.opencontainers.image.version": contents.version(), "org.opencontainers.image.revision": contents.revision()}
+    filled = written | {
+        "org.opencontainers.image.version": contents.version(),
+        "org.opencontainers.image.revision": contents.revision(),
+    }
     assert filled == contents.labels(spark.TITLE, spark.DESCRIPTION)
 
 
@@ -48,16 +51,33 @@ def test_sparks_image_has_the_same_debian_packages_and_user(stages: dict[str, In
 
 
 def test_sparks_image_has_the_same_files(stages: dict[str, Instructions]) -> None:
-    made = (spark.SPARK_HOME, contents.DEPENDENCIES_FOLDER, contents.PACKAGES_FOLDER, spark.APPLICATIONS_FOLDER, contents.ABOUT_FOLDER)
+    made = (
+        spark.SPARK_HOME,
+        contents.DEPENDENCIES_FOLDER,
+        contents.PACKAGES_FOLDER,
+        spark.APPLICATIONS_FOLDER,
+        contents.ABOUT_FOLDER,
+    )
     from_build = [part[1:] for part in copied(stages["final"]) if part[0] == "--from=build"]
     assert from_build == [[folder, folder] for folder in made]
     from_here = [part for part in copied(stages["final"]) if part[0] != "--from=build"]
-    assert from_here == [["LICENSE", f"{contents.ABOUT_FOLDER}/{contents.LICENSE.name}"], [str(spark.ADDED_FILES.relative_to(ROOT)), "/"]]
-    assert tuple(part[0] for part in copied(stages["build"]) if part[0] == part[1] and part[0] != "tools/get") == spark.MEMBERS
+    assert from_here == [
+        ["LICENSE", f"{contents.ABOUT_FOLDER}/{contents.LICENSE.name}"],
+        [str(spark.ADDED_FILES.relative_to(ROOT)), "/"],
+    ]
+    assert (
+        tuple(part[0] for part in copied(stages["build"]) if part[0] == part[1] and part[0] != "tools/get")
+        == spark.MEMBERS
+    )
     runs = [argument for instruction, argument in stages["build"] if instruction == "RUN"]
     assert any(f"tools/get {' '.join(spark.JARS)}" in run for run in runs)
-    assert any(f"--target {contents.DEPENDENCIES_FOLDER} --require-hashes" in run and spark.LOCK.name in run for run in runs)
-    assert any(f"{spark.SPARK_HOME} --packages {contents.DEPENDENCIES_FOLDER} --jars jars/{' jars/'.join(spark.JARS)} " in run for run in runs)
+    assert any(
+        f"--target {contents.DEPENDENCIES_FOLDER} --require-hashes" in run and spark.LOCK.name in run for run in runs
+    )
+    assert any(
+        f"{spark.SPARK_HOME} --packages {contents.DEPENDENCIES_FOLDER} --jars jars/{' jars/'.join(spark.JARS)} " in run
+        for run in runs
+    )
     assert any(f"--target {contents.PACKAGES_FOLDER} ./{' ./'.join(spark.MEMBERS)} " in run for run in runs)
     assert any(f"cp spark-apps/*.py {spark.APPLICATIONS_FOLDER}/" in run for run in runs)
     assert any(f">{contents.ABOUT_FOLDER}/{contents.SBOM_NAME}" in run for run in runs)
@@ -74,7 +94,9 @@ def test_the_lock_of_sparks_image_is_split_in_two_without_loss() -> None:
     home, rest = spark.locked(pyspark=True), spark.locked(pyspark=False)
     assert home.startswith("pyspark==") and "--hash=" in home
     assert sorted((home + rest).splitlines()) == sorted(spark.LOCK.read_text().splitlines())
-    assert not re.search(r"^(pytest|mypy|duckdb|hypothesis|pyiceberg)\b", rest, flags=re.M), "test tools are not for the image"
+    assert not re.search(r"^(pytest|mypy|duckdb|hypothesis|pyiceberg)\b", rest, flags=re.M), (
+        "test tools are not for the image"
+    )
 
 
 def jar(file: Path, *entries: str) -> None:
@@ -95,10 +117,27 @@ def test_spark_home_leaves_out_other_machines_and_what_no_job_uses(tmp_path: Pat
     about = tmp_path / "site" / "pyspark-4.1.2.dist-info"
     about.mkdir()
     (about / "RECORD").write_text("pyspark/bin/spark-submit")
-    jar(package / "jars" / "rocksdbjni-9.8.4.jar", "librocksdbjni-linux64.so", "librocksdbjni-win64.dll", "librocksdbjni-linux64-musl.so", "A.class")
+    jar(
+        package / "jars" / "rocksdbjni-9.8.4.jar",
+        "librocksdbjni-linux64.so",
+        "librocksdbjni-win64.dll",
+        "librocksdbjni-linux64-musl.so",
+        "A.class",
+    )
     for name in (
-        *("spark-sql_2.13-4.1.2", "spark-mllib_2.13-4.1.2", "hive-storage-api-2.8.1", "hive-exec-2.3.10-core", "javax.jdo-3.2.0-m3"),
-        *("netty-x-4.2.7.Final-linux-x86_64", "netty-x-4.2.7.Final-linux-aarch_64", "netty-x-4.2.7.Final-osx-x86_64", "netty-x-4.2.7.Final"),
+        *(
+            "spark-sql_2.13-4.1.2",
+            "spark-mllib_2.13-4.1.2",
+            "hive-storage-api-2.8.1",
+            "hive-exec-2.3.10-core",
+            "javax.jdo-3.2.0-m3",
+        ),
+        *(
+            "netty-x-4.2.7.Final-linux-x86_64",
+            "netty-x-4.2.7.Final-linux-aarch_64",
+            "netty-x-4.2.7.Final-osx-x86_64",
+            "netty-x-4.2.7.Final",
+        ),
     ):
         jar(package / "jars" / f"{name}.jar")
     more = [f"{name}-1.2.3.jar" for name in spark_home.JARS_NEEDED]
@@ -108,7 +147,12 @@ def test_spark_home_leaves_out_other_machines_and_what_no_job_uses(tmp_path: Pat
     spark_home.make(home, pyspark=package, jars=[tmp_path / "more"], machine="x86_64")
     kept = {one.name for one in (home / "jars").iterdir()}
     assert kept == {
-        *("spark-sql_2.13-4.1.2.jar", "hive-storage-api-2.8.1.jar", "netty-x-4.2.7.Final-linux-x86_64.jar", "netty-x-4.2.7.Final.jar"),
+        *(
+            "spark-sql_2.13-4.1.2.jar",
+            "hive-storage-api-2.8.1.jar",
+            "netty-x-4.2.7.Final-linux-x86_64.jar",
+            "netty-x-4.2.7.Final.jar",
+        ),
         *("rocksdbjni-9.8.4.jar", *more),
     }
     with zipfile.ZipFile(home / "jars" / "rocksdbjni-9.8.4.jar") as rocksdb:
@@ -127,7 +171,17 @@ def test_without_a_jar_that_jobs_need_no_image_is_packed_and_it_is_named(tmp_pat
     wrong.unlink()
     if spoilt == "empty":
         wrong.touch()
-    command = [sys.executable, spark_home.__file__, tmp_path / "spark", "--packages", tmp_path, "--machine", "x86_64", "--jars", tmp_path / "jars"]
+    command = [
+        sys.executable,
+        spark_home.__file__,
+        tmp_path / "spark",
+        "--packages",
+        tmp_path,
+        "--machine",
+        "x86_64",
+        "--jars",
+        tmp_path / "jars",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode
     assert "no image without these jars: hadoop-aws" in done.stderr
@@ -140,16 +194,22 @@ def test_jars_are_in_the_bill_of_materials_by_their_coordinates(tmp_path: Path) 
     (tmp_path / "debian" / "var" / "lib" / "dpkg" / "status").write_text("")
     with zipfile.ZipFile(tmp_path / "s3-2.29.52.jar", "w") as written:
         written.writestr(
-            "META-INF/maven/software.amazon.awssdk/s3/pom.properties", "#x\ngroupId=software.amazon.awssdk\nartifactId=s3\nversion=2.29.52\n"
+            "META-INF/maven/software.amazon.awssdk/s3/pom.properties",
+            "#x\ngroupId=software.amazon.awssdk\nartifactId=s3\nversion=2.29.52\n",
         )
     jar(tmp_path / "zookeeper-3.9.4.jar")
     bill = sbom.bill(version="1.2.3", python=[], debian=tmp_path / "debian", jars=tmp_path)
-    assert {one["purl"] for one in bill["components"]} == {"pkg:maven/software.amazon.awssdk/s3@2.29.52", "pkg:generic/zookeeper-3.9.4"}
+    assert {one["purl"] for one in bill["components"]} == {
+        "pkg:maven/software.amazon.awssdk/s3@2.29.52",
+        "pkg:generic/zookeeper-3.9.4",
+    }
 
 
 @pytest.fixture
 def entered(tmp_path: Path) -> dict[str, str]:
-    """An environment in which the entry point prints what it would run: tini and java are scripts that tell their arguments."""
+    """An environment in which the entry point prints what it would run: tini and java are scripts that tell their
+    arguments.
+    """
     for name, told in (("tini", 'shift 2; exec "$@"'), ("java", 'printf "java\\n%s\\n" "$(printf "%s\\n" "$@")"')):
         script = tmp_path / name
         script.write_text(f"#!/bin/bash\n{told}\n")
@@ -175,14 +235,31 @@ def test_a_driver_is_submitted_in_its_own_pod(entered: dict[str, str]) -> None:
 
 def test_an_executor_gets_javas_options_in_order_and_its_place(entered: dict[str, str]) -> None:
     options = {f"SPARK_JAVA_OPT_{n}": f"-Dn={n} x" for n in range(11)}
-    names = ("DRIVER_URL", "EXECUTOR_ID", "EXECUTOR_CORES", "APPLICATION_ID", "EXECUTOR_POD_IP", "RESOURCE_PROFILE_ID", "EXECUTOR_POD_NAME")
-    place = {f"SPARK_{name}": name.lower() for name in names} | {"SPARK_EXECUTOR_MEMORY": "1g", "SPARK_CONF_DIR": "/conf"}
+    names = (
+        "DRIVER_URL",
+        "EXECUTOR_ID",
+        "EXECUTOR_CORES",
+        "APPLICATION_ID",
+        "EXECUTOR_POD_IP",
+        "RESOURCE_PROFILE_ID",
+        "EXECUTOR_POD_NAME",
+    )
+    place = {f"SPARK_{name}": name.lower() for name in names} | {
+        "SPARK_EXECUTOR_MEMORY": "1g",
+        "SPARK_CONF_DIR": "/conf",
+    }
     told = run(entered | options | place, "executor")
     assert told[1:12] == [f"-Dn={n} x" for n in range(11)]
     assert told[12:15] == ["-Xms1g", "-Xmx1g", "-cp"]
     assert told[15].startswith(f"/conf:{entered['SPARK_HOME']}/jars/*:")
     assert told[16:] == [
-        *("org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend", "--driver-url", "driver_url", "--executor-id", "executor_id"),
+        *(
+            "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend",
+            "--driver-url",
+            "driver_url",
+            "--executor-id",
+            "executor_id",
+        ),
         *("--cores", "executor_cores", "--app-id", "application_id", "--hostname", "executor_pod_ip"),
         *("--resourceProfileId", "resource_profile_id", "--podName", "executor_pod_name"),
     ]

@@ -1,4 +1,6 @@
-"""What goes through the cluster whose metrics are looked at: writers, a group that keeps up, one that lags, a reader far behind, a probe."""
+"""What goes through the cluster whose metrics are looked at: writers, a group that keeps up, one that lags, a reader
+far behind, a probe.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +23,10 @@ def under_load(*addresses: str, lane: str) -> Iterator[None]:
     admin.create_topics([NewTopic(TOPIC, PARTITIONS)], request_timeout=30)[TOPIC].result(60)
     stop = Event()
     threads = [Thread(target=_write, args=(address, stop)) for address in addresses]
-    threads += [Thread(target=_write, args=(servers, stop, lane)), Thread(target=_read, args=(servers, OF_THE_LANE, stop), kwargs={"lane": lane})]
+    threads += [
+        Thread(target=_write, args=(servers, stop, lane)),
+        Thread(target=_read, args=(servers, OF_THE_LANE, stop), kwargs={"lane": lane}),
+    ]
     threads += [
         Thread(target=_read, args=(servers, LAGGING, stop), kwargs={"count_max": 200}),
         Thread(target=_read, args=(servers, KEEPING_UP, stop)),
@@ -48,7 +53,12 @@ def _write(servers: str, stop: Event, lane: str = "") -> None:
 
 def _read(servers: str, group: str, stop: Event, *, count_max: int | None = None, lane: str = "") -> None:
     """Commits what it has read; after `count_max` records it reads no more, and stays a member."""
-    settings = {"client.id": client_id(lane), "group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    settings = {
+        "client.id": client_id(lane),
+        "group.id": group,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+    }
     consumer = Consumer({"bootstrap.servers": servers, **settings})
     consumer.subscribe([TOPIC])
     count = 0
@@ -67,7 +77,14 @@ def _read(servers: str, group: str, stop: Event, *, count_max: int | None = None
 def _read_again(servers: str, stop: Event) -> None:
     """From the beginning, over and over: out of segments."""
     while not stop.is_set():
-        consumer = Consumer({"bootstrap.servers": servers, "group.id": "audit", "auto.offset.reset": "earliest", "enable.auto.commit": False})
+        consumer = Consumer(
+            {
+                "bootstrap.servers": servers,
+                "group.id": "audit",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+            }
+        )
         consumer.subscribe([TOPIC])
         for _ in range(20):
             if stop.is_set():

@@ -16,9 +16,24 @@ class Probe:
 
     def __init__(self, servers: str, *, log: Path) -> None:
         self.log = log
-        command = [str(BMQ), "probe", "-b", servers, "--interval-ms", "100", "--timeout-ms", "2000", "--timeout", "3", "--admin", "127.0.0.1:0"]
+        command = [
+            str(BMQ),
+            "probe",
+            "-b",
+            servers,
+            "--interval-ms",
+            "100",
+            "--timeout-ms",
+            "2000",
+            "--timeout",
+            "3",
+            "--admin",
+            "127.0.0.1:0",
+        ]
         with log.open("ab") as output:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=output, text=True, cwd=log.parent)
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=output, text=True, cwd=log.parent
+            )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert " serves: " in line, f"{line!r}\n{log.read_text()}"

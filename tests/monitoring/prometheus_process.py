@@ -51,26 +51,46 @@ class Target:
             "__meta_kubernetes_pod_label_sparkoperator_k8s_io_app_name": self.application,
         }
         # The operator of Prometheus gives these two by itself.
-        return {"targets": [self.address], "labels": {"namespace": self.namespace, "pod": self.pod, "__metrics_path__": self.path, **described}}
+        return {
+            "targets": [self.address],
+            "labels": {"namespace": self.namespace, "pod": self.pod, "__metrics_path__": self.path, **described},
+        }
 
 
 class Prometheus:
     """Scrapes once a second. `others`: targets by the file of relabelings that another PodMonitor has."""
 
     def __init__(
-        self, folder: Path, targets: Sequence[Target], *, rules: Sequence[Path] = (), others: Mapping[Path, Sequence[Target]] | None = None
+        self,
+        folder: Path,
+        targets: Sequence[Target],
+        *,
+        rules: Sequence[Path] = (),
+        others: Mapping[Path, Sequence[Target]] | None = None,
     ) -> None:
         scrapes = [_scrape(file, some) for file, some in {RELABELINGS: targets, **(others or {})}.items()]
-        configuration = {"global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"}, "scrape_configs": scrapes}
+        configuration = {
+            "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+            "scrape_configs": scrapes,
+        }
         configuration["rule_files"] = [str(one) for one in rules]
         file = folder / "prometheus.yaml"
         file.write_text(yaml.safe_dump(configuration))
         self.url = f"http://127.0.0.1:{free_port()}"
         self._log = folder / "prometheus.log"
-        arguments = [f"--config.file={file}", f"--storage.tsdb.path={folder / 'tsdb'}", f"--web.listen-address={self.url.removeprefix('http://')}"]
+        arguments = [
+            f"--config.file={file}",
+            f"--storage.tsdb.path={folder / 'tsdb'}",
+            f"--web.listen-address={self.url.removeprefix('http://')}",
+        ]
         with self._log.open("wb") as output:
             self._process = subprocess.Popen(
-                [command("prometheus"), *arguments], stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=dict(os.environ), cwd=folder
+                [command("prometheus"), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=dict(os.environ),
+                cwd=folder,
             )
         deadline = monotonic() + 30
         while not self._is_ready():
@@ -86,7 +106,9 @@ class Prometheus:
     def query_range(self, expression: str, *, seconds: int) -> list[dict[str, Any]]:
         """The series of a query over the last seconds, a point each."""
         now_s = self._now_s()
-        found: list[dict[str, Any]] = self._get("/api/v1/query_range", query=expression, start=now_s - seconds, end=now_s, step=1)["result"]
+        found: list[dict[str, Any]] = self._get(
+            "/api/v1/query_range", query=expression, start=now_s - seconds, end=now_s, step=1
+        )["result"]
         return found
 
     def names(self) -> set[str]:
@@ -99,7 +121,11 @@ class Prometheus:
 
     def annotations(self, alert: str) -> dict[str, str]:
         """What a firing alert says, filled in."""
-        return next(dict(one["annotations"]) for one in self._get("/api/v1/alerts")["alerts"] if one["labels"]["alertname"] == alert)
+        return next(
+            dict(one["annotations"])
+            for one in self._get("/api/v1/alerts")["alerts"]
+            if one["labels"]["alertname"] == alert
+        )
 
     def label_values(self, label: str, series: str) -> list[str]:
         """As Grafana asks for a variable's choices."""

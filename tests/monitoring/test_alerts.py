@@ -24,7 +24,9 @@ every_alert = pytest.mark.parametrize("name", ALERTS)
 
 
 def promtool(*arguments: str | Path) -> tuple[int, str]:
-    done = subprocess.run([command("promtool"), *map(str, arguments)], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [command("promtool"), *map(str, arguments)], capture_output=True, text=True, timeout=120, check=False
+    )
     return done.returncode, done.stdout + done.stderr
 
 
@@ -38,21 +40,33 @@ def test_each_alert_fires_when_it_should_and_not_when_it_should_not() -> None:
     assert code == 0, said
 
 
-@pytest.mark.parametrize(("expression", "missed"), [(NEVER, ' expr: "ALERTS{'), (ALWAYS, ' expr: "count_over_time(ALERTS{')])
-def test_the_cases_of_an_alert_notice_one_that_never_fires_and_one_that_always_does(tmp_path: Path, expression: str, missed: str) -> None:
+@pytest.mark.parametrize(
+    ("expression", "missed"), [(NEVER, ' expr: "ALERTS{'), (ALWAYS, ' expr: "count_over_time(ALERTS{')]
+)
+def test_the_cases_of_an_alert_notice_one_that_never_fires_and_one_that_always_does(
+    tmp_path: Path, expression: str, missed: str
+) -> None:
     rules, cases = tmp_path / "charts/bmq/files/rules", tmp_path / "tests/monitoring/rules"
     rules.mkdir(parents=True)
     cases.mkdir(parents=True)
     for path in RULES.glob("*.yaml"):
         content = yaml.safe_load(path.read_text())
         for group in content["groups"]:
-            group["rules"] = [{key: value for key, value in rule.items() if key != "for"} | {"expr": expression} for rule in group["rules"]]
+            group["rules"] = [
+                {key: value for key, value in rule.items() if key != "for"} | {"expr": expression}
+                for rule in group["rules"]
+            ]
         (rules / path.name).write_text(yaml.safe_dump(content))
     for path in CASES.glob("*.test.yaml"):
         (cases / path.name).write_text(path.read_text())
     code, said = promtool("test", "rules", *cases.glob("*.test.yaml"))
     assert code != 0
-    noticed = {matched for line in said.splitlines() if missed in line for matched in re.findall(r'alertname=\\"(\w+)\\"', line)}
+    noticed = {
+        matched
+        for line in said.splitlines()
+        if missed in line
+        for matched in re.findall(r'alertname=\\"(\w+)\\"', line)
+    }
     assert noticed == set(ALERTS)
 
 

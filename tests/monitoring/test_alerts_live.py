@@ -1,4 +1,6 @@
-"""An alert from its cause to its end: a real Prometheus evaluates the rules over a real cluster whose only controller stands still."""
+"""An alert from its cause to its end: a real Prometheus evaluates the rules over a real cluster whose only controller
+stands still.
+"""
 
 import os
 import signal

@@ -89,6 +89,10 @@ def test_every_query_keeps_to_the_variables_that_are_chosen(dashboard: dict[str,
     for name in set(variables) - {"datasource"}:
         assert f"${name}" in json.dumps(dashboard["panels"]) or f"${name}" in json.dumps(dashboard["templating"]), name
         if variables[name]["type"] == "query":
-            assert (variables[name]["includeAll"], variables[name]["multi"], variables[name]["allValue"]) == (True, True, ".*")
+            assert (variables[name]["includeAll"], variables[name]["multi"], variables[name]["allValue"]) == (
+                True,
+                True,
+                ".*",
+            )
             assert variables[name]["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
     assert used, dashboard["uid"]

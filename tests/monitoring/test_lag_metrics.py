@@ -1,4 +1,6 @@
-"""The lag of consumer groups as the brokers of a cluster tell it, wherever coordinators and partitions are; and which metrics a process tells."""
+"""The lag of consumer groups as the brokers of a cluster tell it, wherever coordinators and partitions are; and which
+metrics a process tells.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +20,12 @@ pytestmark = pytest.mark.slow
 
 
 def started(folder: Path, granularity: str, shape: str) -> UpNodes:
-    return UpNodes(shape, ["--data", str(folder / "data"), "--no-fsync"], log=folder / "bmq.log", environment={"BMQ_LAG_METRICS": granularity})
+    return UpNodes(
+        shape,
+        ["--data", str(folder / "data"), "--no-fsync"],
+        log=folder / "bmq.log",
+        environment={"BMQ_LAG_METRICS": granularity},
+    )
 
 
 def fill(cluster: UpNodes, groups: int) -> None:
@@ -33,7 +40,9 @@ def fill(cluster: UpNodes, groups: int) -> None:
     assert producer.flush(60) == 0
     for group in range(groups):
         consumer = Consumer({"bootstrap.servers": cluster.servers, "group.id": f"group-{group}"})
-        consumer.commit(offsets=[TopicPartition("orders", partition, group) for partition in range(PARTITIONS)], asynchronous=False)
+        consumer.commit(
+            offsets=[TopicPartition("orders", partition, group) for partition in range(PARTITIONS)], asynchronous=False
+        )
         consumer.close()
 
 
@@ -54,8 +63,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpNodes]:
 
 def test_every_group_has_its_lag_in_every_partition_whichever_brokers_have_them(cluster: UpNodes) -> None:
     series = [one for broker in BROKERS for one in metrics_of(cluster, broker)]
-    records = {(one.labels["group"], int(one.labels["partition"])): one.value for one in named("bmq_group_lag_records", series)}
-    assert records == {(f"group-{group}", n): 10 * (n + 1) - group for group in range(GROUPS) for n in range(PARTITIONS)}
+    records = {
+        (one.labels["group"], int(one.labels["partition"])): one.value for one in named("bmq_group_lag_records", series)
+    }
+    assert records == {
+        (f"group-{group}", n): 10 * (n + 1) - group for group in range(GROUPS) for n in range(PARTITIONS)
+    }
     seconds = named("bmq_group_lag_seconds", series)
     assert len(seconds) == GROUPS * PARTITIONS
     assert all(0 < one.value < 120 for one in seconds), seconds
@@ -72,7 +85,9 @@ def test_a_lag_is_gone_from_the_metrics_as_soon_as_it_is_read(cluster: UpNodes) 
     found: list[Series] = []
     deadline = monotonic() + 30
     while monotonic() < deadline:  # the same answer is given for a second
-        found = [one for broker in BROKERS for one in metrics_of(cluster, broker) if one.labels.get("group") == "group-0"]
+        found = [
+            one for broker in BROKERS for one in metrics_of(cluster, broker) if one.labels.get("group") == "group-0"
+        ]
         if not any(one.value for one in found):
             break
     assert len(found) == 2 * PARTITIONS
@@ -94,8 +109,12 @@ def test_a_process_tells_the_metrics_of_its_own_roles_alone(cluster: UpNodes) ->
     assert limits["tail_limit_bytes"] == 192 * 2**20
 
 
-@pytest.mark.parametrize(("granularity", "labels"), [("topic", {"lane", "group", "topic"}), ("group", {"lane", "group"}), ("off", None)])
-def test_the_lag_is_told_as_finely_as_it_is_configured(tmp_path: Path, granularity: str, labels: set[str] | None) -> None:
+@pytest.mark.parametrize(
+    ("granularity", "labels"), [("topic", {"lane", "group", "topic"}), ("group", {"lane", "group"}), ("off", None)]
+)
+def test_the_lag_is_told_as_finely_as_it_is_configured(
+    tmp_path: Path, granularity: str, labels: set[str] | None
+) -> None:
     running = started(tmp_path, granularity, "1c2b1p")
     try:
         fill(running, 1)

@@ -62,7 +62,9 @@ def targets_of(cluster: UpNodes) -> list[Target]:
 @pytest.fixture(scope="module")
 def monitored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Monitored]:
     folder = tmp_path_factory.mktemp("monitored")
-    cluster = UpNodes("1c2b2p", ["--data", str(folder / "data"), "--no-fsync"], log=folder / "bmq.log", environment=ENVIRONMENT)
+    cluster = UpNodes(
+        "1c2b2p", ["--data", str(folder / "data"), "--no-fsync"], log=folder / "bmq.log", environment=ENVIRONMENT
+    )
     try:
         targets = targets_of(cluster)
         assert len(targets) == 5, targets
@@ -132,7 +134,8 @@ def test_figures_are_those_of_what_went_through(monitored: Monitored) -> None:
     assert value("bmq / Cluster: Clocks off") == 0
     per_gib = value("bmq / Brokers and store: Requests per GiB written")
     dollars = value("bmq / Brokers and store: Dollars per GiB written")
-    # Two brokers, a create each 20 ms at most, about 1 MB/s: up to 100 creates a second and 1000 s a GiB; every create is dearer than any get.
+    # Two brokers, a create each 20 ms at most, about 1 MB/s: up to 100 creates a second and 1000 s a GiB; every create
+    # is dearer than any get.
     assert 1_000 < per_gib < 500_000
     assert per_gib * 0.0004 / 1000 < dollars < per_gib * 0.005 / 1000
     deadline = monotonic() + DATA_WITHIN_S
@@ -144,7 +147,9 @@ def test_figures_are_those_of_what_went_through(monitored: Monitored) -> None:
         assert monotonic() < deadline, lags
         sleep(0.2)
     assert lags[KEEPING_UP] < lags[LAGGING]
-    of_lanes = {one["metric"]["group"]: one["metric"].get("lane") for one in monitored.prometheus.query("bmq_group_lag_records")}
+    of_lanes = {
+        one["metric"]["group"]: one["metric"].get("lane") for one in monitored.prometheus.query("bmq_group_lag_records")
+    }
     assert of_lanes == {LAGGING: None, KEEPING_UP: None, OF_THE_LANE: LANE}
     assert value("bmq / Lanes: Lanes") == 1
     [share] = monitored.prometheus.query(filled_in(panels["bmq / Lanes: Share of the base"], VARIABLES))
@@ -172,13 +177,22 @@ def test_every_metric_that_is_scraped_is_on_the_page_of_metrics(monitored: Monit
 
 
 def test_a_node_tells_few_series_however_much_goes_through_it(monitored: Monitored) -> None:
-    counts = {one["metric"]["instance"]: int(one["value"][1]) for one in monitored.prometheus.query('count by (instance) ({cluster="demo"})')}
+    counts = {
+        one["metric"]["instance"]: int(one["value"][1])
+        for one in monitored.prometheus.query('count by (instance) ({cluster="demo"})')
+    }
     assert len(counts) == 6
     assert max(counts.values()) < SERIES_MAX, counts
 
 
 def test_a_cluster_that_is_well_raises_no_alert(monitored: Monitored) -> None:
-    rules = [rule for file, rules in alerts().items() if file not in TRIED_ELSEWHERE for rule in rules if rule["alert"] not in OF_A_BUSY_MACHINE]
+    rules = [
+        rule
+        for file, rules in alerts().items()
+        if file not in TRIED_ELSEWHERE
+        for rule in rules
+        if rule["alert"] not in OF_A_BUSY_MACHINE
+    ]
     assert len(rules) > 15
     raised = {rule["alert"]: series for rule in rules if (series := monitored.prometheus.query(rule["expr"]))}
     assert raised == {}

@@ -74,5 +74,10 @@ def test_the_probe_tells_latency_and_failures_and_outlives_its_cluster(bmq: Bmq,
 def test_an_address_that_is_taken_is_told_in_one_line(bmq: Bmq, tmp_path: Path) -> None:
     bmq.start()
     admin = f"127.0.0.1:{bmq.admin_port}"
-    done = subprocess.run([str(BMQ), "probe", "--admin", admin], capture_output=True, text=True, timeout=30, check=False, cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (1, f"error: --admin {admin}: Address already in use. choose another address\n")
+    done = subprocess.run(
+        [str(BMQ), "probe", "--admin", admin], capture_output=True, text=True, timeout=30, check=False, cwd=tmp_path
+    )
+    assert (done.returncode, done.stderr) == (
+        1,
+        f"error: --admin {admin}: Address already in use. choose another address\n",
+    )

@@ -18,9 +18,13 @@ class Forks:
     """The process; `up` is one run."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(
+            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
 
-    def up(self, *arguments: str, cwd: Path, environment: Mapping[str, str] | None = None) -> tuple[int, list[str], float]:
+    def up(
+        self, *arguments: str, cwd: Path, environment: Mapping[str, str] | None = None
+    ) -> tuple[int, list[str], float]:
         """(exit code, lines on standard error, seconds). An empty variable is none."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None

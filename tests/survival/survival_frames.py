@@ -1,4 +1,6 @@
-"""Frames that no client sends: mutations of good ones, and by hand the lies that servers of this protocol have believed (KAFKA.md)."""
+"""Frames that no client sends: mutations of good ones, and by hand the lies that servers of this protocol have believed
+(KAFKA.md).
+"""
 
 import random
 import ssl
@@ -11,13 +13,25 @@ from bmq.wire.apis import SERVED, ApiKey
 
 TOPIC = "abused"
 HUGE = 0x7FFFFFFF
-INTERESTING = (b"\x00", b"\xff", b"\x7f", b"\x80", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x80\x00\x00\x00", b"\xff\xff\xff\xff\x07")
+INTERESTING = (
+    b"\x00",
+    b"\xff",
+    b"\x7f",
+    b"\x80",
+    b"\xff\xff\xff\xff",
+    b"\x7f\xff\xff\xff",
+    b"\x80\x00\x00\x00",
+    b"\xff\xff\xff\xff\x07",
+)
 
 
 def good_requests() -> list[bytes]:
     """One or more of most APIs, in old and new encodings. None of them changes what another test looks at."""
     group = {"group_id": "abused-group", "generation_id": 1, "member_id": "m"}
-    asked_time = {"name": TOPIC, "partitions": [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": 1_700_000_000_000}]}
+    asked_time = {
+        "name": TOPIC,
+        "partitions": [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": 1_700_000_000_000}],
+    }
     join = {
         "group_id": "abused-group",
         "session_timeout_ms": 10_000,
@@ -25,8 +39,13 @@ def good_requests() -> list[bytes]:
         "protocol_type": "consumer",
         "protocols": [{"name": "range", "metadata": b"\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00"}],
     }
-    committed = {"name": TOPIC, "partitions": [{"partition_index": 0, "committed_offset": 1, "committed_metadata": "x"}]}
-    dry_run = create_topics_fields(["abused-never"], partitions=3, configs=[("retention.ms", "1000")]) | {"validate_only": True}
+    committed = {
+        "name": TOPIC,
+        "partitions": [{"partition_index": 0, "committed_offset": 1, "committed_metadata": "x"}],
+    }
+    dry_run = create_topics_fields(["abused-never"], partitions=3, configs=[("retention.ms", "1000")]) | {
+        "validate_only": True
+    }
     cases = [
         (ApiKey.API_VERSIONS, (0, 3), {"client_software_name": "abuse", "client_software_version": "1"}),
         (ApiKey.METADATA, (1, 12), {"topics": [{"topic_id": None, "name": TOPIC}], "allow_auto_topic_creation": False}),
@@ -38,8 +57,16 @@ def good_requests() -> list[bytes]:
         (ApiKey.JOIN_GROUP, (2, 6), join),
         (ApiKey.SYNC_GROUP, (1, 5), {**group, "assignments": [{"member_id": "m", "assignment": b"12345"}]}),
         (ApiKey.HEARTBEAT, (1, 4), group),
-        (ApiKey.OFFSET_COMMIT, (2, 8), {"group_id": "abused-group", "generation_id_or_member_epoch": -1, "member_id": "", "topics": [committed]}),
-        (ApiKey.DESCRIBE_CONFIGS, (1, 4), {"resources": [{"resource_type": 2, "resource_name": TOPIC, "configuration_keys": None}]}),
+        (
+            ApiKey.OFFSET_COMMIT,
+            (2, 8),
+            {"group_id": "abused-group", "generation_id_or_member_epoch": -1, "member_id": "", "topics": [committed]},
+        ),
+        (
+            ApiKey.DESCRIBE_CONFIGS,
+            (1, 4),
+            {"resources": [{"resource_type": 2, "resource_name": TOPIC, "configuration_keys": None}]},
+        ),
         (ApiKey.DESCRIBE_GROUPS, (0, 5), {"groups": ["abused-group"]}),
         (ApiKey.INIT_PRODUCER_ID, (0, 2), {"transactional_id": None, "transaction_timeout_ms": 1000}),
     ]
@@ -79,24 +106,51 @@ def lies() -> Iterator[tuple[str, bytes]]:
     yield "a frame of no bytes", struct.pack(">i", 0) + b"\x00" * 8
     yield "a Metadata request of 100 MiB", struct.pack(">ihh", 100 << 20, ApiKey.METADATA, 12) + b"\x00" * 100
     yield "a Produce request of 200 MiB", struct.pack(">ihh", 200 << 20, ApiKey.PRODUCE, 9) + b"\x00" * 100
-    yield "20 million tagged fields in the header", framed(_head(ApiKey.METADATA, 12) + _uvarint(20_000_000) + b"\x00" * 500)
-    yield "a tagged field of 2 GiB in the header", framed(_head(ApiKey.METADATA, 12) + b"\x01\x00" + _uvarint(HUGE) + b"\x00" * 50)
+    yield (
+        "20 million tagged fields in the header",
+        framed(_head(ApiKey.METADATA, 12) + _uvarint(20_000_000) + b"\x00" * 500),
+    )
+    yield (
+        "a tagged field of 2 GiB in the header",
+        framed(_head(ApiKey.METADATA, 12) + b"\x01\x00" + _uvarint(HUGE) + b"\x00" * 50),
+    )
     yield "a varint without an end in the header", framed(_head(ApiKey.METADATA, 12) + b"\xff" * 500)
     yield "a client id of negative length", framed(struct.pack(">hhih", ApiKey.METADATA, 1, 1, -2) + b"\x00" * 50)
     yield "a client id beyond the frame", framed(struct.pack(">hhih", ApiKey.METADATA, 1, 1, 32_767) + b"\x00" * 50)
     yield "two billion topics in Metadata", framed(_head(ApiKey.METADATA, 1) + struct.pack(">i", HUGE))
-    yield "four billion topics in a compact array", framed(_head(ApiKey.METADATA, 12) + b"\x00" + _uvarint(0xFFFFFFFF) + b"\x00" * 50)
+    yield (
+        "four billion topics in a compact array",
+        framed(_head(ApiKey.METADATA, 12) + b"\x00" + _uvarint(0xFFFFFFFF) + b"\x00" * 50),
+    )
     yield "two billion topics in Produce", framed(_head(ApiKey.PRODUCE, 8) + struct.pack(">hhii", -1, -1, 1000, HUGE))
     yield (
         "records of 2 GiB in Produce",
-        framed(_head(ApiKey.PRODUCE, 8) + struct.pack(">hhiih", -1, -1, 1000, 1, 1) + b"t" + struct.pack(">iii", 1, 0, HUGE) + b"\x00" * 50),
+        framed(
+            _head(ApiKey.PRODUCE, 8)
+            + struct.pack(">hhiih", -1, -1, 1000, 1, 1)
+            + b"t"
+            + struct.pack(">iii", 1, 0, HUGE)
+            + b"\x00" * 50
+        ),
     )
     yield (
         "two billion partitions in Fetch",
-        framed(_head(ApiKey.FETCH, 11) + struct.pack(">iiiibiiih", -1, 10, 1, HUGE, 0, 0, -1, 1, 1) + b"t" + struct.pack(">i", HUGE) + b"\x00" * 50),
+        framed(
+            _head(ApiKey.FETCH, 11)
+            + struct.pack(">iiiibiiih", -1, 10, 1, HUGE, 0, 0, -1, 1, 1)
+            + b"t"
+            + struct.pack(">i", HUGE)
+            + b"\x00" * 50
+        ),
     )
-    yield "as many topics as fit a frame", framed(_head(ApiKey.METADATA, 1) + struct.pack(">i", 1_000_000) + struct.pack(">h", 0) * 1_000_000)
-    yield "tagged fields as many as fit a frame", framed(_head(ApiKey.METADATA, 12) + b"\x00\x01\x01\x00" + _uvarint(500_000) + b"\x00\x00" * 500_000)
+    yield (
+        "as many topics as fit a frame",
+        framed(_head(ApiKey.METADATA, 1) + struct.pack(">i", 1_000_000) + struct.pack(">h", 0) * 1_000_000),
+    )
+    yield (
+        "tagged fields as many as fit a frame",
+        framed(_head(ApiKey.METADATA, 12) + b"\x00\x01\x01\x00" + _uvarint(500_000) + b"\x00\x00" * 500_000),
+    )
 
 
 def tls_hello() -> bytes:

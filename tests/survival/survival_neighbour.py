@@ -1,7 +1,8 @@
-"""The well-behaved client beside the one that misbehaves: a process of its own that produces a record, fetches it, and notes how long each took.
+"""The well-behaved client beside the one that misbehaves: a process of its own that produces a record, fetches it, and
+notes how long each took.
 
-`Neighbour` starts it and reads its notes. Run as a program it is that client: `survival_neighbour.py SERVERS TOPIC NOTES`. It ends when its
-standard input does. What cannot be done it tries again, and notes as well.
+`Neighbour` starts it and reads its notes. Run as a program it is that client: `survival_neighbour.py SERVERS TOPIC
+NOTES`. It ends when its standard input does. What cannot be done it tries again, and notes as well.
 """
 
 import statistics
@@ -32,7 +33,10 @@ class Latency:
     failures: int
 
     def __str__(self) -> str:
-        return f"{self.count} requests, p50 {self.median_ms:.1f} ms, p99 {self.p99_ms:.1f} ms, worst {self.worst_ms:.0f} ms, {self.failures} failed"
+        return (
+            f"{self.count} requests, p50 {self.median_ms:.1f} ms, p99 {self.p99_ms:.1f} ms, worst "
+            f"{self.worst_ms:.0f} ms, {self.failures} failed"
+        )
 
 
 class Neighbour:
@@ -52,7 +56,9 @@ class Neighbour:
         return self.between(began, monotonic())
 
     def between(self, began: float, ended: float) -> Latency:
-        """Of the requests that ended between two monotonic times; one that still runs counts with the time it has taken."""
+        """Of the requests that ended between two monotonic times; one that still runs counts with the time it has
+        taken.
+        """
         taken, failures, newest = [], 0, 0.0
         for line in self._notes.read_text().splitlines():
             at, kind, ms = line.split()
@@ -65,7 +71,9 @@ class Neighbour:
         assert taken, "the neighbour did nothing at all"
         ordered = sorted(taken)
         p99_ms = ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)]
-        return Latency(count=len(taken), median_ms=statistics.median(taken), p99_ms=p99_ms, worst_ms=ordered[-1], failures=failures)
+        return Latency(
+            count=len(taken), median_ms=statistics.median(taken), p99_ms=p99_ms, worst_ms=ordered[-1], failures=failures
+        )
 
     def stop(self) -> None:
         """Ends it. Raises AssertionError where it ended by itself, or lost or changed a record."""
@@ -79,7 +87,9 @@ def assert_undisturbed(what: str, before: Latency, beside: Latency) -> None:
     print(f"{what}: before: {before}; beside: {beside}; p99 ratio {beside.p99_ms / before.p99_ms:.2f}")
     assert beside.failures == 0, f"{what}: {beside}"
     assert beside.count >= SAMPLES_MIN, f"{what}: the neighbour got hardly anything done: {beside}"
-    assert beside.p99_ms <= max(RATIO_MAX * before.p99_ms, FLOOR_MS), f"{what}: p99 before {before.p99_ms:.1f} ms, beside {beside.p99_ms:.1f} ms"
+    assert beside.p99_ms <= max(RATIO_MAX * before.p99_ms, FLOOR_MS), (
+        f"{what}: p99 before {before.p99_ms:.1f} ms, beside {beside.p99_ms:.1f} ms"
+    )
 
 
 def _run(servers: str, topic: str, notes: Path) -> None:
@@ -102,7 +112,9 @@ def _run(servers: str, topic: str, notes: Path) -> None:
                 kind = "fetch"
                 assert base >= offset, f"record {number} at {base}, the one before at {offset - 1}"
                 error, _, batches = fetch(peer, topic, 0, base)
-                assert error == NO_ERROR and value in batches, f"fetch of {base} answered {error} and {len(batches)} bytes"
+                assert error == NO_ERROR and value in batches, (
+                    f"fetch of {base} answered {error} and {len(batches)} bytes"
+                )
                 fetched = monotonic()
                 out.write(f"{fetched:.6f} {kind} {(fetched - produced) * 1000:.3f}\n")
                 number += 1

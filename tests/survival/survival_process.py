@@ -1,4 +1,6 @@
-"""`bmq up` as these tests see it: its memory, its log line by line, and its end. Starting and killing is compat_server's."""
+"""`bmq up` as these tests see it: its memory, its log line by line, and its end. Starting and killing is
+compat_server's.
+"""
 
 import json
 import os
@@ -37,7 +39,9 @@ class Survivor(Bmq):
         Path(f"/proc/{self.pid}/clear_refs").write_text("5")
 
     def lines(self, *, after: int = 0) -> list[dict[str, Any]]:
-        """The structured log lines from byte `after` of the log on; anything else that was printed is `{"text": line}`."""
+        """The structured log lines from byte `after` of the log on; anything else that was printed is `{"text":
+        line}`.
+        """
         found = []
         for line in self.log.read_bytes()[after:].decode(errors="replace").splitlines():
             try:
@@ -66,7 +70,9 @@ class Survivor(Bmq):
         deadline = monotonic() + timeout_s
         while True:
             with urlopen(f"http://127.0.0.1:{self.admin_port}/metrics", timeout=5) as answer:
-                found = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if not line.startswith("#"))
+                found = dict(
+                    line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if not line.startswith("#")
+                )
             if float(found[name]) == value:
                 return
             assert monotonic() < deadline, f"{name} is {found[name]} after {timeout_s:g} s, not {value:g}"
@@ -94,7 +100,9 @@ class Survivor(Bmq):
         raise AssertionError(f"/proc/{self.pid}/status has no {name}")
 
 
-def exit_of_up(*arguments: str, cwd: Path, environment: Mapping[str, str] | None = None, timeout_s: float = 20) -> tuple[int, list[str], float]:
+def exit_of_up(
+    *arguments: str, cwd: Path, environment: Mapping[str, str] | None = None, timeout_s: float = 20
+) -> tuple[int, list[str], float]:
     """(exit code, lines on standard error, seconds) of a `bmq up` that is expected to end by itself."""
     began = monotonic()
     done = subprocess.run(

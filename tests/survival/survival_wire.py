@@ -1,4 +1,6 @@
-"""Kafka's protocol by hand, for peers that behave and peers that do not: blocking sockets, whole control over every byte."""
+"""Kafka's protocol by hand, for peers that behave and peers that do not: blocking sockets, whole control over every
+byte.
+"""
 
 import socket
 import struct
@@ -26,7 +28,9 @@ class PeerClosed(Exception):
 class Peer:
     """One connection. `source` is the loopback address that it comes from, so that the log tells peers apart."""
 
-    def __init__(self, servers: str, *, source: str = "127.0.0.1", timeout_s: float = 20, receive_buffer_bytes: int | None = None) -> None:
+    def __init__(
+        self, servers: str, *, source: str = "127.0.0.1", timeout_s: float = 20, receive_buffer_bytes: int | None = None
+    ) -> None:
         host, port = servers.split(":")
         self.socket = socket.socket()
         self.socket.settimeout(timeout_s)
@@ -101,7 +105,9 @@ class Peer:
 def request(api_key: int, version: int, fields: messages.Fields, *, correlation_id: int = 1) -> bytes:
     """A whole frame with its length."""
     body = messages.encode_request(api_key, version, fields)
-    return encode_request_frame(api_key=api_key, api_version=version, correlation_id=correlation_id, client_id=CLIENT_ID, body=body)
+    return encode_request_frame(
+        api_key=api_key, api_version=version, correlation_id=correlation_id, client_id=CLIENT_ID, body=body
+    )
 
 
 def framed(rest: bytes) -> bytes:
@@ -121,12 +127,26 @@ def with_max_timestamp(batch: bytes, timestamp_ms: int) -> bytes:
     return changed[:17] + struct.pack(">I", crc32c(changed[21:])) + changed[21:]
 
 
-def produce_fields(topic: str, partition: int, batch: bytes, *, acks: int = -1, timeout_ms: int = 30_000) -> dict[str, Any]:
-    return {"acks": acks, "timeout_ms": timeout_ms, "topic_data": [{"name": topic, "partition_data": [{"index": partition, "records": batch}]}]}
+def produce_fields(
+    topic: str, partition: int, batch: bytes, *, acks: int = -1, timeout_ms: int = 30_000
+) -> dict[str, Any]:
+    return {
+        "acks": acks,
+        "timeout_ms": timeout_ms,
+        "topic_data": [{"name": topic, "partition_data": [{"index": partition, "records": batch}]}],
+    }
 
 
-def fetch_fields(topic: str, partition: int, offset: int, *, max_bytes: int = 1 << 20, max_wait_ms: int = 500) -> dict[str, Any]:
-    asked = {"partition": partition, "current_leader_epoch": -1, "fetch_offset": offset, "log_start_offset": -1, "partition_max_bytes": max_bytes}
+def fetch_fields(
+    topic: str, partition: int, offset: int, *, max_bytes: int = 1 << 20, max_wait_ms: int = 500
+) -> dict[str, Any]:
+    asked = {
+        "partition": partition,
+        "current_leader_epoch": -1,
+        "fetch_offset": offset,
+        "log_start_offset": -1,
+        "partition_max_bytes": max_bytes,
+    }
     return {
         "replica_id": -1,
         "max_wait_ms": max_wait_ms,
@@ -136,10 +156,15 @@ def fetch_fields(topic: str, partition: int, offset: int, *, max_bytes: int = 1 
     }
 
 
-def create_topics_fields(topics: Sequence[str], *, partitions: int = 1, configs: Sequence[tuple[str, str]] = ()) -> dict[str, Any]:
+def create_topics_fields(
+    topics: Sequence[str], *, partitions: int = 1, configs: Sequence[tuple[str, str]] = ()
+) -> dict[str, Any]:
     named = [{"name": name, "value": value} for name, value in configs]
     return {
-        "topics": [{"name": topic, "num_partitions": partitions, "replication_factor": 1, "assignments": [], "configs": named} for topic in topics],
+        "topics": [
+            {"name": topic, "num_partitions": partitions, "replication_factor": 1, "assignments": [], "configs": named}
+            for topic in topics
+        ],
         "timeout_ms": 30_000,
         "validate_only": False,
     }
@@ -147,7 +172,9 @@ def create_topics_fields(topics: Sequence[str], *, partitions: int = 1, configs:
 
 def create_topic(peer: Peer, topic: str, *, partitions: int = 1, configs: Sequence[tuple[str, str]] = ()) -> None:
     """Raises AssertionError with what was answered."""
-    (answer,) = peer.call(ApiKey.CREATE_TOPICS, 5, create_topics_fields([topic], partitions=partitions, configs=configs)).topics
+    (answer,) = peer.call(
+        ApiKey.CREATE_TOPICS, 5, create_topics_fields([topic], partitions=partitions, configs=configs)
+    ).topics
     assert answer.error_code == NO_ERROR, answer
 
 
@@ -158,8 +185,12 @@ def produce(peer: Peer, topic: str, partition: int, batch: bytes, *, timeout_ms:
     return result.error_code, result.base_offset
 
 
-def fetch(peer: Peer, topic: str, partition: int, offset: int, *, max_bytes: int = 1 << 20, max_wait_ms: int = 500) -> tuple[int, int, bytes]:
+def fetch(
+    peer: Peer, topic: str, partition: int, offset: int, *, max_bytes: int = 1 << 20, max_wait_ms: int = 500
+) -> tuple[int, int, bytes]:
     """(error code, high watermark, batches)."""
-    answer = peer.call(ApiKey.FETCH, 11, fetch_fields(topic, partition, offset, max_bytes=max_bytes, max_wait_ms=max_wait_ms))
+    answer = peer.call(
+        ApiKey.FETCH, 11, fetch_fields(topic, partition, offset, max_bytes=max_bytes, max_wait_ms=max_wait_ms)
+    )
     (result,) = answer.responses[0].partitions
     return result.error_code, result.high_watermark, bytes(result.records or b"")

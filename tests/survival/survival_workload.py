@@ -1,4 +1,6 @@
-"""Producers that go on whatever happens to bmq, and remember what was acknowledged; afterwards all of that has to be there."""
+"""Producers that go on whatever happens to bmq, and remember what was acknowledged; afterwards all of that has to be
+there.
+"""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -42,7 +44,9 @@ class Acknowledged:
 
     def add(self, partition: int, offset: int, value: bytes) -> None:
         with self.lock:
-            assert self.records[partition].setdefault(offset, value) == value, f"offset {offset} of partition {partition} was given twice"
+            assert self.records[partition].setdefault(offset, value) == value, (
+                f"offset {offset} of partition {partition} was given twice"
+            )
             self.newest_at = monotonic()
 
     def count(self) -> int:
@@ -51,7 +55,8 @@ class Acknowledged:
 
 
 class Workload:
-    """Plain producers, each with a partition of its own, and (`flood`) others that send large batches without waiting for answers.
+    """Plain producers, each with a partition of its own, and (`flood`) others that send large batches without waiting
+    for answers.
 
     Use as a context; an unexpected error of a producer is raised at its end. `servers` may be changed while it runs.
     """
@@ -96,7 +101,9 @@ class Workload:
             for partition in range(PRODUCERS):
                 there = dict(read_all(peer, self.topic, partition))
                 for offset, value in self.acknowledged.records[partition].items():
-                    assert there.get(offset) == value, f"acknowledged record {partition}/{offset} is {there.get(offset, b'lost')[:40]!r}"
+                    assert there.get(offset) == value, (
+                        f"acknowledged record {partition}/{offset} is {there.get(offset, b'lost')[:40]!r}"
+                    )
                 assert sorted(there) == list(range(len(there))), f"the offsets of partition {partition} have holes"
         return self.acknowledged.count()
 
@@ -118,7 +125,9 @@ class Workload:
                         self.acknowledged.add(partition, offset, value)
                         sleep(0.002)
                     else:
-                        assert error in RETRIABLE, f"produce answered {ErrorCode(error).name}, which clients do not try again"
+                        assert error in RETRIABLE, (
+                            f"produce answered {ErrorCode(error).name}, which clients do not try again"
+                        )
                         self.acknowledged.refused += 1
                         sleep(0.05)
             sleep(0.05)

@@ -1,4 +1,6 @@
-"""What `bmq up` cannot do it says in one line (key, value, remedy), with exit code 2, or 1 for what only the running process can find out."""
+"""What `bmq up` cannot do it says in one line (key, value, remedy), with exit code 2, or 1 for what only the running
+process can find out.
+"""
 
 import socket
 import stat
@@ -27,28 +29,48 @@ class Wrong:
 
 CASES = {
     "listen without a port": Wrong(arguments=("--listen", "localhost"), says=("--listen", "localhost", "HOST:PORT")),
-    "listen with a name for a port": Wrong(arguments=("--listen", "localhost:kafka"), says=("--listen", "localhost:kafka", "HOST:PORT")),
-    "listen beyond the last port": Wrong(arguments=("--listen", "127.0.0.1:65536"), says=("--listen", "65536", "HOST:PORT")),
+    "listen with a name for a port": Wrong(
+        arguments=("--listen", "localhost:kafka"), says=("--listen", "localhost:kafka", "HOST:PORT")
+    ),
+    "listen beyond the last port": Wrong(
+        arguments=("--listen", "127.0.0.1:65536"), says=("--listen", "65536", "HOST:PORT")
+    ),
     "admin without a host": Wrong(arguments=("--admin", ":9080"), says=("--admin", ":9080", "HOST:PORT")),
-    "a folder and a store": Wrong(arguments=("--data", "here", "--store", "memory://"), says=("--data", "--store", "one of them")),
+    "a folder and a store": Wrong(
+        arguments=("--data", "here", "--store", "memory://"), says=("--data", "--store", "one of them")
+    ),
     "a store of no known kind": Wrong(arguments=("--store", "ftp://host/bucket"), says=("ftp", "s3")),
     "a store without a bucket": Wrong(arguments=("--store", "s3://"), says=("bucket", "s3://BUCKET")),
-    "a store with keys in its URL": Wrong(arguments=("--store", "s3://me:secret@bucket?region=x"), says=("credentials", "environment")),
-    "a store option that does not exist": Wrong(arguments=("--store", "s3://bucket?regoin=x"), says=("regoin", "region")),
+    "a store with keys in its URL": Wrong(
+        arguments=("--store", "s3://me:secret@bucket?region=x"), says=("credentials", "environment")
+    ),
+    "a store option that does not exist": Wrong(
+        arguments=("--store", "s3://bucket?regoin=x"), says=("regoin", "region")
+    ),
     "a store of AWS without a region": Wrong(arguments=("--store", "s3://bucket"), says=("region", "AWS_REGION")),
-    "an endpoint without keys": Wrong(arguments=("--store", "s3://bucket?endpoint=http://127.0.0.1:1"), says=("keys", "AWS_ACCESS_KEY_ID")),
+    "an endpoint without keys": Wrong(
+        arguments=("--store", "s3://bucket?endpoint=http://127.0.0.1:1"), says=("keys", "AWS_ACCESS_KEY_ID")
+    ),
     "an endpoint where nothing listens": Wrong(
         arguments=("--store", "s3://bucket?endpoint=http://127.0.0.1:1"),
         says=("127.0.0.1:1", "not reached", "check"),
         environment=(("AWS_ACCESS_KEY_ID", "key"), ("AWS_SECRET_ACCESS_KEY", "secret")),
     ),
-    "a setting that does not exist": Wrong(arguments=("--config", "num.partition=3"), says=("num.partition", "num.partitions")),
+    "a setting that does not exist": Wrong(
+        arguments=("--config", "num.partition=3"), says=("num.partition", "num.partitions")
+    ),
     "a setting without a value": Wrong(arguments=("--config", "num.partitions"), says=("num.partitions", "KEY=VALUE")),
-    "a setting that is no number": Wrong(arguments=("--config", "num.partitions=many"), says=("num.partitions", "many")),
+    "a setting that is no number": Wrong(
+        arguments=("--config", "num.partitions=many"), says=("num.partitions", "many")
+    ),
     "a setting out of its range": Wrong(arguments=("--config", "num.partitions=0"), says=("num.partitions", "0", "1")),
     "a linger out of its range": Wrong(arguments=("--linger-ms", "60000"), says=("--linger-ms", "60000", "10000")),
-    "a log format that does not exist": Wrong(arguments=(), says=("BMQ_LOG_FORMAT", "xml", "json"), environment=(("BMQ_LOG_FORMAT", "xml"),)),
-    "a log level that does not exist": Wrong(arguments=(), says=("BMQ_LOG_LEVEL", "loud", "info"), environment=(("BMQ_LOG_LEVEL", "loud"),)),
+    "a log format that does not exist": Wrong(
+        arguments=(), says=("BMQ_LOG_FORMAT", "xml", "json"), environment=(("BMQ_LOG_FORMAT", "xml"),)
+    ),
+    "a log level that does not exist": Wrong(
+        arguments=(), says=("BMQ_LOG_LEVEL", "loud", "info"), environment=(("BMQ_LOG_LEVEL", "loud"),)
+    ),
 }
 
 
@@ -108,7 +130,11 @@ def test_an_address_that_is_not_this_machines_is_named(forks: Forks, tmp_path: P
 
 def test_a_data_folder_that_is_a_file_is_named(forks: Forks, tmp_path: Path) -> None:
     (tmp_path / "data").write_text("not a folder")
-    check(forks.up("--data", "data", *ANY_PORTS, cwd=tmp_path), code=MISCONFIGURED, says=(str(tmp_path / "data"), "is a file", "choose"))
+    check(
+        forks.up("--data", "data", *ANY_PORTS, cwd=tmp_path),
+        code=MISCONFIGURED,
+        says=(str(tmp_path / "data"), "is a file", "choose"),
+    )
 
 
 def test_a_data_folder_that_cannot_be_made_is_named(forks: Forks, tmp_path: Path) -> None:
@@ -146,7 +172,9 @@ def test_a_damaged_metadata_entry_is_named(stored: Path, forks: Forks, tmp_path:
         data[-3] ^= 0x10
 
     change(newest, damage)
-    check(forks.up("--data", "data", *ANY_PORTS, cwd=tmp_path), code=FAILED, says=(f"meta/log/{newest.name}", "restore"))
+    check(
+        forks.up("--data", "data", *ANY_PORTS, cwd=tmp_path), code=FAILED, says=(f"meta/log/{newest.name}", "restore")
+    )
 
 
 def test_a_format_version_that_is_too_new_is_named(stored: Path, forks: Forks, tmp_path: Path) -> None:
@@ -156,4 +184,8 @@ def test_a_format_version_that_is_too_new_is_named(stored: Path, forks: Forks, t
         data[4:6] = (999).to_bytes(2, "big")  # after the magic (docs/formats)
 
     change(newest, renew)
-    check(forks.up("--data", "data", *ANY_PORTS, cwd=tmp_path), code=FAILED, says=("999", f"meta/log/{newest.name}", "upgrade"))
+    check(
+        forks.up("--data", "data", *ANY_PORTS, cwd=tmp_path),
+        code=FAILED,
+        says=("999", f"meta/log/{newest.name}", "upgrade"),
+    )

@@ -23,7 +23,9 @@ def minio(tmp_path: Path) -> Iterator[Minio]:
 
 
 def shifted(faketime: str, seconds: int) -> dict[str, str]:
-    """The variables of a process whose wall clock is so far ahead; its timers run as ever, and a folder's times stay right."""
+    """The variables of a process whose wall clock is so far ahead; its timers run as ever, and a folder's times stay
+    right.
+    """
     return {
         "LD_PRELOAD": faketime,
         "FAKETIME": f"{seconds:+d}s",
@@ -39,7 +41,9 @@ def fill(bmq: Survivor, *, minutes_old: int) -> int:
         create_topic(peer, "aging", configs=[("retention.ms", str(45 * 60_000))])
         at_ms = int((time() - minutes_old * 60) * 1000)
         for number in range(3):
-            assert produce(peer, "aging", 0, batch_of(b"%d" % number + bytes(900_000), timestamp_ms=at_ms))[0] == NO_ERROR
+            assert (
+                produce(peer, "aging", 0, batch_of(b"%d" % number + bytes(900_000), timestamp_ms=at_ms))[0] == NO_ERROR
+            )
     assert bmq.stop() == 0, bmq.tail_of_log()  # a clean stop makes a segment of it
     return 3
 
@@ -47,12 +51,20 @@ def fill(bmq: Survivor, *, minutes_old: int) -> int:
 def log_start(bmq: Survivor) -> int:
     with Peer(bmq.servers) as peer:
         asked = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -2}
-        answer = peer.call(ApiKey.LIST_OFFSETS, 5, {"replica_id": -1, "isolation_level": 0, "topics": [{"name": "aging", "partitions": [asked]}]})
+        answer = peer.call(
+            ApiKey.LIST_OFFSETS,
+            5,
+            {"replica_id": -1, "isolation_level": 0, "topics": [{"name": "aging", "partitions": [asked]}]},
+        )
         return int(answer.topics[0].partitions[0].offset)
 
 
-def test_a_clock_an_hour_ahead_deletes_nothing_and_says_so(started: Callable[..., Survivor], faketime: str, tmp_path: Path) -> None:
-    """Half an hour old records, kept for 45 minutes. The other cluster has the right clock, and records that are really too old."""
+def test_a_clock_an_hour_ahead_deletes_nothing_and_says_so(
+    started: Callable[..., Survivor], faketime: str, tmp_path: Path
+) -> None:
+    """Half an hour old records, kept for 45 minutes. The other cluster has the right clock, and records that are really
+    too old.
+    """
     for name, minutes_old in (("ahead", 30), ("right", 60)):
         first = started("--data", str(tmp_path / name), name=f"{name}-first")
         first.start()
@@ -65,7 +77,8 @@ def test_a_clock_an_hour_ahead_deletes_nothing_and_says_so(started: Callable[...
     assert log_start(ahead) == 0
     line = ahead.until_line("clock differs from the store's: nothing is deleted by time", timeout_s=10)
     assert abs(abs(line["skew_ms"]) - HOUR_S * 1000) < 60_000, line
-    right.until_metric('bmq_partitions{state="appending"}', 1, timeout_s=30)  # opened for its age: nobody has asked for it
+    # opened for its age: nobody has asked for it
+    right.until_metric('bmq_partitions{state="appending"}', 1, timeout_s=30)
     sleep(3 * CHECK_MS / 1000)
     assert log_start(right) == 3, "retention did not run:\n" + right.tail_of_log()
     assert log_start(ahead) == 0
@@ -78,7 +91,12 @@ def test_a_bucket_that_refuses_a_clock_an_hour_ahead_is_explained(faketime: str,
     """S3 itself takes no request that is signed with such a time: nothing is read, written or deleted."""
     addresses = ("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
     code, lines, _ = exit_of_up(
-        "--store", minio.store_url("shifted"), *addresses, cwd=tmp_path, environment={**minio.environment, **shifted(faketime, HOUR_S)}, timeout_s=40
+        "--store",
+        minio.store_url("shifted"),
+        *addresses,
+        cwd=tmp_path,
+        environment={**minio.environment, **shifted(faketime, HOUR_S)},
+        timeout_s=40,
     )
     assert code in (1, 2)
     assert len(lines) == 1, lines

@@ -1,4 +1,6 @@
-"""Ready again soon after kill −9, small when idle, started quickly. Bounds are tolerant of busy machines; the figures are printed (-rP)."""
+"""Ready again soon after kill −9, small when idle, started quickly. Bounds are tolerant of busy machines; the figures
+are printed (-rP).
+"""
 
 import random
 from collections.abc import Callable
@@ -32,12 +34,17 @@ def test_an_empty_folder_starts_quickly_and_idles_small(started: Callable[..., S
         with Peer(bmq.servers) as peer:
             create_topic(peer, "first")
         assert bmq.stop() == 0
-    print(f"started from an empty folder in {min(seconds):.2f} s at best, {max(seconds):.2f} s at worst; {idle_mib:.0f} MiB when idle")
+    print(
+        f"started from an empty folder in {min(seconds):.2f} s at best, {max(seconds):.2f} s at worst; "
+        f"{idle_mib:.0f} MiB when idle"
+    )
     assert min(seconds) <= START_S_MAX
     assert idle_mib <= IDLE_MIB_MAX
 
 
-def test_a_thousand_partitions_with_a_long_wal_are_ready_soon_after_kill_9(started: Callable[..., Survivor], tmp_path: Path) -> None:
+def test_a_thousand_partitions_with_a_long_wal_are_ready_soon_after_kill_9(
+    started: Callable[..., Survivor], tmp_path: Path
+) -> None:
     bmq = started("--data", str(tmp_path / "data"), "--no-fsync")
     bmq.start()
     size_bytes = WAL_MIB * MIB // PARTITIONS // ROUNDS
@@ -47,7 +54,9 @@ def test_a_thousand_partitions_with_a_long_wal_are_ready_soon_after_kill_9(start
         for _ in range(ROUNDS):
             for first in range(0, PARTITIONS, 10):
                 fields = produce_fields("many", 0, batch)
-                fields["topic_data"][0]["partition_data"] = [{"index": first + at, "records": batch} for at in range(10)]
+                fields["topic_data"][0]["partition_data"] = [
+                    {"index": first + at, "records": batch} for at in range(10)
+                ]
                 answer = peer.call(ApiKey.PRODUCE, 8, fields)
                 assert all(one.error_code == NO_ERROR for one in answer.responses[0].partition_responses)
     before_mib = bmq.rss_mib()
@@ -55,7 +64,9 @@ def test_a_thousand_partitions_with_a_long_wal_are_ready_soon_after_kill_9(start
     seconds = []
     for _ in range(2):
         bmq.kill9()
-        wal_mib.append(sum(path.stat().st_size for path in (tmp_path / "data" / "wal").rglob("*") if path.is_file()) / MIB)
+        wal_mib.append(
+            sum(path.stat().st_size for path in (tmp_path / "data" / "wal").rglob("*") if path.is_file()) / MIB
+        )
         began = monotonic()
         ready_s = bmq.start()
         with Peer(bmq.servers, timeout_s=60) as peer:
@@ -64,8 +75,8 @@ def test_a_thousand_partitions_with_a_long_wal_are_ready_soon_after_kill_9(start
         assert bmq.rss_mib() <= 400
     (best_s, all_s) = min(seconds)
     print(
-        f"{PARTITIONS} partitions, {wal_mib[0]:.0f} MiB of WAL: ready after {best_s:.2f} s, all fetched after {all_s:.2f} s; "
-        f"{before_mib:.0f} MiB before"
+        f"{PARTITIONS} partitions, {wal_mib[0]:.0f} MiB of WAL: ready after {best_s:.2f} s, all fetched after "
+        f"{all_s:.2f} s; {before_mib:.0f} MiB before"
     )
     assert wal_mib[0] >= WAL_MIB * 0.5, "most of it has to be in the WAL still"
     assert best_s <= READY_S_MAX
@@ -75,7 +86,9 @@ def test_a_thousand_partitions_with_a_long_wal_are_ready_soon_after_kill_9(start
 def assert_all_there(peer: Peer) -> None:
     fields = fetch_fields("many", 0, 0, max_bytes=1)
     (asked,) = fields["topics"][0]["partitions"]
-    fields["topics"][0]["partitions"] = [{**asked, "partition": partition, "partition_max_bytes": 1} for partition in range(PARTITIONS)]
+    fields["topics"][0]["partitions"] = [
+        {**asked, "partition": partition, "partition_max_bytes": 1} for partition in range(PARTITIONS)
+    ]
     (answer,) = peer.call(ApiKey.FETCH, 11, fields).responses
     assert len(answer.partitions) == PARTITIONS
     wrong = [one for one in answer.partitions if one.error_code != NO_ERROR or one.high_watermark != ROUNDS]

@@ -1,4 +1,5 @@
-"""The store is down, full or read-only for a while: producers wait or may try again, memory is bounded, all goes on by itself, nothing is lost.
+"""The store is down, full or read-only for a while: producers wait or may try again, memory is bounded, all goes on by
+itself, nothing is lost.
 
 `BMQ_OUTAGE_S` is how long (default 5; the promise is 60).
 """
@@ -20,8 +21,8 @@ OUTAGE_S = float(os.environ.get("BMQ_OUTAGE_S", "5"))
 GOES_ON_WITHIN_S = 25
 CREATE_S = 10
 RSS_MIB_MAX = 640
-"""However long it lasts, with six producers that flood: 256 MiB of tails, 96 of requests twice (as they came, and as they are kept), the process
-itself, what is on its way to the store, and what the allocator has not given back yet."""
+"""However long it lasts, with six producers that flood: 256 MiB of tails, 96 of requests twice (as they came, and as
+they are kept), the process itself, what is on its way to the store, and what the allocator has not given back yet."""
 TROUBLE = "store trouble, trying again"
 DISK_MIB = 48
 
@@ -38,14 +39,24 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of its own, so small that it is soon full."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m", "bmq-test", str(folder)], capture_output=True, check=False)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m", "bmq-test", str(folder)], capture_output=True, check=False
+    )
     if mounted.returncode:
         pytest.skip(f"a small disk needs the right to mount one: {mounted.stderr.decode().strip()}")
     yield folder
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-def go_through(bmq: Survivor, topic: str, *, begin: Callable[[], None], end: Callable[[], None], outage_s: float, flood: bool = True) -> list[str]:
+def go_through(
+    bmq: Survivor,
+    topic: str,
+    *,
+    begin: Callable[[], None],
+    end: Callable[[], None],
+    outage_s: float,
+    flood: bool = True,
+) -> list[str]:
     """The reasons that were logged during the outage."""
     with Workload(bmq.servers, topic, flood=flood) as workload:
         workload.until_acknowledged(after=monotonic(), timeout_s=20)
@@ -65,8 +76,9 @@ def go_through(bmq: Survivor, topic: str, *, begin: Callable[[], None], end: Cal
     peak_mib = bmq.peak_mib()
     trouble = [line for line in bmq.lines(after=log_at) if line.get("event") == TROUBLE]
     print(
-        f"{topic}: {workload.verify(bmq.servers)} acknowledged records are there, {workload.acknowledged.refused} were refused, "
-        f"goes on {recovered_s:.1f} s after the outage, RSS at most {peak_mib:.0f} MiB, {len(trouble)} lines in the log"
+        f"{topic}: {workload.verify(bmq.servers)} acknowledged records are there, {workload.acknowledged.refused} "
+        f"were refused, goes on {recovered_s:.1f} s after the outage, RSS at most {peak_mib:.0f} MiB, "
+        f"{len(trouble)} lines in the log"
     )
     assert peak_mib <= RSS_MIB_MAX
     assert 1 <= len(trouble) <= 4 + 4 * lasted_s / 10, "each kind of trouble once in ten seconds"
@@ -159,11 +171,18 @@ def test_a_folder_that_became_read_only_is_named(started: Callable[..., Survivor
 
     def remount(mode: str) -> None:
         for _ in range(200):  # refused while a file is being written
-            if subprocess.run(["mount", "-o", f"remount,{mode}", str(disk)], capture_output=True, check=False).returncode == 0:
+            if (
+                subprocess.run(
+                    ["mount", "-o", f"remount,{mode}", str(disk)], capture_output=True, check=False
+                ).returncode
+                == 0
+            ):
                 return
             sleep(0.01)
         raise AssertionError(f"{disk} cannot be made {mode}")
 
-    reasons = go_through(bmq, "read-only", begin=lambda: remount("ro"), end=lambda: remount("rw"), outage_s=4, flood=False)
+    reasons = go_through(
+        bmq, "read-only", begin=lambda: remount("ro"), end=lambda: remount("rw"), outage_s=4, flood=False
+    )
     assert all(str(data) in reason and "read-only" in reason.lower() for reason in reasons), reasons
     assert bmq.stop() == 0

@@ -1,4 +1,6 @@
-"""Two bmqs on one store: a folder has one holder; on a bucket the second takes over and the first ends by itself, once."""
+"""Two bmqs on one store: a folder has one holder; on a bucket the second takes over and the first ends by itself,
+once.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,11 +23,15 @@ def minio(tmp_path: Path):  # type: ignore[no-untyped-def]
     server.stop()
 
 
-def test_a_folder_is_refused_to_the_second_with_the_holders_process(started: Callable[..., Survivor], tmp_path: Path) -> None:
+def test_a_folder_is_refused_to_the_second_with_the_holders_process(
+    started: Callable[..., Survivor], tmp_path: Path
+) -> None:
     data = tmp_path / "data"
     first = started("--data", str(data))
     first.start()
-    code, lines, seconds = exit_of_up("--data", str(data), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", cwd=tmp_path)
+    code, lines, seconds = exit_of_up(
+        "--data", str(data), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", cwd=tmp_path
+    )
     assert code == 2
     assert len(lines) == 1, lines
     assert str(data) in lines[0]
@@ -42,7 +48,9 @@ def test_a_folder_is_refused_to_the_second_with_the_holders_process(started: Cal
     assert second.stop() == 0
 
 
-def test_on_a_bucket_the_second_takes_over_and_the_first_ends_by_itself(started: Callable[..., Survivor], minio: Minio) -> None:
+def test_on_a_bucket_the_second_takes_over_and_the_first_ends_by_itself(
+    started: Callable[..., Survivor], minio: Minio
+) -> None:
     """Producers write to the first until it is gone, then to the second."""
     store = minio.store_url("shared")
     first = started("--store", store, name="first", environment=minio.environment)
@@ -64,7 +72,9 @@ def test_on_a_bucket_the_second_takes_over_and_the_first_ends_by_itself(started:
     last = [line["text"] for line in first.lines() if "text" in line][-1]
     assert last.startswith("error: "), first.tail_of_log()
     assert "another" in last, last
-    assert not any("Traceback" in line.get("text", "") or "exception" in line for line in first.lines()), first.tail_of_log()
+    assert not any("Traceback" in line.get("text", "") or "exception" in line for line in first.lines()), (
+        first.tail_of_log()
+    )
     print(f"{workload.verify(second.servers)} acknowledged records are there; the first said: {last}")
     claims = sum(line.get("event") == "controller leads" for server in (first, second) for line in server.lines())
     assert claims == 2, "each leads once: no fencing in turns"

@@ -1,4 +1,6 @@
-"""While the object store does not answer at all, every request of Kafka's protocol is answered before clients give up, and all goes on afterwards."""
+"""While the object store does not answer at all, every request of Kafka's protocol is answered before clients give up,
+and all goes on afterwards.
+"""
 
 import os
 import signal
@@ -19,7 +21,8 @@ from bmq_proxy.api import first_error
 
 TOPIC, UNOPENED, GROUP = "orders", "unopened", "readers"
 ANSWERED_WITHIN_S = 25
-"""Beside the 10 s that a request waits for the store: the machine, and requests to the controller with times of their own."""
+"""Beside the 10 s that a request waits for the store: the machine, and requests to the controller with times of their
+own."""
 WHOLE: dict[str, Any] = {"member_id": "", "group_instance_id": None, "protocol_type": "consumer"}
 JOIN = {
     **WHOLE,
@@ -53,13 +56,25 @@ def _requests(member_id: str) -> dict[str, tuple[int, int, dict[str, Any]]]:
         "Fetch at the tail": (1, 11, fetch_fields(TOPIC, 0, 1)),
         "Fetch out of range": (1, 11, fetch_fields(TOPIC, 0, 99)),
         "Fetch of what is not open": (1, 11, fetch_fields(UNOPENED, 0, 0)),
-        "ListOffsets latest": (2, 6, {"replica_id": -1, "isolation_level": 0, "topics": _places(TOPIC, current_leader_epoch=-1, timestamp=-1)}),
-        "ListOffsets by time": (2, 6, {"replica_id": -1, "isolation_level": 0, "topics": _places(UNOPENED, current_leader_epoch=-1, timestamp=1)}),
+        "ListOffsets latest": (
+            2,
+            6,
+            {"replica_id": -1, "isolation_level": 0, "topics": _places(TOPIC, current_leader_epoch=-1, timestamp=-1)},
+        ),
+        "ListOffsets by time": (
+            2,
+            6,
+            {"replica_id": -1, "isolation_level": 0, "topics": _places(UNOPENED, current_leader_epoch=-1, timestamp=1)},
+        ),
         "Metadata": (3, 9, {"topics": [{"name": TOPIC}], "allow_auto_topic_creation": False}),
         "Metadata that makes a topic": (3, 9, {"topics": [{"name": "auto"}], "allow_auto_topic_creation": True}),
         "OffsetCommit": (8, 8, {"group_id": "other", "topics": _places(TOPIC, **commit)}),
         "OffsetFetch": (9, 7, {"group_id": "other", "topics": None, "require_stable": False}),
-        "OffsetFetch of several": (9, 8, {"groups": [{"group_id": f"g{n}", "topics": None} for n in range(40)], "require_stable": False}),
+        "OffsetFetch of several": (
+            9,
+            8,
+            {"groups": [{"group_id": f"g{n}", "topics": None} for n in range(40)], "require_stable": False},
+        ),
         "FindCoordinator": (10, 3, {"key": GROUP, "key_type": 0}),
         "JoinGroup": (11, 7, {**JOIN, "group_id": "another"}),
         "JoinGroup of a member": (11, 7, {**JOIN, "member_id": member_id}),
@@ -71,12 +86,24 @@ def _requests(member_id: str) -> dict[str, tuple[int, int, dict[str, Any]]]:
         "CreateTopics": (19, 5, {"topics": [new], "timeout_ms": 5_000, "validate_only": False}),
         "DeleteTopics": (20, 4, {"topic_names": [UNOPENED], "timeout_ms": 5_000}),
         "DeleteRecords": (21, 1, {"topics": _places(TOPIC, offset=0), "timeout_ms": 5_000}),
-        "InitProducerId": (22, 4, {"transactional_id": None, "transaction_timeout_ms": 0, "producer_id": -1, "producer_epoch": -1}),
+        "InitProducerId": (
+            22,
+            4,
+            {"transactional_id": None, "transaction_timeout_ms": 0, "producer_id": -1, "producer_epoch": -1},
+        ),
         "OffsetForLeaderEpoch": (23, 3, {"replica_id": -1, "topics": [{"topic": TOPIC, "partitions": [epoch]}]}),
-        "DescribeConfigs": (32, 3, {"resources": [{"resource_type": 2, "resource_name": TOPIC, "configuration_keys": None}]}),
+        "DescribeConfigs": (
+            32,
+            3,
+            {"resources": [{"resource_type": 2, "resource_name": TOPIC, "configuration_keys": None}]},
+        ),
         "AlterConfigs": (33, 1, {"resources": [of_topic], "validate_only": False}),
         "DescribeLogDirs": (35, 1, {"topics": None}),
-        "CreatePartitions": (37, 1, {"topics": [{"name": TOPIC, "count": 2, "assignments": None}], "timeout_ms": 5_000, "validate_only": False}),
+        "CreatePartitions": (
+            37,
+            1,
+            {"topics": [{"name": TOPIC, "count": 2, "assignments": None}], "timeout_ms": 5_000, "validate_only": False},
+        ),
         "DeleteGroups": (42, 1, {"groups_names": ["gone", "other"]}),
         "IncrementalAlterConfigs": (44, 1, {"resources": [of_topic], "validate_only": False}),
         "OffsetDelete": (47, 0, {"group_id": "other", "topics": _places(TOPIC)}),

@@ -1,6 +1,8 @@
-"""What comes over the wire harms nobody but its sender: no crash, bounded memory, one log line, and a neighbour that notices nothing.
+"""What comes over the wire harms nobody but its sender: no crash, bounded memory, one log line, and a neighbour that
+notices nothing.
 
-All of it meets one running bmq, each abuse from a loopback address of its own. `BMQ_SEED` chooses other mutations, `BMQ_MUTATIONS` more.
+All of it meets one running bmq, each abuse from a loopback address of its own. `BMQ_SEED` chooses other mutations,
+`BMQ_MUTATIONS` more.
 """
 
 import itertools
@@ -18,7 +20,17 @@ import pytest
 from survival_frames import HTTP_REQUEST, TOPIC, good_requests, lies, mutated, tls_hello
 from survival_neighbour import Neighbour, assert_undisturbed
 from survival_process import MIB, RSS_MIB_MAX, Survivor
-from survival_wire import Peer, PeerClosed, batch_of, create_topic, fetch, fetch_fields, produce, request, with_max_timestamp
+from survival_wire import (
+    Peer,
+    PeerClosed,
+    batch_of,
+    create_topic,
+    fetch,
+    fetch_fields,
+    produce,
+    request,
+    with_max_timestamp,
+)
 
 from bmq.wire.apis import ApiKey
 from bmq.wire.compression import Codec
@@ -47,12 +59,18 @@ class Abuse:
 
     def complaints(self) -> list[str]:
         """The reasons that the log gives for closing this peer's connections."""
-        return [line["reason"] for line in self._bmq.lines(after=self._log_at) if line.get("event") == CLOSED and line["peer"] == self.source]
+        return [
+            line["reason"]
+            for line in self._bmq.lines(after=self._log_at)
+            if line.get("event") == CLOSED and line["peer"] == self.source
+        ]
 
     def unexpected(self) -> list[str]:
         """Lines that say more than that a connection was closed."""
         lines = self._bmq.lines(after=self._log_at)
-        return [json.dumps(line) for line in lines if "text" in line or line.get("level") == "error" or "exception" in line]
+        return [
+            json.dumps(line) for line in lines if "text" in line or line.get("level") == "error" or "exception" in line
+        ]
 
 
 @contextmanager
@@ -82,7 +100,9 @@ def topics(bmq: Survivor) -> None:
         create_topic(peer, "large", configs=[("max.message.bytes", str(16 * MIB))])
         create_topic(peer, "bombs", partitions=8)
         create_topic(peer, "unopened", partitions=8, configs=[("bmq.validation", "header")])
-        create_topic(peer, "tiny", partitions=4, configs=[("max.message.bytes", str(16 * MIB)), ("bmq.validation", "header")])
+        create_topic(
+            peer, "tiny", partitions=4, configs=[("max.message.bytes", str(16 * MIB)), ("bmq.validation", "header")]
+        )
 
 
 def test_mutated_and_random_frames_are_answered_or_end_their_connection(bmq: Survivor, neighbour: Neighbour) -> None:
@@ -131,7 +151,9 @@ def test_a_length_or_count_that_lies_costs_nothing(bmq: Survivor, neighbour: Nei
 
 
 @pytest.mark.parametrize(("hello", "words"), [(tls_hello(), "TLS"), (HTTP_REQUEST, "HTTP")], ids=["TLS", "HTTP"])
-def test_another_protocol_is_named_in_the_one_line_of_the_log(bmq: Survivor, neighbour: Neighbour, hello: bytes, words: str) -> None:
+def test_another_protocol_is_named_in_the_one_line_of_the_log(
+    bmq: Survivor, neighbour: Neighbour, hello: bytes, words: str
+) -> None:
     with abusing(f"{words} hellos", bmq, neighbour) as abuse:
         for _ in range(100):
             with abuse.peer() as peer:
@@ -142,15 +164,24 @@ def test_another_protocol_is_named_in_the_one_line_of_the_log(bmq: Survivor, nei
 
 
 def test_a_decompression_bomb_costs_at_most_its_cap(bmq: Survivor, neighbour: Neighbour) -> None:
-    """Where batches are opened before they are taken, and where each is found by its timestamp, which bmq can only do by opening it; many at once."""
-    sizes_mib = {Codec.GZIP: (15, 60), Codec.SNAPPY: (15, 19), Codec.LZ4: (15, 60), Codec.ZSTD: (60, 100)}  # snappy reaches no more than 21 : 1
-    bombs = [batch_of(bytes(size_mib * MIB), codec=codec, timestamp_ms=1_000) for codec, sizes in sizes_mib.items() for size_mib in sizes]
+    """Where batches are opened before they are taken, and where each is found by its timestamp, which bmq can only do
+    by opening it; many at once.
+    """
+    # snappy reaches no more than 21 : 1
+    sizes_mib = {Codec.GZIP: (15, 60), Codec.SNAPPY: (15, 19), Codec.LZ4: (15, 60), Codec.ZSTD: (60, 100)}
+    bombs = [
+        batch_of(bytes(size_mib * MIB), codec=codec, timestamp_ms=1_000)
+        for codec, sizes in sizes_mib.items()
+        for size_mib in sizes
+    ]
     too_large = bombs[-1]
     with abusing("decompression bombs", bmq, neighbour) as abuse, ExitStack() as stack:
         with abuse.peer(timeout_s=60) as peer:
             for partition, bomb in enumerate(bombs):
                 assert produce(peer, "unopened", partition, bomb)[0] == ErrorCode.none
-                assert produce(peer, "bombs", partition, bomb)[0] == (ErrorCode.message_too_large if bomb is too_large else ErrorCode.none)
+                assert produce(peer, "bombs", partition, bomb)[0] == (
+                    ErrorCode.message_too_large if bomb is too_large else ErrorCode.none
+                )
         peers = [stack.enter_context(abuse.peer(timeout_s=60)) for _ in range(8)]
         for peer in peers:
             peer.ask(ApiKey.LIST_OFFSETS, 5, _times("unopened", range(8), at_ms=1_000))
@@ -158,7 +189,9 @@ def test_a_decompression_bomb_costs_at_most_its_cap(bmq: Survivor, neighbour: Ne
             peer.frame()
 
 
-def test_batches_of_as_many_tiny_records_as_there_may_be_do_not_stop_the_others(bmq: Survivor, neighbour: Neighbour) -> None:
+def test_batches_of_as_many_tiny_records_as_there_may_be_do_not_stop_the_others(
+    bmq: Survivor, neighbour: Neighbour
+) -> None:
     """Each record has to be looked at: the header promises a timestamp that none of them has."""
     honest = batch_of(*([b""] * BATCH_RECORDS_MAX), codec=Codec.ZSTD, timestamp_ms=1_000)
     lying = with_max_timestamp(honest, 5_000)
@@ -198,10 +231,17 @@ def test_frames_that_arrive_a_byte_at_a_time_hold_up_nobody(bmq: Survivor, neigh
 
 
 @pytest.mark.parametrize(("peers", "first_bytes"), [(200, 100), (400, 120_000)])
-def test_requests_of_100_mib_that_never_arrive_hold_up_nobody(bmq: Survivor, neighbour: Neighbour, peers: int, first_bytes: int) -> None:
-    """The second time more of them comes than there is memory for: then those who stopped are cut off for who sends large ones from elsewhere."""
+def test_requests_of_100_mib_that_never_arrive_hold_up_nobody(
+    bmq: Survivor, neighbour: Neighbour, peers: int, first_bytes: int
+) -> None:
+    """The second time more of them comes than there is memory for: then those who stopped are cut off for who sends
+    large ones from elsewhere.
+    """
     start = request(ApiKey.PRODUCE, 8, {"acks": -1, "timeout_ms": 1000, "topic_data": []})[4:14]
-    with abusing(f"{peers} half requests of 100 MiB, {first_bytes} bytes of each", bmq, neighbour) as abuse, ExitStack() as stack:
+    with (
+        abusing(f"{peers} half requests of 100 MiB, {first_bytes} bytes of each", bmq, neighbour) as abuse,
+        ExitStack() as stack,
+    ):
         for _ in range(peers):
             peer = stack.enter_context(abuse.peer())
             peer.socket.settimeout(0.05)

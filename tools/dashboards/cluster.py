@@ -21,12 +21,15 @@ CLUSTER_OVERVIEW = Dashboard(
             [
                 stat(
                     "Leading controllers",
-                    "One controller leads. With none, topics, moves and the detection of dead nodes wait; produce and fetch go on.",
+                    "One controller leads. With none, topics, moves and the detection of dead nodes wait; produce "
+                    "and fetch go on.",
                     f"sum(bmq_controller_leading{{{CLUSTER}}})",
                     green_from=1,
                 ),
                 stat("Nodes", "Nodes that are registered with the controller.", f"max{led('bmq_nodes')}"),
-                stat("Partitions", "Partitions of all topics, internal ones too.", f"sum{led('bmq_cluster_partitions')}"),
+                stat(
+                    "Partitions", "Partitions of all topics, internal ones too.", f"sum{led('bmq_cluster_partitions')}"
+                ),
                 stat(
                     "Partitions without an owner",
                     "Nothing is written to them or read from their tail until a broker has them.",
@@ -89,7 +92,8 @@ CLUSTER_OVERVIEW = Dashboard(
                     unit="reqps",
                     queries=[
                         (
-                            f'sum by (error) (rate(bmq_proxy_requests_total{{{CLUSTER},api="Produce",error!="none"}}[$__rate_interval]))'
+                            f'sum by (error) (rate(bmq_proxy_requests_total{{{CLUSTER},api="Produce",error!="none"}}'
+                            "[$__rate_interval]))"
                             " or vector(0)",
                             "{{error}}",
                         )
@@ -108,23 +112,30 @@ CLUSTER_OVERVIEW = Dashboard(
                 ),
                 Panel(
                     title="Probe: failures",
-                    about="Records of the probe that failed, by reason. More than 0 means that clients have waited or failed, too.",
+                    about="Records of the probe that failed, by reason. More than 0 means that clients have waited "
+                    "or failed, too.",
                     unit="cps",
                     queries=[rate("bmq_probe_failures_total", CLUSTER, by="reason")],
                 ),
                 Panel(
                     title="Largest lag of a group",
-                    about="How long the oldest record that a consumer group has not committed has been there; the five groups with the most.",
+                    about="How long the oldest record that a consumer group has not committed has been there; the "
+                    "five groups with the most.",
                     unit="s",
-                    queries=[(f"topk(5, max by (lane, group) (bmq_group_lag_seconds{{{CLUSTER}}}))", "{{lane}} {{group}}")],
+                    queries=[
+                        (f"topk(5, max by (lane, group) (bmq_group_lag_seconds{{{CLUSTER}}}))", "{{lane}} {{group}}")
+                    ],
                 ),
                 Panel(
                     title="Errors of the store",
-                    about="Operations on the object store that failed. Conflicts and missing objects are answers that the protocol counts on.",
+                    about="Operations on the object store that failed. Conflicts and missing objects are answers "
+                    "that the protocol counts on.",
                     unit="ops",
                     queries=[
                         (
-                            f"sum by (verb, error) (rate(bmq_store_errors_total{{{CLUSTER},{_SERVER_ERRORS}}}[$__rate_interval])) or vector(0)",
+                            "sum by (verb, error) "
+                            f"(rate(bmq_store_errors_total{{{CLUSTER},{_SERVER_ERRORS}}}[$__rate_interval])) or "
+                            "vector(0)",
                             "{{verb}} {{error}}",
                         )
                     ],
@@ -162,7 +173,8 @@ CLUSTER_OVERVIEW = Dashboard(
                     unit="ops",
                     queries=[
                         (
-                            f"sum by (operation, outcome) (rate(bmq_controller_operations_total{{{CLUSTER}}}[$__rate_interval]))",
+                            "sum by (operation, outcome) "
+                            f"(rate(bmq_controller_operations_total{{{CLUSTER}}}[$__rate_interval]))",
                             "{{operation}} {{outcome}}",
                         )
                     ],
@@ -176,7 +188,12 @@ CLUSTER_OVERVIEW = Dashboard(
                     title="CPU",
                     about="Cores that each process uses. One process uses one core and a little.",
                     unit="short",
-                    queries=[(f"sum by (instance) (rate(process_cpu_seconds_total{{{NODE}}}[$__rate_interval]))", "{{instance}}")],
+                    queries=[
+                        (
+                            f"sum by (instance) (rate(process_cpu_seconds_total{{{NODE}}}[$__rate_interval]))",
+                            "{{instance}}",
+                        )
+                    ],
                 ),
                 Panel(
                     title="Memory",
@@ -186,7 +203,8 @@ CLUSTER_OVERVIEW = Dashboard(
                 ),
                 Panel(
                     title="Event loop lag",
-                    about="How much later than asked the event loop wakes, p99. Above 50 ms a process has too little CPU.",
+                    about="How much later than asked the event loop wakes, p99. Above 50 ms a process has too "
+                    "little CPU.",
                     unit="s",
                     queries=[quantiles("bmq_event_loop_lag_seconds", NODE, "instance")[1]],
                 ),

@@ -11,7 +11,8 @@ _TREND = f"deriv(({_RECORDS})[10m:])"
 GROUPS = Dashboard(
     uid="bmq-groups",
     title="bmq / Consumer groups",
-    about="Lag of consumer groups in seconds and records, and where it is going. How finely brokers tell it: lag_metrics (docs/monitoring.md).",
+    about="Lag of consumer groups in seconds and records, and where it is going. How finely brokers tell it: "
+    "lag_metrics (docs/monitoring.md).",
     variables=[
         *cluster_variables()[:2],
         Variable(name="group", label="Group", query=f"label_values(bmq_group_lag_records{{{CLUSTER}}}, group)"),
@@ -21,9 +22,20 @@ GROUPS = Dashboard(
             "Now",
             [
                 stat("Groups", "Consumer groups of all states.", f"sum(bmq_groups{{{CLUSTER}}})"),
-                stat("Largest lag", "In seconds, of the groups chosen.", f"max(bmq_group_lag_seconds{{{_GROUP}}})", unit="s", width=5),
+                stat(
+                    "Largest lag",
+                    "In seconds, of the groups chosen.",
+                    f"max(bmq_group_lag_seconds{{{_GROUP}}})",
+                    unit="s",
+                    width=5,
+                ),
                 stat("Unread records", "Of all groups chosen.", f"sum(bmq_group_lag_records{{{_GROUP}}})", width=5),
-                stat("Groups that fall behind", "Whose lag in records grew over ten minutes.", f"count(({_TREND}) > 0.1) or vector(0)", width=5),
+                stat(
+                    "Groups that fall behind",
+                    "Whose lag in records grew over ten minutes.",
+                    f"count(({_TREND}) > 0.1) or vector(0)",
+                    width=5,
+                ),
                 stat(
                     "Offsets not looked at",
                     "Committed offsets beyond the 50,000 of a broker whose lag is looked at.",
@@ -69,13 +81,15 @@ GROUPS = Dashboard(
             [
                 Panel(
                     title="Growth of the lag",
-                    about="Records a second over the last ten minutes: above 0 a group falls behind, below it catches up.",
+                    about="Records a second over the last ten minutes: above 0 a group falls behind, below it "
+                    "catches up.",
                     unit="cps",
                     queries=[(_TREND, "{{lane}} {{group}}")],
                 ),
                 Panel(
                     title="Time until caught up",
-                    about="At the pace of the last ten minutes; only groups that catch up are shown, 0 where there is none.",
+                    about="At the pace of the last ten minutes; only groups that catch up are shown, 0 where there "
+                    "is none.",
                     unit="s",
                     queries=[(f"{_RECORDS} / -({_TREND} < 0) or vector(0)", "{{lane}} {{group}}")],
                 ),

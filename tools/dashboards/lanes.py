@@ -18,7 +18,12 @@ LANES = Dashboard(
             "Traffic",
             [
                 stat("Lanes", "Lanes that there are.", "max" + led("bmq_lanes"), width=12),
-                stat("Topics of lanes", "Topics that lanes have of their own.", "sum" + led("bmq_controller_lane_topics"), width=12),
+                stat(
+                    "Topics of lanes",
+                    "Topics that lanes have of their own.",
+                    "sum" + led("bmq_controller_lane_topics"),
+                    width=12,
+                ),
                 Panel(
                     title="Bytes produced, by lane",
                     about="Record batches taken in from the lane's clients.",
@@ -97,7 +102,12 @@ LANES = Dashboard(
                     title="CPU, by the processes' lane",
                     about="Cores that the lane's own processes use.",
                     unit="short",
-                    queries=[(f"sum by (lane) (rate(process_cpu_seconds_total{{{_LANE}}}[$__rate_interval]))", "lane {{lane}}")],
+                    queries=[
+                        (
+                            f"sum by (lane) (rate(process_cpu_seconds_total{{{_LANE}}}[$__rate_interval]))",
+                            "lane {{lane}}",
+                        )
+                    ],
                 ),
                 Panel(
                     title="Memory, by the processes' lane",

@@ -1,4 +1,6 @@
-"""Grafana's JSON model of a dashboard, as far as these need it: panels flow from left to right, a row of panels under each heading."""
+"""Grafana's JSON model of a dashboard, as far as these need it: panels flow from left to right, a row of panels under
+each heading.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -104,7 +106,10 @@ def quantiles(metric: str, selector: str, by: str = "") -> list[tuple[str, str]]
     labels = f"le, {by}" if by else "le"
     legend = f" {{{{{by}}}}}" if by else ""
     return [
-        (f"histogram_quantile({q}, sum by ({labels}) (rate({metric}_bucket{{{selector}}}[$__rate_interval])))", f"{name}{legend}")
+        (
+            f"histogram_quantile({q}, sum by ({labels}) (rate({metric}_bucket{{{selector}}}[$__rate_interval])))",
+            f"{name}{legend}",
+        )
         for q, name in ((0.5, "p50"), (0.99, "p99"))
     ]
 
@@ -169,7 +174,9 @@ def _laid_out(rows: Sequence[tuple[str, Sequence[Panel]]]) -> list[dict[str, Any
     y = 0
     for heading, members in rows:
         place = {"x": 0, "y": y, "w": WIDTH, "h": 1}
-        panels.append({"id": len(panels) + 1, "type": "row", "title": heading, "collapsed": False, "gridPos": place, "panels": []})
+        panels.append(
+            {"id": len(panels) + 1, "type": "row", "title": heading, "collapsed": False, "gridPos": place, "panels": []}
+        )
         y += 1
         x = height = 0
         for panel in members:
@@ -195,7 +202,9 @@ def _panel(panel: Panel, *, number: int, place: dict[str, int]) -> dict[str, Any
         "description": panel.about,
         "datasource": DATASOURCE,
         "gridPos": place,
-        "targets": [_target(panel, index, expression, legend) for index, (expression, legend) in enumerate(panel.queries)],
+        "targets": [
+            _target(panel, index, expression, legend) for index, (expression, legend) in enumerate(panel.queries)
+        ],
         "fieldConfig": {"defaults": defaults | _look(panel), "overrides": _overrides(panel)},
         "options": _options(panel),
     }
@@ -228,12 +237,21 @@ def _look(panel: Panel) -> dict[str, Any]:
     if panel.kind != "timeseries":
         return {}
     stacking = {"mode": "normal" if panel.stacked else "none", "group": "A"}
-    look = {"drawStyle": "line", "lineWidth": 1, "fillOpacity": 20 if panel.stacked else 0, "showPoints": "never", "spanNulls": False}
+    look = {
+        "drawStyle": "line",
+        "lineWidth": 1,
+        "fillOpacity": 20 if panel.stacked else 0,
+        "showPoints": "never",
+        "spanNulls": False,
+    }
     return {"min": 0, "custom": look | {"stacking": stacking}}
 
 
 def _overrides(panel: Panel) -> list[dict[str, Any]]:
-    dashed = [{"id": "custom.lineStyle", "value": {"fill": "dash", "dash": [8, 8]}}, {"id": "color", "value": {"mode": "fixed", "fixedColor": "red"}}]
+    dashed = [
+        {"id": "custom.lineStyle", "value": {"fill": "dash", "dash": [8, 8]}},
+        {"id": "color", "value": {"mode": "fixed", "fixedColor": "red"}},
+    ]
     if panel.kind != "timeseries" or not any(legend.startswith("limit") for _, legend in panel.queries):
         return []
     return [{"matcher": {"id": "byRegexp", "options": "/^limit/"}, "properties": dashed}]
@@ -252,7 +270,11 @@ def _options(panel: Panel) -> dict[str, Any]:
                 "orientation": "auto",
             }
         case "table":
-            return {"showHeader": True, "cellHeight": "sm", "footer": {"show": False, "reducer": ["sum"], "countRows": False, "fields": ""}}
+            return {
+                "showHeader": True,
+                "cellHeight": "sm",
+                "footer": {"show": False, "reducer": ["sum"], "countRows": False, "fields": ""},
+            }
         case _:
             legend = {
                 "displayMode": "table",

@@ -11,7 +11,11 @@ OPERATOR = Dashboard(
     about="What the operator does with Clusters, Topics, Lanes and ParquetSinks.",
     variables=[
         Variable(name="namespace", label="Namespace", query="label_values(bmq_operator_leader, namespace)"),
-        Variable(name="instance", label="Instance", query='label_values(bmq_operator_leader{namespace=~"$namespace"}, instance)'),
+        Variable(
+            name="instance",
+            label="Instance",
+            query='label_values(bmq_operator_leader{namespace=~"$namespace"}, instance)',
+        ),
     ],
     rows=[
         (
@@ -23,7 +27,11 @@ OPERATOR = Dashboard(
                     f"sum(bmq_operator_leader{{{_OPERATOR}}})",
                     green_from=1,
                 ),
-                stat("Queue", "Resources that are due and wait for a worker.", f"sum(bmq_operator_queue_depth{{{_OPERATOR}}})"),
+                stat(
+                    "Queue",
+                    "Resources that are due and wait for a worker.",
+                    f"sum(bmq_operator_queue_depth{{{_OPERATOR}}})",
+                ),
                 stat(
                     "Since the API server was heard",
                     "How long ago it told anything at all.",
@@ -32,7 +40,8 @@ OPERATOR = Dashboard(
                 ),
                 stat(
                     "Change not told by a watch",
-                    "For how long a change that a resync found has not been told; above a minute a watch is deaf, and the operator starts anew.",
+                    "For how long a change that a resync found has not been told; above a minute a watch is deaf, "
+                    "and the operator starts anew.",
                     f"max(bmq_operator_unheard_seconds{{{_OPERATOR}}})",
                     unit="s",
                     red_from=60,
@@ -50,7 +59,8 @@ OPERATOR = Dashboard(
                 ),
                 stat(
                     "Tables not written",
-                    "Topics with `parquet` and ParquetSinks whose tables are not as they should be; their status says why.",
+                    "Topics with `parquet` and ParquetSinks whose tables are not as they should be; their status "
+                    "says why.",
                     f'sum(bmq_operator_tables{{{_OPERATOR},ready!="True"}}) or vector(0)',
                     red_from=1,
                 ),
@@ -63,20 +73,28 @@ OPERATOR = Dashboard(
                     title="Resources by kind and readiness",
                     about="At the last resync.",
                     unit="short",
-                    queries=[(f"sum by (kind, ready) (bmq_operator_resources{{{_OPERATOR}}})", "{{kind}} ready: {{ready}}")],
+                    queries=[
+                        (f"sum by (kind, ready) (bmq_operator_resources{{{_OPERATOR}}})", "{{kind}} ready: {{ready}}")
+                    ],
                 ),
                 Panel(
                     title="Tables by kind and readiness",
                     about="Topics with `parquet`, by ParquetReady, and ParquetSinks, by Ready, at the last resync.",
                     unit="short",
-                    queries=[(f"sum by (kind, ready) (bmq_operator_tables{{{_OPERATOR}}})", "{{kind}} ready: {{ready}}")],
+                    queries=[
+                        (f"sum by (kind, ready) (bmq_operator_tables{{{_OPERATOR}}})", "{{kind}} ready: {{ready}}")
+                    ],
                 ),
                 Panel(
                     title="Reconciles by result",
                     about="Looks at a resource, by kind and by what they came to.",
                     unit="ops",
                     queries=[
-                        (f"sum by (kind, result) (rate(bmq_operator_reconciles_total{{{_OPERATOR}}}[$__rate_interval]))", "{{kind}} {{result}}")
+                        (
+                            "sum by (kind, result) "
+                            f"(rate(bmq_operator_reconciles_total{{{_OPERATOR}}}[$__rate_interval]))",
+                            "{{kind}} {{result}}",
+                        )
                     ],
                 ),
                 Panel(
@@ -96,15 +114,27 @@ OPERATOR = Dashboard(
                     about="What the API server told, and what was written to it.",
                     unit="ops",
                     queries=[
-                        (f"sum by (kind) (rate(bmq_operator_watch_events_total{{{_OPERATOR}}}[$__rate_interval]))", "events {{kind}}"),
-                        (f"sum by (kind) (rate(bmq_operator_status_writes_total{{{_OPERATOR}}}[$__rate_interval]))", "writes {{kind}}"),
+                        (
+                            f"sum by (kind) (rate(bmq_operator_watch_events_total{{{_OPERATOR}}}[$__rate_interval]))",
+                            "events {{kind}}",
+                        ),
+                        (
+                            f"sum by (kind) (rate(bmq_operator_status_writes_total{{{_OPERATOR}}}[$__rate_interval]))",
+                            "writes {{kind}}",
+                        ),
                     ],
                 ),
                 Panel(
                     title="Memory",
                     about="Resident memory of the operator.",
                     unit="bytes",
-                    queries=[(f"process_resident_memory_bytes{{{_OPERATOR}}} and on (namespace, instance) bmq_operator_leader", "{{instance}}")],
+                    queries=[
+                        (
+                            f"process_resident_memory_bytes{{{_OPERATOR}}} and on (namespace, instance) "
+                            "bmq_operator_leader",
+                            "{{instance}}",
+                        )
+                    ],
                 ),
                 Panel(
                     title="CPU",
@@ -112,7 +142,8 @@ OPERATOR = Dashboard(
                     unit="short",
                     queries=[
                         (
-                            f"rate(process_cpu_seconds_total{{{_OPERATOR}}}[$__rate_interval]) and on (namespace, instance) bmq_operator_leader",
+                            f"rate(process_cpu_seconds_total{{{_OPERATOR}}}[$__rate_interval]) and on (namespace, "
+                            "instance) bmq_operator_leader",
                             "{{instance}}",
                         )
                     ],

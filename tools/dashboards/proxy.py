@@ -57,10 +57,15 @@ PROXIES = Dashboard(
                 ),
                 Panel(
                     title="Errors by API",
-                    about="Answers whose first error is not none. Some are normal: members join a group in two steps, clients close while they wait.",
+                    about="Answers whose first error is not none. Some are normal: members join a group in two "
+                    "steps, clients close while they wait.",
                     unit="reqps",
                     queries=[
-                        (f'sum by (api, error) (rate(bmq_proxy_requests_total{{{NODE},error!="none"}}[$__rate_interval]))', "{{api}} {{error}}")
+                        (
+                            "sum by (api, error) "
+                            f'(rate(bmq_proxy_requests_total{{{NODE},error!="none"}}[$__rate_interval]))',
+                            "{{api}} {{error}}",
+                        )
                     ],
                 ),
                 Panel(
@@ -79,11 +84,17 @@ PROXIES = Dashboard(
                     title="Handler failures",
                     about="Requests that failed by a bug of bmq; the log has the traceback. Should be 0 always.",
                     unit="short",
-                    queries=[(f"sum by (instance) (increase(bmq_proxy_handler_failures_total{{{NODE}}}[1h]))", "{{instance}}")],
+                    queries=[
+                        (
+                            f"sum by (instance) (increase(bmq_proxy_handler_failures_total{{{NODE}}}[1h]))",
+                            "{{instance}}",
+                        )
+                    ],
                 ),
                 Panel(
                     title="Event loop lag (p99)",
-                    about="How much later than asked the event loop wakes. Above 50 ms a proxy has too little CPU: add proxies.",
+                    about="How much later than asked the event loop wakes. Above 50 ms a proxy has too little CPU: "
+                    "add proxies.",
                     unit="s",
                     queries=[quantiles("bmq_event_loop_lag_seconds", NODE, "instance")[1]],
                 ),
@@ -96,7 +107,10 @@ PROXIES = Dashboard(
                     title="Bytes in and out",
                     about="Request and response frames.",
                     unit="Bps",
-                    queries=[rate("bmq_proxy_bytes_in_total", NODE, legend="in"), rate("bmq_proxy_bytes_out_total", NODE, legend="out")],
+                    queries=[
+                        rate("bmq_proxy_bytes_in_total", NODE, legend="in"),
+                        rate("bmq_proxy_bytes_out_total", NODE, legend="out"),
+                    ],
                 ),
                 Panel(
                     title="Bytes fetched, by where they came from",
@@ -132,7 +146,8 @@ PROXIES = Dashboard(
             [
                 Panel(
                     title="Request memory",
-                    about="Request frames held. At the limit nothing is read from any connection: brokers or store are behind.",
+                    about="Request frames held. At the limit nothing is read from any connection: brokers or store "
+                    "are behind.",
                     unit="bytes",
                     queries=_against("bmq_proxy_request_memory_bytes", "request_memory_bytes"),
                 ),
@@ -144,7 +159,8 @@ PROXIES = Dashboard(
                 ),
                 Panel(
                     title="Cache hits",
-                    about="Share of looks for segment blocks that found one. Tail: readers near the end of a log; catch_up: far behind.",
+                    about="Share of looks for segment blocks that found one. Tail: readers near the end of a log; "
+                    "catch_up: far behind.",
                     unit="percentunit",
                     queries=[
                         (

@@ -32,16 +32,29 @@ SPARK = Dashboard(
     about="Topics as tables: lag of each table, batches of its job, and what the job's driver and executors use.",
     variables=[
         *cluster_variables()[:2],
-        Variable(name="group", label="Group", query=f'label_values(bmq_group_lag_records{{{CLUSTER},group=~"{TABLE_GROUPS}"}}, group)'),
+        Variable(
+            name="group",
+            label="Group",
+            query=f'label_values(bmq_group_lag_records{{{CLUSTER},group=~"{TABLE_GROUPS}"}}, group)',
+        ),
         Variable(name="application", label="Application", query=f"label_values(spark_info{{{CLUSTER}}}, application)"),
     ],
     rows=[
         (
             "Now",
             [
-                stat("Largest lag", "How long the oldest record that is in no table has been there.", f"max({_SECONDS})", unit="s"),
+                stat(
+                    "Largest lag",
+                    "How long the oldest record that is in no table has been there.",
+                    f"max({_SECONDS})",
+                    unit="s",
+                ),
                 stat("Records behind", "Records that are in no table yet, of the groups chosen.", f"sum({_RECORDS})"),
-                stat("Jobs that run", "Drivers that answer: streams, and scheduled runs under way.", f"count(spark_info{{{_RUN}}}) or vector(0)"),
+                stat(
+                    "Jobs that run",
+                    "Drivers that answer: streams, and scheduled runs under way.",
+                    f"count(spark_info{{{_RUN}}}) or vector(0)",
+                ),
                 stat(
                     "Executors",
                     "Executors at work, drivers not counted.",
@@ -65,7 +78,8 @@ SPARK = Dashboard(
             [
                 Panel(
                     title="Lag in seconds",
-                    about="How long the oldest record that a table lacks has been there. Between two runs of a schedule it grows with the time.",
+                    about="How long the oldest record that a table lacks has been there. Between two runs of a "
+                    "schedule it grows with the time.",
                     unit="s",
                     queries=[(f"topk(20, {_SECONDS})", "{{lane}} {{group}}")],
                 ),
@@ -82,7 +96,8 @@ SPARK = Dashboard(
             [
                 Panel(
                     title="Records into batches",
-                    about="Records a second that came in since the last batch, and that the last batch worked off: the second has to be more.",
+                    about="Records a second that came in since the last batch, and that the last batch worked off: "
+                    "the second has to be more.",
                     unit="cps",
                     queries=[
                         (f"sum by (application) ({_of_stream('inputRate_total')})", "{{application}} come in"),
@@ -91,7 +106,8 @@ SPARK = Dashboard(
                 ),
                 Panel(
                     title="Time of a batch",
-                    about="Of the last one: planning, reading, writing, commit. Above the trigger, batches follow each other without a pause.",
+                    about="Of the last one: planning, reading, writing, commit. Above the trigger, batches follow "
+                    "each other without a pause.",
                     unit="ms",
                     queries=[(f"max by (application) ({_of_stream('latency')})", "{{application}}")],
                 ),
@@ -108,8 +124,14 @@ SPARK = Dashboard(
                     about="Of tasks and of Spark jobs, in ten minutes.",
                     unit="short",
                     queries=[
-                        (_increase("metrics_executor_failedTasks_total", "application", "10m"), "{{application}} tasks"),
-                        (_increase(f"{_DRIVER}_appStatus_jobs_failedJobs_Count", "application", "10m"), "{{application}} jobs"),
+                        (
+                            _increase("metrics_executor_failedTasks_total", "application", "10m"),
+                            "{{application}} tasks",
+                        ),
+                        (
+                            _increase(f"{_DRIVER}_appStatus_jobs_failedJobs_Count", "application", "10m"),
+                            "{{application}} jobs",
+                        ),
                     ],
                 ),
             ],
@@ -122,7 +144,10 @@ SPARK = Dashboard(
                     about="The most that each had, driver and executors.",
                     unit="bytes",
                     queries=[
-                        (f"max by (application, executor_id) (metrics_executor_JVMHeapMemory_bytes{{{_RUN}}})", "{{application}} {{executor_id}}")
+                        (
+                            f"max by (application, executor_id) (metrics_executor_JVMHeapMemory_bytes{{{_RUN}}})",
+                            "{{application}} {{executor_id}}",
+                        )
                     ],
                 ),
                 Panel(
@@ -131,7 +156,8 @@ SPARK = Dashboard(
                     unit="bytes",
                     queries=[
                         (
-                            f"max by (application, executor_id) (metrics_executor_ProcessTreePythonRSSMemory_bytes{{{_RUN}}})",
+                            "max by (application, executor_id) "
+                            f"(metrics_executor_ProcessTreePythonRSSMemory_bytes{{{_RUN}}})",
                             "{{application}} {{executor_id}}",
                         )
                     ],
@@ -142,7 +168,8 @@ SPARK = Dashboard(
                     unit="percentunit",
                     queries=[
                         (
-                            f"{_by_executor('totalGCTime_seconds_total')} / ({_by_executor('totalDuration_seconds_total')} > 0) or vector(0)",
+                            f"{_by_executor('totalGCTime_seconds_total')} / "
+                            f"({_by_executor('totalDuration_seconds_total')} > 0) or vector(0)",
                             "{{application}} {{executor_id}}",
                         )
                     ],
@@ -151,7 +178,12 @@ SPARK = Dashboard(
                     title="CPU of drivers",
                     about="Cores that each driver's Java uses.",
                     unit="short",
-                    queries=[(f"rate({_DRIVER}_JVMCPU_jvmCpuTime_Value{{{_RUN}}}[$__rate_interval]) / 1e9", "{{application}}")],
+                    queries=[
+                        (
+                            f"rate({_DRIVER}_JVMCPU_jvmCpuTime_Value{{{_RUN}}}[$__rate_interval]) / 1e9",
+                            "{{application}}",
+                        )
+                    ],
                 ),
             ],
         ),

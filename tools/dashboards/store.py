@@ -30,7 +30,12 @@ BROKERS_AND_STORE = Dashboard(
             text="0.005",
             about="What the store bills for a thousand creates or listings; 0.005 is S3.",
         ),
-        Variable(name="get_price", label="$ per 1000 GET, HEAD", text="0.0004", about="What the store bills for a thousand reads; 0.0004 is S3."),
+        Variable(
+            name="get_price",
+            label="$ per 1000 GET, HEAD",
+            text="0.0004",
+            about="What the store bills for a thousand reads; 0.0004 is S3.",
+        ),
     ],
     rows=[
         (
@@ -38,7 +43,8 @@ BROKERS_AND_STORE = Dashboard(
             [
                 stat(
                     "Requests per GiB written",
-                    "Billed requests of all nodes (creates, listings, reads) for each GiB of records written. A longer linger lowers it.",
+                    "Billed requests of all nodes (creates, listings, reads) for each GiB of records written. A "
+                    "longer linger lowers it.",
                     f"{_requests('create|list|get|head')} / {_WRITTEN_GIB}",
                     width=6,
                 ),
@@ -56,19 +62,30 @@ BROKERS_AND_STORE = Dashboard(
                     unit="currencyUSD",
                     width=6,
                 ),
-                stat("Requests a second", "All requests to the store, of all nodes.", _requests(".*"), unit="reqps", width=6),
+                stat(
+                    "Requests a second",
+                    "All requests to the store, of all nodes.",
+                    _requests(".*"),
+                    unit="reqps",
+                    width=6,
+                ),
                 Panel(
                     title="Requests by verb",
-                    about="Requests to the object store. Creates and listings cost twelve times as much as reads on S3.",
+                    about="Requests to the object store. Creates and listings cost twelve times as much as reads "
+                    "on S3.",
                     unit="reqps",
                     queries=[rate("bmq_store_operations_total", NODE, by="verb")],
                     stacked=True,
                 ),
                 Panel(
                     title="Creates and reads per GiB written",
-                    about="Over time. It rises when little is written: WAL objects are then sent by the linger, not by their size.",
+                    about="Over time. It rises when little is written: WAL objects are then sent by the linger, "
+                    "not by their size.",
                     unit="short",
-                    queries=[(f"{_requests('create')} / {_WRITTEN_GIB}", "creates"), (f"{_requests('get')} / {_WRITTEN_GIB}", "gets")],
+                    queries=[
+                        (f"{_requests('create')} / {_WRITTEN_GIB}", "creates"),
+                        (f"{_requests('get')} / {_WRITTEN_GIB}", "gets"),
+                    ],
                 ),
             ],
         ),
@@ -95,9 +112,15 @@ BROKERS_AND_STORE = Dashboard(
                 ),
                 Panel(
                     title="Operations that did not succeed",
-                    about="By verb and error. Conflict and ObjectMissing are answers that the protocol counts on; anything else is trouble.",
+                    about="By verb and error. Conflict and ObjectMissing are answers that the protocol counts on; "
+                    "anything else is trouble.",
                     unit="ops",
-                    queries=[(f"sum by (verb, error) (rate(bmq_store_errors_total{{{NODE}}}[$__rate_interval]))", "{{verb}} {{error}}")],
+                    queries=[
+                        (
+                            f"sum by (verb, error) (rate(bmq_store_errors_total{{{NODE}}}[$__rate_interval]))",
+                            "{{verb}} {{error}}",
+                        )
+                    ],
                 ),
             ],
         ),
@@ -141,7 +164,8 @@ BROKERS_AND_STORE = Dashboard(
             [
                 Panel(
                     title="Tails in memory",
-                    about="Batches that no segment holds yet. At the limit nothing more is made durable until segments have caught up.",
+                    about="Batches that no segment holds yet. At the limit nothing more is made durable until "
+                    "segments have caught up.",
                     unit="bytes",
                     queries=_against("bmq_tail_bytes", "tail_limit_bytes"),
                 ),
@@ -153,7 +177,8 @@ BROKERS_AND_STORE = Dashboard(
                 ),
                 Panel(
                     title="Segments written, by cause",
-                    about="Size and age are the good causes; many by wal or memory mean quiet partitions or a small budget.",
+                    about="Size and age are the good causes; many by wal or memory mean quiet partitions or a "
+                    "small budget.",
                     unit="ops",
                     queries=[rate("bmq_rolls_total", NODE, by="cause")],
                 ),
@@ -171,7 +196,10 @@ BROKERS_AND_STORE = Dashboard(
                     title="Segments merged and deleted",
                     about="Merges of small segments, and deletions by retention, DeleteRecords and merges.",
                     unit="ops",
-                    queries=[rate("bmq_merges_total", NODE, legend="merges"), rate("bmq_deleted_segments_total", NODE, legend="deleted")],
+                    queries=[
+                        rate("bmq_merges_total", NODE, legend="merges"),
+                        rate("bmq_deleted_segments_total", NODE, legend="deleted"),
+                    ],
                 ),
                 Panel(
                     title="Clock skew against the store",

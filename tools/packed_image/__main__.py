@@ -40,7 +40,12 @@ def _bmq() -> oci.Image:
         "Env": [f"{name}={value}" for name, value in contents.ENVIRONMENT.items()],
     }
     packed = oci.image(
-        "bmq", contents.version(), f"{contents.version()}-dev", layers=(debian, dependencies, packages), config=config, labels=contents.labels()
+        "bmq",
+        contents.version(),
+        f"{contents.version()}-dev",
+        layers=(debian, dependencies, packages),
+        config=config,
+        labels=contents.labels(),
     )
     shutil.copy(packages / contents.ABOUT_FOLDER.lstrip("/") / contents.SBOM_NAME, CACHE / "bmq.cdx.json")
     return packed
@@ -50,7 +55,14 @@ def _minio() -> oci.Image:
     subprocess.run([ROOT / "tools" / "get", "minio"], check=True)
     folder = layers.minio(ROOT / ".cache" / "tools" / "minio")
     config = {"Entrypoint": [_MINIO_ENTRYPOINT], "WorkingDir": "/", "Env": ["PATH=/usr/bin", "HOME=/tmp"]}
-    return oci.image("bmq-minio", "test", "test", layers=[folder], config=config, labels={"org.opencontainers.image.title": "MinIO for tests"})
+    return oci.image(
+        "bmq-minio",
+        "test",
+        "test",
+        layers=[folder],
+        config=config,
+        labels={"org.opencontainers.image.title": "MinIO for tests"},
+    )
 
 
 def _archive_of(packed: oci.Image) -> Path:
@@ -67,10 +79,14 @@ def _into_localkube(packed: oci.Image) -> None:
     environment = os.environ | {"LOCALKUBE_DIR": os.environ.get("LOCALKUBE_DIR", str(ROOT / ".cache" / "localkube"))}
 
     def asked(*arguments: str) -> list[str]:
-        return subprocess.run([*command, *arguments], check=True, env=environment, capture_output=True, text=True).stdout.split()
+        return subprocess.run(
+            [*command, *arguments], check=True, env=environment, capture_output=True, text=True
+        ).stdout.split()
 
     if f"docker.io/library/{packed.name}" in asked("ctr", "images", "list", "--quiet"):
-        asked("ctr", "images", "tag", "--force", f"docker.io/library/{packed.name}", f"docker.io/library/{packed.alias}")
+        asked(
+            "ctr", "images", "tag", "--force", f"docker.io/library/{packed.name}", f"docker.io/library/{packed.alias}"
+        )
         return
     file = _archive_of(packed).with_suffix(".part")
     try:

@@ -1,4 +1,6 @@
-"""What is in the images: names, paths, user, environment and labels. The Dockerfile says the same, and a test compares the two."""
+"""What is in the images: names, paths, user, environment and labels. The Dockerfile says the same, and a test compares
+the two.
+"""
 
 import hashlib
 import os
@@ -47,7 +49,8 @@ def revision() -> str:
 
 
 def labels(
-    title: str = "bmq", description: str = "A message queue that speaks the Kafka protocol and keeps its data in object storage"
+    title: str = "bmq",
+    description: str = "A message queue that speaks the Kafka protocol and keeps its data in object storage",
 ) -> dict[str, str]:
     """The labels that say where an image is from."""
     return {
@@ -60,7 +63,9 @@ def labels(
 
 
 def digest_of(*paths: Path, recipe: str) -> str:
-    """A digest of files, and of all files below folders, by name, mode and content; and of the recipe: its number grows with what is done to them."""
+    """A digest of files, and of all files below folders, by name, mode and content; and of the recipe: its number grows
+    with what is done to them.
+    """
     digest = hashlib.sha256(recipe.encode())
     for path in paths:
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:

@@ -1,4 +1,6 @@
-"""The folders that become layers: Debian, the dependencies, bmq's own packages. Each is made once for what it is made of."""
+"""The folders that become layers: Debian, the dependencies, bmq's own packages. Each is made once for what it is made
+of.
+"""
 
 import json
 import os
@@ -37,8 +39,15 @@ def debian(name: str, packages: Sequence[str], *, user: str, number: int) -> Pat
     def make(folder: Path) -> None:
         folder.rmdir()
         command = [localkube(), "rootfs", folder, *packages]
-        subprocess.run(command, check=True, env=os.environ | {"LOCALKUBE_DIR": os.environ.get("LOCALKUBE_DIR", str(ROOT / ".cache" / "localkube"))})
-        for file, line in (("passwd", f"{user}:x:{number}:{number}:{user}:/tmp:/usr/sbin/nologin"), ("group", f"{user}:x:{number}:")):
+        subprocess.run(
+            command,
+            check=True,
+            env=os.environ | {"LOCALKUBE_DIR": os.environ.get("LOCALKUBE_DIR", str(ROOT / ".cache" / "localkube"))},
+        )
+        for file, line in (
+            ("passwd", f"{user}:x:{number}:{number}:{user}:/tmp:/usr/sbin/nologin"),
+            ("group", f"{user}:x:{number}:"),
+        ):
             with (folder / "etc" / file).open("a") as end:
                 end.write(line + "\n")
 
@@ -50,7 +59,9 @@ def dependencies(debian: Path) -> Path:
 
     def make(folder: Path) -> None:
         target = folder / contents.DEPENDENCIES_FOLDER.lstrip("/")
-        install(debian, target, ["--require-hashes", "--only-binary", ":all:", "--requirements", str(contents.RUNTIME_LOCK)])
+        install(
+            debian, target, ["--require-hashes", "--only-binary", ":all:", "--requirements", str(contents.RUNTIME_LOCK)]
+        )
         compiled(debian, folder)
 
     return made("dependencies", contents.digest_of(contents.RUNTIME_LOCK, recipe=f"1 {python_of(debian)}"), make)
@@ -86,7 +97,9 @@ def minio(binary: Path) -> Path:
         (folder / "tmp").chmod(0o1777)
         (folder / "data").chmod(0o777)
         shutil.copy(binary, folder / "usr" / "bin" / "minio")
-        (folder / "etc" / "passwd").write_text("root:x:0:0:root:/tmp:/sbin/nologin\nminio:x:1000:1000:minio:/tmp:/sbin/nologin\n")
+        (folder / "etc" / "passwd").write_text(
+            "root:x:0:0:root:/tmp:/sbin/nologin\nminio:x:1000:1000:minio:/tmp:/sbin/nologin\n"
+        )
 
     return made("minio", contents.digest_of(recipe=f"1 {binary.stat().st_size}"), make)
 
@@ -126,13 +139,33 @@ def install_members(debian: Path, target: Path, members: Sequence[Path]) -> None
         shutil.rmtree(trace) if trace.is_dir() else trace.unlink(missing_ok=True)
     for record in target.rglob("*.dist-info/RECORD"):
         lines = record.read_text().splitlines(keepends=True)
-        record.write_text("".join(line for line in lines if "direct_url.json" not in line and "uv_cache.json" not in line))
+        record.write_text(
+            "".join(line for line in lines if "direct_url.json" not in line and "uv_cache.json" not in line)
+        )
 
 
 def compiled(debian: Path, folder: Path) -> None:
-    """Compiles by the base's own Python. Checked by nothing: a file's time is none of what a layer keeps, and nobody can write there."""
+    """Compiles by the base's own Python. Checked by nothing: a file's time is none of what a layer keeps, and nobody
+    can write there.
+    """
     library = next((debian / "usr" / "lib").glob("*-linux-gnu"))
     loader = next(library.glob("ld-linux-*.so.*"))
     python = [loader, "--library-path", library, debian / "usr" / "bin" / f"python{python_of(debian)}"]
-    options = ["-m", "compileall", "-q", "-j", "0", "--invalidation-mode", "unchecked-hash", "-s", str(folder), "-p", "/"]
-    subprocess.run([*python, *options, folder / "opt"], check=True, env={"PYTHONHOME": str(debian / "usr"), "PATH": os.environ["PATH"]})
+    options = [
+        "-m",
+        "compileall",
+        "-q",
+        "-j",
+        "0",
+        "--invalidation-mode",
+        "unchecked-hash",
+        "-s",
+        str(folder),
+        "-p",
+        "/",
+    ]
+    subprocess.run(
+        [*python, *options, folder / "opt"],
+        check=True,
+        env={"PYTHONHOME": str(debian / "usr"), "PATH": os.environ["PATH"]},
+    )

@@ -1,4 +1,6 @@
-"""Images in OCI's layout: layers as uncompressed tars under their digests, a configuration, a manifest, and archives of them."""
+"""Images in OCI's layout: layers as uncompressed tars under their digests, a configuration, a manifest, and archives of
+them.
+"""
 
 import hashlib
 import io
@@ -30,8 +32,12 @@ class Image:
     blobs: tuple[str, ...]
 
 
-def image(repository: str, version: str, alias: str, *, layers: Sequence[Path], config: dict[str, Any], labels: dict[str, str]) -> Image:
-    """The image REPOSITORY:VERSION-DIGEST of these layers. The digest is of everything but the labels: they change with every commit."""
+def image(
+    repository: str, version: str, alias: str, *, layers: Sequence[Path], config: dict[str, Any], labels: dict[str, str]
+) -> Image:
+    """The image REPOSITORY:VERSION-DIGEST of these layers. The digest is of everything but the labels: they change with
+    every commit.
+    """
     digests = [_layer(folder) for folder in layers]
     known = json.dumps([digests, config], sort_keys=True)
     name = f"{repository}:{version}-{hashlib.sha256(known.encode()).hexdigest()[:12]}"
@@ -51,11 +57,18 @@ def image(repository: str, version: str, alias: str, *, layers: Sequence[Path], 
     }
     manifest_blob = _blob(json.dumps(manifest, sort_keys=True).encode())
     blobs = (manifest_blob, config_blob, *digests)
-    return Image(name=name, alias=f"{repository}:{alias}", manifest=_descriptor(manifest["mediaType"], manifest_blob), blobs=blobs)
+    return Image(
+        name=name,
+        alias=f"{repository}:{alias}",
+        manifest=_descriptor(manifest["mediaType"], manifest_blob),
+        blobs=blobs,
+    )
 
 
 def archive(one: Image, file: Path, *, without: Collection[str] = ()) -> None:
-    """Writes the image as an OCI archive, but for the blobs whose digests are in `without`. It is known there by both of its names."""
+    """Writes the image as an OCI archive, but for the blobs whose digests are in `without`. It is known there by both
+    of its names.
+    """
     entries = [one.manifest | {"annotations": _named(name)} for name in (one.name, one.alias)]
     with tarfile.open(file, "w") as tar:
         _add(tar, "oci-layout", b'{"imageLayoutVersion":"1.0.0"}')
@@ -69,7 +82,10 @@ def archive(one: Image, file: Path, *, without: Collection[str] = ()) -> None:
 
 
 def _named(name: str) -> dict[str, str]:
-    return {"io.containerd.image.name": f"docker.io/library/{name}", "org.opencontainers.image.ref.name": name.split(":")[1]}
+    return {
+        "io.containerd.image.name": f"docker.io/library/{name}",
+        "org.opencontainers.image.ref.name": name.split(":")[1],
+    }
 
 
 def forget(folder: Path) -> None:
@@ -87,9 +103,20 @@ def _layer(folder: Path) -> str:
         return known.read_text()
     _BLOBS.mkdir(parents=True, exist_ok=True)
     new = _BLOBS / f"{folder.name}.new"
-    options = ["--sort=name", "--mtime=@0", "--numeric-owner", "--owner=0", "--group=0", "--format=gnu", *(f"--exclude={path}" for path in _UNTARRED)]
+    options = [
+        "--sort=name",
+        "--mtime=@0",
+        "--numeric-owner",
+        "--owner=0",
+        "--group=0",
+        "--format=gnu",
+        *(f"--exclude={path}" for path in _UNTARRED),
+    ]
     entries = sorted(path.name for path in folder.iterdir())
-    subprocess.run(["tar", "--create", "--file", new, "--directory", folder, *options, *(f"./{name}" for name in entries)], check=True)
+    subprocess.run(
+        ["tar", "--create", "--file", new, "--directory", folder, *options, *(f"./{name}" for name in entries)],
+        check=True,
+    )
     with new.open("rb") as content:
         digest = hashlib.file_digest(content, "sha256").hexdigest()
     new.rename(_BLOBS / digest)

@@ -1,4 +1,6 @@
-"""The image of the Spark jobs: what is in it, and its layers. spark-apps/Dockerfile makes the same, and a test compares the two."""
+"""The image of the Spark jobs: what is in it, and its layers. spark-apps/Dockerfile makes the same, and a test compares
+the two.
+"""
 
 import json
 import os
@@ -49,7 +51,12 @@ def image() -> oci.Image:
     version = contents.version()
     shutil.copy(packages / contents.ABOUT_FOLDER.lstrip("/") / contents.SBOM_NAME, CACHE / "bmq-spark.cdx.json")
     return oci.image(
-        TITLE, version, f"{version}-dev", layers=(debian, spark, dependencies, packages), config=_config(list(ENTRYPOINT)), labels=labels
+        TITLE,
+        version,
+        f"{version}-dev",
+        layers=(debian, spark, dependencies, packages),
+        config=_config(list(ENTRYPOINT)),
+        labels=labels,
     )
 
 
@@ -69,7 +76,9 @@ def operator_image() -> oci.Image:
     operator = layers.made("spark-operator", contents.digest_of(recipe=f"1 {binary.stat().st_size}"), make)
     labels = {"org.opencontainers.image.title": "the Spark Operator for tests"}
     config = _config(["tini", "-s", "--", _OPERATOR_BINARY])
-    return oci.image("bmq-spark-operator", "test", "test", layers=(_debian(), _spark_home(), operator), config=config, labels=labels)
+    return oci.image(
+        "bmq-spark-operator", "test", "test", layers=(_debian(), _spark_home(), operator), config=config, labels=labels
+    )
 
 
 def _config(entry_point: list[str]) -> dict[str, object]:
@@ -96,7 +105,9 @@ def _spark_home() -> Path:
         layers.compiled(debian, folder)
 
     named = sorted(jar.name for folder in jars for jar in folder.glob("*.jar"))
-    return layers.made("spark-home", contents.digest_of(Path(spark_home.__file__), recipe=f"1 {debian.name} {wanted} {named}"), make)
+    return layers.made(
+        "spark-home", contents.digest_of(Path(spark_home.__file__), recipe=f"1 {debian.name} {wanted} {named}"), make
+    )
 
 
 def _dependencies(debian: Path) -> Path:
@@ -105,7 +116,13 @@ def _dependencies(debian: Path) -> Path:
 
     def make(folder: Path) -> None:
         target = folder / contents.DEPENDENCIES_FOLDER.lstrip("/")
-        what = ["--require-hashes", "--only-binary", ":all:", "--requirements", str(_file("spark-dependencies.lock", wanted))]
+        what = [
+            "--require-hashes",
+            "--only-binary",
+            ":all:",
+            "--requirements",
+            str(_file("spark-dependencies.lock", wanted)),
+        ]
         layers.install(debian, target, what)
         spark_home.trim(target)
         layers.compiled(debian, folder)
@@ -115,7 +132,9 @@ def _dependencies(debian: Path) -> Path:
 
 
 def _packages(debian: Path, spark: Path, dependencies: Path) -> Path:
-    """The jobs: bmq's own packages, what spark-submit is told to run, the entry point, the licence and the bill of materials."""
+    """The jobs: bmq's own packages, what spark-submit is told to run, the entry point, the licence and the bill of
+    materials.
+    """
     members = [ROOT / member for member in MEMBERS]
     sources = [path for member in members for path in (member / "pyproject.toml", member / "src")]
     applications = sorted(APPLICATIONS.glob("*.py"))
@@ -137,7 +156,11 @@ def _packages(debian: Path, spark: Path, dependencies: Path) -> Path:
         (about / contents.SBOM_NAME).write_text(json.dumps(bill, indent=1, sort_keys=True) + "\n")
 
     recipe = f"1 {debian.name} {spark.name} {dependencies.name} {contents.version()}"
-    return layers.made("spark-packages", contents.digest_of(*sources, *applications, ADDED_FILES, contents.LICENSE, recipe=recipe), make)
+    return layers.made(
+        "spark-packages",
+        contents.digest_of(*sources, *applications, ADDED_FILES, contents.LICENSE, recipe=recipe),
+        make,
+    )
 
 
 def locked(*, pyspark: bool) -> str:

@@ -1,6 +1,7 @@
 """SPARK_HOME as the image has it, made of PyPI's pyspark and of further jars, without what no job of ours can use.
 
-The standard library alone: spark-apps/Dockerfile runs this file by the image's own Python, and `tools/image` imports it: both have the same files.
+The standard library alone: spark-apps/Dockerfile runs this file by the image's own Python, and `tools/image` imports
+it: both have the same files.
 """
 
 import argparse
@@ -16,13 +17,51 @@ _COMMANDS: Final = ("find-spark-home", "load-spark-env.sh", "spark-class", "spar
 _PYTHON_LEFT_OUT: Final = ("bin", "data", "examples", "jars", "python", "sbin")
 """Of the package: scripts, jars and licences have their own places, and `python` is the package once more as a zip."""
 _JARS_LEFT_OUT: Final = (
-    *("spark-connect", "spark-pipelines", "spark-hive", "spark-hive-thriftserver", "spark-mllib", "spark-mllib-local", "spark-graphx"),
-    *("hive-beeline", "hive-cli", "hive-common", "hive-exec", "hive-jdbc", "hive-metastore", "hive-serde", "hive-service-rpc", "hive-shims"),
-    *("hive-shims-common", "hive-shims-scheduler", "derby", "derbyshared", "derbytools", "HikariCP", "jdo-api", "javax.jdo"),
-    *("datanucleus-api-jdo", "datanucleus-core", "datanucleus-rdbms", "algebra", "arpack", "arpack_combined_all", "blas", "breeze", "breeze-macros"),
+    *(
+        "spark-connect",
+        "spark-pipelines",
+        "spark-hive",
+        "spark-hive-thriftserver",
+        "spark-mllib",
+        "spark-mllib-local",
+        "spark-graphx",
+    ),
+    *(
+        "hive-beeline",
+        "hive-cli",
+        "hive-common",
+        "hive-exec",
+        "hive-jdbc",
+        "hive-metastore",
+        "hive-serde",
+        "hive-service-rpc",
+        "hive-shims",
+    ),
+    *(
+        "hive-shims-common",
+        "hive-shims-scheduler",
+        "derby",
+        "derbyshared",
+        "derbytools",
+        "HikariCP",
+        "jdo-api",
+        "javax.jdo",
+    ),
+    *(
+        "datanucleus-api-jdo",
+        "datanucleus-core",
+        "datanucleus-rdbms",
+        "algebra",
+        "arpack",
+        "arpack_combined_all",
+        "blas",
+        "breeze",
+        "breeze-macros",
+    ),
     *("cats-kernel", "JLargeArrays", "JTransforms", "lapack", "spire", "spire-macros", "spire-platform", "spire-util"),
 )
-"""MLlib and GraphX, Hive's metastore and server, Spark Connect's server, declarative pipelines. hive-storage-api stays: ORC reads by it."""
+"""MLlib and GraphX, Hive's metastore and server, Spark Connect's server, declarative pipelines. hive-storage-api stays:
+ORC reads by it."""
 _PACKAGES_LEFT_OUT: Final = (
     *("pandas/tests", "py4j/tests", "pyarrow/tests", "pyarrow/include"),
     *("pyarrow/_flight.*", "pyarrow/libarrow_flight*", "pyarrow/libarrow_python_flight*"),
@@ -41,11 +80,14 @@ _MACHINES: Final = {"x86_64": ("x86_64", "linux64"), "aarch64": ("aarch_64", "li
 
 
 def make(home: Path, *, pyspark: Path, jars: Iterable[Path], machine: str) -> None:
-    """Fills the folder `home` from an installed pyspark (moved, not copied) and folders of jars, for a machine as `uname -m` names it."""
+    """Fills the folder `home` from an installed pyspark (moved, not copied) and folders of jars, for a machine as
+    `uname -m` names it.
+    """
     netty, rocksdb = _MACHINES[machine]
     if missing := missing_jars(jars := list(jars)):
         sys.exit(
-            f"no image without these jars: {', '.join(missing)}. Remove {' and '.join(map(str, jars))}, and run tools/get spark-jars iceberg-jars"
+            f"no image without these jars: {', '.join(missing)}. Remove {' and '.join(map(str, jars))}, and run "
+            "tools/get spark-jars iceberg-jars"
         )
     for name in ("bin", "jars", "python"):
         (home / name).mkdir(parents=True)
@@ -90,7 +132,9 @@ def _artifact(jar: Path) -> str:
 
 
 def _without_other_machines(jar: Path, smaller: Path, *, keep: str) -> None:
-    """RocksDB's jar has its library for fourteen platforms: 70 MB for the 5 that are used. The library of this machine has to be among them."""
+    """RocksDB's jar has its library for fourteen platforms: 70 MB for the 5 that are used. The library of this machine
+    has to be among them.
+    """
     with zipfile.ZipFile(jar) as all_of_it, zipfile.ZipFile(smaller, "w", zipfile.ZIP_DEFLATED) as kept:
         for entry in all_of_it.infolist():
             if entry.filename == keep or not _NATIVE.search(entry.filename):

@@ -1,4 +1,6 @@
-"""The `bmq` command: its options, its nouns, and how it ends. The commands themselves are in the module of their noun."""
+"""The `bmq` command: its options, its nouns, and how it ends. The commands themselves are in the module of their
+noun.
+"""
 
 import errno
 import importlib
@@ -41,7 +43,9 @@ _PLACES: Final = frozenset({"--data", "--store", "--to", "--bootstrap-server", "
 
 
 class _Commands(TyperGroup):
-    """The commands; those that serve, and those that need the resources' models, take a while to import and are imported when they are asked for."""
+    """The commands; those that serve, and those that need the resources' models, take a while to import and are
+    imported when they are asked for.
+    """
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         return [*_LATER, *super().list_commands(ctx)]
@@ -85,7 +89,9 @@ def main(
     output: OutputOption = None,
     timeout: TimeoutOption = None,
     no_color: NoColorOption = None,
-    version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     """A message queue that speaks the Kafka protocol and keeps its data in object storage."""
     context.obj = SharedOptions(bootstrap_server=bootstrap_server, output=output, timeout=timeout, no_color=no_color)
@@ -112,7 +118,9 @@ def run() -> None:
 
 
 def execute(arguments: Sequence[str]) -> int:
-    """Runs one command line; prints its errors, a line each, and returns the exit code. Never a traceback unless BMQ_DEBUG=1."""
+    """Runs one command line; prints its errors, a line each, and returns the exit code. Never a traceback unless
+    BMQ_DEBUG=1.
+    """
     try:
         _check_text(arguments)
         _check_places(arguments)
@@ -130,7 +138,9 @@ def execute(arguments: Sequence[str]) -> int:
 
 
 def _check_text(arguments: Sequence[str]) -> None:
-    """Raises ConfigurationError where the command line or a variable of bmq's is not text: it could not be sent, stored or logged."""
+    """Raises ConfigurationError where the command line or a variable of bmq's is not text: it could not be sent, stored
+    or logged.
+    """
     named = [(f"argument {number} ({argument!a})", argument) for number, argument in enumerate(arguments, 1)]
     named += [(f"the variable {name!a}", name + value) for name, value in os.environ.items() if name.startswith("BMQ_")]
     for what, text in named:
@@ -141,11 +151,15 @@ def _check_text(arguments: Sequence[str]) -> None:
 
 
 def _check_places(arguments: Sequence[str]) -> None:
-    """Raises ConfigurationError where a place is named by an empty text, an unset variable of a script say: the default would be another one."""
+    """Raises ConfigurationError where a place is named by an empty text, an unset variable of a script say: the default
+    would be another one.
+    """
     options = list(arguments[: arguments.index("--")] if "--" in arguments else arguments)
     for option, value in pairwise([*options, "--"]):
         if option in {f"{place}=" for place in _PLACES} or (option in _PLACES and value == ""):
-            raise ConfigurationError(f"{option.removesuffix('=')}: its value is empty: give one, or leave the option out")
+            raise ConfigurationError(
+                f"{option.removesuffix('=')}: its value is empty: give one, or leave the option out"
+            )
 
 
 def _report(exception: Exception, output: Output) -> int:
@@ -169,7 +183,9 @@ def _report(exception: Exception, output: Output) -> int:
             output.error(one_line(str(exception)))
             return ExitCode.USAGE
         case OSError(errno=errno.ENOSPC, filename=None):
-            output.error("the command's output: no space is left where it is written to. free some, or write it elsewhere")
+            output.error(
+                "the command's output: no space is left where it is written to. free some, or write it elsewhere"
+            )
             return ExitCode.FAILED
         case BmqError() | OSError():
             output.error(one_line(str(exception)))

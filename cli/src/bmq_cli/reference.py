@@ -70,8 +70,17 @@ def reference() -> str:
     root: Any = typer.main.get_command(app)
     context = root.make_context("bmq", [], resilient_parsing=True)
     commands = list(commands_of(root, context, "bmq"))
-    shared = {item.name: item for item in [*root.params, *(item for _, command in commands for item in command.params)] if _is_shared(item)}
-    parts = [_INTRODUCTION, *_exit_codes(), _options("## Options of all commands but `up` and `server`", list(shared.values())), _STAND]
+    shared = {
+        item.name: item
+        for item in [*root.params, *(item for _, command in commands for item in command.params)]
+        if _is_shared(item)
+    }
+    parts = [
+        _INTRODUCTION,
+        *_exit_codes(),
+        _options("## Options of all commands but `up` and `server`", list(shared.values())),
+        _STAND,
+    ]
     for path, command in commands:
         parts.append(_command(path, command))
     parts += [_POSITIONS, *_formats(), _JSON]
@@ -90,8 +99,14 @@ def commands_of(group: Any, context: Any, path: str) -> Iterator[tuple[str, Any]
 
 def _command(path: str, command: Any) -> str:
     arguments = [item for item in command.params if item.param_type_name == "argument"]
-    options = [item for item in command.params if item.param_type_name == "option" and item.name not in _HIDDEN and not _is_shared(item)]
-    usage = " ".join([path, *(["[OPTIONS]"] if options else []), *(item.metavar or item.name.upper() for item in arguments)])
+    options = [
+        item
+        for item in command.params
+        if item.param_type_name == "option" and item.name not in _HIDDEN and not _is_shared(item)
+    ]
+    usage = " ".join(
+        [path, *(["[OPTIONS]"] if options else []), *(item.metavar or item.name.upper() for item in arguments)]
+    )
     lines = [f"## `{path}`", "", command.help or "", "", f"    {usage}", ""]
     return "\n".join(lines) + ("\n" + _options("", options) if options else "")
 
@@ -137,7 +152,22 @@ def _exit_codes() -> list[str]:
 def _formats() -> list[str]:
     rows = [f"| `{name}` | {meaning} |" for name, (meaning, _) in DIRECTIVES.items()]
     escapes = r"`\n`, `\t`, `\r`, `\0`, `\\` and `\xHH` are the bytes they stand for. No line break is added."
-    return ["\n".join(["## Formats", "", "`bmq consume --format`, as in kcat:", "", "| in it | is |", "| --- | --- |", *rows, "", escapes]) + "\n"]
+    return [
+        "\n".join(
+            [
+                "## Formats",
+                "",
+                "`bmq consume --format`, as in kcat:",
+                "",
+                "| in it | is |",
+                "| --- | --- |",
+                *rows,
+                "",
+                escapes,
+            ]
+        )
+        + "\n"
+    ]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""What every command that talks to a cluster takes: the shared options, before or after the command's name, and the session they make."""
+"""What every command that talks to a cluster takes: the shared options, before or after the command's name, and the
+session they make.
+"""
 
 import functools
 import inspect
@@ -10,7 +12,14 @@ from typing import Annotated, Any, Concatenate, Final, ParamSpec, TypeVar
 
 import typer
 
-from bmq_cli.kafka.connection import DEFAULT_BOOTSTRAP_SERVER, DEFAULT_TIMEOUT_S, Connection, check_addresses, check_lane, default_address
+from bmq_cli.kafka.connection import (
+    DEFAULT_BOOTSTRAP_SERVER,
+    DEFAULT_TIMEOUT_S,
+    Connection,
+    check_addresses,
+    check_lane,
+    default_address,
+)
 from bmq_cli.terminal.output import Output, OutputFormat
 
 P = ParamSpec("P")
@@ -25,18 +34,26 @@ BootstrapServer = Annotated[
         "-b",
         metavar="HOST:PORT",
         rich_help_panel=PANEL,
-        help=f"The cluster's address, or several with commas. Default: $BMQ_BOOTSTRAP_SERVER, else {DEFAULT_BOOTSTRAP_SERVER}.",
+        help="The cluster's address, or several with commas. Default: $BMQ_BOOTSTRAP_SERVER, else "
+        f"{DEFAULT_BOOTSTRAP_SERVER}.",
         show_default=False,
     ),
 ]
 LaneOption = Annotated[
     str | None,
     typer.Option(
-        "--lane", metavar="NAME", rich_help_panel=PANEL, help=f"Be in this lane (docs/lanes.md). Default: ${LANE_VARIABLE}.", show_default=False
+        "--lane",
+        metavar="NAME",
+        rich_help_panel=PANEL,
+        help=f"Be in this lane (docs/lanes.md). Default: ${LANE_VARIABLE}.",
+        show_default=False,
     ),
 ]
 OutputOption = Annotated[
-    OutputFormat | None, typer.Option("--output", "-o", rich_help_panel=PANEL, help="How to print results. Default: table.", show_default=False)
+    OutputFormat | None,
+    typer.Option(
+        "--output", "-o", rich_help_panel=PANEL, help="How to print results. Default: table.", show_default=False
+    ),
 ]
 TimeoutOption = Annotated[
     float | None,
@@ -52,7 +69,12 @@ TimeoutOption = Annotated[
 ]
 NoColorOption = Annotated[
     bool | None,
-    typer.Option("--no-color", rich_help_panel=PANEL, help="No colours (NO_COLOR in the environment does the same).", show_default=False),
+    typer.Option(
+        "--no-color",
+        rich_help_panel=PANEL,
+        help="No colours (NO_COLOR in the environment does the same).",
+        show_default=False,
+    ),
 ]
 
 
@@ -110,18 +132,26 @@ def with_session(command: Callable[Concatenate[Session, P], None]) -> Callable[.
 
 
 def with_options(
-    command: Callable[Concatenate[S, P], None], options: Mapping[str, Any], make: Callable[[SharedOptions, dict[str, Any]], S]
+    command: Callable[Concatenate[S, P], None],
+    options: Mapping[str, Any],
+    make: Callable[[SharedOptions, dict[str, Any]], S],
 ) -> Callable[..., None]:
-    """Gives `command` more options, each with its annotation, and as its first argument what `make` makes of their values.
+    """Gives `command` more options, each with its annotation, and as its first argument what `make` makes of their
+    values.
 
     `make` gets the shared options that stood before the command's name, too.
     """
     inner: Callable[..., None] = command
     hints = typing.get_type_hints(command, include_extras=True)
-    own = [parameter.replace(annotation=hints[parameter.name]) for parameter in list(inspect.signature(command).parameters.values())[1:]]
+    own = [
+        parameter.replace(annotation=hints[parameter.name])
+        for parameter in list(inspect.signature(command).parameters.values())[1:]
+    ]
     keyword = inspect.Parameter.KEYWORD_ONLY
     context = inspect.Parameter("context", keyword, annotation=typer.Context)
-    added = [inspect.Parameter(name, keyword, default=None, annotation=annotation) for name, annotation in options.items()]
+    added = [
+        inspect.Parameter(name, keyword, default=None, annotation=annotation) for name, annotation in options.items()
+    ]
 
     @functools.wraps(command)
     def run(**values: Any) -> None:

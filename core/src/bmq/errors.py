@@ -101,7 +101,9 @@ class CorruptBatch(RequestError):
 
 
 class InvalidBatch(RequestError):
-    """A well-formed batch that is not allowed here (control batch, transactional without a transaction, bad offsets)."""
+    """A well-formed batch that is not allowed here (control batch, transactional without a transaction, bad
+    offsets).
+    """
 
 
 class BatchTooLarge(RequestError):
@@ -216,4 +218,6 @@ class ControllerUnavailable(BmqError):
 
 
 class NoLeader(ControllerUnavailable):
-    """No controller that leads was reached: nothing was applied, and whoever asks may ask again as soon as one leads."""
+    """No controller that leads was reached: nothing was applied, and whoever asks may ask again as soon as one
+    leads.
+    """

@@ -1,4 +1,5 @@
-"""What the logic of bmq needs from outside: a store, a wall clock, randomness. Network and monotonic time are the event loop's.
+"""What the logic of bmq needs from outside: a store, a wall clock, randomness. Network and monotonic time are the event
+loop's.
 
 `runtime` implements these for real, `bmq_sim` for the simulator.
 """
@@ -23,16 +24,21 @@ class ObjectMeta:
 
 
 class ObjectStore(Protocol):
-    """Immutable objects: created once, never overwritten, later deleted. Keys are ASCII, `/`-separated, ordered by code point."""
+    """Immutable objects: created once, never overwritten, later deleted. Keys are ASCII, `/`-separated, ordered by code
+    point.
+    """
 
     async def create(self, key: str, parts: Sequence[Buffer]) -> None:
         """Makes the object out of `parts` joined. Durable when it returns.
 
-        Raises Conflict (the key exists), NotApplied (it certainly was not made) or UnknownOutcome. Never retries by itself.
+        Raises Conflict (the key exists), NotApplied (it certainly was not made) or UnknownOutcome. Never retries by
+        itself.
         """
 
     async def get(self, key: str, *, start: int = 0, length: int | None = None) -> bytes:
-        """The object's bytes from `start`; fewer than `length` where it ends. Raises ObjectMissing, StoreUnavailable."""
+        """The object's bytes from `start`; fewer than `length` where it ends. Raises ObjectMissing,
+        StoreUnavailable.
+        """
 
     def list(self, prefix: str, *, after: str = "") -> AsyncIterator[ObjectMeta]:
         """Objects whose key starts with `prefix` and is greater than `after` (a whole key), ascending, page by page.
@@ -54,7 +60,9 @@ class Clock(Protocol):
         """Milliseconds since 1970, UTC."""
 
     def elapsed_ms(self) -> float:
-        """Milliseconds since some moment, evenly, whatever is done to the wall clock; the time in which the machine sleeps counts."""
+        """Milliseconds since some moment, evenly, whatever is done to the wall clock; the time in which the machine
+        sleeps counts.
+        """
 
 
 class Rng(Protocol):

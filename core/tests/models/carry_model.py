@@ -1,14 +1,17 @@
-"""A model of one partition whose owner carries its tail forward: writes it once more into newer WAL objects, and lets the older ones go.
+"""A model of one partition whose owner carries its tail forward: writes it once more into newer WAL objects, and lets
+the older ones go.
 
-A copy is of a part of the tail, from its start on; once it is durable the next part's copy may follow. What an object holds may so be carried
-in two parts, or in part never.
+A copy is of a part of the tail, from its start on; once it is durable the next part's copy may follow. What an object
+holds may so be carried in two parts, or in part never.
 
-`a` (epoch 5) appends, carries, rolls and deletes; its creates land in any order, early or late, and one day its stream is sealed, which it learns
-only when it meets the seal. `b` (epoch 6) reads that stream object by object, beside it; it serves, carries what it inherited into its own stream,
-and tells when the old stream is needed no more. It may die at any moment, between two copies, too; then `c` reads what is left.
+`a` (epoch 5) appends, carries, rolls and deletes; its creates land in any order, early or late, and one day its stream
+is sealed, which it learns only when it meets the seal. `b` (epoch 6) reads that stream object by object, beside it; it
+serves, carries what it inherited into its own stream, and tells when the old stream is needed no more. It may die at
+any moment, between two copies, too; then `c` reads what is left.
 
-Safe: each acknowledged offset is in a segment or in an object below the seal of a stream that an heir would read; whoever serves has all of
-them, and none twice. Rolls are atomic here: manifests are flatlog_model.py's, seals stream_model.py's.
+Safe: each acknowledged offset is in a segment or in an object below the seal of a stream that an heir would read;
+whoever serves has all of them, and none twice. Rolls are atomic here: manifests are flatlog_model.py's, seals
+stream_model.py's.
 """
 
 from collections.abc import Iterator
@@ -25,7 +28,8 @@ RULES = {
     "part": "a copy replaces what it is a copy of, and nothing below that (else: all up to its end)",
     "rest": "an object stays while anything in it is in no durable copy (else: until a copy of some of it is durable)",
     "once": "of batches with one offset an heir takes one (else: all that it finds)",
-    "range": "a predecessor's range leaves the image when copies of what it held are durable (else: when they are sent)",
+    "range": "a predecessor's range leaves the image when copies of what it held are durable (else: when they are "
+    "sent)",
     "all": "and of all that it held (else: of the first of it)",
     "owner": "a copy is named under its writer's leader epoch (else: under that of its batches, as the originals are)",
 }
@@ -76,13 +80,19 @@ def write(s: State, name: str, me: Owner, wal: Stream, rules: frozenset[str]) ->
         for end in range(following + 1, END[name] + 1):
             offsets = frozenset(range(following, end))
             then = me._replace(needs=me.needs | {(offset, len(wal.sent)) for offset in offsets})
-            yield f"{name} sends {sorted(offsets)} in {len(wal.sent)}", s.put(name, then, wal._replace(sent=(*wal.sent, offsets)))
+            yield (
+                f"{name} sends {sorted(offsets)} in {len(wal.sent)}",
+                s.put(name, then, wal._replace(sent=(*wal.sent, offsets))),
+            )
     if not me.fenced and me.phase == "serving" and me.copy < 0:
         for part in parts(me.durable(), me.carried_below):
             then = me._replace(copy=len(wal.sent), carried_below=max(part) + 1)
             if "durable" not in rules:
                 then = moved(then, part, rules)
-            yield f"{name} carries {sorted(part)} in {len(wal.sent)}", s.put(name, then, wal._replace(sent=(*wal.sent, part)))
+            yield (
+                f"{name} carries {sorted(part)} in {len(wal.sent)}",
+                s.put(name, then, wal._replace(sent=(*wal.sent, part))),
+            )
     for number in range(len(wal.sent)):
         if number == wal.seal:
             if not me.fenced:
@@ -108,7 +118,9 @@ def moved(me: Owner, offsets: frozenset[int], rules: frozenset[str]) -> Owner:
     if "rest" not in rules:
         opened = {number for offset, number in me.needs if offset in offsets}
         offsets |= {offset for offset, number in me.needs if number in opened and number != INHERITED}
-    return me._replace(needs=frozenset((offset, me.copy if offset in offsets else number) for offset, number in me.needs))
+    return me._replace(
+        needs=frozenset((offset, me.copy if offset in offsets else number) for offset, number in me.needs)
+    )
 
 
 def complete(s: State, name: str, me: Owner, wal: Stream, rules: frozenset[str]) -> Iterator[tuple[str, State]]:
@@ -126,12 +138,18 @@ def complete(s: State, name: str, me: Owner, wal: Stream, rules: frozenset[str])
     oldest = min((number for _, number in me.needs if number >= 0), default=me.completed)
     for number in range(min(oldest, me.completed)):
         if number not in wal.deleted:
-            yield f"{name} deletes {number}", s.put(name, me, wal._replace(landed=wal.landed - {number}, deleted=wal.deleted | {number}))
+            yield (
+                f"{name} deletes {number}",
+                s.put(name, me, wal._replace(landed=wal.landed - {number}, deleted=wal.deleted | {number})),
+            )
             break
     tail = me.durable()
     if tail and me.phase == "serving" and (name == "b" or not s.claimed):
         then = me._replace(needs=frozenset(each for each in me.needs if each[0] not in tail))
-        yield f"{name} rolls", s.put(name, then, wal)._replace(covered=max(s.covered, max(tail) + 1), claimed=s.claimed or name == "b")
+        yield (
+            f"{name} rolls",
+            s.put(name, then, wal)._replace(covered=max(s.covered, max(tail) + 1), claimed=s.claimed or name == "b"),
+        )
 
 
 def inherit(s: State, rules: frozenset[str]) -> Iterator[tuple[str, State]]:
@@ -139,7 +157,10 @@ def inherit(s: State, rules: frozenset[str]) -> Iterator[tuple[str, State]]:
     b, wal = s.b, s.wal_a
     if wal.seal == NOT_SEALED:
         free = next(number for number in range(len(wal.sent) + 1) if number not in wal.landed | wal.deleted)
-        yield f"a is sealed at {free}", s._replace(wal_a=wal._replace(seal=free), b=b._replace(phase="reading", at=first(wal)))
+        yield (
+            f"a is sealed at {free}",
+            s._replace(wal_a=wal._replace(seal=free), b=b._replace(phase="reading", at=first(wal))),
+        )
     elif b.phase == "reading" and b.at < wal.seal:
         if b.at in wal.landed:
             found = wal.sent[b.at]

@@ -8,7 +8,9 @@ S = TypeVar("S", bound=Hashable)
 
 
 class Outcome(NamedTuple):
-    """How many states there are, and what was wrong in the first wrong one with the steps that led there; None: nothing in any."""
+    """How many states there are, and what was wrong in the first wrong one with the steps that led there; None: nothing
+    in any.
+    """
 
     states: int
     wrong: str | None
@@ -20,8 +22,16 @@ class Outcome(NamedTuple):
         return f"{self.wrong}: " + " → ".join(self.trace)
 
 
-def explore(start: S, *, steps: Callable[[S], Iterable[tuple[str, S]]], wrong: Callable[[S], str | None], states_max: int = 3_000_000) -> Outcome:
-    """Goes through all states that `steps` reaches. Raises RuntimeError above `states_max`: then it has shown nothing."""
+def explore(
+    start: S,
+    *,
+    steps: Callable[[S], Iterable[tuple[str, S]]],
+    wrong: Callable[[S], str | None],
+    states_max: int = 3_000_000,
+) -> Outcome:
+    """Goes through all states that `steps` reaches. Raises RuntimeError above `states_max`: then it has shown
+    nothing.
+    """
     came_from: dict[S, tuple[S, str] | None] = {start: None}
     queue = deque([start])
     while queue:

@@ -1,8 +1,9 @@
-"""A model of one flat log: writers of several epochs that sleep, whose creates are delayed, repeated and lost, and that delete what they
-covered.
+"""A model of one flat log: writers of several epochs that sleep, whose creates are delayed, repeated and lost, and that
+delete what they covered.
 
-A listing may take time (`Bounds.listing`): names of one moment, then what of them is still there at a later one. In between the newest entry of
-the first moment may have been covered and deleted, and a listing then shows nothing above a claim in the deleted past.
+A listing may take time (`Bounds.listing`): names of one moment, then what of them is still there at a later one. In
+between the newest entry of the first moment may have been covered and deleted, and a listing then shows nothing above a
+claim in the deleted past.
 
 Safe: every entry that its writer was told is durable is in the chain of the newest entry, at every moment from then on.
 bmq.storage.flatlog follows the rules below; change them together.
@@ -33,7 +34,8 @@ RULES = {
     "claim": "the first entry of an epoch is a claim (else: an entry as any other)",
 }
 RULES_OF_LISTINGS = {
-    "look-again": "where the entry below is a claim too, or another than its base, two listings have to agree (else: one listing is enough)",
+    "look-again": "where the entry below is a claim too, or another than its base, two listings have to agree "
+    "(else: one listing is enough)",
     "from-below": "entries are deleted when those of earlier batches are gone, from below (else: in any order)",
 }
 BATCH = 2
@@ -130,7 +132,10 @@ def writer(s: State, i: int, bounds: Bounds, rules: frozenset[str]) -> Iterator[
     if me.deleting:  # goes on whatever else the writer does
         for number in me.deleting:
             then = put(me._replace(deleting=me.deleting - {number}))
-            yield f"{me.epoch} deletes {number}", then._replace(store=frozenset(e for e in s.store if e.number != number))
+            yield (
+                f"{me.epoch} deletes {number}",
+                then._replace(store=frozenset(e for e in s.store if e.number != number)),
+            )
     if me.look is not None:
         yield from looking(s, i, me.look, bounds, rules)
         return
@@ -138,7 +143,10 @@ def writer(s: State, i: int, bounds: Bounds, rules: frozenset[str]) -> Iterator[
         yield from outcomes(s, i, bounds, rules)
         return
     if not me.claimed and me.base != (newest := s.newest()):
-        yield f"{me.epoch} reads the newest, {newest.number}", put(me._replace(base=newest) if newest.epoch < me.epoch else me._replace(fenced=True))
+        yield (
+            f"{me.epoch} reads the newest, {newest.number}",
+            put(me._replace(base=newest) if newest.epoch < me.epoch else me._replace(fenced=True)),
+        )
     if me.base is not None and me.tries < bounds.tries[i]:
         number = (me.base if "exact" in rules else s.newest()).number + 1
         entry = Entry(number, me.epoch, me.tries, me.base.nonce, is_claim(me, rules))
@@ -164,7 +172,11 @@ def looking(s: State, i: int, look: Look, bounds: Bounds, rules: frozenset[str])
         return s._replace(writers=(*s.writers[:i], then, *s.writers[i + 1 :]))
 
     newest = s.newest()
-    beaten_by_it = put(beaten(me, newest)) if newest.nonce != claim.nonce else put(me._replace(sending=None, look=None, settled=False))
+    beaten_by_it = (
+        put(beaten(me, newest))
+        if newest.nonce != claim.nonce
+        else put(me._replace(sending=None, look=None, settled=False))
+    )
     by_number = {entry.number: entry for entry in s.store}
     if bounds.listing is Listing.MOMENT:
         if newest.nonce == claim.nonce:
@@ -182,9 +194,16 @@ def looking(s: State, i: int, look: Look, bounds: Bounds, rules: frozenset[str])
     elif look.names is None:
         names = frozenset(number for number in by_number if number >= claim.number)
         yield f"{me.epoch}'s listing takes the names {sorted(names)}", put(me._replace(look=look._replace(names=names)))
-    elif bounds.listing is Listing.NAMES_AGAIN and (gone := [number for number in look.names if number not in by_number]):
-        names = frozenset(number for number in look.names if number < min(gone)) | {number for number in by_number if number > min(gone)}
-        yield f"{me.epoch}'s listing takes the names above {min(gone)} again", put(me._replace(look=look._replace(names=names)))
+    elif bounds.listing is Listing.NAMES_AGAIN and (
+        gone := [number for number in look.names if number not in by_number]
+    ):
+        names = frozenset(number for number in look.names if number < min(gone)) | {
+            number for number in by_number if number > min(gone)
+        }
+        yield (
+            f"{me.epoch}'s listing takes the names above {min(gone)} again",
+            put(me._replace(look=look._replace(names=names))),
+        )
     elif shown := [number for number in look.names if number in by_number and number > claim.number]:
         yield f"{me.epoch}'s listing shows {shown}", beaten_by_it
     elif (turns := s.turns + (max(look.names) > claim.number)) > bounds.turns:

@@ -1,8 +1,9 @@
-"""A model of what a listing is that takes time, and of the sealer that relies on it: one writer that goes on meanwhile, seals that arrive late,
-late copies of data, and a sealer whose every look is a row of reads.
+"""A model of what a listing is that takes time, and of the sealer that relies on it: one writer that goes on meanwhile,
+seals that arrive late, late copies of data, and a sealer whose every look is a row of reads.
 
-Safe: what the sealer says is the end has nothing acknowledged at or above it, at no later moment either, and no number below it is still to
-be taken. bmq.storage.stream_seal follows the rules below, and stream_model.py those of the stream itself; change them together.
+Safe: what the sealer says is the end has nothing acknowledged at or above it, at no later moment either, and no number
+below it is still to be taken. bmq.storage.stream_seal follows the rules below, and stream_model.py those of the stream
+itself; change them together.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,9 +25,12 @@ class Listing(Enum):
 
 
 RULES = {
-    "known-before": "a look counts only if all seals in it were known to be seals before it began (else: a seal counts in the look that shows it)",
-    "read-after": "the newest data object of a look has to be there after it, or the look counts for nothing (else: it is asked no more)",
-    "agree": "where the newest data object is not right below the seal, two looks have to show the same one (else: one does)",
+    "known-before": "a look counts only if all seals in it were known to be seals before it began (else: a seal "
+    "counts in the look that shows it)",
+    "read-after": "the newest data object of a look has to be there after it, or the look counts for nothing "
+    "(else: it is asked no more)",
+    "agree": "where the newest data object is not right below the seal, two looks have to show the same one (else: "
+    "one does)",
     "from-below": "the owner begins to delete a number when those of earlier batches are gone (else: in any order)",
 }
 FREE, DATA, SEAL = 0, 1, 2
@@ -36,7 +40,9 @@ BATCH = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """`last`: the highest number that the writer sends. `seals`: how many of others arrive, wherever it is free. `copies`: late ones of data."""
+    """`last`: the highest number that the writer sends. `seals`: how many of others arrive, wherever it is free.
+    `copies`: late ones of data.
+    """
 
     listing: Listing
     last: int = 3
@@ -48,7 +54,9 @@ class Bounds:
 
 
 class Look(NamedTuple):
-    """A listing under way: what it has yet to read, what it has read, and which numbers were known to be seals when it began."""
+    """A listing under way: what it has yet to read, what it has read, and which numbers were known to be seals when it
+    began.
+    """
 
     left: frozenset[int]
     known: frozenset[int]
@@ -61,7 +69,8 @@ class Sealer(NamedTuple):
     durable_below: int = 0
     known: frozenset[int] = frozenset()
     look: Look | None = None
-    confirming: tuple[int, int | None] | None = None  # the seal, and the newest data object, that the look before has shown
+    # the seal, and the newest data object, that the look before has shown
+    confirming: tuple[int, int | None] | None = None
     creating: int | None = None
     said: int | None = None
 

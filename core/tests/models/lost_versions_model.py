@@ -1,13 +1,16 @@
-"""A model of one partition whose newest manifest versions somebody else deletes, and of what its heir concludes from what is left.
+"""A model of one partition whose newest manifest versions somebody else deletes, and of what its heir concludes from
+what is left.
 
-`a` acknowledges records (they are in the WAL then), rolls them into segments of its own or shared ones, commits versions that name those, lets
-go of the WAL, and tells the metadata which versions there are. It may merge its first segments into one, which a version names instead,
-and deletes them then. It may sleep and go on when it is replaced already, which it learns late. `b` inherits: it
-reads the WAL, then the newest version, then lists segments beyond its end, while `a` goes on rolling what is durable. Once `a` is
-dead, versions may be lost. Where `b` serves after that, it deletes what the manifest does not name.
+`a` acknowledges records (they are in the WAL then), rolls them into segments of its own or shared ones, commits
+versions that name those, lets go of the WAL, and tells the metadata which versions there are. It may merge its first
+segments into one, which a version names instead, and deletes them then. It may sleep and go on when it is replaced
+already, which it learns late. `b` inherits: it reads the WAL, then the newest version, then lists segments beyond its
+end, while `a` goes on rolling what is durable. Once `a` is dead, versions may be lost. Where `b` serves after that, it
+deletes what the manifest does not name.
 
-Safe: `b` never gives an offset again that was acknowledged, where a version was told of that is gone, or a segment of the partition's own is left
-that only lost versions named. It never deletes the only copy of an acknowledged record. And it never refuses to open while nothing is lost.
+Safe: `b` never gives an offset again that was acknowledged, where a version was told of that is gone, or a segment of
+the partition's own is left that only lost versions named. It never deletes the only copy of an acknowledged record. And
+it never refuses to open while nothing is lost.
 """
 
 from collections.abc import Iterator
@@ -22,8 +25,10 @@ RULES = {
     "known": "an heir opens from no version below the one that the metadata knows of (else: from the newest there is)",
     "beyond": "segments of an earlier owner beyond the end that the heir found stop it (else: they are garbage)",
     "stands": "a version is told of when it is known to stand (else: when it is sent)",
-    "durable": "what begins in the WAL is no loss: a segment may be there before a version names it (else: what the manifest does not have is lost)",
-    "whole": "nothing is deleted that the manifest does not name, while something is missing that it does (else: the only copy goes)",
+    "durable": "what begins in the WAL is no loss: a segment may be there before a version names it (else: what "
+    "the manifest does not have is lost)",
+    "whole": "nothing is deleted that the manifest does not name, while something is missing that it does (else: "
+    "the only copy goes)",
     "raised": "a report that comes late does not lower what is known (else: the last one counts)",
 }
 
@@ -62,7 +67,10 @@ def owner(s: State, rules: frozenset[str]) -> Iterator[tuple[str, State]]:
     if s.dead:
         return
     if s.acknowledged < RECORDS and s.b == "waits":
-        yield f"a acknowledges {s.acknowledged}", s._replace(acknowledged=s.acknowledged + 1, wal=s.wal | {s.acknowledged})
+        yield (
+            f"a acknowledges {s.acknowledged}",
+            s._replace(acknowledged=s.acknowledged + 1, wal=s.wal | {s.acknowledged}),
+        )
     if s.written < s.acknowledged and not s.sent:
         rolled = s._replace(written=s.written + 1)
         yield f"a writes {s.written} into a segment of its own", rolled._replace(own=s.own | {s.written})
@@ -71,9 +79,19 @@ def owner(s: State, rules: frozenset[str]) -> Iterator[tuple[str, State]]:
     if s.written > end and not s.sent:
         told = s.reports if "stands" in rules else s.reports | {len(s.versions) + 1}
         yield f"a sends version {len(s.versions) + 1}", s._replace(sent=True, reports=told)
-    if s.own >= frozenset(range(MERGED)) and end == s.written and not s.wal and s.stands == len(s.versions) and not s.sent and not s.merged_by:
+    if (
+        s.own >= frozenset(range(MERGED))
+        and end == s.written
+        and not s.wal
+        and s.stands == len(s.versions)
+        and not s.sent
+        and not s.merged_by
+    ):
         told = s.reports if "stands" in rules else s.reports | {len(s.versions) + 1}
-        yield f"a merges, and sends version {len(s.versions) + 1}", s._replace(sent=True, merged_by=len(s.versions) + 1, reports=told)
+        yield (
+            f"a merges, and sends version {len(s.versions) + 1}",
+            s._replace(sent=True, merged_by=len(s.versions) + 1, reports=told),
+        )
     if s.merged_by and s.stands >= s.merged_by and not s.originals_gone:
         yield "a deletes what it merged", s._replace(originals_gone=True)
     if s.stands:
@@ -112,7 +130,13 @@ def heir(s: State, rules: frozenset[str]) -> Iterator[tuple[str, State]]:
     elif s.b == "manifest":
         beyond = "beyond" in rules and any(offset >= s.b_end for offset in s.begins())
         yield ("b finds a segment beyond", s._replace(b="refuses")) if beyond else ("b serves", s._replace(b="serves"))
-    elif s.b == "serves" and s.lost_from and len(s.there()) < s.merged_by and not s.merged_gone and not (s.originals_gone and "whole" in rules):
+    elif (
+        s.b == "serves"
+        and s.lost_from
+        and len(s.there()) < s.merged_by
+        and not s.merged_gone
+        and not (s.originals_gone and "whole" in rules)
+    ):
         yield "b deletes the merged segment", s._replace(merged_gone=True)
 
 

@@ -1,19 +1,21 @@
 """A model of one partition that moves by plan between two brokers that live on, each with a stream of its own.
 
-The controller begins a move (or takes it back, which leads it to the owner itself); the owner learns of it some time, takes no more batches,
-and says up to where its stream holds any. That report may arrive late, and again. The heir reads the range; the owner of the moment rolls, and
-tells when its manifest covers what it inherited; both delete of their streams what they think nobody needs. Every node's image is behind.
+The controller begins a move (or takes it back, which leads it to the owner itself); the owner learns of it some time,
+takes no more batches, and says up to where its stream holds any. That report may arrive late, and again. The heir reads
+the range; the owner of the moment rolls, and tells when its manifest covers what it inherited; both delete of their
+streams what they think nobody needs. Every node's image is behind.
 
-An owner also writes manifest versions that name other objects than the version before (a merge, an expiry). One that is on its way when the
-partition leaves may come to stand after the heir has begun with the version before it, and its writer hears of that later still; the heir
-learns of it when it writes a version itself. Here each version names one object of its own and no other.
+An owner also writes manifest versions that name other objects than the version before (a merge, an expiry). One that is
+on its way when the partition leaves may come to stand after the heir has begun with the version before it, and its
+writer hears of that later still; the heir learns of it when it writes a version itself. Here each version names one
+object of its own and no other.
 
-Somebody else looks whether the partition has done with objects that others' partitions name, too: by the newest version, and by who owns the
-partition, as an image says that may be behind.
+Somebody else looks whether the partition has done with objects that others' partitions name, too: by the newest
+version, and by who owns the partition, as an image says that may be behind.
 
-Safe: each acknowledged offset is in a segment or in a WAL object that is named or its owner's, whoever serves has all of them and every object
-that the version which it has in force names, and no offset is given twice. Manifests are otherwise as in flatlog_model.py, deaths and seals as
-in takeover_model.py.
+Safe: each acknowledged offset is in a segment or in a WAL object that is named or its owner's, whoever serves has all
+of them and every object that the version which it has in force names, and no offset is given twice. Manifests are
+otherwise as in flatlog_model.py, deaths and seals as in takeover_model.py.
 """
 
 from collections.abc import Iterator
@@ -24,12 +26,15 @@ from exploration import Outcome, explore
 RULES = {
     "flush": "a partition is closed when everything buffered is durable (else: when the move is heard of)",
     "once": "a closed partition is not opened again under the same leader epoch (else: when no move is named any more)",
-    "epoch": "a report counts for the leader epoch under which the partition was closed (else: for any move of its owner)",
+    "epoch": "a report counts for the leader epoch under which the partition was closed (else: for any move of its "
+    "owner)",
     "pin": "what the range names stays until the image names it no more (else: until the image names the heir)",
-    "released": "what a version names no more goes if the partition is still its writer's and appending when that is known to stand "
-    "(else: if it was when it was sent)",
-    "looked": "who looks has an image with every owner that there was when the newest version was read (else: one that may be behind)",
-    "finds out": "an owner without an answer finds out what became of its version before what others look for goes (else: when it writes again)",
+    "released": "what a version names no more goes if the partition is still its writer's and appending when that "
+    "is known to stand (else: if it was when it was sent)",
+    "looked": "who looks has an image with every owner that there was when the newest version was read (else: one "
+    "that may be behind)",
+    "finds out": "an owner without an answer finds out what became of its version before what others look for goes "
+    "(else: when it writes again)",
 }
 
 
@@ -137,14 +142,22 @@ def hear(s: State, name: str, rules: frozenset[str]) -> Iterator[tuple[str, Stat
     node = node._replace(at=node.at + 1)
     if meta.owner == name and meta.to and node.epoch == meta.epoch:
         node = node._replace(closing=True)
-    elif meta.owner == name and not meta.to and node.epoch == 0 and (meta.epoch not in node.closed or "once" not in rules):
+    elif (
+        meta.owner == name
+        and not meta.to
+        and node.epoch == 0
+        and (meta.epoch not in node.closed or "once" not in rules)
+    ):
         adopted = adopt(s, name, node, meta)
         yield f"{name} adopts under {meta.epoch}", adopted
         return
     elif meta.owner == name and meta.to and node.epoch == 0 and meta.epoch not in node.closed:
         # It never opened it: nothing of this epoch is in its stream.
         report = Report(name, meta.epoch, 0)
-        yield f"{name} hands on", s.put(name, node._replace(closed=node.closed | {meta.epoch}))._replace(reports=s.reports | {report})
+        yield (
+            f"{name} hands on",
+            s.put(name, node._replace(closed=node.closed | {meta.epoch}))._replace(reports=s.reports | {report}),
+        )
         return
     yield f"{name} hears of {meta}", s.put(name, unpinned(node, meta, name, rules))
 
@@ -161,8 +174,14 @@ def adopt(s: State, name: str, node: Node, meta: Meta) -> State:
     following = s.covered
     while following in read:
         following += 1
-    problem = f"{name} reads a hole: {sorted(read)} above {s.covered}" if any(offset > following for offset in read) else s.problem
-    node = node._replace(epoch=meta.epoch, closing=False, next_offset=following, inherited_below=following, in_force=s.newest.number)
+    problem = (
+        f"{name} reads a hole: {sorted(read)} above {s.covered}"
+        if any(offset > following for offset in read)
+        else s.problem
+    )
+    node = node._replace(
+        epoch=meta.epoch, closing=False, next_offset=following, inherited_below=following, in_force=s.newest.number
+    )
     return s.put(name, node)._replace(problem=problem)
 
 
@@ -191,7 +210,9 @@ def serve(s: State, name: str, rules: frozenset[str], bounds: Bounds) -> Iterato
         left = {each for each in node.wal if each.epoch == node.epoch and each.offset >= s.covered}
         pins = node.pins | {(each.epoch, each.number) for each in left}
         end = max((each.number + 1 for each in left), default=0)
-        then = node._replace(epoch=0, closing=False, closed=node.closed | {node.epoch}, pins=pins, next_offset=0, inherited_below=0)
+        then = node._replace(
+            epoch=0, closing=False, closed=node.closed | {node.epoch}, pins=pins, next_offset=0, inherited_below=0
+        )
         yield f"{name} closes at {end}", s.put(name, then)._replace(reports=s.reports | {Report(name, node.epoch, end)})
 
 
@@ -200,9 +221,14 @@ def write(s: State, name: str) -> Iterator[tuple[str, State]]:
     if node.buffered:
         offset = node.buffered[0]
         epoch = node.epoch or max(node.closed)
-        then = node._replace(buffered=node.buffered[1:], wal=node.wal | {WalObject(node.number, epoch, offset)}, number=node.number + 1)
+        then = node._replace(
+            buffered=node.buffered[1:], wal=node.wal | {WalObject(node.number, epoch, offset)}, number=node.number + 1
+        )
         problem = f"{name} gives offset {offset} again" if offset < s.acknowledged else s.problem
-        yield f"{name} acknowledges {offset}", s.put(name, then)._replace(acknowledged=max(s.acknowledged, offset + 1), problem=problem)
+        yield (
+            f"{name} acknowledges {offset}",
+            s.put(name, then)._replace(acknowledged=max(s.acknowledged, offset + 1), problem=problem),
+        )
     for each in node.wal:
         if (each.epoch, each.number) not in node.pins and (each.offset < s.covered or each.epoch != node.epoch):
             yield f"{name} deletes {each.number}", s.put(name, node._replace(wal=node.wal - {each}))
@@ -219,7 +245,9 @@ def version(s: State, name: str, rules: frozenset[str], bounds: Bounds) -> Itera
         return
     serves = node.epoch == sent.epoch and not node.closing
     if sent.stands:
-        then = s.put(name, node._replace(sent=None, in_force=sent.number if node.epoch == sent.epoch else node.in_force))
+        then = s.put(
+            name, node._replace(sent=None, in_force=sent.number if node.epoch == sent.epoch else node.in_force)
+        )
         if serves or "released" not in rules:
             then = then._replace(gone=s.gone | {sent.number - 1})
         yield f"{name} hears that version {sent.number} stands", then
@@ -273,5 +301,7 @@ def wrong(s: State) -> str | None:
 def check(bounds: Bounds, *, without: str | None = None) -> Outcome:
     """The protocol, or what is left of it without one rule."""
     rules = frozenset(RULES) - {without}
-    start = State(history=(Meta("a", 1),), covered=0, acknowledged=0, reports=frozenset(), a=Node(epoch=1, in_force=1), b=Node())
+    start = State(
+        history=(Meta("a", 1),), covered=0, acknowledged=0, reports=frozenset(), a=Node(epoch=1, in_force=1), b=Node()
+    )
     return explore(start, steps=lambda s: steps(s, rules, bounds), wrong=wrong)

@@ -1,9 +1,10 @@
-"""A model of one WAL stream: its writer with several creates in flight and its own deletions, a network that delays, repeats and loses, and
-controllers that seal the stream and read it. The second controller acts because the first died before it said what it found.
+"""A model of one WAL stream: its writer with several creates in flight and its own deletions, a network that delays,
+repeats and loses, and controllers that seal the stream and read it. The second controller acts because the first died
+before it said what it found.
 
-Safe: once a controller has read, every number that the writer ever acknowledges, before or after, is below the checkpoint or was read;
-nothing is read above a hole; all controllers read the same; a writer that finds its stream not sealed is right. bmq.storage.stream and
-stream_seal follow the rules below; change them together.
+Safe: once a controller has read, every number that the writer ever acknowledges, before or after, is below the
+checkpoint or was read; nothing is read above a hole; all controllers read the same; a writer that finds its stream not
+sealed is right. bmq.storage.stream and stream_seal follow the rules below; change them together.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -16,16 +17,22 @@ SEAL = -1
 SEALS_ABOVE = 3
 """A bound of the model alone: no sealer goes further above the writer's last number."""
 RULES = {
-    "durable-below": "the search for a free number starts at the newest data object's durable_below (else: at the lowest object)",
+    "durable-below": "the search for a free number starts at the newest data object's durable_below (else: at the "
+    "lowest object)",
     "lowest-free": "the seal goes to the first free number (else: above the highest object)",
-    "list-again": "after its create the sealer lists again, and only what a listing shows is the seal (else: a create that succeeds)",
-    "adopt": "the lowest seal at or above durable_below is the seal, whoever made it (else: a sealer's own, if it is not below)",
-    "no-hole": "a seal counts only where no number between durable_below and it is free (else: a free one may still be taken)",
+    "list-again": "after its create the sealer lists again, and only what a listing shows is the seal (else: a "
+    "create that succeeds)",
+    "adopt": "the lowest seal at or above durable_below is the seal, whoever made it (else: a sealer's own, if it "
+    "is not below)",
+    "no-hole": "a seal counts only where no number between durable_below and it is free (else: a free one may "
+    "still be taken)",
     "one-look": "which numbers are seals is what the listing shows (else: what is there when each is read after it)",
     "in-order": "objects complete in order (else: as their creates do)",
-    "delete-durable": "deletion stops at the newest object's durable_below, and so before that object (else: at the checkpoint)",
+    "delete-durable": "deletion stops at the newest object's durable_below, and so before that object (else: at "
+    "the checkpoint)",
     "fenced-stops": "after a conflict nothing completes (else: what is in flight still does)",
-    "look-at-all": "who asks whether the stream is sealed looks at each number that may be the seal's (else: at the next one alone)",
+    "look-at-all": "who asks whether the stream is sealed looks at each number that may be the seal's (else: at "
+    "the next one alone)",
 }
 SIMPLER = {
     "seal the first free number from the lowest object on": ("durable-below",),
@@ -44,7 +51,9 @@ SIMPLER = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """`last`: the highest number that the writer sends. `ahead`: how many seals a sealer sends at once. `asks`: whether the writer asks, once."""
+    """`last`: the highest number that the writer sends. `ahead`: how many seals a sealer sends at once. `asks`: whether
+    the writer asks, once.
+    """
 
     in_flight: int = 2
     last: int = 2
@@ -65,7 +74,8 @@ class Look(NamedTuple):
 class Sealer(NamedTuple):
     creating: tuple[int, ...] = ()
     own: int | None = None  # a seal that it made
-    listed: tuple[int, frozenset[int]] | None = None  # without the rule one-look: durable_below and the numbers taken, before they are read
+    # without the rule one-look: durable_below and the numbers taken, before they are read
+    listed: tuple[int, frozenset[int]] | None = None
     seal: int | None = None
     read: tuple[int, frozenset[int]] | None = None  # the checkpoint then, and the numbers found
 
@@ -98,11 +108,18 @@ def writer(s: State, bounds: Bounds, rules: frozenset[str]) -> Iterator[tuple[st
         return
     if s.next <= bounds.last and len(s.pending) < bounds.in_flight:
         create = (s.next, s.durable_below)
-        yield f"send {s.next}", s._replace(next=s.next + 1, pending=s.pending | {create}, network=tuple(sorted((*s.network, create))))
+        yield (
+            f"send {s.next}",
+            s._replace(next=s.next + 1, pending=s.pending | {create}, network=tuple(sorted((*s.network, create)))),
+        )
     if s.resends < bounds.resends:
         for create in s.pending:
-            yield f"send {create[0]} again", s._replace(resends=s.resends + 1, network=tuple(sorted((*s.network, create))))
-    if s.checkpoint < s.durable_below and all(x.read is None for x in s.sealers):  # takeover_model.py explores rolls after that
+            yield (
+                f"send {create[0]} again",
+                s._replace(resends=s.resends + 1, network=tuple(sorted((*s.network, create)))),
+            )
+    # takeover_model.py explores rolls after that
+    if s.checkpoint < s.durable_below and all(x.read is None for x in s.sealers):
         yield "roll", s._replace(checkpoint=s.durable_below)
     data = s.data()
     limit = min(s.checkpoint, s.newest_durable_below()) if "delete-durable" in rules else s.checkpoint
@@ -110,7 +127,9 @@ def writer(s: State, bounds: Bounds, rules: frozenset[str]) -> Iterator[tuple[st
         if number < limit:
             yield f"delete {number}", s._replace(store=s.store - {(number, below)})
     if s.look is None and bounds.asks:
-        numbers = frozenset(range(s.durable_below, s.next + 1)) - s.durable if "look-at-all" in rules else frozenset({s.next})
+        numbers = (
+            frozenset(range(s.durable_below, s.next + 1)) - s.durable if "look-at-all" in rules else frozenset({s.next})
+        )
         yield "ask", s._replace(look=Look(any(x.seal is not None for x in s.sealers), numbers))
     if s.look is not None and not s.look.found:
         for number in s.look.numbers:
@@ -124,7 +143,10 @@ def network(s: State, rules: frozenset[str]) -> Iterator[tuple[str, State]]:
         rest = s.network[:i] + s.network[i + 1 :]
         yield f"lose {number}", s._replace(network=rest)
         if number in taken:
-            yield f"{number} conflicts", s._replace(network=rest, replies=s.replies | {(number, (number, below) in s.store)})
+            yield (
+                f"{number} conflicts",
+                s._replace(network=rest, replies=s.replies | {(number, (number, below) in s.store)}),
+            )
         else:
             store = s.store | {(number, below)}
             yield f"create {number}", s._replace(network=rest, store=store, replies=s.replies | {(number, True)})
@@ -172,7 +194,10 @@ def sealer(s: State, i: int, bounds: Bounds, rules: frozenset[str]) -> Iterator[
             else:
                 yield f"{i} seals {number}", put(me._replace(creating=(), seal=number), s.store | {(number, SEAL)})
     elif "one-look" not in rules and me.listed is None:
-        yield f"{i} lists", put(me._replace(listed=(s.newest_durable_below(), frozenset(number for number, _ in s.store))))
+        yield (
+            f"{i} lists",
+            put(me._replace(listed=(s.newest_durable_below(), frozenset(number for number, _ in s.store)))),
+        )
     else:
         yield look(s, i, put, bounds, rules)
 

@@ -1,17 +1,19 @@
-"""A model of one partition that passes from an owner, which does not know that it was replaced, to an heir, and from the heir to the next.
+"""A model of one partition that passes from an owner, which does not know that it was replaced, to an heir, and from
+the heir to the next.
 
-`a` (epoch 5) has acknowledged offsets 0 to 2, each in a WAL object of its own; its stream is sealed, but `a` still rolls and deletes. `b`
-(epoch 6) recovers, appends, rolls, deletes, reports what it covers, and may die at any moment; then `c` (epoch 7) recovers. The image names
-the sealed ranges that an heir has to read.
+`a` (epoch 5) has acknowledged offsets 0 to 2, each in a WAL object of its own; its stream is sealed, but `a` still
+rolls and deletes. `b` (epoch 6) recovers, appends, rolls, deletes, reports what it covers, and may die at any moment;
+then `c` (epoch 7) recovers. The image names the sealed ranges that an heir has to read.
 
-An owner also writes manifest versions that name other objects than the version before (a merge, an expiry, a deletion), and deletes what the
-version before named. `a` may have one on its way when its stream is sealed, which comes to stand after `b` has begun with the version before;
-`a` does not know that it was replaced, and `b`, who has nothing to write, does not know of the version. Here each version names one object of
-its own and no other. (`MANIFESTS`: with that alone, `STREAMS`: with the rest alone.)
+An owner also writes manifest versions that name other objects than the version before (a merge, an expiry, a deletion),
+and deletes what the version before named. `a` may have one on its way when its stream is sealed, which comes to stand
+after `b` has begun with the version before; `a` does not know that it was replaced, and `b`, who has nothing to write,
+does not know of the version. Here each version names one object of its own and no other. (`MANIFESTS`: with that alone,
+`STREAMS`: with the rest alone.)
 
-Safe: every acknowledged offset is in the newest manifest's segments or in a WAL object, and an owner that serves has it in segments or in
-memory, and every object that the version which it has in force names. The manifest is the flat log of flatlog_model.py, the streams those of
-stream_model.py.
+Safe: every acknowledged offset is in the newest manifest's segments or in a WAL object, and an owner that serves has it
+in segments or in memory, and every object that the version which it has in force names. The manifest is the flat log of
+flatlog_model.py, the streams those of stream_model.py.
 """
 
 from collections.abc import Iterator
@@ -21,9 +23,11 @@ from exploration import Outcome, explore
 
 EPOCHS = {"a": 5, "b": 6, "c": 7}
 RULES = {
-    "exact": "a manifest version is created at exactly one above the one that it was built from (else: above the newest)",
+    "exact": "a manifest version is created at exactly one above the one that it was built from (else: above the "
+    "newest)",
     "reload": "a WAL object that is missing sends the reader back to the manifest (else: it takes what is there)",
-    "pin": "from its first conflict on a broker deletes nothing (else: it forgets the partition, and what that pinned goes)",
+    "pin": "from its first conflict on a broker deletes nothing (else: it forgets the partition, and what that "
+    "pinned goes)",
     "keep": "a predecessor's range leaves the image when the manifest covers it (else: when the heir has read it)",
     "stands": "what a version names no more is given up when it is known to stand (else: when it is sent)",
     "look": "what was given up is deleted after a look that the own stream is not sealed (else: without)",
@@ -107,7 +111,10 @@ def roll(s: State, name: str, rules: frozenset[str]) -> Iterator[tuple[str, Stat
             yield f"{name} is fenced by version {base + 1}", s.put(name, owner._replace(fenced=True))
         else:
             memory = frozenset(offset for offset in owner.memory if offset >= there.covered)
-            yield f"{name} finds version {base + 1} there", s.put(name, owner._replace(version=base + 1, covered=there.covered, memory=memory))
+            yield (
+                f"{name} finds version {base + 1} there",
+                s.put(name, owner._replace(version=base + 1, covered=there.covered, memory=memory)),
+            )
         return
     for last in unrolled:
         rolled = frozenset(offset for offset in unrolled if offset <= last)
@@ -153,7 +160,13 @@ def collect(s: State, name: str, rules: frozenset[str]) -> Iterator[tuple[str, S
             yield "a finds its stream sealed", s.put(name, owner._replace(fenced=True))
         else:
             yield f"{name} looks at its stream", s.put(name, owner._replace(looked=owner.given_up, has_looked=True))
-    may_go = owner.looked if {"look", "look-after"} <= rules else owner.given_up if owner.has_looked or "look" not in rules else frozenset[int]()
+    may_go = (
+        owner.looked
+        if {"look", "look-after"} <= rules
+        else owner.given_up
+        if owner.has_looked or "look" not in rules
+        else frozenset[int]()
+    )
     for number in may_go - s.gone:
         yield f"{name} deletes what version {number} named", s._replace(gone=s.gone | {number})
 
@@ -177,7 +190,10 @@ def recover(s: State, name: str, rules: frozenset[str], bounds: Bounds) -> Itera
     elif owner.phase == "reading" and owner.to_read:
         offset, *rest = owner.to_read
         if offset in s.wal_a | s.wal_b:
-            yield f"{name} reads {offset}", s.put(name, owner._replace(to_read=tuple(rest), memory=owner.memory | {offset}))
+            yield (
+                f"{name} reads {offset}",
+                s.put(name, owner._replace(to_read=tuple(rest), memory=owner.memory | {offset})),
+            )
         elif "reload" in rules:
             yield f"{name} misses {offset}", s.put(name, owner._replace(phase="idle"))
         else:
@@ -200,7 +216,10 @@ def serve(s: State, rules: frozenset[str], bounds: Bounds) -> Iterator[tuple[str
             yield "b reports", s._replace(ranges=s.ranges - {"a"})
         for offset in deletable(b, s.wal_b, rules):
             yield f"b deletes {offset}", s._replace(wal_b=s.wal_b - {offset})
-    yield "b dies and is sealed", s.put("b", b._replace(phase="dead"))._replace(ranges=s.ranges | {"b"}, c=s.c._replace(phase="idle"))
+    yield (
+        "b dies and is sealed",
+        s.put("b", b._replace(phase="dead"))._replace(ranges=s.ranges | {"b"}, c=s.c._replace(phase="idle")),
+    )
 
 
 def steps(s: State, rules: frozenset[str], bounds: Bounds) -> Iterator[tuple[str, State]]:

@@ -1,4 +1,6 @@
-"""An heir gives no offset again where what is left tells of lost manifest versions, and stops for nothing else; and each of its rules is needed."""
+"""An heir gives no offset again where what is left tells of lost manifest versions, and stops for nothing else; and
+each of its rules is needed.
+"""
 
 import lost_versions_model
 import pytest

@@ -13,4 +13,7 @@ def test_no_interleaving_of_planned_moves_loses_what_was_acknowledged(bounds: mo
 
 @pytest.mark.parametrize("rule", move_model.RULES)
 def test_each_rule_of_a_planned_move_is_needed(rule: str) -> None:
-    assert any(move_model.check(bounds, without=rule).wrong is not None for bounds in (move_model.STREAMS, move_model.MANIFESTS))
+    assert any(
+        move_model.check(bounds, without=rule).wrong is not None
+        for bounds in (move_model.STREAMS, move_model.MANIFESTS)
+    )

@@ -1,6 +1,8 @@
-"""The storage protocols hold in every interleaving of a small bound, and each rule is needed: without it something is lost.
+"""The storage protocols hold in every interleaving of a small bound, and each rule is needed: without it something is
+lost.
 
-Larger bounds, by hand: `python -c "import stream_model as m; print(m.check(m.Bounds(sealers=1, in_flight=3, last=4)))"` (3 M states, minutes).
+Larger bounds, by hand: `python -c "import stream_model as m; print(m.check(m.Bounds(sealers=1, in_flight=3, last=4)))"`
+(3 M states, minutes).
 """
 
 from dataclasses import replace
@@ -65,7 +67,9 @@ def test_each_rule_of_a_flat_log_is_needed(rule: str) -> None:
     assert flatlog_model.check(flatlog_model.Bounds(lost=0), without=rule).wrong is not None
 
 
-ALONE = flatlog_model.Bounds(tries=(4, 1), lost=0, listing=flatlog_model.Listing.NAMES_FIRST, gives_up=False, copies=False, turns=1)
+ALONE = flatlog_model.Bounds(
+    tries=(4, 1), lost=0, listing=flatlog_model.Listing.NAMES_FIRST, gives_up=False, copies=False, turns=1
+)
 """A writer that goes through four entries while another makes a claim; nothing arrives twice."""
 
 
@@ -75,7 +79,9 @@ ALONE = flatlog_model.Bounds(tries=(4, 1), lost=0, listing=flatlog_model.Listing
         ALONE,
         replace(ALONE, listing=flatlog_model.Listing.NAMES_AGAIN, turns=9),
         flatlog_model.Bounds(tries=(2, 2), lost=0, listing=flatlog_model.Listing.NAMES_AGAIN, gives_up=False),
-        pytest.param(replace(ALONE, listing=flatlog_model.Listing.NAMES_AGAIN, turns=9, copies=True), marks=pytest.mark.slow),
+        pytest.param(
+            replace(ALONE, listing=flatlog_model.Listing.NAMES_AGAIN, turns=9, copies=True), marks=pytest.mark.slow
+        ),
         pytest.param(flatlog_model.Bounds(lost=0, listing=flatlog_model.Listing.NAMES_FIRST), marks=pytest.mark.slow),
     ],
     ids=str,
@@ -92,7 +98,9 @@ def test_each_rule_of_a_flat_log_about_listings_is_needed_where_names_come_first
 
 
 @pytest.mark.parametrize("more", [{"turns": 2}, pytest.param({"copies": True}, marks=pytest.mark.slow)], ids=str)
-def test_where_names_come_first_two_turns_of_a_log_or_one_and_a_late_copy_deceive_who_claims(more: dict[str, Any]) -> None:
+def test_where_names_come_first_two_turns_of_a_log_or_one_and_a_late_copy_deceive_who_claims(
+    more: dict[str, Any],
+) -> None:
     """What docs/stores.md names as left: whole turns of the log, each within one listing."""
     assert flatlog_model.check(replace(ALONE, **more)).wrong is not None
 
@@ -106,14 +114,20 @@ def test_no_interleaving_of_a_take_over_loses_what_was_acknowledged(bounds: take
 
 @pytest.mark.parametrize("rule", takeover_model.RULES)
 def test_each_rule_of_a_take_over_is_needed(rule: str) -> None:
-    assert any(takeover_model.check(bounds, without=rule).wrong is not None for bounds in (takeover_model.MANIFESTS, takeover_model.STREAMS))
+    assert any(
+        takeover_model.check(bounds, without=rule).wrong is not None
+        for bounds in (takeover_model.MANIFESTS, takeover_model.STREAMS)
+    )
 
 
 ONE_BY_ONE = (Listing.MOMENT, Listing.PAGES, Listing.NAMES_AGAIN)
-"""Listings that are as good as keys read one by one, upwards: they never pass over a row that grows above while it is deleted below."""
+"""Listings that are as good as keys read one by one, upwards: they never pass over a row that grows above while it is
+deleted below."""
 
 
-@pytest.mark.parametrize("listing", [Listing.MOMENT, pytest.param(Listing.PAGES, marks=pytest.mark.slow), Listing.NAMES_AGAIN])
+@pytest.mark.parametrize(
+    "listing", [Listing.MOMENT, pytest.param(Listing.PAGES, marks=pytest.mark.slow), Listing.NAMES_AGAIN]
+)
 def test_no_listing_of_keys_read_upwards_ends_a_stream_below_what_is_acknowledged(listing: Listing) -> None:
     outcome = listing_model.check(listing_model.Bounds(listing=listing))
     assert outcome.wrong is None, str(outcome)
@@ -128,7 +142,9 @@ def test_nor_with_more_that_arrives_late(listing: Listing, more: dict[str, int])
     assert outcome.wrong is None, str(outcome)
 
 
-def test_no_listing_of_names_first_and_sizes_later_ends_a_stream_below_what_is_acknowledged_where_it_shows_data() -> None:
+def test_no_listing_of_names_first_and_sizes_later_ends_a_stream_below_what_is_acknowledged_where_it_shows_data() -> (
+    None
+):
     outcome = listing_model.check(listing_model.Bounds(listing=Listing.NAMES_FIRST, from_nothing=False))
     assert outcome.wrong is None, str(outcome)
 
@@ -140,8 +156,10 @@ def test_nor_does_a_listing_in_any_order() -> None:
 
 
 @pytest.mark.slow
-def test_where_names_come_first_a_writer_that_twice_deletes_all_that_a_listing_named_is_taken_for_one_that_never_wrote() -> None:
-    """What docs/stores.md names as left: two whole turns of the stream, each within one listing, and a seal that was under way since before."""
+def test_where_names_come_first_who_deletes_twice_all_that_was_listed_is_taken_for_one_that_never_wrote() -> None:
+    """What docs/stores.md names as left: two whole turns of the stream, each within one listing, and a seal that was
+    under way since before.
+    """
     outcome = listing_model.check(listing_model.Bounds(listing=Listing.NAMES_FIRST))
     assert outcome.wrong == "acknowledged 3, sealed at 0"
     assert len([step for step in outcome.trace if step == "look at the names"]) >= 3

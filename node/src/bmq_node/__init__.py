@@ -1,1 +1,3 @@
-"""The one composition: controller, broker and proxy put together, in one process or apart, with their configuration, admin address and life."""
+"""The one composition: controller, broker and proxy put together, in one process or apart, with their configuration,
+admin address and life.
+"""

@@ -1,8 +1,8 @@
 """One process of a cluster: its roles, put together with the internal listener and a connection to whoever leads.
 
-Only composition, as in bmq_node.single: the store, the clock and randomness come from outside and the network from the event loop, so the
-simulator runs these nodes as they are. Every role asks the leading controller as other nodes do, be it in this process; a proxy asks the
-broker of its own process directly.
+Only composition, as in bmq_node.single: the store, the clock and randomness come from outside and the network from the
+event loop, so the simulator runs these nodes as they are. Every role asks the leading controller as other nodes do, be
+it in this process; a proxy asks the broker of its own process directly.
 """
 
 import asyncio
@@ -18,7 +18,15 @@ from prometheus_client.registry import Collector
 from bmq.clocks.clock_guard import ClockGuard
 from bmq.config.limits import limits_of
 from bmq.errors import BmqError, ConfigurationError
-from bmq.internal import Identity, InternalServer, RemoteController, admin_handlers, controller_handlers, metadata_handlers, owner_handlers
+from bmq.internal import (
+    Identity,
+    InternalServer,
+    RemoteController,
+    admin_handlers,
+    controller_handlers,
+    metadata_handlers,
+    owner_handlers,
+)
 from bmq.internal.framing.routes import Handlers
 from bmq.internal.framing.secret import ClusterSecret
 from bmq.metadata.feed import MetadataFeed
@@ -61,9 +69,18 @@ class ClusterNode:
     """A process's whole life: start, serve until stopped or until it cannot go on, stop."""
 
     def __init__(
-        self, store: ObjectStore, *, clock: Clock, rng: Rng, config: ServerConfig, settings: RoleSettings, tracer: Tracer | None = None
+        self,
+        store: ObjectStore,
+        *,
+        clock: Clock,
+        rng: Rng,
+        config: ServerConfig,
+        settings: RoleSettings,
+        tracer: Tracer | None = None,
     ) -> None:
-        """`settings` are those that the configuration makes (bmq_node.configuration.role_settings), or smaller ones to simulate with."""
+        """`settings` are those that the configuration makes (bmq_node.configuration.role_settings), or smaller ones to
+        simulate with.
+        """
         self._store = store
         self._clock = clock
         self._rng = rng
@@ -86,7 +103,9 @@ class ClusterNode:
         self._beating: asyncio.Task[None] | None = None
         self._told: Mapping[str, str] = config.advertised_listeners
         self.proxy: ProxyRole | None = None
-        self.admin = AdminApi(store, node_id=self._node_id, clock=clock, rng=rng, describe=lambda: config.model_dump(mode="json"))
+        self.admin = AdminApi(
+            store, node_id=self._node_id, clock=clock, rng=rng, describe=lambda: config.model_dump(mode="json")
+        )
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """Resolves with the reason once this process may only end."""
 
@@ -106,7 +125,8 @@ class ClusterNode:
         return _CurrentLags(self._broker) if self._broker is not None else None
 
     async def start(self) -> None:
-        """Listens, follows the metadata, and takes up its roles, however long there is no controller. May be cancelled; then `stop`.
+        """Listens, follows the metadata, and takes up its roles, however long there is no controller. May be cancelled;
+        then `stop`.
 
         Raises BmqError; CannotListen, ConfigurationError for the store of another cluster.
         """
@@ -115,7 +135,9 @@ class ClusterNode:
         known = loaded.image.cluster_id
         self._check_cluster(known)
         self._server = server = InternalServer(
-            {}, self._identity(known or config.cluster_id, loaded.image.copy), strangers_max=limits_of(config.limits).internal_strangers_max
+            {},
+            self._identity(known or config.cluster_id, loaded.image.copy),
+            strangers_max=limits_of(config.limits).internal_strangers_max,
         )
         await bound("internal_listen", config.internal_listen, self._listen(server))
         if config.has(Role.CONTROLLER):
@@ -144,7 +166,9 @@ class ClusterNode:
         self._serve_admin(server, me, control, self._owners)
 
     def advertise(self, addresses: Mapping[str, str]) -> None:
-        """HOST:PORT of listeners, by name, from now on: clients of this node are told them at once, those of others after its next heartbeat."""
+        """HOST:PORT of listeners, by name, from now on: clients of this node are told them at once, those of others
+        after its next heartbeat.
+        """
         self._told = {**self._config.advertised_listeners, **addresses}
         self._tell_listeners()
 
@@ -153,7 +177,8 @@ class ClusterNode:
         self._run(name, work)
 
     async def stop(self, *, grace_s: float = GRACE_S) -> None:
-        """The clean stop, in the order of the data's way: no more clients, everything handed over, no more metadata, no more calls.
+        """The clean stop, in the order of the data's way: no more clients, everything handed over, no more metadata, no
+        more calls.
 
         `grace_s` 0: at once, as a crash would, for a process that cannot go on.
         """
@@ -226,7 +251,8 @@ class ClusterNode:
         )
 
     async def _catch_up(self, loaded: Position) -> None:
-        """What was acknowledged before anybody could ask this proxy is known to it when it answers: the deletion of a topic, say, made again since.
+        """What was acknowledged before anybody could ask this proxy is known to it when it answers: the deletion of a
+        topic, say, made again since.
 
         Without the store it answers from what it knows.
         """
@@ -235,7 +261,10 @@ class ClusterNode:
             async with asyncio.timeout(CURRENT_S):
                 await self._feed.wait_for((await self._journal.newest(loaded)).image.position)
         except (BmqError, TimeoutError) as error:
-            _log.warning("proxy serves without having caught up with the store", error=str(error) or f"no answer within {CURRENT_S:g} s")
+            _log.warning(
+                "proxy serves without having caught up with the store",
+                error=str(error) or f"no answer within {CURRENT_S:g} s",
+            )
         self.proxy.server.endpoint.release()
 
     async def _start_listeners(self) -> None:
@@ -247,13 +276,19 @@ class ClusterNode:
 
     def _tell_listeners(self) -> None:
         if self.proxy is not None:
-            self.proxy.proxy.listeners = advertised_listeners(self._config.listeners, self.proxy.listening, told=self._told)
+            self.proxy.proxy.listeners = advertised_listeners(
+                self._config.listeners, self.proxy.listening, told=self._told
+            )
 
     def _listeners(self) -> ListenerAddresses | None:
         return self.proxy.proxy.listeners if self.proxy is not None and self._config.listeners else None
 
-    async def _start_broker(self, server: InternalServer, control: RemoteController, registration: Registration, owners: Owners) -> None:
-        guard = ClockGuard(self._store, self._clock, self._rng, node_id=self._node_id, settle_ms=self._settings.broker.clock_settle_ms)
+    async def _start_broker(
+        self, server: InternalServer, control: RemoteController, registration: Registration, owners: Owners
+    ) -> None:
+        guard = ClockGuard(
+            self._store, self._clock, self._rng, node_id=self._node_id, settle_ms=self._settings.broker.clock_settle_ms
+        )
         self._run("clock guard", guard.run())
         self._broker = broker = Incarnations(
             lambda on_fenced: BrokerRole(
@@ -337,7 +372,9 @@ class ClusterNode:
         return await self._control.metadata_poll(after_position, max(0, round((until_s - loop.time()) * 1000)))
 
     async def _until_founded(self) -> Image:
-        """The image once the cluster has its id: over a new store, once a controller has led. Raises BmqError where the log cannot be read."""
+        """The image once the cluster has its id: over a new store, once a controller has led. Raises BmqError where the
+        log cannot be read.
+        """
         changed = asyncio.Event()
         unsubscribe = self._feed.subscribe(lambda _, __: changed.set())
         if not self._feed.image.cluster_id:
@@ -359,8 +396,8 @@ class ClusterNode:
         wanted = self._config.cluster_id
         if wanted and cluster_id and wanted != cluster_id:
             raise ConfigurationError(
-                f"cluster_id {wanted!r}: the store {self._config.store.partition('?')[0]} belongs to cluster {cluster_id!r}: "
-                "name that cluster's own store, or its id"
+                f"cluster_id {wanted!r}: the store {self._config.store.partition('?')[0]} belongs to cluster "
+                f"{cluster_id!r}: name that cluster's own store, or its id"
             )
 
     # --- the rest ---
@@ -378,7 +415,11 @@ class ClusterNode:
     def _ran(self, task: "asyncio.Task[None]") -> None:
         if task.cancelled() or (error := task.exception()) is None:
             return
-        self._end(f"{task.get_name()}: {error}" if isinstance(error, BmqError) else f"{task.get_name()} failed, a bug: {error!r}")
+        self._end(
+            f"{task.get_name()}: {error}"
+            if isinstance(error, BmqError)
+            else f"{task.get_name()} failed, a bug: {error!r}"
+        )
 
     def _end(self, reason: str) -> None:
         if not self.ended.done():

@@ -1,7 +1,8 @@
 """This process's broker as other nodes ask it: always the incarnation of the moment.
 
-Who asks has seen the partition in its image. Where this node has not, it is behind, or the partition is deleted and the other is: asked again,
-one of them knows better. So that is NotReady here, and clients do not hear of a topic that has just been made that it does not exist.
+Who asks has seen the partition in its image. Where this node has not, it is behind, or the partition is deleted and the
+other is: asked again, one of them knows better. So that is NotReady here, and clients do not hear of a topic that has
+just been made that it does not exist.
 """
 
 import asyncio
@@ -53,11 +54,22 @@ class CurrentOwner:
         return future
 
     async def read_tail(
-        self, requests: Sequence[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int, room: TailRoom | None = None
+        self,
+        requests: Sequence[TailRequest],
+        *,
+        min_bytes: int,
+        max_bytes: int,
+        max_wait_ms: int,
+        room: TailRoom | None = None,
     ) -> list[TailAnswer]:
         """See Owner."""
-        answers = await self._owner.read_tail(requests, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms)
-        return [replace(one, error=_not_heard_of(one.error)) if isinstance(one.error, UnknownTopic) else one for one in answers]
+        answers = await self._owner.read_tail(
+            requests, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms
+        )
+        return [
+            replace(one, error=_not_heard_of(one.error)) if isinstance(one.error, UnknownTopic) else one
+            for one in answers
+        ]
 
     def tails(self, changed: Callable[[TopicPartition], None]) -> Tails:
         """See OwnerHere. Of the incarnation of this moment: who follows hears when it ends."""
@@ -67,7 +79,11 @@ class CurrentOwner:
         self, tp: TopicPartition, timestamp_ms: int, *, current_leader_epoch: int = -1, committed: bool = False
     ) -> OffsetForTime:
         """See Owner."""
-        return await _asked(self._owner.offset_for_time(tp, timestamp_ms, current_leader_epoch=current_leader_epoch, committed=committed))
+        return await _asked(
+            self._owner.offset_for_time(
+                tp, timestamp_ms, current_leader_epoch=current_leader_epoch, committed=committed
+            )
+        )
 
     async def epoch_end(self, tp: TopicPartition, leader_epoch: int, *, current_leader_epoch: int = -1) -> EpochEnd:
         """See Owner."""

@@ -1,6 +1,8 @@
-"""A node without a broker in the cluster: registered, heard of, and gone when it stops. A broker does the same for itself, and more.
+"""A node without a broker in the cluster: registered, heard of, and gone when it stops. A broker does the same for
+itself, and more.
 
-What such a node does needs no epoch: one that lost its registration (it was silent for too long) registers again and goes on.
+What such a node does needs no epoch: one that lost its registration (it was silent for too long) registers again and
+goes on.
 """
 
 import asyncio
@@ -47,7 +49,9 @@ class Membership:
         """Set once this node is registered."""
 
     async def join(self) -> None:
-        """Registers, however long there is no controller. Raises Fenced where another process has taken this node's id, InvalidRequest."""
+        """Registers, however long there is no controller. Raises Fenced where another process has taken this node's id,
+        InvalidRequest.
+        """
         self._epoch = await until_led(lambda: self._control.register(self._registered()), rng=self._rng)
         self.joined.set()
 
@@ -56,11 +60,20 @@ class Membership:
         await self.join()
         backoff = Backoff(self._rng)
         while True:
-            beat = Heartbeat(node_id=self._registration.node_id, broker_epoch=self._epoch, boot=self._registration.boot, listeners=self._listeners())
+            beat = Heartbeat(
+                node_id=self._registration.node_id,
+                broker_epoch=self._epoch,
+                boot=self._registration.boot,
+                listeners=self._listeners(),
+            )
             try:
                 reply = await self._control.heartbeat(beat)
             except Fenced as error:
-                _log.warning("this node was taken for dead and registers again", node_id=self._registration.node_id, reason=str(error))
+                _log.warning(
+                    "this node was taken for dead and registers again",
+                    node_id=self._registration.node_id,
+                    reason=str(error),
+                )
                 await self.join()
             except (ControllerUnavailable, NotReady):
                 await backoff.wait()
@@ -80,7 +93,11 @@ class Membership:
             async with asyncio.timeout(GOODBYE_S):
                 await self._control.report_stopped(self._registration.node_id, self._epoch, 0)
         except (BmqError, TimeoutError) as error:
-            _log.info("nobody heard that this node stops: its lease runs out", node_id=self._registration.node_id, error=repr(error))
+            _log.info(
+                "nobody heard that this node stops: its lease runs out",
+                node_id=self._registration.node_id,
+                error=repr(error),
+            )
 
 
 async def until_led(call: Callable[[], Awaitable[T]], *, rng: Rng) -> T:

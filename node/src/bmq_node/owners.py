@@ -1,4 +1,6 @@
-"""The owner of each partition as this node's image names it: this process's own broker, or a connection to another's."""
+"""The owner of each partition as this node's image names it: this process's own broker, or a connection to
+another's.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -15,7 +17,8 @@ from bmq.storage.durable import cancelled
 from bmq.values import BrokerEpoch, NodeId, TopicPartition
 
 RETIRE_S: Final = 10.0
-"""How long the connections to a broker that the image names no more are kept: what it was asked before it may yet answer."""
+"""How long the connections to a broker that the image names no more are kept: what it was asked before it may yet
+answer."""
 
 
 class _Place(NamedTuple):
@@ -28,7 +31,9 @@ class _Place(NamedTuple):
 
 
 class Owners:
-    """Owns the connections to brokers of other processes: one RemoteOwner for each incarnation, made when it is first needed."""
+    """Owns the connections to brokers of other processes: one RemoteOwner for each incarnation, made when it is first
+    needed.
+    """
 
     def __init__(self, metadata: Metadata, *, me: Identity, own: Callable[[], Owner | None]) -> None:
         """`own` is this process's broker once it serves, None where it has none."""
@@ -56,7 +61,9 @@ class Owners:
             raise NotReady(f"{tp}: its broker, node {meta.node_id}, has no address in the metadata")
         remote = self._remotes.get(place)
         if remote is None:
-            remote = self._remotes[place] = RemoteOwner(place.host, place.port, peer=place.node_id, me=self._me, cache=self._tails)
+            remote = self._remotes[place] = RemoteOwner(
+                place.host, place.port, peer=place.node_id, me=self._me, cache=self._tails
+            )
         return remote
 
     async def close(self) -> None:
@@ -68,7 +75,9 @@ class Owners:
 
     def _image_changed(self, _: Image, new: Image) -> None:
         for place in [place for place in self._remotes if _place(new, place.node_id) != place]:
-            task = asyncio.get_running_loop().create_task(_retire(self._remotes.pop(place)), name=f"retire the connection to node {place.node_id}")
+            task = asyncio.get_running_loop().create_task(
+                _retire(self._remotes.pop(place)), name=f"retire the connection to node {place.node_id}"
+            )
             self._retiring.add(task)
             task.add_done_callback(self._retiring.discard)
 

@@ -1,4 +1,5 @@
-"""One node with every role: controller, broker and proxy over one store. What `bmq up` runs, and what the simulator runs too.
+"""One node with every role: controller, broker and proxy over one store. What `bmq up` runs, and what the simulator
+runs too.
 
 Only composition: the store, the clock and randomness come from outside, so nothing here knows whether they are real.
 """
@@ -35,7 +36,9 @@ TAKEN_OVER = "another bmq has taken over this store"
 
 def proxy_settings(*, one_disk: bool) -> ProxySettings:
     """Of a proxy that shares its process, and maybe its disk, with a broker."""
-    return ProxySettings(request_memory_bytes=64 * MIB, fetch_memory_bytes=64 * MIB, catch_up_gets_at_once=2 if one_disk else 16)
+    return ProxySettings(
+        request_memory_bytes=64 * MIB, fetch_memory_bytes=64 * MIB, catch_up_gets_at_once=2 if one_disk else 16
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +69,8 @@ class Node:
         self._settings = settings
         self._guard_task: asyncio.Task[None] | None = None
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        """Resolves with the reason once this process may only end: another has taken over the store, the WAL broke, or the controller did."""
+        """Resolves with the reason once this process may only end: another has taken over the store, the WAL broke, or
+        the controller did."""
         self.controller: ControllerRole
         self.broker: BrokerRole
         self.proxy: ProxyRole
@@ -83,7 +87,9 @@ class Node:
             settings=replace(settings.controller, cluster_configs=settings.cluster_configs),
             on_deposed=self._end,
         )
-        guard = ClockGuard(self._store, self._clock, self._rng, node_id=node_id, settle_ms=settings.broker.clock_settle_ms)
+        guard = ClockGuard(
+            self._store, self._clock, self._rng, node_id=node_id, settle_ms=settings.broker.clock_settle_ms
+        )
         self._guard_task = asyncio.get_running_loop().create_task(guard.run(), name="clock guard")
         self.broker = BrokerRole(
             store=self._store,
@@ -120,7 +126,9 @@ class Node:
         )
 
     async def _start_broker(self) -> None:
-        """A store that takes longer than anybody is let wait for it ends no start at once: what was sealed meanwhile need not be sealed again."""
+        """A store that takes longer than anybody is let wait for it ends no start at once: what was sealed meanwhile
+        need not be sealed again.
+        """
         for _ in range(REGISTERED_AGAIN_MAX):
             try:
                 await self.broker.start()
@@ -131,7 +139,9 @@ class Node:
         await self.broker.start()
 
     async def serve(self, api: AdminApi, *, listen: str) -> None:
-        """Starts, and has the API show this node. Raises BmqError, also where it cannot listen at what was given as `listen`."""
+        """Starts, and has the API show this node. Raises BmqError, also where it cannot listen at what was given as
+        `listen`.
+        """
         await bound("--listen", listen, self.start())
         self.serve_admin(api)
 
@@ -146,7 +156,9 @@ class Node:
         )
 
     async def stop(self, *, grace_s: float = 5.0) -> None:
-        """The clean stop, in the order of the data's way: no more requests, everything durable and handed over, no more metadata."""
+        """The clean stop, in the order of the data's way: no more requests, everything durable and handed over, no more
+        metadata.
+        """
         if hasattr(self, "proxy"):
             await self.proxy.stop(grace_s)
         if hasattr(self, "broker"):
@@ -161,7 +173,11 @@ class Node:
         return self.broker.owner
 
     def _fenced(self, error: BmqError) -> None:
-        self._end(f"{TAKEN_OVER}: {error}" if isinstance(error, Fenced) else f"{error}; start it again, nothing acknowledged is lost")
+        self._end(
+            f"{TAKEN_OVER}: {error}"
+            if isinstance(error, Fenced)
+            else f"{error}; start it again, nothing acknowledged is lost"
+        )
 
     def _end(self, reason: str) -> None:
         if not self.ended.done():

@@ -1,7 +1,8 @@
 """A cluster's admin REST API (docs/admin-api.md) as the operator uses it: one request and its answer.
 
-Owns connections, the token, time limits and what a refusal means. Decides nothing. The token is in no text that it makes: it is sent to the
-cluster's own address alone, redirects are not followed, and a proxy of the environment is not used.
+Owns connections, the token, time limits and what a refusal means. Decides nothing. The token is in no text that it
+makes: it is sent to the cluster's own address alone, redirects are not followed, and a proxy of the environment is not
+used.
 """
 
 import json
@@ -16,7 +17,8 @@ PAGES_MAX: Final = 1_000
 ANSWER_BYTES_MAX: Final = 64 << 20
 TIMEOUT_S: Final = 10.0
 KEPT_S: Final = 3.0
-"""How long a connection is kept: nodes close theirs five seconds after the last answer, and a request would meet that end."""
+"""How long a connection is kept: nodes close theirs five seconds after the last answer, and a request would meet that
+end."""
 _PASSING: Final = frozenset((429, 502, 503, 504))
 
 
@@ -53,10 +55,19 @@ class AdminProblem(AdminError):
 class AdminClient:
     """One cluster's API. Not bound to an event loop until the first request; close it when the cluster is gone."""
 
-    def __init__(self, url: str, *, token: str = "", timeout_s: float = TIMEOUT_S, transport: httpx.AsyncBaseTransport | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str = "",
+        timeout_s: float = TIMEOUT_S,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
         self.url = url.rstrip("/")
         self._sendable = token.isascii() and token.isprintable()
-        headers = {"accept": "application/json"} | ({"authorization": f"Bearer {token}"} if token and self._sendable else {})
+        headers = {"accept": "application/json"} | (
+            {"authorization": f"Bearer {token}"} if token and self._sendable else {}
+        )
         self._http = httpx.AsyncClient(
             base_url=self.url,
             headers=headers,
@@ -74,7 +85,9 @@ class AdminClient:
         await self._http.aclose()
 
     async def get(self, *path: str, **query: object) -> Any:
-        """The JSON of the page at `path`, whose parts are quoted. Raises AdminProblem, AdminUnreachable, as all of these do."""
+        """The JSON of the page at `path`, whose parts are quoted. Raises AdminProblem, AdminUnreachable, as all of
+        these do.
+        """
         return await self._ask("GET", path, query=query)
 
     async def items(self, *path: str, **query: object) -> AsyncIterator[Any]:
@@ -89,8 +102,12 @@ class AdminClient:
                 return
         raise AdminUnreachable(f"{self.url}: a list of more than {PAGES_MAX} pages")
 
-    async def post(self, *path: str, body: Mapping[str, object] | None = None, if_match: str | None = None, **query: object) -> Any:
-        """Asks for something; what is answered. `if_match`: of this version alone, else a problem with status 412; so in all of these."""
+    async def post(
+        self, *path: str, body: Mapping[str, object] | None = None, if_match: str | None = None, **query: object
+    ) -> Any:
+        """Asks for something; what is answered. `if_match`: of this version alone, else a problem with status 412; so
+        in all of these.
+        """
         return await self._ask("POST", path, body=body, if_match=if_match, query=query)
 
     async def put(self, *path: str, body: Mapping[str, object], if_match: str | None = None) -> Any:
@@ -115,7 +132,9 @@ class AdminClient:
         query: Mapping[str, object] | None = None,
     ) -> Any:
         if not self._sendable:
-            raise AdminUnreachable(f"{self.url} is not asked: its admin token has characters that are not printable ASCII")
+            raise AdminUnreachable(
+                f"{self.url} is not asked: its admin token has characters that are not printable ASCII"
+            )
         target = "/v1/" + "/".join(quote(part, safe="") for part in path)
         headers = {} if if_match is None else {"if-match": f'"{if_match}"'}
         parameters = {name: _text(value) for name, value in (query or {}).items() if value is not None}
@@ -133,20 +152,26 @@ class AdminClient:
         try:
             return json.loads(data)
         except ValueError as error:
-            raise AdminUnreachable(f"{self.url} does not answer as bmq does: the answer to {method} {target} is not JSON") from error
+            raise AdminUnreachable(
+                f"{self.url} does not answer as bmq does: the answer to {method} {target} is not JSON"
+            ) from error
 
     async def _read(self, reply: httpx.Response) -> bytes:
         data = bytearray()
         async for piece in reply.aiter_bytes():
             data += piece
             if len(data) > ANSWER_BYTES_MAX:
-                raise AdminUnreachable(f"{self.url} does not answer as bmq does: an answer of more than {ANSWER_BYTES_MAX} bytes")
+                raise AdminUnreachable(
+                    f"{self.url} does not answer as bmq does: an answer of more than {ANSWER_BYTES_MAX} bytes"
+                )
         return bytes(data)
 
     def _problem(self, status: int, data: bytes) -> AdminError:
         try:
             problem = json.loads(data)
-            return AdminProblem(status=status, **{name: str(problem[name]) for name in ("code", "what", "why", "remedy")})
+            return AdminProblem(
+                status=status, **{name: str(problem[name]) for name in ("code", "what", "why", "remedy")}
+            )
         except (ValueError, KeyError, TypeError):
             return AdminUnreachable(f"{self.url} answers {status}, and not as bmq does")
 

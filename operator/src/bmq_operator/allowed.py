@@ -1,7 +1,9 @@
-"""What a resource may use that is not its own: images, Secrets, ServiceAccounts, settings that reach beyond what it is for. Pure.
+"""What a resource may use that is not its own: images, Secrets, ServiceAccounts, settings that reach beyond what it is
+for. Pure.
 
-Who may write a resource need not be one who may read Secrets, run pods under any account, or choose images. So a Secret or a ServiceAccount is used
-where its own labels say so, as whoever may write those might use it anyway, or where the chart allows its name; all else the chart alone allows.
+Who may write a resource need not be one who may read Secrets, run pods under any account, or choose images. So a Secret
+or a ServiceAccount is used where its own labels say so, as whoever may write those might use it anyway, or where the
+chart allows its name; all else the chart alone allows.
 """
 
 import re
@@ -20,7 +22,8 @@ USE: Final = "bmq.io/use"
 ALLOWED: Final = "allowed"
 OWN: Final = "own"
 _NAMES_CODE: Final = re.compile(r"(class|classes|classname|listeners)$", re.IGNORECASE)
-"""Settings of Spark and of Kafka whose values are classes to load: a pattern with * allows none of them, only their whole name does."""
+"""Settings of Spark and of Kafka whose values are classes to load: a pattern with * allows none of them, only their
+whole name does."""
 _CLASS: Final = re.compile(r"\s*[A-Za-z_$][\w$]*(\.[A-Za-z_$][\w$]*)+\s*")
 _SETTING: Final = re.compile(r"[A-Za-z0-9._$-]+")
 _CODEC: Final = re.compile(r"codec(name)?$", re.IGNORECASE)
@@ -45,7 +48,8 @@ class Allowed(BaseModel):
     priority_classes: tuple[str, ...] = ()
     storage_classes: tuple[str, ...] = ()
     annotations: tuple[str, ...] = ("prometheus.io/*",)
-    """Names of annotations of pods: admission webhooks, networks and clouds act on them, with rights that the author need not have."""
+    """Names of annotations of pods: admission webhooks, networks and clouds act on them, with rights that the author
+    need not have."""
     labels: tuple[str, ...] = ()
     """Names of labels of pods: by them Services send traffic, and NetworkPolicies and webhooks let through."""
     service_annotations: tuple[str, ...] = (
@@ -76,11 +80,21 @@ class Allowed(BaseModel):
         "spark.sql.streaming.*",
         "spark.task.*",
     )
-    """Names of tables' sparkConf: none that loads code, or changes which pods there are and what they see. * stands for no name of a class."""
-    consumer_config: tuple[str, ...] = ("check.crcs", "client.dns.lookup", "client.rack", "fetch.*", "max.*", "*.bytes", "*.ms")
+    """Names of tables' sparkConf: none that loads code, or changes which pods there are and what they see. * stands for
+    no name of a class."""
+    consumer_config: tuple[str, ...] = (
+        "check.crcs",
+        "client.dns.lookup",
+        "client.rack",
+        "fetch.*",
+        "max.*",
+        "*.bytes",
+        "*.ms",
+    )
     """Names of tables' consumerConfig, with and without kafka. before them."""
     env: tuple[str, ...] = ("AWS_MAX_ATTEMPTS", "AWS_REGION", "AWS_RETRY_MODE", "BMQ_*", "LANG", "LC_*", "TZ")
-    """Names of variables in placement.env: none by which code is run, or an identity proved to somebody else (AWS_ENDPOINT_URL_STS)."""
+    """Names of variables in placement.env: none by which code is run, or an identity proved to somebody else
+    (AWS_ENDPOINT_URL_STS)."""
     jdbc_drivers: tuple[str, ...] = ("postgresql",)
     """Of tables' iceberg.catalogUri."""
     jdbc_parameters: tuple[str, ...] = (
@@ -107,7 +121,10 @@ def why_not_image(image: str, allowed: Allowed, *, own: Iterable[str], field: st
     repository = without_tag(image)
     if not image or repository in {without_tag(one) for one in own} or matches(repository, allowed.images):
         return ""
-    return f"{field}: the image {repository} is none that the operator runs: leave it out, or have it added to allow.images of bmq's chart"
+    return (
+        f"{field}: the image {repository} is none that the operator runs: leave it out, or have it added to "
+        "allow.images of bmq's chart"
+    )
 
 
 PREFIX: Final = "BMQ_"
@@ -121,17 +138,29 @@ def why_not_names(names: Iterable[str], patterns: tuple[str, ...], *, field: str
     refused = next((one for one in sorted(names) if not _allows(one, patterns)), None)
     if refused is None:
         return ""
-    return f"{field}: {refused or 'an empty name'} is none that the operator takes: leave it out, or have it added to {value} of bmq's chart"
+    return (
+        f"{field}: {refused or 'an empty name'} is none that the operator takes: leave it out, or have it added "
+        f"to {value} of bmq's chart"
+    )
 
 
 def why_not_variables(names: Iterable[str], *, field: str) -> str:
-    """Why one of the names is no variable of nodes' pods, whatever the chart allows. `bmq server` reads its own in any case of letters."""
+    """Why one of the names is no variable of nodes' pods, whatever the chart allows. `bmq server` reads its own in any
+    case of letters.
+    """
     for name in sorted(names):
         folded = name.upper()
         if folded.startswith(PREFIX) and name != folded:
             return f"{field}: {name}: write variables of bmq in capital letters: {folded}"
-        if folded in OPERATORS_OWN_ENV or (folded.startswith(PREFIX) and folded.endswith(_SECRET_ENDS)) or folded in _IDENTITY:
-            return f"{field}: {name}: roles, node ids, store, cluster id, secrets and tokens of nodes are the operator's: leave it out"
+        if (
+            folded in OPERATORS_OWN_ENV
+            or (folded.startswith(PREFIX) and folded.endswith(_SECRET_ENDS))
+            or folded in _IDENTITY
+        ):
+            return (
+                f"{field}: {name}: roles, node ids, store, cluster id, secrets and tokens of nodes are the "
+                "operator's: leave it out"
+            )
         if folded.startswith("AWS_ENDPOINT_URL"):
             return f"{field}: {name}: leave it out, and name the store's server by endpoint in spec.store.url"
     return ""
@@ -148,7 +177,9 @@ def why_not_settings(settings: Mapping[str, str], patterns: tuple[str, ...], *, 
     for name, one in sorted(settings.items()):
         if why := why_not_text(one, field=f"{field}: {name}"):
             return why
-    refused = next((name for name, one in sorted(settings.items()) if name not in patterns and _names_class(name, one)), "")
+    refused = next(
+        (name for name, one in sorted(settings.items()) if name not in patterns and _names_class(name, one)), ""
+    )
     if not refused:
         return ""
     said = f"{field}: {refused} would load the class {settings[refused].strip()[:100]!r}"
@@ -157,34 +188,53 @@ def why_not_settings(settings: Mapping[str, str], patterns: tuple[str, ...], *, 
 
 
 def why_not_text(text: str, *, field: str) -> str:
-    """Why this text may not be; empty: it may. Spark and Hadoop put variables in place of ${env:NAME} and ${env.NAME}, the kubelet of $(NAME)."""
+    """Why this text may not be; empty: it may. Spark and Hadoop put variables in place of ${env:NAME} and ${env.NAME},
+    the kubelet of $(NAME).
+    """
     if "${" not in text and "$(" not in text:
         return ""
-    return f"{field}: what stands behind ${{ or $( would be a variable of the driver's, keys among them: write the value itself"
+    return (
+        f"{field}: what stands behind ${{ or $( would be a variable of the driver's, keys among them: write the "
+        "value itself"
+    )
 
 
 def why_not_database(uri: str, allowed: Allowed, *, field: str) -> str:
-    """Why this JDBC URL may not be opened; empty: it may. By what stands in one, drivers load classes, read files and run statements."""
+    """Why this JDBC URL may not be opened; empty: it may. By what stands in one, drivers load classes, read files and
+    run statements.
+    """
     found = _JDBC.fullmatch(uri)
     if found is None or _JDBC_PLACE.fullmatch(found["where"]) is None:
-        return f"{field}: this is no address of a database that the operator takes: write jdbc:postgresql://HOST:PORT/DATABASE"
-    if why := why_not_names((found["driver"],), allowed.jdbc_drivers, field=f"{field}: the driver", value="allow.jdbcDrivers"):
+        return (
+            f"{field}: this is no address of a database that the operator takes: write "
+            "jdbc:postgresql://HOST:PORT/DATABASE"
+        )
+    if why := why_not_names(
+        (found["driver"],), allowed.jdbc_drivers, field=f"{field}: the driver", value="allow.jdbcDrivers"
+    ):
         return why
     names = {one.partition("=")[0] for one in re.split("[&;]", found["parameters"]) if one}
     return why_not_names(names, allowed.jdbc_parameters, field=f"{field}: the parameter", value="allow.jdbcParameters")
 
 
-def why_not_labelled(there: Manifest | None, patterns: tuple[str, ...], *, kind: str, name: str, namespace: str, field: str) -> str:
-    """Why this object may not be used; empty: it may. One that is not there yet says nothing, and might never say that it may be used."""
+def why_not_labelled(
+    there: Manifest | None, patterns: tuple[str, ...], *, kind: str, name: str, namespace: str, field: str
+) -> str:
+    """Why this object may not be used; empty: it may. One that is not there yet says nothing, and might never say that
+    it may be used.
+    """
     if matches(name, patterns):
         return ""
     if there is None:
-        return f"{field}: there is no {kind} {name!r} in namespace {namespace}: create it with the label {USE}={ALLOWED}, or name another one"
+        return (
+            f"{field}: there is no {kind} {name!r} in namespace {namespace}: create it with the label "
+            f"{USE}={ALLOWED}, or name another one"
+        )
     if _labels(there).get(USE) == ALLOWED:
         return ""
     return (
-        f"{field}: the {kind} {name} does not say that it may be used by bmq's resources: label it {USE}={ALLOWED}, or have its name added to "
-        f"allow.{VALUES[kind]} of bmq's chart"
+        f"{field}: the {kind} {name} does not say that it may be used by bmq's resources: label it "
+        f"{USE}={ALLOWED}, or have its name added to allow.{VALUES[kind]} of bmq's chart"
     )
 
 

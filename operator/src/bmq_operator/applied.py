@@ -1,8 +1,10 @@
-"""What the operator said of an object when it wrote it last, so that a field that is taken away is noticed. Pure, but for `write`.
+"""What the operator said of an object when it wrote it last, so that a field that is taken away is noticed. Pure, but
+for `write`.
 
-Server-side apply removes what its manager once wrote and writes no more. That takes an apply, and an object that has more than is wanted says by
-itself nothing of whose that is: Kubernetes' defaults, somebody else's, or the operator's own of yesterday. So each object carries a digest of the
-manifest that was applied last; where that is another one, or there is none, the object is applied anew.
+Server-side apply removes what its manager once wrote and writes no more. That takes an apply, and an object that has
+more than is wanted says by itself nothing of whose that is: Kubernetes' defaults, somebody else's, or the operator's
+own of yesterday. So each object carries a digest of the manifest that was applied last; where that is another one, or
+there is none, the object is applied anew.
 """
 
 import hashlib
@@ -40,10 +42,12 @@ def was_applied(there: Manifest, wanted: Manifest) -> bool:
 
 
 async def write(kube: Kube, manifest: Manifest, there: Manifest | None) -> Manifest:
-    """Makes the object, or brings the very one that was found to what the manifest says. What somebody else made since the look stays as it is.
-    Raises KubeError; KubeProblem 409 where something else is there by now than was found, or nothing any more.
+    """Makes the object, or brings the very one that was found to what the manifest says. What somebody else made since
+    the look stays as it is. Raises KubeError; KubeProblem 409 where something else is there by now than was found, or
+    nothing any more.
 
-    An apply makes what is not there, and takes over what is: so what is not there is created first, and what was found is named by its uid.
+    An apply makes what is not there, and takes over what is: so what is not there is created first, and what was found
+    is named by its uid.
     """
     meta = manifest["metadata"]
     if there is None:
@@ -52,14 +56,16 @@ async def write(kube: Kube, manifest: Manifest, there: Manifest | None) -> Manif
     elif any(_wrote(one, FIELD_MANAGER, "Apply") for one in there["metadata"].get("managedFields", ())):
         await _disown(kube, there)
     annotations = {**meta.get("annotations", {}), APPLIED: digest(manifest)}
-    applied = await kube.apply({**manifest, "metadata": {**meta, "uid": there["metadata"]["uid"], "annotations": annotations}})
+    applied = await kube.apply(
+        {**manifest, "metadata": {**meta, "uid": there["metadata"]["uid"], "annotations": annotations}}
+    )
     await _disown(kube, applied)
     return applied
 
 
 async def _disown(kube: Kube, there: Manifest) -> None:
-    """What the operator created belongs to two of its managers, and a field that only one of them gives up would stay: the maker gives up all, once
-    the apply has them. Raises KubeError."""
+    """What the operator created belongs to two of its managers, and a field that only one of them gives up would stay:
+    the maker gives up all, once the apply has them. Raises KubeError."""
     fields = there["metadata"].get("managedFields", ())
     index = next((index for index, one in enumerate(fields) if _wrote(one, MAKER, "Update")), None)
     if index is None:
@@ -67,9 +73,12 @@ async def _disown(kube: Kube, there: Manifest) -> None:
     at = f"/metadata/managedFields/{index}"
     operations = [{"op": "test", "path": f"{at}/manager", "value": MAKER}, {"op": "remove", "path": at}]
     try:
-        await kube.patch(there, [{"op": "test", "path": "/metadata/uid", "value": there["metadata"]["uid"]}, *operations])
+        await kube.patch(
+            there, [{"op": "test", "path": "/metadata/uid", "value": there["metadata"]["uid"]}, *operations]
+        )
     except KubeProblem as problem:
-        if problem.status not in (404, 422):  # it is another object by now, or was written meanwhile: then by the next write
+        # it is another object by now, or was written meanwhile: then by the next write
+        if problem.status not in (404, 422):
             raise
 
 
@@ -78,9 +87,13 @@ def _wrote(entry: Manifest, manager: str, operation: str) -> bool:
 
 
 async def make_way(kube: Kube, there: Manifest | None) -> None:
-    """Takes away what Kubernetes gave a StatefulSet that it rolled itself, as an older operator had it do. That is nobody's, so an apply leaves it,
-    and it is refused where the operator rolls. Raises KubeError."""
-    if there is None or there["kind"] != "StatefulSet" or "rollingUpdate" not in there["spec"].get("updateStrategy", {}):
+    """Takes away what Kubernetes gave a StatefulSet that it rolled itself, as an older operator had it do. That is
+    nobody's, so an apply leaves it, and it is refused where the operator rolls. Raises KubeError."""
+    if (
+        there is None
+        or there["kind"] != "StatefulSet"
+        or "rollingUpdate" not in there["spec"].get("updateStrategy", {})
+    ):
         return
     meta = there["metadata"]
     by_us = {"spec": {"updateStrategy": {"type": "OnDelete", "rollingUpdate": None}}}
@@ -88,18 +101,25 @@ async def make_way(kube: Kube, there: Manifest | None) -> None:
 
 
 def digest(manifest: Manifest) -> str:
-    """Of all that it says; of a Secret without its values, which nobody shall guess from it. That they differ is seen by `covers`."""
+    """Of all that it says; of a Secret without its values, which nobody shall guess from it. That they differ is seen
+    by `covers`.
+    """
     said = manifest | {"data": sorted(manifest.get("data", {}))} if manifest["kind"] == "Secret" else manifest
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:_DIGEST_LENGTH]
 
 
 def covers(there: Any, wanted: Any) -> bool:
-    """Whether what is there says all that is wanted. What Kubernetes adds by itself does not count, lists have the same length; it leaves out what is
-    empty, a variable's value too, and writes quantities in a way of its own (500m for 0.5)."""
+    """Whether what is there says all that is wanted. What Kubernetes adds by itself does not count, lists have the same
+    length; it leaves out what is empty, a variable's value too, and writes quantities in a way of its own (500m for
+    0.5)."""
     if isinstance(wanted, dict):
         return isinstance(there, dict) and all(_has(there, key, one) for key, one in wanted.items())
     if isinstance(wanted, list):
-        return isinstance(there, list) and len(there) == len(wanted) and all(covers(a, b) for a, b in zip(there, wanted, strict=True))
+        return (
+            isinstance(there, list)
+            and len(there) == len(wanted)
+            and all(covers(a, b) for a, b in zip(there, wanted, strict=True))
+        )
     return bool(there == wanted)
 
 
@@ -107,7 +127,9 @@ def _has(there: Manifest, key: str, wanted: Any) -> bool:
     if key not in there:
         return wanted in (None, {}, []) or (key == _OF_VARIABLES and wanted == "")
     if key in _OF_QUANTITIES and isinstance(wanted, dict):
-        return isinstance(there[key], dict) and all(_thousandths(there[key].get(name)) == _thousandths(one) for name, one in wanted.items())
+        return isinstance(there[key], dict) and all(
+            _thousandths(there[key].get(name)) == _thousandths(one) for name, one in wanted.items()
+        )
     return covers(there[key], wanted)
 
 

@@ -1,7 +1,7 @@
 """Which fields of resources reach for what is not their own, and by which rule of `allowed` each of them may.
 
-`RULES` is by model and field, so that a part that several kinds have is held to its rule in all of them. A test walks over all models: a field of
-text that is neither here nor said to be the resource's own fails it.
+`RULES` is by model and field, so that a part that several kinds have is held to its rule in all of them. A test walks
+over all models: a field of text that is neither here nor said to be the resource's own fails it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -52,8 +52,12 @@ Rule: TypeAlias = Callable[[Any, str, Allowed, Own], "Iterator[str | Named]"]
 """Of a part and the path of its field: why it may not be as it is written, and what is to be looked at for that."""
 
 
-async def why_not_allowed(kube: Kube, spec: BaseModel, *, namespace: str, allow: Allowed, own: Own, path: str = "") -> Finding | None:
-    """Why nothing may be made of a spec, or of the part at `path`, as it is written; None: all of it may be used. Raises KubeError."""
+async def why_not_allowed(
+    kube: Kube, spec: BaseModel, *, namespace: str, allow: Allowed, own: Own, path: str = ""
+) -> Finding | None:
+    """Why nothing may be made of a spec, or of the part at `path`, as it is written; None: all of it may be used.
+    Raises KubeError.
+    """
     found = list(reaches(spec, allow=allow, own=own, path=path))
     if why := next((one for one in found if isinstance(one, str) and one), ""):
         return Finding(status="False", reason="NotAllowed", message=why)
@@ -62,7 +66,9 @@ async def why_not_allowed(kube: Kube, spec: BaseModel, *, namespace: str, allow:
             continue
         there = await kube.get(one.kind, namespace, one.name)
         if why := why_not_labelled(there, (), kind=one.kind, name=one.name, namespace=namespace, field=one.field):
-            return Finding(status="False", reason="NotAllowed" if there is not None else f"{one.kind}Missing", message=why)
+            return Finding(
+                status="False", reason="NotAllowed" if there is not None else f"{one.kind}Missing", message=why
+            )
     return None
 
 
@@ -108,7 +114,9 @@ def _minio(minio: EmbeddedMinio, field: str, allow: Allowed, own: Own) -> "Itera
 
 def _storage_class(minio: EmbeddedMinio, field: str, allow: Allowed, own: Own) -> "Iterator[str | Named]":
     if minio.embedded and minio.storage_class_name:
-        yield why_not_names([minio.storage_class_name], allow.storage_classes, field=field, value="allow.storageClasses")
+        yield why_not_names(
+            [minio.storage_class_name], allow.storage_classes, field=field, value="allow.storageClasses"
+        )
 
 
 def _of_services(listener: Listener, field: str, allow: Allowed, own: Own) -> "Iterator[str | Named]":
@@ -117,7 +125,9 @@ def _of_services(listener: Listener, field: str, allow: Allowed, own: Own) -> "I
 
 def _priority(placement: Placement, field: str, allow: Allowed, own: Own) -> "Iterator[str | Named]":
     if placement.priority_class_name:
-        yield why_not_names([placement.priority_class_name], allow.priority_classes, field=field, value="allow.priorityClasses")
+        yield why_not_names(
+            [placement.priority_class_name], allow.priority_classes, field=field, value="allow.priorityClasses"
+        )
 
 
 def _annotations(placement: Placement, field: str, allow: Allowed, own: Own) -> "Iterator[str | Named]":
@@ -129,7 +139,12 @@ def _labels(placement: Placement, field: str, allow: Allowed, own: Own) -> "Iter
 
 
 def _tolerations(placement: Placement, field: str, allow: Allowed, own: Own) -> "Iterator[str | Named]":
-    yield why_not_names((one.key or EVERY_TAINT for one in placement.tolerations), allow.tolerations, field=field, value="allow.tolerations")
+    yield why_not_names(
+        (one.key or EVERY_TAINT for one in placement.tolerations),
+        allow.tolerations,
+        field=field,
+        value="allow.tolerations",
+    )
 
 
 def _env(placement: Placement, field: str, allow: Allowed, own: Own) -> "Iterator[str | Named]":
@@ -157,7 +172,9 @@ def _spark_conf(table: Table, field: str, allow: Allowed, own: Own) -> "Iterator
 def _consumer_config(table: Table, field: str, allow: Allowed, own: Own) -> "Iterator[str | Named]":
     # One by one: of a name that stands there with and without kafka. both values count.
     for name, value in sorted(table.consumer_config.items()):
-        yield why_not_settings({name.removeprefix("kafka."): value}, allow.consumer_config, field=field, value="allow.consumerConfig")
+        yield why_not_settings(
+            {name.removeprefix("kafka."): value}, allow.consumer_config, field=field, value="allow.consumerConfig"
+        )
 
 
 def _text(field_name: str) -> Rule:
@@ -176,7 +193,9 @@ def _config_map(key: ConfigMapKey, field: str, allow: Allowed, own: Own) -> "Ite
 
 def _catalog(iceberg: Iceberg, field: str, allow: Allowed, own: Own) -> "Iterator[str | Named]":
     why = why_not_text(iceberg.catalog_uri, field=field)
-    yield why_not_database(iceberg.catalog_uri, allow, field=field) if not why and iceberg.catalog_type == "sql" else why
+    yield (
+        why_not_database(iceberg.catalog_uri, allow, field=field) if not why and iceberg.catalog_type == "sql" else why
+    )
 
 
 _TEXTS: Final[Mapping[type[BaseModel], tuple[str, ...]]] = {
@@ -207,5 +226,7 @@ RULES: Final[Mapping[tuple[type[BaseModel], str], Rule]] = {
     (Iceberg, "catalog_uri"): _catalog,
     **{(model, name): _text(name) for model, names in _TEXTS.items() for name in names},
 }
-_PATTERNS: Final = {kind: "".join(f"_{one.lower()}" if one.isupper() else one for one in value) for kind, value in VALUES.items()}
+_PATTERNS: Final = {
+    kind: "".join(f"_{one.lower()}" if one.isupper() else one for one in value) for kind, value in VALUES.items()
+}
 """A kind's field of `Allowed`."""

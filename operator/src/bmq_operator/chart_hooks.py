@@ -1,8 +1,8 @@
 """What the chart's Jobs do: `python3 -m bmq_operator.chart_hooks apply|release`.
 
-`apply` applies the Cluster of the chart's values (BMQ_HOOK_MANIFEST, JSON): Helm itself could not in the install that brings the CRDs, and
-would delete it in an uninstall. `release` takes bmq's finalizer off all resources once the operator's pods (BMQ_HOOK_OPERATOR_LABELS) are gone:
-nobody would do it later.
+`apply` applies the Cluster of the chart's values (BMQ_HOOK_MANIFEST, JSON): Helm itself could not in the install that
+brings the CRDs, and would delete it in an uninstall. `release` takes bmq's finalizer off all resources once the
+operator's pods (BMQ_HOOK_OPERATOR_LABELS) are gone: nobody would do it later.
 """
 
 import asyncio
@@ -20,7 +20,9 @@ WAIT_S: Final = 60
 
 
 async def apply(kube: Kube, manifest: Manifest) -> str:
-    """Server-side apply; a CRD that was made a moment ago may not be served yet, and is waited for. Raises KubeError."""
+    """Server-side apply; a CRD that was made a moment ago may not be served yet, and is waited for. Raises
+    KubeError.
+    """
     for _ in range(WAIT_S):
         try:
             applied = await kube.apply(manifest, manager=FIELD_MANAGER)
@@ -33,7 +35,9 @@ async def apply(kube: Kube, manifest: Manifest) -> str:
     raise last
 
 
-async def release(kube: Kube, namespaces: tuple[str, ...], *, own_namespace: str, operator_labels: dict[str, str]) -> str:
+async def release(
+    kube: Kube, namespaces: tuple[str, ...], *, own_namespace: str, operator_labels: dict[str, str]
+) -> str:
     """Takes the finalizer off all resources of these namespaces (one empty one: all). Raises KubeError."""
     for _ in range(WAIT_S):
         if not await kube.list("Pod", own_namespace, labels=operator_labels):
@@ -64,7 +68,12 @@ async def _released(kube: Kube, kind: str, found: Manifest) -> bool:
     others = [one for one in finalizers if one != FINALIZER]
     try:
         # With the version, so that a finalizer that somebody adds meanwhile is not lost: the Job is tried again.
-        await kube.merge(kind, meta["namespace"], meta["name"], {"metadata": {"finalizers": others, "resourceVersion": meta["resourceVersion"]}})
+        await kube.merge(
+            kind,
+            meta["namespace"],
+            meta["name"],
+            {"metadata": {"finalizers": others, "resourceVersion": meta["resourceVersion"]}},
+        )
     except KubeProblem as problem:
         if problem.status != 404:
             raise
@@ -79,7 +88,9 @@ async def main(verb: str) -> str:
             return await apply(kube, json.loads(os.environ["BMQ_HOOK_MANIFEST"]))
         namespaces = tuple(os.environ.get("BMQ_OPERATOR_NAMESPACES", "").split(","))
         labels = json.loads(os.environ["BMQ_HOOK_OPERATOR_LABELS"])
-        return await release(kube, namespaces, own_namespace=os.environ["BMQ_OPERATOR_NAMESPACE"], operator_labels=labels)
+        return await release(
+            kube, namespaces, own_namespace=os.environ["BMQ_OPERATOR_NAMESPACE"], operator_labels=labels
+        )
     finally:
         await kube.close()
 

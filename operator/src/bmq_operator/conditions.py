@@ -30,8 +30,12 @@ def first_of(names: Sequence[str]) -> str:
     return f"{', '.join(names[:NAMED_MAX])}{more}"
 
 
-def next_conditions(old: Sequence[Condition], found: Sequence[Finding], *, generation: int, now_ms: int) -> list[Condition]:
-    """The conditions that say what was `found`, in its order. A time changes only where a status does; types that were not found are gone."""
+def next_conditions(
+    old: Sequence[Condition], found: Sequence[Finding], *, generation: int, now_ms: int
+) -> list[Condition]:
+    """The conditions that say what was `found`, in its order. A time changes only where a status does; types that were
+    not found are gone.
+    """
     before = {condition.type: condition for condition in old}
     return [_next(before.get(one.type), one, generation=generation, now_ms=now_ms) for one in found]
 
@@ -42,7 +46,8 @@ def condition(conditions: Sequence[Condition], type_: str = "Ready") -> Conditio
 
 
 def was_refused(ready: Condition | None) -> bool:
-    """Whether the cluster refused to make what a resource stands for, by the last word: then what is there is not its own.
+    """Whether the cluster refused to make what a resource stands for, by the last word: then what is there is not its
+    own.
 
     What an API server refuses has the same reason, and status Unknown.
     """

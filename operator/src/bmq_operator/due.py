@@ -1,4 +1,6 @@
-"""Who else is due once something was heard: what refers to a Cluster that came, changed or goes, and what uses a Secret. Nothing is asked."""
+"""Who else is due once something was heard: what refers to a Cluster that came, changed or goes, and what uses a
+Secret. Nothing is asked.
+"""
 
 from collections.abc import Mapping
 from typing import Any, Final

@@ -39,4 +39,9 @@ async def post_event(context: Context, about: Manifest, event: Event) -> None:
     try:
         await context.kube.create(body)
     except KubeError as error:
-        _log.info("an event could not be posted", resource=f"{about['kind']} {meta['namespace']}/{meta['name']}", reason=event.reason, why=str(error))
+        _log.info(
+            "an event could not be posted",
+            resource=f"{about['kind']} {meta['namespace']}/{meta['name']}",
+            reason=event.reason,
+            why=str(error),
+        )

@@ -1,6 +1,8 @@
-"""What kopf watches: every event of a resource, or of what belongs to a Cluster, makes that resource due. Nothing is decided here.
+"""What kopf watches: every event of a resource, or of what belongs to a Cluster, makes that resource due. Nothing is
+decided here.
 
-kopf's `on.event` is used, and none of its handlers with state: those would write annotations and finalizers of their own into resources.
+kopf's `on.event` is used, and none of its handlers with state: those would write annotations and finalizers of their
+own into resources.
 """
 
 import asyncio
@@ -24,22 +26,26 @@ CHILDREN: Final = (("apps", "v1", "statefulsets"), ("", "v1", "pods"), ("", "v1"
 """What is watched of what belongs to Clusters."""
 SECRETS: Final = ("", "v1", "secrets")
 """Those alone that are the operator's own, or say that resources may use them."""
-SPARK: Final = tuple(("sparkoperator.k8s.io", "v1beta2", plural) for plural in ("sparkapplications", "scheduledsparkapplications"))
+SPARK: Final = tuple(
+    ("sparkoperator.k8s.io", "v1beta2", plural) for plural in ("sparkapplications", "scheduledsparkapplications")
+)
 """What is watched of what belongs to tables, once the Spark Operator's CRDs are there."""
 _OF_TABLES: Final = frozenset(("Topic", "ParquetSink"))
 RETRY_S: Final = 30.0
 
 
 class Backoffs:
-    """Seconds between the tries of a request that failed. Without end: kopf ends the operator where they do, and so a namespace that was deleted,
-    and whose watches are refused since, would keep all others from being looked after."""
+    """Seconds between the tries of a request that failed. Without end: kopf ends the operator where they do, and so a
+    namespace that was deleted, and whose watches are refused since, would keep all others from being looked after."""
 
     def __iter__(self) -> Iterator[float]:
         return itertools.chain((1, 1, 2, 3, 5, 8, 13, 21), itertools.repeat(RETRY_S))
 
 
 def kopf_settings(*, namespaced: bool) -> kopf.OperatorSettings:
-    """Bounded times, and no traces of kopf in resources. An operator of some namespaces may list neither CRDs nor namespaces, and does not."""
+    """Bounded times, and no traces of kopf in resources. An operator of some namespaces may list neither CRDs nor
+    namespaces, and does not.
+    """
     settings = kopf.OperatorSettings()
     settings.scanning.disabled = namespaced
     # Not the one that `runner` puts on: kopf takes away its own where none of its handlers needs it, and none does.
@@ -62,8 +68,18 @@ def kopf_settings(*, namespaced: bool) -> kopf.OperatorSettings:
     return settings
 
 
-def register(registry: kopf.OperatorRegistry, queue: WorkQueue, hearing: Hearing, due: Due, *, spark: bool, namespaces: tuple[str, ...] = ()) -> None:
-    """Has kopf watch all that matters; `spark`: applications of tables too. `namespaces`: those that are looked after; none: all."""
+def register(
+    registry: kopf.OperatorRegistry,
+    queue: WorkQueue,
+    hearing: Hearing,
+    due: Due,
+    *,
+    spark: bool,
+    namespaces: tuple[str, ...] = (),
+) -> None:
+    """Has kopf watch all that matters; `spark`: applications of tables too. `namespaces`: those that are looked after;
+    none: all.
+    """
 
     @kopf.on.login(registry=registry)
     def _login(**known: Any) -> Any:
@@ -78,12 +94,16 @@ def register(registry: kopf.OperatorRegistry, queue: WorkQueue, hearing: Hearing
         _watch_applications(registry, queue, group=group, version=version, plural=plural)
 
 
-def _watch_resources(registry: kopf.OperatorRegistry, queue: WorkQueue, hearing: Hearing, due: Due, *, kind: str, plural: str) -> None:
+def _watch_resources(
+    registry: kopf.OperatorRegistry, queue: WorkQueue, hearing: Hearing, due: Due, *, kind: str, plural: str
+) -> None:
     @kopf.on.event(group=GROUP, version=VERSION, plural=plural, id=f"hear-{plural}", registry=registry)
     async def _hear(event: Any, meta: Any, **_: Any) -> None:
         key = Key(kind, meta["namespace"], meta["name"])
         EVENTS.labels(kind).inc()
-        hearing.heard(key, meta["resourceVersion"], now_s=asyncio.get_running_loop().time(), gone=event["type"] == "DELETED")
+        hearing.heard(
+            key, meta["resourceVersion"], now_s=asyncio.get_running_loop().time(), gone=event["type"] == "DELETED"
+        )
         queue.add(key)
         if kind == "Cluster":
             due.by_cluster(key, meta, gone=event["type"] == "DELETED")
@@ -92,15 +112,18 @@ def _watch_resources(registry: kopf.OperatorRegistry, queue: WorkQueue, hearing:
 def _watch_secrets(registry: kopf.OperatorRegistry, due: Due) -> None:
     group, version, plural = SECRETS
 
-    @kopf.on.event(group=group, version=version, plural=plural, id="hear-secrets", labels={USE: kopf.PRESENT}, registry=registry)
+    @kopf.on.event(
+        group=group, version=version, plural=plural, id="hear-secrets", labels={USE: kopf.PRESENT}, registry=registry
+    )
     async def _hear(meta: Any, **_: Any) -> None:
         EVENTS.labels(plural).inc()
         due.by_secret(meta)
 
 
 def due_by_child(meta: Mapping[str, Any], namespaces: tuple[str, ...]) -> list[Key]:
-    """The Cluster and the Lane that an object says it is of. A Lane may have another name than its lane, and be in another namespace, unless that
-    is not looked after: anybody may have written what stands at an object, and by it this operator would speak for another one."""
+    """The Cluster and the Lane that an object says it is of. A Lane may have another name than its lane, and be in
+    another namespace, unless that is not looked after: anybody may have written what stands at an object, and by it
+    this operator would speak for another one."""
     found = [Key("Cluster", meta["namespace"], meta["labels"][CLUSTER_LABEL])]
     annotations = meta.get("annotations", {})
     if lane := annotations.get(OF_LANE):
@@ -109,16 +132,40 @@ def due_by_child(meta: Mapping[str, Any], namespaces: tuple[str, ...]) -> list[K
     return found
 
 
-def _watch_children(registry: kopf.OperatorRegistry, queue: WorkQueue, namespaces: tuple[str, ...], *, group: str, version: str, plural: str) -> None:
-    @kopf.on.event(group=group, version=version, plural=plural, id=f"hear-{plural}", labels={CLUSTER_LABEL: kopf.PRESENT}, registry=registry)
+def _watch_children(
+    registry: kopf.OperatorRegistry,
+    queue: WorkQueue,
+    namespaces: tuple[str, ...],
+    *,
+    group: str,
+    version: str,
+    plural: str,
+) -> None:
+    @kopf.on.event(
+        group=group,
+        version=version,
+        plural=plural,
+        id=f"hear-{plural}",
+        labels={CLUSTER_LABEL: kopf.PRESENT},
+        registry=registry,
+    )
     async def _hear(meta: Any, **_: Any) -> None:
         EVENTS.labels(plural).inc()
         for key in due_by_child(meta, namespaces):
             queue.add(key)
 
 
-def _watch_applications(registry: kopf.OperatorRegistry, queue: WorkQueue, *, group: str, version: str, plural: str) -> None:
-    @kopf.on.event(group=group, version=version, plural=plural, id=f"hear-{plural}", labels={KIND_LABEL: kopf.PRESENT}, registry=registry)
+def _watch_applications(
+    registry: kopf.OperatorRegistry, queue: WorkQueue, *, group: str, version: str, plural: str
+) -> None:
+    @kopf.on.event(
+        group=group,
+        version=version,
+        plural=plural,
+        id=f"hear-{plural}",
+        labels={KIND_LABEL: kopf.PRESENT},
+        registry=registry,
+    )
     async def _hear(meta: Any, **_: Any) -> None:
         EVENTS.labels(plural).inc()
         labels = meta["labels"]

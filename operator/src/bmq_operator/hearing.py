@@ -6,7 +6,8 @@ from typing import Final
 from bmq_operator.workqueue import Key
 
 DEAF_AFTER_S: Final = 150.0
-"""A change that no watch has told for so long, though the API server lists it: the watch is dead. kopf itself begins anew after 70 s of silence."""
+"""A change that no watch has told for so long, though the API server lists it: the watch is dead. kopf itself begins
+anew after 70 s of silence."""
 
 
 @dataclass(slots=True)

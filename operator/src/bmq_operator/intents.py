@@ -1,7 +1,9 @@
-"""What this operator surely did not make: of an intent that it wrote itself, before it asked for anything that may have come about. Values only.
+"""What this operator surely did not make: of an intent that it wrote itself, before it asked for anything that may have
+come about. Values only.
 
-A resource's intent is in its status before what it stands for is made, so that a lost answer leaves nothing ownerless. What is there by then may
-still be somebody else's, made meanwhile. Of an intent that another operator wrote, which may have asked, nobody knows: there its look decides.
+A resource's intent is in its status before what it stands for is made, so that a lost answer leaves nothing ownerless.
+What is there by then may still be somebody else's, made meanwhile. Of an intent that another operator wrote, which may
+have asked, nobody knows: there its look decides.
 """
 
 from collections import OrderedDict

@@ -1,4 +1,6 @@
-"""What the operator knows for a few seconds, shared by all resources. Values only; who needs one says how it is read."""
+"""What the operator knows for a few seconds, shared by all resources. Values only; who needs one says how it is
+read.
+"""
 
 from collections.abc import Set
 from dataclasses import dataclass, field
@@ -46,8 +48,10 @@ class Known:
     lane_waits: LaneWaits = field(default_factory=LaneWaits)
     """For how long nodes of lanes wait for others of the same lane."""
     driverless: dict[str, int] = field(default_factory=dict)
-    """By uid of an application that the Spark Operator is about to submit: since when there is no driver, in ms since 1970."""
+    """By uid of an application that the Spark Operator is about to submit: since when there is no driver, in ms since
+    1970."""
     lags: dict[tuple[str, str], tuple[float, int]] = field(default_factory=dict)
-    """By uid of a resource and table: when by the loop's clock it was asked how many records are not in it yet, and how many they were."""
+    """By uid of a resource and table: when by the loop's clock it was asked how many records are not in it yet, and how
+    many they were."""
     topics: dict[str, Any] = field(default_factory=dict)
     """Topics of clusters, by the URL of their admin API: see bmq_operator.topics.known."""

@@ -51,7 +51,9 @@ class KubeProblem(KubeError):
 
     @property
     def lacks_right(self) -> bool:
-        """Whether the operator may not do that at all. A quota, a Pod Security Standard and most webhooks forbid single objects by 403, too."""
+        """Whether the operator may not do that at all. A quota, a Pod Security Standard and most webhooks forbid single
+        objects by 403, too.
+        """
         return self.status == 403 and _NO_RIGHT.search(self.message) is not None
 
 
@@ -94,9 +96,16 @@ class Kube:
             raise
 
     async def list(
-        self, kind: str, namespace: str = "", *, labels: Mapping[str, str] | None = None, fields: Mapping[str, str] | None = None
+        self,
+        kind: str,
+        namespace: str = "",
+        *,
+        labels: Mapping[str, str] | None = None,
+        fields: Mapping[str, str] | None = None,
     ) -> list[Manifest]:
-        """All objects of a kind, of all namespaces if none is given, which have all of these labels, and these values in fields."""
+        """All objects of a kind, of all namespaces if none is given, which have all of these labels, and these values
+        in fields.
+        """
         query: dict[str, str] = {"limit": str(PAGE)}
         if labels:
             query["labelSelector"] = ",".join(f"{key}={value}" if value else key for key, value in labels.items())
@@ -116,7 +125,9 @@ class Kube:
         """Makes the object, or brings what this manifest names of it to what it says, whoever set it otherwise."""
         meta = manifest["metadata"]
         path = _path(manifest["kind"], meta.get("namespace", ""), meta["name"])
-        return await self._request("PATCH", path, body=_yaml(manifest), content_type=_APPLY, query={"fieldManager": manager, "force": "true"})
+        return await self._request(
+            "PATCH", path, body=_yaml(manifest), content_type=_APPLY, query={"fieldManager": manager, "force": "true"}
+        )
 
     async def create(self, manifest: Manifest, *, manager: str = FIELD_MANAGER) -> Manifest:
         """Makes an object that is not there. Raises KubeProblem 409 if it is."""
@@ -129,20 +140,30 @@ class Kube:
         path = _path(manifest["kind"], meta.get("namespace", ""), meta["name"])
         return await self._request("PUT", path, body=manifest, query={"fieldManager": FIELD_MANAGER})
 
-    async def merge(self, kind: str, namespace: str, name: str, body: Manifest, *, part: str = "", uid: str = "") -> Manifest:
-        """Changes what `body` names (a JSON merge patch), of the subresource `part` if one is given; with `uid` only of this very object (409)."""
+    async def merge(
+        self, kind: str, namespace: str, name: str, body: Manifest, *, part: str = "", uid: str = ""
+    ) -> Manifest:
+        """Changes what `body` names (a JSON merge patch), of the subresource `part` if one is given; with `uid` only of
+        this very object (409).
+        """
         path = _path(kind, namespace, name) + (f"/{part}" if part else "")
         body = {**body, "metadata": {**body.get("metadata", {}), "uid": uid}} if uid else body
         return await self._request("PATCH", path, body=body, content_type=_MERGE, query={"fieldManager": FIELD_MANAGER})
 
     async def patch(self, manifest: Manifest, operations: Sequence[Manifest]) -> Manifest:
-        """Changes an object by these operations (a JSON patch, RFC 6902), all of them or, where a `test` among them fails (422), none."""
+        """Changes an object by these operations (a JSON patch, RFC 6902), all of them or, where a `test` among them
+        fails (422), none.
+        """
         meta = manifest["metadata"]
         path = _path(manifest["kind"], meta.get("namespace", ""), meta["name"])
-        return await self._request("PATCH", path, body=operations, content_type=_JSON_PATCH, query={"fieldManager": FIELD_MANAGER})
+        return await self._request(
+            "PATCH", path, body=operations, content_type=_JSON_PATCH, query={"fieldManager": FIELD_MANAGER}
+        )
 
     async def delete(self, kind: str, namespace: str, name: str, *, uid: str = "") -> None:
-        """Deletes, what it owns too; with `uid` only this very object. One that is not there is success, one that stays (409) is none."""
+        """Deletes, what it owns too; with `uid` only this very object. One that is not there is success, one that stays
+        (409) is none.
+        """
         body: Manifest = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         if uid:
             body["preconditions"] = {"uid": uid}
@@ -173,7 +194,9 @@ class Kube:
                 request = await self._api.param_serialize(
                     method, path, query_params=asked, header_params=headers, body=body, auth_settings=["BearerToken"]
                 )
-                response = await self._api.call_api(*request, _request_timeout=aiohttp.ClientTimeout(total=CLIENT_TIMEOUT_S))
+                response = await self._api.call_api(
+                    *request, _request_timeout=aiohttp.ClientTimeout(total=CLIENT_TIMEOUT_S)
+                )
                 data = await response.read()  # type: ignore[no-untyped-call]
         except (TimeoutError, OSError, aiohttp.ClientError) as error:
             raise KubeUnreachable(f"{method} {path}: {type(error).__name__} {error}".rstrip()) from None
@@ -202,12 +225,14 @@ def _answer(status: int, data: bytes, asked: str) -> Manifest:
         return answer
     message = answer.get("message", "") if isinstance(answer, dict) else ""
     if status == 500 and message.startswith(_NOT_TYPED):
-        # What was sent has an unknown field, or a value of another type: a server-side apply says so by 500, and would for ever.
+        # What was sent has an unknown field, or a value of another type: a server-side apply says so by 500, and would
+        # for ever.
         raise KubeProblem(status=400, reason="BadRequest", message=message)
     if status == 429 or status >= 500:
         raise KubeUnreachable(f"{asked}: {status} {message}".rstrip())
     reason = answer.get("reason", "") if isinstance(answer, dict) else ""
     if status == 422 and "metadata.uid: Invalid value" in message:
-        # What is there is another object than the one that was meant; of one that is gone the API server says so itself.
+        # What is there is another object than the one that was meant; of one that is gone the API server says so
+        # itself.
         raise KubeProblem(status=409, reason="Conflict", message=message)
     raise KubeProblem(status=status, reason=reason, message=message or asked)

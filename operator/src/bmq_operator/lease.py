@@ -1,7 +1,8 @@
 """Leading: of several operators only the one that holds the Lease works.
 
-Who cannot renew it in time stops before another one may take it: each request has a bounded time, and the deadline is kept while one is under way.
-Times of the Lease are only compared for change; how long it has not changed is measured by the loop's own clock.
+Who cannot renew it in time stops before another one may take it: each request has a bounded time, and the deadline is
+kept while one is under way. Times of the Lease are only compared for change; how long it has not changed is measured by
+the loop's own clock.
 """
 
 import asyncio
@@ -114,6 +115,9 @@ class Lease:
         }
         spec = held["spec"]
         if spec.get("holderIdentity") != self._identity:
-            spec |= {"acquireTime": now, "leaseTransitions": int(spec.get("leaseTransitions") or 0) + (0 if lease is None else 1)}
+            spec |= {
+                "acquireTime": now,
+                "leaseTransitions": int(spec.get("leaseTransitions") or 0) + (0 if lease is None else 1),
+            }
         spec |= {"holderIdentity": self._identity, "leaseDurationSeconds": LEASE_S, "renewTime": now}
         return held

@@ -81,7 +81,9 @@ class Operator:
         forget_counted()
         self.queue = WorkQueue()
         self.hearing = Hearing()
-        self.context = Context(kube=self.kube, settings=self.settings, clock=SystemClock(), rng=SystemRng(), admin=self._admin)
+        self.context = Context(
+            kube=self.kube, settings=self.settings, clock=SystemClock(), rng=SystemRng(), admin=self._admin
+        )
         self.runner = Runner(self.context, self.queue, KINDS)
 
     def _admin(self, url: str, token: str) -> AdminClient:
@@ -93,7 +95,9 @@ class Operator:
         return self._clients[url, token]
 
     async def _close_retired(self) -> None:
-        """Clients of clusters that are gone, or have another token, once nobody can be using them any more. Until cancelled."""
+        """Clients of clusters that are gone, or have another token, once nobody can be using them any more. Until
+        cancelled.
+        """
         while True:
             client = await self._retired.get()
             await asyncio.sleep(RECONCILE_TIMEOUT_S)
@@ -121,7 +125,14 @@ class Operator:
         """Watches and works, until `stop`."""
         registry = kopf.OperatorRegistry()
         due = Due(self.queue, self.hearing, self.context.known)
-        register(registry, self.queue, self.hearing, due, spark=self.settings.spark.enabled, namespaces=self.settings.namespaces)
+        register(
+            registry,
+            self.queue,
+            self.hearing,
+            due,
+            spark=self.settings.spark.enabled,
+            namespaces=self.settings.namespaces,
+        )
         async with asyncio.TaskGroup() as tasks:
             others = [tasks.create_task(self.runner.work()) for _ in range(self.settings.workers)]
             others.append(tasks.create_task(self._close_retired()))
@@ -157,7 +168,13 @@ async def serve(settings: OperatorSettings) -> int:
 
 async def _lead_until_stopped(operator: Operator, stop: asyncio.Event) -> None:
     settings = operator.settings
-    lease = Lease(operator.kube, operator.context.clock, namespace=settings.namespace, name=settings.lease_name, identity=settings.identity)
+    lease = Lease(
+        operator.kube,
+        operator.context.clock,
+        namespace=settings.namespace,
+        name=settings.lease_name,
+        identity=settings.identity,
+    )
     while await _acquired(lease, stop):
         _log.info("this operator leads", identity=settings.identity, namespaces=settings.namespaces or "all")
         keeping = asyncio.create_task(lease.keep())

@@ -1,4 +1,6 @@
-"""The Cluster that a Topic or a Lane refers to: whether it is there, takes resources of that namespace, and can be asked."""
+"""The Cluster that a Topic or a Lane refers to: whether it is there, takes resources of that namespace, and can be
+asked.
+"""
 
 import enum
 from dataclasses import dataclass, replace
@@ -43,7 +45,11 @@ class Referred:
     def unreachable(self, why: str) -> "Referred":
         """The same, found not to answer; with what the Cluster says of itself."""
         ready = None if self.cluster is None else condition(self.cluster.status.conditions)
-        said = f" (it says {ready.reason}: {ready.message})" if ready is not None and ready.status != "True" and ready.message else ""
+        said = (
+            f" (it says {ready.reason}: {ready.message})"
+            if ready is not None and ready.status != "True" and ready.message
+            else ""
+        )
         return replace(self, state=ClusterState.NOT_READY, why=why + said)
 
 

@@ -30,14 +30,21 @@ async def resync_forever(context: Context, queue: WorkQueue, hearing: Hearing, k
 
 async def resync(context: Context, queue: WorkQueue, hearing: Hearing, kind: str) -> None:
     """Makes all resources of a kind due. Raises KubeError."""
-    listed = [one for namespace in context.settings.watched_namespaces for one in await context.kube.list(kind, namespace)]
-    versions = {Key(kind, one["metadata"]["namespace"], one["metadata"]["name"]): one["metadata"]["resourceVersion"] for one in listed}
+    listed = [
+        one for namespace in context.settings.watched_namespaces for one in await context.kube.list(kind, namespace)
+    ]
+    versions = {
+        Key(kind, one["metadata"]["namespace"], one["metadata"]["name"]): one["metadata"]["resourceVersion"]
+        for one in listed
+    }
     hearing.listed(kind, versions, now_s=asyncio.get_running_loop().time())
     ready = Counter(_ready(one) for one in listed)
     for status in ("True", "False", "Unknown"):
         RESOURCES.labels(kind, status).set(ready[status])
     if kind in _TABLES:
-        written = Counter(_ready(one, _TABLES[kind]) for one in listed if kind != "Topic" or one.get("spec", {}).get("parquet"))
+        written = Counter(
+            _ready(one, _TABLES[kind]) for one in listed if kind != "Topic" or one.get("spec", {}).get("parquet")
+        )
         for status in ("True", "False", "Unknown"):
             TABLES.labels(kind, status).set(written[status])
     for key in versions:

@@ -36,4 +36,8 @@ def rank(*, created: str, uid: str, owned: bool) -> tuple[bool, str, str]:
 def winner(meta: ObjectMeta, *, owned: bool, rivals: Iterable[Rival]) -> Rival | None:
     """The one that stands for it; None: it is this one."""
     best = min(rivals, key=lambda rival: rival.rank, default=None)
-    return best if best is not None and best.rank < rank(created=meta.creation_timestamp, uid=meta.uid, owned=owned) else None
+    return (
+        best
+        if best is not None and best.rank < rank(created=meta.creation_timestamp, uid=meta.uid, owned=owned)
+        else None
+    )

@@ -1,7 +1,7 @@
 """Takes resources from the queue and has each looked at by its kind's `reconcile`; owns what is the same for all kinds.
 
-Reading and parsing the resource, its finalizer, its status (written only where it differs), events, backoff, metrics. A kind's own logic is in
-`clusters`, `topics`, `lanes` and `tables`.
+Reading and parsing the resource, its finalizer, its status (written only where it differs), events, backoff, metrics. A
+kind's own logic is in `clusters`, `topics`, `lanes` and `tables`.
 """
 
 import asyncio
@@ -47,11 +47,13 @@ class Kind:
 
     model: type[Resource]
     reconcile: Callable[[Context, Any], Awaitable[Outcome]]
-    """Looks once, takes the next step, says what is the case. Idempotent: it may be called at any time, and be broken off at any point."""
+    """Looks once, takes the next step, says what is the case. Idempotent: it may be called at any time, and be broken
+    off at any point."""
     holds: Callable[[Any], bool]
     """Whether a deletion has to wait for something: the finalizer is on the resource only then."""
     keeps: Callable[[Context, Any], Awaitable[str]] = _nothing_to_keep
-    """Brings about what has to be so before the finalizer of a resource goes whose data stay; why it is not yet, empty: it is."""
+    """Brings about what has to be so before the finalizer of a resource goes whose data stay; why it is not yet, empty:
+    it is."""
 
 
 class Runner:
@@ -82,7 +84,9 @@ class Runner:
         return max((now - begun for begun in self._begun_at_s.values()), default=0.0)
 
     async def _look(self, key: Key) -> str:
-        """One look; its result as the metrics name it. Nothing that goes wrong with one resource ends the others' work."""
+        """One look; its result as the metrics name it. Nothing that goes wrong with one resource ends the others'
+        work.
+        """
         try:
             async with asyncio.timeout(RECONCILE_TIMEOUT_S):
                 gone, again_after_s = await self._reconcile(key)
@@ -93,9 +97,12 @@ class Runner:
             if told:
                 await self._tell_failed(key, error, why, failures=failures)
             delay_s = self._queue.failed(key, jitter=self._context.rng.random())
-            meanwhile = isinstance(error, KubeProblem) and error.status == 409  # somebody else wrote: Kubernetes' own controllers do all the time
+            # somebody else wrote: Kubernetes' own controllers do all the time
+            meanwhile = isinstance(error, KubeProblem) and error.status == 409
             level = logging.INFO if meanwhile and not told else logging.WARNING
-            _log.log(level, "a resource could not be looked after", resource=str(key), why=why, again_in_s=round(delay_s, 1))
+            _log.log(
+                level, "a resource could not be looked after", resource=str(key), why=why, again_in_s=round(delay_s, 1)
+            )
             return "failed"
         except Exception:  # noqa: BLE001 - a bug met by one resource must not stop the work for all others; it is logged as what it is
             delay_s = self._queue.failed(key, jitter=self._context.rng.random())
@@ -108,10 +115,11 @@ class Runner:
         return "done"
 
     async def _tell_failed(self, key: Key, error: Exception, why: str, *, failures: int) -> None:
-        """What was told of the resource before may be so no more. That it cannot be told either is likely then, and left at that.
+        """What was told of the resource before may be so no more. That it cannot be told either is likely then, and
+        left at that.
 
-        What is written is heard of, and makes the resource due at once. So a missing right is told as each look tells it, and what else fails,
-        perhaps with another text each time, is told anew only once there are twice as many.
+        What is written is heard of, and makes the resource due at once. So a missing right is told as each look tells
+        it, and what else fails, perhaps with another text each time, is told anew only once there are twice as many.
         """
         text = f"the operator could not look after it several times in a row: {why}. It is tried again"
         found = Finding(status="Unknown", reason="NotLookedAt", message=text)
@@ -124,7 +132,9 @@ class Runner:
                     resource = understood(self._kinds[key.kind].model, manifest)
                     if _says(resource, found) and failures & (failures - 1):
                         return
-                    await self._tell(key, manifest, resource, _instead(resource, found, now_ms=self._context.clock.now_ms()))
+                    await self._tell(
+                        key, manifest, resource, _instead(resource, found, now_ms=self._context.clock.now_ms())
+                    )
 
     async def _reconcile(self, key: Key) -> tuple[bool, float | None]:
         """Whether the resource is gone, and when to look again."""
@@ -153,20 +163,32 @@ class Runner:
         return False, outcome.again_after_s
 
     async def _reconciled(self, key: Key, kind: Kind, resource: Resource, manifest: Manifest) -> Outcome:
-        """What the kind's `reconcile` finds. That the operator may not do what it has to is told by the resource, too."""
+        """What the kind's `reconcile` finds. That the operator may not do what it has to is told by the resource,
+        too.
+        """
         try:
             return await kind.reconcile(self._context, resource)
         except KubeProblem as problem:
             if problem.status == 403:
-                await self._tell(key, manifest, resource, _instead(resource, _forbidden(problem), now_ms=self._context.clock.now_ms()))
+                await self._tell(
+                    key,
+                    manifest,
+                    resource,
+                    _instead(resource, _forbidden(problem), now_ms=self._context.clock.now_ms()),
+                )
             raise
         except (KubeError, AdminError, TimeoutError):
             raise
         except Exception as bug:
-            text = f"a bug of the operator ({type(bug).__name__}): please report what its log says of it. It is tried again"
+            text = (
+                f"a bug of the operator ({type(bug).__name__}): please report what its log says of it. It is "
+                "tried again"
+            )
             found = Finding(status="Unknown", reason="NotLookedAt", message=text)
             with contextlib.suppress(KubeError):
-                await self._tell(key, manifest, resource, _instead(resource, found, now_ms=self._context.clock.now_ms()))
+                await self._tell(
+                    key, manifest, resource, _instead(resource, found, now_ms=self._context.clock.now_ms())
+                )
             raise
 
     async def _delete(self, key: Key, kind: Kind, resource: Resource, manifest: Manifest) -> tuple[bool, float | None]:
@@ -176,7 +198,9 @@ class Runner:
             # First the namespace: where it is deleted, the rights that it gave may be gone already.
             if not await self._namespace_ending(key.namespace) and (why := await kind.keeps(self._context, resource)):
                 found = Finding(status="False", reason="Deleting", message=why)
-                await self._tell(key, manifest, resource, _instead(resource, found, now_ms=self._context.clock.now_ms()))
+                await self._tell(
+                    key, manifest, resource, _instead(resource, found, now_ms=self._context.clock.now_ms())
+                )
                 return False, KEEPS_AGAIN_S
             await self._hold(key, resource, wanted=False)
             return True, None
@@ -201,7 +225,10 @@ class Runner:
         meta = manifest["metadata"]
         others = [one for one in meta.get("finalizers", ()) if one != FINALIZER]
         await self._context.kube.merge(
-            key.kind, key.namespace, key.name, {"metadata": {"finalizers": others, "resourceVersion": meta["resourceVersion"]}}
+            key.kind,
+            key.namespace,
+            key.name,
+            {"metadata": {"finalizers": others, "resourceVersion": meta["resourceVersion"]}},
         )
 
     async def _namespace_ending(self, namespace: str) -> bool:
@@ -209,7 +236,9 @@ class Runner:
         return found is None or "deletionTimestamp" in found["metadata"]
 
     async def _hold(self, key: Key, resource: Resource, *, wanted: bool) -> bool:
-        """Puts the finalizer on or takes it off; over this version of the resource only, as the list is written as a whole. False: it is gone."""
+        """Puts the finalizer on or takes it off; over this version of the resource only, as the list is written as a
+        whole. False: it is gone.
+        """
         finalizers = resource.metadata.finalizers
         if (FINALIZER in finalizers) == wanted:
             return True
@@ -220,7 +249,9 @@ class Runner:
             return False
         meta = newest["metadata"]
         if meta["uid"] != resource.metadata.uid or meta.get("finalizers", []) != finalizers:
-            raise KubeProblem(status=409, reason="Conflict", message="it was made anew, or its finalizers were changed, meanwhile")
+            raise KubeProblem(
+                status=409, reason="Conflict", message="it was made anew, or its finalizers were changed, meanwhile"
+            )
         body = {"metadata": {"finalizers": changed, "resourceVersion": meta["resourceVersion"]}}
         await self._context.kube.merge(key.kind, key.namespace, key.name, body)
         return True
@@ -245,16 +276,28 @@ class Runner:
             await post_event(self._context, manifest, event)
 
     async def _refuse(self, key: Key, kind: Kind, manifest: Manifest, error: ValidationError) -> None:
-        """A resource that this operator does not understand: written before its CRD was changed, or for another version."""
-        text = f"{why_not_understood(kind.model, manifest, error)}. Where that was right before, bring CRDs and operator to one version"
+        """A resource that this operator does not understand: written before its CRD was changed, or for another
+        version.
+        """
+        text = (
+            f"{why_not_understood(kind.model, manifest, error)}. Where that was right before, bring CRDs and "
+            "operator to one version"
+        )
         old = [one for one in manifest.get("status", {}).get("conditions", []) if isinstance(one, dict)]
         generation = manifest["metadata"].get("generation", 0)
-        if any(one.get("reason") == "NotUnderstood" and one.get("observedGeneration") == generation and one.get("message") == text for one in old):
+        if any(
+            one.get("reason") == "NotUnderstood"
+            and one.get("observedGeneration") == generation
+            and one.get("message") == text
+            for one in old
+        ):
             return
         finding = Finding(status="False", reason="NotUnderstood", message=text)
         conditions = next_conditions([], [finding], generation=generation, now_ms=self._context.clock.now_ms())
         kept = [one for one in old if one.get("type") != finding.type]
-        await self._write(key, {"conditions": [*(one.written() for one in conditions), *kept]}, uid=manifest["metadata"]["uid"])
+        await self._write(
+            key, {"conditions": [*(one.written() for one in conditions), *kept]}, uid=manifest["metadata"]["uid"]
+        )
         await self._post(manifest, (Event(reason="NotUnderstood", message=text, warning=True),))
 
 
@@ -268,15 +311,26 @@ def _says(resource: Resource, ready: Finding) -> bool:
 def _forbidden(problem: KubeProblem) -> Finding:
     """What is the case is not known then, but for why."""
     if not problem.lacks_right:
-        return Finding(status="Unknown", reason="Refused", message=f"the API server refuses what this needs: {problem.message}. It is tried again")
-    text = f"the operator may not do what this needs: {problem.message}. Give its ServiceAccount that right, as the chart's roles do"
+        return Finding(
+            status="Unknown",
+            reason="Refused",
+            message=f"the API server refuses what this needs: {problem.message}. It is tried again",
+        )
+    text = (
+        f"the operator may not do what this needs: {problem.message}. Give its ServiceAccount that right, as "
+        "the chart's roles do"
+    )
     return Finding(status="Unknown", reason="Forbidden", message=text)
 
 
 def _instead(resource: Resource, ready: Finding, *, now_ms: int) -> Outcome:
     """Ready as it was found; all else is as it was told last."""
     status: Status = resource.status  # type: ignore[attr-defined]
-    kept = [Finding(type=one.type, status=one.status, reason=one.reason, message=one.message) for one in status.conditions if one.type != "Ready"]
+    kept = [
+        Finding(type=one.type, status=one.status, reason=one.reason, message=one.message)
+        for one in status.conditions
+        if one.type != "Ready"
+    ]
     generation = resource.metadata.generation
     conditions = next_conditions(status.conditions, [ready, *kept], generation=generation, now_ms=now_ms)
     return Outcome(status=status.model_copy(update={"conditions": conditions, "observed_generation": generation}))
@@ -291,5 +345,7 @@ def _changes(old: Status, new: Status) -> tuple[Event, ...]:
         before = condition(old.conditions, one.type)
         if before is None or (before.status, before.reason) != (one.status, one.reason):
             warning = one.type == "Ready" and one.status == "False"
-            changed.append(Event(reason=one.reason, message=one.message or f"{one.type} is {one.status}", warning=warning))
+            changed.append(
+                Event(reason=one.reason, message=one.message or f"{one.type} is {one.status}", warning=warning)
+            )
     return tuple(changed)

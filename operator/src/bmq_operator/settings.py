@@ -38,7 +38,8 @@ class OperatorSettings(BaseSettings):
     allow: Allowed = Allowed()
     """What resources may use that is not their own, as JSON: the chart's values `allow`."""
     admin_url_template: str = "http://{name}-admin.{namespace}.svc:9080"
-    """The admin REST API of a Cluster by {name} and {namespace}, or by {cluster_ip}, its Service's address, for an operator outside Kubernetes."""
+    """The admin REST API of a Cluster by {name} and {namespace}, or by {cluster_ip}, its Service's address, for an
+    operator outside Kubernetes."""
 
     @field_validator("namespaces", mode="before")
     @classmethod
@@ -58,4 +59,6 @@ def read_settings() -> OperatorSettings:
     except ValidationError as error:
         first = error.errors()[0]
         name = "BMQ_OPERATOR_" + str(first["loc"][0]).upper()
-        raise ConfigurationError(f"{name}={first['input']!r} cannot be used: {first['msg']}. Correct it, or leave it out for the default") from None
+        raise ConfigurationError(
+            f"{name}={first['input']!r} cannot be used: {first['msg']}. Correct it, or leave it out for the default"
+        ) from None

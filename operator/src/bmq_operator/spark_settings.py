@@ -1,4 +1,5 @@
-"""How the operator has tables written: the image of Spark, its account, and what runs may use where a resource says nothing.
+"""How the operator has tables written: the image of Spark, its account, and what runs may use where a resource says
+nothing.
 
 The chart's values `spark` as JSON in BMQ_OPERATOR_SPARK.
 """

@@ -1,4 +1,5 @@
-"""Who took a thing of which others may not be told yet: what is listed from the API server is read once for all that ask within seconds.
+"""Who took a thing of which others may not be told yet: what is listed from the API server is read once for all that
+ask within seconds.
 
 One operator leads, so who asks and takes without awaiting anything in between is the only one.
 """

@@ -12,7 +12,9 @@ AnyResource = TypeVar("AnyResource", bound=Resource)
 
 
 def understood(model: type[AnyResource], manifest: Manifest) -> AnyResource:
-    """The resource. Of its status, what another version wrote and this one does not know is forgotten. Raises ValidationError."""
+    """The resource. Of its status, what another version wrote and this one does not know is forgotten. Raises
+    ValidationError.
+    """
     document = _known(manifest)
     try:
         return model.model_validate(document)
@@ -30,4 +32,6 @@ def why_not_understood(model: type[Resource], manifest: Manifest, error: Validat
 
 
 def _known(manifest: Manifest) -> dict[str, Any]:
-    return {key: value for key, value in manifest.items() if key in ("apiVersion", "kind", "metadata", "spec", "status")}
+    return {
+        key: value for key, value in manifest.items() if key in ("apiVersion", "kind", "metadata", "spec", "status")
+    }

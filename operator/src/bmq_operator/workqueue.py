@@ -1,4 +1,6 @@
-"""Which resource is due when. Each is worked on by one worker at a time; what becomes due meanwhile is looked at once more, however often."""
+"""Which resource is due when. Each is worked on by one worker at a time; what becomes due meanwhile is looked at once
+more, however often.
+"""
 
 import asyncio
 from collections import deque

@@ -1,4 +1,6 @@
-"""A controller and a broker over a simulated store, in virtual time: real parts, started and killed as often as a test likes."""
+"""A controller and a broker over a simulated store, in virtual time: real parts, started and killed as often as a test
+likes.
+"""
 
 import asyncio
 from collections.abc import Mapping
@@ -29,7 +31,9 @@ from bmq_sim.clock import SimClock, SimRng
 from bmq_sim.store import SimStore
 
 NODE = NodeId(1)
-AUDIT = AuditOptions(decode_producers=Producers.decode, decode_state=lambda _, data: decode_state(data), versions_kept=KEPT_VERSIONS)
+AUDIT = AuditOptions(
+    decode_producers=Producers.decode, decode_state=lambda _, data: decode_state(data), versions_kept=KEPT_VERSIONS
+)
 
 
 class Cluster:
@@ -67,7 +71,9 @@ class Cluster:
             store=store,
             control=self.controller.controller,
             metadata=self.controller.metadata,
-            registration=Registration(node_id=NODE, boot=self.rng.uuid(), roles=("broker",), host="localhost", port=9092),
+            registration=Registration(
+                node_id=NODE, boot=self.rng.uuid(), roles=("broker",), host="localhost", port=9092
+            ),
             rng=self.rng,
             clock_guard=guard,
             settings=self.settings,
@@ -87,22 +93,30 @@ class Cluster:
         await self.broker.stop()
         await self.controller.stop()
 
-    async def topic(self, name: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None) -> list[TopicPartition]:
+    async def topic(
+        self, name: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None
+    ) -> list[TopicPartition]:
         """A new topic's partitions."""
-        (result,) = await self.controller.controller.create_topics([NewTopic(name=name, partitions=partitions, configs=dict(configs or {}))])
+        (result,) = await self.controller.controller.create_topics(
+            [NewTopic(name=name, partitions=partitions, configs=dict(configs or {}))]
+        )
         assert result.error is None
         assert result.topic_id is not None
         return [TopicPartition(result.topic_id, index) for index in range(partitions)]
 
     def append(self, tp: TopicPartition, *values: bytes, **batch: int) -> "asyncio.Future[Appended]":
         """Submits one batch."""
-        records = [Record(offset=0, timestamp_ms=self.clock.now_ms(), key=None, value=value, headers=()) for value in values]
+        records = [
+            Record(offset=0, timestamp_ms=self.clock.now_ms(), key=None, value=value, headers=()) for value in values
+        ]
         return self.broker.owner.append(tp, build_batch(records, **batch), produce_version=9)  # type: ignore[arg-type]
 
     async def tail(self, tp: TopicPartition, offset: int, *, max_wait_ms: int = 0) -> TailAnswer:
         """What the owner answers."""
         request = TailRequest(tp=tp, offset=Offset(offset), max_bytes=1 << 20)
-        (answer,) = await self.broker.owner.read_tail([request], min_bytes=1, max_bytes=1 << 20, max_wait_ms=max_wait_ms)
+        (answer,) = await self.broker.owner.read_tail(
+            [request], min_bytes=1, max_bytes=1 << 20, max_wait_ms=max_wait_ms
+        )
         return answer
 
     async def read_all(self, tp: TopicPartition) -> list[tuple[int, bytes]]:
@@ -119,7 +133,8 @@ async def records_of(broker: BrokerRole, tp: TopicPartition) -> list[tuple[int, 
     """(offset, value) of everything below the high watermark at the owner, from segments and tail."""
     partition = await broker._ownership.open(tp)
     found: list[tuple[int, bytes]] = []
-    tail = partition.tail.durable_batches()  # with the manifest of this moment: a roll may move it to a segment meanwhile
+    # with the manifest of this moment: a roll may move it to a segment meanwhile
+    tail = partition.tail.durable_batches()
     batches = [batch async for batch in broker.segments.read_batches(tp, partition.manifest, partition.log_start)]
     for batch in [*batches, *tail]:
         for record in iterate_records(batch, read_header(batch)):
@@ -130,7 +145,13 @@ async def records_of(broker: BrokerRole, tp: TopicPartition) -> list[tuple[int, 
 
 def small(**changes: int) -> BrokerSettings:
     """Settings with which little data makes much happen."""
-    base = BrokerSettings(tail_budget_bytes=4000, tail_limit_bytes=16000, wal_budget_bytes=4000, flush_bytes=1000, merge_below_bytes=10_000)
+    base = BrokerSettings(
+        tail_budget_bytes=4000,
+        tail_limit_bytes=16000,
+        wal_budget_bytes=4000,
+        flush_bytes=1000,
+        merge_below_bytes=10_000,
+    )
     return replace(base, **changes)  # type: ignore[arg-type]
 
 
@@ -156,5 +177,7 @@ async def repaired(cluster: Cluster) -> Repaired:
     report = (await audit_store(store, rng=cluster.rng, options=AUDIT)).report
     assert report.findings[Level.FAULT]
     no_groups = encode_state(DurableState())
-    made = Repairer(store, rng=cluster.rng, cluster_id=report.cluster_id, no_producers=Producers().encode(), no_groups=no_groups)
+    made = Repairer(
+        store, rng=cluster.rng, cluster_id=report.cluster_id, no_producers=Producers().encode(), no_groups=no_groups
+    )
     return await made.run(report.repairs)

@@ -20,7 +20,11 @@ class Disk:
         self.snapshots: list[tuple[Offset, bytes]] = []
 
     def records(self) -> list[tuple[bytes | None, bytes | None]]:
-        return [(record.key, record.value) for batch in self.batches for record in iterate_records(batch, read_header(batch))]
+        return [
+            (record.key, record.value)
+            for batch in self.batches
+            for record in iterate_records(batch, read_header(batch))
+        ]
 
 
 class LateLog:

@@ -1,4 +1,6 @@
-"""A group coordinator's shell on virtual time, over a log that is durable late, and a client of it: through the same way in that the broker uses."""
+"""A group coordinator's shell on virtual time, over a log that is durable late, and a client of it: through the same
+way in that the broker uses.
+"""
 
 from contextlib import asynccontextmanager
 from typing import Any
@@ -108,7 +110,13 @@ class Coordinator:
     async def single_member(self) -> str:
         """Somebody who has everything, generation 1."""
         member_id = str((await self.join()).member_id)
-        reply = await self.ask(SYNC, group_id="g", generation_id=1, member_id=member_id, assignments=[{"member_id": member_id, "assignment": b"all"}])
+        reply = await self.ask(
+            SYNC,
+            group_id="g",
+            generation_id=1,
+            member_id=member_id,
+            assignments=[{"member_id": member_id, "assignment": b"all"}],
+        )
         assert reply.assignment == b"all"
         return member_id
 

@@ -13,7 +13,8 @@ LISTINGS = "every listing"
 
 
 class HeldStore(SimStore):
-    """Creates and gets of keys that contain one of `held` wait; creates of those that contain one of `unknown` get no answer.
+    """Creates and gets of keys that contain one of `held` wait; creates of those that contain one of `unknown` get no
+    answer.
 
     `NODE:KEY` in `held` is for what that node sends alone; LISTINGS is for all listings.
 

@@ -1,4 +1,6 @@
-"""Several brokers over one simulated store, under a controller whose decisions the test makes: real brokers, in virtual time."""
+"""Several brokers over one simulated store, under a controller whose decisions the test makes: real brokers, in virtual
+time.
+"""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -46,10 +48,14 @@ NOBODY = (NodeId(-1), BrokerEpoch(-1))
 
 
 class ScriptedController:
-    """BrokerControl: registers and fences as the real one does; moves are begun by the test and finished when the owner reports."""
+    """BrokerControl: registers and fences as the real one does; moves are begun by the test and finished when the owner
+    reports.
+    """
 
     def __init__(self, store: ObjectStore, rng: SimRng, *, entered: Callable[[int], None]) -> None:
-        """`entered` hears of each entry of the metadata log before anybody has it in an image, but for the first: a real one may begin there."""
+        """`entered` hears of each entry of the metadata log before anybody has it in an image, but for the first: a
+        real one may begin there.
+        """
         self._store = store
         self._entered: Callable[[int], None] = lambda _: None
         self._rng = rng
@@ -78,7 +84,14 @@ class ScriptedController:
             sealed = [] if left is None else [StreamSealed(node_id=node_id, broker_epoch=left.broker_epoch, end=end)]
             self.commit(
                 *sealed,
-                NodeRegistered(node_id=node_id, broker_epoch=epoch, boot=registration.boot, roles=registration.roles, host="localhost", port=9092),
+                NodeRegistered(
+                    node_id=node_id,
+                    broker_epoch=epoch,
+                    boot=registration.boot,
+                    roles=registration.roles,
+                    host="localhost",
+                    port=9092,
+                ),
                 *self._handed_over(left, end, (node_id, epoch)),
                 *self._handed_over(StreamId(*NOBODY), 0, (node_id, epoch)),
             )
@@ -94,14 +107,20 @@ class ScriptedController:
         records: list[AnyRecord] = []
         for tp, ranges in beat.covered:
             meta = self.image.partition(tp)
-            if meta is not None and (meta.node_id, meta.broker_epoch) == stream and (known := tuple(set(ranges) & set(meta.ranges))):
+            if (
+                meta is not None
+                and (meta.node_id, meta.broker_epoch) == stream
+                and (known := tuple(set(ranges) & set(meta.ranges)))
+            ):
                 records.append(RangesCovered(topic_id=tp.topic_id, partition=tp.partition, ranges=known))
         self.commit(*records)
         if self.finishes_moves:
             self.commit(*(change for closed in beat.closed if (change := self._finished(stream, closed)) is not None))
         return HeartbeatReply(lease_ms=6000, position=self.image.position)
 
-    async def report_covered(self, node_id: NodeId, broker_epoch: BrokerEpoch, covered: Sequence[tuple[TopicPartition, Sequence[Range]]]) -> None:
+    async def report_covered(
+        self, node_id: NodeId, broker_epoch: BrokerEpoch, covered: Sequence[tuple[TopicPartition, Sequence[Range]]]
+    ) -> None:
         raise NotImplementedError
 
     async def report_stopped(self, node_id: NodeId, broker_epoch: BrokerEpoch, end: int) -> None:
@@ -116,27 +135,40 @@ class ScriptedController:
             return
         image = apply(self.image, self.image.position + 1, records)
         dropped = [stream for stream in image.sealed if stream not in image.range_counts]
-        image = apply(image, image.position, [StreamDropped(node_id=node_id, broker_epoch=epoch) for node_id, epoch in dropped])
+        image = apply(
+            image, image.position, [StreamDropped(node_id=node_id, broker_epoch=epoch) for node_id, epoch in dropped]
+        )
         check_step(self.image, image)
         self.image = image
         self._entered(image.position)
         for feed in self._feeds.values():
             if lag_s := self.lag_s():
-                asyncio.get_running_loop().call_later(lag_s, feed.publish, image)  # one that comes too late is passed over
+                # one that comes too late is passed over
+                asyncio.get_running_loop().call_later(lag_s, feed.publish, image)
             else:
                 feed.publish(image)
         for stream in dropped:
             self._collecting.append(asyncio.get_running_loop().create_task(self._collect(stream)))
 
-    def create_topic(self, name: str, *, partitions: int, owner: int, configs: Mapping[str, str] | None = None) -> list[TopicPartition]:
+    def create_topic(
+        self, name: str, *, partitions: int, owner: int, configs: Mapping[str, str] | None = None
+    ) -> list[TopicPartition]:
         """All of it is one broker's."""
         topic_id = TopicId(self._rng.uuid())
         node = self.image.nodes[NodeId(owner)]
         epoch = self.image.next_leader_epoch(name)
         self.commit(
-            TopicCreated(topic_id=topic_id, name=name, partitions=partitions, leader_epoch=epoch, configs=dict(configs or {})),
+            TopicCreated(
+                topic_id=topic_id, name=name, partitions=partitions, leader_epoch=epoch, configs=dict(configs or {})
+            ),
             *(
-                PartitionChange(topic_id=topic_id, partition=index, node_id=owner, broker_epoch=node.broker_epoch, leader_epoch=epoch + 1)
+                PartitionChange(
+                    topic_id=topic_id,
+                    partition=index,
+                    node_id=owner,
+                    broker_epoch=node.broker_epoch,
+                    leader_epoch=epoch + 1,
+                )
                 for index in range(partitions)
             ),
         )
@@ -199,7 +231,9 @@ class ScriptedController:
         return stream, await seal_stream(self._store, stream, cluster_id=CLUSTER_ID, rng=self._rng)
 
     def _unregister(self, stream: StreamId, end: int) -> None:
-        heirs = sorted(node_id for node_id in self.image.nodes if node_id != stream.node_id and node_id not in self.image.fencing)
+        heirs = sorted(
+            node_id for node_id in self.image.nodes if node_id != stream.node_id and node_id not in self.image.fencing
+        )
         heir = self._stream_of(heirs[0]) if heirs else NOBODY
         self.commit(
             NodeUnregistered(node_id=stream.node_id, broker_epoch=stream.broker_epoch),
@@ -219,7 +253,11 @@ class ScriptedController:
         meta = self.image.partition(closed.tp)
         if meta is None or (meta.node_id, meta.broker_epoch, meta.leader_epoch) != (*stream, closed.leader_epoch):
             return None
-        target = meta.moving_to if meta.moving_to in self.image.nodes and meta.moving_to not in self.image.fencing else stream.node_id
+        target = (
+            meta.moving_to
+            if meta.moving_to in self.image.nodes and meta.moving_to not in self.image.fencing
+            else stream.node_id
+        )
         return _change(closed.tp, meta, self._stream_of(target), end=closed.end, start=closed.start)
 
     async def _collect(self, stream: StreamId) -> None:
@@ -227,7 +265,9 @@ class ScriptedController:
         self.commit(StreamCollected(node_id=stream.node_id, broker_epoch=stream.broker_epoch))
 
 
-def _change(tp: TopicPartition, meta: PartitionMeta, heir: tuple[NodeId, BrokerEpoch], *, end: int, start: int = 0) -> PartitionChange:
+def _change(
+    tp: TopicPartition, meta: PartitionMeta, heir: tuple[NodeId, BrokerEpoch], *, end: int, start: int = 0
+) -> PartitionChange:
     own = (Range(meta.node_id, meta.broker_epoch, meta.leader_epoch, end, start),) if end else ()
     return PartitionChange(
         topic_id=tp.topic_id,
@@ -271,7 +311,9 @@ class Brokers:
             store=store,
             control=self.controller,
             metadata=self.controller.feed(node),
-            registration=Registration(node_id=NodeId(node), boot=self.rng.uuid(), roles=("broker",), host="localhost", port=9092),
+            registration=Registration(
+                node_id=NodeId(node), boot=self.rng.uuid(), roles=("broker",), host="localhost", port=9092
+            ),
             rng=self.rng,
             clock_guard=guard,
             settings=self.settings,
@@ -290,10 +332,14 @@ class Brokers:
         """The node that the image names."""
         return int(self.controller.meta(tp).node_id)
 
-    def append(self, tp: TopicPartition, *values: bytes, node: int | None = None, **batch: int) -> "asyncio.Future[Appended]":
+    def append(
+        self, tp: TopicPartition, *values: bytes, node: int | None = None, **batch: int
+    ) -> "asyncio.Future[Appended]":
         """Submits one batch to the owner, or to `node`."""
         role = self.roles[self.owner(tp) if node is None else node]
-        records = [Record(offset=0, timestamp_ms=self.clock.now_ms(), key=None, value=value, headers=()) for value in values]
+        records = [
+            Record(offset=0, timestamp_ms=self.clock.now_ms(), key=None, value=value, headers=()) for value in values
+        ]
         return role.owner.append(tp, build_batch(records, **batch), produce_version=9)  # type: ignore[arg-type]
 
     async def append_wherever(self, tp: TopicPartition, *values: bytes, **batch: int) -> Appended:
@@ -307,7 +353,9 @@ class Brokers:
     async def tail(self, tp: TopicPartition, offset: int, *, node: int, max_wait_ms: int = 0) -> TailAnswer:
         """What `node` answers."""
         request = TailRequest(tp=tp, offset=Offset(offset), max_bytes=1 << 20)
-        (answer,) = await self.roles[node].owner.read_tail([request], min_bytes=1, max_bytes=1 << 20, max_wait_ms=max_wait_ms)
+        (answer,) = await self.roles[node].owner.read_tail(
+            [request], min_bytes=1, max_bytes=1 << 20, max_wait_ms=max_wait_ms
+        )
         return answer
 
     async def read_all(self, tp: TopicPartition) -> list[tuple[int, bytes]]:

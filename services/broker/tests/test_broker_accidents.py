@@ -1,4 +1,6 @@
-"""What a broker does when something unusual happens in the middle of something else: nothing is lost, reordered, or left waiting."""
+"""What a broker does when something unusual happens in the middle of something else: nothing is lost, reordered, or
+left waiting.
+"""
 
 import asyncio
 
@@ -22,7 +24,9 @@ SLOW = StoreFaults(latency_s_min=0.05, latency_s_max=0.05)
 def moved_to_another_node(image: Image, tp: TopicPartition) -> Image:
     meta = image.partition(tp)
     assert meta is not None
-    change = PartitionChange(topic_id=tp.topic_id, partition=tp.partition, node_id=9, broker_epoch=9, leader_epoch=meta.leader_epoch + 1)
+    change = PartitionChange(
+        topic_id=tp.topic_id, partition=tp.partition, node_id=9, broker_epoch=9, leader_epoch=meta.leader_epoch + 1
+    )
     return image_with(image, change)
 
 
@@ -153,7 +157,9 @@ async def test_times_are_exact_above_a_log_start_in_the_middle_of_a_batch() -> N
     for log_start in range(1, 5):
         await owner.delete_records(tp, Offset(log_start))
         for asked in (now_ms, now_ms + 500, now_ms + 2500, now_ms + 4000):
-            expected = next((offset for offset, time_ms in enumerate(times) if offset >= log_start and time_ms >= asked), -1)
+            expected = next(
+                (offset for offset, time_ms in enumerate(times) if offset >= log_start and time_ms >= asked), -1
+            )
             found = await owner.offset_for_time(tp, asked)
             assert (found.offset, found.timestamp_ms) == (expected, times[expected] if expected >= 0 else -1)
         newest_ms = max(times[log_start:])

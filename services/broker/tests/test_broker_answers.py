@@ -36,7 +36,10 @@ async def test_who_names_another_leader_epoch_is_told_whether_it_or_this_broker_
         request = TailRequest(tp=tp, offset=Offset(0), max_bytes=1 << 20, current_leader_epoch=current)
         (answer,) = await owner.read_tail([request], min_bytes=1, max_bytes=1 << 20, max_wait_ms=60_000)
         found: list[object] = [answer.error or len(answer.batches)]
-        for call in (owner.offset_for_time(tp, -1, current_leader_epoch=current), owner.epoch_end(tp, epoch, current_leader_epoch=current)):
+        for call in (
+            owner.offset_for_time(tp, -1, current_leader_epoch=current),
+            owner.epoch_end(tp, epoch, current_leader_epoch=current),
+        ):
             try:
                 found.append(getattr(await call, "offset", None))
             except BmqError as error:
@@ -54,7 +57,7 @@ async def test_who_names_another_leader_epoch_is_told_whether_it_or_this_broker_
 
 
 @on_virtual_time
-async def test_an_owners_epoch_that_has_no_records_yet_ends_at_the_logs_end_and_none_of_the_consumers_that_have_it_is_cut_off() -> None:
+async def test_an_epoch_without_records_ends_at_the_logs_end_and_no_consumer_that_has_it_is_cut_off() -> None:
     cluster = Cluster()
     await cluster.start()
     (tp,) = await cluster.topic("orders")
@@ -140,14 +143,18 @@ async def test_who_joins_a_group_whose_coordinator_cannot_be_read_is_told_to_ask
     request = Message(group_id="g", protocols=[], member_id="", group_instance_id=None)
     began_s = asyncio.get_running_loop().time()
     with pytest.raises(NotReady, match="was not opened within"):
-        await cluster.broker.owner.group_call(0, ApiKey.JOIN_GROUP, request, Caller(client_id="app", client_host="/10.0.0.1"))
+        await cluster.broker.owner.group_call(
+            0, ApiKey.JOIN_GROUP, request, Caller(client_id="app", client_host="/10.0.0.1")
+        )
     assert asyncio.get_running_loop().time() - began_s == pytest.approx(10, abs=1)
     store.let_go(LISTINGS)
     await cluster.kill()
 
 
 @pytest.mark.parametrize(("count", "at_once"), [(FEW_PARTITIONS, 5), (FEW_PARTITIONS + 1, 1)])
-def test_those_who_wait_for_many_partitions_are_woken_together_and_look_in_turns(count: int, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_those_who_wait_for_many_partitions_are_woken_together_and_look_in_turns(
+    count: int, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     looks = [0]
     """In each turn of the loop in which somebody looked: how many."""
     collect = Broker._collect
@@ -165,7 +172,10 @@ def test_those_who_wait_for_many_partitions_are_woken_together_and_look_in_turns
         tps = await cluster.topic("orders", partitions=count)
         wanted = [TailRequest(tp=tp, offset=Offset(0), max_bytes=100) for tp in tps]
         owner = cluster.broker.owner
-        readers = [asyncio.create_task(owner.read_tail(wanted, min_bytes=1, max_bytes=1_000, max_wait_ms=60_000)) for _ in range(5)]
+        readers = [
+            asyncio.create_task(owner.read_tail(wanted, min_bytes=1, max_bytes=1_000, max_wait_ms=60_000))
+            for _ in range(5)
+        ]
         await asyncio.sleep(1)
         monkeypatch.setattr(Broker, "_collect", counted)
         await cluster.append(tps[0], b"a")

@@ -1,4 +1,6 @@
-"""What a broker begins and an heir, or a later record, overtakes: it is given up, nobody is served by it, and only who was replaced is fenced."""
+"""What a broker begins and an heir, or a later record, overtakes: it is given up, nobody is served by it, and only who
+was replaced is fenced.
+"""
 
 import asyncio
 
@@ -169,7 +171,11 @@ async def test_a_coordinator_that_leaves_while_it_loads_answers_nobody_and_its_h
     assert tp in brokers.roles[1]._ownership.partitions
     assert not any(one.done() for one in waiting)
     await brokers.moved(tp, to=2)
-    assert set(await asyncio.gather(*waiting)) <= {-1, ErrorCode.not_coordinator, ErrorCode.coordinator_load_in_progress}
+    assert set(await asyncio.gather(*waiting)) <= {
+        -1,
+        ErrorCode.not_coordinator,
+        ErrorCode.coordinator_load_in_progress,
+    }
     assert brokers.roles[1]._coordinators._shards == {}
     assert await asked(2) == 0
     assert await fetched(brokers, 2, orders) == 5
@@ -184,7 +190,14 @@ async def test_a_coordinator_that_leaves_while_it_loads_answers_nobody_and_its_h
 async def commit(brokers: Brokers, node: int, tp: TopicPartition, *, offset: int) -> None:
     part = Message(partition_index=0, committed_offset=offset, committed_leader_epoch=-1, committed_metadata="")
     topic = Message(name="orders", topic_id=tp.topic_id, partitions=[part])
-    request = Message(group_id="g", generation_id_or_member_epoch=-1, member_id="", group_instance_id=None, retention_time_ms=-1, topics=[topic])
+    request = Message(
+        group_id="g",
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        group_instance_id=None,
+        retention_time_ms=-1,
+        topics=[topic],
+    )
     reply = await brokers.roles[node].owner.group_call(0, 8, request, Caller(client_id="c", client_host="h"))
     assert [part["error_code"] for topic in reply["topics"] for part in topic["partitions"]] == [0]
 
@@ -192,12 +205,14 @@ async def commit(brokers: Brokers, node: int, tp: TopicPartition, *, offset: int
 async def fetched(brokers: Brokers, node: int, tp: TopicPartition) -> int:
     topic = Message(name="orders", topic_id=tp.topic_id, partition_indexes=[0])
     group = Message(group_id="g", member_id=None, member_epoch=-1, topics=[topic])
-    reply = await brokers.roles[node].owner.group_call(0, 9, Message(groups=[group], require_stable=False), Caller(client_id="c", client_host="h"))
+    reply = await brokers.roles[node].owner.group_call(
+        0, 9, Message(groups=[group], require_stable=False), Caller(client_id="c", client_host="h")
+    )
     return int(reply["groups"][0]["topics"][0]["partitions"][0]["committed_offset"])
 
 
 @on_virtual_time
-async def test_batches_for_a_partition_that_is_being_opened_take_so_much_memory_and_no_more_and_are_taken_in_order() -> None:
+async def test_batches_for_a_partition_that_is_being_opened_are_bounded_and_taken_in_order() -> None:
     store = HeldStore()
     brokers = Brokers(store, settings=BrokerSettings(pending_bytes_max=4_000))
     await brokers.start(1, 2)

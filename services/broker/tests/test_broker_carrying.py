@@ -1,4 +1,6 @@
-"""Quiet partitions beside a load: what they have in the WAL is carried forward, nothing of it is lost, and it costs hardly any requests."""
+"""Quiet partitions beside a load: what they have in the WAL is carried forward, nothing of it is lost, and it costs
+hardly any requests.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -139,7 +141,9 @@ async def test_a_wal_object_holds_a_few_flushes_at_most_whatever_is_carried() ->
 
 @on_virtual_time
 async def test_a_partition_that_was_carried_and_appended_to_is_whole_at_its_heir() -> None:
-    brokers = Brokers(SimStore(faults=StoreFaults(latency_s_min=0.002, latency_s_max=0.01), page_keys=1000), settings=carrying())
+    brokers = Brokers(
+        SimStore(faults=StoreFaults(latency_s_min=0.002, latency_s_max=0.01), page_keys=1000), settings=carrying()
+    )
     await brokers.start(1, 2)
     (tp,) = brokers.controller.create_topic("orders", partitions=1, owner=1)
     values = []
@@ -214,7 +218,9 @@ def test_of_originals_and_copies_each_batch_is_taken_once() -> None:
     assert [(each.epoch, each.start_offset) for each in partition.epochs] == [(5, 0), (8, 1), (9, 4)]
 
 
-@pytest.mark.parametrize("other", [batch(1, b"x"), batch(1, b"b", leader_epoch=7)], ids=["another record", "another leader epoch"])
+@pytest.mark.parametrize(
+    "other", [batch(1, b"x"), batch(1, b"b", leader_epoch=7)], ids=["another record", "another leader epoch"]
+)
 def test_two_different_batches_of_one_offset_stop_the_partition(other: bytes) -> None:
     with pytest.raises(PartitionStopped, match="a second time"):
         partition_with([batch(0, b"a"), batch(1, b"b")], [other])
@@ -222,13 +228,23 @@ def test_two_different_batches_of_one_offset_stop_the_partition(other: bytes) ->
 
 def test_a_batch_that_begins_below_the_end_that_was_found_and_goes_beyond_it_stops_the_partition() -> None:
     """Neither half of it may be taken: what of it is there already was given to other records."""
-    two = bytes(build_batch([Record(offset=at, timestamp_ms=0, key=None, value=b"x", headers=()) for at in range(2)], base_offset=1, leader_epoch=8))
-    with pytest.raises(PartitionStopped, match="from 1 on, of leader epoch 8, a second time: up to 1 they are there already"):
+    two = bytes(
+        build_batch(
+            [Record(offset=at, timestamp_ms=0, key=None, value=b"x", headers=()) for at in range(2)],
+            base_offset=1,
+            leader_epoch=8,
+        )
+    )
+    with pytest.raises(
+        PartitionStopped, match="from 1 on, of leader epoch 8, a second time: up to 1 they are there already"
+    ):
         partition_with([batch(0, b"a"), batch(1, b"b")], [two])
 
 
 def test_a_batch_of_an_earlier_epoch_behind_one_of_a_later_one_stops_the_partition() -> None:
-    """Nobody of epoch 7 could write there once epoch 8 had begun below it: its readers would be told another end of epoch 7 than before."""
+    """Nobody of epoch 7 could write there once epoch 8 had begun below it: its readers would be told another end of
+    epoch 7 than before.
+    """
     with pytest.raises(PartitionStopped, match="from 2 on, of leader epoch 7"):
         partition_with([batch(0, b"a", leader_epoch=7), batch(1, b"b")], [batch(2, b"c", leader_epoch=7)])
     with pytest.raises(PartitionStopped, match="from 2 on, of leader epoch 7"):
@@ -327,7 +343,9 @@ def test_what_is_rolled_while_it_is_carried_in_parts_is_carried_no_more() -> Non
 
 @on_virtual_time
 async def test_too_many_wal_objects_cost_no_more_rolls_than_a_sixteenth_of_them() -> None:
-    """Many partitions that share a load: a roll for each of them whenever there are a hundred objects would double what the WAL costs."""
+    """Many partitions that share a load: a roll for each of them whenever there are a hundred objects would double what
+    the WAL costs.
+    """
     cluster = Cluster(SimStore(), settings=carrying(wal_objects_max=100, wal_budget_bytes=PLENTY, carry_bytes_max=0))
     cluster.store.keep_all = True
     await cluster.start()
@@ -355,7 +373,9 @@ async def test_the_wal_is_kept_short_in_objects_too_so_that_an_heir_has_few_to_r
         await cluster.append(tp, expected[tp][-1])
         longest = max(longest, cluster.broker._commit.wal_objects)
     assert longest <= 100 + 20
-    assert created(cluster, prefix="topics/") + created(cluster, prefix=SHARED_PREFIX) < 100, "it costs a tenth of the WAL's own requests at most"
+    assert created(cluster, prefix="topics/") + created(cluster, prefix=SHARED_PREFIX) < 100, (
+        "it costs a tenth of the WAL's own requests at most"
+    )
     await cluster.kill()
     await cluster.start("again")
     assert 0 < cluster.broker._roller._inherited_objects <= 100 + 20

@@ -1,7 +1,9 @@
-"""Brokers that are killed, stopped, replaced and told to delete, over a store that fails: what they acknowledged is there, once and in order.
+"""Brokers that are killed, stopped, replaced and told to delete, over a store that fails: what they acknowledged is
+there, once and in order.
 
-Beside the simulator's scenarios, which go through the wire: here an incarnation and its successor get requests at the same time, and
-DeleteRecords, deleted topics and segments by the dozen come into it. A failing seed is replayed by its number alone.
+Beside the simulator's scenarios, which go through the wire: here an incarnation and its successor get requests at the
+same time, and DeleteRecords, deleted topics and segments by the dozen come into it. A failing seed is replayed by its
+number alone.
 """
 
 import asyncio
@@ -152,7 +154,9 @@ class Chaos:
     async def accidents(self) -> None:
         while True:
             await asyncio.sleep(self.rng.random() * 3)
-            accident = self.rng.choice((self.kill, self.stop, self.replace, self.delete_records, self.delete_records, self.roll, self.topic))
+            accident = self.rng.choice(
+                (self.kill, self.stop, self.replace, self.delete_records, self.delete_records, self.roll, self.topic)
+            )
             with suppress(BmqError, TimeoutError):
                 await accident()
             if not self.living:

@@ -1,4 +1,6 @@
-"""A broker's clock that is wrong for a while, or jumps in the very moment in which something is decided by it: nothing young is deleted."""
+"""A broker's clock that is wrong for a while, or jumps in the very moment in which something is decided by it: nothing
+young is deleted.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

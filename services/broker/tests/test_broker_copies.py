@@ -1,5 +1,5 @@
-"""A copy of a store that is made while a cluster works on it is what a crash would have left: nothing is wrong with it, and nothing is missing
-that was acknowledged before the copy began."""
+"""A copy of a store that is made while a cluster works on it is what a crash would have left: nothing is wrong with it,
+and nothing is missing that was acknowledged before the copy began."""
 
 import asyncio
 from collections.abc import Callable
@@ -35,7 +35,9 @@ Logs = dict[TopicPartition, list[bytes]]
 
 
 def settings_of(rng: Random) -> dict[str, int]:
-    """Small, so that rolls, merges, pages and deletions happen all the time; segments go soon after nothing names them."""
+    """Small, so that rolls, merges, pages and deletions happen all the time; segments go soon after nothing names
+    them.
+    """
     return {
         "wal_budget_bytes": rng.choice((1_000, 4_000)),
         "tail_budget_bytes": rng.choice((5_000, 20_000)),
@@ -52,7 +54,8 @@ class Busy:
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
         self.store = SimStore(
-            faults=StoreFaults(latency_s_min=0.001, latency_s_max=self.rng.choice((0.01, 0.1))), page_keys=self.rng.choice((3, 1_000))
+            faults=StoreFaults(latency_s_min=0.001, latency_s_max=self.rng.choice((0.01, 0.1))),
+            page_keys=self.rng.choice((3, 1_000)),
         )
         self.cluster = Cluster(self.store, settings=small(**settings_of(self.rng)), seed=seed)
         self.acknowledged: Logs = {}
@@ -60,7 +63,9 @@ class Busy:
 
     async def start(self) -> None:
         await self.cluster.start()
-        tps = await self.cluster.topic("orders", partitions=3, configs={"segment.ms": self.rng.choice(("500", "604800000"))})
+        tps = await self.cluster.topic(
+            "orders", partitions=3, configs={"segment.ms": self.rng.choice(("500", "604800000"))}
+        )
         for at, tp in enumerate(tps):
             self._write(tp, pace_s=(0.02, 0.1, 1.0)[at])
 
@@ -104,7 +109,9 @@ class Busy:
         await self.cluster.kill()
 
 
-async def copy_of(store: SimStore, target: SimStore | None = None, *, told: Callable[[Copied], None] = lambda _: None) -> SimStore:
+async def copy_of(
+    store: SimStore, target: SimStore | None = None, *, told: Callable[[Copied], None] = lambda _: None
+) -> SimStore:
     target = target or SimStore(page_keys=7)
     reader = Reader(store.for_node("copier"), rng=SimRng(Random(1)), at_once=3, progress=Progress())
     await Copier(reader, target.for_node("copier"), rng=SimRng(Random(1)), told=told).run()
@@ -170,7 +177,9 @@ def test_a_broker_that_dies_meanwhile_is_followed() -> None:
         await busy.start()
         await asyncio.sleep(4)
         passes: list[int] = []
-        copying_it = asyncio.get_running_loop().create_task(copy_of(busy.store, told=lambda done: passes.append(done.passes)))
+        copying_it = asyncio.get_running_loop().create_task(
+            copy_of(busy.store, told=lambda done: passes.append(done.passes))
+        )
         await asyncio.sleep(0.2)
         assert not copying_it.done()
         before = snapshot(busy.acknowledged)
@@ -231,7 +240,10 @@ def test_partitions_that_never_rest_are_told_of() -> None:
     async def main() -> None:
         busy = Busy(2)
         await busy.start()
-        with patch.object(copying, "_is_harmless", return_value=False), pytest.raises(NotCopied, match="balance_interval_ms: 0"):
+        with (
+            patch.object(copying, "_is_harmless", return_value=False),
+            pytest.raises(NotCopied, match="balance_interval_ms: 0"),
+        ):
             await copy_of(busy.store)
         await busy.stop()
 

@@ -1,4 +1,6 @@
-"""What groups commit over a copy of a store outlives the coordinator, whatever was committed while the copy was made."""
+"""What groups commit over a copy of a store outlives the coordinator, whatever was committed while the copy was
+made.
+"""
 
 import asyncio
 from collections.abc import Iterable

@@ -1,4 +1,6 @@
-"""Stores in which partitions have changed hands, or do while they are copied: nodes start over what was copied, and over what was repaired."""
+"""Stores in which partitions have changed hands, or do while they are copied: nodes start over what was copied, and
+over what was repaired.
+"""
 
 import asyncio
 from collections.abc import Iterable
@@ -36,7 +38,9 @@ class Nodes:
 
     async def start(self) -> None:
         brokers = self.brokers
-        self.controller = await start_controller(brokers.store.for_node("controller"), node_id=NodeId(0), clock=brokers.clock, rng=brokers.rng)
+        self.controller = await start_controller(
+            brokers.store.for_node("controller"), node_id=NodeId(0), clock=brokers.clock, rng=brokers.rng
+        )
         self.roles = {node: await started(brokers, self.controller, node) for node in (1, 2)}
 
     async def kill(self) -> None:
@@ -128,7 +132,9 @@ async def test_a_check_tells_that_a_stream_ends_before_what_an_heir_has_to_read_
     for at, told in ((3, 1), (2, 2), (1, 3), (0, 1)):
         await store.delete(objects[at])
         found = await audit_store(store, rng=SimRng(Random(0)), options=OPTIONS)
-        assert [(each.kind, each.key) for each in found.report.findings[Level.FAULT]] == [(Kind.LOST, key) for key in objects[4 - told :]]
+        assert [(each.kind, each.key) for each in found.report.findings[Level.FAULT]] == [
+            (Kind.LOST, key) for key in objects[4 - told :]
+        ]
 
 
 @on_virtual_time
@@ -150,7 +156,9 @@ async def test_a_check_names_the_object_that_is_missing_and_not_the_whole_ones_b
 
 
 @on_virtual_time
-async def test_a_torn_object_that_an_heir_has_to_read_is_not_taken_for_an_end_of_the_stream_that_nobody_waits_for() -> None:
+async def test_a_torn_object_that_an_heir_has_to_read_is_not_taken_for_an_end_of_the_stream_that_nobody_waits_for() -> (
+    None
+):
     nodes = Nodes(SimStore())
     await nodes.start()
     tp = await nodes.topic("orders")
@@ -165,7 +173,9 @@ async def test_a_torn_object_that_an_heir_has_to_read_is_not_taken_for_an_end_of
     await store.delete(newest)
     await store.create(newest, [data[:-5]])
     found = await audit_store(store, rng=SimRng(Random(0)), options=OPTIONS)
-    assert [(each.kind, each.key, each.repair) for each in found.report.findings[Level.FAULT]] == [(Kind.DAMAGED, newest, "")]
+    assert [(each.kind, each.key, each.repair) for each in found.report.findings[Level.FAULT]] == [
+        (Kind.DAMAGED, newest, "")
+    ]
     assert found.report.repairs == []
     again = Nodes(nodes.brokers.store)
     await again.start()

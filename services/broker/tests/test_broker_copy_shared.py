@@ -1,4 +1,6 @@
-"""Partitions that are rolled together while a store is copied: over the copy none of them looks as if versions of its manifest had been lost."""
+"""Partitions that are rolled together while a store is copied: over the copy none of them looks as if versions of its
+manifest had been lost.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -27,7 +29,9 @@ from bmq_sim.store import SimStore
 class Listened(Reader):
     """Something happens before these prefixes are listed; meanwhile nothing more does."""
 
-    def __init__(self, store: SimStore, prefixes: list[str], happens: Callable[[], Awaitable[None]], *, times: int) -> None:
+    def __init__(
+        self, store: SimStore, prefixes: list[str], happens: Callable[[], Awaitable[None]], *, times: int
+    ) -> None:
         super().__init__(store.for_node("copier"), rng=SimRng(Random(1)), at_once=1, progress=Progress())
         self._prefixes = prefixes
         self._happens = happens
@@ -55,7 +59,9 @@ async def faults_of(store: SimStore) -> list[object]:
 
 
 async def check(copy: SimStore, tps: list[TopicPartition], acknowledged: bytes) -> None:
-    """Whichever run of a shared segment is looked at first, all partitions take records, and nothing is wrong with the store afterwards."""
+    """Whichever run of a shared segment is looked at first, all partitions take records, and nothing is wrong with the
+    store afterwards.
+    """
     assert await faults_of(copy) == []
     for seed in range(6):
         store = SimStore()

@@ -1,4 +1,6 @@
-"""The header of the newest WAL object of a killed broker is damaged: the node that does not start says which object, and what helps."""
+"""The header of the newest WAL object of a killed broker is damaged: the node that does not start says which object,
+and what helps.
+"""
 
 import asyncio
 

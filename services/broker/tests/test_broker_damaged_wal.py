@@ -1,4 +1,6 @@
-"""WAL objects that are damaged or missing when their broker starts again: who waits, who goes on, and that it ends when they are restored."""
+"""WAL objects that are damaged or missing when their broker starts again: who waits, who goes on, and that it ends when
+they are restored.
+"""
 
 import asyncio
 import dataclasses
@@ -20,7 +22,11 @@ from bmq_sim.loop import on_virtual_time
 
 async def wal_keys(cluster: Cluster) -> list[str]:
     """Of the data objects: a seal is as short as an object without a directory."""
-    return [meta.key async for meta in cluster.store.for_node("test").list("wal/") if meta.size_bytes > WAL_HEADER_SIZE_BYTES]
+    return [
+        meta.key
+        async for meta in cluster.store.for_node("test").list("wal/")
+        if meta.size_bytes > WAL_HEADER_SIZE_BYTES
+    ]
 
 
 async def replace(cluster: Cluster, key: str, data: bytes | None) -> bytes:
@@ -44,7 +50,9 @@ async def goes_on(cluster: Cluster, tp: TopicPartition) -> bool:
 
 
 async def killed(cluster: Cluster) -> tuple[list[TopicPartition], str]:
-    """A broker whose newest objects but one hold batches of the first partition; the second has some before and after, the others none."""
+    """A broker whose newest objects but one hold batches of the first partition; the second has some before and after,
+    the others none.
+    """
     await cluster.start()
     tps = [(await cluster.topic(name))[0] for name in ("one", "two", "rolled", "empty")]
     one, two, rolled, _ = tps
@@ -102,7 +110,9 @@ async def test_a_damaged_directory_stops_all_that_may_be_in_it_until_the_object_
 
 
 @pytest.mark.parametrize("at", [0, 1])
-@pytest.mark.parametrize("cut", [None, 40, WAL_HEADER_SIZE_BYTES + 20], ids=["gone", "in the header", "in the directory"])
+@pytest.mark.parametrize(
+    "cut", [None, 40, WAL_HEADER_SIZE_BYTES + 20], ids=["gone", "in the header", "in the directory"]
+)
 def test_a_partition_goes_on_by_itself_when_what_it_lacks_is_restored(at: int, cut: int | None) -> None:
     @on_virtual_time
     async def main() -> None:
@@ -154,7 +164,9 @@ async def test_who_asks_while_a_stopped_partition_is_read_again_is_told_as_befor
 
 
 async def carry(cluster: Cluster, originals: Sequence[str]) -> None:
-    """What an owner would have written when it carried these forward: one more object of their stream, each of its runs as it was."""
+    """What an owner would have written when it carried these forward: one more object of their stream, each of its runs
+    as it was.
+    """
     store = cluster.store.for_node("test")
     newest = decode_wal(await store.get((await wal_keys(cluster))[-1])).header
     number = newest.number + 1
@@ -168,7 +180,9 @@ async def carry(cluster: Cluster, originals: Sequence[str]) -> None:
 
 
 async def killed_after_three(cluster: Cluster, *, objects_before: int = 0) -> tuple[TopicPartition, list[str]]:
-    """The partition, and its three objects, of which each holds one batch; so many are before them, whose ranges end before."""
+    """The partition, and its three objects, of which each holds one batch; so many are before them, whose ranges end
+    before.
+    """
     await cluster.start()
     (other,) = await cluster.topic("other")
     for _ in range(objects_before):
@@ -183,7 +197,9 @@ async def killed_after_three(cluster: Cluster, *, objects_before: int = 0) -> tu
 @pytest.mark.parametrize("objects_before", [0, 2])
 @pytest.mark.parametrize("is_restored", [True, False])
 def test_what_lies_below_a_lost_object_and_nowhere_else_proves_the_loss(is_restored: bool, objects_before: int) -> None:
-    """All that lies above the lost one follows the manifest, since it is a copy of the oldest: without what is below it, nothing would tell."""
+    """All that lies above the lost one follows the manifest, since it is a copy of the oldest: without what is below
+    it, nothing would tell.
+    """
 
     @on_virtual_time
     async def main() -> None:
@@ -192,7 +208,10 @@ def test_what_lies_below_a_lost_object_and_nowhere_else_proves_the_loss(is_resto
         await carry(cluster, [first])
         data = await replace(cluster, third, None)
         await cluster.start("again")
-        with pytest.raises(PartitionStopped, match=f"{third} is missing, and offsets 1 to 1, .* neither in the manifest 0 nor in the WAL above"):
+        with pytest.raises(
+            PartitionStopped,
+            match=f"{third} is missing, and offsets 1 to 1, .* neither in the manifest 0 nor in the WAL above",
+        ):
             await cluster.append(one, b"more")
         await asyncio.sleep(600)
         assert not await goes_on(cluster, one)
@@ -221,7 +240,9 @@ async def test_what_was_read_below_a_lost_object_counts_no_more_than_what_was_no
     await replace(cluster, third, None)
     handed_over = Range(node_id=1, broker_epoch=1, leader_epoch=1, end=5, start=1)
     store = cluster.store.for_node("test")
-    found = (await read_ranges(store, {one: [handed_over]}, clock=cluster.clock, rng=cluster.rng, is_sealed=lambda _: True))[one]
+    found = (
+        await read_ranges(store, {one: [handed_over]}, clock=cluster.clock, rng=cluster.rng, is_sealed=lambda _: True)
+    )[one]
     assert [run.base_offset for run, _ in found.runs] == [0]
     assert (found.left, found.stopped) == (Left(Offset(2), third), None)
 

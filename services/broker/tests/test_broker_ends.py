@@ -1,4 +1,6 @@
-"""Brokers that are fenced, replaced, killed or cannot go on: they say so, end whole, and leave their heirs everything."""
+"""Brokers that are fenced, replaced, killed or cannot go on: they say so, end whole, and leave their heirs
+everything.
+"""
 
 import asyncio
 
@@ -59,7 +61,12 @@ async def test_a_broker_whose_node_is_registered_again_throws_its_state_away() -
     image = cluster.controller.metadata.image
     node = image.nodes[NODE]
     again = NodeRegistered(
-        node_id=NODE, broker_epoch=node.broker_epoch + 1, boot=cluster.rng.uuid(), roles=node.roles, host=node.host, port=node.port
+        node_id=NODE,
+        broker_epoch=node.broker_epoch + 1,
+        boot=cluster.rng.uuid(),
+        roles=node.roles,
+        host=node.host,
+        port=node.port,
     )
     cluster.broker._image_changed(image, image_with(image, again))
     assert isinstance(cluster.fenced[0], Fenced)
@@ -78,7 +85,13 @@ async def test_after_the_end_nobody_waits_for_ever() -> None:
     log = partition_log(cluster, tp)
     await asyncio.sleep(1)
     cluster.broker._fenced(Fenced("another one"))
-    for each in (waiting, log.barrier(), log.append([(b"k", b"v")]), cluster.broker._commit.when_all_durable(), cluster.append(tp, b"c")):
+    for each in (
+        waiting,
+        log.barrier(),
+        log.append([(b"k", b"v")]),
+        cluster.broker._commit.when_all_durable(),
+        cluster.append(tp, b"c"),
+    ):
         with pytest.raises(Fenced):
             await each
     store.let_go("wal/")
@@ -168,7 +181,11 @@ async def test_kills_in_a_row_do_not_make_the_wal_longer_and_longer() -> None:
 @on_virtual_time
 async def test_kills_seconds_apart_do_not_make_every_start_read_more() -> None:
     """As a crash loop, or an orchestrator's impatience: no incarnation lives until a round of upkeep."""
-    cluster = Cluster(settings=small(tail_budget_bytes=1_000_000, tail_limit_bytes=1_000_000, wal_budget_bytes=1_000_000, ranges_max=4))
+    cluster = Cluster(
+        settings=small(
+            tail_budget_bytes=1_000_000, tail_limit_bytes=1_000_000, wal_budget_bytes=1_000_000, ranges_max=4
+        )
+    )
     await cluster.start()
     tps = await cluster.topic("orders", partitions=8)
     for number in range(30):

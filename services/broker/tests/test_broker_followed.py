@@ -1,4 +1,6 @@
-"""Whoever follows a broker's partitions is told of each change, reads at once what is durable, and hears when the incarnation ends."""
+"""Whoever follows a broker's partitions is told of each change, reads at once what is durable, and hears when the
+incarnation ends.
+"""
 
 import pytest
 from broker_under_test import Cluster

@@ -1,4 +1,6 @@
-"""Batches that wait for a place among the creates in flight: each becomes durable in order, whatever is asked about it meanwhile."""
+"""Batches that wait for a place among the creates in flight: each becomes durable in order, whatever is asked about it
+meanwhile.
+"""
 
 import asyncio
 
@@ -18,11 +20,19 @@ FLUSH_BYTES = 1_000
 
 
 class Slow:
-    """One create in flight at a time, each until the test lets it go. `quiet` has one batch, in the first of the buffers that are full."""
+    """One create in flight at a time, each until the test lets it go. `quiet` has one batch, in the first of the
+    buffers that are full.
+    """
 
     async def begin(self) -> None:
         self.store = HeldStore()
-        settings = small(in_flight_max=1, flush_bytes=FLUSH_BYTES, tail_budget_bytes=100_000, tail_limit_bytes=100_000, wal_budget_bytes=100_000)
+        settings = small(
+            in_flight_max=1,
+            flush_bytes=FLUSH_BYTES,
+            tail_budget_bytes=100_000,
+            tail_limit_bytes=100_000,
+            wal_budget_bytes=100_000,
+        )
         self.cluster = Cluster(self.store, settings=settings)
         await self.cluster.start()
         self.busy, self.quiet = await self.cluster.topic("orders", partitions=2)
@@ -91,7 +101,9 @@ async def test_a_coordinators_records_are_refused_once_its_partition_has_left() 
     log, image = partition_log(cluster, tp), cluster.controller.metadata.image
     meta = image.partition(tp)
     assert meta is not None
-    change = PartitionChange(topic_id=tp.topic_id, partition=tp.partition, node_id=9, broker_epoch=9, leader_epoch=meta.leader_epoch + 1)
+    change = PartitionChange(
+        topic_id=tp.topic_id, partition=tp.partition, node_id=9, broker_epoch=9, leader_epoch=meta.leader_epoch + 1
+    )
     cluster.broker._image_changed(image, image_with(image, change))
     with pytest.raises(NotOwner):
         await log.append([(b"key", b"value")])

@@ -1,4 +1,6 @@
-"""What a manifest names no more is given up, and nothing else: through pages, and when a version comes to stand after its partition has left."""
+"""What a manifest names no more is given up, and nothing else: through pages, and when a version comes to stand after
+its partition has left.
+"""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -95,7 +97,8 @@ async def test_what_a_page_that_cannot_be_read_names_goes_with_the_page_in_the_e
     partition = await cluster.broker._ownership.open(tp)
     lost = partition.manifest.pages[0]
     cluster.store.apply_delete("disaster", lost.key)
-    await cluster.broker.owner.delete_records(tp, Offset(lost.base_offset + 1))  # in its middle: it cannot be written again
+    # in its middle: it cannot be written again
+    await cluster.broker.owner.delete_records(tp, Offset(lost.base_offset + 1))
     await asyncio.sleep(LATER_S)
     assert partition.manifest.pages[0] == lost
     assert missing_of(cluster.store, tp, partition.manifest) == [lost.key]
@@ -165,7 +168,9 @@ def test_a_version_that_comes_to_stand_after_its_partition_has_moved_gives_up_no
         first = heir.manifest.log_start
         assert await brokers.read_all(tp) == [each for each in [*everything, (8, b"8")] if each[0] >= first]
         found = await _named_segments(store, tp, heir.manifest)
-        assert set(store.keys(segment_prefix(tp))) == found, "what the late version named no more goes with the heir's first one"
+        assert set(store.keys(segment_prefix(tp))) == found, (
+            "what the late version named no more goes with the heir's first one"
+        )
         await brokers.stop()
 
     run()
@@ -179,7 +184,9 @@ async def _named_segments(store: SimStore, tp: TopicPartition, manifest: Manifes
 @on_virtual_time
 async def test_an_owner_that_was_replaced_and_does_not_know_deletes_nothing_that_it_gave_up() -> None:
     store = SimStore()
-    brokers = Brokers(store, settings=replace(PAGED, segment_linger_ms=0, lease_ms=10_000_000, maintenance_interval_ms=10_000_000))
+    brokers = Brokers(
+        store, settings=replace(PAGED, segment_linger_ms=0, lease_ms=10_000_000, maintenance_interval_ms=10_000_000)
+    )
     await brokers.start(1, 2)
     (tp,) = brokers.controller.create_topic("orders", partitions=1, owner=1)
     for number in range(8):

@@ -37,7 +37,9 @@ async def test_an_idle_broker_is_heard_at_least_three_times_a_lease_and_no_two_i
 
 
 @on_virtual_time
-async def test_a_broker_goes_on_producing_while_the_controller_cannot_be_reached_and_reports_afterwards(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_broker_goes_on_producing_while_the_controller_cannot_be_reached_and_reports_afterwards(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     brokers = Brokers(SimStore(faults=SLOW))
     await brokers.start(1, 2)
     (tp, moving) = brokers.controller.create_topic("orders", partitions=2, owner=1)

@@ -1,4 +1,6 @@
-"""One broker after another in the same process: whatever an incarnation was doing when it was replaced, the next one begins."""
+"""One broker after another in the same process: whatever an incarnation was doing when it was replaced, the next one
+begins.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -88,7 +90,9 @@ async def test_an_incarnation_that_was_replaced_is_followed_by_the_next() -> Non
 
 
 async def another_process_takes_the_node_id(brokers: Brokers) -> None:
-    registration = Registration(node_id=NodeId(1), boot=brokers.rng.uuid(), roles=("broker",), host="elsewhere", port=9092)
+    registration = Registration(
+        node_id=NodeId(1), boot=brokers.rng.uuid(), roles=("broker",), host="elsewhere", port=9092
+    )
     await brokers.controller.register(registration)
 
 
@@ -203,6 +207,8 @@ async def test_a_process_whose_broker_is_not_followed_by_another_says_so() -> No
     await brokers.controller.fence(1)
     await asyncio.sleep(10)
     assert told == [incarnations.fails]
-    assert [str(error) for error in incarnations.lost] == ["the broker of epoch 1 is not followed by another: RuntimeError('a bug')"]
+    assert [str(error) for error in incarnations.lost] == [
+        "the broker of epoch 1 is not followed by another: RuntimeError('a bug')"
+    ]
     await incarnations.stop()
     await brokers.stop()

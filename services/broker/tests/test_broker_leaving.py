@@ -1,4 +1,6 @@
-"""What a partition does between the begin of a planned move and its closing: its tail becomes a segment while it still takes batches."""
+"""What a partition does between the begin of a planned move and its closing: its tail becomes a segment while it still
+takes batches.
+"""
 
 import asyncio
 
@@ -29,7 +31,9 @@ async def with_a_tail(brokers: Brokers) -> TopicPartition:
 
 
 @on_virtual_time
-async def test_a_large_tail_is_rolled_while_the_partition_takes_batches_and_its_heir_reads_only_what_came_since() -> None:
+async def test_a_large_tail_is_rolled_while_the_partition_takes_batches_and_its_heir_reads_only_what_came_since() -> (
+    None
+):
     store = HeldStore()
     brokers = Brokers(store)
     tp = await with_a_tail(brokers)

@@ -127,7 +127,11 @@ async def test_an_idle_replaced_broker_does_not_say_latest() -> None:
     new = Cluster(store, seed=1)
     await new.start("new")
     await new.append(tp, b"b")
-    for ask in (old.broker.owner.offset_for_time(tp, -1), old.tail(tp, 5), old.broker.owner.delete_records(tp, Offset(1))):
+    for ask in (
+        old.broker.owner.offset_for_time(tp, -1),
+        old.tail(tp, 5),
+        old.broker.owner.delete_records(tp, Offset(1)),
+    ):
         with pytest.raises(Fenced):
             await ask
     await old.kill()

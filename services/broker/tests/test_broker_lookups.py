@@ -1,4 +1,6 @@
-"""Look-ups by time against a walk over every record: over pages, segments and the tail, with times that do not ascend, above any log start."""
+"""Look-ups by time against a walk over every record: over pages, segments and the tail, with times that do not ascend,
+above any log start.
+"""
 
 import asyncio
 from dataclasses import replace
@@ -29,7 +31,8 @@ async def put(cluster: Cluster, tp: TopicPartition, rng: Random, times_ms: list[
     for _ in range(batches):
         added = [BEGIN_MS + rng.randrange(1_000) for _ in range(rng.randrange(1, 5))]
         records = [
-            Record(offset=at, timestamp_ms=time_ms, key=None, value=bytes(rng.choice((1, 2_000))), headers=()) for at, time_ms in enumerate(added)
+            Record(offset=at, timestamp_ms=time_ms, key=None, value=bytes(rng.choice((1, 2_000))), headers=())
+            for at, time_ms in enumerate(added)
         ]
         appended.append(cluster.broker.owner.append(tp, build_batch(records), produce_version=9))
         times_ms += added
@@ -101,7 +104,9 @@ async def test_the_last_offset_in_segments_is_told_by_its_epoch_and_nowhere_wher
 
 @on_virtual_time
 async def test_what_is_rolled_while_it_is_looked_for_is_found_once_and_where_it_is() -> None:
-    """The tail that a look-up took and the manifest that it took are of one moment, however long the store then takes."""
+    """The tail that a look-up took and the manifest that it took are of one moment, however long the store then
+    takes.
+    """
     cluster = Cluster(settings=PAGED)
     await cluster.start()
     (tp,) = await cluster.topic("orders")
@@ -119,7 +124,9 @@ async def test_what_is_rolled_while_it_is_looked_for_is_found_once_and_where_it_
 
 
 @on_virtual_time
-async def test_few_look_ups_read_segments_at_once_and_no_topic_waits_for_all_of_another_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_few_look_ups_read_segments_at_once_and_no_topic_waits_for_all_of_another_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(lookups, "SEGMENT_LOOK_UPS_AT_ONCE", 3)
     cluster = Cluster(settings=PAGED)
     await cluster.start()

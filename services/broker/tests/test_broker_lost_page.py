@@ -1,4 +1,6 @@
-"""A page of a partition's manifest that is lost, where retention wants to look into it: what is old goes all the same, page by page."""
+"""A page of a partition's manifest that is lost, where retention wants to look into it: what is old goes all the same,
+page by page.
+"""
 
 import asyncio
 
@@ -11,7 +13,9 @@ from bmq_broker.settings import BrokerSettings
 from bmq_sim.loop import on_virtual_time
 
 MINUTE_S = 60
-PAGED = BrokerSettings(manifest_entries_max=4, merge_count=1000, retention_interval_ms=1_000, collect_again_ms=1_440_000)
+PAGED = BrokerSettings(
+    manifest_entries_max=4, merge_count=1000, retention_interval_ms=1_000, collect_again_ms=1_440_000
+)
 
 
 async def with_pages(**configs: str) -> tuple[Cluster, TopicPartition]:

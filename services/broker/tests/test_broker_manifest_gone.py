@@ -1,4 +1,6 @@
-"""Somebody deleted manifest versions: no broker gives their offsets a second time unseen, and none deletes what they named."""
+"""Somebody deleted manifest versions: no broker gives their offsets a second time unseen, and none deletes what they
+named.
+"""
 
 import asyncio
 from dataclasses import replace
@@ -25,7 +27,9 @@ FAST = BrokerSettings(retention_interval_ms=60_000, collect_again_ms=300_000)
 
 
 async def rolled(*, log_start: int = 0) -> tuple[Cluster, TopicPartition]:
-    """A stopped cluster with six records in as many segments, below `log_start` deleted ones; nothing of it is in the WAL any more."""
+    """A stopped cluster with six records in as many segments, below `log_start` deleted ones; nothing of it is in the
+    WAL any more.
+    """
     cluster = Cluster(settings=FAST)
     await cluster.start()
     (tp,) = await cluster.topic("orders")
@@ -49,7 +53,9 @@ def tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("log_start", [0, 2])
 @on_virtual_time
-async def test_a_partition_whose_manifest_is_gone_does_not_open_as_an_empty_log_and_opens_after_a_repair(log_start: int) -> None:
+async def test_a_partition_whose_manifest_is_gone_does_not_open_as_an_empty_log_and_opens_after_a_repair(
+    log_start: int,
+) -> None:
     cluster, tp = await rolled(log_start=log_start)
     before = cluster.store.keys(segment_prefix(tp))
     for key in cluster.store.keys(manifest_prefix(tp)):
@@ -69,7 +75,8 @@ async def test_a_partition_whose_manifest_is_gone_does_not_open_as_an_empty_log_
 
 
 @pytest.mark.parametrize(
-    ("told", "because"), [(True, "manifest version 6 was there and is gone"), (False, "begins at offset 4, and the log ends at 4")]
+    ("told", "because"),
+    [(True, "manifest version 6 was there and is gone"), (False, "begins at offset 4, and the log ends at 4")],
 )
 @on_virtual_time
 async def test_a_partition_that_lost_its_newest_versions_does_not_open_and_opens_after_a_repair(
@@ -113,7 +120,9 @@ async def test_a_partition_that_lost_its_newest_versions_opens_by_itself_once_th
 
 
 @on_virtual_time
-async def test_what_lost_versions_named_stays_though_its_offsets_were_given_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_lost_versions_named_stays_though_its_offsets_were_given_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     tells_nothing(monkeypatch)
     cluster, tp = await rolled()
     before = cluster.store.keys(segment_prefix(tp))
@@ -139,7 +148,9 @@ async def test_what_lost_versions_named_stays_though_its_offsets_were_given_agai
 
 
 async def met_by_upkeep(monkeypatch: pytest.MonkeyPatch, *segments: int) -> tuple[Cluster, TopicPartition]:
-    """The versions that named offsets 4 and 5 are lost with their segments, 4 was given a second time; then these segments come back."""
+    """The versions that named offsets 4 and 5 are lost with their segments, 4 was given a second time; then these
+    segments come back.
+    """
     tells_nothing(monkeypatch)
     cluster, tp = await rolled()
     own = cluster.store.keys(segment_prefix(tp))
@@ -170,7 +181,7 @@ async def test_of_several_segments_of_lost_versions_the_one_whose_offsets_were_n
 
 
 @on_virtual_time
-async def test_a_partition_whose_versions_are_missing_takes_no_records_either_when_a_roll_of_it_failed_and_then_succeeded(
+async def test_a_partition_whose_versions_are_missing_takes_no_records_after_a_failed_roll_either(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cluster, tp = await met_by_upkeep(monkeypatch, 5)
@@ -193,9 +204,17 @@ async def test_a_partition_whose_versions_are_missing_takes_no_records_either_wh
 
 @pytest.mark.parametrize("rolled_together", [False, True])
 @on_virtual_time
-async def test_a_merged_segment_stays_whose_version_was_lost_when_what_it_was_made_from_was_gone(rolled_together: bool) -> None:
+async def test_a_merged_segment_stays_whose_version_was_lost_when_what_it_was_made_from_was_gone(
+    rolled_together: bool,
+) -> None:
     store = SimStore()
-    merging = replace(shared_settings(), retention_interval_ms=60_000, collect_again_ms=300_000, merge_count=4, merge_below_bytes=10_000)
+    merging = replace(
+        shared_settings(),
+        retention_interval_ms=60_000,
+        collect_again_ms=300_000,
+        merge_count=4,
+        merge_below_bytes=10_000,
+    )
     cluster = Cluster(store, settings=merging)
     await cluster.start()
     tps = await cluster.topic("orders", partitions=2)
@@ -219,7 +238,8 @@ async def test_a_merged_segment_stays_whose_version_was_lost_when_what_it_was_ma
     await asyncio.sleep(5)
     await cluster.stop()
     store.apply_delete("somebody", max(store.keys(manifest_prefix(tp))))
-    cluster.settings = replace(merging, manifest_entries_max=4)  # the old entries come to stand on a page, where no merge meets them
+    # the old entries come to stand on a page, where no merge meets them
+    cluster.settings = replace(merging, manifest_entries_max=4)
     await cluster.start("third")
     for number in range(5, 12):
         assert (await cluster.append(tp, b"x" * 20_000)).base_offset == number
@@ -230,7 +250,9 @@ async def test_a_merged_segment_stays_whose_version_was_lost_when_what_it_was_ma
 
 
 @on_virtual_time
-async def test_a_coordinators_snapshot_stays_whose_version_was_lost_when_the_one_before_was_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_coordinators_snapshot_stays_whose_version_was_lost_when_the_one_before_was_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     tells_nothing(monkeypatch)
     cluster, tp = await started(groups=FEW, retention_interval_ms=60_000, collect_again_ms=300_000)
     while len(cluster.store.keys(coordinator_snapshot_prefix(tp))) < 2:
@@ -276,7 +298,9 @@ async def test_a_first_segment_whose_owner_was_killed_before_it_named_it_keeps_n
 
 @pytest.mark.parametrize("opened", [True, False])
 @on_virtual_time
-async def test_a_shared_segment_with_what_lost_versions_named_stays(opened: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_shared_segment_with_what_lost_versions_named_stays(
+    opened: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tells_nothing(monkeypatch)
     store = SimStore()
     cluster, tps = await cluster_with_a_shared_segment(store, partitions=2)
@@ -309,7 +333,9 @@ async def test_a_shared_segment_with_what_lost_versions_named_stays(opened: bool
 
 @pytest.mark.parametrize("left", [0, 1])
 @on_virtual_time
-async def test_a_partition_with_runs_in_shared_segments_alone_does_not_open_from_less_than_its_manifest_had(left: int) -> None:
+async def test_a_partition_with_runs_in_shared_segments_alone_does_not_open_from_less_than_its_manifest_had(
+    left: int,
+) -> None:
     store = SimStore()
     cluster, tps = await cluster_with_a_shared_segment(store, partitions=2)
     for tp in tps:

@@ -1,4 +1,6 @@
-"""Moves during which something else goes wrong, comes late or changes again: the log stays whole, and nothing is left behind."""
+"""Moves during which something else goes wrong, comes late or changes again: the log stays whole, and nothing is left
+behind.
+"""
 
 import asyncio
 
@@ -119,7 +121,7 @@ async def test_a_manifest_version_of_the_old_owner_that_arrives_late_is_taken_ov
 
 
 @on_virtual_time
-async def test_a_segment_that_the_heir_took_over_stays_though_the_old_owner_never_learned_that_its_manifest_counts() -> None:
+async def test_a_segment_that_the_heir_took_over_stays_though_its_writer_never_learned_that_it_counts() -> None:
     store = HeldStore()
     brokers = Brokers(store)
     await brokers.start(1, 2)
@@ -237,7 +239,9 @@ async def test_an_heir_that_dies_before_it_has_covered_anything_leaves_both_stre
 
 
 @on_virtual_time
-async def test_a_configuration_that_only_a_newer_version_can_read_holds_up_no_move_and_leaves_its_topic_as_it_was() -> None:
+async def test_a_configuration_that_only_a_newer_version_can_read_holds_up_no_move_and_leaves_its_topic_as_it_was() -> (
+    None
+):
     brokers = Brokers()
     await brokers.start(1, 2)
     (newer,) = brokers.controller.create_topic("newer", partitions=1, owner=1, configs={"segment.bytes": "1048576"})
@@ -245,7 +249,11 @@ async def test_a_configuration_that_only_a_newer_version_can_read_holds_up_no_mo
     await brokers.append(newer, b"a")
     await brokers.append(moving, b"a")
     brokers.controller.commit(
-        ConfigsChanged(kind="topic", name=str(newer.topic_id), changes={"message.timestamp.type": "NewerTime", "segment.bytes": "2097152"}),
+        ConfigsChanged(
+            kind="topic",
+            name=str(newer.topic_id),
+            changes={"message.timestamp.type": "NewerTime", "segment.bytes": "2097152"},
+        ),
         PartitionMoveBegun(topic_id=moving.topic_id, partition=0, to_node_id=2),
     )
     async with asyncio.timeout(10):
@@ -253,7 +261,9 @@ async def test_a_configuration_that_only_a_newer_version_can_read_holds_up_no_mo
     assert (await brokers.append_wherever(moving, b"b")).base_offset == 1
     assert (await brokers.append(newer, b"b")).base_offset == 1
     assert brokers.roles[1]._ownership.partitions[newer].config.segment_bytes == 1048576
-    brokers.controller.commit(ConfigsChanged(kind="topic", name=str(newer.topic_id), changes={"message.timestamp.type": "CreateTime"}))
+    brokers.controller.commit(
+        ConfigsChanged(kind="topic", name=str(newer.topic_id), changes={"message.timestamp.type": "CreateTime"})
+    )
     await asyncio.sleep(0)
     assert brokers.roles[1]._ownership.partitions[newer].config.segment_bytes == 2097152
     await brokers.stop()

@@ -1,4 +1,6 @@
-"""Partitions that move from one living broker to another: nothing is lost, given twice or left waiting, whatever happens in between."""
+"""Partitions that move from one living broker to another: nothing is lost, given twice or left waiting, whatever
+happens in between.
+"""
 
 import asyncio
 from collections.abc import Iterator
@@ -37,7 +39,8 @@ async def test_a_partition_that_moves_under_load_loses_nothing_and_gives_no_offs
         number = 0
         while not ending:
             value = f"{name} {number}".encode()
-            appended = await brokers.append_wherever(tp, value)  # a planned move leaves no outcome unknown: that would raise
+            # a planned move leaves no outcome unknown: that would raise
+            appended = await brokers.append_wherever(tp, value)
             assert acknowledged.setdefault(appended.base_offset, value) == value, "an offset was given twice"
             times_s.append(loop.time())
             number += 1
@@ -153,7 +156,9 @@ async def test_a_partition_whose_log_is_in_segments_leaves_its_heir_nothing_to_r
 
 @on_virtual_time
 async def test_a_move_that_is_taken_back_too_late_opens_the_partition_only_under_a_new_leader_epoch() -> None:
-    """The report that it is closed may be on its way: an append under the old epoch would lie above the end of the range."""
+    """The report that it is closed may be on its way: an append under the old epoch would lie above the end of the
+    range.
+    """
     brokers = Brokers()
     brokers.controller.finishes_moves = False
     await brokers.start(1, 2)
@@ -192,7 +197,7 @@ async def test_a_move_to_the_owner_itself_ends_with_its_opening_again() -> None:
 
 
 @on_virtual_time
-async def test_what_this_broker_left_unnamed_under_an_earlier_leader_epoch_is_collected_though_it_never_saw_the_move() -> None:
+async def test_what_was_left_unnamed_under_an_earlier_epoch_is_collected_though_the_move_was_never_seen() -> None:
     brokers = Brokers()
     await brokers.start(1)
     (tp,) = brokers.controller.create_topic("orders", partitions=1, owner=1)
@@ -253,7 +258,9 @@ async def test_a_group_coordinator_moves_with_its_partition_and_is_there_before_
     (tp,) = brokers.controller.create_topic(CONSUMER_OFFSETS, partitions=1, owner=1)
     caller = Caller(client_id="c", client_host="h")
     topics = [Message(name="orders", topic_id=orders.topic_id, partition_indexes=[0])]
-    asked = Message(groups=[Message(group_id="g", member_id=None, member_epoch=-1, topics=topics)], require_stable=False)
+    asked = Message(
+        groups=[Message(group_id="g", member_id=None, member_epoch=-1, topics=topics)], require_stable=False
+    )
 
     async def committed(node: int) -> int:
         reply = await brokers.roles[node].owner.group_call(0, 9, asked, caller)

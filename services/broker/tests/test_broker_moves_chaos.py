@@ -1,6 +1,8 @@
-"""Brokers between which partitions move all the time, and that are killed, fenced and started again, over a store that fails.
+"""Brokers between which partitions move all the time, and that are killed, fenced and started again, over a store that
+fails.
 
-What they acknowledged is there, once and in order, at whoever owns it in the end. A failing seed is replayed by its number alone.
+What they acknowledged is there, once and in order, at whoever owns it in the end. A failing seed is replayed by its
+number alone.
 """
 
 import asyncio
@@ -125,7 +127,9 @@ class Chaos:
                 await asyncio.sleep(self.rng.random() * 0.3)
                 try:
                     async with asyncio.timeout(30):
-                        appended = await self.brokers.append(tp, value, producer_id=tp.partition, producer_epoch=0, base_sequence=number)
+                        appended = await self.brokers.append(
+                            tp, value, producer_id=tp.partition, producer_epoch=0, base_sequence=number
+                        )
                 except (BmqError, KeyError, TimeoutError) as error:
                     assert not isinstance(error, RequestError), error
                     continue
@@ -142,7 +146,19 @@ class Chaos:
         while not self.ending:
             await asyncio.sleep(self.rng.random() * 0.7)
             await self.revive()
-            accident = self.rng.choice((self.move, self.move, self.move, self.move_back, self.kill, self.fence, self.drain, self.roll, self.topic))
+            accident = self.rng.choice(
+                (
+                    self.move,
+                    self.move,
+                    self.move,
+                    self.move_back,
+                    self.kill,
+                    self.fence,
+                    self.drain,
+                    self.roll,
+                    self.topic,
+                )
+            )
             with suppress(BmqError, TimeoutError, KeyError):
                 await accident(tps)
             self.brokers.controller.reachable = self.rng.random() > 0.1

@@ -1,4 +1,6 @@
-"""A partition whose opening takes long, because the store is slow for what it left elsewhere, holds up nobody who asks for others too."""
+"""A partition whose opening takes long, because the store is slow for what it left elsewhere, holds up nobody who asks
+for others too.
+"""
 
 import asyncio
 
@@ -17,7 +19,9 @@ WRITTEN_BY_2 = "wal/0000000002/"
 
 
 async def with_one_that_is_being_opened(store: HeldStore) -> tuple[Brokers, TopicPartition, TopicPartition]:
-    """Broker 2 owns both: `here` with a record, and `moved`, whose records it cannot read yet from what broker 1 left."""
+    """Broker 2 owns both: `here` with a record, and `moved`, whose records it cannot read yet from what broker 1
+    left.
+    """
     brokers = Brokers(store)
     await brokers.start(1, 2, 3)
     (moved,) = brokers.controller.create_topic("moved", partitions=1, owner=1)
@@ -29,7 +33,9 @@ async def with_one_that_is_being_opened(store: HeldStore) -> tuple[Brokers, Topi
     return brokers, here, moved
 
 
-def reading(brokers: Brokers, *places: tuple[TopicPartition, int], max_wait_ms: int) -> "asyncio.Task[list[TailAnswer]]":
+def reading(
+    brokers: Brokers, *places: tuple[TopicPartition, int], max_wait_ms: int
+) -> "asyncio.Task[list[TailAnswer]]":
     """What broker 2 answers."""
     requests = [TailRequest(tp=tp, offset=Offset(offset), max_bytes=1 << 20) for tp, offset in places]
     owner = brokers.roles[2].owner
@@ -52,7 +58,9 @@ async def test_records_of_other_partitions_do_not_wait_for_one_that_is_being_ope
 
 
 @on_virtual_time
-async def test_a_reader_waits_for_records_beside_a_partition_that_is_being_opened_and_no_longer_than_it_asked_for() -> None:
+async def test_a_reader_waits_for_records_beside_a_partition_that_is_being_opened_and_no_longer_than_it_asked_for() -> (
+    None
+):
     brokers, here, moved = await with_one_that_is_being_opened(HeldStore())
     began_s = now_s()
     answers = await reading(brokers, (here, 1), (moved, 0), max_wait_ms=500)
@@ -105,7 +113,9 @@ async def test_figures_of_others_are_given_without_those_of_a_partition_that_is_
 
 
 @on_virtual_time
-async def test_a_batch_that_is_refused_when_its_partition_opens_is_not_overtaken_by_those_that_waited_behind_it() -> None:
+async def test_a_batch_that_is_refused_when_its_partition_opens_is_not_overtaken_by_those_that_waited_behind_it() -> (
+    None
+):
     store = HeldStore()
     brokers = Brokers(store, settings=small(buffer_max_bytes=10_000))
     await brokers.start(1, 2)

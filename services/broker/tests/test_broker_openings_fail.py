@@ -1,4 +1,6 @@
-"""Openings that come to nothing: who waits is told, the loop hears of what is a bug, and the next opening is a new one."""
+"""Openings that come to nothing: who waits is told, the loop hears of what is a bug, and the next opening is a new
+one.
+"""
 
 import asyncio
 
@@ -56,7 +58,9 @@ def came_back(brokers: Brokers, tp: TopicPartition) -> PartitionChange:
 
 
 @on_virtual_time
-async def test_a_bug_in_an_opening_is_told_to_the_loop_and_to_who_waits_and_the_next_opening_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bug_in_an_opening_is_told_to_the_loop_and_to_who_waits_and_the_next_opening_begins_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     brokers = Brokers(settings=small())
     await brokers.start(1)
     (tp,) = brokers.controller.create_topic("orders", partitions=1, owner=1)

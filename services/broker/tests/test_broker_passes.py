@@ -1,4 +1,6 @@
-"""One pass over a living broker's WAL reads for all partitions that moved from it: what happens to one of them meanwhile is no other's business."""
+"""One pass over a living broker's WAL reads for all partitions that moved from it: what happens to one of them
+meanwhile is no other's business.
+"""
 
 import asyncio
 import time
@@ -25,13 +27,16 @@ BETWEEN = 12
 STREAM = StreamId(NodeId(1), BrokerEpoch(1))
 OTHER_STREAM = StreamId(NodeId(2), BrokerEpoch(1))
 MANY = 3_000
-"""Partitions that are asked for while one pass reads for them; if each looked at all, they took seconds of the processor."""
+"""Partitions that are asked for while one pass reads for them; if each looked at all, they took seconds of the
+processor."""
 MANY_S_MAX = 0.5
 
 
 async def two_that_lie_apart(brokers: Brokers) -> tuple[TopicPartition, TopicPartition]:
     """Partitions of broker 1: one wrote its first WAL object, the other the last; nothing else pins any."""
-    lower, other, upper = (brokers.controller.create_topic(name, partitions=1, owner=1)[0] for name in ("lower", "other", "upper"))
+    lower, other, upper = (
+        brokers.controller.create_topic(name, partitions=1, owner=1)[0] for name in ("lower", "other", "upper")
+    )
     await brokers.append(lower, b"x")
     for _ in range(BETWEEN):
         await brokers.append(other, b"pad")
@@ -42,7 +47,9 @@ async def two_that_lie_apart(brokers: Brokers) -> tuple[TopicPartition, TopicPar
 
 
 @on_virtual_time
-@pytest.mark.parametrize("held", [STREAM.prefix, wal_key(STREAM, BETWEEN - 1)], ids=["before-it-is-read", "when-it-was-read"])
+@pytest.mark.parametrize(
+    "held", [STREAM.prefix, wal_key(STREAM, BETWEEN - 1)], ids=["before-it-is-read", "when-it-was-read"]
+)
 async def test_a_topic_that_is_deleted_while_an_heir_reads_stops_no_other_partition(held: str) -> None:
     store = HeldStore()
     brokers = Brokers(store)
@@ -124,7 +131,9 @@ async def test_thousands_that_wait_for_one_pass_are_not_looked_at_by_each_of_the
 
 
 @on_virtual_time
-async def test_thousands_that_wait_for_a_pass_go_on_some_in_a_turn_and_cost_the_same_while_another_stream_is_read() -> None:
+async def test_thousands_that_wait_for_a_pass_go_on_some_in_a_turn_and_cost_the_same_while_another_stream_is_read() -> (
+    None
+):
     reads = {STREAM: asyncio.Event(), OTHER_STREAM: asyncio.Event()}
 
     async def read_ranges(ranges: Ranges) -> dict[TopicPartition, Inheritance]:
@@ -181,7 +190,9 @@ async def test_all_who_wait_for_a_pass_are_told_that_this_broker_ends() -> None:
 @given(st.lists(st.sets(st.integers(0, 7), min_size=1, max_size=3), max_size=8))
 def test_streams_are_read_together_where_a_partition_needs_both_and_apart_elsewhere(needs: list[set[int]]) -> None:
     ranges = {
-        TopicPartition(TopicId(UUID(int=number)), 0): tuple(Range(NodeId(node), BrokerEpoch(1), LeaderEpoch(1), 9, 0) for node in sorted(nodes))
+        TopicPartition(TopicId(UUID(int=number)), 0): tuple(
+            Range(NodeId(node), BrokerEpoch(1), LeaderEpoch(1), 9, 0) for node in sorted(nodes)
+        )
         for number, nodes in enumerate(needs)
     }
     groups = _by_streams(ranges)

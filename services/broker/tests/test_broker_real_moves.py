@@ -24,7 +24,9 @@ async def started(brokers: Brokers, controller: ControllerRole, node: int) -> Br
         store=store,
         control=controller.controller,
         metadata=controller.metadata,
-        registration=Registration(node_id=NodeId(node), boot=brokers.rng.uuid(), roles=("broker",), host="localhost", port=9092),
+        registration=Registration(
+            node_id=NodeId(node), boot=brokers.rng.uuid(), roles=("broker",), host="localhost", port=9092
+        ),
         rng=brokers.rng,
         clock_guard=guard,
         settings=brokers.settings,
@@ -39,7 +41,9 @@ async def started(brokers: Brokers, controller: ControllerRole, node: int) -> Br
 @on_virtual_time
 async def test_a_partition_goes_back_and_forth_is_drained_and_survives_a_silent_owner() -> None:
     brokers = Brokers(SimStore(faults=StoreFaults(latency_s_min=0.001, latency_s_max=0.01)))
-    controller = await start_controller(brokers.store.for_node("controller"), node_id=NodeId(0), clock=brokers.clock, rng=brokers.rng)
+    controller = await start_controller(
+        brokers.store.for_node("controller"), node_id=NodeId(0), clock=brokers.clock, rng=brokers.rng
+    )
     roles = {node: await started(brokers, controller, node) for node in (1, 2)}
     (made,) = await controller.controller.create_topics([NewTopic(name="orders", partitions=1)])
     assert made.topic_id is not None

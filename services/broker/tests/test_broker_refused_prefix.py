@@ -1,4 +1,6 @@
-"""A store that refuses the keys of one partition alone (a folder's owner, requests for one prefix) stops that one, and not who shares its broker."""
+"""A store that refuses the keys of one partition alone (a folder's owner, requests for one prefix) stops that one, and
+not who shares its broker.
+"""
 
 import asyncio
 from dataclasses import replace

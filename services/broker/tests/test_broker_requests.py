@@ -1,4 +1,5 @@
-"""What quiet partitions beside a load cost in requests to the store, counted over a store in memory at a fraction of the usual sizes.
+"""What quiet partitions beside a load cost in requests to the store, counted over a store in memory at a fraction of
+the usual sizes.
 
 At full size, by hand: `python services/broker/tests/test_broker_requests.py [PARTS [QUIET]]`: sizes divided by PARTS.
 """
@@ -28,12 +29,21 @@ RECORDS_PER_GIB = 4
 
 
 def settings_of(parts: int, *, quiet: int) -> BrokerSettings:
-    """The defaults over a bucket, with a linger that fills WAL objects, and every size a part as large: as many requests for a part of the bytes.
+    """The defaults over a bucket, with a linger that fills WAL objects, and every size a part as large: as many
+    requests for a part of the bytes.
 
-    What keeping a quiet partition's tail takes in memory beside its bytes does not get smaller with them: tails may have as much more.
+    What keeping a quiet partition's tail takes in memory beside its bytes does not get smaller with them: tails may
+    have as much more.
     """
     base = BrokerSettings()
-    names = ("flush_bytes", "tail_budget_bytes", "tail_limit_bytes", "wal_budget_bytes", "merge_below_bytes", "merge_target_bytes")
+    names = (
+        "flush_bytes",
+        "tail_budget_bytes",
+        "tail_limit_bytes",
+        "wal_budget_bytes",
+        "merge_below_bytes",
+        "merge_target_bytes",
+    )
     names += ("carry_bytes_max", "shared_below_bytes")
     sizes = {name: getattr(base, name) // parts for name in names if hasattr(base, name)}
     for name in ("tail_budget_bytes", "tail_limit_bytes"):
@@ -41,8 +51,11 @@ def settings_of(parts: int, *, quiet: int) -> BrokerSettings:
     return replace(base, linger_ms=250.0, eager=False, **sizes)
 
 
-async def requests_per_gib(*, quiet: int, parts: int, warm_gib: float = 1.0, gib: float = 1.0, page_keys: int = 1000) -> Counter[str]:
-    """Requests by verb for each GiB that a busy partition gets, once the WAL has its length, beside so many quiet partitions.
+async def requests_per_gib(
+    *, quiet: int, parts: int, warm_gib: float = 1.0, gib: float = 1.0, page_keys: int = 1000
+) -> Counter[str]:
+    """Requests by verb for each GiB that a busy partition gets, once the WAL has its length, beside so many quiet
+    partitions.
 
     Every size is `parts` times smaller, and quiet partitions get so many times fewer records.
     """
@@ -52,7 +65,9 @@ async def requests_per_gib(*, quiet: int, parts: int, warm_gib: float = 1.0, gib
     retained = {"segment.bytes": str(max(65_536, 64 * MIB // parts)), "retention.bytes": str(256 * MIB // parts)}
     (busy,) = await cluster.topic("busy", configs=retained)
     quiet_tps = await cluster.topic("quiet", partitions=quiet) if quiet else []
-    batch = build_batch([Record(offset=0, timestamp_ms=cluster.clock.now_ms(), key=None, value=bytes(BATCH_BYTES // parts), headers=())])
+    batch = build_batch(
+        [Record(offset=0, timestamp_ms=cluster.clock.now_ms(), key=None, value=bytes(BATCH_BYTES // parts), headers=())]
+    )
     small = build_batch([Record(offset=0, timestamp_ms=cluster.clock.now_ms(), key=None, value=bytes(100), headers=())])
     warm, count = (int(size_gib * GIB // parts) // len(batch) for size_gib in (warm_gib, gib))
     before: Counter[str] = Counter()
@@ -68,7 +83,9 @@ async def requests_per_gib(*, quiet: int, parts: int, warm_gib: float = 1.0, gib
         await _claim(cluster, quiet_tps)
     for index, tp in enumerate(quiet_tps):
         size_bytes = AGED_BYTES_MAX // parts * index // len(quiet_tps)
-        record = Record(offset=0, timestamp_ms=cluster.clock.now_ms(), key=None, value=bytes(max(0, size_bytes - 70)), headers=())
+        record = Record(
+            offset=0, timestamp_ms=cluster.clock.now_ms(), key=None, value=bytes(max(0, size_bytes - 70)), headers=()
+        )
         waiting.append(append(tp, build_batch([record]), produce_version=9))  # type: ignore[arg-type]
     await drained(waiting)
     began_s = asyncio.get_running_loop().time()

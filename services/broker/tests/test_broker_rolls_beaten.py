@@ -1,4 +1,6 @@
-"""A roll while an earlier owner, who was asleep, still writes versions of the manifest: each one counts, and no record is lost or named twice."""
+"""A roll while an earlier owner, who was asleep, still writes versions of the manifest: each one counts, and no record
+is lost or named twice.
+"""
 
 import asyncio
 from dataclasses import replace
@@ -18,7 +20,9 @@ RECORDS = ATTEMPTS_MAX + 3
 
 
 class Asleep:
-    """An earlier owner whose creates of versions were sent long ago: each arrives just before another's create of that number."""
+    """An earlier owner whose creates of versions were sent long ago: each arrives just before another's create of that
+    number.
+    """
 
     def __init__(self, cluster: Cluster, versions: dict[str, bytes]) -> None:
         self._cluster = cluster
@@ -33,7 +37,9 @@ class Asleep:
 
 
 async def rolled_asleep(cluster: Cluster, tp: TopicPartition, *, versions: int) -> Asleep:
-    """The owner is killed after so many rolls of a record each, of which the segments are there, and the versions of the manifest on their way."""
+    """The owner is killed after so many rolls of a record each, of which the segments are there, and the versions of
+    the manifest on their way.
+    """
     for number in range(RECORDS):
         await cluster.append(tp, b"%d" % number)
     store = cluster.store

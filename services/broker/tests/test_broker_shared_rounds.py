@@ -1,4 +1,6 @@
-"""Rounds over shared segments: they are bounded and go on where they stopped, one segment that cannot be judged holds up no other, pages count."""
+"""Rounds over shared segments: they are bounded and go on where they stopped, one segment that cannot be judged holds
+up no other, pages count.
+"""
 
 import asyncio
 from dataclasses import replace
@@ -49,7 +51,9 @@ def given_up(cluster: Cluster, keys: list[str]) -> list[str]:
 
 @pytest.mark.parametrize("at_once", [1, 2, 7])
 @on_virtual_time
-async def test_a_round_reads_so_many_directories_at_most_and_the_next_goes_on_behind_them(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_round_reads_so_many_directories_at_most_and_the_next_goes_on_behind_them(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("bmq_broker.segments.shared_garbage.DIRECTORIES_PER_SWEEP_MAX", at_once)
     store = SimStore()
     cluster, tps = await cluster_with_rounds_by_hand(store, shared=7)
@@ -74,7 +78,9 @@ async def test_a_round_reads_so_many_directories_at_most_and_the_next_goes_on_be
 
 
 @on_virtual_time
-async def test_segments_of_which_it_is_not_remembered_who_names_them_stay_as_long_as_they_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_segments_of_which_it_is_not_remembered_who_names_them_stay_as_long_as_they_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("bmq_broker.segments.shared_garbage.WATCHED_MAX", 2)
     store = SimStore()
     cluster, tps = await cluster_with_rounds_by_hand(store, shared=5)
@@ -93,7 +99,9 @@ async def test_segments_of_which_it_is_not_remembered_who_names_them_stay_as_lon
 
 
 @on_virtual_time
-async def test_rounds_come_to_every_segment_however_many_before_it_have_to_be_read_anew_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_rounds_come_to_every_segment_however_many_before_it_have_to_be_read_anew_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("bmq_broker.segments.shared_garbage.DIRECTORIES_PER_SWEEP_MAX", 1)
     monkeypatch.setattr("bmq_broker.segments.shared_garbage.WATCHED_MAX", 1)
     store = SimStore()
@@ -177,7 +185,9 @@ async def test_a_segment_that_stands_while_the_roll_that_wrote_it_is_not_over_st
 
 
 async def named_on_pages(brokers: Brokers, tps: list[TopicPartition], *, moved: bool) -> None:
-    """One shared segment, which later ones have put on pages of the partitions' manifests; `moved`: by another owner."""
+    """One shared segment, which later ones have put on pages of the partitions' manifests; `moved`: by another
+    owner.
+    """
     for tp in tps:
         await brokers.append(tp, b"a")
     await roll_together(brokers.roles[1], tps)

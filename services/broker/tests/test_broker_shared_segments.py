@@ -24,7 +24,12 @@ LONG_S = 60.0
 def settings(**changes: int) -> BrokerSettings:
     """Nothing is rolled or merged by itself; shared segments are looked at all the time."""
     plenty = {"tail_budget_bytes": 10**6, "tail_limit_bytes": 10**6, "wal_budget_bytes": 10**6, "merge_count": 1000}
-    fast = {"retention_interval_ms": 1_000, "shared_look_ms": 1_000, "shared_look_ms_max": 2_000, "segment_linger_ms": 2_000}
+    fast = {
+        "retention_interval_ms": 1_000,
+        "shared_look_ms": 1_000,
+        "shared_look_ms_max": 2_000,
+        "segment_linger_ms": 2_000,
+    }
     return replace(small(), carry_bytes_max=0, stop_roll_bytes=10**6, **plenty, **fast, **changes)  # type: ignore[arg-type]
 
 
@@ -35,7 +40,9 @@ async def roll_together(broker: BrokerRole, tps: list[TopicPartition]) -> None:
     await asyncio.gather(*broker._roller._tasks)
 
 
-async def cluster_with_a_shared_segment(store: SimStore, *, partitions: int = 3) -> tuple[Cluster, list[TopicPartition]]:
+async def cluster_with_a_shared_segment(
+    store: SimStore, *, partitions: int = 3
+) -> tuple[Cluster, list[TopicPartition]]:
     cluster = Cluster(store, settings=settings())
     await cluster.start()
     tps = await cluster.topic("orders", partitions=partitions)
@@ -192,9 +199,16 @@ async def append_and_roll(brokers: Brokers, tps: Sequence[TopicPartition], value
         await brokers.roll(tp)
 
 
-async def deletions_held(store: HeldStore, brokers: Brokers, tps: Sequence[TopicPartition], below: Offset) -> Callable[[], Awaitable[None]]:
-    """Node 2 deletes records, and its versions are held up. Returns what lets them come to stand, and waits for what becomes of them."""
-    versions = [f"node-2:{numbered_key(manifest_prefix(tp), brokers.roles[2]._ownership.partitions[tp].manifest_version + 1)}" for tp in tps]
+async def deletions_held(
+    store: HeldStore, brokers: Brokers, tps: Sequence[TopicPartition], below: Offset
+) -> Callable[[], Awaitable[None]]:
+    """Node 2 deletes records, and its versions are held up. Returns what lets them come to stand, and waits for what
+    becomes of them.
+    """
+    versions = [
+        f"node-2:{numbered_key(manifest_prefix(tp), brokers.roles[2]._ownership.partitions[tp].manifest_version + 1)}"
+        for tp in tps
+    ]
     store.held.update(versions)
     deleting = [asyncio.ensure_future(brokers.roles[2].owner.delete_records(tp, below)) for tp in tps]
     await asyncio.sleep(0.1)

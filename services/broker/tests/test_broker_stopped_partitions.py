@@ -1,4 +1,6 @@
-"""A partition that cannot be rolled stops alone: it refuses records and says why, the others go on, and the WAL does not grow for it."""
+"""A partition that cannot be rolled stops alone: it refuses records and says why, the others go on, and the WAL does
+not grow for it.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -38,7 +40,9 @@ def damage_next_version(store: SimStore, tp: TopicPartition, partition: Partitio
 
 
 class SlowStore(SimStore):
-    """A store that takes a kilobyte a second: of larger WAL objects than `TAKES_BYTES` nothing is there when a create's time is over."""
+    """A store that takes a kilobyte a second: of larger WAL objects than `TAKES_BYTES` nothing is there when a create's
+    time is over.
+    """
 
     TAKES_BYTES = 10_000
     TIMEOUT_S = 10.0
@@ -57,7 +61,9 @@ class _SlowNodeStore(NodeStore):
 
 
 async def stopped(cluster: Cluster, tp: TopicPartition) -> tuple[Partition, str, list[tuple[int, bytes]]]:
-    """Has one record in a segment, and a tail that cannot be rolled, until it refuses. Returns what keeps it from that, and what it took."""
+    """Has one record in a segment, and a tail that cannot be rolled, until it refuses. Returns what keeps it from that,
+    and what it took.
+    """
     await cluster.append(tp, b"first")
     await cluster.roll(tp)
     partition = cluster.broker._ownership.partitions[tp]
@@ -79,7 +85,9 @@ async def fill(cluster: Cluster, tp: TopicPartition) -> list[tuple[int, bytes]]:
     return await fill_until_refused(cluster, tp, saying="restore the object")
 
 
-async def fill_until_refused(cluster: Cluster, tp: TopicPartition, *, saying: str = "", patience_s: float = 60) -> list[tuple[int, bytes]]:
+async def fill_until_refused(
+    cluster: Cluster, tp: TopicPartition, *, saying: str = "", patience_s: float = 60
+) -> list[tuple[int, bytes]]:
     """Appends until the partition refuses; returns what it took."""
     taken: list[tuple[int, bytes]] = []
     for number in range(500):

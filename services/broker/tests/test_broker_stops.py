@@ -1,4 +1,6 @@
-"""A broker that stops tells a controller so, also where the leading one is being replaced at that moment; a partition that cannot be read stops."""
+"""A broker that stops tells a controller so, also where the leading one is being replaced at that moment; a partition
+that cannot be read stops.
+"""
 
 import asyncio
 from collections.abc import Coroutine

@@ -1,4 +1,6 @@
-"""What the clock decides at a broker: times of the log's own, producers that are forgotten, coordinators' segments that are no longer needed."""
+"""What the clock decides at a broker: times of the log's own, producers that are forgotten, coordinators' segments that
+are no longer needed.
+"""
 
 import asyncio
 import struct
@@ -65,7 +67,9 @@ async def test_log_append_time_is_the_brokers_in_answers_and_in_what_is_found_by
         for asked_ms in range(times_ms[0] - 500, times_ms[-1] + 600, 250):
             found = await cluster.broker.owner.offset_for_time(tp, asked_ms)
             expected = next((offset for offset, time_ms in enumerate(times_ms) if time_ms >= asked_ms), -1)
-            assert (found.offset, found.timestamp_ms) == (expected, times_ms[expected] if expected >= 0 else -1), asked_ms
+            assert (found.offset, found.timestamp_ms) == (expected, times_ms[expected] if expected >= 0 else -1), (
+                asked_ms
+            )
 
     await check()
     await cluster.kill()
@@ -111,7 +115,9 @@ async def test_a_producer_that_was_silent_for_long_is_forgotten() -> None:
 
 @on_virtual_time
 async def test_a_coordinators_segments_below_its_snapshot_go_after_a_day() -> None:
-    cluster = Cluster(settings=BrokerSettings(retention_interval_ms=60_000), groups=GroupSettings(snapshot_record_interval=20))
+    cluster = Cluster(
+        settings=BrokerSettings(retention_interval_ms=60_000), groups=GroupSettings(snapshot_record_interval=20)
+    )
     await cluster.start()
     (orders,) = await cluster.topic("orders")
     (tp,) = await cluster.topic(CONSUMER_OFFSETS, configs={"cleanup.policy": "compact"})
@@ -134,9 +140,18 @@ async def test_a_coordinators_segments_below_its_snapshot_go_after_a_day() -> No
 
 def committing(tp: TopicPartition, offset: int) -> Message:
     """An OffsetCommit of a consumer that is in no group session."""
-    part = Message(partition_index=tp.partition, committed_offset=offset, committed_leader_epoch=-1, committed_metadata="")
+    part = Message(
+        partition_index=tp.partition, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=""
+    )
     topic = Message(name="orders", topic_id=tp.topic_id, partitions=[part])
-    return Message(group_id="g", generation_id_or_member_epoch=-1, member_id="", group_instance_id=None, retention_time_ms=-1, topics=[topic])
+    return Message(
+        group_id="g",
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        group_instance_id=None,
+        retention_time_ms=-1,
+        topics=[topic],
+    )
 
 
 @on_virtual_time
@@ -207,7 +222,9 @@ async def test_a_look_up_opens_few_batches_whose_headers_lie_and_believes_those_
         await cluster.roll(tp)
     assert await opened.during(owner.offset_for_time(tp, 1_000)) == (0, 1_000, 1)
     assert await opened.during(owner.offset_for_time(tp, 2_000)) == (6, 2_003, 3)
-    assert await opened.during(owner.offset_for_time(tp, MAX_TIMESTAMP)) == (2, 2_001, 3), "the first that was not found to lie"
+    assert await opened.during(owner.offset_for_time(tp, MAX_TIMESTAMP)) == (2, 2_001, 3), (
+        "the first that was not found to lie"
+    )
     await owner.delete_records(tp, Offset(7))
     assert await opened.during(owner.offset_for_time(tp, 2_000)) == (10, 2_000, 3)
     await cluster.stop()
@@ -215,13 +232,17 @@ async def test_a_look_up_opens_few_batches_whose_headers_lie_and_believes_those_
 
 @pytest.mark.parametrize("is_rolled", [False, True], ids=["in the tail", "in segments"])
 @on_virtual_time
-async def test_the_largest_time_of_many_is_found_with_one_batch_opened(monkeypatch: pytest.MonkeyPatch, *, is_rolled: bool) -> None:
+async def test_the_largest_time_of_many_is_found_with_one_batch_opened(
+    monkeypatch: pytest.MonkeyPatch, *, is_rolled: bool
+) -> None:
     cluster = Cluster()
     await cluster.start()
     (tp,) = await cluster.topic("orders")
     opened = Opened(monkeypatch)
     for time_ms in range(1_000, 1_040):
-        await cluster.broker.owner.append(tp, build_batch([Record(0, time_ms, None, bytes(500), ())]), produce_version=9)
+        await cluster.broker.owner.append(
+            tp, build_batch([Record(0, time_ms, None, bytes(500), ())]), produce_version=9
+        )
         if is_rolled and time_ms % 10 == 9:
             await cluster.roll(tp)
     offset, time_ms, count = await opened.during(cluster.broker.owner.offset_for_time(tp, MAX_TIMESTAMP))
@@ -242,7 +263,9 @@ async def test_where_the_largest_time_is_said_in_vain_the_next_largest_is_opened
     owner, opened = cluster.broker.owner, Opened(monkeypatch)
     is_deleted = why == "deleted"
     records = [Record(0, time_ms, None, b"v", ()) for time_ms in (9_000, 500)]
-    await owner.append(tp, build_batch(records) if is_deleted else _lying(time_ms=500, says_ms=9_000), produce_version=9)
+    await owner.append(
+        tp, build_batch(records) if is_deleted else _lying(time_ms=500, says_ms=9_000), produce_version=9
+    )
     for number in range(1, 41):
         await owner.append(tp, build_batch([Record(0, 1_000 + number, None, bytes(500), ())] * 2), produce_version=9)
         if number in rolls:
@@ -255,7 +278,9 @@ async def test_where_the_largest_time_is_said_in_vain_the_next_largest_is_opened
 
 @pytest.mark.parametrize("is_rolled", [False, True], ids=["in the tail", "in segments"])
 @on_virtual_time
-async def test_the_largest_time_is_the_earliest_record_that_has_it_in_whatever_order_times_come(*, is_rolled: bool) -> None:
+async def test_the_largest_time_is_the_earliest_record_that_has_it_in_whatever_order_times_come(
+    *, is_rolled: bool
+) -> None:
     cluster = Cluster()
     await cluster.start()
     (tp,) = await cluster.topic("orders")
@@ -293,7 +318,9 @@ def _unreadable(*, count: int, max_timestamp_ms: int) -> bytes:
 
 
 @on_virtual_time
-async def test_look_ups_by_time_walk_a_long_tail_in_turns_and_skip_what_is_older(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_look_ups_by_time_walk_a_long_tail_in_turns_and_skip_what_is_older(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(lookups, "TAIL_BATCHES_PER_TURN", 10)
     cluster = Cluster()
     await cluster.start()

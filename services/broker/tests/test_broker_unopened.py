@@ -1,4 +1,6 @@
-"""Partitions that nobody asks for: those that have something in the store are opened for its upkeep, the others stay as they are."""
+"""Partitions that nobody asks for: those that have something in the store are opened for its upkeep, the others stay as
+they are.
+"""
 
 import asyncio
 from collections import Counter
@@ -57,7 +59,9 @@ async def test_what_grows_old_goes_though_nobody_asks_for_its_partition_after_a_
 
 
 @on_virtual_time
-async def test_a_partition_whose_manifests_somebody_deleted_is_told_though_nobody_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_partition_whose_manifests_somebody_deleted_is_told_though_nobody_asks_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     tells_nothing(monkeypatch)
     cluster, tp = await rolled()
     for key in cluster.store.keys(manifest_prefix(tp)):

@@ -1,4 +1,6 @@
-"""What a broker does beside serving: rolls that free the WAL, merges, collection, and going on after each of them failed."""
+"""What a broker does beside serving: rolls that free the WAL, merges, collection, and going on after each of them
+failed.
+"""
 
 import asyncio
 from dataclasses import replace
@@ -38,7 +40,9 @@ async def test_many_quiet_partitions_over_the_limit_are_rolled_until_writing_goe
     cluster = Cluster(SimStore(faults=SLOW), settings=small(tail_limit_bytes=4000, roll_concurrency=1))
     await cluster.start()
     tps = await cluster.topic("orders", partitions=40)
-    appended = await asyncio.wait_for(asyncio.gather(*(cluster.append(tp, bytes(300)) for tp in tps for _ in range(3))), 60)
+    appended = await asyncio.wait_for(
+        asyncio.gather(*(cluster.append(tp, bytes(300)) for tp in tps for _ in range(3))), 60
+    )
     assert len(appended) == 120
     await cluster.stop()
 
@@ -61,7 +65,9 @@ async def test_tiny_batches_use_up_the_budget_with_what_keeping_them_costs() -> 
 
 @on_virtual_time
 async def test_tiny_batches_that_come_at_once_are_all_sent_though_they_take_more_than_the_limit() -> None:
-    cluster = Cluster(SimStore(faults=SLOW), settings=small(tail_limit_bytes=4000, flush_runs_max=10, roll_concurrency=1))
+    cluster = Cluster(
+        SimStore(faults=SLOW), settings=small(tail_limit_bytes=4000, flush_runs_max=10, roll_concurrency=1)
+    )
     await cluster.start()
     tps = await cluster.topic("orders", partitions=100)
     appended = await asyncio.wait_for(asyncio.gather(*(cluster.append(tp, b"") for tp in tps for _ in range(5))), 60)
@@ -112,7 +118,9 @@ async def test_a_manifest_whose_outcome_is_unknown_is_found_and_nothing_that_it_
     await asyncio.sleep(700)
     assert await cluster.read_all(tp) == [(number, b"%d" % number) for number in range(6)]
     partition = await cluster.broker._ownership.open(tp)
-    assert {key for key in store.keys("topics/") if "/segment/" in key} == {entry.key for entry in partition.manifest.entries}
+    assert {key for key in store.keys("topics/") if "/segment/" in key} == {
+        entry.key for entry in partition.manifest.entries
+    }
     await cluster.stop()
 
 
@@ -133,7 +141,9 @@ async def test_upkeep_goes_on_after_it_failed() -> None:
 
 @on_virtual_time
 async def test_an_owner_learns_of_what_an_earlier_owner_merged_and_deleted() -> None:
-    """An earlier owner that was replaced deletes nothing; what an earlier release of bmq deleted is found again all the same."""
+    """An earlier owner that was replaced deletes nothing; what an earlier release of bmq deleted is found again all the
+    same.
+    """
     store = SimStore()
     old = Cluster(store, settings=small(segment_linger_ms=0))
     await old.start("old")
@@ -252,11 +262,15 @@ async def test_segments_far_apart_in_time_are_not_merged() -> None:
 
 @on_virtual_time
 async def test_made_up_producers_are_forgotten_and_who_wrote_last_is_not() -> None:
-    cluster = Cluster(settings=small(producers_per_partition=20, producers_per_broker=50, maintenance_interval_ms=1_000))
+    cluster = Cluster(
+        settings=small(producers_per_partition=20, producers_per_broker=50, maintenance_interval_ms=1_000)
+    )
     await cluster.start()
     tps = await cluster.topic("orders", partitions=4)
     for number in range(40):
-        await asyncio.gather(*(cluster.append(tp, b"x", producer_id=number, producer_epoch=0, base_sequence=0) for tp in tps))
+        await asyncio.gather(
+            *(cluster.append(tp, b"x", producer_id=number, producer_epoch=0, base_sequence=0) for tp in tps)
+        )
         await asyncio.sleep(0.01)
     first = await cluster.append(tps[0], b"mine", producer_id=39, producer_epoch=0, base_sequence=1)
     await asyncio.sleep(3)

@@ -1,4 +1,6 @@
-"""Who may have a clock: brokers and leading controllers know the time from a ClockGuard alone, and decide by it in one turn of the loop."""
+"""Who may have a clock: brokers and leading controllers know the time from a ClockGuard alone, and decide by it in one
+turn of the loop.
+"""
 
 import ast
 from collections.abc import Iterator
@@ -28,11 +30,20 @@ def used_after_a_turn(tree: ast.Module) -> Iterator[str]:
     """Names of trusted times that are read behind an `await`, when the clock may have jumped."""
     for function in (node for node in ast.walk(tree) if isinstance(node, ast.AsyncFunctionDef)):
         for given in (node for node in ast.walk(function) if isinstance(node, ast.Assign)):
-            asks = any(isinstance(node, ast.Attribute) and node.attr in ("trusted", "trusted_now_ms") for node in ast.walk(given.value))
+            asks = any(
+                isinstance(node, ast.Attribute) and node.attr in ("trusted", "trusted_now_ms")
+                for node in ast.walk(given.value)
+            )
             if not asks or not isinstance(given.targets[0], ast.Name):
                 continue
-            waits = [place_of(node)[1] for node in ast.walk(function) if isinstance(node, ast.Await) and place_of(node) > place_of(given)]
-            for name in (node for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)):
+            waits = [
+                place_of(node)[1]
+                for node in ast.walk(function)
+                if isinstance(node, ast.Await) and place_of(node) > place_of(given)
+            ]
+            for name in (
+                node for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+            ):
                 if name.id == given.targets[0].id and waits and place_of(name)[0] > min(waits):
                     yield f"{function.name}: {name.id} in line {name.lineno}"
 

@@ -1,4 +1,6 @@
-"""A coordinator that leaves while it loads and comes back: what those hear who ask, and which of two loadings is the coordinator's."""
+"""A coordinator that leaves while it loads and comes back: what those hear who ask, and which of two loadings is the
+coordinator's.
+"""
 
 import asyncio
 

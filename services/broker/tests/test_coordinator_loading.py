@@ -19,7 +19,9 @@ CALLER = Caller(client_id="app", client_host="/10.0.0.1", api_version=4)
 
 @on_virtual_time
 @pytest.mark.parametrize("loads_after_s", [2.0, 60.0], ids=["it is loaded", "they wait no longer"])
-async def test_thousands_that_wait_for_a_coordinator_are_answered_some_in_a_turn(loads_after_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_thousands_that_wait_for_a_coordinator_are_answered_some_in_a_turn(
+    loads_after_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cluster, tp = await started()
     await cluster.kill()
     loads = asyncio.Event()

@@ -1,4 +1,6 @@
-"""What groups committed outlives every way in which a log's beginning goes; where some of it is missing, the coordinator says so."""
+"""What groups committed outlives every way in which a log's beginning goes; where some of it is missing, the
+coordinator says so.
+"""
 
 import asyncio
 from dataclasses import replace
@@ -43,9 +45,13 @@ async def commit(cluster: Cluster, offset: int) -> int:
 async def fetched(cluster: Cluster) -> tuple[int, int]:
     """(error, offset)"""
     topics = [Message(name="orders", partition_indexes=[0])]
-    request = Message(groups=[Message(group_id="g", member_id=None, member_epoch=-1, topics=topics)], require_stable=False)
+    request = Message(
+        groups=[Message(group_id="g", member_id=None, member_epoch=-1, topics=topics)], require_stable=False
+    )
     [group] = (await cluster.broker.owner.group_call(0, 9, request, CALLER))["groups"]
-    return int(group["error_code"]), -1 if not group["topics"] else group["topics"][0]["partitions"][0]["committed_offset"]
+    return int(group["error_code"]), -1 if not group["topics"] else group["topics"][0]["partitions"][0][
+        "committed_offset"
+    ]
 
 
 async def started(*, groups: GroupSettings | None = None, **settings: int) -> tuple[Cluster, TopicPartition]:
@@ -66,7 +72,9 @@ async def forced(cluster: Cluster, tp: TopicPartition, **configs: str) -> None:
 @on_virtual_time
 async def test_offsets_stay_whatever_policy_was_once_stored_for_their_topic() -> None:
     cluster, tp = await started()
-    await forced(cluster, tp, cleanup_policy="delete", segment_ms="3600000", retention_ms="3600000", retention_bytes="1")
+    await forced(
+        cluster, tp, cleanup_policy="delete", segment_ms="3600000", retention_ms="3600000", retention_bytes="1"
+    )
     assert await commit(cluster, 42) == 0
     await cluster.roll(tp)
     await asyncio.sleep(2 * HOUR_S)
@@ -105,7 +113,9 @@ async def test_below_a_snapshot_the_log_goes_after_a_while_and_above_it_never(mo
 
 
 @on_virtual_time
-async def test_what_overwrites_the_same_offsets_again_and_again_keeps_little_of_the_log_below_its_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_overwrites_the_same_offsets_again_and_again_keeps_little_of_the_log_below_its_snapshots(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("bmq_broker.segments.retention.BELOW_SNAPSHOT_BYTES_MAX", 2_000, raising=False)
     cluster, tp = await started(groups=FEW, merge_count=1_000)
     for offset in range(60):
@@ -125,7 +135,9 @@ async def test_what_overwrites_the_same_offsets_again_and_again_keeps_little_of_
 @on_virtual_time
 async def test_pages_below_a_snapshot_go_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bmq_broker.segments.retention.DAY_MS", 600_000)
-    cluster, tp = await started(groups=GroupSettings(snapshot_record_interval=6, offsets_retention_ms=1 << 50), manifest_entries_max=2)
+    cluster, tp = await started(
+        groups=GroupSettings(snapshot_record_interval=6, offsets_retention_ms=1 << 50), manifest_entries_max=2
+    )
     for offset in range(8):
         assert await commit(cluster, offset) == 0
         await cluster.roll(tp)
@@ -133,7 +145,10 @@ async def test_pages_below_a_snapshot_go_too(monkeypatch: pytest.MonkeyPatch) ->
     partition = await cluster.broker._ownership.open(tp)
     manifest = partition.manifest
     assert manifest.coordinator_snapshot is not None
-    assert manifest.pages and manifest.pages[0].last_offset < manifest.coordinator_snapshot.offset <= manifest.entries[0].last_offset
+    assert (
+        manifest.pages
+        and manifest.pages[0].last_offset < manifest.coordinator_snapshot.offset <= manifest.entries[0].last_offset
+    )
     await asyncio.sleep(HOUR_S)
     assert 0 < partition.log_start <= manifest.coordinator_snapshot.offset
     await cluster.stop()
@@ -144,7 +159,9 @@ async def test_pages_below_a_snapshot_go_too(monkeypatch: pytest.MonkeyPatch) ->
 
 @on_virtual_time
 async def test_offsets_committed_under_a_clock_that_was_behind_do_not_expire_when_it_is_set_right() -> None:
-    cluster, _ = await started(groups=GroupSettings(offsets_retention_ms=HOUR_S * 1_000, offsets_check_interval_ms=60_000))
+    cluster, _ = await started(
+        groups=GroupSettings(offsets_retention_ms=HOUR_S * 1_000, offsets_check_interval_ms=60_000)
+    )
     guard = cluster.broker._clock_guard
     cluster.clock.skew_ms = -1_000 * 24 * HOUR_S * 1_000
     await guard.check()
@@ -187,7 +204,9 @@ async def test_a_coordinator_whose_log_has_a_hole_does_not_load_and_says_what_is
     partition = await cluster.broker._ownership.open(tp)
     manifest = partition.manifest
     if how == "at the beginning":
-        holed = msgspec.structs.replace(manifest, log_start=manifest.entries[1].base_offset, entries=manifest.entries[1:])
+        holed = msgspec.structs.replace(
+            manifest, log_start=manifest.entries[1].base_offset, entries=manifest.entries[1:]
+        )
     else:
         holed = msgspec.structs.replace(manifest, entries=(manifest.entries[0], *manifest.entries[2:]))
     partition.manifest = holed
@@ -220,7 +239,9 @@ async def test_groups_of_a_coordinator_that_cannot_load_are_told_to_wait_and_not
 
 @pytest.mark.parametrize("behind_base_offset", [True, False])
 @on_virtual_time
-async def test_a_damaged_segment_of_a_coordinator_is_not_loaded_and_no_offset_told_that_nobody_committed(behind_base_offset: bool) -> None:
+async def test_a_damaged_segment_of_a_coordinator_is_not_loaded_and_no_offset_told_that_nobody_committed(
+    behind_base_offset: bool,
+) -> None:
     """One bit, in the committed offset, or in a batch's base offset, which no CRC of a batch covers."""
     cluster, tp = await started()
     assert await commit(cluster, 1_000_007) == 0
@@ -279,7 +300,9 @@ async def test_what_is_committed_after_the_end_of_the_log_below_a_snapshot_was_l
 
 @pytest.mark.parametrize("how", ["another partition's", "of another offset"])
 @on_virtual_time
-async def test_a_snapshot_that_is_not_the_one_that_is_named_is_not_loaded_and_no_group_is_told_its_offsets(how: str) -> None:
+async def test_a_snapshot_that_is_not_the_one_that_is_named_is_not_loaded_and_no_group_is_told_its_offsets(
+    how: str,
+) -> None:
     cluster = Cluster(settings=small(), groups=FEW)
     await cluster.start()
     await cluster.topic("orders")
@@ -292,12 +315,20 @@ async def test_a_snapshot_that_is_not_the_one_that_is_named_is_not_loaded_and_no
     assert named is not None
     stored = cluster.store.objects[named.key]
     snapshot = decode_snapshot(stored.data)
-    changed = replace(snapshot, tp=other) if how == "another partition's" else replace(snapshot, offset=Offset(snapshot.offset - 1))
+    changed = (
+        replace(snapshot, tp=other)
+        if how == "another partition's"
+        else replace(snapshot, offset=Offset(snapshot.offset - 1))
+    )
     cluster.store.objects[named.key] = replace(stored, data=b"".join(bytes(part) for part in encode_snapshot(changed)))
     await cluster.kill()
     await cluster.start("again")
     error, offset = await fetched(cluster)
-    assert error in (ErrorCode.coordinator_not_available, ErrorCode.coordinator_load_in_progress, ErrorCode.not_coordinator)
+    assert error in (
+        ErrorCode.coordinator_not_available,
+        ErrorCode.coordinator_load_in_progress,
+        ErrorCode.not_coordinator,
+    )
     assert offset == -1
     assert await commit(cluster, 7) != 0
     cluster.store.objects[named.key] = stored

@@ -1,4 +1,6 @@
-"""A coordinator whose partition of __consumer_offsets takes no records for a while: what it says, and what becomes of it."""
+"""A coordinator whose partition of __consumer_offsets takes no records for a while: what it says, and what becomes of
+it.
+"""
 
 import asyncio
 
@@ -11,11 +13,17 @@ from bmq.wire.error_codes import ErrorCode
 from bmq_broker.coordinators.log import PartitionLog
 from bmq_sim.loop import on_virtual_time
 
-RETRIABLE = {int(ErrorCode.coordinator_not_available), int(ErrorCode.not_coordinator), int(ErrorCode.coordinator_load_in_progress)}
+RETRIABLE = {
+    int(ErrorCode.coordinator_not_available),
+    int(ErrorCode.not_coordinator),
+    int(ErrorCode.coordinator_load_in_progress),
+}
 
 
 @on_virtual_time
-async def test_a_commit_to_a_stopped_coordinator_is_to_be_tried_again_and_what_was_committed_is_told_meanwhile() -> None:
+async def test_a_commit_to_a_stopped_coordinator_is_to_be_tried_again_and_what_was_committed_is_told_meanwhile() -> (
+    None
+):
     cluster, tp = await started()
     assert await commit(cluster, 42) == 0
     partition = await cluster.broker._ownership.open(tp)
@@ -53,7 +61,7 @@ async def test_a_stopped_coordinator_is_not_loaded_anew_for_each_commit(monkeypa
 
 
 @on_virtual_time
-async def test_members_keep_their_sessions_while_nothing_can_be_stored_and_commit_under_the_same_generation_afterwards() -> None:
+async def test_members_keep_their_sessions_while_nothing_can_be_stored_and_commit_afterwards() -> None:
     async with coordinator() as one:
         member_id = await one.single_member()
         assert await one.commit(5, generation_id_or_member_epoch=1, member_id=member_id) == ErrorCode.none

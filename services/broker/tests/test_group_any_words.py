@@ -1,4 +1,6 @@
-"""Any text and any number, however wrong, in any request about groups: it is refused alone, and the groups beside it never hear of it."""
+"""Any text and any number, however wrong, in any request about groups: it is refused alone, and the groups beside it
+never hear of it.
+"""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -6,7 +8,22 @@ from typing import Any
 
 import pytest
 from group_log import Disk
-from group_shard import BEAT, COMMIT, DELETE, DESCRIBE, FETCH, JOIN, LEAVE, LIST, NEWEST, OFFSET_DELETE, SYNC, Coordinator, Topics, coordinator
+from group_shard import (
+    BEAT,
+    COMMIT,
+    DELETE,
+    DESCRIBE,
+    FETCH,
+    JOIN,
+    LEAVE,
+    LIST,
+    NEWEST,
+    OFFSET_DELETE,
+    SYNC,
+    Coordinator,
+    Topics,
+    coordinator,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -33,7 +50,9 @@ BYTES = (b"", b"\0\0\0\0\0\0", b"\0\1\0\0\0\1\0\1t\0\0\0\0", b"x" * 3_000, b"\xf
 groups = st.sampled_from(EVIL)
 int32 = st.one_of(st.sampled_from(INT32), st.integers(-(2**31), 2**31 - 1))
 int64 = st.one_of(st.sampled_from(INT64), st.integers(-(2**63), 2**63 - 1))
-texts = st.one_of(st.sampled_from(("", "t", "u", "consumer", "range", "sticky", "i", LONG, "x" * 32_000, "\0")), st.text(max_size=3))
+texts = st.one_of(
+    st.sampled_from(("", "t", "u", "consumer", "range", "sticky", "i", LONG, "x" * 32_000, "\0")), st.text(max_size=3)
+)
 members = st.one_of(texts, st.integers(0, 5))
 """A number stands for one of the ids that somebody was given."""
 instances = st.one_of(st.none(), st.sampled_from(("i", "j")), texts)
@@ -49,7 +68,12 @@ def one_of_each(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str,
     return st.fixed_dictionaries(fields)
 
 
-committed = one_of_each(partition_index=int32, committed_offset=int64, committed_leader_epoch=int32, committed_metadata=st.one_of(st.none(), texts))
+committed = one_of_each(
+    partition_index=int32,
+    committed_offset=int64,
+    committed_leader_epoch=int32,
+    committed_metadata=st.one_of(st.none(), texts),
+)
 FIELDS: dict[int, st.SearchStrategy[dict[str, Any]]] = {
     COMMIT: one_of_each(
         group_id=groups,
@@ -57,7 +81,9 @@ FIELDS: dict[int, st.SearchStrategy[dict[str, Any]]] = {
         member_id=members,
         group_instance_id=instances,
         retention_time_ms=int64,
-        topics=several(one_of_each(name=topic_names, topic_id=st.just(Topics("t").ids["t"]), partitions=several(committed, 3))),
+        topics=several(
+            one_of_each(name=topic_names, topic_id=st.just(Topics("t").ids["t"]), partitions=several(committed, 3))
+        ),
     ),
     FETCH: one_of_each(
         group_id=groups,
@@ -68,7 +94,12 @@ FIELDS: dict[int, st.SearchStrategy[dict[str, Any]]] = {
                 member_id=texts,
                 member_epoch=int32,
                 topics=st.one_of(
-                    st.none(), several(one_of_each(name=topic_names, topic_id=st.just(Topics("t").ids["t"]), partition_indexes=several(int32)))
+                    st.none(),
+                    several(
+                        one_of_each(
+                            name=topic_names, topic_id=st.just(Topics("t").ids["t"]), partition_indexes=several(int32)
+                        )
+                    ),
                 ),
             )
         ),
@@ -86,7 +117,9 @@ FIELDS: dict[int, st.SearchStrategy[dict[str, Any]]] = {
     ),
     BEAT: one_of_each(group_id=groups, generation_id=int32, member_id=members, group_instance_id=instances),
     LEAVE: one_of_each(
-        group_id=groups, member_id=members, members=several(one_of_each(member_id=members, group_instance_id=instances, reason=st.none()))
+        group_id=groups,
+        member_id=members,
+        members=several(one_of_each(member_id=members, group_instance_id=instances, reason=st.none())),
     ),
     SYNC: one_of_each(
         group_id=groups,
@@ -101,7 +134,8 @@ FIELDS: dict[int, st.SearchStrategy[dict[str, Any]]] = {
     LIST: one_of_each(states_filter=several(texts), types_filter=several(texts)),
     DELETE: one_of_each(groups_names=several(groups)),
     OFFSET_DELETE: one_of_each(
-        group_id=groups, topics=several(one_of_each(name=topic_names, partitions=several(one_of_each(partition_index=int32))))
+        group_id=groups,
+        topics=several(one_of_each(name=topic_names, partitions=several(one_of_each(partition_index=int32)))),
     ),
 }
 WEIGHTED = (*FIELDS, JOIN, JOIN, JOIN, SYNC, SYNC, COMMIT, LEAVE)
@@ -115,14 +149,16 @@ asked = st.sampled_from(WEIGHTED).flatmap(
         st.one_of(st.none(), st.none(), st.none(), st.integers(0, 20)),
     )
 )
-"""Key, version, fields, how long until the next one, and which of its texts is no UTF-8 (as an internal caller's might be)."""
+"""Key, version, fields, how long until the next one, and which of its texts is no UTF-8 (as an internal caller's might
+be)."""
 
 
 def with_ids(value: Any, ids: list[str]) -> Any:
     """The fields with ids for the numbers that stand for them."""
     if isinstance(value, dict):
         return {
-            name: ids[inner % len(ids)] if name == "member_id" and isinstance(inner, int) else with_ids(inner, ids) for name, inner in value.items()
+            name: ids[inner % len(ids)] if name == "member_id" and isinstance(inner, int) else with_ids(inner, ids)
+            for name, inner in value.items()
         }
     return [with_ids(inner, ids) for inner in value] if isinstance(value, list) else value
 
@@ -143,14 +179,18 @@ async def send(one: Coordinator, asked: tuple[int, int, dict[str, Any], float, i
     if half is not None and places:
         message, name = places[half % len(places)]
         setattr(message, name, getattr(message, name)[:10] + HALF)
-    reply = await handle_group_call(one.shard, key, request, Caller(client_id=LONG[:8_000], client_host="/10.0.0.1", api_version=version))
+    reply = await handle_group_call(
+        one.shard, key, request, Caller(client_id=LONG[:8_000], client_host="/10.0.0.1", api_version=version)
+    )
     if key == JOIN and isinstance(reply, dict) and reply["member_id"] and HALF not in reply["member_id"]:
         ids.append(reply["member_id"])
 
 
 @settings(max_examples=25, deadline=None)
 @given(requests=st.lists(asked, min_size=1, max_size=25), small=st.booleans())
-def test_no_words_of_a_client_end_a_coordinator_and_what_it_stores_can_be_loaded(requests: list[Any], small: bool) -> None:
+def test_no_words_of_a_client_end_a_coordinator_and_what_it_stores_can_be_loaded(
+    requests: list[Any], small: bool
+) -> None:
     async def main() -> None:
         disk, topics, ids = Disk(), Topics("t", "u"), ["nobody"]
         limits = {"group_size_max": 2, "record_size_bytes_max": 2_000} if small else {}
@@ -188,12 +228,24 @@ def test_no_words_of_a_client_end_a_coordinator_and_what_it_stores_can_be_loaded
 
 @pytest.mark.parametrize("retention_ms", [2**63 - 1, 2**63 - 1_700_000_000_000])
 @on_virtual_time
-async def test_an_offset_that_is_to_be_kept_for_ever_is_kept_and_nobody_beside_it_is_disturbed(retention_ms: int) -> None:
+async def test_an_offset_that_is_to_be_kept_for_ever_is_kept_and_nobody_beside_it_is_disturbed(
+    retention_ms: int,
+) -> None:
     disk = Disk()
     async with coordinator(disk) as one:
         member = await one.single_member()
-        topics = [{"name": "t", "partitions": [{"partition_index": 0, "committed_offset": 7, "committed_metadata": ""}]}]
-        kept = await one.ask(COMMIT, 3, group_id="old", generation_id_or_member_epoch=-1, member_id="", retention_time_ms=retention_ms, topics=topics)
+        topics = [
+            {"name": "t", "partitions": [{"partition_index": 0, "committed_offset": 7, "committed_metadata": ""}]}
+        ]
+        kept = await one.ask(
+            COMMIT,
+            3,
+            group_id="old",
+            generation_id_or_member_epoch=-1,
+            member_id="",
+            retention_time_ms=retention_ms,
+            topics=topics,
+        )
         assert kept.topics[0].partitions[0].error_code == 0
         assert await one.beat(member, 1) == ErrorCode.none
         assert one.failures == []
@@ -218,13 +270,21 @@ async def test_a_commit_that_cannot_be_stored_leaves_no_trace_in_what_is_stored(
                     "generation_id_or_member_epoch": 1,
                     "member_id": member,
                     "topics": [
-                        {"name": "t", "partitions": [{"partition_index": index, "committed_offset": 9, "committed_metadata": ""} for index in (0, 1)]}
+                        {
+                            "name": "t",
+                            "partitions": [
+                                {"partition_index": index, "committed_offset": 9, "committed_metadata": ""}
+                                for index in (0, 1)
+                            ],
+                        }
                     ],
                 },
             ),
         )
         request.topics[0].partitions[1].committed_metadata = HALF
-        reply = await handle_group_call(one.shard, COMMIT, request, Caller(client_id="c", client_host="/h", api_version=8))
+        reply = await handle_group_call(
+            one.shard, COMMIT, request, Caller(client_id="c", client_host="/h", api_version=8)
+        )
         assert [part["error_code"] for part in reply["topics"][0]["partitions"]] == [ErrorCode.invalid_request] * 2
         assert await one.fetch() == 3, "the partition before it in the request was taken back with it"
         assert one.failures == []
@@ -262,7 +322,9 @@ async def test_a_step_that_breaks_down_half_way_costs_its_own_group_one_rebalanc
             await one.ask(SYNC, 3, **sync, assignments=[{"member_id": joined.member_id, "assignment": b"a"}])
         monkeypatch.undo()
         assert one.failures == []
-        assert ErrorCode((await one.ask(SYNC, 3, **sync, assignments=[])).error_code) == ErrorCode.unknown_member_id, "it joins again"
+        assert ErrorCode((await one.ask(SYNC, 3, **sync, assignments=[])).error_code) == ErrorCode.unknown_member_id, (
+            "it joins again"
+        )
         assert await one.beat(other, 1) == ErrorCode.none
         assert [value for key, value in disk.records() if key is not None and b"h" in key] == []
         machine = one.shard._machine
@@ -272,7 +334,9 @@ async def test_a_step_that_breaks_down_half_way_costs_its_own_group_one_rebalanc
 
 
 @on_virtual_time
-async def test_who_waits_in_a_group_that_is_made_anew_is_told_to_find_its_coordinator_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_waits_in_a_group_that_is_made_anew_is_told_to_find_its_coordinator_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with coordinator(initial_rebalance_delay_ms=3_000) as one:
         waiting = asyncio.ensure_future(one.join(version=3))
         await asyncio.sleep(0.1)

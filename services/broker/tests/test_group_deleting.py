@@ -23,7 +23,9 @@ MANY: Final = 2_200
 async def many(one: Coordinator, *group_ids: str, count: int = MANY) -> None:
     for group_id in group_ids:
         parts = [{"partition_index": index, "committed_offset": 1, "committed_metadata": ""} for index in range(count)]
-        reply = await one.ask(COMMIT, 8, group_id=group_id, generation_id_or_member_epoch=-1, topics=[{"name": "t", "partitions": parts}])
+        reply = await one.ask(
+            COMMIT, 8, group_id=group_id, generation_id_or_member_epoch=-1, topics=[{"name": "t", "partitions": parts}]
+        )
         assert not any(part.error_code for part in reply.topics[0].partitions)
 
 
@@ -55,7 +57,9 @@ async def test_delete_groups_takes_a_thousand_offsets_in_a_turn(monkeypatch: pyt
         found = steps(one, monkeypatch)
         names = ["a", "none", *(f"s{number}" for number in range(20)), "b"]
         reply = await one.ask(DELETE, groups_names=names)
-        assert [(result.group_id, result.error_code) for result in reply.results] == [(name, 69 if name == "none" else 0) for name in names]
+        assert [(result.group_id, result.error_code) for result in reply.results] == [
+            (name, 69 if name == "none" else 0) for name in names
+        ]
         assert sum(found) == 2 * MANY + 2_000
         assert max(found) <= OFFSETS_PER_TURN
         assert one.shard._machine.durable.offsets == {}
@@ -101,7 +105,9 @@ async def test_groups_of_a_lane_that_is_gone_go_a_thousand_offsets_in_a_turn(mon
 
 
 @on_virtual_time
-async def test_a_deletion_that_the_log_does_not_take_now_is_not_tried_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_deletion_that_the_log_does_not_take_now_is_not_tried_again_and_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with coordinator(topics=wide(), offsets_retention_ms=60_000, offsets_check_interval_ms=120_000) as one:
         await many(one, "a")
         tries = 0
@@ -170,7 +176,9 @@ async def test_who_joins_a_group_while_it_is_deleted_keeps_what_is_left_of_it() 
 
 @on_virtual_time
 @pytest.mark.parametrize("ends", ["is killed", "is fenced", "moves away"])
-async def test_a_deletion_whose_coordinator_ends_half_way_is_not_acknowledged_and_may_be_asked_for_again(ends: str) -> None:
+async def test_a_deletion_whose_coordinator_ends_half_way_is_not_acknowledged_and_may_be_asked_for_again(
+    ends: str,
+) -> None:
     disk = Disk()
     async with coordinator(disk, wide()) as one:
         await many(one, "a", "b")
@@ -202,15 +210,23 @@ async def test_a_deletion_whose_coordinator_ends_half_way_is_not_acknowledged_an
 
 
 @on_virtual_time
-async def test_offset_delete_takes_a_thousand_offsets_in_a_turn_and_says_what_became_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_offset_delete_takes_a_thousand_offsets_in_a_turn_and_says_what_became_of_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with coordinator(topics=wide()) as one:
         await many(one, "g")
         found = per_turn(one, monkeypatch)
-        topics = [{"name": name, "partitions": [{"partition_index": index} for index in range(3_000)]} for name in ("t", "gone")]
+        topics = [
+            {"name": name, "partitions": [{"partition_index": index} for index in range(3_000)]}
+            for name in ("t", "gone")
+        ]
         reply = await one.ask(OFFSET_DELETE, group_id="g", topics=topics)
         assert reply.error_code == 0
         assert [len(topic.partitions) for topic in reply.topics] == [3_000, 3_000]
-        assert [{one.error_code for one in topic.partitions} for topic in reply.topics] == [{0}, {ErrorCode.unknown_topic_or_partition}]
+        assert [{one.error_code for one in topic.partitions} for topic in reply.topics] == [
+            {0},
+            {ErrorCode.unknown_topic_or_partition},
+        ]
         assert found.total() == MANY
         assert max(found.values()) <= OFFSETS_PER_TURN
         assert (await one.ask(OFFSET_DELETE, group_id="g", topics=topics)).error_code == ErrorCode.group_id_not_found
@@ -229,7 +245,9 @@ async def test_very_many_who_leave_go_a_thousand_in_a_turn(monkeypatch: pytest.M
         monkeypatch.setattr(k13_leave_group, "leave", counted)
         member_id = (await one.join()).member_id
         members = [{"member_id": f"no-{number}", "group_instance_id": None} for number in range(3_500)]
-        reply = await one.ask(LEAVE, group_id="g", members=[*members, {"member_id": member_id, "group_instance_id": None}])
+        reply = await one.ask(
+            LEAVE, group_id="g", members=[*members, {"member_id": member_id, "group_instance_id": None}]
+        )
         assert [one.error_code for one in reply.members] == [ErrorCode.unknown_member_id] * 3_500 + [0]
         assert (sum(went), max(went)) == (3_501, 1_000)
 

@@ -1,4 +1,6 @@
-"""Which lags a coordinator's broker tells: of owners that answer, of some that do not, of lanes, as finely as it is told to."""
+"""Which lags a coordinator's broker tells: of owners that answer, of some that do not, of lanes, as finely as it is
+told to.
+"""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -21,7 +23,9 @@ NAMES = {"orders": ORDERS, "events": EVENTS, "dev:orders": TopicId(UUID(int=3))}
 
 
 class Brokers:
-    """Two owners: of even partitions and of odd ones. Behind each offset there are 100 - offset records, as old in seconds."""
+    """Two owners: of even partitions and of odd ones. Behind each offset there are 100 - offset records, as old in
+    seconds.
+    """
 
     def __init__(self) -> None:
         self.owners = [Owner(), Owner()]
@@ -44,7 +48,10 @@ class Owner:
             await asyncio.sleep(3600)
         if self.refuses:
             raise NotReady("starting")
-        return [None if one.tp.topic_id == EVENTS else Unread(records=100 - one.offset, seconds=float(100 - one.offset)) for one in positions]
+        return [
+            None if one.tp.topic_id == EVENTS else Unread(records=100 - one.offset, seconds=float(100 - one.offset))
+            for one in positions
+        ]
 
 
 class Coordinators:
@@ -139,7 +146,11 @@ async def test_what_an_owner_does_not_tell_stays_as_it_was_and_grows_older_for_a
 
 @on_virtual_time
 async def test_partitions_without_an_owner_deleted_topics_and_what_is_not_open_are_left_out() -> None:
-    found = lags(Brokers(), {("g", "orders", 10): 1, ("g", "gone", 0): 1, ("g", "events", 0): 1, ("g", "orders", 2): 95}, "partition")
+    found = lags(
+        Brokers(),
+        {("g", "orders", 10): 1, ("g", "gone", 0): 1, ("g", "events", 0): 1, ("g", "orders", 2): 95},
+        "partition",
+    )
     await found.refresh()
     assert told(found) == {("", "g", "orders", "2"): 5}
 
@@ -147,9 +158,13 @@ async def test_partitions_without_an_owner_deleted_topics_and_what_is_not_open_a
 @on_virtual_time
 async def test_a_lanes_group_is_told_under_its_own_name_with_the_lane() -> None:
     of_lane = stored_group("dev", 7, "g")
-    found = lags(Brokers(), {("g", "orders", 0): 90, (of_lane, "dev:orders", 0): 80, (of_lane, "orders", 0): 60}, "partition")
+    found = lags(
+        Brokers(), {("g", "orders", 0): 90, (of_lane, "dev:orders", 0): 80, (of_lane, "orders", 0): 60}, "partition"
+    )
     await found.refresh()
-    assert told(found) == {("", "g", "orders", "0"): 10, ("dev", "g", "orders", "0"): 60}, "its own topic's and the base's"
+    assert told(found) == {("", "g", "orders", "0"): 10, ("dev", "g", "orders", "0"): 60}, (
+        "its own topic's and the base's"
+    )
 
 
 @on_virtual_time
@@ -166,7 +181,9 @@ async def test_offsets_beyond_the_limit_are_counted(monkeypatch: pytest.MonkeyPa
 
 @on_virtual_time
 async def test_groups_with_very_long_names_are_counted_only() -> None:
-    found = lags(Brokers(), {("g", "orders", 0): 90, ("n" * 251, "orders", 0): 80, ("n" * 250, "orders", 0): 70}, "partition")
+    found = lags(
+        Brokers(), {("g", "orders", 0): 90, ("n" * 251, "orders", 0): 80, ("n" * 250, "orders", 0): 70}, "partition"
+    )
     await found.refresh()
     assert told(found) == {("", "g", "orders", "0"): 10, ("", "n" * 250, "orders", "0"): 30}
     assert told(found, "bmq_group_lag_left_out") == {(): 1}

@@ -1,4 +1,6 @@
-"""Offsets of a lane's group: members name topics as the lane's clients do, and offsets stand under the names that the cluster has."""
+"""Offsets of a lane's group: members name topics as the lane's clients do, and offsets stand under the names that the
+cluster has.
+"""
 
 import asyncio
 import struct
@@ -23,7 +25,9 @@ def subscription(topic: str) -> bytes:
 async def consumer_of_orders(one: Coordinator, group_id: str = GROUP) -> str:
     """A member alone in its group."""
     asked = {"session_timeout_ms": 60_000, "rebalance_timeout_ms": 30_000, "member_id": "", "protocol_type": "consumer"}
-    joined = await one.ask(JOIN, 3, group_id=group_id, protocols=[{"name": "range", "metadata": subscription("orders")}], **asked)
+    joined = await one.ask(
+        JOIN, 3, group_id=group_id, protocols=[{"name": "range", "metadata": subscription("orders")}], **asked
+    )
     given = [{"member_id": joined.member_id, "assignment": b"all"}]
     synced = await one.ask(SYNC, 3, group_id=group_id, generation_id=1, member_id=joined.member_id, assignments=given)
     assert synced.error_code == 0
@@ -31,7 +35,10 @@ async def consumer_of_orders(one: Coordinator, group_id: str = GROUP) -> str:
 
 
 async def commit(one: Coordinator, topic: str, member_id: str, group_id: str = GROUP) -> None:
-    assert await one.commit(7, topic=topic, group_id=group_id, generation_id_or_member_epoch=1, member_id=member_id) == ErrorCode.none
+    assert (
+        await one.commit(7, topic=topic, group_id=group_id, generation_id_or_member_epoch=1, member_id=member_id)
+        == ErrorCode.none
+    )
 
 
 async def live(one: Coordinator, member_id: str, *, hours: float, group_id: str = GROUP) -> None:

@@ -19,7 +19,14 @@ KIB = 1024
 
 
 def topics_of(*partitions: int, topic: str = "t", offset: int = 5) -> list[dict[str, Any]]:
-    return [{"name": topic, "partitions": [{"partition_index": index, "committed_offset": offset, "committed_metadata": ""} for index in partitions]}]
+    return [
+        {
+            "name": topic,
+            "partitions": [
+                {"partition_index": index, "committed_offset": offset, "committed_metadata": ""} for index in partitions
+            ],
+        }
+    ]
 
 
 async def joined(one: Coordinator, group_id: str, *, size_bytes: int = 6, version: int = 3, **fields: Any) -> Message:
@@ -48,7 +55,9 @@ async def test_offsets_of_partitions_that_do_not_exist_are_refused_one_by_one_an
     topics = Topics("t")
     topics.partitions = 3
     async with coordinator(topics=topics) as one:
-        reply = await one.ask(COMMIT, 8, group_id="g", generation_id_or_member_epoch=-1, topics=topics_of(-1, 0, 2, 3, 2**31 - 1))
+        reply = await one.ask(
+            COMMIT, 8, group_id="g", generation_id_or_member_epoch=-1, topics=topics_of(-1, 0, 2, 3, 2**31 - 1)
+        )
         codes = [ErrorCode(part.error_code) for part in reply.topics[0].partitions]
         unknown = ErrorCode.unknown_topic_or_partition
         assert codes == [unknown, ErrorCode.none, ErrorCode.none, unknown, unknown]
@@ -61,7 +70,14 @@ async def test_offsets_of_partitions_that_do_not_exist_are_refused_one_by_one_an
 @on_virtual_time
 async def test_a_partition_that_one_commit_names_thousands_of_times_is_stored_once_with_the_last_offset() -> None:
     async with coordinator() as one:
-        topics = [{"name": "t", "partitions": [{"partition_index": 0, "committed_offset": at, "committed_metadata": ""} for at in range(1_500)]}]
+        topics = [
+            {
+                "name": "t",
+                "partitions": [
+                    {"partition_index": 0, "committed_offset": at, "committed_metadata": ""} for at in range(1_500)
+                ],
+            }
+        ]
         reply = await one.ask(COMMIT, 8, group_id="g", generation_id_or_member_epoch=-1, topics=topics)
         assert {part.error_code for part in reply.topics[0].partitions} == {0}
         assert await one.fetch() == 1_499
@@ -69,11 +85,16 @@ async def test_a_partition_that_one_commit_names_thousands_of_times_is_stored_on
 
 
 @on_virtual_time
-async def test_an_offset_that_was_taken_is_stored_though_the_same_commit_names_its_partition_again_and_is_refused_there() -> None:
+async def test_an_offset_that_was_taken_is_stored_though_its_partition_is_named_again_and_refused_there() -> None:
     too_long = "m" * 5_000
-    parts = [{"partition_index": 0, "committed_offset": at, "committed_metadata": text} for at, text in ((5, ""), (7, ""), (9, too_long))]
+    parts = [
+        {"partition_index": 0, "committed_offset": at, "committed_metadata": text}
+        for at, text in ((5, ""), (7, ""), (9, too_long))
+    ]
     async with coordinator() as one:
-        reply = await one.ask(COMMIT, 8, group_id="g", generation_id_or_member_epoch=-1, topics=[{"name": "t", "partitions": parts}])
+        reply = await one.ask(
+            COMMIT, 8, group_id="g", generation_id_or_member_epoch=-1, topics=[{"name": "t", "partitions": parts}]
+        )
         codes = [ErrorCode(part.error_code) for part in reply.topics[0].partitions]
         assert codes == [ErrorCode.none, ErrorCode.none, ErrorCode.offset_metadata_too_large]
         assert await one.fetch() == 7
@@ -86,7 +107,9 @@ async def test_a_commit_of_very_many_partitions_lets_others_have_their_turn_and_
     async with coordinator(topics=topics) as one:
         member = await one.single_member()
         one.log.hold()
-        wide = asyncio.ensure_future(one.ask(COMMIT, 8, group_id="wide", generation_id_or_member_epoch=-1, topics=topics_of(*range(10_000))))
+        wide = asyncio.ensure_future(
+            one.ask(COMMIT, 8, group_id="wide", generation_id_or_member_epoch=-1, topics=topics_of(*range(10_000)))
+        )
         turns = 0
         while len(machine_of(one).durable.offsets.get("wide", {})) < 9_000:
             assert await one.beat(member, 1) == ErrorCode.none
@@ -121,7 +144,8 @@ async def test_a_static_member_that_comes_back_does_not_make_its_groups_record_t
     disk = Disk()
     async with coordinator(disk, record_size_bytes_max=64 * KIB, initial_rebalance_delay_ms=1_000) as one:
         first, second = await asyncio.gather(
-            joined(one, "g", version=5, group_instance_id="i"), joined(one, "g", version=5, group_instance_id="j", size_bytes=40 * KIB)
+            joined(one, "g", version=5, group_instance_id="i"),
+            joined(one, "g", version=5, group_instance_id="j", size_bytes=40 * KIB),
         )
         assert first.generation_id == second.generation_id == 1
         mine = [{"member_id": member.member_id, "assignment": b"a"} for member in (first, second)]
@@ -216,7 +240,9 @@ async def test_a_join_whose_client_is_gone_ends_with_the_call() -> None:
             protocols=[Message(name="p", metadata=b"m")],
             reason=None,
         )
-        call = asyncio.ensure_future(handle_group_call(one.shard, JOIN, request, Caller(client_id="c", client_host="/h", api_version=3)))
+        call = asyncio.ensure_future(
+            handle_group_call(one.shard, JOIN, request, Caller(client_id="c", client_host="/h", api_version=3))
+        )
         await asyncio.sleep(0.1)
         call.cancel()
         assert isinstance((await asyncio.gather(call, return_exceptions=True))[0], asyncio.CancelledError)

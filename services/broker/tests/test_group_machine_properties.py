@@ -1,4 +1,6 @@
-"""Random interleavings of joins, syncs, heartbeats, leaves, commits, time and restarts: what must hold of a group whatever happens."""
+"""Random interleavings of joins, syncs, heartbeats, leaves, commits, time and restarts: what must hold of a group
+whatever happens.
+"""
 
 from itertools import count
 
@@ -41,7 +43,9 @@ class GroupWorld(RuleBasedStateMachine):
 
     @initialize(delay_ms=st.sampled_from([0, 3000]), size_max=st.sampled_from([2, 5]))
     def start(self, delay_ms: int, size_max: int) -> None:
-        self.settings = GroupSettings(initial_rebalance_delay_ms=delay_ms, group_size_max=size_max, offsets_retention_ms=120_000)
+        self.settings = GroupSettings(
+            initial_rebalance_delay_ms=delay_ms, group_size_max=size_max, offsets_retention_ms=120_000
+        )
         self.machine = GroupMachine(self.settings)
         self.log: list[tuple[bytes, bytes | None]] = []
         self.ms = 0
@@ -65,7 +69,9 @@ class GroupWorld(RuleBasedStateMachine):
         return ticket
 
     def carry_out(self, effects: Effects) -> None:
-        self.log += ((encode_key(key), None if value is None else encode_value(value)) for key, value, _ in effects.records)
+        self.log += (
+            (encode_key(key), None if value is None else encode_value(value)) for key, value, _ in effects.records
+        )
         for ticket, reply in effects.replies:
             assert ticket in self.open, "a request was answered twice"
             self.open.discard(ticket)
@@ -100,7 +106,9 @@ class GroupWorld(RuleBasedStateMachine):
         topics=st.sampled_from(["t", "t", "t,u"]),
         version=st.sampled_from([3, 5, 9]),
     )
-    def join(self, data: st.DataObject, instance: str | None, protocols: tuple[str, ...], topics: str, version: int) -> None:
+    def join(
+        self, data: st.DataObject, instance: str | None, protocols: tuple[str, ...], topics: str, version: int
+    ) -> None:
         request = Join(
             group_id="g",
             member_id="" if data.draw(st.booleans()) else data.draw(st.sampled_from(self.ids)),
@@ -116,13 +124,22 @@ class GroupWorld(RuleBasedStateMachine):
             can_skip_assignment=version >= 9,
         )
         self.carry_out(membership.join(self.machine, self.now, request, self.ticket()))
-        self.ids += [member_id for group in self.machine.groups.values() for member_id in group.members if member_id not in self.ids]
+        self.ids += [
+            member_id
+            for group in self.machine.groups.values()
+            for member_id in group.members
+            if member_id not in self.ids
+        ]
 
     def some_member(self, data: st.DataObject) -> tuple[str, str | None, int]:
         """(member id, instance id, generation), mostly true ones."""
         group = self.machine.groups.get("g")
         if group is None or not group.members or data.draw(st.integers(0, 9)) == 0:
-            return data.draw(st.sampled_from(self.ids)), data.draw(st.sampled_from([None, *INSTANCES])), data.draw(st.integers(-1, 5))
+            return (
+                data.draw(st.sampled_from(self.ids)),
+                data.draw(st.sampled_from([None, *INSTANCES])),
+                data.draw(st.integers(-1, 5)),
+            )
         member = group.members[data.draw(st.sampled_from(sorted(group.members)))]
         return member.member_id, member.instance_id, group.generation
 
@@ -158,7 +175,14 @@ class GroupWorld(RuleBasedStateMachine):
     def commit(self, data: st.DataObject, partition: int) -> None:
         member_id, instance, generation = self.some_member(data)
         news = [NewOffset("t", topic_id("t"), partition, self.committed.get(partition, 0) + 1, 0, None)]
-        request = Commit(group_id="g", generation=generation, member_id=member_id, instance_id=instance, retention_ms=-1, offsets=news)
+        request = Commit(
+            group_id="g",
+            generation=generation,
+            member_id=member_id,
+            instance_id=instance,
+            retention_ms=-1,
+            offsets=news,
+        )
         ticket = self.ticket()
         self.commits[ticket] = news
         self.carry_out(offsets.commit(self.machine, self.now, request, ticket))
@@ -216,7 +240,9 @@ class GroupWorld(RuleBasedStateMachine):
     @invariant()
     def committed_offsets_stay(self) -> None:
         if hasattr(self, "machine"):
-            assert {partition: value.offset for _, _, partition, value in self.machine.durable.all_offsets()} == self.committed
+            assert {
+                partition: value.offset for _, _, partition, value in self.machine.durable.all_offsets()
+            } == self.committed
 
     @invariant()
     def group_holds_together(self) -> None:
@@ -228,7 +254,9 @@ class GroupWorld(RuleBasedStateMachine):
         members = set(group.members)
         assert len(members) <= self.settings.group_size_max
         assert not members & group.pending, "an id is a member and pending"
-        assert group.static == {member.instance_id: member.member_id for member in group.members.values() if member.instance_id is not None}
+        assert group.static == {
+            member.instance_id: member.member_id for member in group.members.values() if member.instance_id is not None
+        }
         assert set(group.joins) <= members
         assert set(group.syncs) <= members
         assert group.unsynced <= members
@@ -294,7 +322,11 @@ def test_sync_replies_of_a_generation_come_from_one_assignment() -> None:
             assignments={f"m{other}": b"%d" % other for other in range(3)} if index == 0 else {},
         )
         synced |= dict(membership.sync(machine, Now(3, 3), sync, Ticket(10 + index)).replies)
-    assert {ticket: reply.assignment for ticket, reply in synced.items() if isinstance(reply, SyncReply)} == {10: b"0", 11: b"1", 12: b"2"}
+    assert {ticket: reply.assignment for ticket, reply in synced.items() if isinstance(reply, SyncReply)} == {
+        10: b"0",
+        11: b"1",
+        12: b"2",
+    }
 
 
 timer_keys = st.sampled_from([TimerKey("session", "g", member_id) for member_id in "abc"])

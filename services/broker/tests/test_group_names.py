@@ -14,19 +14,28 @@ from bmq.wire.messages import decode_request, encode_request
 from bmq_broker.handlers.group_calls import handle_group_call
 from bmq_sim.loop import on_virtual_time
 
-ASKED: dict[str, Any] = {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 30_000, "protocol_type": "x", "member_id": ""}
+ASKED: dict[str, Any] = {
+    "session_timeout_ms": 10_000,
+    "rebalance_timeout_ms": 30_000,
+    "protocol_type": "x",
+    "member_id": "",
+}
 FACE = "\U0001f600"
 
 
 async def joined(one: Coordinator, group_id: str, *, client_id: str = "c", **fields: Any) -> dict[str, Any]:
     asked = {**ASKED, "group_id": group_id, "protocols": [{"name": "p", "metadata": b""}], **fields}
     request = decode_request(JOIN, 5, encode_request(JOIN, 5, asked))
-    return await handle_group_call(one.shard, JOIN, request, Caller(client_id=client_id, client_host="/h", api_version=5))
+    return await handle_group_call(
+        one.shard, JOIN, request, Caller(client_id=client_id, client_host="/h", api_version=5)
+    )
 
 
 async def committed(one: Coordinator, group_id: str) -> ErrorCode:
     parts = [{"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}]
-    reply = await one.ask(COMMIT, 8, group_id=group_id, generation_id_or_member_epoch=-1, topics=[{"name": "t", "partitions": parts}])
+    reply = await one.ask(
+        COMMIT, 8, group_id=group_id, generation_id_or_member_epoch=-1, topics=[{"name": "t", "partitions": parts}]
+    )
     return ErrorCode(reply.topics[0].partitions[0].error_code)
 
 
@@ -73,13 +82,21 @@ async def test_a_member_is_remembered_with_a_short_client_id() -> None:
 
 @on_virtual_time
 async def test_a_group_that_is_rebalancing_is_described_within_the_limit_too() -> None:
-    async with coordinator(described_bytes_max=50_000, record_size_bytes_max=100_000, initial_rebalance_delay_ms=60_000) as one:
-        joining = [asyncio.ensure_future(joined(one, f"g{number // 10}", group_instance_id=f"{number:02}" + "i" * 998)) for number in range(30)]
+    async with coordinator(
+        described_bytes_max=50_000, record_size_bytes_max=100_000, initial_rebalance_delay_ms=60_000
+    ) as one:
+        joining = [
+            asyncio.ensure_future(joined(one, f"g{number // 10}", group_instance_id=f"{number:02}" + "i" * 998))
+            for number in range(30)
+        ]
         await asyncio.sleep(0.1)
         codes = [(ErrorCode(group.error_code), len(group.members)) for group in await described(one, "g0", "g1", "g2")]
         late = ErrorCode.coordinator_load_in_progress
         assert codes == [(ErrorCode.none, 10), (ErrorCode.none, 10), (late, 0)]
-        joining += [asyncio.ensure_future(joined(one, "h", group_instance_id=f"{number:02}" + "i" * 998)) for number in range(60)]
+        joining += [
+            asyncio.ensure_future(joined(one, "h", group_instance_id=f"{number:02}" + "i" * 998))
+            for number in range(60)
+        ]
         await asyncio.sleep(0.1)
         [group] = await described(one, "h")
         assert (ErrorCode(group.error_code), len(group.members)) == (late, 0), "one that no answer has room for"
@@ -91,7 +108,10 @@ async def test_a_group_that_is_rebalancing_is_described_within_the_limit_too() -
 @on_virtual_time
 async def test_what_members_are_called_counts_towards_what_an_answer_may_have() -> None:
     async with coordinator(record_size_bytes_max=10_000, initial_rebalance_delay_ms=60_000) as one:
-        joining = [asyncio.ensure_future(joined(one, "g", group_instance_id=f"{number:02}" + "i" * 7_000)) for number in range(20)]
+        joining = [
+            asyncio.ensure_future(joined(one, "g", group_instance_id=f"{number:02}" + "i" * 7_000))
+            for number in range(20)
+        ]
         await asyncio.sleep(0.1)
         group = one.shard._machine.groups["g"]
         assert len(group.members) == 9

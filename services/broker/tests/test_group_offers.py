@@ -1,4 +1,6 @@
-"""What a member offers and a leader assigns is counted by the objects that it becomes, and is let go of by everybody but the group."""
+"""What a member offers and a leader assigns is counted by the objects that it becomes, and is let go of by everybody
+but the group.
+"""
 
 import asyncio
 import time

@@ -1,4 +1,6 @@
-"""The records of `__consumer_offsets`: what Kafka 4.3.1 itself writes, and that no bytes lead to anything but a record or a typed error."""
+"""The records of `__consumer_offsets`: what Kafka 4.3.1 itself writes, and that no bytes lead to anything but a record
+or a typed error.
+"""
 
 import contextlib
 from uuid import UUID
@@ -55,7 +57,10 @@ OLDER_OR_OTHER: list[tuple[str, Value]] = [
         "0000000209080003632d3200016300092f31302e302e302e32000027100000000000000000",
         GROUP._replace(
             state_ms=-1,
-            members=(MEMBERS[0]._replace(instance_id=None, rebalance_timeout_ms=45_000), MEMBERS[1]._replace(rebalance_timeout_ms=10_000)),
+            members=(
+                MEMBERS[0]._replace(instance_id=None, rebalance_timeout_ms=45_000),
+                MEMBERS[1]._replace(rebalance_timeout_ms=10_000),
+            ),
         ),
     ),
     (
@@ -75,7 +80,15 @@ int64s = st.integers(-(2**63), 2**63 - 1)
 int32s = st.integers(-(2**31), 2**31 - 1)
 offset_values = st.one_of(
     st.builds(OffsetValue, int64s, int32s, texts, int64s, st.just(-1), st.none() | st.uuids(version=4).map(TopicId)),
-    st.builds(OffsetValue, int64s, st.just(-1), texts, int64s, st.integers(0, 2**63 - 1), st.none() | st.uuids(version=4).map(TopicId)),
+    st.builds(
+        OffsetValue,
+        int64s,
+        st.just(-1),
+        texts,
+        int64s,
+        st.integers(0, 2**63 - 1),
+        st.none() | st.uuids(version=4).map(TopicId),
+    ),
 )
 
 

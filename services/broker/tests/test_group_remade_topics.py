@@ -1,4 +1,6 @@
-"""A topic that is deleted and made again while its groups' coordinator is loaded nowhere has none of its predecessor's offsets."""
+"""A topic that is deleted and made again while its groups' coordinator is loaded nowhere has none of its predecessor's
+offsets.
+"""
 
 import pytest
 from broker_under_test import Cluster

@@ -1,4 +1,6 @@
-"""A small request that has a large group's generation written anew costs what the record's bytes cost, and each address has so many of them."""
+"""A small request that has a large group's generation written anew costs what the record's bytes cost, and each address
+has so many of them.
+"""
 
 import asyncio
 from typing import Any
@@ -23,7 +25,9 @@ ASKED = {"session_timeout_ms": 600_000, "rebalance_timeout_ms": 600_000, "protoc
 
 async def joined(one: Coordinator, instance_id: str, metadata: bytes, member_id: str = "") -> Message:
     protocols = [{"name": "p", "metadata": metadata}]
-    return await one.ask(JOIN, 5, group_id="g", member_id=member_id, group_instance_id=instance_id, protocols=protocols, **ASKED)
+    return await one.ask(
+        JOIN, 5, group_id="g", member_id=member_id, group_instance_id=instance_id, protocols=protocols, **ASKED
+    )
 
 
 async def stable(one: Coordinator, large: bytes) -> Group:
@@ -34,14 +38,22 @@ async def stable(one: Coordinator, large: bytes) -> Group:
     again = await joined(one, "a", subscription("t"), first.member_id)
     assert (await other).generation_id == again.generation_id == 2
     given = [{"member_id": again.member_id, "assignment": b"all"}]
-    asked: dict[str, Any] = {"group_id": "g", "generation_id": 2, "member_id": again.member_id, "group_instance_id": "a", "assignments": given}
+    asked: dict[str, Any] = {
+        "group_id": "g",
+        "generation_id": 2,
+        "member_id": again.member_id,
+        "group_instance_id": "a",
+        "assignments": given,
+    }
     assert (await one.ask(SYNC, 4, **asked)).error_code == 0
     group: Group = one.shard._machine.groups["g"]  # type: ignore[union-attr]
     return group
 
 
 @on_virtual_time
-async def test_of_a_group_whose_static_member_comes_back_no_other_is_read_and_the_record_is_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_of_a_group_whose_static_member_comes_back_no_other_is_read_and_the_record_is_encoded_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     disk = Disk()
     async with coordinator(disk) as one:
         group = await stable(one, many(5_000))
@@ -116,14 +128,21 @@ async def test_generations_are_written_one_large_one_in_a_turn() -> None:
 def test_the_size_of_a_record_is_known_without_making_it() -> None:
     for text in ("", "a", "é" * 50, "\U0001f600" * 9):
         for count in range(3):
-            members = tuple(MemberValue(f"{text}{n}", text or None, text, "/h", 1, 2, b"s" * n, b"a" * count) for n in range(count))
+            members = tuple(
+                MemberValue(f"{text}{n}", text or None, text, "/h", 1, 2, b"s" * n, b"a" * count) for n in range(count)
+            )
             value = GroupValue("consumer", 4, text or None, f"{text}0" if count else None, 5, members)
             assert group_size_bytes(value) == len(encode_value(value))
 
 
 @on_virtual_time
 async def test_what_is_taken_back_because_nothing_can_be_stored_uses_up_nobodys_share() -> None:
-    shares = {"stored_burst_bytes": 40_000, "stored_per_minute_bytes": 1, "rewritten_burst_bytes": 200_000, "rewritten_per_minute_bytes": 1}
+    shares = {
+        "stored_burst_bytes": 40_000,
+        "stored_per_minute_bytes": 1,
+        "rewritten_burst_bytes": 200_000,
+        "rewritten_per_minute_bytes": 1,
+    }
     async with coordinator(**shares) as one:
         await stable(one, many(1_000))
         one.log.is_stopped = True

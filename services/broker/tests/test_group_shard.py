@@ -43,7 +43,9 @@ async def test_a_slow_store_does_not_end_sessions() -> None:
         for _ in range(20):
             await asyncio.sleep(3)
             assert await asyncio.wait_for(one.beat(member_id, 1), 0.1) == ErrorCode.none
-        assert await commit == ErrorCode.coordinator_load_in_progress, "who commits is told to ask again, before it gives up itself"
+        assert await commit == ErrorCode.coordinator_load_in_progress, (
+            "who commits is told to ask again, before it gives up itself"
+        )
         one.log.release()
         await asyncio.sleep(1)
         assert await one.fetch() == 5, "and what was decided counts once it is durable"
@@ -60,7 +62,13 @@ async def test_what_the_store_does_not_take_is_answered_before_clients_give_up()
         looking = one.ask(DESCRIBE, groups=["g"]), one.ask(LIST), one.ask(DELETE, groups_names=["other"])
         sync, commit, described, listed, deleted = await asyncio.gather(syncing, committing, *looking)
         assert STORED_WITHIN_S <= asyncio.get_running_loop().time() - began <= STORED_WITHIN_S + 1
-        codes = [sync.error_code, commit, described.groups[0].error_code, listed.error_code, deleted.results[0].error_code]
+        codes = [
+            sync.error_code,
+            commit,
+            described.groups[0].error_code,
+            listed.error_code,
+            deleted.results[0].error_code,
+        ]
         assert codes == [ErrorCode.coordinator_load_in_progress] * 5
         assert list(one.shard._decided) == []
         one.log.release()
@@ -322,7 +330,10 @@ async def test_too_much_that_waits_for_the_store_is_told_to_try_again() -> None:
 @on_virtual_time
 async def test_a_large_commit_is_appended_in_pieces() -> None:
     async with coordinator(append_size_bytes_max=1_000) as one:
-        partitions = [{"partition_index": index, "committed_offset": index, "committed_metadata": "x" * 50} for index in range(100)]
+        partitions = [
+            {"partition_index": index, "committed_offset": index, "committed_metadata": "x" * 50}
+            for index in range(100)
+        ]
         reply = await one.ask(COMMIT, 9, group_id="g", topics=[{"name": "t", "partitions": partitions}])
         assert {partition.error_code for partition in reply.topics[0].partitions} == {0}
         assert len(one.log.disk.batches) > 5

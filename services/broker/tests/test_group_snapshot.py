@@ -1,4 +1,6 @@
-"""The state inside a coordinator snapshot: it reads back, and no bytes lead to anything but a state or a typed error."""
+"""The state inside a coordinator snapshot: it reads back, and no bytes lead to anything but a state or a typed
+error.
+"""
 
 import contextlib
 
@@ -44,7 +46,9 @@ def test_a_copy_is_a_view_of_one_moment(state: DurableState) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(states(), st.data())
-def test_a_truncated_or_changed_state_is_a_typed_error_or_another_state(state: DurableState, data: st.DataObject) -> None:
+def test_a_truncated_or_changed_state_is_a_typed_error_or_another_state(
+    state: DurableState, data: st.DataObject
+) -> None:
     whole = encode_state(state)
     with pytest.raises(FormatError):
         decode_state(whole[: data.draw(st.integers(0, len(whole) - 1))])

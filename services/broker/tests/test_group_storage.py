@@ -1,4 +1,6 @@
-"""What groups keep for good is bounded, for a broker and for each address: new offsets are refused, those that are there go on."""
+"""What groups keep for good is bounded, for a broker and for each address: new offsets are refused, those that are
+there go on.
+"""
 
 import asyncio
 import time
@@ -25,9 +27,15 @@ def durable(one: Coordinator) -> DurableState:
     return state
 
 
-async def committed(one: Coordinator, *partitions: int, group_id: str = "g", offset: int = 5, metadata: str = "") -> list[ErrorCode]:
-    parts = [{"partition_index": index, "committed_offset": offset, "committed_metadata": metadata} for index in partitions]
-    reply = await one.ask(COMMIT, 8, group_id=group_id, generation_id_or_member_epoch=-1, topics=[{"name": "t", "partitions": parts}])
+async def committed(
+    one: Coordinator, *partitions: int, group_id: str = "g", offset: int = 5, metadata: str = ""
+) -> list[ErrorCode]:
+    parts = [
+        {"partition_index": index, "committed_offset": offset, "committed_metadata": metadata} for index in partitions
+    ]
+    reply = await one.ask(
+        COMMIT, 8, group_id=group_id, generation_id_or_member_epoch=-1, topics=[{"name": "t", "partitions": parts}]
+    )
     return [ErrorCode(part.error_code) for part in reply.topics[0].partitions]
 
 
@@ -120,7 +128,9 @@ def test_what_is_counted_is_the_same_however_the_state_came_to_be() -> None:
     state.replay(OffsetKey("g1", "t", 1), None)
     anew = decode_state(encode_state(state))
     assert anew.tally.size_bytes == state.tally.size_bytes == state.copy().tally.size_bytes > 9 * OFFSET_BYTES
-    for key in [OffsetKey(group, topic, partition) for group, topic, partition, _ in state.all_offsets()] + [GroupKey(name) for name in state.groups]:
+    for key in [OffsetKey(group, topic, partition) for group, topic, partition, _ in state.all_offsets()] + [
+        GroupKey(name) for name in state.groups
+    ]:
         state.replay(key, None)
     assert (state.tally.size_bytes, state) == (0, DurableState())
 

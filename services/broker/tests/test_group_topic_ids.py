@@ -27,14 +27,20 @@ async def commit(one: Coordinator, topic_id: TopicId | None, offset: int, *, ver
         retention_time_ms=-1,
         topics=[Message(name="t", topic_id=topic_id, partitions=[part])],
     )
-    reply = await handle_group_call(one.shard, COMMIT, request, Caller(client_id="app", client_host="/h", api_version=version))
+    reply = await handle_group_call(
+        one.shard, COMMIT, request, Caller(client_id="app", client_host="/h", api_version=version)
+    )
     return ErrorCode(reply["topics"][0]["partitions"][0]["error_code"])
 
 
 async def fetch(one: Coordinator, topic_id: TopicId | None, *, version: int = 10) -> tuple[ErrorCode, int]:
     topics = [Message(name="t", topic_id=topic_id, partition_indexes=[0])]
-    request = Message(groups=[Message(group_id="g", member_id=None, member_epoch=-1, topics=topics)], require_stable=False)
-    reply = await handle_group_call(one.shard, FETCH, request, Caller(client_id="app", client_host="/h", api_version=version))
+    request = Message(
+        groups=[Message(group_id="g", member_id=None, member_epoch=-1, topics=topics)], require_stable=False
+    )
+    reply = await handle_group_call(
+        one.shard, FETCH, request, Caller(client_id="app", client_host="/h", api_version=version)
+    )
     [group] = reply["groups"]
     if group["error_code"]:
         return ErrorCode(group["error_code"]), -1
@@ -42,7 +48,9 @@ async def fetch(one: Coordinator, topic_id: TopicId | None, *, version: int = 10
     return ErrorCode(part["error_code"]), part["committed_offset"]
 
 
-@pytest.mark.parametrize(("version", "refusal"), [(10, ErrorCode.unknown_topic_id), (9, ErrorCode.coordinator_load_in_progress)])
+@pytest.mark.parametrize(
+    ("version", "refusal"), [(10, ErrorCode.unknown_topic_id), (9, ErrorCode.coordinator_load_in_progress)]
+)
 @pytest.mark.parametrize(("here", "asked"), [(NEW, OLD), (OLD, NEW)])
 @on_virtual_time
 async def test_an_offset_of_another_topic_of_that_name_is_neither_stored_nor_told(
@@ -65,7 +73,9 @@ async def test_what_was_acknowledged_under_a_new_topics_id_is_there_when_the_ima
     topics.ids["t"] = OLD
     async with coordinator(topics=topics) as one:
         assert await commit(one, OLD, 5_000) == ErrorCode.none
-        assert await commit(one, NEW, 7) == ErrorCode.unknown_topic_id, "not acknowledged, so not lost with the old topic's offsets"
+        assert await commit(one, NEW, 7) == ErrorCode.unknown_topic_id, (
+            "not acknowledged, so not lost with the old topic's offsets"
+        )
         topics.ids["t"] = NEW
         one.shard.topics_deleted([(OLD, "t")])
         await asyncio.sleep(1)

@@ -1,4 +1,6 @@
-"""The topics that a generation subscribes to are counted like all that members say, and are no more than can be told apart in a short turn."""
+"""The topics that a generation subscribes to are counted like all that members say, and are no more than can be told
+apart in a short turn.
+"""
 
 import struct
 from typing import Any
@@ -29,11 +31,18 @@ def group_of(one: Coordinator, group_id: str = "g") -> Group:
 
 
 async def stable(one: Coordinator, metadata: bytes, group_id: str = "g") -> str:
-    asked: dict[str, Any] = {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 30_000, "member_id": "", "protocol_type": "consumer"}
+    asked: dict[str, Any] = {
+        "session_timeout_ms": 10_000,
+        "rebalance_timeout_ms": 30_000,
+        "member_id": "",
+        "protocol_type": "consumer",
+    }
     joined = await one.ask(JOIN, 3, group_id=group_id, protocols=[{"name": "p", "metadata": metadata}], **asked)
     assert joined.error_code == 0
     given = [{"member_id": joined.member_id, "assignment": b"all"}]
-    synced = await one.ask(SYNC, 3, group_id=group_id, generation_id=joined.generation_id, member_id=joined.member_id, assignments=given)
+    synced = await one.ask(
+        SYNC, 3, group_id=group_id, generation_id=joined.generation_id, member_id=joined.member_id, assignments=given
+    )
     assert synced.error_code == 0
     return str(joined.member_id)
 
@@ -108,7 +117,9 @@ async def test_few_large_groups_are_brought_to_life_in_one_turn(monkeypatch: pyt
 
 
 def test_members_that_subscribe_to_the_same_count_once() -> None:
-    alike = [subscription(*(f"t{number}" for number in range(1_000)), user_data=bytes([member])) for member in range(100)]
+    alike = [
+        subscription(*(f"t{number}" for number in range(1_000)), user_data=bytes([member])) for member in range(100)
+    ]
     topics = topics_of(alike)
     assert topics is not None
     assert len(topics) == 1_000

@@ -9,7 +9,8 @@ Run with BMQ_REWRITE=1 to write the files anew; a person reviews the diff.
     > fetch [topic/partition]...                    > delete-offsets topic/partition...
     > wait MS      > state      > restart      > expire      > delete      > drop TOPIC
 
-NAME stands for the request: its reply may come much later. Fresh member ids are `<name>-<n>`. The group is `g` throughout.
+NAME stands for the request: its reply may come much later. Fresh member ids are `<name>-<n>`. The group is `g`
+throughout.
 """
 
 import os
@@ -23,7 +24,16 @@ from bmq.values import TopicId
 from bmq_broker.coordinators.groups import admin, membership, offsets, timeouts
 from bmq_broker.coordinators.groups.durable import DurableState
 from bmq_broker.coordinators.groups.machine import Effects, GroupMachine
-from bmq_broker.coordinators.groups.records import GroupKey, GroupValue, OffsetKey, OffsetValue, decode_key, decode_value, encode_key, encode_value
+from bmq_broker.coordinators.groups.records import (
+    GroupKey,
+    GroupValue,
+    OffsetKey,
+    OffsetValue,
+    decode_key,
+    decode_value,
+    encode_key,
+    encode_value,
+)
 from bmq_broker.coordinators.groups.requests import (
     Commit,
     CommitReply,
@@ -49,7 +59,11 @@ WALL_START_MS = 1_000_000
 
 def subscription(topics: str) -> bytes:
     names = [name.encode() for name in topics.split(",")] if topics else []
-    return struct.pack(">hi", 1, len(names)) + b"".join(struct.pack(">h", len(name)) + name for name in names) + b"\xff\xff\xff\xff"
+    return (
+        struct.pack(">hi", 1, len(names))
+        + b"".join(struct.pack(">h", len(name)) + name for name in names)
+        + b"\xff\xff\xff\xff"
+    )
 
 
 class Script:
@@ -130,14 +144,18 @@ class Script:
         self.carry_out(membership.sync(self.machine, self.now, request, self.ticket(plain[0])))
 
     def do_beat(self, plain: list[str], pairs: dict[str, str]) -> None:
-        request = Heartbeat(group_id="g", generation=int(pairs["gen"]), member_id=pairs["member"], instance_id=pairs.get("instance"))
+        request = Heartbeat(
+            group_id="g", generation=int(pairs["gen"]), member_id=pairs["member"], instance_id=pairs.get("instance")
+        )
         self.carry_out(membership.heartbeat(self.machine, self.now, request, self.ticket("beat")))
 
     def do_leave(self, plain: list[str], pairs: dict[str, str]) -> None:
         leavers = tuple(Leaver("", word[1:]) if word.startswith("@") else Leaver(word, None) for word in plain)
         effects, refusals = membership.leave(self.machine, self.now, Leave(group_id="g", leavers=leavers))
         self.carry_out(Effects(records=effects.records))
-        self.said.append("leave: " + " ".join(f"{word}={name_of(refusal)}" for word, refusal in zip(plain, refusals, strict=True)))
+        self.said.append(
+            "leave: " + " ".join(f"{word}={name_of(refusal)}" for word, refusal in zip(plain, refusals, strict=True))
+        )
         self.carry_out(Effects(replies=effects.replies))
 
     def do_commit(self, plain: list[str], pairs: dict[str, str]) -> None:
@@ -148,13 +166,19 @@ class Script:
             member_id=pairs.get("member", ""),
             instance_id=pairs.get("instance"),
             retention_ms=int(pairs.get("retention", -1)),
-            offsets=[NewOffset(topic, topic_id(topic), int(index), int(offset), 0, pairs.get("note")) for (topic, index), offset in places],
+            offsets=[
+                NewOffset(topic, topic_id(topic), int(index), int(offset), 0, pairs.get("note"))
+                for (topic, index), offset in places
+            ],
         )
         self.carry_out(offsets.commit(self.machine, self.now, request, self.ticket("commit")))
 
     def do_fetch(self, plain: list[str], pairs: dict[str, str]) -> None:
         if not plain:
-            found = " ".join(f"{topic}/{index}={value.offset}" for (topic, index), value in sorted(self.machine.durable.offsets.get("g", {}).items()))
+            found = " ".join(
+                f"{topic}/{index}={value.offset}"
+                for (topic, index), value in sorted(self.machine.durable.offsets.get("g", {}).items())
+            )
             self.said.append(f"fetch: {found or 'nothing'}")
         for place in plain:
             topic, index = place.split("/")
@@ -163,7 +187,9 @@ class Script:
 
     def do_delete_offsets(self, plain: list[str], pairs: dict[str, str]) -> None:
         places = [(place.split("/")[0], True, int(place.split("/")[1])) for place in plain]
-        effects, refusal, refusals = offsets.delete_offsets(self.machine, DeleteOffsets(group_id="g", partitions=places))
+        effects, refusal, refusals = offsets.delete_offsets(
+            self.machine, DeleteOffsets(group_id="g", partitions=places)
+        )
         self.carry_out(effects)
         self.said.append(f"delete-offsets: {name_of(refusal)} {[name_of(one) for one in refusals]}")
 
@@ -183,7 +209,10 @@ class Script:
         if found is None:
             self.said.append("no group")
             return
-        members = " ".join(member.member_id + (f"={member.assignment.decode()}" if member.assignment else "") for member in found.members)
+        members = " ".join(
+            member.member_id + (f"={member.assignment.decode()}" if member.assignment else "")
+            for member in found.members
+        )
         self.said.append(f"{found.state.value} {found.protocol_type or '-'} {found.protocol or '-'} [{members}]")
 
     def do_restart(self, plain: list[str], pairs: dict[str, str]) -> None:
@@ -220,7 +249,10 @@ def describe_reply(reply: object) -> str:
         case JoinReply(refusal=None):
             members = " ".join(member.member_id for member in reply.members)
             skip = " skip-assignment" if reply.skip_assignment else ""
-            return f"joined as {reply.member_id} gen={reply.generation} {reply.protocol_name} leader={reply.leader} [{members}]{skip}"
+            return (
+                f"joined as {reply.member_id} gen={reply.generation} {reply.protocol_name} "
+                f"leader={reply.leader} [{members}]{skip}"
+            )
         case JoinReply():
             return f"{name_of(reply.refusal)} member={reply.member_id!r}"
         case SyncReply(refusal=None):

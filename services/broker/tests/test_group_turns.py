@@ -1,4 +1,6 @@
-"""What groups do for many at once is done in turns, which all coordinators of a broker share: rebalances that end, deadlines, descriptions."""
+"""What groups do for many at once is done in turns, which all coordinators of a broker share: rebalances that end,
+deadlines, descriptions.
+"""
 
 import asyncio
 from collections import Counter
@@ -57,7 +59,9 @@ def replies_per_turn(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> Counter[i
     return found
 
 
-async def joining(one: Coordinator, name: str, go: asyncio.Event, *, rebalance_timeout_ms: int = 60_000) -> list["asyncio.Task[Any]"]:
+async def joining(
+    one: Coordinator, name: str, go: asyncio.Event, *, rebalance_timeout_ms: int = 60_000
+) -> list["asyncio.Task[Any]"]:
     """MEMBERS wait for another one, which was stable alone and joins again when it may go: the first of the tasks."""
     times = {"session_timeout_ms": 600_000, "rebalance_timeout_ms": rebalance_timeout_ms}
     offer = {"protocol_type": "consumer", "protocols": [{"name": "range", "metadata": b"\0\0\0\0\0\0"}]}
@@ -67,7 +71,9 @@ async def joining(one: Coordinator, name: str, go: asyncio.Event, *, rebalance_t
         return asyncio.create_task(one.ask(JOIN, 5, **fields))
 
     first = await join("", "first")
-    await one.ask(SYNC, 3, group_id=name, generation_id=1, member_id=first.member_id, group_instance_id="first", assignments=[])
+    await one.ask(
+        SYNC, 3, group_id=name, generation_id=1, member_id=first.member_id, group_instance_id="first", assignments=[]
+    )
     others = [join("", f"i{number}") for number in range(MEMBERS)]
     await asyncio.sleep(0.1)
     assert not any(task.done() for task in others)
@@ -80,7 +86,9 @@ async def joining(one: Coordinator, name: str, go: asyncio.Event, *, rebalance_t
 
 
 @on_virtual_time
-async def test_members_of_large_groups_whose_rebalances_end_at_once_go_on_some_in_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_members_of_large_groups_whose_rebalances_end_at_once_go_on_some_in_each_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     go = asyncio.Event()
     async with coordinator() as one:
         tasks = [task for name in "abc" for task in await joining(one, name, go)]
@@ -96,7 +104,9 @@ async def test_members_of_large_groups_whose_rebalances_end_at_once_go_on_some_i
 
 
 @on_virtual_time
-async def test_rebalances_of_several_coordinators_whose_time_is_up_at_the_same_moment_end_in_turns_of_their_own() -> None:
+async def test_rebalances_of_several_coordinators_whose_time_is_up_at_the_same_moment_end_in_turns_of_their_own() -> (
+    None
+):
     go = asyncio.Event()
     turns = Turns()
     async with AsyncExitStack() as open_ones:
@@ -137,7 +147,9 @@ async def test_members_of_several_coordinators_that_are_loaded_together_are_brou
                 times = {"session_timeout_ms": 600_000, "rebalance_timeout_ms": 60_000}
                 group = {"group_id": f"g{number}", "protocol_type": "x"}
                 member_id = (await one.ask(JOIN, 3, **group, **times, member_id="", protocols=protocols)).member_id
-                assert (await one.ask(SYNC, 3, group_id=f"g{number}", generation_id=1, member_id=member_id, assignments=[])).error_code == 0
+                assert (
+                    await one.ask(SYNC, 3, group_id=f"g{number}", generation_id=1, member_id=member_id, assignments=[])
+                ).error_code == 0
     turns, watch, alive = Turns(), Watch(), Counter[int]()
     start = timeouts.start
 
@@ -213,8 +225,16 @@ async def test_all_offsets_of_a_group_are_looked_at_a_thousand_in_a_turn(monkeyp
     topics = Topics("t", "u")
     async with coordinator(topics=topics) as one:
         for name in ("u", "t"):
-            parts = [{"partition_index": index, "committed_offset": index, "committed_metadata": ""} for index in range(900)]
-            await one.ask(COMMIT, 8, group_id="g", generation_id_or_member_epoch=-1, topics=[{"name": name, "partitions": parts[::-1]}])
+            parts = [
+                {"partition_index": index, "committed_offset": index, "committed_metadata": ""} for index in range(900)
+            ]
+            await one.ask(
+                COMMIT,
+                8,
+                group_id="g",
+                generation_id_or_member_epoch=-1,
+                topics=[{"name": name, "partitions": parts[::-1]}],
+            )
         watch, looked = Watch(), Counter[int]()
         fetch = k09_offset_fetch.fetch
 
@@ -225,9 +245,14 @@ async def test_all_offsets_of_a_group_are_looked_at_a_thousand_in_a_turn(monkeyp
         monkeypatch.setattr(k09_offset_fetch, "fetch", counted)
         monkeypatch.setattr(k09_offset_fetch, "OFFSETS_PER_TURN", 400)
         watch.run()
-        replies = await asyncio.gather(*(one.ask(FETCH, 8, groups=[{"group_id": "g", "topics": None}]) for _ in range(5)))
+        replies = await asyncio.gather(
+            *(one.ask(FETCH, 8, groups=[{"group_id": "g", "topics": None}]) for _ in range(5))
+        )
         for reply in replies:
-            found = [(topic.name, [(each.partition_index, each.committed_offset) for each in topic.partitions]) for topic in reply.groups[0].topics]
+            found = [
+                (topic.name, [(each.partition_index, each.committed_offset) for each in topic.partitions])
+                for topic in reply.groups[0].topics
+            ]
             assert found == [(name, [(index, index) for index in range(900)]) for name in ("t", "u")]
         assert looked.total() == 5 * 1_800
         assert max(looked.values()) <= TURN_ELEMENTS

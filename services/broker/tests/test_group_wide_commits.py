@@ -1,4 +1,6 @@
-"""Commits of more offsets than one turn of the loop stores, beside what happens between two turns; and appends that the log refuses at once."""
+"""Commits of more offsets than one turn of the loop stores, beside what happens between two turns; and appends that the
+log refuses at once.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -31,7 +33,12 @@ async def test_a_wide_commit_stores_nothing_of_a_topic_that_is_deleted_between_t
         one.shard.topics_deleted(gone)
         reply = await asking
         codes = {topic.name: {ErrorCode(part.error_code) for part in topic.partitions} for topic in reply.topics}
-        assert codes == {"a": {ErrorCode.none}, "b": {ErrorCode.none}, "c": {ErrorCode.none}, "d": {ErrorCode.unknown_topic_or_partition}}
+        assert codes == {
+            "a": {ErrorCode.none},
+            "b": {ErrorCode.none},
+            "c": {ErrorCode.none},
+            "d": {ErrorCode.unknown_topic_or_partition},
+        }
         await asyncio.sleep(1)
         assert {topic for topic, _ in state.offsets["g"]} == {"b", "c"}
 

@@ -33,7 +33,10 @@ class Obvious:
         for tp, partition in partitions.items():
             before, rate = self.known.get(tp, (0, 0.0))
             before = 0 if partition.written_bytes < before else before
-            measured[tp] = partition.written_bytes, rate + weight * ((partition.written_bytes - before) / elapsed_s - rate)
+            measured[tp] = (
+                partition.written_bytes,
+                rate + weight * ((partition.written_bytes - before) / elapsed_s - rate),
+            )
         self.known = measured
         return {tp: rate for tp, (_, rate) in measured.items() if rate >= LOAD_MIN_BYTES_PER_S}
 

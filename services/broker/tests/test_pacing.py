@@ -62,10 +62,14 @@ def test_while_something_is_in_flight_batches_gather_for_the_linger() -> None:
         (SMALL_BYTES, (LARGE_BYTES, LARGE_BYTES), True),
     ],
 )
-def test_a_small_buffer_does_not_wait_for_the_end_of_one_object_of_large_batches(size_bytes: int, in_flight: tuple[int, ...], waits: bool) -> None:
+def test_a_small_buffer_does_not_wait_for_the_end_of_one_object_of_large_batches(
+    size_bytes: int, in_flight: tuple[int, ...], waits: bool
+) -> None:
     pacing = Pacing(linger_s=0.005, eager=True)
     pacing.sent(0.0)
-    assert (pacing.wait_s(batches=1, size_bytes=size_bytes, since_s=0.001, in_flight=in_flight, now_s=0.001) > 0) is waits
+    assert (
+        pacing.wait_s(batches=1, size_bytes=size_bytes, since_s=0.001, in_flight=in_flight, now_s=0.001) > 0
+    ) is waits
 
 
 def test_a_small_buffer_behind_a_large_object_waits_for_those_who_were_just_answered() -> None:
@@ -88,7 +92,10 @@ def test_frugal_sends_the_first_batch_after_a_pause_at_once() -> None:
     assert pacing.wait_s(batches=1, size_bytes=KIB, since_s=9.0, in_flight=(), now_s=9.0) <= 0
 
 
-@given(st.lists(st.floats(min_value=0.0, max_value=0.3), min_size=1, max_size=200), st.floats(min_value=0.001, max_value=0.1))
+@given(
+    st.lists(st.floats(min_value=0.0, max_value=0.3), min_size=1, max_size=200),
+    st.floats(min_value=0.001, max_value=0.1),
+)
 def test_frugal_objects_are_a_linger_apart_whatever_the_store_takes(gaps_s: list[float], create_s: float) -> None:
     linger_s = 0.1
     pacing = Pacing(linger_s=linger_s, eager=False)
@@ -99,7 +106,11 @@ def test_frugal_objects_are_a_linger_apart_whatever_the_store_takes(gaps_s: list
         arrives_s = now_s + gap_s
         if since_s is not None:
             due_s = now_s + pacing.wait_s(
-                batches=1, size_bytes=KIB, since_s=since_s, in_flight=(4 * KIB,) if sent_at and now_s - sent_at[-1] < create_s else (), now_s=now_s
+                batches=1,
+                size_bytes=KIB,
+                since_s=since_s,
+                in_flight=(4 * KIB,) if sent_at and now_s - sent_at[-1] < create_s else (),
+                now_s=now_s,
             )
             if due_s <= arrives_s:
                 assert due_s - since_s <= linger_s + 1e-9

@@ -30,7 +30,9 @@ def test_each_of_the_last_batches_is_recognised_with_its_first_offset() -> None:
 
 
 def test_what_a_client_sent_over_one_proxy_is_recognised_after_five_batches_over_each_of_two_others() -> None:
-    """Java's client: five requests in flight for each connection, and it goes on over another one while those of the first are not answered."""
+    """Java's client: five requests in flight for each connection, and it goes on over another one while those of the
+    first are not answered.
+    """
     producers = Producers()
     for number in range(15):
         appended(producers, batch(number), number)
@@ -112,7 +114,9 @@ def test_those_seen_last_are_kept_and_may_go_on_where_the_others_begin_anew() ->
 
 
 @given(st.lists(st.integers(0, 500)), st.integers(1, 300), st.integers(1, 5_000))
-def test_no_partition_has_more_than_its_share_and_the_small_ones_keep_all(counts: list[int], each: int, together: int) -> None:
+def test_no_partition_has_more_than_its_share_and_the_small_ones_keep_all(
+    counts: list[int], each: int, together: int
+) -> None:
     most = at_most(counts, each=each, together=together)
     assert 1 <= most <= each
     kept = [min(count, most) for count in counts]
@@ -146,7 +150,10 @@ def test_a_snapshot_of_a_newer_version_is_not_taken_for_a_damaged_one(rest: list
         Producers.decode(msgspec.msgpack.encode([9, *rest]))
 
 
-@pytest.mark.parametrize("data", [b"", b"\xc1", msgspec.msgpack.encode([]), msgspec.msgpack.encode(["1", []]), msgspec.msgpack.encode([0, []])])
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\xc1", msgspec.msgpack.encode([]), msgspec.msgpack.encode(["1", []]), msgspec.msgpack.encode([0, []])],
+)
 def test_a_snapshot_that_names_no_version_is_damaged(data: bytes) -> None:
     with pytest.raises(Corrupt):
         Producers.decode(data)

@@ -15,7 +15,9 @@ from bmq_broker.partitions.validation import Limits, validate
 from bmq_broker.segments.merging import plan_merge
 
 NOW_MS = 1_700_000_000_000
-LIMITS = Limits(max_message_bytes=1000, log_append_time=False, timestamp_before_max_ms=2**63 - 1, timestamp_after_max_ms=3_600_000)
+LIMITS = Limits(
+    max_message_bytes=1000, log_append_time=False, timestamp_before_max_ms=2**63 - 1, timestamp_after_max_ms=3_600_000
+)
 
 
 def header(**changes: int) -> BatchHeader:

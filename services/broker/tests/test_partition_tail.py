@@ -60,7 +60,11 @@ def test_the_tail_agrees_with_a_plain_list(runs: list[list[tuple[int, int]]], da
         carried_from = data.draw(st.integers(0, carried_runs - 1))
         in_two = tail.part(run_ends[carried_from], run_ends[carried_runs], max_bytes=data.draw(st.integers(1, 200)))
         assert in_two[0].base_offset == run_ends[carried_from]
-        held = [body for base, next_offset, body in plain if in_two[0].base_offset <= base and next_offset <= in_two[-1].next_offset]
+        held = [
+            body
+            for base, next_offset, body in plain
+            if in_two[0].base_offset <= base and next_offset <= in_two[-1].next_offset
+        ]
         assert [body for run in in_two for body in run.batches] == held
         assert sum(run.size_bytes for run in in_two) == sum(map(len, held))
         slot = Slot()
@@ -72,7 +76,11 @@ def test_the_tail_agrees_with_a_plain_list(runs: list[list[tuple[int, int]]], da
         # A roll that began before may cut the run that they are now.
         in_one_run = data.draw(st.sampled_from(run_ends[: carried_runs + 1]))
         tail.trim(in_one_run)
-        assert total.memory_bytes == tail.memory_bytes == in_memory([each for each in plain if each[0] >= in_one_run], tail)
+        assert (
+            total.memory_bytes
+            == tail.memory_bytes
+            == in_memory([each for each in plain if each[0] >= in_one_run], tail)
+        )
         tail.drop()
         assert (total.memory_bytes, tail.memory_bytes) == (0, 0)
         return
@@ -106,13 +114,17 @@ def in_memory(plain: list[tuple[int, int, bytes]], tail: Tail) -> int:
 @pytest.mark.parametrize("batches_per_run", [1, 4, 100])
 def test_a_tail_of_tiny_batches_is_said_to_hold_what_it_takes(batches_per_run: int) -> None:
     total = TailTotal()
-    partition = Partition(TopicPartition(UUID(int=1), 0), leader_epoch=LeaderEpoch(1), config=resolve({}, {}), ranges=(), total=total)
+    partition = Partition(
+        TopicPartition(UUID(int=1), 0), leader_epoch=LeaderEpoch(1), config=resolve({}, {}), ranges=(), total=total
+    )
     batch = build_batch([Record(offset=0, timestamp_ms=1, key=None, value=b"", headers=())])
     header = read_header(batch)
     tracemalloc.start()
     before_bytes, _ = tracemalloc.get_traced_memory()
     for number in range(4_000 // batches_per_run):
-        run = replace(new_run(partition.next_offset), slot=Slot(number=number, tps=(partition.tp,)), since_ms=10**12 + number)
+        run = replace(
+            new_run(partition.next_offset), slot=Slot(number=number, tps=(partition.tp,)), since_ms=10**12 + number
+        )
         for _ in range(batches_per_run):
             copy = patched(batch, header, base_offset=partition.next_offset, leader_epoch=1)
             run.batches.append(copy)
@@ -121,4 +133,6 @@ def test_a_tail_of_tiny_batches_is_said_to_hold_what_it_takes(batches_per_run: i
     after_bytes, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     taken_bytes = after_bytes - before_bytes
-    assert 0.9 * taken_bytes <= total.memory_bytes <= 1.25 * taken_bytes, "the allocator itself takes some more than is traced"
+    assert 0.9 * taken_bytes <= total.memory_bytes <= 1.25 * taken_bytes, (
+        "the allocator itself takes some more than is traced"
+    )

@@ -1,18 +1,30 @@
-"""Whatever is damaged in a WAL object, what is told to be whole is as it was written, and what is told to be damaged is."""
+"""Whatever is damaged in a WAL object, what is told to be whole is as it was written, and what is told to be damaged
+is.
+"""
 
 from random import Random
 from uuid import UUID
 
 import pytest
 
-from bmq.storage.wal import WAL_ENTRY_SIZE_BYTES, WAL_HEADER_SIZE_BYTES, WalEntry, WalHeader, WalRun, decode_wal, encode_wal
+from bmq.storage.wal import (
+    WAL_ENTRY_SIZE_BYTES,
+    WAL_HEADER_SIZE_BYTES,
+    WalEntry,
+    WalHeader,
+    WalRun,
+    decode_wal,
+    encode_wal,
+)
 from bmq.values import BrokerEpoch, LeaderEpoch, ManifestVersion, NodeId, Nonce, Offset, TopicId, TopicPartition
 from bmq.wire.batch_headers import CRC_START
 from bmq.wire.batches import patched, split
 from bmq.wire.records import Record, build_batch
 from bmq_broker.ownership.salvaging import salvage
 
-HEADER = WalHeader(cluster_id="c", node_id=NodeId(1), broker_epoch=BrokerEpoch(2), number=7, nonce=Nonce(b"n" * 16), durable_below=6)
+HEADER = WalHeader(
+    cluster_id="c", node_id=NodeId(1), broker_epoch=BrokerEpoch(2), number=7, nonce=Nonce(b"n" * 16), durable_below=6
+)
 ONE, TWO, THREE = (TopicPartition(TopicId(UUID(int=number)), 0) for number in (1, 2, 3))
 
 
@@ -27,7 +39,8 @@ def run(tp: TopicPartition, base_offset: int, *batches: bytes) -> WalRun:
 
 
 RUNS = (
-    run(ONE, 5, batch(5, b"a", b"b", leader_epoch=1), batch(7, b"c")),  # the first of them was carried forward from an earlier owner's object
+    # the first of them was carried forward from an earlier owner's object
+    run(ONE, 5, batch(5, b"a", b"b", leader_epoch=1), batch(7, b"c")),
     run(TWO, 0, batch(0, b"second" * 300)),
     run(THREE, 9, batch(9, b"third")),
 )
@@ -45,7 +58,9 @@ def check(data: bytes) -> bool:
     if found is None:
         return False
     for entry in WAL.entries:
-        is_whole = data[entry.position : entry.position + entry.length] == DATA[entry.position : entry.position + entry.length]
+        is_whole = (
+            data[entry.position : entry.position + entry.length] == DATA[entry.position : entry.position + entry.length]
+        )
         assert (entry in found.wal.entries, entry in found.damaged) == (is_whole, not is_whole)
     assert len(found.wal.entries) + len(found.damaged) == len(WAL.entries)
     assert all(found.wal.run(entry) == WAL.run(entry) for entry in found.wal.entries)
@@ -68,7 +83,9 @@ def test_a_bit_anywhere_is_told_of_its_run_or_leaves_all_in_doubt() -> None:
     for entry in WAL.entries:
         for header in split(WAL.run(entry)):
             first = entry.position + header.position
-            assert told.issuperset(range(first + CRC_START, first + header.size_bytes)), "what the checksum of a batch covers"
+            assert told.issuperset(range(first + CRC_START, first + header.size_bytes)), (
+                "what the checksum of a batch covers"
+            )
             assert told.issuperset(range(first, first + 8)), "its base offset, which the directory gives"
     directory_end = WAL_HEADER_SIZE_BYTES + len(RUNS) * WAL_ENTRY_SIZE_BYTES
     assert told.isdisjoint(range(directory_end)), "an entry that was changed may name another partition"

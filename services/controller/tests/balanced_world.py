@@ -1,4 +1,6 @@
-"""A cluster as the balancer sees it, which does what it is told; and what must hold of every plan, checked the slow and obvious way."""
+"""A cluster as the balancer sees it, which does what it is told; and what must hold of every plan, checked the slow and
+obvious way.
+"""
 
 from dataclasses import dataclass, field, replace
 from math import ceil, floor
@@ -49,8 +51,12 @@ class World:
     moving: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     """Where to, and in how many rounds it is there."""
 
-    def broker(self, node_id: int, *, rack: str = "", pool: str = "", cordoned: bool = False, draining: bool = False) -> None:
-        self.brokers[node_id] = BrokerLoad(node_id=NodeId(node_id), rack=rack, pool=pool, cordoned=cordoned, draining=draining)
+    def broker(
+        self, node_id: int, *, rack: str = "", pool: str = "", cordoned: bool = False, draining: bool = False
+    ) -> None:
+        self.brokers[node_id] = BrokerLoad(
+            node_id=NodeId(node_id), rack=rack, pool=pool, cordoned=cordoned, draining=draining
+        )
 
     def change(self, node_id: int, *, cordoned: bool = False, draining: bool = False) -> None:
         self.brokers[node_id] = replace(self.brokers[node_id], cordoned=cordoned, draining=draining)
@@ -69,7 +75,9 @@ class World:
                     name=topic.name,
                     owners=[NodeId(owner) for owner in topic.owners],
                     bytes_per_s=topic.loads,
-                    moving={tp.partition: NodeId(to) for tp, (to, _) in self.moving.items() if tp.topic_id == topic.topic_id},
+                    moving={
+                        tp.partition: NodeId(to) for tp, (to, _) in self.moving.items() if tp.topic_id == topic.topic_id
+                    },
                     since_ms={tp.partition: at for tp, at in self.since_ms.items() if tp.topic_id == topic.topic_id},
                     pool=topic.pool,
                 )
@@ -102,7 +110,9 @@ class World:
         return planned
 
     def settle(self, *, rounds_max: int) -> int:
-        """Rounds until nothing more is planned or rests. Returns the number of moves; fails where it does not come to an end."""
+        """Rounds until nothing more is planned or rests. Returns the number of moves; fails where it does not come to
+        an end.
+        """
         moves = 0
         for _ in range(rounds_max):
             waited = bool(self.moving)
@@ -115,7 +125,12 @@ class World:
         raise AssertionError(f"{moves} moves in {rounds_max} rounds and no end")
 
     def bytes_of(self, node_id: int) -> int:
-        return sum(load for topic in self.topics for owner, load in zip(topic.owners, topic.loads, strict=True) if owner == node_id)
+        return sum(
+            load
+            for topic in self.topics
+            for owner, load in zip(topic.owners, topic.loads, strict=True)
+            if owner == node_id
+        )
 
     def count_of(self, node_id: int) -> int:
         return sum(topic.owners.count(node_id) for topic in self.topics)
@@ -135,10 +150,17 @@ class World:
 
     def crowded(self) -> int:
         """By how many partitions zones are above or below their share, from the definition."""
-        return sum(self._crowded(topic) for topic in self.topics if len(topic.owners) > 1 and self._accepting(topic.pool))
+        return sum(
+            self._crowded(topic) for topic in self.topics if len(topic.owners) > 1 and self._accepting(topic.pool)
+        )
 
     def misplaced(self) -> list[tuple[str, int]]:
-        return [(topic.name, index) for topic in self.topics for index, owner in enumerate(topic.owners) if self._homeless(topic, owner)]
+        return [
+            (topic.name, index)
+            for topic in self.topics
+            for index, owner in enumerate(topic.owners)
+            if self._homeless(topic, owner)
+        ]
 
     def _homeless(self, topic: WorldTopic, owner: int) -> bool:
         if owner not in self.brokers:
@@ -155,7 +177,11 @@ class World:
         for rack in racks:
             share = sum(not broker.draining for broker in mine if broker.rack == rack) * len(topic.owners) / total
             slack = floor(share + 1e-9) // 4
-            there = sum(1 for owner in topic.owners if owner in self.brokers and self.brokers[owner].rack == rack and self._of_pool(owner, topic))
+            there = sum(
+                1
+                for owner in topic.owners
+                if owner in self.brokers and self.brokers[owner].rack == rack and self._of_pool(owner, topic)
+            )
             wrong += max(0, there - (ceil(share - 1e-9) + slack), floor(share + 1e-9) - slack - there)
         return wrong
 
@@ -163,20 +189,28 @@ class World:
         return self.brokers[owner].pool == topic.pool
 
     def _accepting(self, pool: str) -> list[int]:
-        return [broker.node_id for broker in self.brokers.values() if broker.pool == pool and not broker.cordoned and not broker.draining]
+        return [
+            broker.node_id
+            for broker in self.brokers.values()
+            if broker.pool == pool and not broker.cordoned and not broker.draining
+        ]
 
     def _of(self, tp: TopicPartition) -> WorldTopic:
         return next(topic for topic in self.topics if topic.topic_id == tp.topic_id)
 
     def _check(self, planned: Plan) -> None:
-        assert len(planned.moves) + len(self.moving) <= max(self.settings.moves_max, len(self.moving)), "moves are bounded, with those under way"
+        assert len(planned.moves) + len(self.moving) <= max(self.settings.moves_max, len(self.moving)), (
+            "moves are bounded, with those under way"
+        )
         assert len({move.tp for move in planned.moves}) == len(planned.moves), "a partition moves once a round"
         for move in planned.moves:
             self._check_move(move)
         then = self._done(planned)
         must = [move for move in planned.moves if move.kind in MUST]
         if not must:
-            assert then.crowded() <= self._as_moving().crowded(), "what is evened out never spoils the spread over zones"
+            assert then.crowded() <= self._as_moving().crowded(), (
+                "what is evened out never spoils the spread over zones"
+            )
         assert planned.after.crowded == then.crowded()
         assert planned.before.crowded == self._as_moving().crowded()
         assert planned.after.misplaced == planned.before.misplaced - len(must)
@@ -212,7 +246,10 @@ class World:
         return self._with({tp: to for tp, (to, _) in self.moving.items() if to in self.brokers})
 
     def _done(self, planned: Plan) -> "World":
-        return self._with({tp: to for tp, (to, _) in self.moving.items() if to in self.brokers} | {move.tp: move.target for move in planned.moves})
+        return self._with(
+            {tp: to for tp, (to, _) in self.moving.items() if to in self.brokers}
+            | {move.tp: move.target for move in planned.moves}
+        )
 
     def _with(self, places: dict[TopicPartition, int]) -> "World":
         topics = [replace(topic, owners=list(topic.owners)) for topic in self.topics]

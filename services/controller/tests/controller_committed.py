@@ -1,4 +1,6 @@
-"""A cluster's metadata without a store: decisions of the machine, committed to an image one after the other, checked at each step."""
+"""A cluster's metadata without a store: decisions of the machine, committed to an image one after the other, checked at
+each step.
+"""
 
 from collections.abc import Mapping
 from uuid import UUID
@@ -17,7 +19,9 @@ from bmq_controller.machine.topics import create_topics
 class Committed:
     """An image, and the records of every entry that led to it."""
 
-    def __init__(self, *, brokers: int = 0, limits: Limits | None = None, cluster: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, *, brokers: int = 0, limits: Limits | None = None, cluster: Mapping[str, str] | None = None
+    ) -> None:
         self.image = Image()
         self.entries: list[list[AnyRecord]] = []
         self.limits = limits or Limits()
@@ -41,11 +45,21 @@ class Committed:
 
     def create(self, *topics: NewTopic, validate_only: bool = False) -> list[object]:
         """The error of each topic, or its result."""
-        decision = create_topics(self.image, 5, topics, new_id=self.new_id, cluster=self.cluster, limits=self.limits, validate_only=validate_only)
+        decision = create_topics(
+            self.image,
+            5,
+            topics,
+            new_id=self.new_id,
+            cluster=self.cluster,
+            limits=self.limits,
+            validate_only=validate_only,
+        )
         self.commit(decision.records)
         return [result.error or result for result in decision.result]
 
-    def register(self, node_id: int, *, boot: int = 1, end: int = 0, roles: tuple[str, ...] = ("broker",), pool: str = "") -> BrokerEpoch:
+    def register(
+        self, node_id: int, *, boot: int = 1, end: int = 0, roles: tuple[str, ...] = ("broker",), pool: str = ""
+    ) -> BrokerEpoch:
         wanted = Registration(node_id=NodeId(node_id), boot=UUID(int=boot), roles=roles, host="h", port=1, pool=pool)
         decision = register(self.image, wanted, sealed=stream_to_seal(self.image, wanted), end=end)
         self.commit(decision.records)

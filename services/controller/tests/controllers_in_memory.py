@@ -1,4 +1,6 @@
-"""Several controllers on one store, and brokers that only live and write: each a process of the simulator that can be killed and stopped."""
+"""Several controllers on one store, and brokers that only live and write: each a process of the simulator that can be
+killed and stopped.
+"""
 
 import asyncio
 import itertools
@@ -31,7 +33,9 @@ RETRY_S = 0.3
 class Controllers:
     """The processes, by node id; a restart is a new process with the same id."""
 
-    def __init__(self, loop: VirtualLoop, store: SimStore, *, settings: ControllerSettings | None = None, polling: bool = True) -> None:
+    def __init__(
+        self, loop: VirtualLoop, store: SimStore, *, settings: ControllerSettings | None = None, polling: bool = True
+    ) -> None:
         self.store = store
         self.processes: dict[int, SimProcess] = {}
         self.roles: dict[int, StandbyRole] = {}
@@ -78,7 +82,9 @@ class Controllers:
 
     def leader(self) -> LeadingController:
         """What the newest leader knows. There must be one."""
-        controller = self.roles[max(self.leading(), key=lambda node_id: self.roles[node_id].metadata.image.controller_epoch)].controller.leading
+        controller = self.roles[
+            max(self.leading(), key=lambda node_id: self.roles[node_id].metadata.image.controller_epoch)
+        ].controller.leading
         assert controller is not None
         return controller
 
@@ -133,7 +139,9 @@ class Controllers:
             port=9000 + node_id,
         )
         self.roles[node_id] = role
-        registration = Registration(node_id=NodeId(node_id), boot=UUID(int=10_000 + number), roles=("controller",), host="", port=0)
+        registration = Registration(
+            node_id=NodeId(node_id), boot=UUID(int=10_000 + number), roles=("controller",), host="", port=0
+        )
         await Member(self, registration).live()
 
     def _poll_of_leader(self) -> Poll:
@@ -198,7 +206,14 @@ class SimBroker(Member):
     """A broker without data: a few WAL objects and heartbeats."""
 
     def __init__(self, controllers: Controllers, node_id: int, *, boot: int = 1, pool: str = "") -> None:
-        registration = Registration(node_id=NodeId(node_id), boot=UUID(int=1_000 * node_id + boot), roles=("broker",), host="b", port=9092, pool=pool)
+        registration = Registration(
+            node_id=NodeId(node_id),
+            boot=UUID(int=1_000 * node_id + boot),
+            roles=("broker",),
+            host="b",
+            port=9092,
+            pool=pool,
+        )
         super().__init__(controllers, registration)
         self.process = SimProcess(f"b{node_id}#{boot}", host=f"b{node_id}")
         self.process.start(self.live())
@@ -215,7 +230,14 @@ class SimBroker(Member):
     async def write(self, count: int, *, cluster_id: str) -> None:
         durable: list[int] = []
         store = self._controllers.store.for_node(self.process.name)
-        writer = StreamWriter(store, self.stream, cluster_id=cluster_id, rng=SimRng(5), on_durable=durable.append, on_fenced=lambda error: None)
+        writer = StreamWriter(
+            store,
+            self.stream,
+            cluster_id=cluster_id,
+            rng=SimRng(5),
+            on_durable=durable.append,
+            on_fenced=lambda error: None,
+        )
         for _ in range(count):
             writer.submit([])
         while len(durable) < count:
@@ -234,5 +256,7 @@ class SimBroker(Member):
         image = self._controllers.roles[leader].metadata.image
         moving = [(tp, meta) for tp in image.moving if (meta := image.partition(tp)) is not None]
         return tuple(
-            ClosedPartition(tp=tp, leader_epoch=meta.leader_epoch, end=0) for tp, meta in moving if (meta.node_id, meta.broker_epoch) == self.stream
+            ClosedPartition(tp=tp, leader_epoch=meta.leader_epoch, end=0)
+            for tp, meta in moving
+            if (meta.node_id, meta.broker_epoch) == self.stream
         )

@@ -19,8 +19,12 @@ from bmq_sim.store import NodeStore, SimStore
 NODE = NodeId(1)
 
 
-async def start(store: SimStore, *, seed: int = 1, settings: ControllerSettings | None = None, node_id: NodeId = NODE) -> ControllerRole:
-    return await start_controller(store.for_node(f"n{seed}"), node_id=node_id, clock=SimClock(), rng=SimRng(seed), settings=settings)
+async def start(
+    store: SimStore, *, seed: int = 1, settings: ControllerSettings | None = None, node_id: NodeId = NODE
+) -> ControllerRole:
+    return await start_controller(
+        store.for_node(f"n{seed}"), node_id=node_id, clock=SimClock(), rng=SimRng(seed), settings=settings
+    )
 
 
 def registration(node_id: int = 1, boot: int = 1, roles: tuple[str, ...] = ("broker", "proxy")) -> Registration:
@@ -29,7 +33,10 @@ def registration(node_id: int = 1, boot: int = 1, roles: tuple[str, ...] = ("bro
 
 def entries(store: SimStore) -> list[list[AnyRecord]]:
     """The records of every entry in the store."""
-    return [decode_records(decode_entry(store.objects[key].data, what=key).payload, what=key) for key in store.keys(LOG_PREFIX)]
+    return [
+        decode_records(decode_entry(store.objects[key].data, what=key).payload, what=key)
+        for key in store.keys(LOG_PREFIX)
+    ]
 
 
 async def loaded(store: SimStore) -> Image:
@@ -40,7 +47,9 @@ async def loaded(store: SimStore) -> Image:
 async def write_wal(store: NodeStore, stream: StreamId, count: int, *, cluster_id: str) -> None:
     """A broker's `count` WAL objects."""
     durable: list[int] = []
-    writer = StreamWriter(store, stream, cluster_id=cluster_id, rng=SimRng(5), on_durable=durable.append, on_fenced=lambda error: None)
+    writer = StreamWriter(
+        store, stream, cluster_id=cluster_id, rng=SimRng(5), on_durable=durable.append, on_fenced=lambda error: None
+    )
     for _ in range(count):
         writer.submit([])
     while len(durable) < count:

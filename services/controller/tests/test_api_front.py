@@ -1,4 +1,6 @@
-"""The front of the API: who may, what is answered here, what is handed on. Without the pages, which it does not know."""
+"""The front of the API: who may, what is answered here, what is handed on. Without the pages, which it does not
+know.
+"""
 
 import asyncio
 import json
@@ -85,7 +87,11 @@ async def ask(
         "client": (client, 1),
     }
     await front(scope, receive, send)
-    return sent[0]["status"], {name.decode(): value.decode() for name, value in sent[0]["headers"]}, b"".join(part["body"] for part in sent[1:])
+    return (
+        sent[0]["status"],
+        {name.decode(): value.decode() for name, value in sent[0]["headers"]},
+        b"".join(part["body"] for part in sent[1:]),
+    )
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
@@ -144,7 +150,10 @@ def test_a_node_that_does_not_lead_hands_a_request_on_as_it_came() -> None:
         assert (status, got["etag"], body) == (299, '"v"', b"from the leader")
         [request] = sources.handed_on
         assert (request.method, request.path, request.body, request.trusted) == ("PATCH", "/v1/configs", b"{}", True)
-        assert request.headers == {**{name: value for name, value in headers.items() if name != "cookie"}, "x-request-id": "1"}
+        assert request.headers == {
+            **{name: value for name, value in headers.items() if name != "cookie"},
+            "x-request-id": "1",
+        }
 
     run(test)
 
@@ -192,7 +201,9 @@ def test_a_token_has_to_be_presented_where_there_are_tokens(given: str | None) -
     async def test() -> None:
         sources = Sources()
         headers = {} if given is None else {"authorization": given}
-        status, got, body = await ask(front_of(sources, tokens=Tokens("secret-secret-secret")), "GET", "/v1/topics", headers=headers)
+        status, got, body = await ask(
+            front_of(sources, tokens=Tokens("secret-secret-secret")), "GET", "/v1/topics", headers=headers
+        )
         assert (status, got["www-authenticate"]) == (401, 'Bearer realm="bmq"')
         assert json.loads(body)["code"] == "Unauthenticated"
         assert not sources.handed_on
@@ -229,7 +240,9 @@ def test_the_node_that_answers_asks_for_its_own_token_whatever_the_other_node_as
         (REMOTE, "127.0.0.1:9080", False),
     ],
 )
-def test_without_tokens_only_this_machine_is_trusted_and_no_browser_that_was_led_here(client: str, host: str, *, trusted: bool) -> None:
+def test_without_tokens_only_this_machine_is_trusted_and_no_browser_that_was_led_here(
+    client: str, host: str, *, trusted: bool
+) -> None:
     async def test() -> None:
         sources = Sources()
         await ask(front_of(sources), "DELETE", "/v1/topics/a", client=client, headers={"host": host})
@@ -270,12 +283,17 @@ def test_a_body_that_is_too_large_is_refused_unread() -> None:
 def test_bodies_that_one_address_never_ends_leave_room_for_those_of_others() -> None:
     async def test() -> None:
         front, gate = front_of(Sources()), asyncio.Event()
-        dripping = [asyncio.create_task(ask(front, "POST", "/v1/topics", body=b" " * BODY_BYTES_MAX, client=REMOTE, rest=gate)) for _ in range(64)]
+        dripping = [
+            asyncio.create_task(ask(front, "POST", "/v1/topics", body=b" " * BODY_BYTES_MAX, client=REMOTE, rest=gate))
+            for _ in range(64)
+        ]
         await asyncio.sleep(0)
         for client in (LOCAL, "10.1.2.4"):
             assert (await ask(front, "POST", "/v1/topics", body=b" " * BODY_BYTES_MAX, client=client))[0] == 299
         gate.set()
-        assert [status for status, _, _ in await asyncio.gather(*dripping)].count(503) >= BODIES_BYTES_MAX // BODY_BYTES_MAX
+        assert [status for status, _, _ in await asyncio.gather(*dripping)].count(
+            503
+        ) >= BODIES_BYTES_MAX // BODY_BYTES_MAX
         assert front._bodies.left == BODIES_BYTES_MAX
 
     run(test)
@@ -316,7 +334,9 @@ def test_one_request_begins_in_each_turn_of_the_loop_by_turns_of_addresses() -> 
 
         sources.leader = note
         front = front_of(sources)
-        greedy = [asyncio.create_task(ask(front, "GET", "/greedy", client="10.0.0.1")) for _ in range(REQUESTS_PER_ADDRESS)]
+        greedy = [
+            asyncio.create_task(ask(front, "GET", "/greedy", client="10.0.0.1")) for _ in range(REQUESTS_PER_ADDRESS)
+        ]
         modest = asyncio.create_task(ask(front, "GET", "/modest", client="10.0.0.2"))
         while not all(one.done() for one in (*greedy, modest)):
             turn += 1
@@ -379,7 +399,12 @@ def test_what_fails_is_logged_and_answered_with_the_requests_id() -> None:
             status, got, body = await ask(front, "POST", "/v1/topics", headers={"x-request-id": "mine"})
             await ask(front, "POST", "/v1/topics", headers={"x-request-id": "again"})
         problem = json.loads(body)
-        assert (status, got["x-request-id"], problem["request_id"], problem["code"]) == (503, "mine", "mine", "NoLeader")
+        assert (status, got["x-request-id"], problem["request_id"], problem["code"]) == (
+            503,
+            "mine",
+            "mine",
+            "NoLeader",
+        )
         assert [(line["event"], line["request_id"]) for line in lines] == [
             ("on the way", "mine"),
             ("admin request failed", "mine"),
@@ -413,7 +438,9 @@ def test_of_long_paths_that_fail_one_line_is_logged_and_not_the_whole_path_kept(
 def test_a_request_that_another_node_hands_on_is_logged_with_the_same_id() -> None:
     async def test() -> None:
         with capture_logs(processors=[structlog.contextvars.merge_contextvars]) as lines:
-            reply = await front_of(Sources()).answer(AdminRequest(method="GET", path="/v1/nodes", headers={"x-request-id": "from-afar"}))
+            reply = await front_of(Sources()).answer(
+                AdminRequest(method="GET", path="/v1/nodes", headers={"x-request-id": "from-afar"})
+            )
         assert reply.status == 503 and json.loads(reply.body)["request_id"] == "from-afar"
         assert [(line["event"], line["request_id"]) for line in lines] == [("admin request failed", "from-afar")]
 
@@ -445,7 +472,14 @@ def test_large_pages_that_nobody_takes_are_few_and_go_after_a_while(monkeypatch:
                 if message["type"] == "http.response.body" and message.get("more_body"):
                     await asyncio.Event().wait()
 
-            scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": [], "client": (client, 1)}
+            scope = {
+                "type": "http",
+                "method": "GET",
+                "path": path,
+                "query_string": b"",
+                "headers": [],
+                "client": (client, 1),
+            }
             await front(scope, whole, send)
 
         async def whole() -> Any:

@@ -49,7 +49,9 @@ def test_an_item_that_goes_between_two_pages_hides_no_other() -> None:
     st.booleans(),
     st.sets(st.integers(1, 3)),
 )
-def test_pages_of_the_placement_hold_what_is_wanted_once_and_in_order(topics: dict[str, int], limit: int, moving: bool, nodes: set[int]) -> None:
+def test_pages_of_the_placement_hold_what_is_wanted_once_and_in_order(
+    topics: dict[str, int], limit: int, moving: bool, nodes: set[int]
+) -> None:
     cluster = Committed(brokers=3)
     cluster.create(*(NewTopic(name=f"t{name}", partitions=count) for name, count in topics.items()))
     for name in list(topics)[:2]:
@@ -60,12 +62,18 @@ def test_pages_of_the_placement_hold_what_is_wanted_once_and_in_order(topics: di
     def name_of(tp: TopicPartition) -> tuple[str, int]:
         return image.topics[tp.topic_id].name, tp.partition
 
-    everything = [TopicPartition(topic.topic_id, index) for topic in image.topics.values() for index in range(len(topic.partitions))]
+    everything = [
+        TopicPartition(topic.topic_id, index)
+        for topic in image.topics.values()
+        for index in range(len(topic.partitions))
+    ]
     for node in (None, *nodes):
         wanted = sorted(
             name_of(tp)
             for tp in everything
-            if (meta := image.partition(tp)) is not None and (node is None or meta.node_id == node) and (not moving or meta.moving_to != -1)
+            if (meta := image.partition(tp)) is not None
+            and (node is None or meta.node_id == node)
+            and (not moving or meta.moving_to != -1)
         )
         found: list[tuple[str, int]] = []
         token = None
@@ -120,7 +128,11 @@ def test_a_topics_version_changes_with_what_can_be_changed_of_it_and_not_with_it
     assert version == topic_version(replace(topic, created_ms=77))
     moved = replace(topic.partitions[0], node_id=NodeId(9))
     assert version == topic_version(replace(topic, partitions=(moved, topic.partitions[1])))
-    others = [replace(topic, configs={"retention.ms": "1"}), replace(topic, topic_id=TopicId(UUID(int=7))), replace(topic, partitions=(moved,))]
+    others = [
+        replace(topic, configs={"retention.ms": "1"}),
+        replace(topic, topic_id=TopicId(UUID(int=7))),
+        replace(topic, partitions=(moved,)),
+    ]
     assert len({version, *map(topic_version, others)}) == 4
     assert partition_version(topic.topic_id, 0, moved) != partition_version(topic.topic_id, 0, topic.partitions[0])
 
@@ -152,14 +164,26 @@ def test_a_condition_holds_on_the_version_that_it_names_and_on_no_other() -> Non
     ("error", "status", "why", "remedy"),
     [
         (UnknownTopic("There is no topic 'a'"), 404, "There is no topic 'a'", "look at the list of them"),
-        (TopicExists("Topic 'a' already exists"), 409, "Topic 'a' already exists", "choose another name, or use the one that is there"),
+        (
+            TopicExists("Topic 'a' already exists"),
+            409,
+            "Topic 'a' already exists",
+            "choose another name, or use the one that is there",
+        ),
         (InvalidConfig("retention.ms=x: set a whole number"), 400, "retention.ms=x", "set a whole number"),
         (ControllerUnavailable("nobody leads"), 503, "nobody leads", "look whether it was done, and try again"),
-        (StoreUnavailable("the store is slow: host:9000"), 503, "the store is slow: host:9000", "look at the object store's health, and try again"),
+        (
+            StoreUnavailable("the store is slow: host:9000"),
+            503,
+            "the store is slow: host:9000",
+            "look at the object store's health, and try again",
+        ),
         (VersionMismatch("it is another"), 412, "it is another", "read it again, and decide anew"),
     ],
 )
-def test_an_error_becomes_a_problem_with_what_why_and_remedy(error: Exception, status: int, why: str, remedy: str) -> None:
+def test_an_error_becomes_a_problem_with_what_why_and_remedy(
+    error: Exception, status: int, why: str, remedy: str
+) -> None:
     refusal = refusal_of(error, "topic a")  # type: ignore[arg-type]
     assert (refusal.status, refusal.why, refusal.remedy) == (status, why, remedy)
     document = refusal.document()

@@ -19,6 +19,8 @@ def test_every_request_and_every_type_is_described() -> None:
             assert operation.get("description"), f"{method} {path}"
             assert operation["security"], f"{method} {path}"
             for parameter in operation.get("parameters", ()):
-                assert parameter.get("description") or parameter["in"] == "path", f"{method} {path}: {parameter['name']}"
+                assert parameter.get("description") or parameter["in"] == "path", (
+                    f"{method} {path}: {parameter['name']}"
+                )
     for name, schema in document["components"]["schemas"].items():
         assert schema.get("description") or name.startswith(("Page_", "HTTPValidation", "ValidationError")), name

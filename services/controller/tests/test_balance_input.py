@@ -23,11 +23,15 @@ TOPIC = TopicId(UUID(int=7))
 
 
 def owned(partition: int, node_id: int, *, leader_epoch: int = 1) -> PartitionChange:
-    return PartitionChange(topic_id=TOPIC, partition=partition, node_id=node_id, broker_epoch=1, leader_epoch=leader_epoch)
+    return PartitionChange(
+        topic_id=TOPIC, partition=partition, node_id=node_id, broker_epoch=1, leader_epoch=leader_epoch
+    )
 
 
 def registered(node_id: int, *, rack: str = "", roles: tuple[str, ...] = ("broker",), pool: str = "") -> NodeRegistered:
-    return NodeRegistered(node_id=node_id, broker_epoch=1, boot=UUID(int=node_id), roles=roles, host="h", port=1, rack=rack, pool=pool)
+    return NodeRegistered(
+        node_id=node_id, broker_epoch=1, boot=UUID(int=node_id), roles=roles, host="h", port=1, rack=rack, pool=pool
+    )
 
 
 def image_of(*records: AnyRecord) -> Image:
@@ -61,13 +65,22 @@ def test_brokers_topics_and_loads_come_from_where_they_are_known() -> None:
         BrokerLoad(node_id=NodeId(3), pool="gold"),
     ]
     [topic] = load.topics
-    assert (topic.name, topic.pool, list(topic.owners), list(topic.bytes_per_s)) == ("orders", "gold", [1, 2, -1], [5, 0, 0])
+    assert (topic.name, topic.pool, list(topic.owners), list(topic.bytes_per_s)) == (
+        "orders",
+        "gold",
+        [1, 2, -1],
+        [5, 0, 0],
+    )
     assert (topic.moving, topic.since_ms) == ({0: 3}, {1: 20})
 
 
 def test_a_plan_from_an_image_evens_out_what_the_owners_report() -> None:
     image = image_of(
-        registered(1), registered(2), TopicCreated(topic_id=TOPIC, name="orders", partitions=2, leader_epoch=0), owned(0, 1), owned(1, 1)
+        registered(1),
+        registered(2),
+        TopicCreated(topic_id=TOPIC, name="orders", partitions=2, leader_epoch=0),
+        owned(0, 1),
+        owned(1, 1),
     )
     loads = {TopicPartition(TOPIC, index): 1e6 for index in range(2)}
     [move] = plan(cluster_load(image, loads), BalanceSettings()).moves

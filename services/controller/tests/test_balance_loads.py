@@ -73,7 +73,13 @@ def test_a_broker_that_starts_again_measures_from_nothing() -> None:
     known = KnownLoads(carry_ms=100)
     known.reported(A, said(zero=50.0), 0)
     again = (A[0], BrokerEpoch(2))
-    known.committed([NodeRegistered(node_id=1, broker_epoch=2, boot=UUID(int=2), roles=("broker",), host="h", port=1), handed_to(again)], 10)
+    known.committed(
+        [
+            NodeRegistered(node_id=1, broker_epoch=2, boot=UUID(int=2), roles=("broker",), host="h", port=1),
+            handed_to(again),
+        ],
+        10,
+    )
     known.reported(again, said(zero=3.0), 12)
     assert at(known, 12) == {ZERO: 50.0}
     assert at(known, 110) == {ZERO: 3.0}
@@ -89,7 +95,10 @@ def test_what_nobody_takes_any_more_is_forgotten() -> None:
 
 
 def test_a_leader_that_has_not_heard_every_living_broker_does_not_know_enough() -> None:
-    nodes = [NodeRegistered(node_id=node_id, broker_epoch=1, boot=UUID(int=node_id), roles=("broker",), host="h", port=1) for node_id in (1, 2)]
+    nodes = [
+        NodeRegistered(node_id=node_id, broker_epoch=1, boot=UUID(int=node_id), roles=("broker",), host="h", port=1)
+        for node_id in (1, 2)
+    ]
     proxy = NodeRegistered(node_id=3, broker_epoch=1, boot=UUID(int=3), roles=("proxy",), host="h", port=1)
     image = apply(Image(), 1, [*nodes, proxy])
     known = KnownLoads()
@@ -101,12 +110,17 @@ def test_a_leader_that_has_not_heard_every_living_broker_does_not_know_enough() 
 
 
 def test_a_broker_that_is_silent_is_not_waited_for_and_its_next_incarnation_is() -> None:
-    nodes = [NodeRegistered(node_id=node_id, broker_epoch=1, boot=UUID(int=node_id), roles=("broker",), host="h", port=1) for node_id in (1, 2)]
+    nodes = [
+        NodeRegistered(node_id=node_id, broker_epoch=1, boot=UUID(int=node_id), roles=("broker",), host="h", port=1)
+        for node_id in (1, 2)
+    ]
     image = apply(Image(), 1, nodes)
     known = KnownLoads()
     known.reported(A, said(), 0)
     assert known.knows(image, silent={B})
-    again = apply(image, 2, [NodeRegistered(node_id=2, broker_epoch=2, boot=UUID(int=3), roles=("broker",), host="h", port=1)])
+    again = apply(
+        image, 2, [NodeRegistered(node_id=2, broker_epoch=2, boot=UUID(int=3), roles=("broker",), host="h", port=1)]
+    )
     assert not known.knows(again, silent={B})
 
 
@@ -119,18 +133,28 @@ def test_a_broker_that_joins_is_not_overfilled_while_it_measures_what_came() -> 
     moves = 0
     balancing: frozenset[str] = frozenset()
     for now_ms in range(1_000, 241_000, 1_000):
-        measured = {(owner, index): rate + 0.095 * (1e6 - rate) for index, owner in enumerate(owners) for rate in [measured.get((owner, index), 0.0)]}
+        measured = {
+            (owner, index): rate + 0.095 * (1e6 - rate)
+            for index, owner in enumerate(owners)
+            for rate in [measured.get((owner, index), 0.0)]
+        }
         for node_id in range(1, 5):
             said_by = [
-                PartitionLoad(tp=TopicPartition(TOPIC, index), bytes_per_s=rate) for (owner, index), rate in measured.items() if owner == node_id
+                PartitionLoad(tp=TopicPartition(TOPIC, index), bytes_per_s=rate)
+                for (owner, index), rate in measured.items()
+                if owner == node_id
             ]
             known.reported((NodeId(node_id), BrokerEpoch(1)), said_by, now_ms)
-        load = cluster_load(image, merged(known.snapshot(now_ms)), now_ms=now_ms, since_ms=recent.since_ms(now_ms), balancing=balancing)
+        load = cluster_load(
+            image, merged(known.snapshot(now_ms)), now_ms=now_ms, since_ms=recent.since_ms(now_ms), balancing=balancing
+        )
         planned = plan(load, BalanceSettings())
         balancing = planned.balancing
         moves += len(planned.moves)
         changes = [
-            PartitionChange(topic_id=TOPIC, partition=move.tp.partition, node_id=move.target, broker_epoch=1, leader_epoch=now_ms)
+            PartitionChange(
+                topic_id=TOPIC, partition=move.tp.partition, node_id=move.target, broker_epoch=1, leader_epoch=now_ms
+            )
             for move in planned.moves
         ]
         for move in planned.moves:
@@ -148,10 +172,15 @@ def image_of(owners: list[int], *, brokers: int) -> Image:
         1,
         [
             *(
-                NodeRegistered(node_id=node_id, broker_epoch=1, boot=UUID(int=node_id), roles=("broker",), host="h", port=1)
+                NodeRegistered(
+                    node_id=node_id, broker_epoch=1, boot=UUID(int=node_id), roles=("broker",), host="h", port=1
+                )
                 for node_id in range(1, brokers + 1)
             ),
             TopicCreated(topic_id=TOPIC, name="t", partitions=len(owners), leader_epoch=0),
-            *(PartitionChange(topic_id=TOPIC, partition=index, node_id=owner, broker_epoch=1, leader_epoch=1) for index, owner in enumerate(owners)),
+            *(
+                PartitionChange(topic_id=TOPIC, partition=index, node_id=owner, broker_epoch=1, leader_epoch=1)
+                for index, owner in enumerate(owners)
+            ),
         ],
     )

@@ -1,4 +1,6 @@
-"""What holds of every cluster: rounds come to an end and stay there, within the bound, and no rule is broken on the way (`World` checks that)."""
+"""What holds of every cluster: rounds come to an end and stay there, within the bound, and no rule is broken on the way
+(`World` checks that).
+"""
 
 from dataclasses import replace
 from random import Random
@@ -18,7 +20,9 @@ ROUNDS_MAX = 300
 
 @st.composite
 def worlds(draw: st.DrawFn, *, zones_max: int = 3, awkward: bool = True, partitions_max: int = 12) -> World:
-    """Clusters as bad as they come: brokers in zones and pools, cordoned and draining, partitions anywhere, loads of any skew."""
+    """Clusters as bad as they come: brokers in zones and pools, cordoned and draining, partitions anywhere, loads of
+    any skew.
+    """
     rest_ms = draw(st.sampled_from([0, 5_000]))
     world = World(BalanceSettings(moves_max=draw(st.sampled_from([3, 20, 1_000])), rest_ms=rest_ms))
     world.rounds_per_move = draw(st.sampled_from([0, 2]))
@@ -61,7 +65,11 @@ def test_in_the_end_all_are_where_they_may_be(world: World) -> None:
     pools = {topic.name: topic.pool for topic in world.topics}
     open_pools = {broker.pool for broker in world.brokers.values() if not broker.cordoned and not broker.draining}
     assert all(pools[name] not in open_pools for name, _ in world.misplaced())
-    assert all(world.count_of(node_id) == 0 for node_id, broker in world.brokers.items() if broker.draining and open_pools >= set(pools.values()))
+    assert all(
+        world.count_of(node_id) == 0
+        for node_id, broker in world.brokers.items()
+        if broker.draining and open_pools >= set(pools.values())
+    )
 
 
 @given(world=worlds(awkward=False))
@@ -76,7 +84,8 @@ def test_in_the_end_topics_are_spread_over_zones(world: World) -> None:
 def test_noise_below_the_margins_moves_nothing(world: World, seed: int) -> None:
     world.settle(rounds_max=ROUNDS_MAX)
     even = world.round().before
-    # What cannot be made even, as few large partitions cannot, may end right at a threshold: then a little noise may open a way to go on.
+    # What cannot be made even, as few large partitions cannot, may end right at a threshold: then a little noise may
+    # open a way to go on.
     assume(max(even.bytes_high - 1, 1 - even.bytes_low) + 2 * NOISE < world.settings.start.bytes)
     random = Random(seed)
     calm = [list(topic.loads) for topic in world.topics]
@@ -93,7 +102,9 @@ def test_noise_below_the_margins_moves_nothing(world: World, seed: int) -> None:
     seed=st.integers(0, 1_000_000),
 )
 @settings(max_examples=40, deadline=None)
-def test_where_no_partition_is_large_bytes_are_even_within_a_tenth(brokers: int, zones: int, loads: list[int], seed: int) -> None:
+def test_where_no_partition_is_large_bytes_are_even_within_a_tenth(
+    brokers: int, zones: int, loads: list[int], seed: int
+) -> None:
     world = World(BalanceSettings(rest_ms=0))
     random = Random(seed)
     for node_id in range(brokers):

@@ -28,7 +28,9 @@ def skewed(world: World, *, topics: int, partitions: int, seed: int) -> None:
         owners = [node_ids[(dealt + index) % len(node_ids)] for index in range(partitions)]
         dealt += partitions
         busy = 40 * MB / (number + 1)
-        world.topic(f"t{number}", owners, [int(busy / partitions * random.uniform(0.5, 1.5)) for _ in range(partitions)])
+        world.topic(
+            f"t{number}", owners, [int(busy / partitions * random.uniform(0.5, 1.5)) for _ in range(partitions)]
+        )
 
 
 def test_an_even_cluster_is_left_alone() -> None:
@@ -181,7 +183,8 @@ def test_a_pin_that_no_broker_can_fulfil_is_said_and_moves_nothing() -> None:
     planned = world.round()
     assert planned.moves == ()
     assert planned.problems == (
-        "2 partitions of orders cannot be placed: none of the brokers of gold takes partitions: start or uncordon one there, or take the pin away",
+        "2 partitions of orders cannot be placed: none of the brokers of gold takes partitions: start or uncordon "
+        "one there, or take the pin away",
     )
     world.change(9)
     assert len(world.round().moves) == 2
@@ -284,5 +287,6 @@ def test_an_empty_cluster_has_nothing_to_plan() -> None:
     assert world.round().moves == ()
     world.topic("a", [-1, -1])
     assert world.round().problems == (
-        "2 partitions of a cannot be placed: none of the brokers that are everybody's takes partitions: start or uncordon one there",
+        "2 partitions of a cannot be placed: none of the brokers that are everybody's takes partitions: start or "
+        "uncordon one there",
     )

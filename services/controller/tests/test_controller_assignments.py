@@ -1,4 +1,6 @@
-"""Manual assignments: the first broker that may own a partition gets it, proxies leave the choice to bmq, and Kafka's refusals are bmq's."""
+"""Manual assignments: the first broker that may own a partition gets it, proxies leave the choice to bmq, and Kafka's
+refusals are bmq's.
+"""
 
 import pytest
 from controller_committed import Committed
@@ -11,7 +13,9 @@ from bmq_controller.machine.topics import create_partitions
 
 
 def assigned(*node_ids: list[int], name: str = "a", pool: str = "") -> NewTopic:
-    return NewTopic(name=name, manual_assignment=True, assignments=list(node_ids), configs={"bmq.pool": pool} if pool else {})
+    return NewTopic(
+        name=name, manual_assignment=True, assignments=list(node_ids), configs={"bmq.pool": pool} if pool else {}
+    )
 
 
 def cluster_with_proxies() -> Committed:
@@ -66,8 +70,16 @@ def test_one_process_with_every_role_owns_what_is_assigned_to_it() -> None:
         (assigned([1], [1, 2]), InvalidReplicaAssignment, "as many for each"),
         (assigned([3]), InvalidReplicaAssignment, "takes partitions of this topic"),
         (assigned(), InvalidPartitions, "0 partitions"),
-        (NewTopic(name="a", partitions=1, manual_assignment=True, assignments=[[1]]), InvalidRequest, "leave the number of partitions"),
-        (NewTopic(name="a", replication_factor=1, manual_assignment=True, assignments=[[1]]), InvalidRequest, "replication factor"),
+        (
+            NewTopic(name="a", partitions=1, manual_assignment=True, assignments=[[1]]),
+            InvalidRequest,
+            "leave the number of partitions",
+        ),
+        (
+            NewTopic(name="a", replication_factor=1, manual_assignment=True, assignments=[[1]]),
+            InvalidRequest,
+            "replication factor",
+        ),
         (NewTopic(name="a", manual_assignment=True), InvalidReplicaAssignment, "earlier version"),
     ],
 )
@@ -83,7 +95,9 @@ def test_an_assignment_that_cannot_be_is_refused(topic: NewTopic, error: type[Ex
 def test_added_partitions_go_where_they_are_assigned() -> None:
     cluster = cluster_with_proxies()
     cluster.create(assigned([1]))
-    cluster.commit(create_partitions(cluster.image, "a", 4, limits=cluster.limits, assignments=[[2], [2], [10]]).records)
+    cluster.commit(
+        create_partitions(cluster.image, "a", 4, limits=cluster.limits, assignments=[[2], [2], [10]]).records
+    )
     assert cluster.owners("a")[:3] == [1, 2, 2]
     assert cluster.owners("a")[3] == 4
     for assignments in ([], [[1], [1]], [[7]], [[1, 1]], [[3]]):

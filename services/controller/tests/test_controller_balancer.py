@@ -1,4 +1,6 @@
-"""The balancer of the leading controller, at the interval that `bmq server` has: what it leaves alone, what it evens out, and that it ends."""
+"""The balancer of the leading controller, at the interval that `bmq server` has: what it leaves alone, what it evens
+out, and that it ends.
+"""
 
 import asyncio
 from collections.abc import Mapping
@@ -19,7 +21,9 @@ RESTED_S = 65
 """A partition rests for a minute where it came to."""
 
 
-async def started(loop: VirtualLoop, *node_ids: int, pools: Mapping[int, str] | None = None) -> tuple[Controllers, dict[int, SimBroker]]:
+async def started(
+    loop: VirtualLoop, *node_ids: int, pools: Mapping[int, str] | None = None
+) -> tuple[Controllers, dict[int, SimBroker]]:
     controllers = Controllers(loop, SimStore(rng=Random(1), faults=FAST), settings=BALANCED)
     controllers.start(1)
     await controllers.until_led()
@@ -44,13 +48,19 @@ async def create(controllers: Controllers, *topics: NewTopic) -> None:
 def writes(brokers: Mapping[int, SimBroker], image: Image, bytes_per_s: Mapping[TopicPartition, float]) -> None:
     """From now on each broker reports what is written to the partitions that it owns."""
     for node_id, broker in brokers.items():
-        mine = {tp: load for tp, load in bytes_per_s.items() if (meta := image.partition(tp)) is not None and meta.node_id == node_id}
+        mine = {
+            tp: load
+            for tp, load in bytes_per_s.items()
+            if (meta := image.partition(tp)) is not None and meta.node_id == node_id
+        }
         broker.loads = tuple(PartitionLoad(tp=tp, bytes_per_s=load) for tp, load in mine.items())
 
 
 def bytes_of(image: Image, bytes_per_s: Mapping[TopicPartition, float]) -> dict[int, float]:
     """What each broker takes."""
-    found: dict[int, float] = dict.fromkeys((node_id for node_id, node in image.nodes.items() if "broker" in node.roles), 0.0)
+    found: dict[int, float] = dict.fromkeys(
+        (node_id for node_id, node in image.nodes.items() if "broker" in node.roles), 0.0
+    )
     for tp, load in bytes_per_s.items():
         meta = image.partition(tp)
         assert meta is not None
@@ -79,7 +89,12 @@ def test_an_idle_cluster_and_a_single_broker_make_no_moves() -> None:
     async def main() -> None:
         for node_ids in ((11,), (11, 12, 13)):
             controllers, _ = await started(loop, *node_ids)
-            await create(controllers, NewTopic(name="a", partitions=7), NewTopic(name="b", partitions=1), NewTopic(name="c", partitions=12))
+            await create(
+                controllers,
+                NewTopic(name="a", partitions=7),
+                NewTopic(name="b", partitions=1),
+                NewTopic(name="c", partitions=12),
+            )
             assert await moves_within(controllers, 300) == 0
 
     run(main(), loop=loop)
@@ -103,7 +118,9 @@ def test_loads_that_change_a_little_move_nothing() -> None:
     run(main(), loop=loop)
 
 
-def test_a_broker_that_joins_a_loaded_cluster_evens_bytes_within_a_tenth_in_half_a_minute_and_then_nothing_moves() -> None:
+def test_a_broker_that_joins_a_loaded_cluster_evens_bytes_within_a_tenth_in_half_a_minute_and_then_nothing_moves() -> (
+    None
+):
     loop = VirtualLoop()
     dice = Random(5)
 
@@ -111,7 +128,11 @@ def test_a_broker_that_joins_a_loaded_cluster_evens_bytes_within_a_tenth_in_half
         controllers, brokers = await started(loop, 11, 12)
         await create(controllers, NewTopic(name="a", partitions=40), NewTopic(name="b", partitions=40))
         image = await controllers.image()
-        load = {TopicPartition(image.topic_ids[name], index): 1e5 * (1 + dice.random()) for name in ("a", "b") for index in range(40)}
+        load = {
+            TopicPartition(image.topic_ids[name], index): 1e5 * (1 + dice.random())
+            for name in ("a", "b")
+            for index in range(40)
+        }
         writes(brokers, image, load)
         await asyncio.sleep(RESTED_S)
         brokers[13] = await joined(controllers, 13)
@@ -138,13 +159,22 @@ def test_a_topic_that_is_pinned_while_it_is_in_use_moves_to_its_pool() -> None:
 
     async def main() -> None:
         controllers, _ = await started(loop, 11, 12, 21, pools={21: "gold"})
-        await create(controllers, NewTopic(name="a", partitions=6), NewTopic(name="b", partitions=2, configs={"bmq.pool": "gold"}))
+        await create(
+            controllers,
+            NewTopic(name="a", partitions=6),
+            NewTopic(name="b", partitions=2, configs={"bmq.pool": "gold"}),
+        )
         image = await controllers.image()
         assert image.owned_counts == {11: 3, 12: 3, 21: 2}
-        resource, pin = ConfigResource(kind="topic", name="a"), ConfigChange(name="bmq.pool", operation="set", value="gold")
+        resource, pin = (
+            ConfigResource(kind="topic", name="a"),
+            ConfigChange(name="bmq.pool", operation="set", value="gold"),
+        )
         await controllers.ask(lambda controller: controller.alter_configs(resource, [pin]))
         topic = image.topic_ids["a"]
-        await controllers.until(lambda image: {meta.node_id for meta in image.topics[topic].partitions} == {NodeId(21)}, within_s=10)
+        await controllers.until(
+            lambda image: {meta.node_id for meta in image.topics[topic].partitions} == {NodeId(21)}, within_s=10
+        )
         assert await moves_within(controllers, 200) == 0
 
     run(main(), loop=loop)
@@ -155,7 +185,11 @@ def test_a_dead_broker_that_nobody_can_inherit_keeps_no_other_pool_from_being_ba
 
     async def main() -> None:
         controllers, brokers = await started(loop, 11, 12, 21, pools={21: "gold"})
-        await create(controllers, NewTopic(name="a", partitions=12), NewTopic(name="b", partitions=2, configs={"bmq.pool": "gold"}))
+        await create(
+            controllers,
+            NewTopic(name="a", partitions=12),
+            NewTopic(name="b", partitions=2, configs={"bmq.pool": "gold"}),
+        )
         loop.kill(brokers.pop(21).process)
         await controllers.stop(1)
         controllers.start(2)
@@ -172,10 +206,17 @@ def test_a_broker_that_is_silent_and_spared_gets_nothing() -> None:
 
     async def main() -> None:
         controllers, brokers = await started(loop, 11, 12, 21, pools={21: "gold"})
-        await create(controllers, NewTopic(name="a", partitions=6), NewTopic(name="b", partitions=2, configs={"bmq.pool": "gold"}))
+        await create(
+            controllers,
+            NewTopic(name="a", partitions=6),
+            NewTopic(name="b", partitions=2, configs={"bmq.pool": "gold"}),
+        )
         loop.kill(brokers[21].process)
         await asyncio.sleep(10)
-        resource, pin = ConfigResource(kind="topic", name="a"), ConfigChange(name="bmq.pool", operation="set", value="gold")
+        resource, pin = (
+            ConfigResource(kind="topic", name="a"),
+            ConfigChange(name="bmq.pool", operation="set", value="gold"),
+        )
         await controllers.ask(lambda controller: controller.alter_configs(resource, [pin]))
         assert await moves_within(controllers, 30) == 0
         assert (await controllers.image()).owned_counts == {11: 3, 12: 3, 21: 2}

@@ -1,4 +1,6 @@
-"""What all configurations may have together: what is added beyond it is refused alone, and smaller values and deletions always work."""
+"""What all configurations may have together: what is added beyond it is refused alone, and smaller values and deletions
+always work.
+"""
 
 from dataclasses import replace
 
@@ -43,7 +45,10 @@ def reads(*patterns: str, own_brokers: bool = False) -> LaneWanted:
 def filled(bytes_left: int = 10) -> Committed:
     """A cluster with so little left: topics `a`, `b` and `c` have all the rest."""
     cluster = Committed(limits=LIMITS)
-    cluster.create(*(NewTopic(name=name, partitions=1, configs={LONG: listed(3_000)}) for name in "ab"), NewTopic(name="c", partitions=1))
+    cluster.create(
+        *(NewTopic(name=name, partitions=1, configs={LONG: listed(3_000)}) for name in "ab"),
+        NewTopic(name="c", partitions=1),
+    )
     left = LIMITS.config_bytes - cluster.image.config_bytes - bytes_left
     set_to(cluster, "c", LONG, listed(left - len(LONG)))
     assert cluster.image.config_bytes == LIMITS.config_bytes - bytes_left
@@ -58,7 +63,8 @@ def test_topics_that_bring_more_than_is_left_are_refused_alone() -> None:
     cluster = Committed(limits=LIMITS)
     large = {LONG: listed(4_000)}
     outcomes = cluster.create(
-        *(NewTopic(name=name, partitions=1, configs=large) for name in ("a", "b", "c")), NewTopic(name="d", configs={"retention.ms": "5"})
+        *(NewTopic(name=name, partitions=1, configs=large) for name in ("a", "b", "c")),
+        NewTopic(name="d", configs={"retention.ms": "5"}),
     )
     assert isinstance(outcomes[2], PolicyViolation)
     for words in ("10000", "12111", "config_bytes_max", "delete"):
@@ -71,7 +77,9 @@ def test_topics_that_bring_more_than_is_left_are_refused_alone() -> None:
     check_measured(cluster.image)
 
 
-def test_kafkas_clients_hear_of_a_policy_and_those_of_the_rest_api_of_the_request_alone_and_not_of_a_wrong_token() -> None:
+def test_kafkas_clients_hear_of_a_policy_and_those_of_the_rest_api_of_the_request_alone_and_not_of_a_wrong_token() -> (
+    None
+):
     [refused] = filled().create(NewTopic(name="d", configs={LONG: listed(4_000)}))
     assert isinstance(refused, PolicyViolation)
     assert code_for(refused) == ErrorCode.policy_violation
@@ -94,7 +102,12 @@ def test_a_change_that_adds_more_than_is_left_is_refused_and_others_go_on() -> N
         set_to(cluster, "a", OTHER, listed(100))
     with pytest.raises(PolicyViolation, match="config_bytes_max"):
         alter_configs(
-            cluster.image, CLUSTER, [ConfigChange(name="log.retention.ms", operation="set", value="5")], cluster={}, limits=LIMITS, validate_only=True
+            cluster.image,
+            CLUSTER,
+            [ConfigChange(name="log.retention.ms", operation="set", value="5")],
+            cluster={},
+            limits=LIMITS,
+            validate_only=True,
         )
     with pytest.raises(PolicyViolation, match="config_bytes_max"):
         replace_configs(cluster.image, CLUSTER, {"log.retention.ms": "5"}, limits=LIMITS)
@@ -135,7 +148,9 @@ def test_what_lanes_read_of_the_base_and_have_read_counts() -> None:
     check_measured(cluster.image)
     with pytest.raises(PolicyViolation, match="config_bytes_max"):
         change_lane(cluster.image, 1, reads(*("r" * 150 + str(number) for number in range(9))), limits=LIMITS)
-    cluster.commit(change_lane(cluster.image, 1, LaneWanted(name="dev"), limits=replace(LIMITS, config_bytes=1)).records)
+    cluster.commit(
+        change_lane(cluster.image, 1, LaneWanted(name="dev"), limits=replace(LIMITS, config_bytes=1)).records
+    )
     check_measured(cluster.image)
     cluster.commit(delete_lanes(cluster.image, ["dev"]).records)
     check_measured(cluster.image)
@@ -156,8 +171,12 @@ def test_the_pool_that_a_lanes_topics_get_counts() -> None:
     cluster.commit(create_lane(cluster.image, 1, LaneWanted(name="dev"), limits=LIMITS).records)
     cluster.create(*(NewTopic(name=f"t{number}", lane="dev") for number in range(20)))
     with pytest.raises(PolicyViolation, match="config_bytes_max"):
-        change_lane(cluster.image, 1, LaneWanted(name="dev", own_brokers=True), limits=replace(LIMITS, config_bytes=100))
+        change_lane(
+            cluster.image, 1, LaneWanted(name="dev", own_brokers=True), limits=replace(LIMITS, config_bytes=100)
+        )
     cluster.commit(change_lane(cluster.image, 1, LaneWanted(name="dev", own_brokers=True), limits=LIMITS).records)
     check_measured(cluster.image)
-    cluster.commit(change_lane(cluster.image, 1, LaneWanted(name="dev"), limits=replace(LIMITS, config_bytes=1)).records)
+    cluster.commit(
+        change_lane(cluster.image, 1, LaneWanted(name="dev"), limits=replace(LIMITS, config_bytes=1)).records
+    )
     check_measured(cluster.image)

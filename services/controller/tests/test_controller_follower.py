@@ -18,7 +18,9 @@ from bmq_sim.store import SimStore
 
 
 async def start(store: SimStore, seed: int = 1, settings: ControllerSettings | None = None) -> ControllerRole:
-    return await start_controller(store.for_node(f"n{seed}"), node_id=NodeId(seed), clock=SimClock(), rng=SimRng(seed), settings=settings)
+    return await start_controller(
+        store.for_node(f"n{seed}"), node_id=NodeId(seed), clock=SimClock(), rng=SimRng(seed), settings=settings
+    )
 
 
 class Following:
@@ -26,7 +28,9 @@ class Following:
 
     def __init__(self, store: SimStore, poll: Poll | None = None, *, interval_s: float = 1.0) -> None:
         self.feed = MetadataFeed()
-        self.follower = MetadataFollower(store.for_node("f"), rng=SimRng(7), feed=self.feed, poll=poll, interval_s=interval_s)
+        self.follower = MetadataFollower(
+            store.for_node("f"), rng=SimRng(7), feed=self.feed, poll=poll, interval_s=interval_s
+        )
         self._task = asyncio.ensure_future(self.follower.run())
 
     async def stop(self) -> None:
@@ -51,7 +55,9 @@ def test_the_leaders_entries_come_at_once_and_cost_the_store_nothing() -> None:
             await role.controller.allocate_producer_ids(1)
             await until(following, role, within_s=0.01)
             await asyncio.sleep(0.7)
-        assert store.requests["get"] + store.requests["list"] + store.requests["head"] <= before + 10, "the leader looks whether it still leads"
+        assert store.requests["get"] + store.requests["list"] + store.requests["head"] <= before + 10, (
+            "the leader looks whether it still leads"
+        )
         await following.stop()
         await role.stop()
 

@@ -35,7 +35,9 @@ NAMES = st.sampled_from(["a", "b", "c"])
 
 
 class Histories(RuleBasedStateMachine):
-    """Random operations. `written` is the plain model: what each owner wrote of each partition and no manifest covers."""
+    """Random operations. `written` is the plain model: what each owner wrote of each partition and no manifest
+    covers.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -113,7 +115,9 @@ class Histories(RuleBasedStateMachine):
         self.written[tp] = {
             (stream, epoch, number)
             for stream, epoch, number in self.written.get(tp, set())
-            if not any((found.node_id, found.broker_epoch) == stream and found.leader_epoch == epoch for found in ranges)
+            if not any(
+                (found.node_id, found.broker_epoch) == stream and found.leader_epoch == epoch for found in ranges
+            )
         }
         self.cluster.commit(report_covered(self.cluster.image, meta.node_id, meta.broker_epoch, [(tp, ranges)]).records)
 
@@ -122,7 +126,9 @@ class Histories(RuleBasedStateMachine):
         topic_id = self.cluster.image.topic_ids.get(name)
         if topic_id is not None:
             with contextlib.suppress(UnknownTopic, InvalidRequest):
-                self.cluster.commit(move(self.cluster.image, TopicPartition(topic_id, partition), NodeId(node_id)).records)
+                self.cluster.commit(
+                    move(self.cluster.image, TopicPartition(topic_id, partition), NodeId(node_id)).records
+                )
 
     @rule(node_id=NODES)
     def begin_to_drain(self, node_id: int) -> None:
@@ -136,7 +142,9 @@ class Histories(RuleBasedStateMachine):
 
     @rule(node_id=NODES, every=st.integers(1, 2))
     def close(self, node_id: int, every: int) -> None:
-        """The owner closes partitions that are to move (or every other of them): it writes no more of them, ever, under this leader epoch."""
+        """The owner closes partitions that are to move (or every other of them): it writes no more of them, ever, under
+        this leader epoch.
+        """
         for tp in list(self.cluster.image.moving)[::every]:
             meta = self.cluster.image.partition(tp)
             assert meta is not None
@@ -151,7 +159,9 @@ class Histories(RuleBasedStateMachine):
         reports = sorted(self.closed, key=str)
         _, stream, _ = data.draw(st.sampled_from(reports))
         closed = [
-            ClosedPartition(tp=tp, leader_epoch=LeaderEpoch(epoch), end=self.closed[tp, of, epoch]) for tp, of, epoch in reports if of == stream
+            ClosedPartition(tp=tp, leader_epoch=LeaderEpoch(epoch), end=self.closed[tp, of, epoch])
+            for tp, of, epoch in reports
+            if of == stream
         ][:count]
         node = self.cluster.image.nodes.get(stream.node_id)
         boot = node.boot if node is not None else UUID(int=0)
@@ -216,7 +226,11 @@ class Histories(RuleBasedStateMachine):
             for stream, epoch, number in batches:
                 if (*stream, epoch) == (meta.node_id, meta.broker_epoch, meta.leader_epoch):
                     continue
-                named = [r for r in meta.ranges if (r.node_id, r.broker_epoch) == stream and r.leader_epoch == epoch and number < r.end]
+                named = [
+                    r
+                    for r in meta.ranges
+                    if (r.node_id, r.broker_epoch) == stream and r.leader_epoch == epoch and number < r.end
+                ]
                 assert named, f"{tp}: object {number} of {stream} is named by none of {meta.ranges}"
                 assert stream in self.cluster.image.sealed or self.lives(stream)
 
@@ -238,7 +252,12 @@ class Histories(RuleBasedStateMachine):
         assert image == self.cluster.image
         data = b"".join(encode_snapshot(image, entry_nonce=Nonce(bytes(16)), nonce=Nonce(bytes(16))))
         assert decode_snapshot(data, what="snapshot")[0] == image
-        sealed = [(r.node_id, r.broker_epoch) for records in self.cluster.entries for r in records if isinstance(r, StreamSealed)]
+        sealed = [
+            (r.node_id, r.broker_epoch)
+            for records in self.cluster.entries
+            for r in records
+            if isinstance(r, StreamSealed)
+        ]
         assert len(set(sealed)) == len(sealed), "a stream is sealed once"
 
 

@@ -25,14 +25,20 @@ def topic_of(cluster: Committed, name: str = CONSUMER_OFFSETS) -> Topic:
 def altered(*changes: tuple[str, str, str | None]) -> Change:
     def change(cluster: Committed) -> None:
         wanted = [ConfigChange(name=name, operation=operation, value=value) for name, operation, value in changes]
-        cluster.commit(alter_configs(cluster.image, ConfigResource(kind="topic", name=CONSUMER_OFFSETS), wanted, cluster={}).records)
+        cluster.commit(
+            alter_configs(
+                cluster.image, ConfigResource(kind="topic", name=CONSUMER_OFFSETS), wanted, cluster={}
+            ).records
+        )
 
     return change
 
 
 def replaced(**configs: str) -> Change:
     given = {name.replace("_", "."): value for name, value in configs.items()}
-    return lambda cluster: cluster.commit(replace_configs(cluster.image, ConfigResource(kind="topic", name=CONSUMER_OFFSETS), given).records)
+    return lambda cluster: cluster.commit(
+        replace_configs(cluster.image, ConfigResource(kind="topic", name=CONSUMER_OFFSETS), given).records
+    )
 
 
 REFUSED: dict[str, Change] = {
@@ -74,7 +80,9 @@ def test_other_keys_of_an_internal_topic_change_and_its_policy_stays(way: str) -
 
 @pytest.mark.parametrize("name", sorted(INTERNAL_TOPICS))
 @pytest.mark.parametrize("configs", [{}, {"cleanup.policy": "compact"}, {"retention.ms": "1"}])
-def test_an_internal_topic_that_a_client_creates_has_what_bmq_would_give_it(name: str, configs: dict[str, str | None]) -> None:
+def test_an_internal_topic_that_a_client_creates_has_what_bmq_would_give_it(
+    name: str, configs: dict[str, str | None]
+) -> None:
     cluster = Committed(brokers=1)
     cluster.create(NewTopic(name=name, partitions=1, configs=configs))
     assert topic_of(cluster, name).configs == {**configs, **PINNED}

@@ -35,7 +35,9 @@ def test_a_lanes_topic_is_like_the_bases_in_what_is_not_said() -> None:
     assert base is not None
     assert (len(topic.partitions), topic.configs) == (5, {"retention.ms": "7"})
     assert min(meta.leader_epoch for meta in topic.partitions) > max(meta.leader_epoch for meta in base.partitions)
-    assert [len(cluster.image.topics[cluster.image.topic_ids[name]].partitions) for name in ("orders", "dev:alone")] == [5, 1]
+    assert [
+        len(cluster.image.topics[cluster.image.topic_ids[name]].partitions) for name in ("orders", "dev:alone")
+    ] == [5, 1]
 
 
 def test_what_is_said_of_a_lanes_topic_goes_before_what_the_base_has() -> None:
@@ -254,7 +256,11 @@ def test_what_a_lane_could_ever_read_is_remembered_with_it_and_bounded() -> None
     cluster.commit(change_lane(cluster.image, 1, LaneWanted(name="dev")).records)
     assert cluster.image.lanes["dev"].reads_base == ()
     assert cluster.image.lanes["dev"].has_read_base == tuple(f"topic-{number}" for number in range(HAS_READ_MAX))
-    cluster.commit(change_lane(cluster.image, 1, LaneWanted(name="dev", reads_base=("one-more",), reads_base_bytes_per_s=1 << 20)).records)
+    cluster.commit(
+        change_lane(
+            cluster.image, 1, LaneWanted(name="dev", reads_base=("one-more",), reads_base_bytes_per_s=1 << 20)
+        ).records
+    )
     assert cluster.image.lanes["dev"].has_read_base == ("*",)
     cluster.commit(delete_lanes(cluster.image, ["dev"]).records)
     cluster.commit(create_lane(cluster.image, 1, LaneWanted(name="dev")).records)

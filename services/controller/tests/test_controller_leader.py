@@ -54,14 +54,18 @@ def test_a_second_controller_deposes_the_first_for_good() -> None:
 
 @pytest.mark.parametrize("epoch", [0, 1, 2])
 def test_a_leader_that_meets_an_entry_that_it_did_not_write_leads_no_more_whatever_its_epoch(epoch: int) -> None:
-    """It would build on an image that lacks it. One of an earlier epoch is no sleeper's: above a claim that held none can come to stand."""
+    """It would build on an image that lacks it. One of an earlier epoch is no sleeper's: above a claim that held none
+    can come to stand.
+    """
 
     async def main() -> None:
         store = SimStore()
         role = await start(store, settings=ControllerSettings(leading_check_s=1_000))
         claim = decode_entry(store.objects[store.keys(LOG_PREFIX)[-1]].data, what="the claim")
         records = encode_records([ProducerIdsAllocated(next_producer_id=5_000)])
-        other = Entry(number=2, epoch=epoch, nonce=Nonce(bytes(16)), predecessor=claim.nonce, claim=epoch > 1, payload=records)
+        other = Entry(
+            number=2, epoch=epoch, nonce=Nonce(bytes(16)), predecessor=claim.nonce, claim=epoch > 1, payload=records
+        )
         store.apply_create("other", numbered_key(LOG_PREFIX, 2), b"".join(bytes(part) for part in encode_entry(other)))
         with pytest.raises(ControllerUnavailable):
             await role.controller.create_topics([NewTopic(name="lost")])

@@ -58,9 +58,14 @@ def test_a_new_leader_counts_the_silence_that_the_old_one_saw_but_leaves_time_to
 
 # Steps of whole eighths: their sums are exact, so one of 1.5 s is never a little more than the lag that is allowed.
 @given(
-    steps=st.lists(st.tuples(st.sampled_from([0.125, 0.5, 1.0, 1.5, 2.0, 9.0]), st.sets(st.sampled_from([ONE, TWO, AGAIN]))), max_size=60),
+    steps=st.lists(
+        st.tuples(st.sampled_from([0.125, 0.5, 1.0, 1.5, 2.0, 9.0]), st.sets(st.sampled_from([ONE, TWO, AGAIN]))),
+        max_size=60,
+    ),
 )
-def test_nobody_is_silent_who_was_heard_within_the_lease_of_a_leader_that_ran(steps: list[tuple[float, set[Incarnation]]]) -> None:
+def test_nobody_is_silent_who_was_heard_within_the_lease_of_a_leader_that_ran(
+    steps: list[tuple[float, set[Incarnation]]],
+) -> None:
     found = leases()
     everyone = [ONE, TWO, AGAIN]
     now_s = 0.0
@@ -69,9 +74,17 @@ def test_nobody_is_silent_who_was_heard_within_the_lease_of_a_leader_that_ran(st
     """The plain model: for how long the leader has run and not heard each."""
     for step_s, heard in steps:
         now_s += step_s
-        ran_s = dict.fromkeys(everyone, 0.0) if step_s > 1.5 else {who: silent_s + step_s for who, silent_s in ran_s.items()}
+        ran_s = (
+            dict.fromkeys(everyone, 0.0)
+            if step_s > 1.5
+            else {who: silent_s + step_s for who, silent_s in ran_s.items()}
+        )
         for who in heard:
             found.heard(who, now_s=now_s)
             ran_s[who] = 0.0
         silent = found.tick(everyone, now_s=now_s)
-        assert {who for who in everyone if ran_s[who] > 6.001} <= set(silent) <= {who for who in everyone if ran_s[who] >= 5.999}
+        assert (
+            {who for who in everyone if ran_s[who] > 6.001}
+            <= set(silent)
+            <= {who for who in everyone if ran_s[who] >= 5.999}
+        )

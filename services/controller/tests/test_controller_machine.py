@@ -89,7 +89,9 @@ def test_validate_only_says_what_would_be_and_changes_nothing() -> None:
 
 def test_the_clusters_partitions_are_bounded() -> None:
     cluster = Committed(limits=Limits(partitions_per_topic=10, partitions=12))
-    outcomes = cluster.create(NewTopic(name="a", partitions=8), NewTopic(name="b", partitions=5), NewTopic(name="c", partitions=4))
+    outcomes = cluster.create(
+        NewTopic(name="a", partitions=8), NewTopic(name="b", partitions=5), NewTopic(name="c", partitions=4)
+    )
     assert isinstance(outcomes[1], InvalidPartitions)
     assert set(cluster.image.topic_ids) == {"a", "c"}
     with pytest.raises(InvalidPartitions):
@@ -196,7 +198,9 @@ def test_configurations_are_set_unset_appended_and_replaced() -> None:
     assert configs()[throttled] == "1:1"
     cluster.commit(replace_configs(cluster.image, TOPIC, {"retention.ms": "8"}).records)
     assert configs() == {"retention.ms": "8"}
-    assert alter_configs(cluster.image, TOPIC, [change("retention.ms", "set", "8")], cluster={}).records == (), "nothing changes"
+    assert alter_configs(cluster.image, TOPIC, [change("retention.ms", "set", "8")], cluster={}).records == (), (
+        "nothing changes"
+    )
     assert replace_configs(cluster.image, TOPIC, {}, validate_only=True).records == ()
     cluster.commit(replace_configs(cluster.image, TOPIC, {}).records)
     assert configs() == {}
@@ -220,7 +224,9 @@ def test_configurations_are_set_unset_appended_and_replaced() -> None:
         (CLUSTER, [change("retention.ms", "set", "1")], InvalidConfig),
     ],
 )
-def test_a_change_of_configuration_that_cannot_be_is_refused(resource: ConfigResource, changes: list[ConfigChange], error: type[Exception]) -> None:
+def test_a_change_of_configuration_that_cannot_be_is_refused(
+    resource: ConfigResource, changes: list[ConfigChange], error: type[Exception]
+) -> None:
     cluster = Committed()
     cluster.create(NewTopic(name="a"))
     with pytest.raises(error):

@@ -23,9 +23,16 @@ def begin(cluster: Committed, to: int, *, name: str = "a", partition: int = 0) -
     cluster.commit(move(cluster.image, cluster.tp(name, partition), NodeId(to)).records)
 
 
-def beat(cluster: Committed, node_id: int, *closed: ClosedPartition, covered: tuple[tuple[TopicPartition, tuple[Range, ...]], ...] = ()) -> Heartbeat:
+def beat(
+    cluster: Committed,
+    node_id: int,
+    *closed: ClosedPartition,
+    covered: tuple[tuple[TopicPartition, tuple[Range, ...]], ...] = (),
+) -> Heartbeat:
     node = cluster.image.nodes[NodeId(node_id)]
-    return Heartbeat(node_id=node.node_id, broker_epoch=node.broker_epoch, boot=node.boot, closed=closed, covered=covered)
+    return Heartbeat(
+        node_id=node.node_id, broker_epoch=node.broker_epoch, boot=node.boot, closed=closed, covered=covered
+    )
 
 
 def closing(cluster: Committed, *, end: int, name: str = "a", partition: int = 0) -> ClosedPartition:
@@ -70,7 +77,9 @@ def test_the_range_of_a_living_owners_stream_outlives_its_seal_until_it_is_cover
     cluster.register(1, boot=2, end=9)
     stream = StreamId(ONE, FIRST)
     assert cluster.image.sealed == {stream: 9}
-    cluster.commit(report_covered(cluster.image, TWO, FIRST, [(cluster.tp("a"), cluster.partition("a").ranges)]).records)
+    cluster.commit(
+        report_covered(cluster.image, TWO, FIRST, [(cluster.tp("a"), cluster.partition("a").ranges)]).records
+    )
     assert cluster.image.dropped == {stream: 9}
 
 
@@ -79,7 +88,9 @@ def test_a_range_of_a_living_owners_stream_that_is_covered_leaves_nothing() -> N
     cluster.create(NewTopic(name="a"))
     begin(cluster, 2)
     close(cluster, end=7)
-    cluster.commit(report_covered(cluster.image, TWO, FIRST, [(cluster.tp("a"), cluster.partition("a").ranges)]).records)
+    cluster.commit(
+        report_covered(cluster.image, TWO, FIRST, [(cluster.tp("a"), cluster.partition("a").ranges)]).records
+    )
     assert (cluster.image.ranges_in(StreamId(ONE, FIRST)), cluster.image.sealed, cluster.image.dropped) == ({}, {}, {})
 
 
@@ -117,7 +128,9 @@ def test_reports_that_are_not_of_this_move_are_passed_over() -> None:
     ):
         assert heartbeat(cluster.image, beat(cluster, 1, report)).records == ()
     assert heartbeat(cluster.image, beat(cluster, 3, closing(cluster, end=1))).records == (), "not its owner's report"
-    assert heartbeat(cluster.image, beat(cluster, 2, closing(cluster, end=1, partition=1))).records == (), "nobody wants it to move"
+    assert heartbeat(cluster.image, beat(cluster, 2, closing(cluster, end=1, partition=1))).records == (), (
+        "nobody wants it to move"
+    )
 
 
 def test_a_move_that_is_taken_back_leads_to_the_owner_under_a_new_epoch() -> None:
@@ -219,7 +232,9 @@ def test_of_several_reassignments_each_has_its_own_outcome_and_the_possible_ones
     assert isinstance(reassign(cluster.image, changes[:1]).result[0], NoMoveUnderWay), "it leads back already"
     close(cluster, end=5, partition=0)
     meta = cluster.partition("a", 0)
-    assert (meta.node_id, meta.leader_epoch, meta.moving_to) == (owners[0], 2, -1), "the owner again, under another epoch"
+    assert (meta.node_id, meta.leader_epoch, meta.moving_to) == (owners[0], 2, -1), (
+        "the owner again, under another epoch"
+    )
 
 
 def test_a_partition_without_an_owner_moves_at_once() -> None:
@@ -230,7 +245,8 @@ def test_a_partition_without_an_owner_moves_at_once() -> None:
     cluster.commit(report_stopped(cluster.image, ONE, FIRST, end=3).records)
     cluster.register(1, boot=2)
     assert cluster.owners("a") == [-1], "a cordoned node gets nothing new"
-    cluster.commit((NodeCordoned(node_id=ONE, cordoned=False),))  # as controllers wrote it that handed nothing over with it
+    # as controllers wrote it that handed nothing over with it
+    cluster.commit((NodeCordoned(node_id=ONE, cordoned=False),))
     begin(cluster, 1)
     meta = cluster.partition("a")
     assert (meta.node_id, meta.leader_epoch, meta.ranges) == (1, 3, (Range(1, 1, 1, 3),))
@@ -306,7 +322,9 @@ def test_listeners_that_changed_are_told_once_and_fence_nobody() -> None:
     node = cluster.image.nodes[ONE]
     told = replace(beat(cluster, 1), listeners={"external": ("node1.example", 31001)})
     decision = heartbeat(cluster.image, told)
-    assert decision.records == (NodeListeners(node_id=1, broker_epoch=1, listeners={"external": ("node1.example", 31001)}),)
+    assert decision.records == (
+        NodeListeners(node_id=1, broker_epoch=1, listeners={"external": ("node1.example", 31001)}),
+    )
     cluster.commit(decision.records)
     assert cluster.image.nodes[ONE] == replace(node, listeners={"external": ("node1.example", 31001)})
     assert heartbeat(cluster.image, told).records == (), "it is known"
@@ -346,8 +364,14 @@ def test_a_fencing_is_begun_then_completed_and_each_of_it_once() -> None:
     cluster.commit(complete_fencing(cluster.image, who, end=8).records)
     assert cluster.image.sealed == {StreamId(ONE, FIRST): 8}
     assert cluster.image.owned_counts == {2: 4, 3: 4}
-    assert {meta.ranges for meta in cluster.image.topics[cluster.image.topic_ids["a"]].partitions} == {(), (Range(1, 1, 1, 8),)}
-    assert (complete_fencing(cluster.image, who, end=8).result, begin_fencing(cluster.image, who).result) == (False, False)
+    assert {meta.ranges for meta in cluster.image.topics[cluster.image.topic_ids["a"]].partitions} == {
+        (),
+        (Range(1, 1, 1, 8),),
+    }
+    assert (complete_fencing(cluster.image, who, end=8).result, begin_fencing(cluster.image, who).result) == (
+        False,
+        False,
+    )
     assert cluster.register(1, boot=2) == 2
 
 

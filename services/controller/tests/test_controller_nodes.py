@@ -41,7 +41,11 @@ def test_a_registration_seals_the_earlier_incarnation_and_hands_its_partitions_o
         with pytest.raises(Fenced, match="lost its id"):
             await control.register(registration(boot=1))
 
-        covered = [(TopicPartition(t.topic_id, p), meta.ranges) for t in image.topics.values() for p, meta in enumerate(t.partitions)]
+        covered = [
+            (TopicPartition(t.topic_id, p), meta.ranges)
+            for t in image.topics.values()
+            for p, meta in enumerate(t.partitions)
+        ]
         await control.report_covered(NODE, second, covered[:1])
         assert role.metadata.image.sealed == {stream: 3}
         await control.report_covered(NODE, second, covered)
@@ -71,7 +75,9 @@ def test_a_registration_seals_the_earlier_incarnation_and_hands_its_partitions_o
         ({"listeners": {"a b": ("h", 1)}}, "listener 'a b': use 1 to 63 letters"),
     ],
 )
-def test_a_node_that_no_client_could_be_told_of_is_refused_and_the_leader_goes_on(named: dict[str, Any], said: str) -> None:
+def test_a_node_that_no_client_could_be_told_of_is_refused_and_the_leader_goes_on(
+    named: dict[str, Any], said: str
+) -> None:
     async def main() -> None:
         role = await start(SimStore())
         with pytest.raises(InvalidRequest, match=said):

@@ -1,4 +1,6 @@
-"""Operations of the leading controller over a store that is slow, fails and answers wrongly: one entry at a time, each answered once."""
+"""Operations of the leading controller over a store that is slow, fails and answers wrongly: one entry at a time, each
+answered once.
+"""
 
 import asyncio
 from random import Random
@@ -25,7 +27,9 @@ def test_what_was_answered_is_there_after_a_restart() -> None:
         store = SimStore()
         role = await start(store)
         epoch = await role.controller.register(registration())
-        [result] = await role.controller.create_topics([NewTopic(name="t", partitions=3, configs={"retention.ms": "5"})])
+        [result] = await role.controller.create_topics(
+            [NewTopic(name="t", partitions=3, configs={"retention.ms": "5"})]
+        )
         assert result.error is None
         ids = await role.controller.allocate_producer_ids(10)
         image = role.metadata.image
@@ -160,7 +164,9 @@ def test_configurations_of_a_topic_and_of_the_cluster_change_and_are_validated()
         found = role.metadata.image.topic("t")
         assert found is not None
         assert (len(found.partitions), found.configs) == (2, {"segment.ms": "7"})
-        await control.alter_configs(ConfigResource(kind="broker", name=""), [ConfigChange(name="num.partitions", operation="set", value="4")])
+        await control.alter_configs(
+            ConfigResource(kind="broker", name=""), [ConfigChange(name="num.partitions", operation="set", value="4")]
+        )
         [result] = await control.create_topics([NewTopic(name="u")])
         assert result.partitions == 4
         await role.stop()
@@ -180,13 +186,17 @@ def test_a_cluster_with_more_configurations_than_are_let_now_is_loaded_and_takes
 
         role = await start(store, seed=2, settings=ControllerSettings(limits=Limits(config_bytes=1_000)))
         control = role.controller
-        [refused, made] = await control.create_topics([NewTopic(name="u", configs={"segment.ms": "7"}), NewTopic(name="v")])
+        [refused, made] = await control.create_topics(
+            [NewTopic(name="u", configs={"segment.ms": "7"}), NewTopic(name="v")]
+        )
         assert isinstance(refused.error, PolicyViolation) and made.error is None
         for change in (
             lambda: control.alter_configs(topic, [ConfigChange(name="segment.ms", operation="set", value="7")]),
             lambda: control.replace_configs(cluster, {"num.partitions": "4"}),
             lambda: control.create_lane(LaneWanted(name="other", reads_base=("orders",), reads_base_bytes_per_s=4_096)),
-            lambda: control.change_lane(LaneWanted(name="dev", reads_base=("orders", "more"), reads_base_bytes_per_s=4_096)),
+            lambda: control.change_lane(
+                LaneWanted(name="dev", reads_base=("orders", "more"), reads_base_bytes_per_s=4_096)
+            ),
         ):
             with pytest.raises(PolicyViolation, match="config_bytes_max is 1000"):
                 await change()
@@ -272,7 +282,9 @@ def test_a_decision_that_breaks_down_is_refused_alone_and_the_leader_stays() -> 
     run(main())
 
 
-def test_what_follows_from_every_entry_breaking_down_ends_the_leader_and_all_who_wait_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_follows_from_every_entry_breaking_down_ends_the_leader_and_all_who_wait_are_told_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """No operation is to blame, so none can be left out."""
 
     def broken(image: Image) -> tuple[AnyRecord, ...]:
@@ -284,11 +296,15 @@ def test_what_follows_from_every_entry_breaking_down_ends_the_leader_and_all_who
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         monkeypatch.setattr("bmq_controller.operations.consequences", broken)
-        outcomes = await asyncio.gather(*(role.controller.allocate_producer_ids(1) for _ in range(3)), return_exceptions=True)
+        outcomes = await asyncio.gather(
+            *(role.controller.allocate_producer_ids(1) for _ in range(3)), return_exceptions=True
+        )
         assert [type(outcome) for outcome in outcomes] == [ControllerUnavailable] * 3
         assert "a bug: ZeroDivisionError" in str(outcomes[0])
         assert loop.time() - began_s < 1
-        assert (await role.deposed).startswith("this controller broke down"), "it does not say that another has taken over"
+        assert (await role.deposed).startswith("this controller broke down"), (
+            "it does not say that another has taken over"
+        )
         assert (await loaded(store)).next_producer_id == 0
         await role.stop()
 

@@ -112,7 +112,9 @@ def test_a_changed_pin_moves_the_partitions_when_the_cluster_is_balanced() -> No
 def test_a_move_out_of_the_pool_is_refused_with_those_that_are_possible() -> None:
     cluster = two_pools()
     cluster.create(NewTopic(name="pinned", configs=GOLD), NewTopic(name="other"))
-    with pytest.raises(InvalidRequest, match=r"belongs on the brokers of gold.*name one of 8, 9, or change the topic's bmq\.pool"):
+    with pytest.raises(
+        InvalidRequest, match=r"belongs on the brokers of gold.*name one of 8, 9, or change the topic's bmq\.pool"
+    ):
         move(cluster.image, cluster.tp("pinned"), NodeId(1))
     with pytest.raises(InvalidRequest, match="name one of 1, 2"):
         move(cluster.image, cluster.tp("other"), NodeId(9))
@@ -157,7 +159,9 @@ def test_whether_a_silent_broker_may_be_inherited_is_looked_for_again_only_when_
     assert heirless.among(image, gold[:1], frozenset({"", "gold"})) == set()
     own = {topic_id: replace(topic, configs={}) for topic_id, topic in topics.items()}
     assert heirless.among(image, gold, frozenset({""})) == set(gold)
-    assert heirless.among(replace(image, topics=own), gold, frozenset({""})) == set(), "their topics are no longer pinned"
+    assert heirless.among(replace(image, topics=own), gold, frozenset({""})) == set(), (
+        "their topics are no longer pinned"
+    )
 
 
 def test_a_drained_broker_empties_into_its_pool() -> None:

@@ -1,4 +1,6 @@
-"""A leader that is stopped says so, and nobody waits for its silence: neither its standbys nor the nodes that follow it."""
+"""A leader that is stopped says so, and nobody waits for its silence: neither its standbys nor the nodes that follow
+it.
+"""
 
 import asyncio
 from random import Random
@@ -24,7 +26,10 @@ FAST = StoreFaults(latency_s_min=0.005, latency_s_max=0.05)
 
 def farewells(store: SimStore) -> list[LeaderAlive]:
     """The last words of leaders that the log has."""
-    entries = [decode_records(decode_entry(store.objects[key].data, what=key).payload, what=key) for key in store.keys(LOG_PREFIX)]
+    entries = [
+        decode_records(decode_entry(store.objects[key].data, what=key).payload, what=key)
+        for key in store.keys(LOG_PREFIX)
+    ]
     return [record for entry in entries for record in entry if isinstance(record, LeaderAlive) and record.resigns]
 
 
@@ -66,7 +71,9 @@ def test_what_was_under_way_is_committed_before_the_last_word_and_nothing_after_
         first = await controllers.until_led()
         await asyncio.sleep(5)
         controller = controllers.roles[first].controller
-        under_way = [asyncio.ensure_future(controller.create_topics([NewTopic(name=f"t{number}")])) for number in range(3)]
+        under_way = [
+            asyncio.ensure_future(controller.create_topics([NewTopic(name=f"t{number}")])) for number in range(3)
+        ]
         await asyncio.sleep(0.01)
         stopping = asyncio.ensure_future(controllers.stop(first))
         await asyncio.sleep(0.01)
@@ -120,7 +127,9 @@ def test_a_standby_that_comes_to_a_log_which_ends_with_a_last_word_leads_at_once
         began_s = loop.time()
         controllers.start(4)
         assert await controllers.until_led() == 4
-        assert round(loop.time() - began_s, 3) >= SETTINGS.takeover_s, "the last word of an earlier leader says nothing of node 3"
+        assert round(loop.time() - began_s, 3) >= SETTINGS.takeover_s, (
+            "the last word of an earlier leader says nothing of node 3"
+        )
 
     run(main(), loop=loop)
 

@@ -14,7 +14,15 @@ from bmq.metadata.fold import apply
 from bmq.metadata.follower import MetadataFollower
 from bmq.metadata.image import Image
 from bmq.metadata.journal import MetadataJournal, Position
-from bmq.metadata.records import AnyRecord, ClusterCreated, LeaderElected, NodeRegistered, PartitionChange, Range, TopicCreated
+from bmq.metadata.records import (
+    AnyRecord,
+    ClusterCreated,
+    LeaderElected,
+    NodeRegistered,
+    PartitionChange,
+    Range,
+    TopicCreated,
+)
 from bmq.roles.controller import NewTopic
 from bmq_controller.settings import ControllerSettings
 from bmq_sim.clock import SimRng
@@ -62,7 +70,9 @@ def test_an_unreadable_snapshot_is_passed_over_for_the_one_before() -> None:
 
 
 def test_a_metadata_log_with_a_hole_that_no_snapshot_covers_is_no_metadata() -> None:
-    """What was committed behind the hole may rest on what was in it: nobody leads with the image before it, or gives its offsets anew."""
+    """What was committed behind the hole may rest on what was in it: nobody leads with the image before it, or gives
+    its offsets anew.
+    """
 
     async def main() -> None:
         store = SimStore()
@@ -168,14 +178,28 @@ def test_the_metadata_of_200_000_partitions_loads_in_less_than_five_seconds_of_p
     brokers, topics, partitions = 10, 20_000, 10
     records: list[AnyRecord] = [ClusterCreated(cluster_id="large"), LeaderElected(controller_epoch=1, node_id=1)]
     for node_id in range(brokers):
-        records.append(NodeRegistered(node_id=node_id, broker_epoch=1, boot=UUID(int=node_id), roles=("broker",), host="h", port=1))
+        records.append(
+            NodeRegistered(node_id=node_id, broker_epoch=1, boot=UUID(int=node_id), roles=("broker",), host="h", port=1)
+        )
     for number in range(topics):
         topic_id = UUID(int=(number + 1) << 64)
-        records.append(TopicCreated(topic_id=topic_id, name=f"topic-{number}", partitions=partitions, leader_epoch=0, configs={"retention.ms": "1"}))
+        records.append(
+            TopicCreated(
+                topic_id=topic_id,
+                name=f"topic-{number}",
+                partitions=partitions,
+                leader_epoch=0,
+                configs={"retention.ms": "1"},
+            )
+        )
         for partition in range(partitions):
             owner, before = (number + partition) % brokers, (number + partition + 1) % brokers
             left = (Range(before, 1, 1, 77),)
-            records.append(PartitionChange(topic_id=topic_id, partition=partition, node_id=owner, broker_epoch=1, leader_epoch=2, ranges=left))
+            records.append(
+                PartitionChange(
+                    topic_id=topic_id, partition=partition, node_id=owner, broker_epoch=1, leader_epoch=2, ranges=left
+                )
+            )
 
     async def main() -> None:
         store = SimStore()

@@ -1,4 +1,6 @@
-"""Leadership among several controllers, and what a leader owes to the nodes: leases, fencing, moves. On the simulator's loop."""
+"""Leadership among several controllers, and what a leader owes to the nodes: leases, fencing, moves. On the simulator's
+loop.
+"""
 
 import asyncio
 from random import Random
@@ -25,7 +27,9 @@ def owners(image: Image, name: str) -> list[int]:
 
 
 async def create(controllers: Controllers, name: str, partitions: int) -> None:
-    [result] = await controllers.ask(lambda controller: controller.create_topics([NewTopic(name=name, partitions=partitions)]))
+    [result] = await controllers.ask(
+        lambda controller: controller.create_topics([NewTopic(name=name, partitions=partitions)])
+    )
     assert result.error is None
 
 
@@ -45,7 +49,9 @@ def test_one_of_several_controllers_leads_and_the_others_follow(polling: bool) -
         assert controllers.leading() == [leader]
         images = [role.metadata.image for role in controllers.roles.values()]
         assert {image.controller_epoch for image in images} == {1}, "nobody tried to take over"
-        assert {(image.controller_id, image.controller_host, image.controller_port) for image in images} == {(leader, f"c{leader}", 9000 + leader)}
+        assert {(image.controller_id, image.controller_host, image.controller_port) for image in images} == {
+            (leader, f"c{leader}", 9000 + leader)
+        }
         assert {len(image.topics) for image in images} == {20}
         assert set(images[0].nodes) == {1, 2, 3}
 
@@ -217,7 +223,11 @@ def test_the_last_broker_of_a_pool_is_not_fenced_while_another_pool_has_some() -
         await controllers.until_led()
         alone, _ = SimBroker(controllers, 11, pool="gold"), SimBroker(controllers, 12)
         await alone.registered()
-        [made] = await controllers.ask(lambda controller: controller.create_topics([NewTopic(name="t", partitions=2, configs={"bmq.pool": "gold"})]))
+        [made] = await controllers.ask(
+            lambda controller: controller.create_topics(
+                [NewTopic(name="t", partitions=2, configs={"bmq.pool": "gold"})]
+            )
+        )
         assert made.error is None
         loop.pause(alone.process)
         await asyncio.sleep(60)
@@ -289,7 +299,9 @@ def test_a_new_leader_completes_the_fencing_that_it_finds_begun() -> None:
         await create(controllers, "t", 2)
         leading = controllers.roles[first].controller.leading
         assert leading is not None
-        begun = await leading._leader.operate("fence", lambda image: begin_fencing(image, (NodeId(11), brokers[0].epoch)))
+        begun = await leading._leader.operate(
+            "fence", lambda image: begin_fencing(image, (NodeId(11), brokers[0].epoch))
+        )
         assert begun
         controllers.kill(first)
         loop.kill(brokers[0].process)
@@ -334,7 +346,9 @@ def test_a_broker_that_joins_gets_its_share_and_a_drained_one_loses_everything()
     loop = VirtualLoop()
 
     async def main() -> None:
-        controllers = Controllers(loop, SimStore(rng=Random(1), faults=FAST), settings=ControllerSettings(balance_interval_s=1.0))
+        controllers = Controllers(
+            loop, SimStore(rng=Random(1), faults=FAST), settings=ControllerSettings(balance_interval_s=1.0)
+        )
         controllers.start(1)
         await controllers.until_led()
         first = SimBroker(controllers, 11)
@@ -361,7 +375,9 @@ def test_heartbeats_that_say_nothing_new_cost_the_store_nothing() -> None:
 
     async def main() -> None:
         store = SimStore()
-        controllers = Controllers(loop, store, settings=ControllerSettings(leading_check_s=1000, collect_interval_s=1000))
+        controllers = Controllers(
+            loop, store, settings=ControllerSettings(leading_check_s=1000, collect_interval_s=1000)
+        )
         controllers.start(1)
         await controllers.until_led()
         broker = SimBroker(controllers, 11)
@@ -393,7 +409,9 @@ def test_controllers_that_die_sleep_and_come_back_lose_no_answer_and_agree_in_th
             unavailable_probability=0.03,
         )
         store = SimStore(rng=Random(seed), faults=faults)
-        controllers = Controllers(loop, store, settings=ControllerSettings(snapshot_entries=20), polling=dice.random() < 0.5)
+        controllers = Controllers(
+            loop, store, settings=ControllerSettings(snapshot_entries=20), polling=dice.random() < 0.5
+        )
         for node_id in (1, 2, 3):
             controllers.start(node_id)
         brokers = [SimBroker(controllers, node_id) for node_id in (11, 12, 13)]
@@ -404,7 +422,9 @@ def test_controllers_that_die_sleep_and_come_back_lose_no_answer_and_agree_in_th
             while True:
                 try:
                     given.extend(await controllers.ask(lambda controller: controller.allocate_producer_ids(2)))
-                    [result] = await controllers.ask(lambda controller: controller.create_topics([NewTopic(name=f"t{len(given)}", partitions=2)]))
+                    [result] = await controllers.ask(
+                        lambda controller: controller.create_topics([NewTopic(name=f"t{len(given)}", partitions=2)])
+                    )
                     if result.error is None:
                         names.append(result.name)
                 except ControllerUnavailable:

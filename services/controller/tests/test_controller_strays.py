@@ -60,7 +60,9 @@ async def test_a_stream_of_an_incarnation_that_the_image_does_not_know_yet_is_le
 async def test_an_object_that_lands_in_a_collected_topic_goes_and_those_of_living_topics_stay() -> None:
     store = SimStore()
     role = await start(store, settings=SETTINGS)
-    made = await role.controller.create_topics([NewTopic(name="dead", partitions=1), NewTopic(name="living", partitions=1)])
+    made = await role.controller.create_topics(
+        [NewTopic(name="dead", partitions=1), NewTopic(name="living", partitions=1)]
+    )
     dead, living = (result.topic_id for result in made)
     assert dead is not None
     assert living is not None
@@ -189,7 +191,9 @@ async def test_what_cannot_be_collected_now_is_tried_again_and_holds_up_nothing_
             deleted={topic_id: name for topic_id, name in image.deleted.items() if topic_id != one},
         )
 
-    collector = Collector(store.for_node("leader"), rng=SimRng(3), image=lambda: image, collected=collected, delay_s=0.0, interval_s=1.0)
+    collector = Collector(
+        store.for_node("leader"), rng=SimRng(3), image=lambda: image, collected=collected, delay_s=0.0, interval_s=1.0
+    )
     await collector.collect()
     assert len(asked) == 4
     assert (list(image.dropped), list(image.deleted)) == ([StreamId(NodeId(1), BrokerEpoch(1))], [TopicId(UUID(int=1))])

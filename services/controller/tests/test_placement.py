@@ -16,7 +16,11 @@ NEW = TopicId(UUID(int=99))
 
 
 def image_of(
-    racks: dict[int, str], topics: dict[str, list[int]] | None = None, *, cordoned: tuple[int, ...] = (), pools: dict[int, str] | None = None
+    racks: dict[int, str],
+    topics: dict[str, list[int]] | None = None,
+    *,
+    cordoned: tuple[int, ...] = (),
+    pools: dict[int, str] | None = None,
 ) -> Image:
     """Brokers by id with their racks; topics by name with the owners of their partitions, with the ids 1, 2, …"""
     nodes = {
@@ -34,7 +38,9 @@ def image_of(
     }
     known = {
         TopicId(UUID(int=number)): Topic(
-            topic_id=TopicId(UUID(int=number)), name=name, partitions=tuple(PartitionMeta(NodeId(owner), BrokerEpoch(7)) for owner in owners)
+            topic_id=TopicId(UUID(int=number)),
+            name=name,
+            partitions=tuple(PartitionMeta(NodeId(owner), BrokerEpoch(7)) for owner in owners),
         )
         for number, (name, owners) in enumerate((topics or {}).items(), start=1)
     }
@@ -129,7 +135,11 @@ def test_partitions_under_way_count_where_they_go_to() -> None:
     topic = image.topics[ORDERS]
     under_way = PartitionMeta(NodeId(1), BrokerEpoch(7), moving_to=NodeId(2))
     moving = (under_way, under_way, *topic.partitions[2:])
-    image = Image(nodes=image.nodes, topics={ORDERS: Topic(topic_id=ORDERS, name="orders", partitions=moving)}, owned_counts=image.owned_counts)
+    image = Image(
+        nodes=image.nodes,
+        topics={ORDERS: Topic(topic_id=ORDERS, name="orders", partitions=moving)},
+        owned_counts=image.owned_counts,
+    )
     assert Placement.on(image).next(ORDERS) == (1, 7)
 
 
@@ -138,7 +148,8 @@ def test_partitions_under_way_count_where_they_go_to() -> None:
 def test_the_partitions_of_a_dead_broker_are_spread_evenly(brokers: int, sizes: list[int], data: st.DataObject) -> None:
     dealt = iter(range(10_000))
     image = image_of(
-        dict.fromkeys(range(brokers), "a"), {f"t{number}": [next(dealt) % brokers for _ in range(size)] for number, size in enumerate(sizes)}
+        dict.fromkeys(range(brokers), "a"),
+        {f"t{number}": [next(dealt) % brokers for _ in range(size)] for number, size in enumerate(sizes)},
     )
     dead = NodeId(data.draw(st.integers(0, brokers - 1)))
     placement = Placement.for_heirs(image, without={dead})
@@ -158,7 +169,9 @@ def test_the_partitions_of_a_dead_broker_are_spread_evenly(brokers: int, sizes: 
     sizes=st.lists(st.integers(1, 40), min_size=1, max_size=8),
 )
 @settings(max_examples=150, deadline=None)
-def test_new_topics_are_within_the_limits_of_zones_and_placed_alike_each_time(racks: dict[int, str], cordoned: set[int], sizes: list[int]) -> None:
+def test_new_topics_are_within_the_limits_of_zones_and_placed_alike_each_time(
+    racks: dict[int, str], cordoned: set[int], sizes: list[int]
+) -> None:
     image = image_of(racks, cordoned=tuple(node_id for node_id in racks if node_id in cordoned))
 
     def place() -> list[list[int]]:

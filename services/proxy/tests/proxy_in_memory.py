@@ -1,4 +1,6 @@
-"""A proxy over loopback with an owner, a controller and a store that live in memory: small, real, and stoppable at every point."""
+"""A proxy over loopback with an owner, a controller and a store that live in memory: small, real, and stoppable at
+every point.
+"""
 
 import asyncio
 import itertools
@@ -14,7 +16,16 @@ from bmq.errors import BmqError, InvalidPartitions, ObjectMissing, OffsetOutOfRa
 from bmq.metadata.image import Image, PartitionMeta, Topic
 from bmq.ports import ObjectMeta
 from bmq.roles.controller import ConfigChange, ConfigResource, NewTopic, Reassignment, TopicResult
-from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, PartitionStatus, TailAnswer, TailRequest, TailRoom
+from bmq.roles.owner import (
+    Appended,
+    Caller,
+    EpochEnd,
+    OffsetForTime,
+    PartitionStatus,
+    TailAnswer,
+    TailRequest,
+    TailRoom,
+)
 from bmq.values import LeaderEpoch, ManifestVersion, NodeId, Nonce, Offset, TopicId, TopicPartition
 from bmq.wire import messages
 from bmq.wire.batch_headers import patched, split
@@ -109,7 +120,10 @@ class MemoryMetadata:
             partitions=tuple(PartitionMeta(node_id=NodeId(1), leader_epoch=LeaderEpoch(3)) for _ in range(partitions)),
             configs=dict(configs or {}),
         )
-        self.change(topics={**self.image.topics, topic.topic_id: topic}, topic_ids={**self.image.topic_ids, name: topic.topic_id})
+        self.change(
+            topics={**self.image.topics, topic.topic_id: topic},
+            topic_ids={**self.image.topic_ids, name: topic.topic_id},
+        )
         return topic
 
     def move(self, tp: TopicPartition, to: NodeId | None) -> None:
@@ -118,7 +132,10 @@ class MemoryMetadata:
         metas = list(topic.partitions)
         moving_to = metas[tp.partition].node_id if to is None else to
         metas[tp.partition] = replace(metas[tp.partition], moving_to=moving_to)
-        self.change(topics={**self.image.topics, tp.topic_id: replace(topic, partitions=tuple(metas))}, moving={**self.image.moving, tp: moving_to})
+        self.change(
+            topics={**self.image.topics, tp.topic_id: replace(topic, partitions=tuple(metas))},
+            moving={**self.image.moving, tp: moving_to},
+        )
 
 
 class MemoryController:
@@ -147,7 +164,11 @@ class MemoryController:
                 continue
             configs = {name: value for name, value in topic.configs.items() if value is not None}
             made = None if validate_only else self.metadata.add_topic(topic.name, partitions, configs)
-            results.append(TopicResult(name=topic.name, topic_id=made.topic_id if made else None, partitions=partitions, configs=configs))
+            results.append(
+                TopicResult(
+                    name=topic.name, topic_id=made.topic_id if made else None, partitions=partitions, configs=configs
+                )
+            )
         return results
 
     async def delete_topics(self, topics: Sequence[TopicId]) -> list[TopicResult]:
@@ -166,16 +187,22 @@ class MemoryController:
             return TopicResult(name=topic, error=UnknownTopic(f"topic {topic} does not exist"))
         if not len(found.partitions) < total <= PARTITIONS_PER_TOPIC_MAX:
             return TopicResult(name=topic, error=InvalidPartitions(f"{total} partitions"))
-        grown = replace(found, partitions=found.partitions + (PartitionMeta(node_id=NodeId(1)),) * (total - len(found.partitions)))
+        grown = replace(
+            found, partitions=found.partitions + (PartitionMeta(node_id=NodeId(1)),) * (total - len(found.partitions))
+        )
         self.metadata.change(topics={**self.metadata.image.topics, found.topic_id: grown})
         return TopicResult(name=topic, topic_id=found.topic_id, partitions=total)
 
-    async def alter_configs(self, resource: ConfigResource, changes: Sequence[ConfigChange], *, validate_only: bool = False) -> None:
+    async def alter_configs(
+        self, resource: ConfigResource, changes: Sequence[ConfigChange], *, validate_only: bool = False
+    ) -> None:
         self.calls.append(("alter_configs", resource, tuple(changes), validate_only))
         if self.error is not None:
             raise self.error
 
-    async def replace_configs(self, resource: ConfigResource, configs: Mapping[str, str | None], *, validate_only: bool = False) -> None:
+    async def replace_configs(
+        self, resource: ConfigResource, configs: Mapping[str, str | None], *, validate_only: bool = False
+    ) -> None:
         self.calls.append(("replace_configs", resource, dict(configs), validate_only))
 
     async def allocate_producer_ids(self, count: int) -> range:
@@ -234,13 +261,21 @@ class MemoryOwner:
         log = self.log(tp)
         base = log.end
         for header in split(records):
-            log.batches.append((log.end, log.end + header.last_offset_delta, bytes(patched(records, header, base_offset=log.end, leader_epoch=3))))
+            log.batches.append(
+                (
+                    log.end,
+                    log.end + header.last_offset_delta,
+                    bytes(patched(records, header, base_offset=log.end, leader_epoch=3)),
+                )
+            )
             log.end += header.last_offset_delta + 1
         self.appended.append((tp, base))
 
         def finish() -> None:
             if not future.done():
-                future.set_result(Appended(base_offset=Offset(base), log_append_time_ms=-1, log_start=Offset(log.log_start)))
+                future.set_result(
+                    Appended(base_offset=Offset(base), log_append_time_ms=-1, log_start=Offset(log.log_start))
+                )
             self._news.set()
             self._news = asyncio.Event()
 
@@ -255,7 +290,13 @@ class MemoryOwner:
             self.held.pop(0)()
 
     async def read_tail(
-        self, requests: Sequence[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int, room: TailRoom | None = None
+        self,
+        requests: Sequence[TailRequest],
+        *,
+        min_bytes: int,
+        max_bytes: int,
+        max_wait_ms: int,
+        room: TailRoom | None = None,
     ) -> list[TailAnswer]:
         self.reads += 1
         loop = asyncio.get_running_loop()
@@ -319,7 +360,14 @@ class MemoryOwner:
 
     async def status(self, tps: Sequence[TopicPartition]) -> list[PartitionStatus]:
         return [
-            PartitionStatus(tp=tp, log_start=Offset(0), high_watermark=Offset(self.log(tp).end), tail_bytes=7, segment_bytes=35, segment_count=1)
+            PartitionStatus(
+                tp=tp,
+                log_start=Offset(0),
+                high_watermark=Offset(self.log(tp).end),
+                tail_bytes=7,
+                segment_bytes=35,
+                segment_count=1,
+            )
             for tp in tps
             if tp in self.logs
         ]
@@ -347,7 +395,11 @@ class Client:
         number = next(self._correlation_ids)
         self._asked[number] = (api_key, version)
         body = raw if raw is not None else messages.encode_request(api_key, version, request or {})
-        self.writer.write(encode_request_frame(api_key=api_key, api_version=version, correlation_id=number, client_id=self.client_id, body=body))
+        self.writer.write(
+            encode_request_frame(
+                api_key=api_key, api_version=version, correlation_id=number, client_id=self.client_id, body=body
+            )
+        )
         return number
 
     async def receive(self) -> tuple[int, Message]:
@@ -370,11 +422,15 @@ class Client:
         assert got == number
         return message
 
-    def send_produce(self, topic: str, batches: Mapping[int, bytes], *, version: int = 9, acks: int = -1, timeout_ms: int = 5_000) -> int:
+    def send_produce(
+        self, topic: str, batches: Mapping[int, bytes], *, version: int = 9, acks: int = -1, timeout_ms: int = 5_000
+    ) -> int:
         """Writes a Produce of one topic."""
         partitions = [{"index": index, "records": data} for index, data in batches.items()]
         topics = [{"name": topic, "partition_data": partitions}]
-        return self.send(0, version, {"transactional_id": None, "acks": acks, "timeout_ms": timeout_ms, "topic_data": topics})
+        return self.send(
+            0, version, {"transactional_id": None, "acks": acks, "timeout_ms": timeout_ms, "topic_data": topics}
+        )
 
     async def closed(self) -> bool:
         """Whether the other side ends the connection."""
@@ -406,11 +462,21 @@ class Running:
 
 
 @asynccontextmanager
-async def running_proxy(settings: ProxySettings | None = None, *, listeners: Sequence[str] = ()) -> AsyncIterator[Running]:
+async def running_proxy(
+    settings: ProxySettings | None = None, *, listeners: Sequence[str] = ()
+) -> AsyncIterator[Running]:
     """A proxy on a free port of the loopback, and on one for each of the further listeners."""
     metadata = MemoryMetadata()
     owner, controller, store = MemoryOwner(), MemoryController(metadata), MemoryStore()
-    role = await start_proxy(store, lambda _: owner, controller, metadata, settings or ProxySettings(), clock=MemoryClock(), rng=CountingRng())
+    role = await start_proxy(
+        store,
+        lambda _: owner,
+        controller,
+        metadata,
+        settings or ProxySettings(),
+        clock=MemoryClock(),
+        rng=CountingRng(),
+    )
     for name in listeners:
         await role.listen(name, "127.0.0.1", 0)
     running = Running(role, owner, controller, metadata, store)
@@ -429,7 +495,11 @@ def batch(*values: bytes, timestamp_ms: int = 1_000) -> bytes:
 
 def fetch_request(topic: str, partition: int, offset: int, **options: Any) -> dict[str, Any]:
     """A Fetch of one partition, for versions below 13."""
-    one = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": options.pop("partition_max_bytes", 1 << 20)}
+    one = {
+        "partition": partition,
+        "fetch_offset": offset,
+        "partition_max_bytes": options.pop("partition_max_bytes", 1 << 20),
+    }
     one["current_leader_epoch"] = options.pop("current_leader_epoch", -1)
     base = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 50 << 20, "topics": [{"topic": topic, "partitions": [one]}]}
     return {**base, **options}

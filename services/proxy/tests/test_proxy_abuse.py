@@ -1,4 +1,6 @@
-"""Requests that decode and mean nothing, and bytes that hardly decode: each is answered or ends its own connection, and no handler fails."""
+"""Requests that decode and mean nothing, and bytes that hardly decode: each is answered or ends its own connection, and
+no handler fails.
+"""
 
 import asyncio
 from random import Random
@@ -45,7 +47,11 @@ def random_single(field: Field, version: int, rng: Random, topic_ids: list[Any])
             bits = _INTEGERS[field.type]
             if field.name in ("max_wait_ms", "timeout_ms"):
                 return rng.choice((0, -5, 3))
-            return rng.choice((0, 1, -1, -2, 2, 3, rng.randrange(-(2**bits), 2**bits))) if field.type != "uint16" else rng.randrange(2**15)
+            return (
+                rng.choice((0, 1, -1, -2, 2, 3, rng.randrange(-(2**bits), 2**bits)))
+                if field.type != "uint16"
+                else rng.randrange(2**15)
+            )
 
 
 def random_struct(fields: tuple[Field, ...], version: int, rng: Random, topic_ids: list[Any]) -> dict[str, Any]:

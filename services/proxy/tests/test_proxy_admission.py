@@ -12,7 +12,16 @@ from bmq_proxy.calls import Call, Lease
 
 def call(host: str, connection: int = 0) -> Call:
     lease = Lease(MemoryBudget(1_000), 1)
-    return Call(api_key=3, version=1, correlation_id=1, client_id="", client_host=host, lease=lease, arrived=0.0, origin=connection)
+    return Call(
+        api_key=3,
+        version=1,
+        correlation_id=1,
+        client_id="",
+        client_host=host,
+        lease=lease,
+        arrived=0.0,
+        origin=connection,
+    )
 
 
 class Works:

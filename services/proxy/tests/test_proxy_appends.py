@@ -64,7 +64,9 @@ class Proxied:
         named: tuple[str, int] | None = None,
     ) -> Append:
         by = self.origin(origin)
-        return self.appends.submit(self.tp, records, produce_version=9, give_up_at=give_up_at, origin=by, named=named, proof=proof)
+        return self.appends.submit(
+            self.tp, records, produce_version=9, give_up_at=give_up_at, origin=by, named=named, proof=proof
+        )
 
     def origin(self, name: str) -> "Origin":
         """The connection of that name."""
@@ -355,7 +357,9 @@ def test_what_follows_a_batch_of_an_idempotent_producer_that_is_given_up_does_no
 
 
 @pytest.mark.parametrize("is_timed_out", [True, False], ids=["timed out", "given up at its time"])
-def test_a_batch_with_its_owner_is_not_sent_again_when_an_earlier_one_of_its_producer_was_given_up(is_timed_out: bool) -> None:
+def test_a_batch_with_its_owner_is_not_sent_again_when_an_earlier_one_of_its_producer_was_given_up(
+    is_timed_out: bool,
+) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         owner = HoldingOwner()
@@ -440,7 +444,9 @@ def test_a_partition_that_is_gone_is_said_at_once_also_to_who_waits() -> None:
 
 
 class MovingOwner(MemoryOwner):
-    """Takes batches in their order some time after they came; from a moment on refuses all that it has, each at a time of its own."""
+    """Takes batches in their order some time after they came; from a moment on refuses all that it has, each at a time
+    of its own.
+    """
 
     def __init__(self, taken: list[int], rng: Random) -> None:
         super().__init__()
@@ -600,7 +606,9 @@ def test_closing_gives_up_what_is_being_proved() -> None:
 
 
 def _of_producer(producer_id: int, *, sequence: int) -> bytes:
-    return build_batch([Record(0, 1_000, None, b"v")], producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
+    return build_batch(
+        [Record(0, 1_000, None, b"v")], producer_id=producer_id, producer_epoch=0, base_sequence=sequence
+    )
 
 
 def _proof() -> "asyncio.Future[Any]":
@@ -608,7 +616,9 @@ def _proof() -> "asyncio.Future[Any]":
 
 
 @pytest.mark.parametrize("is_numbered", [False, True])
-def test_what_an_owner_gives_up_half_way_may_be_in_the_log_and_goes_again_only_where_a_second_copy_is_told_from_the_first(is_numbered: bool) -> None:
+def test_what_an_owner_gives_up_half_way_goes_again_only_where_a_second_copy_is_told_from_the_first(
+    is_numbered: bool,
+) -> None:
     async def main() -> None:
         owner = HoldingOwner()
         proxied = Proxied(owner)

@@ -1,4 +1,6 @@
-"""Memory of requests that arrive: the fast one grants as the plain one does, and takes no longer where thousands wait."""
+"""Memory of requests that arrive: the fast one grants as the plain one does, and takes no longer where thousands
+wait.
+"""
 
 import asyncio
 import random

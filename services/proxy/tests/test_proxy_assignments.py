@@ -12,7 +12,9 @@ from bmq.wire.message import Message
 
 
 def register(proxy: Running, node_id: int, *roles: str) -> None:
-    node = Node(node_id=NodeId(node_id), broker_epoch=BrokerEpoch(1), boot=UUID(int=node_id), roles=roles, host="", port=0)
+    node = Node(
+        node_id=NodeId(node_id), broker_epoch=BrokerEpoch(1), boot=UUID(int=node_id), roles=roles, host="", port=0
+    )
     proxy.metadata.change(nodes={**proxy.metadata.image.nodes, node.node_id: node})
 
 
@@ -44,7 +46,10 @@ def test_assignments_reach_the_controller_in_the_order_of_their_partitions() -> 
         assert (await grow(client, "free", 4, None)).error_code == 0
         topics = [call[1] for call in proxy.controller.calls if call[0] == "create_topics"]
         assert [topic.assignments for topic in topics] == [[[1], [2]], None]
-        assert [call[2:4] for call in proxy.controller.calls if call[0] == "create_partitions"] == [(4, [[2], [1]]), (4, None)]
+        assert [call[2:4] for call in proxy.controller.calls if call[0] == "create_partitions"] == [
+            (4, [[2], [1]]),
+            (4, None),
+        ]
 
     run(test)
 

@@ -1,4 +1,6 @@
-"""A batch larger than a partition's limit is given to somebody in each Fetch, also while another partition of the request cannot be read."""
+"""A batch larger than a partition's limit is given to somebody in each Fetch, also while another partition of the
+request cannot be read.
+"""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -56,16 +58,38 @@ class Segments:
 
     read_times: int = field(default=0)
 
-    async def read(self, tp: TopicPartition, entry: Any, offset: int, *, max_bytes: int, at_least_one: bool, pool: Any, following: Any) -> Slice:
+    async def read(
+        self,
+        tp: TopicPartition,
+        entry: Any,
+        offset: int,
+        *,
+        max_bytes: int,
+        at_least_one: bool,
+        pool: Any,
+        following: Any,
+    ) -> Slice:
         self.read_times += 1
-        return Slice([memoryview(bytes(BATCH_BYTES))], BATCH_BYTES, True) if at_least_one or max_bytes >= BATCH_BYTES else Slice()
+        return (
+            Slice([memoryview(bytes(BATCH_BYTES))], BATCH_BYTES, True)
+            if at_least_one or max_bytes >= BATCH_BYTES
+            else Slice()
+        )
 
 
 @pytest.mark.parametrize(
     ("order", "given"),
-    [((BROKEN, ONE), [ONE]), ((ONE, BROKEN), [ONE]), ((BROKEN, ONE, TWO), [ONE]), ((TWO, BROKEN, ONE), [TWO]), ((BROKEN, TWO, ONE), [TWO])],
+    [
+        ((BROKEN, ONE), [ONE]),
+        ((ONE, BROKEN), [ONE]),
+        ((BROKEN, ONE, TWO), [ONE]),
+        ((TWO, BROKEN, ONE), [TWO]),
+        ((BROKEN, TWO, ONE), [TWO]),
+    ],
 )
-def test_the_next_partition_has_its_turn_where_the_first_cannot_be_read(order: tuple[TopicPartition, ...], given: list[TopicPartition]) -> None:
+def test_the_next_partition_has_its_turn_where_the_first_cannot_be_read(
+    order: tuple[TopicPartition, ...], given: list[TopicPartition]
+) -> None:
     async def main() -> None:
         turns = SimpleNamespace(at_most=lambda size: size, begin=lambda size: SimpleNamespace(over=lambda: None))
         metadata: Any = SimpleNamespace(image=Image())
@@ -77,7 +101,9 @@ def test_the_next_partition_has_its_turn_where_the_first_cannot_be_read(order: t
             memory=MemoryBudget(512 << 20),
             turns=turns,  # type: ignore[arg-type]
         )
-        result = await reader.read([Read(tp=tp, offset=0, max_bytes=1 << 20) for tp in order], min_bytes=1, max_bytes=50 << 20, max_wait_ms=0)
+        result = await reader.read(
+            [Read(tp=tp, offset=0, max_bytes=1 << 20) for tp in order], min_bytes=1, max_bytes=50 << 20, max_wait_ms=0
+        )
         assert [tp for tp, one in zip(order, result.found, strict=True) if one.size_bytes] == given
         assert all((one.error is not None) is (tp == BROKEN) for tp, one in zip(order, result.found, strict=True))
         result.release()
@@ -92,14 +118,26 @@ class SlowSegments:
     gate: asyncio.Event
     begun: int = field(default=0)
 
-    async def read(self, tp: TopicPartition, entry: Any, offset: int, *, max_bytes: int, at_least_one: bool, pool: Any, following: Any) -> Slice:
+    async def read(
+        self,
+        tp: TopicPartition,
+        entry: Any,
+        offset: int,
+        *,
+        max_bytes: int,
+        at_least_one: bool,
+        pool: Any,
+        following: Any,
+    ) -> Slice:
         self.begun += 1
         await self.gate.wait()
         return Slice([memoryview(bytes(10))], 10, True)
 
 
 @pytest.mark.parametrize("answers", [True, False], ids=["the store answers", "the store hangs"])
-def test_a_request_for_very_many_partitions_reads_few_of_them_at_a_time_and_waits_no_longer_than_for_one(answers: bool) -> None:
+def test_a_request_for_very_many_partitions_reads_few_of_them_at_a_time_and_waits_no_longer_than_for_one(
+    answers: bool,
+) -> None:
     """Each holds a block of a MiB while it waits for the next one, and the store's turn before those who ask later."""
 
     async def main() -> None:

@@ -1,4 +1,6 @@
-"""A Produce request of many partitions is begun in turns of the loop, and what its connection sends behind it keeps its order."""
+"""A Produce request of many partitions is begun in turns of the loop, and what its connection sends behind it keeps its
+order.
+"""
 
 import asyncio
 from random import Random

@@ -10,7 +10,9 @@ from bmq_proxy.budget import MemoryBudget
 
 
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-def test_memory_is_given_first_come_first_served_and_comes_back_from_who_gives_up(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+def test_memory_is_given_first_come_first_served_and_comes_back_from_who_gives_up(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
     async def main() -> None:
         budget = MemoryBudget(10)
         await budget.reserve(6)

@@ -34,7 +34,11 @@ def test_any_other_request_waits_until_everything_before_it_is_answered() -> Non
     async def test(proxy: Running, client: Client) -> None:
         proxy.owner.hold = True
         first = client.send_produce("orders", {0: batch(b"a")})
-        ends = client.send(2, 7, {"replica_id": -1, "topics": [{"name": "orders", "partitions": [{"partition_index": 0, "timestamp": -1}]}]})
+        ends = client.send(
+            2,
+            7,
+            {"replica_id": -1, "topics": [{"name": "orders", "partitions": [{"partition_index": 0, "timestamp": -1}]}]},
+        )
         second = client.send_produce("orders", {0: batch(b"b")})
         await until(lambda: len(proxy.owner.held) == 1)
         assert await nothing_comes(client)

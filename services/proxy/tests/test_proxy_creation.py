@@ -17,7 +17,10 @@ from bmq_proxy.settings import ProxySettings
 
 def topics(count: int, partitions: int = 1, first: int = 0) -> dict[str, Any]:
     names = [f"t{n}" for n in range(first, first + count)]
-    made = [{"name": name, "num_partitions": partitions, "replication_factor": 1, "assignments": [], "configs": []} for name in names]
+    made = [
+        {"name": name, "num_partitions": partitions, "replication_factor": 1, "assignments": [], "configs": []}
+        for name in names
+    ]
     return {"topics": made, "timeout_ms": 1_000, "validate_only": False}
 
 
@@ -51,7 +54,15 @@ def test_one_request_for_too_many_partitions_is_refused_whole_with_the_limits_na
             assert not running.controller.calls
             made = await client.ask(19, 7, topics(2, 40))
             assert [topic.error_code for topic in made.topics] == [0, 0]
-            grown = await client.ask(37, 1, {"topics": [{"name": "t0", "count": 200, "assignments": None}], "timeout_ms": 1, "validate_only": False})
+            grown = await client.ask(
+                37,
+                1,
+                {
+                    "topics": [{"name": "t0", "count": 200, "assignments": None}],
+                    "timeout_ms": 1,
+                    "validate_only": False,
+                },
+            )
             assert grown.results[0].error_code == ErrorCode.policy_violation
 
     asyncio.run(main())
@@ -70,7 +81,11 @@ def test_who_used_up_its_quota_is_told_when_to_come_again() -> None:
             assert [topic.error_code for topic in older.topics] == [ErrorCode.policy_violation]
             asked = await client.ask(3, 4, {"topics": [{"name": "wished-for"}], "allow_auto_topic_creation": True})
             assert [topic.error_code for topic in asked.topics] == [ErrorCode.unknown_topic_or_partition]
-            grown = await client.ask(37, 3, {"topics": [{"name": "t0", "count": 60, "assignments": None}], "timeout_ms": 1, "validate_only": False})
+            grown = await client.ask(
+                37,
+                3,
+                {"topics": [{"name": "t0", "count": 60, "assignments": None}], "timeout_ms": 1, "validate_only": False},
+            )
             assert grown.results[0].error_code == ErrorCode.throttling_quota_exceeded
             assert (await client.ask(19, 7, topics(2, 50))).topics[0].error_code == ErrorCode.topic_already_exists
 
@@ -104,16 +119,24 @@ def test_long_texts_of_configurations_count_like_partitions_when_they_are_made_a
                 request["topics"][0]["configs"] = texts
                 codes.append((await client.ask(19, 7, request)).topics[0].error_code)
             assert codes == [0, 0, ErrorCode.throttling_quota_exceeded, ErrorCode.throttling_quota_exceeded]
-            assert (await client.ask(19, 7, topics(2, first=2))).topics[0].error_code == 0, "a topic with short ones counts as its partitions"
+            assert (await client.ask(19, 7, topics(2, first=2))).topics[0].error_code == 0, (
+                "a topic with short ones counts as its partitions"
+            )
             resource = {"resource_type": 2, "resource_name": "t0"}
             for operation, value in ((0, LONG), (2, "9:9")):
                 changes = [{"name": name, "config_operation": operation, "value": value} for name in THROTTLED]
-                changed = await client.ask(44, 1, {"resources": [{**resource, "configs": changes}], "validate_only": False})
-                assert changed.responses[0].error_code == ErrorCode.throttling_quota_exceeded, "also what is appended to"
+                changed = await client.ask(
+                    44, 1, {"resources": [{**resource, "configs": changes}], "validate_only": False}
+                )
+                assert changed.responses[0].error_code == ErrorCode.throttling_quota_exceeded, (
+                    "also what is appended to"
+                )
             replaced = await client.ask(33, 2, {"resources": [{**resource, "configs": texts}], "validate_only": False})
             assert replaced.responses[0].error_code == ErrorCode.throttling_quota_exceeded
             short = {"name": "retention.ms", "config_operation": 0, "value": "1000"}
-            assert (await client.ask(44, 1, {"resources": [{**resource, "configs": [short]}], "validate_only": False})).responses[0].error_code == 0
+            assert (
+                await client.ask(44, 1, {"resources": [{**resource, "configs": [short]}], "validate_only": False})
+            ).responses[0].error_code == 0
 
     asyncio.run(main())
 
@@ -128,14 +151,20 @@ def test_a_description_of_many_topics_has_long_texts_of_some_of_them_and_says_so
                 topic["configs"] = [{"name": name, "value": LONG} for name in THROTTLED]
             assert not any(topic.error_code for topic in (await client.ask(19, 7, request)).topics)
             named = [{"resource_type": 2, "resource_name": f"t{n}", "configuration_keys": None} for n in range(100)]
-            described = (await client.ask(32, 4, {"resources": named, "include_synonyms": True, "include_documentation": False})).results
+            described = (
+                await client.ask(32, 4, {"resources": named, "include_synonyms": True, "include_documentation": False})
+            ).results
             whole = [one for one in described if not one.error_code]
-            assert sum(len(row.value) for one in whole for row in one.configs if row.name in THROTTLED) == 2 * len(LONG) * len(whole)
+            assert sum(len(row.value) for one in whole for row in one.configs if row.name in THROTTLED) == 2 * len(
+                LONG
+            ) * len(whole)
             assert 2 * 2 * len(LONG) * len(whole) <= LONG_TEXTS_BYTES_MAX < 2 * 2 * len(LONG) * (len(whole) + 1)
             assert {one.error_code for one in described[len(whole) :]} == {ErrorCode.policy_violation}
             assert "describe fewer" in described[-1].error_message
             short = [{**one, "configuration_keys": ["retention.ms"]} for one in named]
-            described = (await client.ask(32, 4, {"resources": short, "include_synonyms": True, "include_documentation": False})).results
+            described = (
+                await client.ask(32, 4, {"resources": short, "include_synonyms": True, "include_documentation": False})
+            ).results
             assert not any(one.error_code for one in described), "none of what is asked for is long"
 
     asyncio.run(main())

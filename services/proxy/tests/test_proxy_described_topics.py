@@ -39,7 +39,9 @@ def test_pages_tell_each_partition_once_and_in_order(limit: int, names: list[str
             for name, count in counts.items():
                 proxy.metadata.add_topic(name, count)
             client = await proxy.connect()
-            wanted = [(name, index) for name in sorted(counts) if not names or name in names for index in range(counts[name])]
+            wanted = [
+                (name, index) for name in sorted(counts) if not names or name in names for index in range(counts[name])
+            ]
             assert await pages(client, names, limit) == wanted
 
     asyncio.run(main())
@@ -82,8 +84,12 @@ async def waits(asking: "asyncio.Future[Any]") -> bool:
 def test_what_is_said_of_many_created_topics_waits_for_room_and_what_is_said_of_few_does_not() -> None:
     async def create(proxy: Running, prefix: str, count: int) -> list[int]:
         client = await proxy.connect()
-        topics = [{"name": f"{prefix}-{number}", "num_partitions": 1, "replication_factor": 1} for number in range(count)]
-        answer = await client.ask(ApiKey.CREATE_TOPICS, 7, {"topics": topics, "validate_only": True, "timeout_ms": 5_000})
+        topics = [
+            {"name": f"{prefix}-{number}", "num_partitions": 1, "replication_factor": 1} for number in range(count)
+        ]
+        answer = await client.ask(
+            ApiKey.CREATE_TOPICS, 7, {"topics": topics, "validate_only": True, "timeout_ms": 5_000}
+        )
         assert all(len(topic.configs) > 20 for topic in answer.topics)
         return [topic.error_code for topic in answer.topics]
 

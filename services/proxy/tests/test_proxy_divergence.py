@@ -1,4 +1,6 @@
-"""Fetch by who says of which epoch the record before its offset was (KIP-595): where the log went on otherwise it is told so, and gets no records."""
+"""Fetch by who says of which epoch the record before its offset was (KIP-595): where the log went on otherwise it is
+told so, and gets no records.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -14,15 +16,28 @@ from bmq.wire.message import Message
 
 
 async def fetched(client: Client, *, offset: int, epoch: int) -> Message:
-    one = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1 << 20, "current_leader_epoch": -1, "last_fetched_epoch": epoch}
-    request = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 20, "topics": [{"topic": "orders", "partitions": [one]}]}
+    one = {
+        "partition": 0,
+        "fetch_offset": offset,
+        "partition_max_bytes": 1 << 20,
+        "current_leader_epoch": -1,
+        "last_fetched_epoch": epoch,
+    }
+    request = {
+        "max_wait_ms": 0,
+        "min_bytes": 1,
+        "max_bytes": 1 << 20,
+        "topics": [{"topic": "orders", "partitions": [one]}],
+    }
     [topic] = (await client.ask(1, 12, request)).responses
     [partition] = topic.partitions
     return partition  # type: ignore[no-any-return]
 
 
 def with_epochs(ends: dict[int, tuple[int, int] | BmqError], test: Callable[[Client], Awaitable[None]]) -> None:
-    """A log of three records of an owner that says of each epoch where it ends: (the largest at or below it, its end)."""
+    """A log of three records of an owner that says of each epoch where it ends: (the largest at or below it, its
+    end).
+    """
 
     async def main() -> None:
         async with running_proxy() as proxy:
@@ -61,7 +76,9 @@ async def _with_three_records(proxy: Running) -> Client:
         (-1, 2, None),  # who does not say
     ],
 )
-def test_records_go_out_only_where_those_before_them_are_the_same(epoch: int, offset: int, diverging: tuple[int, int] | None) -> None:
+def test_records_go_out_only_where_those_before_them_are_the_same(
+    epoch: int, offset: int, diverging: tuple[int, int] | None
+) -> None:
     async def test(client: Client) -> None:
         partition = await fetched(client, offset=offset, epoch=epoch)
         assert partition.error_code == 0

@@ -60,7 +60,9 @@ def test_a_fetch_of_nothing_but_what_is_gone_pauses_before_it_says_so() -> None:
 
 
 @pytest.mark.parametrize("error", WAITED_FOR, ids=lambda error: type(error).__name__)
-def test_a_fetch_of_a_partition_that_is_not_ready_pauses_and_is_answered_when_others_have_records(error: BmqError) -> None:
+def test_a_fetch_of_a_partition_that_is_not_ready_pauses_and_is_answered_when_others_have_records(
+    error: BmqError,
+) -> None:
     async def test(proxy: Running, client: Client) -> None:
         loop = asyncio.get_running_loop()
         proxy.owner.unreadable[partition_of(proxy, 1)] = error
@@ -88,7 +90,10 @@ def test_a_fetch_that_does_not_wait_or_needs_its_clients_attention_is_answered_a
         assert codes_of(await client.ask(1, 11, both("orders", 1, max_wait_ms=0)))[0] == 0
         assert codes_of(await client.ask(1, 11, both("deleted", 0, max_wait_ms=0)))[0] == 0
         proxy.owner.unreadable[partition_of(proxy, 1)] = OffsetOutOfRange("9")
-        assert codes_of(await client.ask(1, 11, both("orders", 1, max_wait_ms=10_000))) == [0, ErrorCode.offset_out_of_range]
+        assert codes_of(await client.ask(1, 11, both("orders", 1, max_wait_ms=10_000))) == [
+            0,
+            ErrorCode.offset_out_of_range,
+        ]
         assert loop.time() - began_s < 10
         assert proxy.owner.reads == 3
 

@@ -94,7 +94,9 @@ def test_all_who_are_held_back_are_answered_when_their_topic_is_deleted_however_
             while proxy.owner.held:
                 proxy.owner.let_go()
             async with asyncio.timeout(20):
-                answers = [(await client.receive())[1].responses[0].partition_responses[0].error_code for client in greedy]
+                answers = [
+                    (await client.receive())[1].responses[0].partition_responses[0].error_code for client in greedy
+                ]
             assert set(answers) == {ErrorCode.none, ErrorCode.unknown_topic_or_partition}
             await until(lambda: endpoint.request_memory.held_bytes == 0)
             assert endpoint.shares.held_bytes == 0
@@ -129,7 +131,9 @@ def test_a_handler_that_fails_when_a_request_is_let_in_ends_that_connection_and_
 
 
 async def held_back(proxy: Running, count: int, size_bytes: int) -> list[Client]:
-    """So many clients with a request each, of which most wait for their turn beside a modest client, whose request is the first at the owner."""
+    """So many clients with a request each, of which most wait for their turn beside a modest client, whose request is
+    the first at the owner.
+    """
     proxy.metadata.add_topic("orders", 2)
     proxy.owner.hold = True
     modest = await proxy.connect()

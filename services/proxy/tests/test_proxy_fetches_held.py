@@ -1,4 +1,6 @@
-"""How many partitions all Fetch requests wait for is bounded, also where each names few of them; whoever has to wait is answered all the same."""
+"""How many partitions all Fetch requests wait for is bounded, also where each names few of them; whoever has to wait is
+answered all the same.
+"""
 
 import asyncio
 import gc

@@ -1,4 +1,6 @@
-"""Clients that have gone: what they asked ends, what they wanted changed is carried through, and a clean stop still answers those that are there."""
+"""Clients that have gone: what they asked ends, what they wanted changed is carried through, and a clean stop still
+answers those that are there.
+"""
 
 import asyncio
 import threading
@@ -23,14 +25,26 @@ WIDE_PARTITIONS = 2_000
 ENDS = {"replica_id": -1, "topics": [{"name": "orders", "partitions": [{"partition_index": 0, "timestamp": -1}]}]}
 QUESTIONS: dict[str, tuple[ApiKey, int, Any]] = {
     "waits for its turn": (ApiKey.DESCRIBE_LOG_DIRS, 4, {"topics": None}),
-    "waits for its turn, a wide one": (ApiKey.METADATA, 12, {"topics": [{"topic_id": None, "name": f"name-{n}" * 3} for n in range(2_000)]}),
+    "waits for its turn, a wide one": (
+        ApiKey.METADATA,
+        12,
+        {"topics": [{"topic_id": None, "name": f"name-{n}" * 3} for n in range(2_000)]},
+    ),
     "waits for owners": (ApiKey.LIST_OFFSETS, 7, ENDS),
     "waits for coordinators": (ApiKey.DESCRIBE_GROUPS, 5, {"groups": ["g", "h"]}),
 }
 
 
 def call(host: str = "somebody else") -> Call:
-    return Call(api_key=3, version=1, correlation_id=1, client_id="", client_host=host, lease=Lease(MemoryBudget(1_000), 1), arrived=0.0)
+    return Call(
+        api_key=3,
+        version=1,
+        correlation_id=1,
+        client_id="",
+        client_host=host,
+        lease=Lease(MemoryBudget(1_000), 1),
+        arrived=0.0,
+    )
 
 
 class Held:
@@ -51,7 +65,10 @@ class Held:
 
     async def _hold(self) -> None:
         bulk = self.proxy.role.proxy.bulk
-        async with bulk.building(call(), 10 * WIDE_PARTITIONS * 1_000), bulk.parsing(call(), bulk.limits.wide_requests_bytes):
+        async with (
+            bulk.building(call(), 10 * WIDE_PARTITIONS * 1_000),
+            bulk.parsing(call(), bulk.limits.wide_requests_bytes),
+        ):
             await self._gate.wait()
 
     async def _offset(self, *args: Any, **kwargs: Any) -> OffsetForTime:
@@ -95,7 +112,9 @@ def test_what_a_client_that_has_gone_wanted_changed_is_carried_through() -> None
         proxy.owner.gate = asyncio.Event()
         endpoint = proxy.role.server.endpoint
         partition = {"partition_index": 0, "offset": 7}
-        client.send(ApiKey.DELETE_RECORDS, 2, {"topics": [{"name": "orders", "partitions": [partition]}], "timeout_ms": 60_000})
+        client.send(
+            ApiKey.DELETE_RECORDS, 2, {"topics": [{"name": "orders", "partitions": [partition]}], "timeout_ms": 60_000}
+        )
         await until(lambda: endpoint.in_flight == 1)
         client.close()
         await until(lambda: not endpoint.connections)

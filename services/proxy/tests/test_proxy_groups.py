@@ -1,4 +1,6 @@
-"""Requests about groups: which partition they go to, how they are split and merged, how old versions and topic ids are brought to one form."""
+"""Requests about groups: which partition they go to, how they are split and merged, how old versions and topic ids are
+brought to one form.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -29,9 +31,19 @@ def offsets(partition: int, api_key: int, request: Any, caller: Caller) -> Any:
     """A coordinator where every group has offset 7 for each partition asked of it."""
     groups = []
     for group in request.groups:
-        asked = [("orders", [0])] if group.topics is None else [(topic.name, topic.partition_indexes) for topic in group.topics]
+        asked = (
+            [("orders", [0])]
+            if group.topics is None
+            else [(topic.name, topic.partition_indexes) for topic in group.topics]
+        )
         topics = [
-            {"name": name, "partitions": [{"partition_index": index, "committed_offset": 7, "metadata": "", "error_code": 0} for index in indexes]}
+            {
+                "name": name,
+                "partitions": [
+                    {"partition_index": index, "committed_offset": 7, "metadata": "", "error_code": 0}
+                    for index in indexes
+                ],
+            }
             for name, indexes in asked
         ]
         groups.append({"group_id": group.group_id, "topics": topics, "error_code": 0})
@@ -42,7 +54,11 @@ def test_groups_are_split_by_partition_and_merged_in_the_order_of_the_request() 
     async def test(proxy: Running, client: Client) -> None:
         def describe(partition: int, api_key: int, request: Any, caller: Caller) -> Any:
             assert all(partition_of_group(group, 16) == partition for group in request.groups)
-            return {"groups": [{"group_id": group, "error_code": 0, "group_state": "Stable"} for group in reversed(request.groups)]}
+            return {
+                "groups": [
+                    {"group_id": group, "error_code": 0, "group_state": "Stable"} for group in reversed(request.groups)
+                ]
+            }
 
         proxy.owner.on_group_call = describe
         reply = await client.ask(15, 5, {"groups": GROUPS})
@@ -63,7 +79,10 @@ def test_a_coordinator_that_cannot_answer_fails_its_own_groups_alone() -> None:
 
         proxy.owner.on_group_call = delete
         reply = await client.ask(42, 2, {"groups_names": GROUPS})
-        expected = {group: ErrorCode.coordinator_load_in_progress if partition_of_group(group, 16) == failing else 0 for group in GROUPS}
+        expected = {
+            group: ErrorCode.coordinator_load_in_progress if partition_of_group(group, 16) == failing else 0
+            for group in GROUPS
+        }
         assert {one.group_id: one.error_code for one in reply.results} == expected
 
     run(test)
@@ -73,10 +92,15 @@ def test_groups_of_all_coordinators_are_listed_and_none_where_there_never_was_on
     async def test(proxy: Running, client: Client) -> None:
         assert (await client.ask(16, 4, {})).groups == []
         await client.ask(10, 2, {"key": "g"})
-        proxy.owner.on_group_call = lambda partition, *_: {"error_code": 0, "groups": [{"group_id": f"g{partition:02}", "group_state": "Empty"}]}
+        proxy.owner.on_group_call = lambda partition, *_: {
+            "error_code": 0,
+            "groups": [{"group_id": f"g{partition:02}", "group_state": "Empty"}],
+        }
         reply = await client.ask(16, 4, {})
         assert [group.group_id for group in reply.groups] == [f"g{n:02}" for n in range(16)]
-        proxy.owner.on_group_call = lambda partition, *_: NotOwner("moved") if partition == 3 else {"error_code": 0, "groups": []}
+        proxy.owner.on_group_call = lambda partition, *_: (
+            NotOwner("moved") if partition == 3 else {"error_code": 0, "groups": []}
+        )
         assert (await client.ask(16, 4, {})).error_code == ErrorCode.not_coordinator
 
     run(test)
@@ -87,16 +111,29 @@ def test_offsets_are_fetched_in_every_version() -> None:
         topic = proxy.metadata.add_topic("orders", 2)
         proxy.owner.on_group_call = offsets
         for version in (1, 2, 5, 7):
-            reply = await client.ask(9, version, {"group_id": "g", "topics": [{"name": "orders", "partition_indexes": [0, 1]}]})
-            assert [(one.partition_index, one.committed_offset) for one in reply.topics[0].partitions] == [(0, 7), (1, 7)]
+            reply = await client.ask(
+                9, version, {"group_id": "g", "topics": [{"name": "orders", "partition_indexes": [0, 1]}]}
+            )
+            assert [(one.partition_index, one.committed_offset) for one in reply.topics[0].partitions] == [
+                (0, 7),
+                (1, 7),
+            ]
         everything = await client.ask(9, 7, {"group_id": "g", "topics": None})
         assert [one.name for one in everything.topics] == ["orders"]
         reply = await client.ask(9, 9, {"groups": [{"group_id": group, "topics": None} for group in GROUPS[:3]]})
         assert [group.group_id for group in reply.groups] == GROUPS[:3]
         unknown = UUID(int=99)
-        asked = [{"topic_id": topic.topic_id, "partition_indexes": [1]}, {"topic_id": unknown, "partition_indexes": [4]}]
-        reply = await client.ask(9, 10, {"groups": [{"group_id": "g", "topics": asked}, {"group_id": "all", "topics": None}]})
-        found = {one.topic_id: (one.partitions[0].committed_offset, one.partitions[0].error_code) for one in reply.groups[0].topics}
+        asked = [
+            {"topic_id": topic.topic_id, "partition_indexes": [1]},
+            {"topic_id": unknown, "partition_indexes": [4]},
+        ]
+        reply = await client.ask(
+            9, 10, {"groups": [{"group_id": "g", "topics": asked}, {"group_id": "all", "topics": None}]}
+        )
+        found = {
+            one.topic_id: (one.partitions[0].committed_offset, one.partitions[0].error_code)
+            for one in reply.groups[0].topics
+        }
         assert found == {topic.topic_id: (7, 0), unknown: (-1, ErrorCode.unknown_topic_id)}
         assert [one.topic_id for one in reply.groups[1].topics] == [topic.topic_id]
 
@@ -122,7 +159,10 @@ def test_commits_by_id_reach_the_coordinator_by_name() -> None:
         def commit(partition: int, api_key: int, request: Any, caller: Caller) -> Any:
             return {
                 "topics": [
-                    {"name": one.name, "partitions": [{"partition_index": p.partition_index, "error_code": 0} for p in one.partitions]}
+                    {
+                        "name": one.name,
+                        "partitions": [{"partition_index": p.partition_index, "error_code": 0} for p in one.partitions],
+                    }
                     for one in request.topics
                 ]
             }
@@ -130,7 +170,10 @@ def test_commits_by_id_reach_the_coordinator_by_name() -> None:
         proxy.owner.on_group_call = commit
         unknown = UUID(int=99)
         partitions = [{"partition_index": 1, "committed_offset": 5}]
-        asked = [{"topic_id": unknown, "partitions": partitions}, {"topic_id": topic.topic_id, "partitions": partitions}]
+        asked = [
+            {"topic_id": unknown, "partitions": partitions},
+            {"topic_id": topic.topic_id, "partitions": partitions},
+        ]
         reply = await client.ask(8, 10, {"group_id": "g", "topics": asked})
         found = {one.topic_id: one.partitions[0].error_code for one in reply.topics}
         assert found == {topic.topic_id: 0, unknown: ErrorCode.unknown_topic_id}
@@ -154,7 +197,14 @@ def test_old_versions_of_membership_become_the_newest_form() -> None:
         assert [one.member_id for one in proxy.owner.group_calls[-1][2].members] == ["m"]
         reply = await client.ask(13, 4, {"group_id": "g", "members": [{"member_id": "m"}]})
         assert (reply.error_code, reply.members[0].error_code) == (0, ErrorCode.unknown_member_id)
-        joined = {"error_code": 0, "generation_id": 1, "protocol_name": None, "leader": "m", "member_id": "m", "members": []}
+        joined = {
+            "error_code": 0,
+            "generation_id": 1,
+            "protocol_name": None,
+            "leader": "m",
+            "member_id": "m",
+            "members": [],
+        }
         proxy.owner.on_group_call = lambda *_: joined
         join = {"group_id": "g", "session_timeout_ms": 6_000, "member_id": "", "protocol_type": "consumer"}
         assert (await client.ask(11, 0, join)).generation_id == 1
@@ -176,7 +226,9 @@ def test_members_of_a_group_that_is_loaded_stay_in_it_or_join_again(who_says_so:
             assert beat.error_code == ErrorCode.none
         loading |= {"protocol_type": None, "protocol_name": None, "assignment": b""}
         for version in range(6):
-            synced = await client.ask(14, version, {"group_id": "g", "generation_id": 1, "member_id": "m", "assignments": []})
+            synced = await client.ask(
+                14, version, {"group_id": "g", "generation_id": 1, "member_id": "m", "assignments": []}
+            )
             assert (synced.error_code, synced.assignment) == (ErrorCode.rebalance_in_progress, b"")
 
     run(test)

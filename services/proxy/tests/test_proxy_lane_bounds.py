@@ -1,4 +1,6 @@
-"""What very many lanes cost a proxy that sees very many topics: one lane is no measure of it, and what a look costs is not stored for each."""
+"""What very many lanes cost a proxy that sees very many topics: one lane is no measure of it, and what a look costs is
+not stored for each.
+"""
 
 import asyncio
 import gc
@@ -103,7 +105,9 @@ def test_after_a_change_the_looks_of_all_lanes_cost_little_more_than_the_first()
     assert min(ratio() for _ in range(TRIES)) < 5, f"{LANES - 1} looks"
 
 
-@pytest.mark.parametrize("look", [lambda view: len(view.image.topics), lambda view: "topic-7" in view.image.topic_ids], ids=["all", "one"])
+@pytest.mark.parametrize(
+    "look", [lambda view: len(view.image.topics), lambda view: "topic-7" in view.image.topic_ids], ids=["all", "one"]
+)
 def test_after_a_change_only_what_is_new_is_matched_with_patterns(look: Callable[[LaneView], object]) -> None:
     patterns = tuple(f"t*p{number}*c" for number in range(HAS_READ_MAX))
     plain, matching = node_of(), node_of(reads=patterns)
@@ -128,7 +132,9 @@ def test_what_patterns_cover_is_the_same_whether_it_was_looked_for_before_or_not
         image = before.image
         names = list(image.topic_ids)
         more(node)
-        assert len(before.image.topic_ids) == len(names) + (f"topic-{TOPICS + 1 + step}".endswith("9") or f"{TOPICS + 1 + step}".startswith("1"))
+        assert len(before.image.topic_ids) == len(names) + (
+            f"topic-{TOPICS + 1 + step}".endswith("9") or f"{TOPICS + 1 + step}".startswith("1")
+        )
         assert list(image.topic_ids) == names, "as long as somebody looks at an image, it stays"
 
 
@@ -138,7 +144,9 @@ def test_a_look_at_a_partition_of_a_wide_topic_that_nobody_wrote_to_costs_little
     image = LaneView(node, "l1", ByLane(), own_only=False).image
 
     def ratio() -> float:
-        narrow_s, wide_s = (spent_s(lambda name=name: [image.topic(name) for _ in range(100)]) for name in ("narrow", "wide"))  # type: ignore[misc]
+        narrow_s, wide_s = (
+            spent_s(lambda name=name: [image.topic(name) for _ in range(100)]) for name in ("narrow", "wide")
+        )  # type: ignore[misc]
         return wide_s / narrow_s
 
     assert min(ratio() for _ in range(TRIES)) < 8
@@ -168,15 +176,21 @@ class Looks:
 def add_topics(proxy: Running, count: int) -> list[str]:
     """Of the base, `more-0` and on."""
     metas = (PartitionMeta(),)
-    more = [Topic(topic_id=TopicId(UUID(int=1_000 + number)), name=f"more-{number}", partitions=metas) for number in range(count)]
+    more = [
+        Topic(topic_id=TopicId(UUID(int=1_000 + number)), name=f"more-{number}", partitions=metas)
+        for number in range(count)
+    ]
     image = proxy.metadata.image
     proxy.metadata.change(
-        topics={**image.topics, **{one.topic_id: one for one in more}}, topic_ids={**image.topic_ids, **{one.name: one.topic_id for one in more}}
+        topics={**image.topics, **{one.topic_id: one for one in more}},
+        topic_ids={**image.topic_ids, **{one.name: one.topic_id for one in more}},
     )
     return [one.name for one in more]
 
 
-def test_a_fetch_of_thousands_of_topics_that_nobody_wrote_to_is_worked_on_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fetch_of_thousands_of_topics_that_nobody_wrote_to_is_worked_on_in_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def test(proxy: Running, client: Client, gate: Gate, base: Topic) -> None:
         looks = Looks(monkeypatch, "first_offset")
         watching = asyncio.ensure_future(looks.watch())
@@ -191,7 +205,9 @@ def test_a_fetch_of_thousands_of_topics_that_nobody_wrote_to_is_worked_on_in_tur
     in_lane(test)
 
 
-def test_a_produce_to_thousands_of_topics_that_nobody_wrote_to_is_worked_on_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_produce_to_thousands_of_topics_that_nobody_wrote_to_is_worked_on_in_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def test(proxy: Running, client: Client, gate: Gate, base: Topic) -> None:
         gate.open.set()
         looks = Looks(monkeypatch, "base_name_of")
@@ -213,17 +229,33 @@ def test_a_commit_for_thousands_of_topics_is_worked_on_in_turns(monkeypatch: pyt
         proxy.metadata.change(lanes={"dev": Lane(name="dev", number=1, created_ms=0, reads_base=("more-*",))})
         names = add_topics(proxy, 2_000)
         image = proxy.metadata.image
-        offsets = Topic(topic_id=TopicId(UUID(int=99)), name=CONSUMER_OFFSETS, partitions=(PartitionMeta(node_id=NodeId(1)),))
-        proxy.metadata.change(topics={**image.topics, offsets.topic_id: offsets}, topic_ids={**image.topic_ids, CONSUMER_OFFSETS: offsets.topic_id})
-        proxy.owner.on_group_call = lambda _, __, request, ___: {"throttle_time_ms": 0, "topics": [committed(topic.name) for topic in request.topics]}
+        offsets = Topic(
+            topic_id=TopicId(UUID(int=99)), name=CONSUMER_OFFSETS, partitions=(PartitionMeta(node_id=NodeId(1)),)
+        )
+        proxy.metadata.change(
+            topics={**image.topics, offsets.topic_id: offsets},
+            topic_ids={**image.topic_ids, CONSUMER_OFFSETS: offsets.topic_id},
+        )
+        proxy.owner.on_group_call = lambda _, __, request, ___: {
+            "throttle_time_ms": 0,
+            "topics": [committed(topic.name) for topic in request.topics],
+        }
         looks = Looks(monkeypatch, "stored_name")
         watching = asyncio.ensure_future(looks.watch())
         one = {"partition_index": 0, "committed_offset": 5, "committed_leader_epoch": -1, "committed_metadata": ""}
         topics = [{"name": name, "partitions": [one]} for name in (*names, "orders")]
-        asked = {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None, "topics": topics}
+        asked = {
+            "group_id": "g",
+            "generation_id_or_member_epoch": -1,
+            "member_id": "",
+            "group_instance_id": None,
+            "topics": topics,
+        }
         answer = await client.ask(8, 8, asked)
         watching.cancel()
-        assert [(topic.name, topic.partitions[0].error_code) for topic in answer.topics] == [(name, 0) for name in (*names, "orders")]
+        assert [(topic.name, topic.partitions[0].error_code) for topic in answer.topics] == [
+            (name, 0) for name in (*names, "orders")
+        ]
         [(_, _, passed_on, _)] = proxy.owner.group_calls
         assert [topic.name for topic in passed_on.topics] == [*names, "dev:orders"]
         assert looks.count == 3 * 2_001, "what is to be made, what it is called, and what it was"

@@ -1,4 +1,6 @@
-"""Which topic an offset without an epoch is of: asked of owners that may know more of a partition than this proxy does."""
+"""Which topic an offset without an epoch is of: asked of owners that may know more of a partition than this proxy
+does.
+"""
 
 from dataclasses import replace
 
@@ -54,11 +56,13 @@ def topic(name: str, leader_epoch: int) -> Topic:
 @pytest.mark.parametrize(("offset", "is_the_bases"), [(8, False), (12, True)])
 @pytest.mark.parametrize("known", [7, 8], ids=["behind", "up to date"])
 @on_virtual_time
-async def test_an_offset_within_the_lanes_log_stays_the_lanes_though_this_proxy_has_yet_to_hear_of_the_logs_newest_epoch(
+async def test_an_offset_within_the_lanes_log_stays_the_lanes_before_its_newest_epoch_is_heard_of(
     known: int, offset: int, is_the_bases: bool
 ) -> None:
     own, base = topic("dev:orders", known), topic("orders", 2)
-    owner = HistoricOwner({own.topic_id: ((EpochStart(7, 0), EpochStart(8, 5)), 10), base.topic_id: ((EpochStart(2, 0),), 100)})
+    owner = HistoricOwner(
+        {own.topic_id: ((EpochStart(7, 0), EpochStart(8, 5)), 10), base.topic_id: ((EpochStart(2, 0),), 100)}
+    )
     one = Message(partition_index=0, committed_offset=offset, committed_leader_epoch=-1)
     request = Message(group_id="g", topics=[Message(name="orders", topic_id=None, partitions=[one])])
     lanes, bases = await told_apart(request, lambda _: own, lambda _: base, lambda _: owner, step=step)
@@ -68,7 +72,10 @@ async def test_an_offset_within_the_lanes_log_stays_the_lanes_though_this_proxy_
 
 def committed(*offsets: tuple[int, int, int], name: str = "orders") -> Message:
     """A commit of (partition, offset, epoch) each."""
-    parts = [Message(partition_index=at, committed_offset=offset, committed_leader_epoch=epoch) for at, offset, epoch in offsets]
+    parts = [
+        Message(partition_index=at, committed_offset=offset, committed_leader_epoch=epoch)
+        for at, offset, epoch in offsets
+    ]
     return Message(group_id="g", topics=[Message(name=name, topic_id=None, partitions=parts)])
 
 
@@ -89,7 +96,9 @@ def offsets_in(request: Message) -> list[tuple[int, int]]:
     ],
 )
 @on_virtual_time
-async def test_an_offset_beyond_the_end_of_its_epoch_is_taken_out_of_a_commit_and_no_other(offset: int, epoch: int, is_stale: bool) -> None:
+async def test_an_offset_beyond_the_end_of_its_epoch_is_taken_out_of_a_commit_and_no_other(
+    offset: int, epoch: int, is_stale: bool
+) -> None:
     own = topic("dev:orders", 9)
     owner = HistoricOwner({own.topic_id: ((EpochStart(7, 0), EpochStart(8, 0), EpochStart(9, 5)), 10)})
     left, stale = await take_out_stale(committed((0, offset, epoch)), lambda _: own, lambda _: owner, step=step)
@@ -98,10 +107,12 @@ async def test_an_offset_beyond_the_end_of_its_epoch_is_taken_out_of_a_commit_an
 
 
 @on_virtual_time
-async def test_of_a_commit_of_several_partitions_what_is_stale_is_refused_and_the_rest_is_stored_and_answered_in_one() -> None:
+async def test_of_a_commit_of_several_partitions_what_is_stale_is_refused_and_the_rest_is_stored() -> None:
     own, other = topic("dev:orders", 9), topic("dev:other", 9)
     own = replace(own, partitions=own.partitions * 3)
-    owner = HistoricOwner({own.topic_id: ((EpochStart(7, 0), EpochStart(9, 5)), 10), other.topic_id: ((EpochStart(9, 0),), 10)})
+    owner = HistoricOwner(
+        {own.topic_id: ((EpochStart(7, 0), EpochStart(9, 5)), 10), other.topic_id: ((EpochStart(9, 0),), 10)}
+    )
     request = committed((0, 6, 7), (1, 4, 7), (2, 8, 9), (7, 1, 7))
     request.topics.append(committed((0, 1, 2), name="other").topics[0])
     request.topics.append(committed((0, 1, 2), name="not the lane's").topics[0])
@@ -115,11 +126,19 @@ async def test_of_a_commit_of_several_partitions_what_is_stale_is_refused_and_th
         ("not the lane's", 0),
     }
     assert left.group_id == "g"
-    stored = {"topics": [{"name": "orders", "partitions": [{"partition_index": at, "error_code": 0} for at in (1, 2, 7)]}]}
+    stored = {
+        "topics": [{"name": "orders", "partitions": [{"partition_index": at, "error_code": 0} for at in (1, 2, 7)]}]
+    }
     answer = with_stale(stored, stale)
-    codes = {(one["name"], part["partition_index"]): part["error_code"] for one in answer["topics"] for part in one["partitions"]}
+    codes = {
+        (one["name"], part["partition_index"]): part["error_code"]
+        for one in answer["topics"]
+        for part in one["partitions"]
+    }
     assert codes == {("orders", 1): 0, ("orders", 2): 0, ("orders", 7): 0, ("orders", 0): CODE, ("other", 0): CODE}
-    assert [part["partition_index"] for part in stored["topics"][0]["partitions"]] == [1, 2, 7], "another's answer is left as it was"
+    assert [part["partition_index"] for part in stored["topics"][0]["partitions"]] == [1, 2, 7], (
+        "another's answer is left as it was"
+    )
 
 
 @pytest.mark.parametrize("epoch", [-1, 9])
@@ -143,7 +162,12 @@ async def test_an_offset_is_kept_where_no_owner_can_say_what_its_epoch_was() -> 
 
 def test_answers_to_two_parts_of_one_commit_are_one_with_each_partition_once() -> None:
     first = {"throttle_time_ms": 1, "topics": [{"name": "a", "partitions": [{"partition_index": 0, "error_code": 0}]}]}
-    second = {"topics": [Message(name="b", partitions=[1]), {"name": "a", "partitions": [{"partition_index": 1, "error_code": 3}]}]}
+    second = {
+        "topics": [
+            Message(name="b", partitions=[1]),
+            {"name": "a", "partitions": [{"partition_index": 1, "error_code": 3}]},
+        ]
+    }
     answer = joined(first, second)
     assert answer["throttle_time_ms"] == 1
     assert {one["name"]: len(one["partitions"]) for one in answer["topics"]} == {"a": 2, "b": 1}

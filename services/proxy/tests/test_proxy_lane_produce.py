@@ -1,4 +1,6 @@
-"""Produce in a lane whose topic nobody has written to yet: it is made once, what comes behind keeps its order, and the base gets none."""
+"""Produce in a lane whose topic nobody has written to yet: it is made once, what comes behind keeps its order, and the
+base gets none.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -27,7 +29,9 @@ def add_overlay(proxy: Running, name: str, _: int, configs: Mapping[str, str] | 
     image = proxy.metadata.image
     meta = PartitionMeta(node_id=NodeId(1), leader_epoch=LeaderEpoch(3))
     base = name.removeprefix("dev:")
-    topic_id = TopicId(overlay_id(image.cluster_id, 1, base, image.next_leader_epoch(name), base_id=image.topic_ids.get(base)))
+    topic_id = TopicId(
+        overlay_id(image.cluster_id, 1, base, image.next_leader_epoch(name), base_id=image.topic_ids.get(base))
+    )
     topic = Topic(topic_id=topic_id, name=name, partitions=(meta,) * 3, configs=dict(configs or {}))
     proxy.metadata.change(topics={**image.topics, topic_id: topic}, topic_ids={**image.topic_ids, name: topic_id})
     return topic
@@ -49,7 +53,9 @@ class Gate:
         return await self._create(named, **more)
 
 
-def in_lane(test: Callable[[Running, Client, Gate, Topic], Awaitable[None]], settings: ProxySettings | None = None) -> None:
+def in_lane(
+    test: Callable[[Running, Client, Gate, Topic], Awaitable[None]], settings: ProxySettings | None = None
+) -> None:
     """A client of the lane `dev`; the base has the topic `orders`, of three partitions."""
 
     async def main() -> None:
@@ -114,7 +120,9 @@ def test_where_the_topic_cannot_be_made_nothing_is_taken_and_the_client_is_told_
         else:
 
             async def refuse(topics: Sequence[NewTopic], **more: Any) -> list[TopicResult]:
-                return [TopicResult(name=topic.name, error=ControllerUnavailable("too many partitions")) for topic in topics]
+                return [
+                    TopicResult(name=topic.name, error=ControllerUnavailable("too many partitions")) for topic in topics
+                ]
 
             gate._create = refuse
         gate.open.set()
@@ -133,7 +141,7 @@ def test_where_the_topic_cannot_be_made_nothing_is_taken_and_the_client_is_told_
     in_lane(test)
 
 
-def test_a_request_that_cannot_be_read_behind_the_first_write_ends_the_connection_and_what_came_before_it_is_answered() -> None:
+def test_an_unreadable_request_behind_a_first_write_ends_the_connection_once_what_came_before_is_answered() -> None:
     async def test(proxy: Running, client: Client, gate: Gate, base: Topic) -> None:
         first = client.send_produce("orders", {0: batch(b"first")})
         client.send(0, 9, raw=b"\xff" * 40)
@@ -171,7 +179,7 @@ def test_what_waits_behind_a_request_of_more_partitions_than_one_turn_begins_is_
     in_lane(test, ProxySettings(limits=Limits(produce_turn_partitions=2)))
 
 
-def test_a_client_that_leaves_while_its_topic_is_made_holds_nothing_up_and_its_batches_are_there_in_order_or_not_at_all() -> None:
+def test_a_client_that_leaves_while_its_topic_is_made_holds_nothing_up_and_its_batches_are_in_order() -> None:
     async def test(proxy: Running, client: Client, gate: Gate, base: Topic) -> None:
         for number in range(3):
             client.send_produce("orders", {0: batch(b"%d" % number)})
@@ -194,7 +202,9 @@ def test_a_client_that_leaves_while_its_topic_is_made_holds_nothing_up_and_its_b
 
 @pytest.mark.parametrize("waits_for", ["the controller", "the image"])
 @pytest.mark.parametrize("grace_s", [0.0, 0.05])
-def test_a_stop_while_a_topic_is_made_leaves_nothing_under_way_and_nothing_is_written_afterwards(waits_for: str, grace_s: float) -> None:
+def test_a_stop_while_a_topic_is_made_leaves_nothing_under_way_and_nothing_is_written_afterwards(
+    waits_for: str, grace_s: float
+) -> None:
     async def test(proxy: Running, client: Client, gate: Gate, base: Topic) -> None:
         before = asyncio.all_tasks()
         if waits_for == "the image":
@@ -206,14 +216,23 @@ def test_a_stop_while_a_topic_is_made_leaves_nothing_under_way_and_nothing_is_wr
         commits.client_id = "lane=dev,commits"
         one = {"partition_index": 0, "committed_offset": 0, "committed_metadata": ""}
         commits.send(
-            8, 5, {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": "", "topics": [{"name": "orders", "partitions": [one]}]}
+            8,
+            5,
+            {
+                "group_id": "g",
+                "generation_id_or_member_epoch": -1,
+                "member_id": "",
+                "topics": [{"name": "orders", "partitions": [one]}],
+            },
         )
         await until(lambda: len(gate.asked) == 1 and proxy.role.server.endpoint.in_flight == 4)
         for _ in range(10):
             await asyncio.sleep(0)
         assert any(task.get_name() == "make orders in lane dev" for task in asyncio.all_tasks())
         await proxy.role.stop(grace_s=grace_s)
-        assert {task.get_name() for task in asyncio.all_tasks() - before} <= {"OffsetCommit"}, "which is carried through, as everywhere"
+        assert {task.get_name() for task in asyncio.all_tasks() - before} <= {"OffsetCommit"}, (
+            "which is carried through, as everywhere"
+        )
         gate.open.set()
         proxy.metadata.add_topic("dev:orders", 3)
         for _ in range(100):
@@ -232,7 +251,10 @@ def sent_to(client: Client, *names: str) -> None:
 def have_more(proxy: Running, base: Topic) -> None:
     """The base gets two more topics that are as wide."""
     image = proxy.metadata.image
-    made = [replace(base, topic_id=TopicId(overlay_id("base", 0, name, 0, base_id=None)), name=name) for name in ("more", "most")]
+    made = [
+        replace(base, topic_id=TopicId(overlay_id("base", 0, name, 0, base_id=None)), name=name)
+        for name in ("more", "most")
+    ]
     proxy.metadata.change(
         topics={**image.topics, **{topic.topic_id: topic for topic in made}},
         topic_ids={**image.topic_ids, **{topic.name: topic.topic_id for topic in made}},
@@ -251,7 +273,16 @@ def test_what_first_writes_make_counts_for_their_address_as_what_is_created() ->
         sent_to(client, "more")
         assert codes((await client.receive())[1]) == [ErrorCode.unknown_topic_or_partition]
         one = {"partition_index": 0, "committed_offset": 0, "committed_metadata": ""}
-        client.send(8, 5, {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": "", "topics": [{"name": "most", "partitions": [one]}]})
+        client.send(
+            8,
+            5,
+            {
+                "group_id": "g",
+                "generation_id_or_member_epoch": -1,
+                "member_id": "",
+                "topics": [{"name": "most", "partitions": [one]}],
+            },
+        )
         await client.receive()
         assert [name for name in gate.asked if name.startswith("dev:")] == ["dev:orders"]
         sent_to(client, "orders")

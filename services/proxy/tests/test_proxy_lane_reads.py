@@ -22,7 +22,11 @@ async def fetched(client: Client, offset: int, **options: Any) -> tuple[int, lis
     """(error, base offsets, high watermark) of partition 0."""
     [topic] = (await client.ask(1, 12, fetch_request("orders", 0, offset, **options))).responses
     [partition] = topic.partitions
-    return partition.error_code, [header.base_offset for header in split(partition.records or b"")], partition.high_watermark
+    return (
+        partition.error_code,
+        [header.base_offset for header in split(partition.records or b"")],
+        partition.high_watermark,
+    )
 
 
 async def second_client(proxy: Running) -> Client:
@@ -105,7 +109,13 @@ def test_an_offset_that_an_unwritten_topic_does_not_have_is_out_of_range_at_once
 def test_a_lane_that_reads_the_base_gets_its_records_at_its_rate_until_it_has_its_own(bytes_per_s: int) -> None:
     async def test(proxy: Running, client: Client, gate: Gate, base: Topic) -> None:
         gate.open.set()
-        proxy.metadata.change(lanes={"dev": Lane(name="dev", number=1, created_ms=0, reads_base=("orders",), reads_base_bytes_per_s=bytes_per_s)})
+        proxy.metadata.change(
+            lanes={
+                "dev": Lane(
+                    name="dev", number=1, created_ms=0, reads_base=("orders",), reads_base_bytes_per_s=bytes_per_s
+                )
+            }
+        )
         for number in range(3):
             proxy.owner.append(_tp(base), memoryview(batch(b"%d" % number)), produce_version=9)
         error, offsets, end = await fetched(client, 0)
@@ -128,7 +138,9 @@ def test_a_lane_that_reads_the_base_gets_its_records_at_its_rate_until_it_has_it
     in_lane(test)
 
 
-def test_what_is_told_of_partitions_while_nothing_may_be_read_costs_none_of_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_told_of_partitions_while_nothing_may_be_read_costs_none_of_the_rate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """It read a batch of each, threw it away, and nobody in the lane read anything until that was paid for."""
     settled: list[tuple[int, int]] = []
     settle = RateCap.settle
@@ -140,16 +152,22 @@ def test_what_is_told_of_partitions_while_nothing_may_be_read_costs_none_of_the_
     monkeypatch.setattr(RateCap, "settle", recorded)
 
     async def test(proxy: Running, client: Client, gate: Gate, base: Topic) -> None:
-        proxy.metadata.change(lanes={"dev": Lane(name="dev", number=1, created_ms=0, reads_base=("orders",), reads_base_bytes_per_s=1)})
+        proxy.metadata.change(
+            lanes={"dev": Lane(name="dev", number=1, created_ms=0, reads_base=("orders",), reads_base_bytes_per_s=1)}
+        )
         for partition in range(2):
             for _ in range(3):
-                proxy.owner.append(TopicPartition(base.topic_id, partition), memoryview(batch(bytes(1_000))), produce_version=9)
+                proxy.owner.append(
+                    TopicPartition(base.topic_id, partition), memoryview(batch(bytes(1_000))), produce_version=9
+                )
         assert (await fetched(client, 0))[1] == [0]  # more than a second's worth, which is paid for afterwards
         assert len(settled) == 1
         other = await second_client(proxy)
         for _ in range(3):
             [topic] = (await other.ask(1, 12, fetch_request("orders", 1, 0))).responses
-            assert [(one.error_code, one.high_watermark, one.records or b"") for one in topic.partitions] == [(0, 3, b"")]
+            assert [(one.error_code, one.high_watermark, one.records or b"") for one in topic.partitions] == [
+                (0, 3, b"")
+            ]
         assert len(settled) == 1
 
     in_lane(test)

@@ -1,4 +1,6 @@
-"""What is said of a topic of a lane that nobody there has written to yet: it is empty where it will begin, and none of it is the base's."""
+"""What is said of a topic of a lane that nobody there has written to yet: it is empty where it will begin, and none of
+it is the base's.
+"""
 
 from collections.abc import Awaitable, Callable
 
@@ -43,17 +45,27 @@ def in_written_base(test: Callable[[Running, Client, TopicPartition], Awaitable[
 
 async def offset_at(client: Client, timestamp: int) -> tuple[int, int, int, int]:
     """(error, offset, timestamp, leader epoch)."""
-    asked = {"replica_id": -1, "topics": [{"name": "orders", "partitions": [{"partition_index": 0, "timestamp": timestamp}]}]}
+    asked = {
+        "replica_id": -1,
+        "topics": [{"name": "orders", "partitions": [{"partition_index": 0, "timestamp": timestamp}]}],
+    }
     [found] = (await client.ask(2, 7, asked)).topics[0].partitions
     return found.error_code, found.offset, found.timestamp, found.leader_epoch
 
 
 @STARTS
-def test_it_ends_where_it_begins_by_every_timestamp_and_its_first_record_is_there(lanes: dict[str, Lane], start: int) -> None:
+def test_it_ends_where_it_begins_by_every_timestamp_and_its_first_record_is_there(
+    lanes: dict[str, Lane], start: int
+) -> None:
     async def test(proxy: Running, client: Client, tp: TopicPartition) -> None:
-        ends = {timestamp: await offset_at(client, timestamp) for timestamp in (LATEST, EARLIEST, EARLIEST_LOCAL, LATEST_TIERED)}
+        ends = {
+            timestamp: await offset_at(client, timestamp)
+            for timestamp in (LATEST, EARLIEST, EARLIEST_LOCAL, LATEST_TIERED)
+        }
         assert set(ends.values()) == {(0, start, -1, -1)}
-        assert {await offset_at(client, timestamp) for timestamp in (LARGEST_TIMESTAMP, 0, 1_000)} == {(0, -1, -1, -1)}, "no record has a time"
+        assert {await offset_at(client, timestamp) for timestamp in (LARGEST_TIMESTAMP, 0, 1_000)} == {
+            (0, -1, -1, -1)
+        }, "no record has a time"
         client.send_produce("orders", {0: batch(b"the lane's")})
         assert codes((await client.receive())[1]) == [0]
         made = proxy.metadata.image.topic("dev:orders")
@@ -67,18 +79,29 @@ def test_it_ends_where_it_begins_by_every_timestamp_and_its_first_record_is_ther
 
 
 @STARTS
-def test_no_epoch_of_the_base_is_known_and_nothing_of_it_is_deleted_or_counted(lanes: dict[str, Lane], start: int) -> None:
+def test_no_epoch_of_the_base_is_known_and_nothing_of_it_is_deleted_or_counted(
+    lanes: dict[str, Lane], start: int
+) -> None:
     async def test(proxy: Running, client: Client, tp: TopicPartition) -> None:
         for epoch in (0, 3, 99):
-            asked = {"replica_id": -1, "topics": [{"topic": "orders", "partitions": [{"partition": 0, "leader_epoch": epoch}]}]}
+            asked = {
+                "replica_id": -1,
+                "topics": [{"topic": "orders", "partitions": [{"partition": 0, "leader_epoch": epoch}]}],
+            }
             [end] = (await client.ask(23, 4, asked)).topics[0].partitions
             assert (end.error_code, end.leader_epoch, end.end_offset) == (0, -1, -1)
         for before in (-1, 4):
-            asked = {"topics": [{"name": "orders", "partitions": [{"partition_index": 0, "offset": before}]}], "timeout_ms": 1_000}
+            asked = {
+                "topics": [{"name": "orders", "partitions": [{"partition_index": 0, "offset": before}]}],
+                "timeout_ms": 1_000,
+            }
             [cut] = (await client.ask(21, 2, asked)).topics[0].partitions
             assert (cut.error_code, cut.low_watermark) == (ErrorCode.unknown_topic_or_partition, -1)
         [log_dir] = (await client.ask(35, 4, {"topics": [{"topic": "orders", "partitions": [0, 1]}]})).results
-        assert [(one.partition_index, one.partition_size) for topic in log_dir.topics for one in topic.partitions] == [(0, 0), (1, 0)]
+        assert [(one.partition_index, one.partition_size) for topic in log_dir.topics for one in topic.partitions] == [
+            (0, 0),
+            (1, 0),
+        ]
         assert list((await client.ask(35, 4, {"topics": None})).results[0].topics) == [], "it is in no list"
 
     in_written_base(test, lanes)
@@ -97,11 +120,16 @@ def test_whoever_asks_its_owner_in_any_way_gets_nothing_and_stores_nothing(lanes
         assert not isinstance(owner, MemoryOwner)
         assert isinstance(owner_for(base), MemoryOwner), "a topic that there is has its own"
         statuses = await owner.status(tps)
-        assert [(one.tp, one.log_start, one.high_watermark, one.segment_count) for one in statuses] == [(tp, start, start, 0) for tp in tps]
+        assert [(one.tp, one.log_start, one.high_watermark, one.segment_count) for one in statuses] == [
+            (tp, start, start, 0) for tp in tps
+        ]
         unread = await owner.unread([Position(tp=tp, offset=Offset(at)) for tp in tps for at in (0, start, start + 7)])
         assert [one and (one.records, one.seconds) for one in unread] == [(0, 0.0)] * 9, "one for each, in order"
         tails = await owner.read_tail(
-            [TailRequest(tp=tp, offset=Offset(start), max_bytes=1) for tp in tps], min_bytes=1, max_bytes=1, max_wait_ms=60_000
+            [TailRequest(tp=tp, offset=Offset(start), max_bytes=1) for tp in tps],
+            min_bytes=1,
+            max_bytes=1,
+            max_wait_ms=60_000,
         )
         assert [(one.tp, type(one.error), one.batches) for one in tails] == [(tp, NotOwner, ()) for tp in tps]
         with pytest.raises(NotOwner):

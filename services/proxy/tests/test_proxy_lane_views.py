@@ -42,7 +42,9 @@ class Node:
 
 
 def topic(number: int, name: str, partitions: int = 1, **more: Any) -> TopicCreated:
-    return TopicCreated(topic_id=UUID(int=number), name=name, partitions=partitions, leader_epoch=more.pop("leader_epoch", 0), **more)
+    return TopicCreated(
+        topic_id=UUID(int=number), name=name, partitions=partitions, leader_epoch=more.pop("leader_epoch", 0), **more
+    )
 
 
 def lane(name: str, number: int, *, reads: tuple[str, ...] = ()) -> LaneDeclared:
@@ -62,10 +64,25 @@ def test_without_lanes_the_base_sees_the_nodes_own_image() -> None:
 
 
 def test_each_sees_its_own_and_nothing_else_by_any_name_or_id() -> None:
-    node = Node(topic(1, "orders"), lane("dev", 1), lane("test", 2), topic(2, "dev:orders"), topic(3, "test:orders"), topic(4, "test:only"))
-    base, dev, test = BaseView(node), LaneView(node, "dev", ByLane(), own_only=False), LaneView(node, "test", ByLane(), own_only=True)
+    node = Node(
+        topic(1, "orders"),
+        lane("dev", 1),
+        lane("test", 2),
+        topic(2, "dev:orders"),
+        topic(3, "test:orders"),
+        topic(4, "test:only"),
+    )
+    base, dev, test = (
+        BaseView(node),
+        LaneView(node, "dev", ByLane(), own_only=False),
+        LaneView(node, "test", ByLane(), own_only=True),
+    )
     assert (seen(base), seen(dev), seen(test)) == ({"orders": 1}, {"orders": 2}, {"orders": 3, "only": 4})
-    for view, strange in ((base, ("dev:orders", "only", 2, 3, 4)), (dev, ("dev:orders", "test:only", "only", 1, 3, 4)), (test, ("dev:orders", 1, 2))):
+    for view, strange in (
+        (base, ("dev:orders", "only", 2, 3, 4)),
+        (dev, ("dev:orders", "test:only", "only", 1, 3, 4)),
+        (test, ("dev:orders", 1, 2)),
+    ):
         for key in strange:
             with pytest.raises(BmqError):
                 find_topic(view.image, key if isinstance(key, str) else UUID(int=key))
@@ -73,7 +90,11 @@ def test_each_sees_its_own_and_nothing_else_by_any_name_or_id() -> None:
 
 def test_what_did_not_change_is_the_same_object_so_that_answers_may_be_kept() -> None:
     node = Node(topic(1, "orders"), lane("dev", 1), topic(2, "dev:orders"))
-    for view in (BaseView(node), LaneView(node, "dev", ByLane(), own_only=False), LaneView(node, "dev", ByLane(), own_only=True)):
+    for view in (
+        BaseView(node),
+        LaneView(node, "dev", ByLane(), own_only=False),
+        LaneView(node, "dev", ByLane(), own_only=True),
+    ):
         before = view.image
         node.then(lane(f"other-{node.image.position}", node.image.next_lane))
         assert view.image is not before
@@ -83,7 +104,9 @@ def test_what_did_not_change_is_the_same_object_so_that_answers_may_be_kept() ->
 
 
 def test_who_subscribes_misses_no_change() -> None:
-    """A feed publishes at once, and tells a turn of the loop later: who subscribes in between is told of what comes then."""
+    """A feed publishes at once, and tells a turn of the loop later: who subscribes in between is told of what comes
+    then.
+    """
 
     async def test() -> None:
         feed = MetadataFeed(apply(Image(cluster_id="c"), 1, [topic(1, "orders")]))
@@ -102,21 +125,39 @@ def test_who_subscribes_misses_no_change() -> None:
 
 
 def test_a_topic_of_the_base_is_foretold_unlisted_with_its_shape_and_the_id_that_the_first_write_gives_it() -> None:
-    node = Node(topic(1, "orders", 3, leader_epoch=7, configs={"retention.ms": "5", "bmq.pool": "p"}), topic(9, "__consumer_offsets"), lane("dev", 4))
+    node = Node(
+        topic(1, "orders", 3, leader_epoch=7, configs={"retention.ms": "5", "bmq.pool": "p"}),
+        topic(9, "__consumer_offsets"),
+        lane("dev", 4),
+    )
     view = LaneView(node, "dev", ByLane(), own_only=False)
     found = find_topic(view.image, "orders")
-    assert (len(found.partitions), found.configs, found.topic_id) == (3, {"retention.ms": "5"}, overlay_id("c", 4, "orders", 0, base_id=UUID(int=1)))
+    assert (len(found.partitions), found.configs, found.topic_id) == (
+        3,
+        {"retention.ms": "5"},
+        overlay_id("c", 4, "orders", 0, base_id=UUID(int=1)),
+    )
     assert min(meta.leader_epoch for meta in found.partitions) > 7
     assert seen(view) == {}
-    assert find_topic(LaneView(node, "dev", ByLane(), own_only=False).image, found.topic_id) == found, "another proxy has told it"
+    assert find_topic(LaneView(node, "dev", ByLane(), own_only=False).image, found.topic_id) == found, (
+        "another proxy has told it"
+    )
     for key in ("__consumer_offsets", "nothing", UUID(int=1)):
         with pytest.raises(BmqError):
             find_topic(view.image, key)
     with pytest.raises(BmqError):
         find_topic(LaneView(node, "dev", ByLane(), own_only=True).image, "orders")
-    assert (view.is_written(found.topic_id), view.base_name_of("orders"), view.base_name_of(found.topic_id)) == (False, "orders", "orders")
+    assert (view.is_written(found.topic_id), view.base_name_of("orders"), view.base_name_of(found.topic_id)) == (
+        False,
+        "orders",
+        "orders",
+    )
     node.then(TopicCreated(topic_id=found.topic_id, name="dev:orders", partitions=3, leader_epoch=8))
-    assert (seen(view), view.is_written(found.topic_id), view.base_name_of("orders")) == ({"orders": found.topic_id.int}, True, None)
+    assert (seen(view), view.is_written(found.topic_id), view.base_name_of("orders")) == (
+        {"orders": found.topic_id.int},
+        True,
+        None,
+    )
     node.then(TopicDeleted(topic_id=found.topic_id, name="dev:orders", last_leader_epoch=9))
     again = find_topic(view.image, "orders")
     assert again.topic_id != found.topic_id, "an id is never used again"
@@ -125,7 +166,9 @@ def test_a_topic_of_the_base_is_foretold_unlisted_with_its_shape_and_the_id_that
 
 
 def test_a_lane_reads_what_matches_until_it_has_its_own() -> None:
-    node = Node(topic(1, "orders"), topic(2, "private"), topic(3, "__consumer_offsets"), lane("dev", 1, reads=("ord*", "__*")))
+    node = Node(
+        topic(1, "orders"), topic(2, "private"), topic(3, "__consumer_offsets"), lane("dev", 1, reads=("ord*", "__*"))
+    )
     view, own = LaneView(node, "dev", ByLane(), own_only=False), LaneView(node, "dev", ByLane(), own_only=True)
     assert (seen(view), seen(own), view.is_own(TopicId(UUID(int=1)))) == ({"orders": 1}, {}, False)
     node.then(topic(5, "dev:orders"))
@@ -139,7 +182,9 @@ def test_a_lane_that_is_gone_sees_nothing_and_who_watches_is_told_what_is_seen()
     view = LaneView(node, "dev", ByLane(), own_only=False)
     steps: list[tuple[int, int]] = []
     stop = view.subscribe(lambda old, new: steps.append((len(old.topics), len(new.topics))))
-    node.then(TopicDeleted(topic_id=UUID(int=2), name="dev:orders", last_leader_epoch=0), LaneDeleted(name="dev", number=1))
+    node.then(
+        TopicDeleted(topic_id=UUID(int=2), name="dev:orders", last_leader_epoch=0), LaneDeleted(name="dev", number=1)
+    )
     stop()
     node.then(lane("dev", 2))
     assert steps == [(1, 0)]

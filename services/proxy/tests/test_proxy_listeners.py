@@ -28,11 +28,19 @@ def proxy_node(node_id: int, **listeners: tuple[str, int]) -> Node:
 
 
 def run(test: Callable[[Running, Client, Client], Awaitable[None]]) -> None:
-    """With a client by the default listener, and one by the external; 7 and 8 are external too, 9 is not, and the proxy itself not yet."""
+    """With a client by the default listener, and one by the external; 7 and 8 are external too, 9 is not, and the proxy
+    itself not yet.
+    """
 
     async def main() -> None:
-        async with running_proxy(ProxySettings(node_id=OWN, advertised_host="inside-1"), listeners=["external", "lan"]) as proxy:
-            nodes = [proxy_node(7, external=("out-7", 31007)), proxy_node(8, external=("out-8", 31008), lan=("lan-8", 1)), proxy_node(9)]
+        async with running_proxy(
+            ProxySettings(node_id=OWN, advertised_host="inside-1"), listeners=["external", "lan"]
+        ) as proxy:
+            nodes = [
+                proxy_node(7, external=("out-7", 31007)),
+                proxy_node(8, external=("out-8", 31008), lan=("lan-8", 1)),
+                proxy_node(9),
+            ]
             proxy.metadata.change(nodes={node.node_id: node for node in nodes})
             proxy.metadata.add_topic("orders", 60)
             proxy.metadata.add_topic("__consumer_offsets", 60)
@@ -46,7 +54,9 @@ async def metadata(client: Client) -> Any:
 
 
 async def told(client: Client) -> dict[int, tuple[str, int]]:
-    """The addresses of Metadata, which are those of DescribeCluster, and the leaders and coordinators are among them."""
+    """The addresses of Metadata, which are those of DescribeCluster, and the leaders and coordinators are among
+    them.
+    """
     reply = await metadata(client)
     brokers = {one.node_id: (one.host, one.port) for one in reply.brokers}
     cluster = await client.ask(60, 0, {"endpoint_type": 1})
@@ -57,8 +67,12 @@ async def told(client: Client) -> dict[int, tuple[str, int]]:
     for partitions in (reply.topics[0].partitions, described.topics[0].partitions):
         assert {one.leader_id for one in partitions} == (set(brokers) or {-1})
     if brokers:
-        found = await client.ask(10, 5, {"key_type": 0, "coordinator_keys": [f"group-{number}" for number in range(60)]})
-        assert {(one.node_id, one.host, one.port) for one in found.coordinators} == {(node_id, *address) for node_id, address in brokers.items()}
+        found = await client.ask(
+            10, 5, {"key_type": 0, "coordinator_keys": [f"group-{number}" for number in range(60)]}
+        )
+        assert {(one.node_id, one.host, one.port) for one in found.coordinators} == {
+            (node_id, *address) for node_id, address in brokers.items()
+        }
     return brokers
 
 
@@ -95,7 +109,9 @@ def test_where_no_proxy_has_an_address_clients_are_told_so_and_may_ask_again() -
         reply = await metadata(outside)
         assert {one.error_code for one in reply.topics[0].partitions} == {ErrorCode.listener_not_found}
         found = await outside.ask(10, 5, {"key_type": 0, "coordinator_keys": ["group"]})
-        assert [(one.error_code, one.node_id) for one in found.coordinators] == [(ErrorCode.coordinator_not_available, -1)]
+        assert [(one.error_code, one.node_id) for one in found.coordinators] == [
+            (ErrorCode.coordinator_not_available, -1)
+        ]
         assert set(await told(inside)) == {1, 9}
 
     run(test)

@@ -1,4 +1,6 @@
-"""Look-ups of offsets: one address has so many under way at owners, and those of others stand behind no more of them than that."""
+"""Look-ups of offsets: one address has so many under way at owners, and those of others stand behind no more of them
+than that.
+"""
 
 import asyncio
 from typing import Any
@@ -18,11 +20,23 @@ AT_ONCE = 50
 OFFSETS = {
     "replica_id": -1,
     "isolation_level": 0,
-    "topics": [{"name": "orders", "partitions": [{"partition_index": n, "current_leader_epoch": -1, "timestamp": -1} for n in range(PARTITIONS)]}],
+    "topics": [
+        {
+            "name": "orders",
+            "partitions": [
+                {"partition_index": n, "current_leader_epoch": -1, "timestamp": -1} for n in range(PARTITIONS)
+            ],
+        }
+    ],
 }
 EPOCHS = {
     "replica_id": -1,
-    "topics": [{"topic": "orders", "partitions": [{"partition": n, "current_leader_epoch": -1, "leader_epoch": 1} for n in range(PARTITIONS)]}],
+    "topics": [
+        {
+            "topic": "orders",
+            "partitions": [{"partition": n, "current_leader_epoch": -1, "leader_epoch": 1} for n in range(PARTITIONS)],
+        }
+    ],
 }
 ASKED: dict[ApiKey, tuple[int, Any]] = {ApiKey.LIST_OFFSETS: (7, OFFSETS), ApiKey.OFFSET_FOR_LEADER_EPOCH: (4, EPOCHS)}
 

@@ -187,7 +187,9 @@ def test_who_reads_little_is_answered_though_all_memory_is_used_up_and_gives_its
     run(test)
 
 
-def test_who_waits_for_memory_that_does_not_come_is_answered_without_records_and_told_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_waits_for_memory_that_does_not_come_is_answered_without_records_and_told_no_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("bmq_proxy.fetch.reader.ROOM_WAIT_S", 0.05)
 
     async def test(proxy: Running, client: Client) -> None:

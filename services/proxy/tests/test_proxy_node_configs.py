@@ -1,4 +1,6 @@
-"""What tools of Kafka ask of a broker's configuration and no key of the cluster is: where it listens, which it is, what its threads are."""
+"""What tools of Kafka ask of a broker's configuration and no key of the cluster is: where it listens, which it is, what
+its threads are.
+"""
 
 from uuid import UUID
 
@@ -16,7 +18,9 @@ from bmq_proxy.settings import ProxySettings
 
 
 async def described(client: Client, name: str, *keys: str) -> dict[str, str]:
-    answer = await client.ask(32, 4, {"resources": [{"resource_type": 4, "resource_name": name, "configuration_keys": list(keys) or None}]})
+    answer = await client.ask(
+        32, 4, {"resources": [{"resource_type": 4, "resource_name": name, "configuration_keys": list(keys) or None}]}
+    )
     assert answer.results[0].error_code == 0
     assert all(row.read_only == (row.name in NODE_KEYS) for row in answer.results[0].configs)
     return {row.name: row.value for row in answer.results[0].configs}

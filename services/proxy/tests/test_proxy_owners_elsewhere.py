@@ -1,4 +1,6 @@
-"""What a proxy fetches of owners in other processes is counted before it is fetched, however many read and however long an owner takes."""
+"""What a proxy fetches of owners in other processes is counted before it is fetched, however many read and however long
+an owner takes.
+"""
 
 import asyncio
 import weakref
@@ -52,7 +54,13 @@ class Elsewhere:
         self.refused = 0
 
     async def read_tail(
-        self, requests: Sequence[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int, room: TailRoom | None = None
+        self,
+        requests: Sequence[TailRequest],
+        *,
+        min_bytes: int,
+        max_bytes: int,
+        max_wait_ms: int,
+        room: TailRoom | None = None,
     ) -> list[TailAnswer]:
         at_most = min(max_bytes, sum(request.max_bytes for request in requests))
         has_room = room is None or room.take(at_most)
@@ -180,7 +188,9 @@ def test_what_had_no_room_is_fetched_once_it_is_counted() -> None:
         owner = Elsewhere(Sent(), takes_s=0.01)
         reader = reader_of(owner)
         reader._asked.hold(MEMORY_BYTES)
-        result = await reader.read([Read(tp=tp, offset=0, max_bytes=MIB) for tp in TPS], min_bytes=1, max_bytes=3 * MIB, max_wait_ms=500)
+        result = await reader.read(
+            [Read(tp=tp, offset=0, max_bytes=MIB) for tp in TPS], min_bytes=1, max_bytes=3 * MIB, max_wait_ms=500
+        )
         assert [one.size_bytes for one in result.found] == [MIB] * 3 + [0] * 5
         assert reader.memory.held_bytes == 3 * MIB
         assert owner.refused == 1

@@ -1,4 +1,6 @@
-"""What waits for a store that does not answer: every client is told to ask again within one bound, whatever its request names."""
+"""What waits for a store that does not answer: every client is told to ask again within one bound, whatever its request
+names.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -61,14 +63,26 @@ ASKED: dict[str, tuple[str, int, int, dict[str, Any], Callable[[Message], set[in
         "epoch_end",
         23,
         4,
-        {"topics": [{"topic": "orders", "partitions": _all_partitions("partition", current_leader_epoch=-1, leader_epoch=3)}]},
+        {
+            "topics": [
+                {"topic": "orders", "partitions": _all_partitions("partition", current_leader_epoch=-1, leader_epoch=3)}
+            ]
+        },
         lambda reply: {one.error_code for one in reply.topics[0].partitions},
     ),
     "OffsetCommit": (
         "group_call",
         8,
         8,
-        {"group_id": "g", "topics": [{"name": "orders", "partitions": [{"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}]}]},
+        {
+            "group_id": "g",
+            "topics": [
+                {
+                    "name": "orders",
+                    "partitions": [{"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}],
+                }
+            ],
+        },
         lambda reply: {reply.topics[0].partitions[0].error_code},
     ),
     "OffsetFetch": (
@@ -81,7 +95,13 @@ ASKED: dict[str, tuple[str, int, int, dict[str, Any], Callable[[Message], set[in
     "LeaveGroup": ("group_call", 13, 0, {"group_id": "g", "member_id": "m"}, lambda reply: {reply.error_code}),
     "DescribeGroups": ("group_call", 15, 5, {"groups": GROUPS}, lambda reply: {one.error_code for one in reply.groups}),
     "ListGroups": ("group_call", 16, 4, {"states_filter": []}, lambda reply: {reply.error_code}),
-    "DeleteGroups": ("group_call", 42, 2, {"groups_names": GROUPS}, lambda reply: {one.error_code for one in reply.results}),
+    "DeleteGroups": (
+        "group_call",
+        42,
+        2,
+        {"groups_names": GROUPS},
+        lambda reply: {one.error_code for one in reply.results},
+    ),
     "OffsetDelete": (
         "group_call",
         47,
@@ -158,7 +178,9 @@ def test_a_producer_id_is_not_waited_for_by_each_in_turn() -> None:
         clients = [await proxy.connect() for _ in range(10)]
         began = monotonic()
         asked = [client.ask(22, 4, {"transactional_id": None, "transaction_timeout_ms": 0}) for client in clients]
-        assert {reply.error_code for reply in await asyncio.gather(*asked)} == {int(ErrorCode.coordinator_not_available)}
+        assert {reply.error_code for reply in await asyncio.gather(*asked)} == {
+            int(ErrorCode.coordinator_not_available)
+        }
         assert monotonic() - began < AT_MOST_S
 
     run(test)

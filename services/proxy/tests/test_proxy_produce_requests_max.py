@@ -1,4 +1,6 @@
-"""How many Produce requests are under way is bounded, whatever becomes of their clients; whoever waits gets through in the end."""
+"""How many Produce requests are under way is bounded, whatever becomes of their clients; whoever waits gets through in
+the end.
+"""
 
 import asyncio
 
@@ -86,7 +88,9 @@ def test_who_takes_all_that_one_address_may_have_keeps_no_other_address_waiting(
 
 
 @given(st.integers(1, 20), st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=200))
-def test_all_who_wait_go_on_once_enough_is_over_and_never_are_there_too_many(most: int, steps: list[tuple[bool, int]]) -> None:
+def test_all_who_wait_go_on_once_enough_is_over_and_never_are_there_too_many(
+    most: int, steps: list[tuple[bool, int]]
+) -> None:
     producing: UnderWay[tuple[int, int]] = UnderWay(most)
     under_way: list[int] = []
     waiting: set[tuple[int, int]] = set()

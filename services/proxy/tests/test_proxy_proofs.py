@@ -1,4 +1,6 @@
-"""No batch gets to its owner that no reader could open, as far as its topic asks; and what is proved late is not overtaken."""
+"""No batch gets to its owner that no reader could open, as far as its topic asks; and what is proved late is not
+overtaken.
+"""
 
 import asyncio
 import struct
@@ -29,7 +31,9 @@ def batch(*timestamps_ms: int, codec: int = 0, value: bytes = b"value") -> bytes
     return build_batch([Record(0, each, b"key", value, (("h", b"x"),)) for each in timestamps_ms], codec=codec)
 
 
-def changed(data: bytes, *, body: bytes | None = None, max_timestamp_ms: int | None = None, count: int | None = None) -> bytes:
+def changed(
+    data: bytes, *, body: bytes | None = None, max_timestamp_ms: int | None = None, count: int | None = None
+) -> bytes:
     """The batch with other contents, and the checksum that these have."""
     copy = bytearray(data)
     if body is not None:
@@ -64,7 +68,10 @@ def test_good_batches_pass_unchanged(validation: str, codec: Codec, inline_recor
     @on_virtual_time
     async def main() -> None:
         proved = Proved({"bmq.validation": validation}, inline_records_max=inline_records_max)
-        for data in (batch(NOW_MS, codec=codec), batch(*[NOW_MS + at for at in range(50)], codec=codec, value=bytes(3_000))):
+        for data in (
+            batch(NOW_MS, codec=codec),
+            batch(*[NOW_MS + at for at in range(50)], codec=codec, value=bytes(3_000)),
+        ):
             assert await proved.prove(data) == data
         await proved.proofs.close()
 
@@ -86,7 +93,18 @@ def test_good_batches_pass_unchanged(validation: str, codec: Codec, inline_recor
         changed(batch(NOW_MS), body=bytes(batch(NOW_MS)[HEADER_SIZE_BYTES:]) + b"more"),
         changed(batch(NOW_MS), body=bytes(batch(NOW_MS)[HEADER_SIZE_BYTES:-3])),
     ],
-    ids=["garbage", "gzip", "zstd", "lz4", "snappy", "snappy of garbage", "too many", "too few", "something behind", "truncated"],
+    ids=[
+        "garbage",
+        "gzip",
+        "zstd",
+        "lz4",
+        "snappy",
+        "snappy of garbage",
+        "too many",
+        "too few",
+        "something behind",
+        "truncated",
+    ],
 )
 def test_what_no_reader_can_open_is_refused_for_good(data: bytes, inline_records_max: int) -> None:
     @on_virtual_time
@@ -94,7 +112,8 @@ def test_what_no_reader_can_open_is_refused_for_good(data: bytes, inline_records
         with pytest.raises(InvalidBatch, match="no reader could open this batch") as refused:
             await Proved({}, inline_records_max=inline_records_max).prove(data)
         assert isinstance(refused.value.__cause__, CorruptBatch)
-        assert refused.value.__cause__.__traceback__ is None  # it would keep what was opened, of up to 64 MiB, as long as the error lives
+        # it would keep what was opened, of up to 64 MiB, as long as the error lives
+        assert refused.value.__cause__.__traceback__ is None
         assert await Proved({"bmq.validation": "header"}).prove(data) == data
 
     main()
@@ -128,7 +147,11 @@ def test_more_records_than_a_batch_may_have_are_not_even_counted() -> None:
 
     @on_virtual_time
     async def main() -> None:
-        bomb = changed(batch(NOW_MS, codec=Codec.ZSTD), body=compress(Codec.ZSTD, bytes([0x0C, 0, 0, 0, 1, 1, 0]) * 300_000), count=300_000)
+        bomb = changed(
+            batch(NOW_MS, codec=Codec.ZSTD),
+            body=compress(Codec.ZSTD, bytes([0x0C, 0, 0, 0, 1, 1, 0]) * 300_000),
+            count=300_000,
+        )
         proof = Proved({}).proofs.begin(Proved({}).tp, bomb)
         assert proof is bomb
 
@@ -161,7 +184,11 @@ def test_a_largest_timestamp_that_is_not_the_records_is_corrected(codec: Codec, 
             header = read_header(found)
             assert header.max_timestamp_ms == NOW_MS + 500
             assert crc32c(found[21:]) == header.crc
-            assert [record.timestamp_ms for record in iterate_records(found, header)] == [NOW_MS, NOW_MS + 500, NOW_MS + 3]
+            assert [record.timestamp_ms for record in iterate_records(found, header)] == [
+                NOW_MS,
+                NOW_MS + 500,
+                NOW_MS + 3,
+            ]
 
     main()
 
@@ -185,7 +212,9 @@ def test_a_topic_that_changes_its_mind_is_heard_at_once() -> None:
         garbage = changed(batch(NOW_MS), body=b"\xff" * 20)
         tp = TopicPartition(topic.topic_id, 0)
         assert proofs.begin(tp, garbage) is garbage
-        now = type(topic)(topic_id=topic.topic_id, name=topic.name, partitions=topic.partitions, configs={"bmq.validation": "lengths"})
+        now = type(topic)(
+            topic_id=topic.topic_id, name=topic.name, partitions=topic.partitions, configs={"bmq.validation": "lengths"}
+        )
         metadata.change(topics={topic.topic_id: now})
         with pytest.raises(InvalidBatch):
             proofs.begin(tp, garbage)
@@ -212,7 +241,9 @@ def test_a_second_batch_for_a_partition_in_one_request_is_refused_alone() -> Non
     async def test(proxy: Running, client: Client) -> None:
         partitions = [{"index": index, "records": batch(NOW_MS)} for index in (0, 1, 0)]
         proxy.metadata.add_topic("bills", 2)
-        client.send(0, 9, {"acks": -1, "timeout_ms": 1_000, "topic_data": [{"name": "bills", "partition_data": partitions}]})
+        client.send(
+            0, 9, {"acks": -1, "timeout_ms": 1_000, "topic_data": [{"name": "bills", "partition_data": partitions}]}
+        )
         _, reply = await client.receive()
         answers = reply.responses[0].partition_responses
         assert [answer.error_code for answer in answers] == [0, 0, ErrorCode.invalid_request]

@@ -1,4 +1,6 @@
-"""What a proxy keeps for readers of segments is bounded, is never wrong for having been let go, and ends with the proxy."""
+"""What a proxy keeps for readers of segments is bounded, is never wrong for having been let go, and ends with the
+proxy.
+"""
 
 import asyncio
 import random
@@ -32,16 +34,22 @@ TPS = [TopicPartition(TopicId(UUID(int=1 << 64)), partition) for partition in ra
 _rng = CountingRng()
 
 
-async def put_segment(store: MemoryStore, tp: TopicPartition, offset: int, *, batches: int = 1, size_bytes: int = 100) -> SegmentEntry:
+async def put_segment(
+    store: MemoryStore, tp: TopicPartition, offset: int, *, batches: int = 1, size_bytes: int = 100
+) -> SegmentEntry:
     encoded = encode_segment(
-        _rng.nonce(), "test-cluster", [SegmentRun(tp, LeaderEpoch(3), [some_batch(offset + n, size_bytes=size_bytes) for n in range(batches)])]
+        _rng.nonce(),
+        "test-cluster",
+        [SegmentRun(tp, LeaderEpoch(3), [some_batch(offset + n, size_bytes=size_bytes) for n in range(batches)])],
     )
     key = f"{segment_key(tp, LeaderEpoch(3), some_batch(offset).base_offset, _rng.nonce())}-{len(store.objects)}"
     await store.create(key, encoded.parts)
     return encoded.entries_at(key)[0]
 
 
-async def put_manifest(store: MemoryStore, tp: TopicPartition, entries: list[SegmentEntry], *, paged: int) -> ManifestVersion:
+async def put_manifest(
+    store: MemoryStore, tp: TopicPartition, entries: list[SegmentEntry], *, paged: int
+) -> ManifestVersion:
     """The first of the entries stand on pages of two."""
     pages = []
     for at in range(0, paged, 2):
@@ -65,12 +73,17 @@ def held(cache: ManifestCache) -> int:
 
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**32), entries_max=st.sampled_from([1, 4, 9, 20]))
-def test_manifests_and_pages_that_go_for_others_are_got_again_and_no_more_is_kept_than_may_be(seed: int, entries_max: int) -> None:
+def test_manifests_and_pages_that_go_for_others_are_got_again_and_no_more_is_kept_than_may_be(
+    seed: int, entries_max: int
+) -> None:
     async def test(store: MemoryStore) -> None:
         random_ = random.Random(seed)
         lengths = {tp: random_.randrange(5, 9) for tp in TPS}
         entries = {tp: [await put_segment(store, tp, n) for n in range(lengths[tp])] for tp in TPS}
-        versions = {tp: [await put_manifest(store, tp, entries[tp][:upto], paged=4) for upto in range(5, lengths[tp] + 1)] for tp in TPS}
+        versions = {
+            tp: [await put_manifest(store, tp, entries[tp][:upto], paged=4) for upto in range(5, lengths[tp] + 1)]
+            for tp in TPS
+        }
         cache = ManifestCache(store, _rng, entries_max=entries_max)
 
         async def look() -> None:
@@ -89,7 +102,9 @@ def test_manifests_and_pages_that_go_for_others_are_got_again_and_no_more_is_kep
         for _ in range(10):
             await asyncio.gather(*(look() for _ in range(random_.choice([1, 8]))))
             assert held(cache) == cache._held
-            assert held(cache) <= entries_max or len(cache._manifests) + len(cache._pages) == 1, "one alone may be larger"
+            assert held(cache) <= entries_max or len(cache._manifests) + len(cache._pages) == 1, (
+                "one alone may be larger"
+            )
         await cache.close()
 
     run(test)
@@ -125,7 +140,10 @@ def test_what_is_loaded_when_a_proxy_stops_ends_and_so_do_those_who_wait_for_it(
         store.gate = asyncio.Event()
         before = asyncio.all_tasks()
         waiting = [asyncio.ensure_future(cache.get(TPS[0], version)) for _ in range(3)]
-        waiting += [asyncio.ensure_future(reader.read(TPS[0], entry, 0, max_bytes=1, at_least_one=True, pool=Pool.TAIL)) for _ in range(3)]  # type: ignore[misc]
+        waiting += [
+            asyncio.ensure_future(reader.read(TPS[0], entry, 0, max_bytes=1, at_least_one=True, pool=Pool.TAIL))
+            for _ in range(3)
+        ]  # type: ignore[misc]
         while len(store.gets) < 2:
             await asyncio.sleep(0)
         await cache.close()
@@ -135,7 +153,9 @@ def test_what_is_loaded_when_a_proxy_stops_ends_and_so_do_those_who_wait_for_it(
         assert asyncio.all_tasks() == before
         store.gate = None
         assert (await cache.get(TPS[0], version)).next_offset == 1, "nothing of what ended is in the way"
-        assert (await reader.read(TPS[0], entry, 0, max_bytes=1, at_least_one=True, pool=Pool.TAIL)).size_bytes == entry.length
+        assert (
+            await reader.read(TPS[0], entry, 0, max_bytes=1, at_least_one=True, pool=Pool.TAIL)
+        ).size_bytes == entry.length
 
     run(test)
 
@@ -159,11 +179,15 @@ def test_indexes_that_go_for_others_are_got_again_and_no_more_is_kept_than_may_b
         async def look() -> None:
             entry = random_.choice([*entries, gone])
             try:
-                found = await reader.read(TPS[0], entry, entry.base_offset, max_bytes=1 << 20, at_least_one=True, pool=Pool.CATCH_UP)
+                found = await reader.read(
+                    TPS[0], entry, entry.base_offset, max_bytes=1 << 20, at_least_one=True, pool=Pool.CATCH_UP
+                )
             except ObjectMissing:
                 assert entry is gone
             else:
-                assert [header.base_offset for header in split(b"".join(found.parts))] == list(range(entry.base_offset, entry.last_offset + 1))
+                assert [header.base_offset for header in split(b"".join(found.parts))] == list(
+                    range(entry.base_offset, entry.last_offset + 1)
+                )
 
         for _ in range(8):
             await asyncio.gather(*(look() for _ in range(random_.choice([1, 5]))))
@@ -193,7 +217,9 @@ def test_an_index_that_cannot_be_had_as_another_comes_fails_for_who_wants_it_alo
 
 
 @pytest.mark.parametrize("readers_max", [1, 2, 3])
-def test_of_more_readers_than_are_remembered_all_get_what_they_read(readers_max: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_more_readers_than_are_remembered_all_get_what_they_read(
+    readers_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("bmq_proxy.fetch.segments.READERS_MAX", readers_max)
 
     async def test(store: MemoryStore) -> None:
@@ -204,9 +230,13 @@ def test_of_more_readers_than_are_remembered_all_get_what_they_read(readers_max:
             for number, (tp, entry) in enumerate(zip(TPS, entries, strict=False)):
                 if got[number] == 40:
                     continue
-                found = await reader.read(tp, entry, got[number], max_bytes=BLOCK_SIZE_BYTES // 3, at_least_one=True, pool=Pool.CATCH_UP)
+                found = await reader.read(
+                    tp, entry, got[number], max_bytes=BLOCK_SIZE_BYTES // 3, at_least_one=True, pool=Pool.CATCH_UP
+                )
                 headers = split(b"".join(found.parts))
-                assert [header.base_offset for header in headers] == list(range(got[number], got[number] + len(headers)))
+                assert [header.base_offset for header in headers] == list(
+                    range(got[number], got[number] + len(headers))
+                )
                 got[number] += len(headers)
                 assert len(reader._expected) <= readers_max
         assert set(got.values()) == {40}
@@ -216,7 +246,9 @@ def test_of_more_readers_than_are_remembered_all_get_what_they_read(readers_max:
 
 
 def fail_once(store: MemoryStore, key: str, how: str) -> asyncio.Event:
-    """The next read of this object, and of it alone. Where it hangs it fails once the event is set, as a client of a store gives up some time."""
+    """The next read of this object, and of it alone. Where it hangs it fails once the event is set, as a client of a
+    store gives up some time.
+    """
     get, left, given_up = store.get, [key], asyncio.Event()
 
     async def failing(wanted: str, *, start: int = 0, length: int | None = None) -> bytes:
@@ -249,12 +281,16 @@ async def consumed(client: Any, *, upto: int, answered: asyncio.Event | None = N
 
 @pytest.mark.parametrize("how", ["fails", "hangs", "is missing"])
 @pytest.mark.parametrize("nth", [0, 1, 2, 3])
-def test_a_segment_that_cannot_be_read_once_costs_a_consumer_none_of_the_records(how: str, nth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_segment_that_cannot_be_read_once_costs_a_consumer_none_of_the_records(
+    how: str, nth: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("bmq_proxy.fetch.reader.STORAGE_WAIT_S", 0.3)
     monkeypatch.setattr("bmq_proxy.fetch.reader.MORE_WAIT_S", 0.2)
 
     async def test(proxy: Running, client: Any) -> None:
-        entries = await rolled(proxy, [[some_batch(0)], [some_batch(1)], [some_batch(2), some_batch(3)], [some_batch(4)]])
+        entries = await rolled(
+            proxy, [[some_batch(0)], [some_batch(1)], [some_batch(2), some_batch(3)], [some_batch(4)]]
+        )
         given_up = fail_once(proxy.store, entries[nth].key, how)
         got = await consumed(client, upto=5, answered=given_up)
         first: list[int] = [[], [0], [0, 1], [0, 1, 2, 3]][nth]
@@ -266,18 +302,27 @@ def test_a_segment_that_cannot_be_read_once_costs_a_consumer_none_of_the_records
 
 @pytest.mark.parametrize("owner_knows", [True, False])
 @pytest.mark.parametrize("deleted", [[1], [1, 2], [0, 1, 2, 3], [3]])
-def test_segments_that_are_missing_behind_others_are_found_in_a_newer_manifest_by_the_next_fetch(deleted: list[int], owner_knows: bool) -> None:
+def test_segments_that_are_missing_behind_others_are_found_in_a_newer_manifest_by_the_next_fetch(
+    deleted: list[int], owner_knows: bool
+) -> None:
     async def test(proxy: Running, client: Any) -> None:
-        entries = await rolled(proxy, [[some_batch(0)], [some_batch(1)], [some_batch(2), some_batch(3)], [some_batch(4)]])
+        entries = await rolled(
+            proxy, [[some_batch(0)], [some_batch(1)], [some_batch(2), some_batch(3)], [some_batch(4)]]
+        )
         assert await consumed(client, upto=5) == [[0, 1, 2, 3, 4]]
         tp = TPS[0]
         for nth in deleted:
             del proxy.store.objects[entries[nth].key]
         merged = await put_segment(
-            proxy.store, tp, entries[deleted[0]].base_offset, batches=entries[deleted[-1]].last_offset - entries[deleted[0]].base_offset + 1
+            proxy.store,
+            tp,
+            entries[deleted[0]].base_offset,
+            batches=entries[deleted[-1]].last_offset - entries[deleted[0]].base_offset + 1,
         )
         left = [entry for nth, entry in enumerate(entries) if nth not in deleted]
-        newer = await put_manifest(proxy.store, tp, sorted([*left, merged], key=lambda entry: entry.base_offset), paged=0)
+        newer = await put_manifest(
+            proxy.store, tp, sorted([*left, merged], key=lambda entry: entry.base_offset), paged=0
+        )
         if owner_knows:
             proxy.owner.log(tp).manifest_version = newer
         got = await consumed(client, upto=5)
@@ -302,10 +347,14 @@ async def fetched(client: Any, offset: int = 0) -> tuple[int, list[bytes]]:
     [topic] = (await client.ask(1, 12, fetch_request("orders", 0, offset))).responses
     [partition] = topic.partitions
     data = partition.records or b""
-    return partition.error_code, [record.value or b"" for header in split(data) for record in iterate_records(data, header)]
+    return partition.error_code, [
+        record.value or b"" for header in split(data) for record in iterate_records(data, header)
+    ]
 
 
-async def with_another_partitions_run(proxy: Running, client: Any, *, nth: int) -> tuple[list[SegmentEntry], SegmentEntry]:
+async def with_another_partitions_run(
+    proxy: Running, client: Any, *, nth: int
+) -> tuple[list[SegmentEntry], SegmentEntry]:
     """Three segments of the partition, and one of another as long and of the same offsets as the nth of them."""
     entries = [await put_segment(proxy.store, TPS[0], n, size_bytes=100 + n) for n in range(3)]
     data = build_batch([Record(0, 1_000, None, b"x" * (100 + nth))], base_offset=nth)

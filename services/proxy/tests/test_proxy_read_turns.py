@@ -1,4 +1,6 @@
-"""Who reads much takes turns while there is anybody to protect; who reads little, or nobody else is there for, is not held back."""
+"""Who reads much takes turns while there is anybody to protect; who reads little, or nobody else is there for, is not
+held back.
+"""
 
 import asyncio
 from random import Random
@@ -64,7 +66,8 @@ async def test_where_nobody_is_modest_all_read_at_once() -> None:
     ("parties", "told"),
     [
         (list("aaaabac"), list("abcaaaa")),
-        (["a1", "a1", "a2", "a3", "b1", "b1"], ["a1", "b1", "a2", "b1", "a3", "a1"]),  # many client ids are one address' still
+        # many client ids are one address' still
+        (["a1", "a1", "a2", "a3", "b1", "b1"], ["a1", "b1", "a2", "b1", "a3", "a1"]),
     ],
 )
 @on_virtual_time

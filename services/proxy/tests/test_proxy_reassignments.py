@@ -1,4 +1,6 @@
-"""Moves of partitions as Kafka's clients ask for them and see them: AlterPartitionReassignments, ListPartitionReassignments, ElectLeaders."""
+"""Moves of partitions as Kafka's clients ask for them and see them: AlterPartitionReassignments,
+ListPartitionReassignments, ElectLeaders.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -31,7 +33,14 @@ def run(test: Callable[[Running, Client], Awaitable[None]]) -> None:
 
 def node(node_id: int, role: str) -> Node:
     host, port = ("10.0.0.1", 9092) if role == "proxy" else ("", 0)
-    return Node(node_id=NodeId(node_id), broker_epoch=BrokerEpoch(1), boot=UUID(int=node_id), roles=(role,), host=host, port=port)
+    return Node(
+        node_id=NodeId(node_id),
+        broker_epoch=BrokerEpoch(1),
+        boot=UUID(int=node_id),
+        roles=(role,),
+        host=host,
+        port=port,
+    )
 
 
 def proxies(*node_ids: int) -> dict[NodeId, Node]:
@@ -51,7 +60,9 @@ def owned(proxy: Running, name: str, *owners: int) -> Topic:
     return topic
 
 
-async def alter(client: Client, topic: str, wanted: dict[int, list[int] | None], *, version: int = 1) -> dict[int, tuple[int, str | None]]:
+async def alter(
+    client: Client, topic: str, wanted: dict[int, list[int] | None], *, version: int = 1
+) -> dict[int, tuple[int, str | None]]:
     """(error code, message) of each partition."""
     partitions = [{"partition_index": index, "replicas": replicas} for index, replicas in wanted.items()]
     reply = await client.ask(ALTER, version, {"topics": [{"name": topic, "partitions": partitions}]})
@@ -76,10 +87,15 @@ def test_a_partition_moves_to_the_broker_that_is_named_and_is_listed_while_it_do
         topic = owned(proxy, "orders", BROKER, BROKER, OTHER_BROKER)
         other = owned(proxy, "logs", OTHER_BROKER)
         assert await alter(client, "orders", {1: [OTHER_BROKER]}, version=version) == {1: (0, None)}
-        assert proxy.controller.calls == [("reassign", Reassignment(tp=TopicPartition(topic.topic_id, 1), to=NodeId(OTHER_BROKER)))]
+        assert proxy.controller.calls == [
+            ("reassign", Reassignment(tp=TopicPartition(topic.topic_id, 1), to=NodeId(OTHER_BROKER)))
+        ]
         proxy.metadata.move(TopicPartition(other.topic_id, 0), NodeId(BROKER))
         found = ([OTHER_BROKER, BROKER], [OTHER_BROKER], [BROKER])
-        assert await listed(client) == {("orders", 1): found, ("logs", 0): ([BROKER, OTHER_BROKER], [BROKER], [OTHER_BROKER])}
+        assert await listed(client) == {
+            ("orders", 1): found,
+            ("logs", 0): ([BROKER, OTHER_BROKER], [BROKER], [OTHER_BROKER]),
+        }
         asked = [{"name": "orders", "partition_indexes": [0, 1, 9]}, {"name": "unknown", "partition_indexes": [0]}]
         assert await listed(client, asked) == {("orders", 1): found}
         assert await listed(client, []) == {}
@@ -128,10 +144,14 @@ def test_the_proxy_that_stands_for_a_partition_is_there_already_and_another_is_r
 
 def test_a_node_that_is_broker_and_proxy_is_named_as_the_broker() -> None:
     async def test(proxy: Running, client: Client) -> None:
-        proxy.metadata.change(nodes={NodeId(PROXY): replace(node(PROXY, "proxy"), roles=("broker", "proxy")), **brokers(BROKER)})
+        proxy.metadata.change(
+            nodes={NodeId(PROXY): replace(node(PROXY, "proxy"), roles=("broker", "proxy")), **brokers(BROKER)}
+        )
         topic = owned(proxy, "orders", BROKER)
         assert await alter(client, "orders", {0: [PROXY]}) == {0: (0, None)}
-        assert proxy.controller.calls == [("reassign", Reassignment(tp=TopicPartition(topic.topic_id, 0), to=NodeId(PROXY)))]
+        assert proxy.controller.calls == [
+            ("reassign", Reassignment(tp=TopicPartition(topic.topic_id, 0), to=NodeId(PROXY)))
+        ]
 
     run(test)
 
@@ -165,7 +185,9 @@ def test_each_partition_has_an_outcome_of_its_own() -> None:
             2: ErrorCode.no_reassignment_in_progress,
             7: ErrorCode.unknown_topic_or_partition,
         }
-        assert await alter(client, "unknown", {0: [BROKER]}) == {0: (ErrorCode.unknown_topic_or_partition, "topic 'unknown' does not exist")}
+        assert await alter(client, "unknown", {0: [BROKER]}) == {
+            0: (ErrorCode.unknown_topic_or_partition, "topic 'unknown' does not exist")
+        }
 
     run(test)
 
@@ -189,7 +211,11 @@ def test_no_election_is_needed_where_there_is_an_owner(version: int) -> None:
         owned(proxy, "orders", BROKER, -1)
         asked = [{"topic": "orders", "partitions": [0, 1, 2]}, {"topic": "unknown", "partitions": [0]}]
         reply = await client.ask(ELECT, version, {"topic_partitions": asked})
-        found = {(one.topic, each.partition_id): each.error_code for one in reply.replica_election_results for each in one.partition_result}
+        found = {
+            (one.topic, each.partition_id): each.error_code
+            for one in reply.replica_election_results
+            for each in one.partition_result
+        }
         assert found == {
             ("orders", 0): ErrorCode.election_not_needed,
             ("orders", 1): ErrorCode.preferred_leader_not_available,
@@ -207,9 +233,15 @@ def test_of_all_partitions_only_those_without_an_owner_are_answered() -> None:
         reply = await client.ask(ELECT, 2, {"election_type": 1, "topic_partitions": None})
         [orders] = reply.replica_election_results
         [outcome] = orders.partition_result
-        assert (orders.topic, outcome.partition_id, outcome.error_code) == ("orders", 1, ErrorCode.eligible_leaders_not_available)
+        assert (orders.topic, outcome.partition_id, outcome.error_code) == (
+            "orders",
+            1,
+            ErrorCode.eligible_leaders_not_available,
+        )
         assert "start one" in outcome.error_message
-        assert (await client.ask(ELECT, 2, {"election_type": 7, "topic_partitions": None})).error_code == ErrorCode.invalid_request
+        assert (
+            await client.ask(ELECT, 2, {"election_type": 7, "topic_partitions": None})
+        ).error_code == ErrorCode.invalid_request
 
     run(test)
 
@@ -219,11 +251,16 @@ def test_what_is_to_be_in_the_store_is_there_and_there_is_no_other_directory(ver
     async def test(proxy: Running, client: Client) -> None:
         owned(proxy, "orders", BROKER, BROKER)
         dirs = [
-            {"path": proxy.role.proxy.log_dir, "topics": [{"name": "orders", "partitions": [0, 9]}, {"name": "unknown", "partitions": [0]}]},
+            {
+                "path": proxy.role.proxy.log_dir,
+                "topics": [{"name": "orders", "partitions": [0, 9]}, {"name": "unknown", "partitions": [0]}],
+            },
             {"path": "/var/kafka", "topics": [{"name": "orders", "partitions": [1]}]},
         ]
         reply = await client.ask(34, version, {"dirs": dirs})
-        found = {(one.topic_name, each.partition_index): each.error_code for one in reply.results for each in one.partitions}
+        found = {
+            (one.topic_name, each.partition_index): each.error_code for one in reply.results for each in one.partitions
+        }
         assert found == {
             ("orders", 0): 0,
             ("orders", 9): ErrorCode.unknown_topic_or_partition,

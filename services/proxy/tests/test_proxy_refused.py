@@ -1,4 +1,6 @@
-"""What an idempotent producer's client sent behind a batch that was refused is not taken before that batch comes again."""
+"""What an idempotent producer's client sent behind a batch that was refused is not taken before that batch comes
+again.
+"""
 
 import asyncio
 import gc
@@ -16,7 +18,11 @@ from bmq.wire.error_codes import ErrorCode
 from bmq.wire.records import Record, build_batch
 from bmq_proxy.refused import NAME_CHARS_MAX, RefusedBatches
 
-UNKNOWN, AGAIN, OUT_OF_ORDER = ErrorCode.unknown_topic_or_partition, ErrorCode.not_leader_or_follower, ErrorCode.out_of_order_sequence_number
+UNKNOWN, AGAIN, OUT_OF_ORDER = (
+    ErrorCode.unknown_topic_or_partition,
+    ErrorCode.not_leader_or_follower,
+    ErrorCode.out_of_order_sequence_number,
+)
 LAST = 2**31 - 1
 
 
@@ -71,7 +77,9 @@ def test_another_connection_is_not_told_of_it_and_the_memory_goes_with_its_own()
     run(test)
 
 
-@pytest.mark.parametrize("error", [UnknownTopic("not here yet"), PartitionStopped("an object is missing"), StoreUnavailable("down")])
+@pytest.mark.parametrize(
+    "error", [UnknownTopic("not here yet"), PartitionStopped("an object is missing"), StoreUnavailable("down")]
+)
 def test_what_its_owner_refuses_for_now_is_not_overtaken(error: Exception) -> None:
     async def test(proxy: Running, client: Client) -> None:
         proxy.owner.refuse = [error] * 100  # type: ignore[list-item]

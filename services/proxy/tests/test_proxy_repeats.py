@@ -32,7 +32,10 @@ def test_who_asks_for_some_keys_and_for_all_of_them_gets_all() -> None:
     def resource(keys: list[str] | None) -> Message:
         return Message(resource_type=2, resource_name="a", configuration_keys=keys)
 
-    assert once(32, Message(resources=[resource(["x"]), resource(["y", "x"])])).resources[0].configuration_keys == ["x", "y"]
+    assert once(32, Message(resources=[resource(["x"]), resource(["y", "x"])])).resources[0].configuration_keys == [
+        "x",
+        "y",
+    ]
     assert once(32, Message(resources=[resource(["x"]), resource(None)])).resources[0].configuration_keys is None
     assert once(32, Message(resources=[resource([]), resource(["x"])])).resources[0].configuration_keys == []
 
@@ -61,16 +64,25 @@ def test_who_says_two_things_of_one_partition_or_resource_is_refused_once() -> N
                 return {"topics": [{"name": "orders", "partitions": list(fields)}]}
 
             twice = partitions(
-                {"partition_index": 0, "timestamp": -1}, {"partition_index": 0, "timestamp": -2}, {"partition_index": 1, "timestamp": -1}
+                {"partition_index": 0, "timestamp": -1},
+                {"partition_index": 0, "timestamp": -2},
+                {"partition_index": 1, "timestamp": -1},
             )
             looked_up = await client.ask(2, 5, {"replica_id": -1, **twice})
             codes = [(one.partition_index, one.error_code) for one in looked_up.topics[0].partitions]
             assert codes == [(0, ErrorCode.invalid_request), (1, 0)]
             deleted = await client.ask(
-                21, 1, partitions({"partition_index": 0, "offset": 0}, {"partition_index": 0, "offset": 1}) | {"timeout_ms": 1_000}
+                21,
+                1,
+                partitions({"partition_index": 0, "offset": 0}, {"partition_index": 0, "offset": 1})
+                | {"timeout_ms": 1_000},
             )
             assert [one.error_code for one in deleted.topics[0].partitions] == [ErrorCode.invalid_request]
-            change = {"resource_type": 2, "resource_name": "orders", "configs": [{"name": "retention.ms", "config_operation": 0, "value": "1000"}]}
+            change = {
+                "resource_type": 2,
+                "resource_name": "orders",
+                "configs": [{"name": "retention.ms", "config_operation": 0, "value": "1000"}],
+            }
             altered = await client.ask(44, 0, {"resources": [change, change], "validate_only": False})
             assert [one.error_code for one in altered.responses] == [ErrorCode.invalid_request]
             assert not running.controller.calls

@@ -26,7 +26,10 @@ def test_a_bug_that_every_request_meets_is_logged_once(monkeypatch: pytest.Monke
                 client.send_produce("orders", {0: batch(b"a"), 1: batch(b"b")})
             for _ in range(50):
                 assert codes((await client.receive())[1]) == [ErrorCode.unknown_server_error] * 2
-        assert [(line["event"], line["left_out"]) for line in logs] == [("append failed", 0), ("request was answered with an error", 0)]
+        assert [(line["event"], line["left_out"]) for line in logs] == [
+            ("append failed", 0),
+            ("request was answered with an error", 0),
+        ]
         assert {line["request_id"] for line in logs} == {"c1-1"}
 
     run(test)

@@ -11,7 +11,9 @@ import uvloop
 
 from bmq_proxy.request_memory import ROOMS_AT_ONCE, RequestMemory
 
-NEW_LOOPS = pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+NEW_LOOPS = pytest.mark.parametrize(
+    "new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"]
+)
 
 
 def test_addresses_that_take_all_they_can_leave_some_to_the_next() -> None:

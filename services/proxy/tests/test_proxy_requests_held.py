@@ -1,4 +1,6 @@
-"""How many elements all requests that are worked on have is bounded, also where each is narrow; whoever has to wait is answered all the same."""
+"""How many elements all requests that are worked on have is bounded, also where each is narrow; whoever has to wait is
+answered all the same.
+"""
 
 import asyncio
 from typing import Any
@@ -54,7 +56,10 @@ def test_many_requests_that_wait_do_not_all_stay_decoded_and_all_are_answered(pa
             await until(lambda: owner.asked)
             await turns(2_000)
             # What finds room for itself, what is let in by turns beside it, and what names little.
-            assert len([one for one in living(Message) if "timestamp" in one.__dict__]) <= max(HELD // 2 + HELD, partitions) + 1
+            assert (
+                len([one for one in living(Message) if "timestamp" in one.__dict__])
+                <= max(HELD // 2 + HELD, partitions) + 1
+            )
             owner.let_go.set()
             answers = await asyncio.wait_for(asyncio.gather(*(client.receive() for client in [*clients, few])), 60)
             assert [len(answer.topics[0].partitions) for _, answer in answers] == [partitions] * CLIENTS + [1]

@@ -49,7 +49,9 @@ async def put_manifest(store: MemoryStore, entries: list[SegmentEntry], *, pages
     manifest = Manifest(entries=tuple(entries), pages=pages, next_offset=end, last_stable_offset=end)
     log = FlatLog(store, manifest_prefix(TP), rng=_rng, what="manifest")
     newest = await log.newest()
-    return (await log.claim(newest, epoch=(newest.epoch if newest else 0) + 1, payload=encode_manifest(manifest))).number
+    return (
+        await log.claim(newest, epoch=(newest.epoch if newest else 0) + 1, payload=encode_manifest(manifest))
+    ).number
 
 
 def reader_over(store: MemoryStore, *, read_ahead_blocks: int = 0) -> SegmentReader:
@@ -63,7 +65,9 @@ def run(test: Callable[[MemoryStore], Awaitable[None]]) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    sizes=st.lists(st.tuples(st.integers(1, 5), st.sampled_from([50, 5_000, 40_000, 400_000])), min_size=1, max_size=30),
+    sizes=st.lists(
+        st.tuples(st.integers(1, 5), st.sampled_from([50, 5_000, 40_000, 400_000])), min_size=1, max_size=30
+    ),
     offset_part=st.floats(0, 1),
     max_bytes=st.sampled_from([1, 100, 40_000, 300_000, 1_500_000, 50_000_000]),
     at_least_one=st.booleans(),
@@ -74,10 +78,14 @@ def test_a_read_gives_whole_batches_from_the_one_that_holds_the_offset(
     async def test(store: MemoryStore) -> None:
         batches: list[SegmentBatch] = []
         for records, size_bytes in sizes:
-            batches.append(some_batch(batches[-1].last_offset + 1 if batches else 100, records=records, size_bytes=size_bytes))
+            batches.append(
+                some_batch(batches[-1].last_offset + 1 if batches else 100, records=records, size_bytes=size_bytes)
+            )
         entry = await put_segment(store, batches)
         offset = entry.base_offset + int(offset_part * (entry.last_offset - entry.base_offset))
-        found = await reader_over(store).read(TP, entry, offset, max_bytes=max_bytes, at_least_one=at_least_one, pool=Pool.TAIL)
+        found = await reader_over(store).read(
+            TP, entry, offset, max_bytes=max_bytes, at_least_one=at_least_one, pool=Pool.TAIL
+        )
         data = b"".join(found.parts)
         assert len(data) == found.size_bytes
         wanted = [bytes(memoryview(batch.data)) for batch in batches if batch.last_offset >= offset]
@@ -95,8 +103,12 @@ def test_a_read_gives_whole_batches_from_the_one_that_holds_the_offset(
 @pytest.mark.parametrize(("max_bytes", "at_least_one"), [(300, False), (1, True), (2_000, False), (300_000, False)])
 def test_few_records_keep_no_large_block_in_memory(max_bytes: int, at_least_one: bool) -> None:
     async def test(store: MemoryStore) -> None:
-        entry = await put_segment(store, [some_batch(0), some_batch(1, size_bytes=250_000), some_batch(2), some_batch(3, size_bytes=900_000)])
-        found = await reader_over(store).read(TP, entry, 0, max_bytes=max_bytes, at_least_one=at_least_one, pool=Pool.CATCH_UP)
+        entry = await put_segment(
+            store, [some_batch(0), some_batch(1, size_bytes=250_000), some_batch(2), some_batch(3, size_bytes=900_000)]
+        )
+        found = await reader_over(store).read(
+            TP, entry, 0, max_bytes=max_bytes, at_least_one=at_least_one, pool=Pool.CATCH_UP
+        )
         assert found.size_bytes
         assert sum(len(part.obj) for part in found.parts) <= 2 * found.size_bytes  # type: ignore[arg-type]
 
@@ -109,7 +121,9 @@ def damaged(store: MemoryStore, entry: SegmentEntry, position: int, bit: int) ->
     store.objects[entry.key] = bytes(data)
 
 
-async def read_to_the_end(reader: SegmentReader, entry: SegmentEntry, offset: int, *, max_bytes: int = 50 << 20) -> list[int]:
+async def read_to_the_end(
+    reader: SegmentReader, entry: SegmentEntry, offset: int, *, max_bytes: int = 50 << 20
+) -> list[int]:
     """The base offsets of batches that a consumer gets, until an error or the run's end."""
     got: list[int] = []
     while offset <= entry.last_offset:
@@ -126,7 +140,9 @@ async def read_to_the_end(reader: SegmentReader, entry: SegmentEntry, offset: in
 @pytest.mark.parametrize("max_bytes", [1, 20_000, 300_000, 50 << 20])
 @pytest.mark.parametrize("first_read", [0, 150])
 @pytest.mark.parametrize("byte", range(CRC_START - 4))
-def test_no_flipped_bit_before_a_batchs_crc_lets_a_consumer_pass_over_records(byte: int, first_read: int, max_bytes: int) -> None:
+def test_no_flipped_bit_before_a_batchs_crc_lets_a_consumer_pass_over_records(
+    byte: int, first_read: int, max_bytes: int
+) -> None:
     async def test(store: MemoryStore) -> None:
         size_bytes = 10_000
         whole = [some_batch(n, size_bytes=size_bytes) for n in range(200)]
@@ -169,7 +185,9 @@ def test_a_run_with_gaps_between_its_batches_is_read() -> None:
     async def test(store: MemoryStore) -> None:
         entry = await put_segment(store, [some_batch(3 * n, size_bytes=10_000) for n in range(50)])
         for max_bytes in (1, 40_000, 50 << 20):
-            assert await read_to_the_end(reader_over(store), entry, 1, max_bytes=max_bytes) == [3 * n for n in range(1, 50)]
+            assert await read_to_the_end(reader_over(store), entry, 1, max_bytes=max_bytes) == [
+                3 * n for n in range(1, 50)
+            ]
 
     run(test)
 
@@ -178,7 +196,9 @@ def test_readers_at_one_time_get_each_block_once() -> None:
     async def test(store: MemoryStore) -> None:
         entry = await put_segment(store, [some_batch(n, size_bytes=200_000) for n in range(12)])
         reader = reader_over(store)
-        found = await asyncio.gather(*(reader.read(TP, entry, 0, max_bytes=50 << 20, at_least_one=True, pool=Pool.CATCH_UP) for _ in range(20)))
+        found = await asyncio.gather(
+            *(reader.read(TP, entry, 0, max_bytes=50 << 20, at_least_one=True, pool=Pool.CATCH_UP) for _ in range(20))
+        )
         assert {one.size_bytes for one in found} == {entry.length}
         assert len(store.gets) == 1 + (entry.position + entry.length - 1) // BLOCK_SIZE_BYTES + 1
         assert len(store.gets) == len(set(store.gets))
@@ -279,8 +299,11 @@ def test_a_manifest_is_got_by_its_number_and_once() -> None:
         found = await asyncio.gather(*(manifests.get(TP, ManifestVersion(second)) for _ in range(5)))
         assert {len(manifest.entries) for manifest in found} == {3}
         assert len((await manifests.get(TP, ManifestVersion(first))).entries) == 3, "a later one is as good"
-        assert [(key, length) for key, _, length in store.gets if length is None] == [(f"{manifest_prefix(TP)}{second:020d}", None)]
-        assert len(store.gets) == 2  # it is a claim: a listing and the header of the one below it tell whether it counts
+        assert [(key, length) for key, _, length in store.gets if length is None] == [
+            (f"{manifest_prefix(TP)}{second:020d}", None)
+        ]
+        # it is a claim: a listing and the header of the one below it tell whether it counts
+        assert len(store.gets) == 2
         run_from = await manifests.run_from(TP, found[0], 1)
         assert run_from is not None
         assert (run_from.at, run_from.newest) == (1, True)
@@ -344,7 +367,9 @@ def test_a_fetch_below_the_tail_runs_through_consecutive_segments() -> None:
 @pytest.mark.parametrize("how", ["damaged", "of a newer version", "missing", "not to be had"])
 def test_what_cannot_be_read_of_a_segment_keeps_nobody_from_the_records_of_those_before_it(how: str) -> None:
     async def test(proxy: Running, client: Any) -> None:
-        entries = await rolled(proxy, [[some_batch(0)], [some_batch(1)], [some_batch(2), some_batch(3)], [some_batch(4)]])
+        entries = await rolled(
+            proxy, [[some_batch(0)], [some_batch(1)], [some_batch(2), some_batch(3)], [some_batch(4)]]
+        )
         objects, key = proxy.store.objects, entries[2].key
         data = bytearray(objects[key])
         if how == "damaged":
@@ -364,11 +389,15 @@ def test_what_cannot_be_read_of_a_segment_keeps_nobody_from_the_records_of_those
     fetching(test)
 
 
-def test_a_segment_that_the_store_does_not_answer_for_keeps_nobody_from_the_records_of_those_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_segment_that_the_store_does_not_answer_for_keeps_nobody_from_the_records_of_those_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("bmq_proxy.fetch.reader.STORAGE_WAIT_S", 0.3)
 
     async def test(proxy: Running, client: Any) -> None:
-        entries = await rolled(proxy, [[some_batch(0)], [some_batch(1)], [some_batch(2), some_batch(3)], [some_batch(4)]])
+        entries = await rolled(
+            proxy, [[some_batch(0)], [some_batch(1)], [some_batch(2), some_batch(3)], [some_batch(4)]]
+        )
         hang(proxy.store, entries[2].key)
         for offset, there in ((0, [0, 1]), (1, [1]), (2, []), (4, [4])):
             [topic] = (await client.ask(1, 12, fetch_request("orders", 0, offset))).responses
@@ -405,7 +434,9 @@ def refuse(store: MemoryStore, key: str) -> None:
 def test_a_batch_above_every_limit_comes_whole_and_alone() -> None:
     async def test(proxy: Running, client: Any) -> None:
         await rolled(proxy, [[some_batch(0, size_bytes=3_000_000), some_batch(1)]])
-        [topic] = (await client.ask(1, 12, fetch_request("orders", 0, 0, max_bytes=1_000, partition_max_bytes=1_000))).responses
+        [topic] = (
+            await client.ask(1, 12, fetch_request("orders", 0, 0, max_bytes=1_000, partition_max_bytes=1_000))
+        ).responses
         assert offsets_of(topic.partitions[0]) == [0]
 
     fetching(test)
@@ -517,7 +548,8 @@ def test_a_claim_that_took_the_named_versions_number_since_it_was_deleted_is_not
         assert (await log.read(2)).claim
         manifests = ManifestCache(store, _rng, entries_max=100)
         assert (await manifests.get(TP, ManifestVersion(2))).next_offset == 4
-        assert (await manifests.get(TP, ManifestVersion(1))).next_offset == 4  # a claim of the owner's own, and no more the newest
+        # a claim of the owner's own, and no more the newest
+        assert (await manifests.get(TP, ManifestVersion(1))).next_offset == 4
         await manifests.close()
 
     run(test)
@@ -638,7 +670,10 @@ def test_a_last_batch_that_says_it_ends_earlier_than_it_does_is_not_passed_over(
         proxy.store.objects[entry.key] = bytes(data)
         for offset in (8, 12, 14):
             [topic] = (await client.ask(1, 12, fetch_request("orders", 0, offset))).responses
-            assert (topic.partitions[0].error_code, offsets_of(topic.partitions[0])) == (ErrorCode.kafka_storage_error, []), offset
+            assert (topic.partitions[0].error_code, offsets_of(topic.partitions[0])) == (
+                ErrorCode.kafka_storage_error,
+                [],
+            ), offset
 
     fetching(test)
 
@@ -666,7 +701,9 @@ def test_a_header_that_lies_in_two_blocks_is_read_and_looked_at_as_any_other(bef
 
 
 @pytest.mark.parametrize("left", [0, 1, 40, 100, BLOCK_SIZE_BYTES - 1, BLOCK_SIZE_BYTES, BLOCK_SIZE_BYTES + 70])
-def test_a_segment_that_was_cut_short_since_its_index_was_read_is_damaged_and_gives_no_part_of_a_batch(left: int) -> None:
+def test_a_segment_that_was_cut_short_since_its_index_was_read_is_damaged_and_gives_no_part_of_a_batch(
+    left: int,
+) -> None:
     async def test(store: MemoryStore) -> None:
         entry = await put_segment(store, [some_batch(n, size_bytes=300_000) for n in range(6)])
         reader = reader_over(store)

@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bmq_proxy.fetch.sessions import ERRORS_MAX, InvalidSessionEpoch, SessionCache, SessionNotFound, SessionTopicIdMismatch, Shown, Wanted
+from bmq_proxy.fetch.sessions import (
+    ERRORS_MAX,
+    InvalidSessionEpoch,
+    SessionCache,
+    SessionNotFound,
+    SessionTopicIdMismatch,
+    Shown,
+    Wanted,
+)
 
 
 def ids() -> Callable[[], float]:
@@ -15,7 +23,13 @@ def ids() -> Callable[[], float]:
     return lambda: (next(numbers) * 0.618033988749) % 1
 
 
-def cache(*, sessions_max: int = 10, partitions_max: int = 1_000, session_partitions_max: int = 1_000, eviction_ms: int = 120_000) -> SessionCache:
+def cache(
+    *,
+    sessions_max: int = 10,
+    partitions_max: int = 1_000,
+    session_partitions_max: int = 1_000,
+    eviction_ms: int = 120_000,
+) -> SessionCache:
     return SessionCache(
         sessions_max=sessions_max,
         partitions_max=partitions_max,
@@ -35,7 +49,9 @@ def quiet(count: int, high_watermark: int = 5) -> list[Shown]:
 
 def test_the_first_answer_names_everything_and_the_next_only_what_changed() -> None:
     sessions = cache()
-    fetching = sessions.begin(now_ms=0, session_id=0, session_epoch=0, wanted=[wanted(0), wanted(1), wanted(2)], topic_ids=False)
+    fetching = sessions.begin(
+        now_ms=0, session_id=0, session_epoch=0, wanted=[wanted(0), wanted(1), wanted(2)], topic_ids=False
+    )
     assert fetching.changed(quiet(3)) == [0, 1, 2]
     session_id = fetching.session_id
     assert session_id > 0
@@ -49,7 +65,9 @@ def test_an_answer_that_is_put_together_in_parts_is_the_same() -> None:
     told = []
     for parts in ([(0, 40)], [(0, 10), (10, 13), (13, 40)]):
         sessions = cache()
-        first = sessions.begin(now_ms=0, session_id=0, session_epoch=0, wanted=[wanted(n) for n in range(40)], topic_ids=False)
+        first = sessions.begin(
+            now_ms=0, session_id=0, session_epoch=0, wanted=[wanted(n) for n in range(40)], topic_ids=False
+        )
         first.changed(quiet(40))
         second = sessions.begin(now_ms=1, session_id=first.session_id, session_epoch=1, wanted=[], topic_ids=False)
         changed = [one for begin, end in parts for one in second.changed(found[begin:end], first=begin)]
@@ -59,11 +77,18 @@ def test_an_answer_that_is_put_together_in_parts_is_the_same() -> None:
     assert told[0][0] == [n for n in range(40) if n % 3 == 0 or n % 7 == 0]
 
 
-def test_a_request_that_waits_for_its_turn_is_for_no_more_than_it_was_let_in_with_and_keeps_nothing_of_a_session_that_its_client_ends() -> None:
+def test_a_request_that_waits_is_for_what_it_was_let_in_with_and_keeps_nothing_of_an_ended_session() -> None:
     sessions = cache()
-    session_id = sessions.begin(now_ms=0, session_id=0, session_epoch=0, wanted=[wanted(n) for n in range(3)], topic_ids=False).session_id
-    first, second = (sessions.begin(now_ms=0, session_id=session_id, session_epoch=epoch, wanted=[], topic_ids=False) for epoch in (1, 2))
-    grown = sessions.begin(now_ms=0, session_id=session_id, session_epoch=3, wanted=[wanted(n) for n in range(3, 9)], topic_ids=False)
+    session_id = sessions.begin(
+        now_ms=0, session_id=0, session_epoch=0, wanted=[wanted(n) for n in range(3)], topic_ids=False
+    ).session_id
+    first, second = (
+        sessions.begin(now_ms=0, session_id=session_id, session_epoch=epoch, wanted=[], topic_ids=False)
+        for epoch in (1, 2)
+    )
+    grown = sessions.begin(
+        now_ms=0, session_id=session_id, session_epoch=3, wanted=[wanted(n) for n in range(3, 9)], topic_ids=False
+    )
     assert (first.count, [one.partition for one in first.wanted], grown.count) == (3, [0, 1, 2], 9)
     sessions.begin(now_ms=0, session_id=session_id, session_epoch=-1, wanted=[], topic_ids=False)
     assert (second.count, second.wanted, second.changed([])) == (3, [], [])
@@ -73,11 +98,23 @@ def test_a_request_that_waits_for_its_turn_is_for_no_more_than_it_was_let_in_wit
 
 def test_a_session_does_not_come_by_small_steps_to_more_than_one_request_may_name() -> None:
     sessions = cache(session_partitions_max=30)
-    fetching = sessions.begin(now_ms=0, session_id=0, session_epoch=0, wanted=[wanted(n) for n in range(20)], topic_ids=False)
+    fetching = sessions.begin(
+        now_ms=0, session_id=0, session_epoch=0, wanted=[wanted(n) for n in range(20)], topic_ids=False
+    )
     session_id = fetching.session_id
     further = [wanted(n) for n in range(20, 30)]
-    assert len(sessions.begin(now_ms=0, session_id=session_id, session_epoch=1, wanted=further, topic_ids=False).wanted) == 30
-    changed = sessions.begin(now_ms=0, session_id=session_id, session_epoch=2, wanted=[wanted(30)], forgotten=[("orders", 0)], topic_ids=False)
+    assert (
+        len(sessions.begin(now_ms=0, session_id=session_id, session_epoch=1, wanted=further, topic_ids=False).wanted)
+        == 30
+    )
+    changed = sessions.begin(
+        now_ms=0,
+        session_id=session_id,
+        session_epoch=2,
+        wanted=[wanted(30)],
+        forgotten=[("orders", 0)],
+        topic_ids=False,
+    )
     assert [one.partition for one in changed.wanted] == list(range(1, 31))
     with pytest.raises(SessionNotFound):
         sessions.begin(now_ms=0, session_id=session_id, session_epoch=3, wanted=[wanted(31)], topic_ids=False)
@@ -90,7 +127,9 @@ def test_names_that_no_topic_has_are_not_remembered(name: str) -> None:
     odd = Wanted(name, 0, 0, 1_000)
     fetching = sessions.begin(now_ms=0, session_id=0, session_epoch=0, wanted=[wanted(0), odd], topic_ids=False)
     assert (fetching.session_id, [one.topic for one in fetching.wanted], len(sessions)) == (0, ["orders", name], 0)
-    fetching = sessions.begin(now_ms=0, session_id=0, session_epoch=0, wanted=[wanted(0), Wanted("y" * 249, 0, 0, 1_000)], topic_ids=False)
+    fetching = sessions.begin(
+        now_ms=0, session_id=0, session_epoch=0, wanted=[wanted(0), Wanted("y" * 249, 0, 0, 1_000)], topic_ids=False
+    )
     assert fetching.session_id
     with pytest.raises(SessionNotFound):
         sessions.begin(now_ms=0, session_id=fetching.session_id, session_epoch=1, wanted=[odd], topic_ids=False)
@@ -99,9 +138,13 @@ def test_names_that_no_topic_has_are_not_remembered(name: str) -> None:
 
 def test_partitions_that_returned_records_go_to_the_end_of_the_line() -> None:
     sessions = cache()
-    fetching = sessions.begin(now_ms=0, session_id=0, session_epoch=0, wanted=[wanted(0), wanted(1), wanted(2)], topic_ids=False)
+    fetching = sessions.begin(
+        now_ms=0, session_id=0, session_epoch=0, wanted=[wanted(0), wanted(1), wanted(2)], topic_ids=False
+    )
     fetching.changed([Shown(5, 0, True, False), *quiet(2)])
-    fetching = sessions.begin(now_ms=0, session_id=fetching.session_id, session_epoch=1, wanted=[wanted(0, 5)], topic_ids=False)
+    fetching = sessions.begin(
+        now_ms=0, session_id=fetching.session_id, session_epoch=1, wanted=[wanted(0, 5)], topic_ids=False
+    )
     assert [(one.partition, one.offset) for one in fetching.wanted] == [(1, 0), (2, 0), (0, 5)]
 
 
@@ -110,19 +153,29 @@ def test_after_an_error_the_next_answer_is_shown_even_if_nothing_else_changed() 
     fetching = sessions.begin(now_ms=0, session_id=0, session_epoch=0, wanted=[wanted(0)], topic_ids=False)
     fetching.changed([Shown(5, 0, False, True)])
     for epoch, told in ((1, [0]), (2, [])):
-        fetching = sessions.begin(now_ms=0, session_id=fetching.session_id, session_epoch=epoch, wanted=[], topic_ids=False)
+        fetching = sessions.begin(
+            now_ms=0, session_id=fetching.session_id, session_epoch=epoch, wanted=[], topic_ids=False
+        )
         assert fetching.changed(quiet(1)) == told
 
 
 @pytest.mark.parametrize("in_parts", [False, True])
-def test_a_session_that_would_repeat_many_errors_for_a_few_bytes_ends_with_the_answer_that_tells_them(in_parts: bool) -> None:
+def test_a_session_that_would_repeat_many_errors_for_a_few_bytes_ends_with_the_answer_that_tells_them(
+    in_parts: bool,
+) -> None:
     sessions, failed = cache(), [Shown(-1, -1, False, True)]
     names = [wanted(n) for n in range(ERRORS_MAX + 1)]
 
     def tell(epoch: int, session_id: int, count: int) -> int:
-        fetching = sessions.begin(now_ms=0, session_id=session_id, session_epoch=epoch, wanted=[] if epoch else names, topic_ids=False)
+        fetching = sessions.begin(
+            now_ms=0, session_id=session_id, session_epoch=epoch, wanted=[] if epoch else names, topic_ids=False
+        )
         shown = [*failed * count, *quiet(len(names) - count)]
-        told = [one for n in range(len(shown)) for one in fetching.changed(shown[n : n + 1], first=n)] if in_parts else fetching.changed(shown)
+        told = (
+            [one for n in range(len(shown)) for one in fetching.changed(shown[n : n + 1], first=n)]
+            if in_parts
+            else fetching.changed(shown)
+        )
         assert told[:count] == list(range(count))
         return fetching.session_id
 
@@ -136,10 +189,16 @@ def test_a_session_that_would_repeat_many_errors_for_a_few_bytes_ends_with_the_a
 
 def test_forgotten_partitions_leave_and_an_empty_session_ends() -> None:
     sessions = cache()
-    session_id = sessions.begin(now_ms=0, session_id=0, session_epoch=0, wanted=[wanted(0), wanted(1)], topic_ids=False).session_id
-    left = sessions.begin(now_ms=0, session_id=session_id, session_epoch=1, wanted=[], forgotten=[("orders", 0)], topic_ids=False)
+    session_id = sessions.begin(
+        now_ms=0, session_id=0, session_epoch=0, wanted=[wanted(0), wanted(1)], topic_ids=False
+    ).session_id
+    left = sessions.begin(
+        now_ms=0, session_id=session_id, session_epoch=1, wanted=[], forgotten=[("orders", 0)], topic_ids=False
+    )
     assert [one.partition for one in left.wanted] == [1]
-    gone = sessions.begin(now_ms=0, session_id=session_id, session_epoch=2, wanted=[], forgotten=[("orders", 1)], topic_ids=False)
+    gone = sessions.begin(
+        now_ms=0, session_id=session_id, session_epoch=2, wanted=[], forgotten=[("orders", 1)], topic_ids=False
+    )
     assert (gone.session_id, gone.wanted, len(sessions), sessions.partitions) == (0, [], 0, 0)
 
 
@@ -160,7 +219,9 @@ def test_a_full_cache_gives_way_only_to_the_rules() -> None:
     sessions = cache(sessions_max=2, eviction_ms=100)
 
     def create(now_ms: int, size: int) -> int:
-        return sessions.begin(now_ms=now_ms, session_id=0, session_epoch=0, wanted=[wanted(n) for n in range(size)], topic_ids=False).session_id
+        return sessions.begin(
+            now_ms=now_ms, session_id=0, session_epoch=0, wanted=[wanted(n) for n in range(size)], topic_ids=False
+        ).session_id
 
     small, large = create(0, 2), create(0, 5)
     assert create(50, 9) == 0, "nobody is old enough"
@@ -177,10 +238,16 @@ def test_a_full_cache_gives_way_only_to_the_rules() -> None:
 
 def test_all_sessions_together_keep_a_bounded_number_of_partitions() -> None:
     sessions = cache(partitions_max=10)
-    session_id = sessions.begin(now_ms=0, session_id=0, session_epoch=0, wanted=[wanted(n) for n in range(8)], topic_ids=False).session_id
-    refused = sessions.begin(now_ms=0, session_id=0, session_epoch=0, wanted=[wanted(n) for n in range(3)], topic_ids=False)
+    session_id = sessions.begin(
+        now_ms=0, session_id=0, session_epoch=0, wanted=[wanted(n) for n in range(8)], topic_ids=False
+    ).session_id
+    refused = sessions.begin(
+        now_ms=0, session_id=0, session_epoch=0, wanted=[wanted(n) for n in range(3)], topic_ids=False
+    )
     assert (refused.session_id, len(refused.wanted)) == (0, 3)
-    grown = sessions.begin(now_ms=0, session_id=session_id, session_epoch=1, wanted=[wanted(n) for n in range(8, 20)], topic_ids=False)
+    grown = sessions.begin(
+        now_ms=0, session_id=session_id, session_epoch=1, wanted=[wanted(n) for n in range(8, 20)], topic_ids=False
+    )
     assert len(grown.wanted) == 20
     assert (len(sessions), sessions.partitions) == (0, 0)
 
@@ -214,7 +281,9 @@ _partitions = st.integers(0, 5)
 _step = st.tuples(
     st.dictionaries(_partitions, st.integers(0, 9), max_size=4),
     st.lists(_partitions, max_size=2),
-    st.lists(st.builds(Shown, st.integers(0, 2), st.integers(0, 1), st.booleans(), st.booleans()), min_size=6, max_size=6),
+    st.lists(
+        st.builds(Shown, st.integers(0, 2), st.integers(0, 1), st.booleans(), st.booleans()), min_size=6, max_size=6
+    ),
 )
 
 
@@ -247,13 +316,20 @@ def test_a_session_tells_what_its_twin_tells(steps: list[tuple[dict[int, int], l
 
 def test_sessions_of_all_lanes_have_one_bound_and_nobody_goes_on_with_one_of_another_lane() -> None:
     sessions = cache(partitions_max=100, eviction_ms=1_000)
-    first = sessions.begin(now_ms=0, session_id=0, session_epoch=0, wanted=[wanted(n) for n in range(60)], topic_ids=False, lane=1)
-    second = sessions.begin(now_ms=0, session_id=0, session_epoch=0, wanted=[wanted(n) for n in range(60)], topic_ids=False, lane=2)
+    first = sessions.begin(
+        now_ms=0, session_id=0, session_epoch=0, wanted=[wanted(n) for n in range(60)], topic_ids=False, lane=1
+    )
+    second = sessions.begin(
+        now_ms=0, session_id=0, session_epoch=0, wanted=[wanted(n) for n in range(60)], topic_ids=False, lane=2
+    )
     assert (first.session_id > 0, second.session_id, sessions.partitions) == (True, 0, 60)
     for session_id in (first.session_id, first.session_id + 1):
         with pytest.raises(SessionNotFound):
             sessions.begin(now_ms=1, session_id=session_id, session_epoch=1, wanted=[], topic_ids=False, lane=2)
     sessions.begin(now_ms=1, session_id=first.session_id, session_epoch=-1, wanted=[], topic_ids=False, lane=2)
-    assert sessions.begin(now_ms=1, session_id=first.session_id, session_epoch=1, wanted=[], topic_ids=False, lane=1).count == 60
+    assert (
+        sessions.begin(now_ms=1, session_id=first.session_id, session_epoch=1, wanted=[], topic_ids=False, lane=1).count
+        == 60
+    )
     sessions.begin(now_ms=1, session_id=first.session_id, session_epoch=-1, wanted=[], topic_ids=False, lane=1)
     assert sessions.partitions == 0

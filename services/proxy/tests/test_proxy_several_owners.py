@@ -1,4 +1,6 @@
-"""A Fetch of partitions of several owners: it waits for as much as it asked for, of all of them together, and for no longer."""
+"""A Fetch of partitions of several owners: it waits for as much as it asked for, of all of them together, and for no
+longer.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -27,7 +29,13 @@ class Counting(MemoryOwner):
         self.failing: BmqError | None = None
 
     async def read_tail(
-        self, requests: Sequence[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int, room: TailRoom | None = None
+        self,
+        requests: Sequence[TailRequest],
+        *,
+        min_bytes: int,
+        max_bytes: int,
+        max_wait_ms: int,
+        room: TailRoom | None = None,
     ) -> list[TailAnswer]:
         self.asked += 1
         if self.failing is not None:
@@ -78,7 +86,9 @@ async def test_the_first_news_of_any_of_them_ends_a_wait_for_anything_at_all() -
 
 @pytest.mark.parametrize("order", [[0, 1, 2, 0, 1, 2], [1, 1, 1, 1, 1, 1], [0, 0, 0, 0, 0, 2]])
 @on_virtual_time
-async def test_what_is_there_already_and_what_comes_is_counted_together_whichever_owner_has_it(order: list[int]) -> None:
+async def test_what_is_there_already_and_what_comes_is_counted_together_whichever_owner_has_it(
+    order: list[int],
+) -> None:
     cluster = Cluster()
     cluster.append(order[0])
     reading = asyncio.ensure_future(cluster.read(min_bytes=len(order) * SIZE_BYTES))

@@ -23,7 +23,9 @@ async def time_passes(seconds: float) -> None:
 
 @pytest.mark.parametrize("acks", [-1, 1])
 @pytest.mark.parametrize("timeout_ms", [-1, 0, 1])
-def test_what_an_owner_has_is_answered_when_it_is_durable_however_short_the_time_out(acks: int, timeout_ms: int) -> None:
+def test_what_an_owner_has_is_answered_when_it_is_durable_however_short_the_time_out(
+    acks: int, timeout_ms: int
+) -> None:
     async def test(proxy: Running, client: Client) -> None:
         proxy.owner.hold = True
         client.send_produce("orders", {0: batch(b"a"), 1: batch(b"b")}, acks=acks, timeout_ms=timeout_ms)

@@ -79,7 +79,9 @@ def test_metadata_creates_a_topic_and_names_this_proxy_as_its_leader() -> None:
 
 def test_metadata_creates_nothing_where_client_or_setting_forbid_it() -> None:
     async def test(proxy: Running, client: Client) -> None:
-        reply = await client.ask(3, 12, {"topics": [{"name": "orders"}], "allow_auto_topic_creation": proxy.role.proxy.settings.node_id == 2})
+        reply = await client.ask(
+            3, 12, {"topics": [{"name": "orders"}], "allow_auto_topic_creation": proxy.role.proxy.settings.node_id == 2}
+        )
         assert reply.topics[0].error_code == ErrorCode.unknown_topic_or_partition
         assert not proxy.controller.calls
 
@@ -119,7 +121,10 @@ def test_what_is_produced_is_fetched() -> None:
         proxy.metadata.add_topic("orders", 2)
         client.send_produce("orders", {1: batch(b"a", b"b"), 0: batch(b"c")})
         _, produced = await client.receive()
-        assert [(p.index, p.error_code, p.base_offset) for p in produced.responses[0].partition_responses] == [(1, 0, 0), (0, 0, 0)]
+        assert [(p.index, p.error_code, p.base_offset) for p in produced.responses[0].partition_responses] == [
+            (1, 0, 0),
+            (0, 0, 0),
+        ]
         client.send_produce("orders", {1: batch(b"d")})
         _, produced = await client.receive()
         assert produced.responses[0].partition_responses[0].base_offset == 2
@@ -141,7 +146,11 @@ def test_fetch_by_id_knows_its_topics_and_says_which_it_does_not() -> None:
         request = fetch_request("", 0, 0)
         request["topics"][0] = {"topic_id": topic.topic_id, "partitions": request["topics"][0]["partitions"]}
         [answer] = (await client.ask(1, 16, request)).responses
-        assert (answer.topic_id, answer.partitions[0].error_code, len(answer.partitions[0].records)) == (topic.topic_id, 0, len(batch(b"a")))
+        assert (answer.topic_id, answer.partitions[0].error_code, len(answer.partitions[0].records)) == (
+            topic.topic_id,
+            0,
+            len(batch(b"a")),
+        )
         await client.ask(20, 6, {"topics": [{"name": None, "topic_id": topic.topic_id}]})
         [answer] = (await client.ask(1, 16, request)).responses
         assert answer.partitions[0].error_code == ErrorCode.unknown_topic_id
@@ -193,7 +202,10 @@ def test_produce_is_refused_for_each_partition_by_its_own_reason() -> None:
 
         assert await codes("orders") == [0, ErrorCode.unknown_topic_or_partition]
         assert await codes("bills") == [ErrorCode.unknown_topic_or_partition] * 2
-        assert await codes("__consumer_offsets") == [ErrorCode.invalid_topic_exception, ErrorCode.unknown_topic_or_partition]
+        assert await codes("__consumer_offsets") == [
+            ErrorCode.invalid_topic_exception,
+            ErrorCode.unknown_topic_or_partition,
+        ]
         assert await codes("orders", acks=2) == [ErrorCode.invalid_required_acks] * 2
         old = struct.pack(">hiih6sii", -1, 5_000, 1, 6, b"orders", 1, 0) + struct.pack(">i", 3) + b"old"
         client.send(0, 1, raw=old)
@@ -208,7 +220,9 @@ def test_a_topic_that_is_deleted_by_its_id_a_second_time_is_an_unknown_id() -> N
         topic = proxy.metadata.add_topic("orders", 1)
         by_id = {"topics": [{"name": None, "topic_id": topic.topic_id}], "timeout_ms": 1_000}
         codes = [(await client.ask(20, 6, by_id)).responses[0].error_code for _ in range(2)]
-        assert codes == [ErrorCode.none, ErrorCode.unknown_topic_id], "whoever got no answer to the first try may take the second for success"
+        assert codes == [ErrorCode.none, ErrorCode.unknown_topic_id], (
+            "whoever got no answer to the first try may take the second for success"
+        )
 
     run(test)
 
@@ -231,12 +245,27 @@ def test_topics_are_created_described_grown_and_deleted() -> None:
         reply = await client.ask(
             19,
             7,
-            {"topics": [{"name": "orders", "num_partitions": 3, "replication_factor": -1, "configs": [{"name": "retention.ms", "value": "5"}]}]},
+            {
+                "topics": [
+                    {
+                        "name": "orders",
+                        "num_partitions": 3,
+                        "replication_factor": -1,
+                        "configs": [{"name": "retention.ms", "value": "5"}],
+                    }
+                ]
+            },
         )
         [topic] = reply.topics
-        assert (topic.error_code, topic.num_partitions, topic.topic_id) == (0, 3, proxy.metadata.image.topic_ids["orders"])
+        assert (topic.error_code, topic.num_partitions, topic.topic_id) == (
+            0,
+            3,
+            proxy.metadata.image.topic_ids["orders"],
+        )
         assert {one.name: (one.value, one.config_source) for one in topic.configs}["retention.ms"] == ("5", 1)
-        reply = await client.ask(19, 2, {"topics": [{"name": name, "num_partitions": 1} for name in ("twice", "twice", "orders")]})
+        reply = await client.ask(
+            19, 2, {"topics": [{"name": name, "num_partitions": 1} for name in ("twice", "twice", "orders")]}
+        )
         assert [(one.name, one.error_code) for one in reply.topics] == [
             ("twice", ErrorCode.invalid_request),
             ("orders", ErrorCode.topic_already_exists),
@@ -244,8 +273,12 @@ def test_topics_are_created_described_grown_and_deleted() -> None:
         assert (await client.ask(37, 3, {"topics": [{"name": "orders", "count": 5}]})).results[0].error_code == 0
         first = await client.ask(75, 0, {"topics": [{"name": "orders"}], "response_partition_limit": 3})
         assert (len(first.topics[0].partitions), first.next_cursor.partition_index) == (3, 3)
-        assert [(one.eligible_leader_replicas, one.last_known_elr) for one in first.topics[0].partitions] == [([], [])] * 3, "Java takes no null"
-        rest = await client.ask(75, 0, {"topics": [{"name": "orders"}], "response_partition_limit": 3, "cursor": first.next_cursor})
+        assert [(one.eligible_leader_replicas, one.last_known_elr) for one in first.topics[0].partitions] == [
+            ([], [])
+        ] * 3, "Java takes no null"
+        rest = await client.ask(
+            75, 0, {"topics": [{"name": "orders"}], "response_partition_limit": 3, "cursor": first.next_cursor}
+        )
         assert ([one.partition_index for one in rest.topics[0].partitions], rest.next_cursor) == ([3, 4], None)
         assert (await client.ask(20, 4, {"topic_names": ["orders", "none"]})).responses[1].error_code == 0
         assert proxy.metadata.image.topic("orders") is None
@@ -268,7 +301,9 @@ def test_the_first_question_for_a_coordinator_makes_the_offsets_topic() -> None:
 
 
 def test_transactions_are_refused_at_once_with_codes_that_clients_do_not_try_again() -> None:
-    """Of all codes librdkafka takes the authorisation's alone for final; it asks by versions 0 to 2. Others show the code's own text."""
+    """Of all codes librdkafka takes the authorisation's alone for final; it asks by versions 0 to 2. Others show the
+    code's own text.
+    """
 
     async def test(_: Running, client: Client) -> None:
         with structlog.testing.capture_logs() as logs:
@@ -281,7 +316,10 @@ def test_transactions_are_refused_at_once_with_codes_that_clients_do_not_try_aga
                 assert new.error_code == ErrorCode.unsupported_version
                 assert "transactions are not served" in new.error_message
             [share] = (await client.ask(10, 6, {"key_type": 2, "coordinator_keys": ["g:topic:0"]})).coordinators
-            assert (share.error_code, share.error_message.partition(":")[0]) == (ErrorCode.invalid_request, "Key type 2")
+            assert (share.error_code, share.error_message.partition(":")[0]) == (
+                ErrorCode.invalid_request,
+                "Key type 2",
+            )
             assert (await client.ask(22, 4, {"transactional_id": "t"})).error_code == ErrorCode.unsupported_version
         assert [(line["event"], line["client"]) for line in logs] == [
             ("transactional producer refused: this version of bmq has no transactions", client.client_id)
@@ -308,28 +346,57 @@ def test_the_smaller_administration_is_answered() -> None:
         topic = proxy.metadata.add_topic("orders", 1, {"retention.ms": "5"})
         client.send_produce("orders", {0: batch(b"a", b"b")})
         await client.receive()
-        latest = await client.ask(2, 7, {"replica_id": -1, "topics": [{"name": "orders", "partitions": [{"partition_index": 0, "timestamp": -1}]}]})
+        latest = await client.ask(
+            2,
+            7,
+            {"replica_id": -1, "topics": [{"name": "orders", "partitions": [{"partition_index": 0, "timestamp": -1}]}]},
+        )
         assert latest.topics[0].partitions[0].offset == 2
         for replica_id in (0, 1):  # kafka-python 3.0 says 0
-            asked = {"replica_id": replica_id, "topics": [{"name": "orders", "partitions": [{"partition_index": 0, "timestamp": -1}]}]}
+            asked = {
+                "replica_id": replica_id,
+                "topics": [{"name": "orders", "partitions": [{"partition_index": 0, "timestamp": -1}]}],
+            }
             posing = (await client.ask(2, 7, asked)).topics[0].partitions[0]
             assert (posing.error_code, posing.offset) == (0, 2)
-        ends = await client.ask(23, 4, {"replica_id": -1, "topics": [{"topic": "orders", "partitions": [{"partition": 0, "leader_epoch": 3}]}]})
+        ends = await client.ask(
+            23,
+            4,
+            {"replica_id": -1, "topics": [{"topic": "orders", "partitions": [{"partition": 0, "leader_epoch": 3}]}]},
+        )
         assert (ends.topics[0].partitions[0].leader_epoch, ends.topics[0].partitions[0].end_offset) == (3, 2)
-        cut = await client.ask(21, 2, {"topics": [{"name": "orders", "partitions": [{"partition_index": 0, "offset": 1}]}], "timeout_ms": 1_000})
+        cut = await client.ask(
+            21,
+            2,
+            {"topics": [{"name": "orders", "partitions": [{"partition_index": 0, "offset": 1}]}], "timeout_ms": 1_000},
+        )
         assert (cut.topics[0].partitions[0].low_watermark, cut.topics[0].partitions[0].error_code) == (1, 0)
         cluster = await client.ask(60, 1, {"endpoint_type": 1})
         assert (cluster.cluster_id, [one.broker_id for one in cluster.brokers]) == ("test-cluster", [1])
         assert (await client.ask(60, 1, {"endpoint_type": 2})).error_code == ErrorCode.unsupported_endpoint_type
         dirs = await client.ask(35, 4, {"topics": None})
         assert dirs.results[0].topics[0].partitions[0].partition_size == 42
-        configs = await client.ask(32, 4, {"resources": [{"resource_type": 2, "resource_name": "orders", "configuration_keys": ["retention.ms"]}]})
-        assert [(row.name, row.value, row.config_source) for row in configs.results[0].configs] == [("retention.ms", "5", 1)]
+        configs = await client.ask(
+            32,
+            4,
+            {"resources": [{"resource_type": 2, "resource_name": "orders", "configuration_keys": ["retention.ms"]}]},
+        )
+        assert [(row.name, row.value, row.config_source) for row in configs.results[0].configs] == [
+            ("retention.ms", "5", 1)
+        ]
         unknown = await client.ask(32, 4, {"resources": [{"resource_type": 2, "resource_name": "none"}]})
         assert unknown.results[0].error_code == ErrorCode.unknown_topic_or_partition
         change = {"name": "retention.ms", "config_operation": 0, "value": "6"}
         await client.ask(44, 1, {"resources": [{"resource_type": 2, "resource_name": "orders", "configs": [change]}]})
-        await client.ask(33, 2, {"resources": [{"resource_type": 4, "resource_name": "1", "configs": [{"name": "num.partitions", "value": "2"}]}]})
+        await client.ask(
+            33,
+            2,
+            {
+                "resources": [
+                    {"resource_type": 4, "resource_name": "1", "configs": [{"name": "num.partitions", "value": "2"}]}
+                ]
+            },
+        )
         assert [call[0] for call in proxy.controller.calls] == ["alter_configs", "replace_configs"]
         assert proxy.controller.calls[1][1].name == ""
         assert proxy.owner.log(TopicPartition(topic.topic_id, 0)).log_start == 1

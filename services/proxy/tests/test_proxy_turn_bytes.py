@@ -1,4 +1,6 @@
-"""What begins in one turn of the loop: few requests, or few bytes that are decoded, and nobody is told more often than need be."""
+"""What begins in one turn of the loop: few requests, or few bytes that are decoded, and nobody is told more often than
+need be.
+"""
 
 import asyncio
 
@@ -106,7 +108,9 @@ def test_a_few_unknown_fields_in_the_question_for_versions_are_passed_over() -> 
     async def main() -> None:
         async with running_proxy(ProxySettings()) as proxy:
             client = await proxy.connect()
-            answer = await client.ask(ApiKey.API_VERSIONS, 3, raw=NAMED + b"\x3c" + b"".join(bytes((tag, 0)) for tag in range(60)))
+            answer = await client.ask(
+                ApiKey.API_VERSIONS, 3, raw=NAMED + b"\x3c" + b"".join(bytes((tag, 0)) for tag in range(60))
+            )
             assert answer.error_code == 0
 
     asyncio.run(main())

@@ -1,4 +1,6 @@
-"""Answers of few elements and many bytes: few of those who do not take theirs have one, and they make room for who does."""
+"""Answers of few elements and many bytes: few of those who do not take theirs have one, and they make room for who
+does.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -36,7 +38,14 @@ QUESTIONS = {ApiKey.JOIN_GROUP: (5, JOIN), ApiKey.SYNC_GROUP: (3, SYNC), ApiKey.
 
 def joined(metadata: bytes = bytes(LARGE_BYTES // 10)) -> dict[str, Any]:
     members = [{"member_id": str(number), "group_instance_id": None, "metadata": metadata} for number in range(10)]
-    return {"error_code": 0, "generation_id": 1, "protocol_name": "p", "leader": "a", "member_id": "a", "members": members}
+    return {
+        "error_code": 0,
+        "generation_id": 1,
+        "protocol_name": "p",
+        "leader": "a",
+        "member_id": "a",
+        "members": members,
+    }
 
 
 def synced() -> dict[str, Any]:
@@ -45,11 +54,17 @@ def synced() -> dict[str, Any]:
 
 def listed() -> dict[str, Any]:
     names = [f"{number}-" + "n" * 30_000 for number in range(200)]
-    groups = [{"group_id": name, "protocol_type": "", "group_state": "Empty", "group_type": "Classic"} for name in names]
+    groups = [
+        {"group_id": name, "protocol_type": "", "group_state": "Empty", "group_type": "Classic"} for name in names
+    ]
     return {"error_code": 0, "groups": groups}
 
 
-ANSWERS: dict[ApiKey, Callable[[], dict[str, Any]]] = {ApiKey.JOIN_GROUP: joined, ApiKey.SYNC_GROUP: synced, ApiKey.LIST_GROUPS: listed}
+ANSWERS: dict[ApiKey, Callable[[], dict[str, Any]]] = {
+    ApiKey.JOIN_GROUP: joined,
+    ApiKey.SYNC_GROUP: synced,
+    ApiKey.LIST_GROUPS: listed,
+}
 
 
 async def stuck(proxy: Running, *, host: str = "127.0.0.2") -> Client:

@@ -1,4 +1,6 @@
-"""Administrators' requests in the moment without a leading controller: those that changed nothing yet wait for one, no longer than they say."""
+"""Administrators' requests in the moment without a leading controller: those that changed nothing yet wait for one, no
+longer than they say.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -18,11 +20,22 @@ REQUESTS: dict[str, tuple[int, int, Callable[[int], dict[str, Any]]]] = {
     "create_partitions": (
         37,
         1,
-        lambda ms: {"topics": [{"name": "orders", "count": 9, "assignments": None}], "timeout_ms": ms, "validate_only": False},
+        lambda ms: {
+            "topics": [{"name": "orders", "count": 9, "assignments": None}],
+            "timeout_ms": ms,
+            "validate_only": False,
+        },
     ),
     "replace_configs": (33, 1, lambda ms: {"resources": [_resource()], "validate_only": False}),
     "alter_configs": (44, 1, lambda ms: {"resources": [_resource()], "validate_only": False}),
-    "reassign": (45, 1, lambda ms: {"topics": [{"name": "orders", "partitions": [{"partition_index": 0, "replicas": None}]}], "timeout_ms": ms}),
+    "reassign": (
+        45,
+        1,
+        lambda ms: {
+            "topics": [{"name": "orders", "partitions": [{"partition_index": 0, "replicas": None}]}],
+            "timeout_ms": ms,
+        },
+    ),
 }
 
 
@@ -84,7 +97,9 @@ def test_it_waits_until_a_controller_leads(what: str) -> None:
 @pytest.mark.parametrize("what", REQUESTS)
 def test_it_is_asked_once_where_the_outcome_is_unknown(what: str) -> None:
     async def test(proxy: Running, client: Client) -> None:
-        seen = refusing(proxy.controller, what, ControllerUnavailable("whether it was carried out is not known"), times=1)
+        seen = refusing(
+            proxy.controller, what, ControllerUnavailable("whether it was carried out is not known"), times=1
+        )
         assert [code for code, _ in await codes(client, what, LONG_MS)] == [ErrorCode.request_timed_out]
         assert seen == [1]
 
@@ -92,7 +107,9 @@ def test_it_is_asked_once_where_the_outcome_is_unknown(what: str) -> None:
 
 
 @pytest.mark.parametrize("what", REQUESTS)
-def test_where_none_leads_in_time_it_is_told_that_nothing_was_changed(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_none_leads_in_time_it_is_told_that_nothing_was_changed(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(led, "LEADER_WAIT_S", 0.05)
 
     async def test(proxy: Running, client: Client) -> None:

@@ -1,11 +1,16 @@
-"""The invariants of DESIGN 7, each a small named function over a History. What they return is what is wrong: nothing, if all is well."""
+"""The invariants of DESIGN 7, each a small named function over a History. What they return is what is wrong: nothing,
+if all is well.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 from bmq_sim.history import FinalLog, History, Place, Written
-from bmq_sim.look_checkers import a_leader_epoch_ends_where_the_next_one_begins, a_look_up_by_time_finds_the_first_record_that_is_as_young
+from bmq_sim.look_checkers import (
+    a_leader_epoch_ends_where_the_next_one_begins,
+    a_look_up_by_time_finds_the_first_record_that_is_as_young,
+)
 
 Checker = Callable[[History], Iterator[str]]
 
@@ -24,16 +29,24 @@ def acknowledged_records_are_never_lost_or_changed(history: History) -> Iterator
         values = _values(log)
         kept_from = max(log.start, 0)
         if place not in history.expires and kept_from > history.deleted_below.get(place, 0):
-            yield f"{place}: the log starts at {kept_from} although nothing above {history.deleted_below.get(place, 0)} was deleted"
+            yield (
+                f"{place}: the log starts at {kept_from} although nothing above "
+                f"{history.deleted_below.get(place, 0)} was deleted"
+            )
         for attempt in attempts:
             assert attempt.base_offset is not None
             for offset, value in enumerate(attempt.values, attempt.base_offset):
                 if offset >= kept_from and values.get(offset) != value:
-                    yield f"{place}: {value!r} of {attempt.producer} was acknowledged at {offset}, there is {values.get(offset)!r}"
+                    yield (
+                        f"{place}: {value!r} of {attempt.producer} was acknowledged at {offset}, there is "
+                        f"{values.get(offset)!r}"
+                    )
 
 
 def retention_takes_only_what_it_may(history: History) -> Iterator[str]:
-    """What was young goes only where as many bytes followed it as are to be kept; where size alone decides, as many are there in the end."""
+    """What was young goes only where as many bytes followed it as are to be kept; where size alone decides, as many are
+    there in the end.
+    """
     acknowledged = history.acknowledged()
     for place, expiry in history.expires.items():
         log, asked_for = history.final.get(place), history.deleted_below.get(place, 0)
@@ -42,15 +55,24 @@ def retention_takes_only_what_it_may(history: History) -> Iterator[str]:
         attempts = sorted(acknowledged[place], key=lambda attempt: attempt.base_offset or 0)
         taken = [attempt for attempt in attempts if (attempt.base_offset or 0) + len(attempt.values) <= log.start]
         there = set(_values(log).values())
-        left_bytes = sum(attempt.size_bytes for attempt in history.attempts if attempt.place == place and not there.isdisjoint(attempt.values))
-        unsure_bytes = sum(attempt.size_bytes for attempt in history.attempts if attempt.place == place and attempt.base_offset is None)
+        left_bytes = sum(
+            attempt.size_bytes
+            for attempt in history.attempts
+            if attempt.place == place and not there.isdisjoint(attempt.values)
+        )
+        unsure_bytes = sum(
+            attempt.size_bytes for attempt in history.attempts if attempt.place == place and attempt.base_offset is None
+        )
         following_bytes = sum(attempt.size_bytes for attempt in attempts) + unsure_bytes
         for attempt in taken:
             following_bytes -= attempt.size_bytes
             is_young = expiry.young_from_ms is None or attempt.timestamp_ms >= expiry.young_from_ms
             kept = expiry.kept_bytes is not None and following_bytes >= expiry.kept_bytes
             if is_young and not kept:
-                yield f"{place}: retention took {attempt.values[0]!r}, which {following_bytes} bytes followed; the log starts at {log.start}"
+                yield (
+                    f"{place}: retention took {attempt.values[0]!r}, which {following_bytes} bytes followed; the "
+                    f"log starts at {log.start}"
+                )
         if expiry.young_from_ms is None and expiry.kept_bytes is not None and taken and left_bytes < expiry.kept_bytes:
             yield f"{place}: retention left {left_bytes} bytes; the log starts at {log.start}"
 
@@ -73,7 +95,9 @@ def deleted_records_stay_deleted(history: History) -> Iterator[str]:
 
 
 def what_was_set_is_told(history: History) -> Iterator[str]:
-    """A register of one writer is what was acknowledged last before the question, or a try that no answer came to, or what is being set."""
+    """A register of one writer is what was acknowledged last before the question, or a try that no answer came to, or
+    what is being set.
+    """
     writes: dict[str, list[Written]] = defaultdict(list)
     for written in history.written:
         writes[written.register].append(written)
@@ -88,7 +112,11 @@ def what_was_set_is_told(history: History) -> Iterator[str]:
                 possible = {written.value}
             else:
                 possible.add(written.value)
-        possible |= {written.value for written in writes[told.register] if written.acknowledged is None and written.sent < told.told}
+        possible |= {
+            written.value
+            for written in writes[told.register]
+            if written.acknowledged is None and written.sent < told.told
+        }
         if told.value not in possible:
             yield f"{told.register} was said to be {told.value!r}, it can only be one of {sorted(possible)}"
 
@@ -138,14 +166,20 @@ def leader_epochs_of_a_log_do_not_go_back(history: History) -> Iterator[str]:
     for place, log in history.final.items():
         for before, after in zip(log.records, log.records[1:], strict=False):
             if after.leader_epoch < before.leader_epoch:
-                yield f"{place}: epoch {before.leader_epoch} at {before.offset}, then {after.leader_epoch} at {after.offset}"
+                yield (
+                    f"{place}: epoch {before.leader_epoch} at {before.offset}, then {after.leader_epoch} at "
+                    f"{after.offset}"
+                )
 
 
 def no_reader_sees_above_the_high_watermark(history: History) -> Iterator[str]:
     """A Fetch returns only what is below the high watermark that it names."""
     for record in history.seen:
         if record.offset >= record.high_watermark:
-            yield f"{record.place}: {record.reader} saw offset {record.offset} with the high watermark at {record.high_watermark}"
+            yield (
+                f"{record.place}: {record.reader} saw offset {record.offset} with the high watermark at "
+                f"{record.high_watermark}"
+            )
 
 
 def reads_of_a_partition_agree(history: History) -> Iterator[str]:
@@ -189,11 +223,15 @@ def a_reader_skips_nothing(history: History) -> Iterator[str]:
 
 
 def latest_covers_what_was_acknowledged(history: History) -> Iterator[str]:
-    """ "Latest" is at or above everything that was acknowledged before it was asked for, and what was seen of it before does not go back."""
+    """ "Latest" is at or above everything that was acknowledged before it was asked for, and what was seen of it before
+    does not go back.
+    """
     acknowledged = history.acknowledged()
     newest: dict[Place, list[tuple[int, int]]] = defaultdict(list)
     for place, attempts in acknowledged.items():
-        newest[place] += [(attempt.acknowledged or 0, (attempt.base_offset or 0) + len(attempt.values)) for attempt in attempts]
+        newest[place] += [
+            (attempt.acknowledged or 0, (attempt.base_offset or 0) + len(attempt.values)) for attempt in attempts
+        ]
     for end in history.ends:
         newest[end.place].append((end.told, end.offset))
     for end in history.ends:
@@ -219,7 +257,9 @@ def out_of_range_is_said_of_no_offset_that_exists(history: History) -> Iterator[
 
 
 def idempotent_records_appear_once_and_in_order(history: History) -> Iterator[str]:
-    """Of each idempotent producer every value is in the log at most once, in the order in which it was sent, without holes between batches."""
+    """Of each idempotent producer every value is in the log at most once, in the order in which it was sent, without
+    holes between batches.
+    """
     sent: dict[tuple[str, Place], list[bytes]] = defaultdict(list)
     for attempt in history.attempts:
         if attempt.idempotent:
@@ -336,7 +376,9 @@ SHOWN_MAX = 5
 
 
 def violations(history: History) -> list[str]:
-    """One line for each thing that is wrong, at most SHOWN_MAX of each invariant, with the invariant's name in front."""
+    """One line for each thing that is wrong, at most SHOWN_MAX of each invariant, with the invariant's name in
+    front.
+    """
     found = []
     for checker in CHECKERS:
         name = checker.__name__.replace("_", " ")

@@ -1,6 +1,7 @@
 """A small Kafka client over the simulated network: connections, metadata, and calls that try again as real clients do.
 
-It encodes and decodes with the generic codec of bmq.wire.messages, not with the hand-written ones of the hot paths, and checks what it reads.
+It encodes and decodes with the generic codec of bmq.wire.messages, not with the hand-written ones of the hot paths, and
+checks what it reads.
 """
 
 import asyncio
@@ -109,7 +110,9 @@ UNKNOWN_TOPIC_ID: Final = 100
 MEMBER_ID_REQUIRED: Final = 79
 FENCED_INSTANCE_ID: Final = 82
 
-RETRIABLE: Final = frozenset({2, 3, 5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 41, 51, 56, 70, 71, 72, 74, 75, 78, 84, 86, 88, 89, 100, 103})
+RETRIABLE: Final = frozenset(
+    {2, 3, 5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 41, 51, 56, 70, 71, 72, 74, 75, 78, 84, 86, 88, 89, 100, 103}
+)
 """Error codes after which Kafka's clients send the request again."""
 
 REQUEST_TIMEOUT_S: Final = 40.0
@@ -122,7 +125,9 @@ Address = tuple[str, int]
 
 
 class ConnectionLost(Exception):
-    """The connection ended, or could not be made, or a request on it timed out: what was sent may or may not have been done."""
+    """The connection ended, or could not be made, or a request on it timed out: what was sent may or may not have been
+    done.
+    """
 
 
 class NobodyListens(ConnectionLost):
@@ -229,10 +234,21 @@ class Cluster:
 
 
 class SimClient:
-    """One client program: a connection per node, the cluster's metadata, and calls that go on until they have an answer."""
+    """One client program: a connection per node, the cluster's metadata, and calls that go on until they have an
+    answer.
+    """
 
-    def __init__(self, name: str, bootstrap: Sequence[Address], *, rng: Random, resolve: Callable[[], Sequence[Address]] = lambda: ()) -> None:
-        """`resolve` says where the cluster is reached now, as a name in the DNS does: those that it was reached at first may all have gone."""
+    def __init__(
+        self,
+        name: str,
+        bootstrap: Sequence[Address],
+        *,
+        rng: Random,
+        resolve: Callable[[], Sequence[Address]] = lambda: (),
+    ) -> None:
+        """`resolve` says where the cluster is reached now, as a name in the DNS does: those that it was reached at
+        first may all have gone.
+        """
         self.name = name
         self.rng = rng
         self._bootstrap = list(bootstrap)
@@ -252,7 +268,9 @@ class SimClient:
             return found
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                _, made = await asyncio.get_running_loop().create_connection(lambda: KafkaConnection(self.name), *address)
+                _, made = await asyncio.get_running_loop().create_connection(
+                    lambda: KafkaConnection(self.name), *address
+                )
         except (OSError, TimeoutError) as error:
             self._bootstrap.append(self._bootstrap.pop(0))
             self._bootstrap += [found for found in self._resolve() if found not in self._bootstrap]
@@ -306,7 +324,9 @@ class SimClient:
                 await self.back_off(attempt)
 
     async def call(self, api_key: int, fields: dict[str, Any]) -> Message:
-        """One answer of the bootstrap node, however many connections it takes. Error codes are the caller's to judge."""
+        """One answer of the bootstrap node, however many connections it takes. Error codes are the caller's to
+        judge.
+        """
         attempt = 0
         while True:
             try:
@@ -344,7 +364,9 @@ class SimClient:
         """Returns once the topic is gone. Raises Failed."""
         attempt = 0
         while True:
-            answer = await self.call(DELETE_TOPICS, {"topics": [{"name": name, "topic_id": None}], "timeout_ms": 30_000})
+            answer = await self.call(
+                DELETE_TOPICS, {"topics": [{"name": name, "topic_id": None}], "timeout_ms": 30_000}
+            )
             code = answer.responses[0].error_code
             if code in (0, UNKNOWN_TOPIC_OR_PARTITION):
                 return

@@ -1,4 +1,5 @@
-"""A machine's clock that is weeks off for moments: as retention decides, as it is compared, as the program starts. The store's is right.
+"""A machine's clock that is weeks off for moments: as retention decides, as it is compared, as the program starts. The
+store's is right.
 
 In every second seed, by randomness of its own: whatever else a seed does stays as it is where the clock is right.
 """

@@ -42,7 +42,13 @@ def joined_fields(several: Sequence[dict[str, Any]], *, min_bytes: int) -> dict[
     """One Fetch of what each of these asks, in their order."""
     topics = [topic for fields in several for topic in fields["topics"]]
     names = list(dict.fromkeys(topic["topic"] for topic in topics))
-    together = [{"topic": name, "partitions": [part for topic in topics if topic["topic"] == name for part in topic["partitions"]]} for name in names]
+    together = [
+        {
+            "topic": name,
+            "partitions": [part for topic in topics if topic["topic"] == name for part in topic["partitions"]],
+        }
+        for name in names
+    ]
     return {**several[0], "min_bytes": min_bytes, "topics": together}
 
 
@@ -77,7 +83,9 @@ class FetchSession:
         self._at = None
 
     def request(self, connection: KafkaConnection, fields: dict[str, Any]) -> dict[str, Any]:
-        """The Fetch with the session's numbers, naming only partitions of which something has changed, and those that are wanted no more."""
+        """The Fetch with the session's numbers, naming only partitions of which something has changed, and those that
+        are wanted no more.
+        """
         if connection is not self._at:
             self._at, self._id, self._epoch, self._told = connection, 0, 0, {}
         wanted = {
@@ -87,12 +95,24 @@ class FetchSession:
         }
         topics = []
         for topic in fields["topics"]:
-            changed = [part for part in topic["partitions"] if wanted[place := (topic["topic"], part["partition"])] != self._told.get(place)]
+            changed = [
+                part
+                for part in topic["partitions"]
+                if wanted[place := (topic["topic"], part["partition"])] != self._told.get(place)
+            ]
             if changed:
                 topics.append({"topic": topic["topic"], "partitions": changed})
-        forgotten = [{"topic": name, "partitions": [index]} for name, index in self._told if (name, index) not in wanted]
+        forgotten = [
+            {"topic": name, "partitions": [index]} for name, index in self._told if (name, index) not in wanted
+        ]
         self._told = wanted
-        return {**fields, "topics": topics, "session_id": self._id, "session_epoch": self._epoch, "forgotten_topics_data": forgotten}
+        return {
+            **fields,
+            "topics": topics,
+            "session_id": self._id,
+            "session_epoch": self._epoch,
+            "forgotten_topics_data": forgotten,
+        }
 
     def answered(self, answer: Message) -> bool:
         """Whether it goes on; if not, the next Fetch begins a new one."""
@@ -129,7 +149,16 @@ def check_whole(answer: Message, session: FetchSession | None, history: History,
 class PartitionReader:
     """Fetches on and on from an offset and keeps what it sees. `position` is the next offset that it wants."""
 
-    def __init__(self, client: SimClient, history: History, place: Place, *, reader: str, position: int, session: FetchSession | None = None) -> None:
+    def __init__(
+        self,
+        client: SimClient,
+        history: History,
+        place: Place,
+        *,
+        reader: str,
+        position: int,
+        session: FetchSession | None = None,
+    ) -> None:
         """`session` None: it fetches without one."""
         self._session = session
         self._client = client
@@ -150,7 +179,9 @@ class PartitionReader:
         return await self.heard(answer.responses[0].partitions[0], asked=asked)
 
     async def heard(self, part: Message, *, asked: int) -> int:
-        """What a Fetch said of the partition; returns how many records came. Raises ConnectionLost where it has to be tried again."""
+        """What a Fetch said of the partition; returns how many records came. Raises ConnectionLost where it has to be
+        tried again.
+        """
         match part.error_code:
             case 0:
                 return self._take(part)
@@ -201,7 +232,9 @@ class FollowingConsumer:
         attempt = 0
         while True:
             try:
-                await self._reader.fetch(max_wait_ms=rng.choice((0, 100, 500)), max_bytes=rng.choice((1, 300, FETCH_BYTES_MAX)))
+                await self._reader.fetch(
+                    max_wait_ms=rng.choice((0, 100, 500)), max_bytes=rng.choice((1, 300, FETCH_BYTES_MAX))
+                )
                 attempt = 0
             except ConnectionLost:
                 self._client.forget_leaders()
@@ -221,7 +254,10 @@ class SeveralFollower:
         self._history = history
         self._session = FetchSession() if client.rng.random() < SESSIONS_SHARE else None
         self._readers = {
-            place.on_the_wire: PartitionReader(client, history, place, reader=f"{client.name}-{place.partition}", position=0) for place in places
+            place.on_the_wire: PartitionReader(
+                client, history, place, reader=f"{client.name}-{place.partition}", position=0
+            )
+            for place in places
         }
 
     async def run(self) -> None:
@@ -239,7 +275,9 @@ class SeveralFollower:
             await asyncio.sleep(self._client.rng.random() * 0.2)
 
     async def _fetch(self) -> None:
-        """Those of one leader, in any order; what is heard of one is no reason not to take what is heard of the others."""
+        """Those of one leader, in any order; what is heard of one is no reason not to take what is heard of the
+        others.
+        """
         rng, asked = self._client.rng, self._history.turn()
         first = rng.choice(list(self._readers))
         connection = await self._client.leader(first)
@@ -247,7 +285,10 @@ class SeveralFollower:
         rng.shuffle(places)
         max_bytes, max_wait_ms = rng.choice((1, 300, 3_000, FETCH_BYTES_MAX)), rng.choice((0, 100, 500, 2_000))
         each_bytes = rng.choice((1, 300, FETCH_BYTES_MAX))
-        several = [fetch_fields(place, self._readers[place].position, max_wait_ms=max_wait_ms, max_bytes=each_bytes) for place in places]
+        several = [
+            fetch_fields(place, self._readers[place].position, max_wait_ms=max_wait_ms, max_bytes=each_bytes)
+            for place in places
+        ]
         fields = {**joined_fields(several, min_bytes=rng.choice((1, 1_000, 20_000))), "max_bytes": max_bytes}
         answer = await answer_of(connection, fields, self._session)
         check_whole(answer, self._session, self._history, self._client.name)
@@ -288,7 +329,9 @@ async def read_final(client: SimClient, history: History, place: Place) -> Final
     while position < end:
         try:
             connection = await client.leader(place)
-            answer = await connection.send(FETCH, fetch_fields(place, position, max_wait_ms=100, max_bytes=FINAL_FETCH_BYTES_MAX))
+            answer = await connection.send(
+                FETCH, fetch_fields(place, position, max_wait_ms=100, max_bytes=FINAL_FETCH_BYTES_MAX)
+            )
         except ConnectionLost:
             client.forget_leaders()
             attempt += 1

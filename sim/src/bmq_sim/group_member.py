@@ -1,4 +1,6 @@
-"""A member of a classic consumer group in the simulated workload: joins, takes its share, reads, commits, and follows every rebalance."""
+"""A member of a classic consumer group in the simulated workload: joins, takes its share, reads, commits, and follows
+every rebalance.
+"""
 
 import asyncio
 import struct
@@ -45,7 +47,9 @@ class _JoinAgain(Exception):
 class GroupMember:
     """One member. Its readers are named `group/member/round`: it begins a round with what is committed."""
 
-    def __init__(self, client: SimClient, history: History, *, group: str, places: list[Place], instance_id: str | None = None) -> None:
+    def __init__(
+        self, client: SimClient, history: History, *, group: str, places: list[Place], instance_id: str | None = None
+    ) -> None:
         """`instance_id`: of a static member, which now and then comes back as a new process does, with that alone."""
         self._client = client
         self._instance_id = instance_id
@@ -108,11 +112,15 @@ class GroupMember:
         assignments = []
         instances = [member.group_instance_id for member in answer.members if member.group_instance_id is not None]
         if len(set(instances)) < len(instances):
-            self._history.refused.append(f"group {self._group}: generation {answer.generation_id} has an instance twice: {sorted(instances)}")
+            self._history.refused.append(
+                f"group {self._group}: generation {answer.generation_id} has an instance twice: {sorted(instances)}"
+            )
         if answer.leader == answer.member_id:
             members = sorted(member.member_id for member in answer.members)
             shares = {member: self._places[index :: len(members)] for index, member in enumerate(members)}
-            assignments = [{"member_id": member, "assignment": _encode_assignment(share)} for member, share in shares.items()]
+            assignments = [
+                {"member_id": member, "assignment": _encode_assignment(share)} for member, share in shares.items()
+            ]
         answer = await self._ask(
             SYNC_GROUP,
             {
@@ -169,7 +177,9 @@ class GroupMember:
         part = group.topics[0].partitions[0]
         self._judge(part.error_code, OFFSET_FETCH)
         offset = int(part.committed_offset)
-        self._history.commits_seen.append(CommitSeen(asked=asked, told=self._history.turn(), group=self._group, place=place, offset=offset))
+        self._history.commits_seen.append(
+            CommitSeen(asked=asked, told=self._history.turn(), group=self._group, place=place, offset=offset)
+        )
         return offset
 
     async def _commit(self, place: Place, offset: int) -> None:
@@ -184,7 +194,9 @@ class GroupMember:
             },
         )
         self._judge(answer.topics[0].partitions[0].error_code, OFFSET_COMMIT)
-        self._history.commits.append(Committed(sent=sent, acknowledged=self._history.turn(), group=self._group, place=place, offset=offset))
+        self._history.commits.append(
+            Committed(sent=sent, acknowledged=self._history.turn(), group=self._group, place=place, offset=offset)
+        )
 
     # --- asking the coordinator ---
 
@@ -210,7 +222,9 @@ class GroupMember:
         if code in _JOIN_AGAIN:
             raise _JoinAgain
         if code not in _COORDINATOR_MOVED and code not in RETRIABLE:
-            self._history.refused.append(f"group {self._group}: {self._client.name} asked API {api_key} and was told {code}")
+            self._history.refused.append(
+                f"group {self._group}: {self._client.name} asked API {api_key} and was told {code}"
+            )
         raise ConnectionLost(f"error {code}")
 
 

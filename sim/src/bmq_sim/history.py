@@ -1,4 +1,5 @@
-"""What clients saw, in the order in which they saw it: the evidence that the checkers judge. Nobody else keeps it, nothing is thrown away.
+"""What clients saw, in the order in which they saw it: the evidence that the checkers judge. Nobody else keeps it,
+nothing is thrown away.
 
 Values are unique in a run, so a value is a record's identity. `turn` orders events: it grows with each one.
 """
@@ -19,7 +20,9 @@ class Place(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What the topic is called on the wire. One that is made again under its name is another topic: `orders#2` here."""
+        """What the topic is called on the wire. One that is made again under its name is another topic: `orders#2`
+        here.
+        """
         return self.topic.partition("#")[0]
 
     @property
@@ -30,7 +33,8 @@ class Place(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Attempt:
-    """One batch that a producer sent (an idempotent one possibly several times). `base_offset` None: no acknowledgement came.
+    """One batch that a producer sent (an idempotent one possibly several times). `base_offset` None: no acknowledgement
+    came.
 
     `base_offset` -1: acknowledged as a duplicate whose offset is not told.
     """
@@ -131,7 +135,9 @@ class Deleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expiry:
-    """What retention may take of a partition: what lies below the first record from `young_from_ms` on, or what more than `kept_bytes` follow."""
+    """What retention may take of a partition: what lies below the first record from `young_from_ms` on, or what more
+    than `kept_bytes` follow.
+    """
 
     young_from_ms: int | None = None
     kept_bytes: int | None = None
@@ -159,7 +165,9 @@ class EpochEnd:
 
 @dataclass(slots=True, kw_only=True)
 class Written:
-    """One try to set something that has one value at a time, such as an offset committed by one program. `acknowledged` None: no answer came."""
+    """One try to set something that has one value at a time, such as an offset committed by one program. `acknowledged`
+    None: no answer came.
+    """
 
     register: str
     value: str
@@ -179,7 +187,9 @@ class Told:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerAppend:
-    """A broker that thought itself the partition's owner in `leader_epoch` acknowledged an append. `owner` names its incarnation."""
+    """A broker that thought itself the partition's owner in `leader_epoch` acknowledged an append. `owner` names its
+    incarnation.
+    """
 
     place: Place
     leader_epoch: int

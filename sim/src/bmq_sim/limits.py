@@ -1,8 +1,10 @@
-"""Constants of the services beyond which another way through the code opens: a seed has them tiny, as it has tiny settings.
+"""Constants of the services beyond which another way through the code opens: a seed has them tiny, as it has tiny
+settings.
 
-They are what nobody who runs bmq has to set. All nodes of a run have the same, for some decide what an image or a stored object is.
-Each is drawn by its name and its module's: an entry that is added, or goes, leaves what every seed makes of the others.
-`FIXED` names every other number of those modules with why no seed changes it; a test compares both with the modules.
+They are what nobody who runs bmq has to set. All nodes of a run have the same, for some decide what an image or a
+stored object is. Each is drawn by its name and its module's: an entry that is added, or goes, leaves what every seed
+makes of the others. `FIXED` names every other number of those modules with why no seed changes it; a test compares both
+with the modules.
 """
 
 import contextlib
@@ -182,11 +184,14 @@ FIXED: Final[Mapping[str, str]] = {
     r"bmq_proxy\.creation:.*|bmq_proxy\.handlers\.k19_create_topics:.*": "wide CreateTopics, by tests of the proxy",
     r"bmq_proxy\.authorized:.*": "of the protocol's",
     r"bmq\.storage\.flatlog:(UNSETTLED_MAX|CANDIDATES_MAX)": "a guard against a log that only an attacker makes",
-    r"bmq\.storage\.manifest:ENTRIES_MAX": "what a stored manifest may have; how many it gets is a setting, which is tiny",
+    r"bmq\.storage\.manifest:ENTRIES_MAX": "what a stored manifest may have; how many it gets is a setting, which "
+    "is tiny",
     r"bmq\.storage\.stream:IN_FLIGHT_MAX": "the default of a setting, which is tiny",
-    r"bmq\.storage\.stream_read:DELETES_AT_ONCE": "bound when it is imported: how many at a time, as the collector's, which is tiny",
+    r"bmq\.storage\.stream_read:DELETES_AT_ONCE": "bound when it is imported: how many at a time, as the "
+    "collector's, which is tiny",
     r"bmq_broker\.(heartbeats|membership):BEATS_PER_LEASE|bmq_node\.membership:BEATS_PER_LEASE": "a ratio",
-    r"bmq_broker\.ownership\.inheriting:AGAIN_TIMES_MAX": "a ratio: how much longer a stopped partition waits each time",
+    r"bmq_broker\.ownership\.inheriting:AGAIN_TIMES_MAX": "a ratio: how much longer a stopped partition waits each "
+    "time",
     r"bmq_broker\.ownership\.salvaging:.*": "of a checksum",
     r"bmq_broker\.loads:LOAD_MIN_BYTES_PER_S": "a rate",
     r"bmq_broker\.segments\.lookups:PLANS_MAX": "tries after a move; more moves than that at once are met anyway",
@@ -199,11 +204,13 @@ FIXED: Final[Mapping[str, str]] = {
     r"bmq_controller\.controller:REGISTRATION_TRIES_MAX|bmq_node\.single:REGISTERED_AGAIN_MAX": "more than faults take",
     r"bmq_controller\.machine\.lanes:.*": "what a lane may be: refused beyond, by tests of the machine",
     r"bmq_controller\.machine\.(producer_ids:BLOCK_SIZE_MAX|topics:.*)": "refused beyond, by tests of the machine",
-    r"bmq_controller\.machine\.registrable:.*": "what a node may say of itself: refused beyond, by tests of the machine",
+    r"bmq_controller\.machine\.registrable:.*": "what a node may say of itself: refused beyond, by tests of the "
+    "machine",
     r"bmq_controller\.strays:CURRENT_TRIES_MAX": "more than faults take",
     r"bmq_proxy\.api:ERRORS_LOOKED_AT": "how many errors of an answer the log looks at",
     r"bmq_proxy\.fetch\.manifests:_OVERHEAD_ENTRIES|bmq_proxy\.fetch\.segments:INDEX_BLOCK_COST_BYTES": "an estimate",
-    r"bmq_proxy\.fetch\.reader:MANIFESTS_TRIED_MAX": "tries after an owner's merge; fewer would fail reads that faults make slow",
+    r"bmq_proxy\.fetch\.reader:MANIFESTS_TRIED_MAX": "tries after an owner's merge; fewer would fail reads that "
+    "faults make slow",
     r"bmq_proxy\.handlers\.k03_metadata:.*|bmq_proxy\.handlers\.k32_describe_configs:.*": "answers that are kept or wide, by tests of the proxy",
     r"bmq_proxy\.handlers\.(k33|k35|k75).*": "an API that no simulated client uses, by tests of the proxy",
     r"bmq_proxy\.(intake:UNASKED_BYTES_MAX|metrics:_SOFTWARE_MAX)": "against abuse, by its tests",
@@ -234,7 +241,9 @@ def limits_of(chance: Chance) -> Limits:
 
 
 class Draws:
-    """Settings of a seed, each drawn by its name: one that is added, or goes, leaves what every seed makes of the others."""
+    """Settings of a seed, each drawn by its name: one that is added, or goes, leaves what every seed makes of the
+    others.
+    """
 
     def __init__(self, chance: Chance, of: str) -> None:
         """`of`: whose settings."""
@@ -272,7 +281,9 @@ def _shipped() -> dict[str, int]:
 
 
 def _drawn_as(place: str) -> str:
-    """Module and name without the packages that it is in: one that moves to another room leaves the seeds as they are."""
+    """Module and name without the packages that it is in: one that moves to another room leaves the seeds as they
+    are.
+    """
     return place.rpartition(".")[2]
 
 

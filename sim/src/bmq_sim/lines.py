@@ -4,6 +4,7 @@ A function is traced until each of its lines has run, then no more. What runs wh
 """
 
 import ast
+import copy
 import importlib.util
 import pkgutil
 import sys
@@ -26,6 +27,7 @@ MODULES: Final = (
 )
 """What is watched: the roles, what is stored, and what puts a node together."""
 
+TEXT_CHARS_MAX: Final = 140
 Lines = dict[str, set[int]]
 """Numbers of lines, by module."""
 _Trace = Callable[[FrameType, str, Any], Any]
@@ -33,7 +35,7 @@ _Trace = Callable[[FrameType, str, Any], Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Statement:
-    """One statement of a function, or the head of a compound one. `text` is its first line."""
+    """One statement of a function, or the head of a compound one. `text`: its code, however its lines are broken."""
 
     module: str
     number: int
@@ -134,8 +136,6 @@ def watched_modules() -> Mapping[str, Path]:
 @cache
 def statements(module: str, path: Path) -> tuple[Statement, ...]:
     """Those of all functions, methods and what is nested in them."""
-    source = path.read_text()
-    lines = source.splitlines()
 
     def walk(node: ast.AST, function: str, *, inside: bool) -> Iterator[Statement]:
         for child in ast.iter_child_nodes(node):
@@ -144,12 +144,28 @@ def statements(module: str, path: Path) -> tuple[Statement, ...]:
                 yield from walk(child, name, inside=not isinstance(child, ast.ClassDef))
             elif isinstance(child, ast.stmt):
                 if inside and not _is_nothing(child):
-                    yield Statement(module=module, number=child.lineno, end=_head_end(child), function=function, text=lines[child.lineno - 1].strip())
+                    yield Statement(
+                        module=module,
+                        number=child.lineno,
+                        end=_head_end(child),
+                        function=function,
+                        text=_text_of(child),
+                    )
                 yield from walk(child, function, inside=inside)
             elif isinstance(child, ast.ExceptHandler | ast.match_case):
                 yield from walk(child, function, inside=inside)
 
-    return tuple(walk(ast.parse(source), "", inside=False))
+    return tuple(walk(ast.parse(path.read_text()), "", inside=False))
+
+
+def _text_of(statement: ast.stmt) -> str:
+    """In one line, without what stands below a compound one; of a long one the beginning."""
+    head = copy.copy(statement)
+    for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+        if hasattr(head, field):
+            setattr(head, field, [ast.Pass()] if field == "body" else [])
+    text = ast.unparse(head).splitlines()[0]
+    return text if len(text) <= TEXT_CHARS_MAX else f"{text[:TEXT_CHARS_MAX]}…"
 
 
 def _head_end(node: ast.stmt) -> int:

@@ -1,4 +1,6 @@
-"""What look-ups in a partition said, compared with its log in the end. As in bmq_sim.checkers: what they return is what is wrong."""
+"""What look-ups in a partition said, compared with its log in the end. As in bmq_sim.checkers: what they return is what
+is wrong.
+"""
 
 from collections.abc import Iterator
 
@@ -6,7 +8,9 @@ from bmq_sim.history import History
 
 
 def a_look_up_by_time_finds_the_first_record_that_is_as_young(history: History) -> Iterator[str]:
-    """No record that is still there lies below it and is as young; and none is passed over that was acknowledged before the question."""
+    """No record that is still there lies below it and is as young; and none is passed over that was acknowledged before
+    the question.
+    """
     acknowledged = history.acknowledged()
     for found in history.found_by_time:
         log = history.final.get(found.place)
@@ -29,10 +33,15 @@ def a_look_up_by_time_finds_the_first_record_that_is_as_young(history: History) 
 
 
 def a_leader_epoch_ends_where_the_next_one_begins(history: History) -> Iterator[str]:
-    """Below its end there is no record of a later one. (It may have been the newest one when that was asked, and have grown.)"""
+    """Below its end there is no record of a later one. (It may have been the newest one when that was asked, and have
+    grown.)
+    """
     for told in history.epoch_ends:
         log = history.final.get(told.place)
         for record in log.records if log is not None else ():
             if record.offset < told.end_offset and record.leader_epoch > told.leader_epoch:
-                yield f"{told.place}: epoch {told.leader_epoch} was said to end at {told.end_offset}, {record.offset} is of {record.leader_epoch}"
+                yield (
+                    f"{told.place}: epoch {told.leader_epoch} was said to end at {told.end_offset}, "
+                    f"{record.offset} is of {record.leader_epoch}"
+                )
                 break

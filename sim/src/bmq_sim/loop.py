@@ -1,8 +1,9 @@
 """The virtual-time event loop: one thread, no sockets, no clock. Time jumps to the next timer when nothing is ready.
 
-What it owns: the order in which handles run (first in, first out, timers by time and then by age), virtual time, the processes' life
-and death, and the rules that make a run fail: a deadlock, an exception nobody took, too many steps, too much virtual time.
-Everything that runs on it repeats exactly: tasks and futures hash by their number, so that even a set of them has one order.
+What it owns: the order in which handles run (first in, first out, timers by time and then by age), virtual time, the
+processes' life and death, and the rules that make a run fail: a deadlock, an exception nobody took, too many steps, too
+much virtual time. Everything that runs on it repeats exactly: tasks and futures hash by their number, so that even a
+set of them has one order.
 """
 
 import asyncio
@@ -57,7 +58,14 @@ class SimFuture(asyncio.Future[Any]):
 class SimTask(asyncio.Task[Any]):
     """A task whose place in a set does not depend on its address."""
 
-    def __init__(self, coro: Generator[Any, None, Any] | Coroutine[Any, Any, Any], *, number: int, process: SimProcess | None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        coro: Generator[Any, None, Any] | Coroutine[Any, Any, Any],
+        *,
+        number: int,
+        process: SimProcess | None,
+        **kwargs: Any,
+    ) -> None:
         self.number = number
         self.process = process
         super().__init__(coro, **kwargs)
@@ -73,7 +81,9 @@ class SimTask(asyncio.Task[Any]):
 class VirtualLoop(asyncio.BaseEventLoop):
     """An event loop in virtual time. `network` is what create_server and create_connection use."""
 
-    def __init__(self, *, network: Network | None = None, steps_max: int = 5_000_000, virtual_s_max: float = 1_000_000.0) -> None:
+    def __init__(
+        self, *, network: Network | None = None, steps_max: int = 5_000_000, virtual_s_max: float = 1_000_000.0
+    ) -> None:
         super().__init__()
         self.network = network if network is not None else Network()
         self.steps = 0
@@ -109,14 +119,18 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def call_soon_threadsafe(self, callback: Callable[..., Any], *args: Any, context: Any = None) -> asyncio.Handle:  # type: ignore[override]
         return self.call_soon(callback, *args, context=context)
 
-    def call_at(self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None) -> asyncio.TimerHandle:  # type: ignore[override]
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
         self._check_closed()  # type: ignore[attr-defined]
         timer = asyncio.TimerHandle(when, callback, args, self, context)
         timer._scheduled = True  # type: ignore[attr-defined]
         heapq.heappush(self._timers, (when, self._next_number(), timer))
         return timer
 
-    def call_later(self, delay: float, callback: Callable[..., Any], *args: Any, context: Any = None) -> asyncio.TimerHandle:  # type: ignore[override]
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., Any], *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
         return self.call_at(self._now + delay, callback, *args, context=context)
 
     def create_future(self) -> "asyncio.Future[Any]":
@@ -126,7 +140,15 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._check_closed()  # type: ignore[attr-defined]
         number = self._next_number()
         process = CURRENT_PROCESS.get() if context is None else context.get(CURRENT_PROCESS)
-        return SimTask(coro, number=number, process=process, loop=self, name=str(name or f"task-{number}"), context=context, **kwargs)
+        return SimTask(
+            coro,
+            number=number,
+            process=process,
+            loop=self,
+            name=str(name or f"task-{number}"),
+            context=context,
+            **kwargs,
+        )
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> "asyncio.Future[Any]":  # type: ignore[override]
         """Runs `func` inline, at the next turn of the loop or after `executor_delay_s`."""
@@ -149,7 +171,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return future
 
     async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **kwargs: Any) -> Any:
-        return await self.network.create_server(self, protocol_factory, host, port, start_serving=kwargs.get("start_serving", True))
+        return await self.network.create_server(
+            self, protocol_factory, host, port, start_serving=kwargs.get("start_serving", True)
+        )
 
     async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **kwargs: Any) -> Any:
         return await self.network.create_connection(self, protocol_factory, host, port)
@@ -168,7 +192,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._hook_step = self._hooks[0][0]
 
     def kill(self, process: SimProcess) -> None:
-        """kill -9: nothing of it runs any more, no `finally`, no destructor. Its sockets close; requests on their way stay on their way."""
+        """kill -9: nothing of it runs any more, no `finally`, no destructor. Its sockets close; requests on their way
+        stay on their way.
+        """
         if process.state is not ProcessState.DEAD:
             self.injected["kill"] += 1
             self.end(process)
@@ -195,9 +221,15 @@ class VirtualLoop(asyncio.BaseEventLoop):
             process.held.clear()
 
     def pending_tasks(self) -> list[str]:
-        """One line for each task that is not done and whose process lives (at most PENDING_SHOWN_MAX): whose it is, its name and where it waits."""
+        """One line for each task that is not done and whose process lives (at most PENDING_SHOWN_MAX): whose it is, its
+        name and where it waits.
+        """
         lines = [_where(task) for task in self._all_tasks() if not task.is_dead()]
-        return lines if len(lines) <= PENDING_SHOWN_MAX else [*lines[:PENDING_SHOWN_MAX], f"  and {len(lines) - PENDING_SHOWN_MAX} more"]
+        return (
+            lines
+            if len(lines) <= PENDING_SHOWN_MAX
+            else [*lines[:PENDING_SHOWN_MAX], f"  and {len(lines) - PENDING_SHOWN_MAX} more"]
+        )
 
     def cancel_pending(self) -> None:
         """Cancels every task whose process lives and runs until they are done."""
@@ -241,7 +273,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
                     continue
             handle._run()
         if steps > self._steps_max:
-            raise RunawayLoop(f"{steps} steps at virtual time {self._now:.3f}; pending:\n" + "\n".join(self.pending_tasks()))
+            raise RunawayLoop(
+                f"{steps} steps at virtual time {self._now:.3f}; pending:\n" + "\n".join(self.pending_tasks())
+            )
 
     def _jump(self) -> None:
         timers = self._timers
@@ -256,7 +290,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self._timers_cancelled = 0
         self._now = max(self._now, timers[0][0])
         if self._now > self._end_s:
-            raise RunawayLoop(f"virtual time {self._now:.3f} after {self.steps} steps; pending:\n" + "\n".join(self.pending_tasks()))
+            raise RunawayLoop(
+                f"virtual time {self._now:.3f} after {self.steps} steps; pending:\n" + "\n".join(self.pending_tasks())
+            )
         while timers and timers[0][0] <= self._now:
             timer = heapq.heappop(timers)[2]
             timer._scheduled = False  # type: ignore[attr-defined]
@@ -293,8 +329,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
 def run(main: Coroutine[Any, Any, T], *, loop: VirtualLoop | None = None) -> T:
     """Runs `main` to its end in virtual time, on a new VirtualLoop unless one is given, and closes the loop.
 
-    Tasks that are left are cancelled, as by asyncio.run. Raises what `main` raises, Deadlock, RunawayLoop, and UnhandledException
-    where a callback or a task that nobody awaits raised.
+    Tasks that are left are cancelled, as by asyncio.run. Raises what `main` raises, Deadlock, RunawayLoop, and
+    UnhandledException where a callback or a task that nobody awaits raised.
     """
     loop = loop if loop is not None else VirtualLoop()
     try:
@@ -334,7 +370,11 @@ def _where(task: "asyncio.Task[Any]") -> str:
 def _record_unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     assert isinstance(loop, VirtualLoop)
     owner = context.get("task") or context.get("future") or context.get("handle")
-    if isinstance(owner, SimTask | SimFuture) and owner.process is not None and owner.process.state is ProcessState.DEAD:
+    if (
+        isinstance(owner, SimTask | SimFuture)
+        and owner.process is not None
+        and owner.process.state is ProcessState.DEAD
+    ):
         return  # whoever would have taken it was killed
     error = context.get("exception") or RuntimeError("no exception")
     error.add_note(f"{context.get('message', 'unknown')}: {owner!r}")

@@ -25,7 +25,8 @@ from bmq_sim.world import Outcome, simulate
 CHUNK = 20
 SHOWN_MAX = 5
 ROUNDS_MAX = 3
-"""So many samples, each of the next seeds, until all that has no reason ran: a change of the code gives every seed other chances."""
+"""So many samples, each of the next seeds, until all that has no reason ran: a change of the code gives every seed
+other chances."""
 RARER: Mapping[str, int] = {
     "cluster": 50,
     "cluster-calm": 25,
@@ -44,7 +45,8 @@ RARER: Mapping[str, int] = {
     "cluster-topics": 50,
     "sleeper": 10,
 }
-"""Where all scenarios are run, these get one of so many seeds: a cluster, or an hour, takes seconds where one node takes a tenth of a second."""
+"""Where all scenarios are run, these get one of so many seeds: a cluster, or an hour, takes seconds where one node
+takes a tenth of a second."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -55,7 +57,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _show(names[0] if options.scenario else "engine", options)
     failed, works, ran = 0, {name: Work() for name in names}, Lines()
     with contextlib.ExitStack() as stack:
-        pool = stack.enter_context(concurrent.futures.ProcessPoolExecutor(max_workers=options.jobs)) if options.jobs > 1 else None
+        pool = (
+            stack.enter_context(concurrent.futures.ProcessPoolExecutor(max_workers=options.jobs))
+            if options.jobs > 1
+            else None
+        )
         for number in range(ROUNDS_MAX if options.unrun and options.seeds is None else 1):
             if number and not without_reason(_left(ran, options.ran), reasons()):
                 break
@@ -76,16 +82,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_seeds(
-    name: str, seeds: Iterable[int], *, planted: str | None = None, twice: bool = False, listing: ListingKind | None = None
+    name: str,
+    seeds: Iterable[int],
+    *,
+    planted: str | None = None,
+    twice: bool = False,
+    listing: ListingKind | None = None,
 ) -> Generator[Outcome, None, None]:
-    """Runs the seeds one after the other in this process; with `twice` a seed whose digest is not the same again has failed."""
+    """Runs the seeds one after the other in this process; with `twice` a seed whose digest is not the same again has
+    failed.
+    """
     gc.collect()
     gc.freeze()
     with plant(planted):
         for seed in seeds:
             outcome = simulate(SCENARIOS[name], seed, listing=listing)
             if twice and simulate(SCENARIOS[name], seed, listing=listing).digest != outcome.digest:
-                yield Outcome(seed=seed, digest=outcome.digest, error="the seed does not replay exactly", steps=outcome.steps, virtual_s=0.0)
+                yield Outcome(
+                    seed=seed,
+                    digest=outcome.digest,
+                    error="the seed does not replay exactly",
+                    steps=outcome.steps,
+                    virtual_s=0.0,
+                )
             else:
                 yield outcome
 
@@ -96,7 +115,11 @@ def replay_command(name: str, seed: int, *, planted: str | None = None) -> str:
 
 
 def _run_all(
-    seeds: Mapping[str, range], options: argparse.Namespace, pool: concurrent.futures.Executor | None, works: Mapping[str, Work], ran: Lines
+    seeds: Mapping[str, range],
+    options: argparse.Namespace,
+    pool: concurrent.futures.Executor | None,
+    works: Mapping[str, Work],
+    ran: Lines,
 ) -> int:
     """All of them begin at once, so that no process waits for the end of a scenario. Returns how many failed."""
     begun = {}
@@ -107,7 +130,9 @@ def _run_all(
     return sum(_run(name, chunks_run, works[name], ran, planted=options.planted) for name, chunks_run in begun.items())
 
 
-def _run(name: str, chunks: Iterable[tuple[float, list[Outcome], Lines]], work: Work, ran: Lines, *, planted: str | None) -> int:
+def _run(
+    name: str, chunks: Iterable[tuple[float, list[Outcome], Lines]], work: Work, ran: Lines, *, planted: str | None
+) -> int:
     failed: list[Outcome] = []
     count = steps = 0
     virtual_s = took_s = 0.0
@@ -123,7 +148,9 @@ def _run(name: str, chunks: Iterable[tuple[float, list[Outcome], Lines]], work: 
                 failed.append(outcome)
                 if len(failed) <= SHOWN_MAX:
                     print(
-                        f"seed {outcome.seed} of {name} failed: {outcome.error}\n  {replay_command(name, outcome.seed, planted=planted)}", flush=True
+                        f"seed {outcome.seed} of {name} failed: {outcome.error}\n  "
+                        f"{replay_command(name, outcome.seed, planted=planted)}",
+                        flush=True,
                     )
     told = f"{name}: {count} seeds, {len(failed)} failed; {steps} steps, {virtual_s / 3600:.1f} simulated hours"
     print(f"{told} in {took_s:.1f} s of its processes", flush=True)
@@ -158,10 +185,17 @@ def _tell_unrun(ran: Lines, file: Path | None) -> int:
     left, known = _left(ran, file), reasons()
     if file is not None:
         file.write_text(json.dumps(sorted(all_names() - {name_of(statement) for statement in left}), indent=0))
-    wrong = [*(f"{statement}: it never ran, and has no reason" for statement in without_reason(left, known)), *stale(left, known), *of_nothing(known)]
+    wrong = [
+        *(f"{statement}: it never ran, and has no reason" for statement in without_reason(left, known)),
+        *stale(left, known),
+        *of_nothing(known),
+    ]
     for line in wrong:
         print(line)
-    print(f"{len(left)} of {count()} statements of the services' functions never ran; {len(wrong)} without a reason, or reasons without a statement")
+    print(
+        f"{len(left)} of {count()} statements of the services' functions never ran; {len(wrong)} without a reason, "
+        "or reasons without a statement"
+    )
     return len(wrong)
 
 
@@ -169,7 +203,10 @@ def _show(name: str, options: argparse.Namespace) -> int:
     trace = (lambda line: print(line, flush=True)) if options.trace else None
     with plant(options.planted):
         outcome = simulate(SCENARIOS[name], options.seed, trace=trace, listing=options.listing)
-    print(f"seed {options.seed} of {name}: {outcome.steps} steps, {outcome.virtual_s:.3f} simulated seconds, digest {outcome.digest}")
+    print(
+        f"seed {options.seed} of {name}: {outcome.steps} steps, {outcome.virtual_s:.3f} simulated seconds, digest "
+        f"{outcome.digest}"
+    )
     if outcome.error is None:
         return 0
     print(f"failed: {outcome.error}\n  {replay_command(name, options.seed, planted=options.planted)}")
@@ -185,17 +222,27 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--twice", action="store_true", help="run each seed twice and compare the digests")
     parser.add_argument("--planted", choices=sorted(PLANTED), help="with a bug planted: some seed should fail")
     parser.add_argument(
-        "--listing", choices=list(ListingKind), type=ListingKind, help="how the store lists (default: as the scenario or its seed wants)"
+        "--listing",
+        choices=list(ListingKind),
+        type=ListingKind,
+        help="how the store lists (default: as the scenario or its seed wants)",
     )
-    parser.add_argument("--counts", type=Path, metavar="FILE", help="add what was done to the counts in FILE, and print the sum")
+    parser.add_argument(
+        "--counts", type=Path, metavar="FILE", help="add what was done to the counts in FILE, and print the sum"
+    )
     parser.add_argument("--faults", action="store_true", help="print what went wrong in each scenario, as a table")
     parser.add_argument(
         "--unrun",
         action="store_true",
-        help="print which statements of the services no seed ran that have no reason in unrun.toml (default: up to three samples of seeds)",
+        help="print which statements of the services no seed ran that have no reason in unrun.toml (default: up to "
+        "three samples of seeds)",
     )
-    parser.add_argument("--ran", type=Path, metavar="FILE", help="with --unrun: add what ran to that in FILE, and judge the sum")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one for each processor)")
+    parser.add_argument(
+        "--ran", type=Path, metavar="FILE", help="with --unrun: add what ran to that in FILE, and judge the sum"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one for each processor)"
+    )
     return parser
 
 
@@ -210,5 +257,7 @@ def _seeds(text: str) -> range:
 def start() -> None:
     """Runs `main` with one hash seed for all: the order of a set of strings is part of what a seed repeats."""
     if os.environ.get("PYTHONHASHSEED") != "0":
-        os.execve(sys.executable, [sys.executable, "-m", "bmq_sim", *sys.argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"})
+        os.execve(
+            sys.executable, [sys.executable, "-m", "bmq_sim", *sys.argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"}
+        )
     sys.exit(main())

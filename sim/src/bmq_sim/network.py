@@ -1,7 +1,8 @@
 """The in-memory network of a simulated cluster: hosts, listeners, connections, and what goes wrong between them.
 
-Seeded: latency, the places where a stream of bytes is cut into reads, connections that are lost. One-way partitions hold bytes back (TCP
-sends them again once the way is open); they never drop some bytes of a stream and deliver later ones.
+Seeded: latency, the places where a stream of bytes is cut into reads, connections that are lost. One-way partitions
+hold bytes back (TCP sends them again once the way is open); they never drop some bytes of a stream and deliver later
+ones.
 """
 
 import asyncio
@@ -46,7 +47,13 @@ class SimSocket:
 class SimServer(asyncio.AbstractServer):
     """A listener."""
 
-    def __init__(self, network: "Network", address: Address, accept: Callable[[], asyncio.BaseProtocol], process: SimProcess | None) -> None:
+    def __init__(
+        self,
+        network: "Network",
+        address: Address,
+        accept: Callable[[], asyncio.BaseProtocol],
+        process: SimProcess | None,
+    ) -> None:
         self._network = network
         self._address = address
         self._accept = accept
@@ -132,20 +139,35 @@ class Network:
     # --- what the loop asks of it ---
 
     async def create_server(
-        self, loop: asyncio.AbstractEventLoop, protocol_factory: Callable[[], asyncio.BaseProtocol], host: Any, port: Any, *, start_serving: bool
+        self,
+        loop: asyncio.AbstractEventLoop,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        host: Any,
+        port: Any,
+        *,
+        start_serving: bool,
     ) -> SimServer:
         """A listener on (host, port); port 0 or None: a free one. Raises OSError where another one listens."""
         host = host[0] if isinstance(host, list | tuple) else host
-        server = SimServer(self, (_resolve(host), port or self._next_port(FIRST_SERVER_PORT)), protocol_factory, CURRENT_PROCESS.get())
+        server = SimServer(
+            self, (_resolve(host), port or self._next_port(FIRST_SERVER_PORT)), protocol_factory, CURRENT_PROCESS.get()
+        )
         if start_serving:
             await server.start_serving()
         return server
 
     async def create_connection(
-        self, loop: asyncio.AbstractEventLoop, protocol_factory: Callable[[], asyncio.BaseProtocol], host: Any, port: Any
+        self,
+        loop: asyncio.AbstractEventLoop,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        host: Any,
+        port: Any,
     ) -> tuple[SimTransport, asyncio.BaseProtocol]:
         """Raises ConnectionRefusedError where nobody listens, TimeoutError where the way stays blocked."""
-        here, there = (current_host(), self._next_port(FIRST_CLIENT_PORT)), (self.names.get(str(host)) or _resolve(host), int(port))
+        here, there = (
+            (current_host(), self._next_port(FIRST_CLIENT_PORT)),
+            (self.names.get(str(host)) or _resolve(host), int(port)),
+        )
         latency_s = self.latency_s()
         await self._wait_for_way(here[0], there[0])
         if latency_s:
@@ -252,10 +274,18 @@ class Network:
         self._transports.pop(transport.number, None)
 
     def _transport(
-        self, protocol: asyncio.BaseProtocol, process: SimProcess | None, *, local: Address, remote: Address, latency_s: float
+        self,
+        protocol: asyncio.BaseProtocol,
+        process: SimProcess | None,
+        *,
+        local: Address,
+        remote: Address,
+        latency_s: float,
     ) -> SimTransport:
         self._numbers += 1
-        transport = SimTransport(self, protocol, process, number=self._numbers, local=local, remote=remote, latency_s=latency_s)
+        transport = SimTransport(
+            self, protocol, process, number=self._numbers, local=local, remote=remote, latency_s=latency_s
+        )
         self._transports[transport.number] = transport
         return transport
 

@@ -42,7 +42,9 @@ class NodeSettings:
     """Settings of a seed: small enough that rolls, merges, snapshots and deletions happen within a few kilobytes."""
 
     def __init__(self, chance: Chance, *, tail_limit_factor: int | None = None) -> None:
-        """`tail_limit_factor`: how many times its budget the tail may grow before nothing more is written; None: far."""
+        """`tail_limit_factor`: how many times its budget the tail may grow before nothing more is written; None:
+        far.
+        """
         draws = Draws(chance, "settings")
         tail_budget_bytes = draws.choice("tail_budget_bytes", (2_000, 10_000, 100_000))
         broker = BrokerSettings(
@@ -82,7 +84,11 @@ class NodeSettings:
         )
         if draws.choice("groups' rates", (False, False, True)):
             groups = replace(
-                groups, stored_burst_bytes=6_000, stored_per_minute_bytes=60_000, rewritten_burst_bytes=20_000, rewritten_per_minute_bytes=600_000
+                groups,
+                stored_burst_bytes=6_000,
+                stored_per_minute_bytes=60_000,
+                rewritten_burst_bytes=20_000,
+                rewritten_per_minute_bytes=600_000,
             )
         controller = ControllerSettings(
             records_per_entry=draws.choice("records_per_entry", (1, 5_000)),
@@ -104,7 +110,9 @@ class NodeSettings:
             tail_cache_bytes=draws.choice("tail_cache_bytes", (4_000, 32 * MIB, 32 * MIB)),
             limits=limits_of(chance),
         )
-        self.made = ShippedSettings(node_id=NODE_ID, port=PORT, broker=broker, groups=groups, controller=controller, proxy=proxy)
+        self.made = ShippedSettings(
+            node_id=NODE_ID, port=PORT, broker=broker, groups=groups, controller=controller, proxy=proxy
+        )
 
     def at(self, host: str) -> ShippedSettings:
         """For a start on this host."""
@@ -127,7 +135,9 @@ class _RecordingOwner:
         future = self._owner.append(tp, records, produce_version=produce_version)
         topic, meta = self._image.topics.get(tp.topic_id), self._image.partition(tp)
         if topic is not None and meta is not None:
-            append = OwnerAppend(place=Place(topic.name, tp.partition), leader_epoch=meta.leader_epoch, owner=self._name)
+            append = OwnerAppend(
+                place=Place(topic.name, tp.partition), leader_epoch=meta.leader_epoch, owner=self._name
+            )
             future.add_done_callback(lambda done: self._keep(append, done))
         return future
 
@@ -139,13 +149,17 @@ class _RecordingOwner:
 class _RecordedNode(Node):
     """What `bmq up` runs, and nothing else: only what its proxy asks of its broker is seen on the way."""
 
-    def __init__(self, world: World, name: str, *, settings: ShippedSettings, store: ObjectStore, clock: SimClock, rng: SimRng) -> None:
+    def __init__(
+        self, world: World, name: str, *, settings: ShippedSettings, store: ObjectStore, clock: SimClock, rng: SimRng
+    ) -> None:
         super().__init__(store, clock=clock, rng=rng, settings=settings)
         self._world = world
         self._name = name
 
     def _owner_for(self, tp: TopicPartition) -> Owner:
-        recording: Any = _RecordingOwner(super()._owner_for(tp), self._world, self.controller.metadata.image, self._name)
+        recording: Any = _RecordingOwner(
+            super()._owner_for(tp), self._world, self.controller.metadata.image, self._name
+        )
         return recording  # type: ignore[no-any-return]
 
 
@@ -192,11 +206,15 @@ class Incarnation:
     async def _live(self) -> None:
         world = self._world
         store, rng = world.store.for_node(self.name), SimRng(world.rng(self.name))
-        self.node = node = _RecordedNode(world, self.name, settings=self._settings.at(self.host), store=store, clock=self._clock, rng=rng)
+        self.node = node = _RecordedNode(
+            world, self.name, settings=self._settings.at(self.host), store=store, clock=self._clock, rng=rng
+        )
         rng = SimRng(world.rng(f"{self.name} admin"))
         api = AdminApi(store, node_id=NODE_ID, clock=self._clock, rng=rng, describe=dict)
         self.admin = api.front
-        await live(node, start=node.serve(api, listen=self.host), stop=self._stop, serving=self._serves, failed=self._failed)
+        await live(
+            node, start=node.serve(api, listen=self.host), stop=self._stop, serving=self._serves, failed=self._failed
+        )
         world.note(f"{self.name} exits")
         # Outside of the process, which must not run any more.
         world.loop.call_soon(world.loop.end, self.process, context=contextvars.Context())
@@ -280,7 +298,9 @@ class Supervisor:
             each.stop()
 
     def start_second(self, *, hangs_s: float | None = None) -> None:
-        """Another start of the same node elsewhere, while the first one runs, or hangs for so long (by chance where it is not said)."""
+        """Another start of the same node elsewhere, while the first one runs, or hangs for so long (by chance where it
+        is not said).
+        """
         if len(self.living) != 1:
             return
         first = self.living[0]
@@ -303,10 +323,14 @@ class Supervisor:
             self._world.loop.resume(each.process)
 
     def check(self) -> None:
-        """Raises InvariantViolated where incarnations ended by themselves more often than there were others to be ended by."""
+        """Raises InvariantViolated where incarnations ended by themselves more often than there were others to be ended
+        by.
+        """
         ended = [f"{each.name}: {each.ended_by}" for each in self.incarnations if each.ended_by is not None]
         if len(ended) > self.seconds:
-            raise InvariantViolated(f"{self.seconds} seconds were started, and these ended by themselves:\n  " + "\n  ".join(ended))
+            raise InvariantViolated(
+                f"{self.seconds} seconds were started, and these ended by themselves:\n  " + "\n  ".join(ended)
+            )
         self._eyes.check()
 
     def _newest_image(self) -> Image | None:
@@ -319,7 +343,9 @@ class Supervisor:
 
     def _begin(self, host: str) -> None:
         assert len(self.incarnations) < RESTARTS_MAX, "the node does not stay up"
-        incarnation = Incarnation(self._world, number=len(self.incarnations) + 1, host=host, settings=self._settings, clock=self.clock)
+        incarnation = Incarnation(
+            self._world, number=len(self.incarnations) + 1, host=host, settings=self._settings, clock=self.clock
+        )
         self.incarnations.append(incarnation)
         incarnation.start()
 

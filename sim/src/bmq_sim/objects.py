@@ -1,11 +1,20 @@
-"""The last invariant: every object in the store is reachable or collected. Reads the store itself, past every service."""
+"""The last invariant: every object in the store is reachable or collected. Reads the store itself, past every
+service.
+"""
 
 import re
 from collections.abc import Iterator
 
 from bmq.metadata.image import Image
 from bmq.storage.flatlog import decode_entry
-from bmq.storage.keys import SHARED_PREFIX, TOPICS_PREFIX, coordinator_snapshot_prefix, manifest_page_prefix, manifest_prefix, segment_prefix
+from bmq.storage.keys import (
+    SHARED_PREFIX,
+    TOPICS_PREFIX,
+    coordinator_snapshot_prefix,
+    manifest_page_prefix,
+    manifest_prefix,
+    segment_prefix,
+)
 from bmq.storage.manifest import Manifest
 from bmq.storage.manifest_format import check_page, decode_manifest
 from bmq.storage.segment import decode_segment
@@ -27,7 +36,9 @@ def newest_manifest(store: SimStore, tp: TopicPartition) -> Manifest | None:
 
 
 def unreachable(store: SimStore, image: Image) -> Iterator[str]:
-    """One line for each object that nothing names. In the end there are none, also of those that landed when their sender was long dead."""
+    """One line for each object that nothing names. In the end there are none, also of those that landed when their
+    sender was long dead.
+    """
     for _, line in _unnamed(store, image):
         yield line
 
@@ -77,7 +88,9 @@ def _of_partition(store: SimStore, tp: TopicPartition, *, name: str) -> Iterator
         for key in store.keys(prefix):
             if key not in named:
                 yield key, f"{name}: {key} is named by nothing"
-    versions = [key for key in store.keys(manifest_prefix(tp)) if not decode_entry(store.objects[key].data, what=key).claim]
+    versions = [
+        key for key in store.keys(manifest_prefix(tp)) if not decode_entry(store.objects[key].data, what=key).claim
+    ]
     if len(versions) > MANIFEST_VERSIONS_MAX:
         yield versions[0], f"{name}: {len(versions)} manifest versions are kept"
 
@@ -91,7 +104,11 @@ def _shared(store: SimStore, image: Image) -> Iterator[tuple[str, str]]:
 
 
 def _of_streams(store: SimStore, image: Image) -> Iterator[tuple[str, str]]:
-    needed = {StreamId(node.node_id, node.broker_epoch) for node in image.nodes.values()} | set(image.sealed) | set(image.dropped)
+    needed = (
+        {StreamId(node.node_id, node.broker_epoch) for node in image.nodes.values()}
+        | set(image.sealed)
+        | set(image.dropped)
+    )
     for key in store.keys("wal/"):
         head = decode_head(store.objects[key].data)
         if isinstance(head, WalHeader) and head.stream not in needed:

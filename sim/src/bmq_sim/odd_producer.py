@@ -1,7 +1,9 @@
-"""A producer whose numbers go wrong, as those of a broken client or of an old one that wakes up: what has to be refused is never taken.
+"""A producer whose numbers go wrong, as those of a broken client or of an old one that wakes up: what has to be refused
+is never taken.
 
-Between batches that are right it sends one again, leaves a number out, goes on with an epoch that is over, or begins one in the middle. Each request
-goes to one of several hosts, so that owners are asked, too, that were replaced and know less than their successor.
+Between batches that are right it sends one again, leaves a number out, goes on with an epoch that is over, or begins
+one in the middle. Each request goes to one of several hosts, so that owners are asked, too, that were replaced and know
+less than their successor.
 """
 
 import asyncio
@@ -35,7 +37,9 @@ AGAIN_MAX = 10
 class OddProducer:
     """Of one partition, with one batch in flight that is right, and at times one behind it that is not."""
 
-    def __init__(self, name: str, clients: Sequence[SimClient], history: History, place: Place, *, batches: int, pace_s: float) -> None:
+    def __init__(
+        self, name: str, clients: Sequence[SimClient], history: History, place: Place, *, batches: int, pace_s: float
+    ) -> None:
         """`clients`: one for each host that it asks."""
         self._name = name
         self._clients = clients
@@ -49,7 +53,8 @@ class OddProducer:
         self._sequence = 0
         self._records = 0
         self._done: deque[tuple[bytes, int, int]] = deque(maxlen=AGAIN_MAX)
-        """Batches of this epoch, with their base offsets (-1: not told) and when they were appended (-1: not told, or the time is the producer's)."""
+        """Batches of this epoch, with their base offsets (-1: not told) and when they were appended (-1: not told, or
+        the time is the producer's)."""
         self._old: bytes | None = None
         """A batch of an epoch that is over, which nobody has had."""
 
@@ -62,9 +67,12 @@ class OddProducer:
             await self._rng.choice((self._again, self._leave_out, self._go_back, self._begin_epoch, self._nothing))()
 
     async def _begin(self) -> None:
-        for attempt, client in enumerate(cycle(self._clients), start=1):  # of the hosts there may be one where nobody lives any more
+        # of the hosts there may be one where nobody lives any more
+        for attempt, client in enumerate(cycle(self._clients), start=1):
             with contextlib.suppress(ConnectionLost):
-                answer = await (await client.connection()).send(INIT_PRODUCER_ID, {"transactional_id": None, "transaction_timeout_ms": 60_000})
+                answer = await (await client.connection()).send(
+                    INIT_PRODUCER_ID, {"transactional_id": None, "transaction_timeout_ms": 60_000}
+                )
                 if not answer.error_code:
                     self._producer_id, self._epoch = answer.producer_id, answer.producer_epoch
                     return
@@ -79,7 +87,12 @@ class OddProducer:
         behind = self._odd(ahead=count + self._rng.randint(1, 3)) if with_one_behind else None
         values = tuple(f"{self._name}:{self._place}:{self._records + index}".encode() for index in range(count))
         attempt = Attempt(
-            producer=self._name, place=self._place, values=values, idempotent=True, sent=self._history.turn(), timestamp_ms=true_now_ms()
+            producer=self._name,
+            place=self._place,
+            values=values,
+            idempotent=True,
+            sent=self._history.turn(),
+            timestamp_ms=true_now_ms(),
         )
         self._history.attempts.append(attempt)
         data = self._batch(values, epoch=self._epoch, sequence=self._sequence)
@@ -113,7 +126,9 @@ class OddProducer:
         """As clients do by themselves after an error: the next epoch begins with sequence 0, and with no other."""
         self._old = self._odd(ahead=0)
         self._epoch, self._sequence = self._epoch + 1, 0
-        await self._answered(self._odd(ahead=self._rng.randint(1, 4)), (OUT_OF_ORDER_SEQUENCE_NUMBER,), "an epoch begun in the middle")
+        await self._answered(
+            self._odd(ahead=self._rng.randint(1, 4)), (OUT_OF_ORDER_SEQUENCE_NUMBER,), "an epoch begun in the middle"
+        )
         self._done.clear()
         await self._next(with_one_behind=False)
 
@@ -126,7 +141,9 @@ class OddProducer:
         return build_batch(records, producer_id=self._producer_id, producer_epoch=epoch, base_sequence=sequence)
 
     async def _answered(self, data: bytes, right: Sequence[int], what: str, *, behind: bytes | None = None) -> Message:
-        """What comes of it in the end, at whichever host it is asked; an answer that no correct server gives is kept in the history."""
+        """What comes of it in the end, at whichever host it is asked; an answer that no correct server gives is kept in
+        the history.
+        """
         attempt = 0
         while True:
             client = self._rng.choice(self._clients)

@@ -1,6 +1,8 @@
-"""Whether what owners serve with is there: every object that the manifest in force at a partition's owner names, on its pages too.
+"""Whether what owners serve with is there: every object that the manifest in force at a partition's owner names, on its
+pages too.
 
-The newest version in the log is another matter: one that came to stand late is not in force at an heir that began with the one before.
+The newest version in the log is another matter: one that came to stand late is not in force at an heir that began with
+the one before.
 """
 
 import asyncio
@@ -27,9 +29,13 @@ class _Gap(NamedTuple):
 
 
 class OwnersEyes:
-    """Looks now and then, past every service. What is missing at two looks in a row is: an image may be a moment old."""
+    """Looks now and then, past every service. What is missing at two looks in a row is: an image may be a moment
+    old.
+    """
 
-    def __init__(self, store: SimStore, *, image: Callable[[], Image | None], brokers: Callable[[], Iterable[BrokerRole]]) -> None:
+    def __init__(
+        self, store: SimStore, *, image: Callable[[], Image | None], brokers: Callable[[], Iterable[BrokerRole]]
+    ) -> None:
         """`brokers`: those that run."""
         self._store = store
         self._image = image
@@ -62,12 +68,23 @@ class OwnersEyes:
         for broker in self._brokers():
             for tp, partition in broker.partitions.items():
                 meta = image.partition(tp)
-                if meta is None or (meta.node_id, meta.broker_epoch) != broker.stream or partition.leader_epoch != meta.leader_epoch:
+                if (
+                    meta is None
+                    or (meta.node_id, meta.broker_epoch) != broker.stream
+                    or partition.leader_epoch != meta.leader_epoch
+                ):
                     continue
                 if partition.state is PartitionState.APPENDING:
                     for key in self._not_there(tp, partition.manifest):
-                        line = f"{tp}: manifest {partition.manifest_version}, in force at node {broker.stream.node_id}, names {key}"
+                        line = (
+                            f"{tp}: manifest {partition.manifest_version}, in force at node "
+                            f"{broker.stream.node_id}, names {key}"
+                        )
                         yield _Gap(broker.stream, meta.leader_epoch, tp, key), line
 
     def _not_there(self, tp: TopicPartition, manifest: Manifest) -> list[str]:
-        return [key for key in named_by(self._store, tp, manifest) if key not in self._store.objects and key not in self._store.lost]
+        return [
+            key
+            for key in named_by(self._store, tp, manifest)
+            if key not in self._store.objects and key not in self._store.lost
+        ]

@@ -1,4 +1,5 @@
-"""Bugs to plant in the real code, to prove that the simulator finds them. Each patches the real function: a rename breaks it loudly.
+"""Bugs to plant in the real code, to prove that the simulator finds them. Each patches the real function: a rename
+breaks it loudly.
 
 A planted bug is what a hurried change would do: the rest of the code around it stays as it is.
 """
@@ -122,7 +123,9 @@ def _offsets_twice_after_recovery() -> AbstractContextManager[Any]:
     """The last run that the WAL holds of a partition is forgotten, and its offsets are given again."""
     real = partitions.Partition.opened
 
-    def opened(self: partitions.Partition, manifest: Any, entry: Any, rolled: Any, recovered: Sequence[Any], *, now_ms: int) -> None:
+    def opened(
+        self: partitions.Partition, manifest: Any, entry: Any, rolled: Any, recovered: Sequence[Any], *, now_ms: int
+    ) -> None:
         real(self, manifest, entry, rolled, recovered[:-1], now_ms=now_ms)
 
     return patch.object(partitions.Partition, "opened", autospec=True, side_effect=opened)
@@ -172,7 +175,9 @@ def _take_what_is_there() -> AbstractContextManager[Any]:
     """A WAL object that is missing is passed over, and so are the offsets that it held."""
     real_opened = partitions.Partition.opened
 
-    async def read_what_is_there(store: Any, of: Any, *, start: int, end: int, rng: Any, reads_ahead: int) -> AsyncIterator[WalObject]:
+    async def read_what_is_there(
+        store: Any, of: Any, *, start: int, end: int, rng: Any, reads_ahead: int
+    ) -> AsyncIterator[WalObject]:
         for number in range(start, end):
             try:
                 async for wal in stream_read.read_stream(store, of, start=number, end=number + 1, rng=rng):
@@ -180,7 +185,9 @@ def _take_what_is_there() -> AbstractContextManager[Any]:
             except stream.WalObjectMissing:
                 continue
 
-    def opened(self: partitions.Partition, manifest: Any, entry: Any, rolled: Any, recovered: Sequence[Any], *, now_ms: int) -> None:
+    def opened(
+        self: partitions.Partition, manifest: Any, entry: Any, rolled: Any, recovered: Sequence[Any], *, now_ms: int
+    ) -> None:
         following = manifest.next_offset
         for run, _ in recovered:
             if run.base_offset > following:
@@ -195,7 +202,9 @@ def _take_what_is_there() -> AbstractContextManager[Any]:
 
 
 def _append_above_newest() -> AbstractContextManager[Any]:
-    """A flat log's entry goes above whatever is the newest, instead of exactly one above the entry it was built from."""
+    """A flat log's entry goes above whatever is the newest, instead of exactly one above the entry it was built
+    from.
+    """
 
     async def append(self: flatlog.FlatLog, base: flatlog.Entry, *, epoch: int, payload: bytes) -> flatlog.Entry:
         newest = await self.newest(base.number)

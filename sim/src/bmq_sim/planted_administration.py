@@ -1,4 +1,5 @@
-"""Bugs to plant in what administrators ask for: retention, deletions, more partitions, topics and lanes made again, static members.
+"""Bugs to plant in what administrators ask for: retention, deletions, more partitions, topics and lanes made again,
+static members.
 
 As in bmq_sim.planted: each patches the real function and is what a hurried change would do.
 """
@@ -38,7 +39,9 @@ def _retention_ignores_snapshot() -> AbstractContextManager[Any]:
         return offset
 
     stack = ExitStack()
-    stack.enter_context(patch.object(retention.Retention, "_log_start_after", autospec=True, side_effect=log_start_after))
+    stack.enter_context(
+        patch.object(retention.Retention, "_log_start_after", autospec=True, side_effect=log_start_after)
+    )
     stack.enter_context(patch.object(retention, "_loads_from", new=lambda partition: None))
     return stack
 
@@ -73,14 +76,23 @@ def _deleted_before_durable() -> AbstractContextManager[Any]:
 
 
 def _failed_manifest_counts() -> AbstractContextManager[Any]:
-    """A manifest version that the store refused, or did not answer, counts as written: what it covers leaves the memory and the WAL."""
+    """A manifest version that the store refused, or did not answer, counts as written: what it covers leaves the memory
+    and the WAL.
+    """
     real = flatlog.FlatLog.append
 
     async def append(self: flatlog.FlatLog, base: flatlog.Entry, *, epoch: int, payload: bytes) -> flatlog.Entry:
         try:
             return await real(self, base, epoch=epoch, payload=payload)
         except StoreError:
-            return flatlog.Entry(number=base.number + 1, epoch=epoch, nonce=Nonce(bytes(16)), predecessor=base.nonce, claim=False, payload=payload)
+            return flatlog.Entry(
+                number=base.number + 1,
+                epoch=epoch,
+                nonce=Nonce(bytes(16)),
+                predecessor=base.nonce,
+                claim=False,
+                payload=payload,
+            )
 
     return patch.object(flatlog.FlatLog, "append", autospec=True, side_effect=append)
 
@@ -96,7 +108,9 @@ def _remade_topic_keeps_offsets() -> AbstractContextManager[Any]:
 
     stack = ExitStack()
     stack.enter_context(patch("bmq_broker.handlers.k09_offset_fetch.fetch", new=fetch))
-    stack.enter_context(patch.object(service.GroupCoordinatorShard, "topics_deleted", autospec=True, side_effect=topics_deleted))
+    stack.enter_context(
+        patch.object(service.GroupCoordinatorShard, "topics_deleted", autospec=True, side_effect=topics_deleted)
+    )
     return stack
 
 

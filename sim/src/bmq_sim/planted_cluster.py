@@ -1,4 +1,5 @@
-"""Bugs of a cluster to plant in the real code: between a broker and its heirs, between controllers, between a proxy and an owner.
+"""Bugs of a cluster to plant in the real code: between a broker and its heirs, between controllers, between a proxy and
+an owner.
 
 As in bmq_sim.planted: each patches the real function and is what a hurried change would do.
 """
@@ -31,7 +32,9 @@ Plant = Callable[[], AbstractContextManager[Any]]
 
 
 def _fenced_goes_on_deleting() -> AbstractContextManager[Any]:
-    """A broker that was replaced lets go of its partitions, so that nothing pins its WAL any more, and its deleter goes on."""
+    """A broker that was replaced lets go of its partitions, so that nothing pins its WAL any more, and its deleter goes
+    on.
+    """
     real = broker_main.BrokerRole._fenced
 
     async def delete(role: broker_main.BrokerRole) -> None:
@@ -99,7 +102,9 @@ def _seal_in_the_deleted_past() -> AbstractContextManager[Any]:
 
 
 def _seal_at_first_sight() -> AbstractContextManager[Any]:
-    """A look counts whatever it shows: also with a seal that came while it lasted, and with a newest object that is gone by its end."""
+    """A look counts whatever it shows: also with a seal that came while it lasted, and with a newest object that is
+    gone by its end.
+    """
 
     async def seal_stream(store: Any, stream: StreamId, *, cluster_id: str, rng: Any) -> int:
         trouble = TroubleLog("seal")
@@ -122,7 +127,13 @@ def _seal_at_first_sight() -> AbstractContextManager[Any]:
 
 
 async def _make_seal(store: Any, stream: StreamId, number: int, *, cluster_id: str, rng: Any) -> bool:
-    seal = Seal(cluster_id=cluster_id, node_id=stream.node_id, broker_epoch=stream.broker_epoch, number=number, nonce=rng.nonce())
+    seal = Seal(
+        cluster_id=cluster_id,
+        node_id=stream.node_id,
+        broker_epoch=stream.broker_epoch,
+        number=number,
+        nonce=rng.nonce(),
+    )
     try:
         await store.create(wal_key(stream, number), encode_seal(seal))
     except (Conflict, StoreError):
@@ -139,10 +150,14 @@ def _with_seal_stream(seal_stream: Any) -> AbstractContextManager[Any]:
 
 
 def _owners_in_their_order() -> AbstractContextManager[Any]:
-    """A Fetch of partitions of several owners puts their answers one behind the other, as they were asked: not as the client did."""
+    """A Fetch of partitions of several owners puts their answers one behind the other, as they were asked: not as the
+    client did.
+    """
     real = tails.read_tails
 
-    async def read_tails(owner_for: Callable[[Any], Any], requests: Sequence[TailRequest], **how: Any) -> list[TailAnswer]:
+    async def read_tails(
+        owner_for: Callable[[Any], Any], requests: Sequence[TailRequest], **how: Any
+    ) -> list[TailAnswer]:
         answers = await real(owner_for, requests, **how)
         owners: dict[int, list[TailAnswer]] = {}
         for request, answer in zip(requests, answers, strict=True):
@@ -156,7 +171,9 @@ def _owners_in_their_order() -> AbstractContextManager[Any]:
 
 
 def _stale_manifest_is_the_truth() -> AbstractContextManager[Any]:
-    """A proxy takes whatever manifest it has, and what lies between that one's end and the owner's tail for out of range."""
+    """A proxy takes whatever manifest it has, and what lies between that one's end and the owner's tail for out of
+    range.
+    """
     real_get, real_run = manifests.ManifestCache.get, reader.FetchReader._run_through
 
     async def get(self: manifests.ManifestCache, tp: Any, version: Any) -> Any:
@@ -180,7 +197,9 @@ def _stale_manifest_is_the_truth() -> AbstractContextManager[Any]:
 def _latest_without_asking() -> AbstractContextManager[Any]:
     """A broker says "latest" without making sure that it was not replaced."""
 
-    async def offset_for_time(self: broker.Broker, tp: Any, timestamp_ms: int, *, current_leader_epoch: int = -1, committed: bool = False) -> Any:
+    async def offset_for_time(
+        self: broker.Broker, tp: Any, timestamp_ms: int, *, current_leader_epoch: int = -1, committed: bool = False
+    ) -> Any:
         partition = await self._ownership.open(tp)
         partition.check_leader_epoch(current_leader_epoch)
         return await self._lookups.offset_for_time(partition, timestamp_ms, committed=committed)
@@ -189,7 +208,9 @@ def _latest_without_asking() -> AbstractContextManager[Any]:
 
 
 def _overtake_in_retry() -> AbstractContextManager[Any]:
-    """A proxy sends a batch at once although an earlier one of the same connection and partition waits to be sent again."""
+    """A proxy sends a batch at once although an earlier one of the same connection and partition waits to be sent
+    again.
+    """
     real = appends.Appends.submit
 
     def submit(self: appends.Appends, tp: Any, records: Any, *, origin: Hashable = None, **how: Any) -> Any:
@@ -207,7 +228,9 @@ def _overtake_in_retry() -> AbstractContextManager[Any]:
 
 
 def _remade_topic_overtakes() -> AbstractContextManager[Any]:
-    """A proxy keeps the order of each topic, not of each name: a batch for a topic that was made again goes before what its predecessor refuses."""
+    """A proxy keeps the order of each topic, not of each name: a batch for a topic that was made again goes before what
+    its predecessor refuses.
+    """
     real = appends.Appends.submit
 
     def submit(self: appends.Appends, tp: Any, records: Any, *, named: Any = None, **how: Any) -> Any:
@@ -217,7 +240,9 @@ def _remade_topic_overtakes() -> AbstractContextManager[Any]:
 
 
 def _refusal_holds_up_nobody() -> AbstractContextManager[Any]:
-    """An owner takes what came behind a batch that it refused because it had yet to hear of its topic, or of being its owner."""
+    """An owner takes what came behind a batch that it refused because it had yet to hear of its topic, or of being its
+    owner.
+    """
     return patch.object(refusals.Refusals, "admits", autospec=True, side_effect=lambda *_: True)
 
 

@@ -1,4 +1,6 @@
-"""Bugs to plant around what a manifest version gives up, and around versions that cannot be written: see bmq_sim.planted."""
+"""Bugs to plant around what a manifest version gives up, and around versions that cannot be written: see
+bmq_sim.planted.
+"""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -28,7 +30,13 @@ def _give_up_after_move() -> AbstractContextManager[Any]:
     """What a version names no more goes, whoever's the partition is when that comes to stand."""
 
     async def take_into_force(
-        self: manifests.Manifests, partition: partitions.Partition, manifest: Manifest, entry: Any, known: PageEntries, *, rolled: Any
+        self: manifests.Manifests,
+        partition: partitions.Partition,
+        manifest: Manifest,
+        entry: Any,
+        known: PageEntries,
+        *,
+        rolled: Any,
     ) -> None:
         before = partition.manifest
         self._covered(partition.manifest_changed(manifest, entry, rolled=rolled))
@@ -59,7 +67,9 @@ def _stopped_for_ever() -> AbstractContextManager[Any]:
 
 
 def _newest_there_is_the_newest() -> AbstractContextManager[Any]:
-    """Of a partition's manifest what is there counts, whatever segments and metadata tell of versions that are missing."""
+    """Of a partition's manifest what is there counts, whatever segments and metadata tell of versions that are
+    missing.
+    """
     real = manifests.Manifests.load
 
     async def load(self: manifests.Manifests, tp: TopicPartition, **known: Any) -> manifests.Loaded:
@@ -70,7 +80,9 @@ def _newest_there_is_the_newest() -> AbstractContextManager[Any]:
 
 
 def _restored_reads_covered_ranges() -> AbstractContextManager[Any]:
-    """What stopped a partition is read again from ranges that its opening began with, though they were covered since and their streams are gone."""
+    """What stopped a partition is read again from ranges that its opening began with, though they were covered since
+    and their streams are gone.
+    """
 
     def still_named(self: ownership.Ownership, tp: TopicPartition, ranges: tuple[Range, ...]) -> tuple[Range, ...]:
         return ranges

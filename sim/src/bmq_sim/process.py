@@ -1,6 +1,7 @@
 """A simulated process: the tasks, timers and callbacks that die, stand still and go on together.
 
-The process of a callback is found in its context, so whatever a process starts belongs to it without anybody passing it on.
+The process of a callback is found in its context, so whatever a process starts belongs to it without anybody passing it
+on.
 """
 
 import asyncio
@@ -59,7 +60,9 @@ class SimProcess:
         return forget
 
     def died(self) -> None:
-        """Called by the loop's `kill`: marks it dead and does what the operating system would do (close its sockets)."""
+        """Called by the loop's `kill`: marks it dead and does what the operating system would do (close its
+        sockets).
+        """
         self.state = ProcessState.DEAD
         self.held.clear()
         callbacks, self._on_death = self._on_death, {}

@@ -1,4 +1,6 @@
-"""Producers of the simulated workload: an idempotent one that behaves as librdkafka does, and a plain one that sends everything once."""
+"""Producers of the simulated workload: an idempotent one that behaves as librdkafka does, and a plain one that sends
+everything once.
+"""
 
 import asyncio
 from collections import deque
@@ -36,7 +38,9 @@ class _Batch:
 
 
 def produce_fields(place: Place, data: bytes, *, topic_id: UUID | None = None) -> dict[str, object]:
-    """A Produce request with one batch, acks=all; its topic by id where one is given (PRODUCE_BY_ID), otherwise by name."""
+    """A Produce request with one batch, acks=all; its topic by id where one is given (PRODUCE_BY_ID), otherwise by
+    name.
+    """
     part = {"index": place.partition, "records": data}
     topic = {"name": place.name} if topic_id is None else {"topic_id": topic_id}
     return {"acks": -1, "timeout_ms": TIMEOUT_MS, "topic_data": [{**topic, "partition_data": [part]}]}
@@ -59,7 +63,9 @@ def young(_: int) -> int:
 class _Values:
     """Values that are unique in a run, and whose batches come at seeded moments."""
 
-    def __init__(self, client: SimClient, history: History, place: Place, *, batch_records_max: int, age_ms: Age = young) -> None:
+    def __init__(
+        self, client: SimClient, history: History, place: Place, *, batch_records_max: int, age_ms: Age = young
+    ) -> None:
         self.age_ms = age_ms
         self.batch_records_max = batch_records_max
         self.client = client
@@ -88,7 +94,9 @@ class _Values:
 
 
 class IdempotentProducer:
-    """Sends batches of one partition with sequences: at most five in flight, order kept, everything tried again until it is acknowledged."""
+    """Sends batches of one partition with sequences: at most five in flight, order kept, everything tried again until
+    it is acknowledged.
+    """
 
     def __init__(
         self,
@@ -145,7 +153,9 @@ class IdempotentProducer:
     async def _begin(self) -> None:
         attempt = 0
         while True:
-            answer = await self._client.call(INIT_PRODUCER_ID, {"transactional_id": None, "transaction_timeout_ms": 60_000})
+            answer = await self._client.call(
+                INIT_PRODUCER_ID, {"transactional_id": None, "transaction_timeout_ms": 60_000}
+            )
             if not answer.error_code:
                 self._producer_id, self._producer_epoch = answer.producer_id, answer.producer_epoch
                 return
@@ -161,7 +171,12 @@ class IdempotentProducer:
                 await asyncio.sleep(self._pace_s)
                 continue
             attempt, records = self._values.next(idempotent=True)
-            data = build_batch(records, producer_id=self._producer_id, producer_epoch=self._producer_epoch, base_sequence=self._sequence)
+            data = build_batch(
+                records,
+                producer_id=self._producer_id,
+                producer_epoch=self._producer_epoch,
+                base_sequence=self._sequence,
+            )
             attempt.size_bytes = len(data)
             self._sequence += len(records)
             self._waiting.append(_Batch(attempt, data))
@@ -171,7 +186,9 @@ class IdempotentProducer:
             await asyncio.sleep(self._pace_s * rng.random() * (5 if rng.random() < 0.2 else 0.2))
 
     async def _send_all(self, connection: KafkaConnection) -> None:
-        """Sends on one connection until something has to be tried again (or nothing is left); then everything is back in `_waiting`, in order."""
+        """Sends on one connection until something has to be tried again (or nothing is left); then everything is back
+        in `_waiting`, in order.
+        """
         again: list[_Batch] = []
         while self._in_flight or not again:
             while not again and self._waiting and len(self._in_flight) < IN_FLIGHT_MAX:
@@ -215,7 +232,10 @@ class IdempotentProducer:
             return False
         if code == OUT_OF_ORDER_SEQUENCE_NUMBER and after_failure:
             return False  # an earlier one has to be sent again first
-        self._history.refused.append(f"{self._place}: {self._client.name} was told {code} for batch {batch.attempt.number} {batch.attempt.values!r}")
+        self._history.refused.append(
+            f"{self._place}: {self._client.name} was told {code} for batch {batch.attempt.number} "
+            f"{batch.attempt.values!r}"
+        )
         return False
 
 
@@ -284,4 +304,6 @@ class PlainProducer:
         elif part.error_code in RETRIABLE:
             self._client.forget_leaders()
         else:
-            self._history.refused.append(f"{self._place}: {self._client.name} was told {part.error_code} for {attempt.values!r}")
+            self._history.refused.append(
+                f"{self._place}: {self._client.name} was told {part.error_code} for {attempt.values!r}"
+            )

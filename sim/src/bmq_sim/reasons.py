@@ -1,7 +1,7 @@
 """Why no seed runs a statement of the services: `unrun.toml`, and what is wrong with it.
 
-A statement is named by its module, its function and its first line, so that it keeps its reason where lines move; `*` stands for anything. A
-reason is `seldom` where seeds do run it, a few of many: then it may have run.
+A statement is named by its module, its function and its code, so that it keeps its reason where lines move, or are
+broken; `*` stands for anything. A reason is `seldom` where seeds do run it, a few of many: then it may have run.
 """
 
 import re
@@ -64,7 +64,9 @@ class Reason:
 def reasons() -> tuple[Reason, ...]:
     """Those that are committed."""
     table = tomllib.loads(files("bmq_sim").joinpath("unrun.toml").read_text(encoding="utf-8"))
-    return tuple(Reason(why=one["why"], of=tuple(one["of"]), seldom=one.get("seldom", False)) for one in table["reason"])
+    return tuple(
+        Reason(why=one["why"], of=tuple(one["of"]), seldom=one.get("seldom", False)) for one in table["reason"]
+    )
 
 
 def name_of(statement: Statement) -> str:
@@ -95,4 +97,9 @@ def stale(unrun: Iterable[Statement], known: Sequence[Reason]) -> Iterator[str]:
 def of_nothing(known: Sequence[Reason]) -> list[str]:
     """Patterns that match no statement that there is."""
     names = all_names()
-    return [text for reason in known for text, pattern in reason.patterns.items() if not any(pattern.fullmatch(name) for name in names)]
+    return [
+        text
+        for reason in known
+        for text, pattern in reason.patterns.items()
+        if not any(pattern.fullmatch(name) for name in names)
+    ]

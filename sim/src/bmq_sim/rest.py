@@ -61,9 +61,16 @@ class Rest:
         return task.result()
 
     async def until_told(
-        self, method: str, path: str, body: object = None, *, fine: tuple[int, ...] = (), writes: Sequence[tuple[str, str]] = ()
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        fine: tuple[int, ...] = (),
+        writes: Sequence[tuple[str, str]] = (),
     ) -> Answer:
-        """Asks until somebody says what is: success, or one of `fine`. Anything but "not now" beside these is one that no correct server gives.
+        """Asks until somebody says what is: success, or one of `fine`. Anything but "not now" beside these is one that
+        no correct server gives.
 
         `writes`: what (register, value) success means.
         """
@@ -89,7 +96,14 @@ async def _ask(front: AdminFront, method: str, path: str, body: object) -> Answe
     data = b"" if body is None else json.dumps(body).encode()
     headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
     path, _, query = path.partition("?")
-    scope = {"type": "http", "method": method, "path": path, "query_string": query.encode(), "headers": headers, "client": ("127.0.0.1", 1)}
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "query_string": query.encode(),
+        "headers": headers,
+        "client": ("127.0.0.1", 1),
+    }
     sent: list[MutableMapping[str, Any]] = []
 
     async def receive() -> MutableMapping[str, Any]:

@@ -1,8 +1,9 @@
-"""An object store that fails as real ones do: strongly consistent like S3, and with replies that are late, lost or wrong about the outcome.
+"""An object store that fails as real ones do: strongly consistent like S3, and with replies that are late, lost or
+wrong about the outcome.
 
-What is applied is applied by the store, not by the caller: a create that was sent may land after its caller gave up, was paused or was
-killed. A listing is a sequence of pages of three keys, each one true when it was made and old when it arrives; or the names first and their
-sizes later, as a shared folder's or MinIO's (`SimStore.listing`).
+What is applied is applied by the store, not by the caller: a create that was sent may land after its caller gave up,
+was paused or was killed. A listing is a sequence of pages of three keys, each one true when it was made and old when it
+arrives; or the names first and their sizes later, as a shared folder's or MinIO's (`SimStore.listing`).
 """
 
 import asyncio
@@ -45,7 +46,8 @@ class ListingKind(enum.StrEnum):
     PAGES = "pages"
     """As a bucket's: each page is of one moment, and the next one of a later one."""
     FOLDERS = "folders"
-    """As a shared folder's: the names of a folder at one moment, and sizes later; where one is gone by then, the names above it again."""
+    """As a shared folder's: the names of a folder at one moment, and sizes later; where one is gone by then, the names
+    above it again."""
     NAMES = "names"
     """As MinIO's: all names at one moment, and sizes later; what is gone by then is left out."""
 
@@ -115,7 +117,14 @@ class Watcher(Protocol):
 class SimStore:
     """The store itself. Nodes reach it through `for_node`; the methods here act on it directly and never fail."""
 
-    def __init__(self, *, rng: Random | None = None, faults: StoreFaults | None = None, page_keys: int = 3, clock_offset_ms: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        rng: Random | None = None,
+        faults: StoreFaults | None = None,
+        page_keys: int = 3,
+        clock_offset_ms: int = 0,
+    ) -> None:
         self.faults = faults or StoreFaults()
         self.rng = rng or Random(0)
         self.page_keys = page_keys
@@ -322,7 +331,9 @@ class NodeStore:
                 return self._list_names(prefix, after)
 
     async def _list_folders(self, folder: str, name_prefix: str, after: str) -> AsyncIterator[ObjectMeta]:
-        """As bmq.runtime.folder_files walks: what is gone by the time that its size is asked for sends it back to the names."""
+        """As bmq.runtime.folder_files walks: what is gone by the time that its size is asked for sends it back to the
+        names.
+        """
         names = await self._names(folder, name_prefix, after)
         while names:
             if names[0].endswith("/"):
@@ -363,7 +374,9 @@ class NodeStore:
     async def _sizes(self, prefix: str, names: Sequence[str]) -> Sequence[ObjectMeta | None]:
         """None for what is gone."""
         store = self._store
-        return await self._read("list", prefix, lambda: [store.meta(key) if key in store.objects else None for key in names])
+        return await self._read(
+            "list", prefix, lambda: [store.meta(key) if key in store.objects else None for key in names]
+        )
 
     async def delete(self, key: str) -> None:
         """As the port says. One that failed may have been applied, and may still be applied later."""
@@ -398,7 +411,9 @@ class NodeStore:
     async def page(self, prefix: str, after: str) -> "Sequence[ObjectMeta]":
         """One page of a listing."""
         store = self._store
-        return await self._read("list", prefix, lambda: [store.meta(key) for key in store.page(prefix, after=after, count=store.page_keys)])
+        return await self._read(
+            "list", prefix, lambda: [store.meta(key) for key in store.page(prefix, after=after, count=store.page_keys)]
+        )
 
     async def _read(self, verb: str, key: str, read: Callable[[], T]) -> T:
         """What was true at some moment between the request and its answer."""
@@ -430,14 +445,17 @@ class NodeStore:
     def _land_create(self, key: str, data: bytes, process: SimProcess | None, applied: "asyncio.Future[bool]") -> None:
         store = self._store
         if process is not None and process.state is ProcessState.DEAD and not applied.done():
-            # Its sender died with the request on the way: it may have left in time, never, or crawl through some proxy's queue.
+            # Its sender died with the request on the way: it may have left in time, never, or crawl through some
+            # proxy's queue.
             applied.cancel()
             dice = store.rng.random()
             if dice < 1 / 3:
                 return
             if dice < 2 / 3:
                 delay_s = store.rng.random() * store.faults.late_s_max
-                asyncio.get_running_loop().call_later(delay_s, self._land_create, key, data, process, applied, context=self._kernel)
+                asyncio.get_running_loop().call_later(
+                    delay_s, self._land_create, key, data, process, applied, context=self._kernel
+                )
                 return
         done = store.apply_create(self._node, key, data)
         if not applied.done():

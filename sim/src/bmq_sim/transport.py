@@ -1,8 +1,8 @@
 """One end of an in-memory connection: asyncio's transport contract, with a window, cuts and delays as TCP has them.
 
-Bytes go: write buffer -> in flight (at most a window ahead of what the peer's program has read) -> the peer's receive queue -> its protocol.
-A connection ends by close (what was written arrives, then the end), by abort or the process's death (a reset follows what was sent),
-or by loss (a suffix of what is in flight never arrives, both ends see a reset).
+Bytes go: write buffer -> in flight (at most a window ahead of what the peer's program has read) -> the peer's receive
+queue -> its protocol. A connection ends by close (what was written arrives, then the end), by abort or the process's
+death (a reset follows what was sent), or by loss (a suffix of what is in flight never arrives, both ends see a reset).
 """
 
 import asyncio
@@ -326,7 +326,9 @@ class SimTransport(asyncio.Transport):
 
     def _read_end(self) -> None:
         protocol = self._protocol
-        keep_open = protocol.eof_received() if isinstance(protocol, asyncio.Protocol | asyncio.BufferedProtocol) else None
+        keep_open = (
+            protocol.eof_received() if isinstance(protocol, asyncio.Protocol | asyncio.BufferedProtocol) else None
+        )
         if not keep_open:
             self.close()
 

@@ -1,4 +1,6 @@
-"""What a run did, in numbers that add up over runs: records acknowledged, faults, and which fault met which step of a protocol."""
+"""What a run did, in numbers that add up over runs: records acknowledged, faults, and which fault met which step of a
+protocol.
+"""
 
 import json
 from collections import Counter
@@ -10,8 +12,8 @@ from bmq_sim.store import Fault
 
 WIDTH = 9
 INJECTED = ("kill", "pause", "stop", "no way", "cut", "clock", "damage", *Fault)
-"""Whatever can go wrong: with a process, between two hosts (a way that is blocked, a connection that is lost), with a clock, with what is stored,
-with a request to the store."""
+"""Whatever can go wrong: with a process, between two hosts (a way that is blocked, a connection that is lost), with a
+clock, with what is stored, with a request to the store."""
 
 
 @dataclass(slots=True)
@@ -54,7 +56,13 @@ class Work:
 def table(work: Work, kinds: Sequence[str], steps: Sequence[str]) -> str:
     """Steps down, kinds of faults across; the last column and the last line are the smallest of theirs."""
     head = _line("", (*kinds, "least"))
-    lines = [_line(step, (*(str(work.pairs[kind, step]) for kind in kinds), str(_least(work.pairs[kind, step] for kind in kinds)))) for step in steps]
+    lines = [
+        _line(
+            step,
+            (*(str(work.pairs[kind, step]) for kind in kinds), str(_least(work.pairs[kind, step] for kind in kinds))),
+        )
+        for step in steps
+    ]
     least = _line("least", (*(str(_least(work.pairs[kind, step] for step in steps)) for kind in kinds), ""))
     return "\n".join((head, *lines, least))
 
@@ -70,8 +78,8 @@ def faults_table(works: Mapping[str, Work]) -> str:
 def summary(work: Work) -> str:
     """One line."""
     return (
-        f"{work.records} records in {work.batches} batches acknowledged, {work.read} records read, {work.commits} commits, "
-        f"{sum(work.faults.values())} faults, {work.virtual_s / 3600:.1f} simulated hours"
+        f"{work.records} records in {work.batches} batches acknowledged, {work.read} records read, {work.commits} "
+        f"commits, {sum(work.faults.values())} faults, {work.virtual_s / 3600:.1f} simulated hours"
     )
 
 

@@ -1,4 +1,6 @@
-"""One simulated run: a seed becomes a store, a network, processes and their accidents, and a verdict that repeats exactly."""
+"""One simulated run: a seed becomes a store, a network, processes and their accidents, and a verdict that repeats
+exactly.
+"""
 
 import contextlib
 import gc
@@ -27,7 +29,9 @@ VIRTUAL_S_MAX = 4_000.0
 class World:
     """What a scenario works with. Everything random comes from `rng(name)`: one stream of chance for each purpose."""
 
-    def __init__(self, seed: int, *, trace: Callable[[str], None] | None = None, listing: ListingKind | None = None) -> None:
+    def __init__(
+        self, seed: int, *, trace: Callable[[str], None] | None = None, listing: ListingKind | None = None
+    ) -> None:
         self.seed = seed
         self._listing = listing
         self.network = Network(rng=self.rng("network"))
@@ -102,8 +106,12 @@ class Outcome:
     work: Work = field(default_factory=Work)
 
 
-def simulate(scenario: Scenario, seed: int, *, trace: Callable[[str], None] | None = None, listing: ListingKind | None = None) -> Outcome:
-    """Runs one seed, over a store that lists so, or as the scenario wants. Never raises for what the scenario finds: that is in the outcome."""
+def simulate(
+    scenario: Scenario, seed: int, *, trace: Callable[[str], None] | None = None, listing: ListingKind | None = None
+) -> Outcome:
+    """Runs one seed, over a store that lists so, or as the scenario wants. Never raises for what the scenario finds:
+    that is in the outcome.
+    """
     world = World(seed, trace=trace, listing=listing)
     with _quiet(trace), small(world.rng):
         error = None
@@ -112,7 +120,14 @@ def simulate(scenario: Scenario, seed: int, *, trace: Callable[[str], None] | No
         except Exception as caught:  # noqa: BLE001 whatever ends a run is its verdict
             error = _described(caught)
         virtual_s = world.loop.time() - START_S
-        return Outcome(seed=seed, digest=world.digest(), error=error, steps=world.loop.steps, virtual_s=virtual_s, work=_counted(world, virtual_s))
+        return Outcome(
+            seed=seed,
+            digest=world.digest(),
+            error=error,
+            steps=world.loop.steps,
+            virtual_s=virtual_s,
+            work=_counted(world, virtual_s),
+        )
 
 
 def _counted(world: World, virtual_s: float) -> Work:
@@ -162,13 +177,17 @@ def _described(error: Exception) -> str:
     text = str(error) or type(error).__name__
     cause = f"\n  from {error.__cause__!r}" if error.__cause__ is not None else ""
     frames = "".join(traceback.format_exception(error.__cause__ or error)[-6:])
-    where = "" if isinstance(error, AssertionError) and "\n" in text else f" ({place.filename}:{place.lineno})\n{frames}"
+    where = (
+        "" if isinstance(error, AssertionError) and "\n" in text else f" ({place.filename}:{place.lineno})\n{frames}"
+    )
     return f"{type(error).__name__}: {text}{cause}{where}"
 
 
 @contextlib.contextmanager
 def _quiet(trace: Callable[[str], None] | None) -> Iterator[None]:
-    """The services' logs go into the trace or nowhere; the garbage collector runs between runs, where it cannot differ between repeats."""
+    """The services' logs go into the trace or nowhere; the garbage collector runs between runs, where it cannot differ
+    between repeats.
+    """
     before = structlog.get_config()
     collected = gc.isenabled()
     gc.disable()
@@ -179,7 +198,11 @@ def _quiet(trace: Callable[[str], None] | None) -> Iterator[None]:
         raise structlog.DropEvent
 
     level = logging.DEBUG if trace is not None else logging.CRITICAL
-    structlog.configure(processors=[into_trace], wrapper_class=structlog.make_filtering_bound_logger(level), cache_logger_on_first_use=False)
+    structlog.configure(
+        processors=[into_trace],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        cache_logger_on_first_use=False,
+    )
     logging.disable(logging.CRITICAL)
     try:
         yield

@@ -1,7 +1,8 @@
 """Files of a folder that are there as a whole or not at all, also after a power cut.
 
-A file is written and fsynced under a name of its own that no listing shows, then linked or renamed to its name, and the folders on the way are
-fsynced. So a name never shows part of an object, and what has been acknowledged is on the disk. Several processes may write to one folder.
+A file is written and fsynced under a name of its own that no listing shows, then linked or renamed to its name, and the
+folders on the way are fsynced. So a name never shows part of an object, and what has been acknowledged is on the disk.
+Several processes may write to one folder.
 """
 
 import os
@@ -20,7 +21,8 @@ _HALF_WRITTEN: Final = re.compile(r"(^|/)\.[^/]+\.[0-9a-f]{16}\.tmp$")
 
 
 def create_file(path: Path, content: bytes, *, root: Path) -> bool:
-    """Whether `path` is there with that content now; False where another content is. Folders from `root` on are made durable.
+    """Whether `path` is there with that content now; False where another content is. Folders from `root` on are made
+    durable.
 
     Raises NotApplied (one line).
     """

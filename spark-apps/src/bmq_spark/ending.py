@@ -21,7 +21,9 @@ UNUSABLE: Final = 2
 
 
 class StopRequest:
-    """Whether SIGTERM or SIGINT came, to this process or to its Java. A second one ends the process as it would without this."""
+    """Whether SIGTERM or SIGINT came, to this process or to its Java. A second one ends the process as it would without
+    this.
+    """
 
     def __init__(self) -> None:
         self.came = False
@@ -36,8 +38,9 @@ class StopRequest:
         return self
 
     def listen_in_java(self, spark: "SparkSession") -> "StopRequest":
-        """From now on in Java, too. Under spark-submit Java is the process that is told to end, and Python its child: Java would end at once, with
-        the session and the batch under way. Now it lets the signal pass, and ends with this process's exit code when that has ended.
+        """From now on in Java, too. Under spark-submit Java is the process that is told to end, and Python its child:
+        Java would end at once, with the session and the batch under way. Now it lets the signal pass, and ends with
+        this process's exit code when that has ended.
         """
         from py4j.protocol import Py4JJavaError
         from pyspark.java_gateway import ensure_callback_server_started
@@ -77,7 +80,9 @@ class _JavaHandler:
 
 
 def ended(job: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> int:
-    """Runs a job; returns the exit code. What went wrong is one line on standard error; BMQ_DEBUG=1 adds the traceback."""
+    """Runs a job; returns the exit code. What went wrong is one line on standard error; BMQ_DEBUG=1 adds the
+    traceback.
+    """
     try:
         job(arguments)
     except ConfigurationError as error:

@@ -1,8 +1,19 @@
-"""Every error that the jobs raise on purpose. The message says in one line what happened, to what, and what to do about it."""
+"""Every error that the jobs raise on purpose. The message says in one line what happened, to what, and what to do about
+it.
+"""
 
 from bmq.errors import BmqError, ConfigurationError, Corrupt, FormatTooNew
 
-__all__ = ["BmqError", "CommitRace", "CommitRefused", "ConfigurationError", "Corrupt", "FormatTooNew", "JobStopped", "TableBroken"]
+__all__ = [
+    "BmqError",
+    "CommitRace",
+    "CommitRefused",
+    "ConfigurationError",
+    "Corrupt",
+    "FormatTooNew",
+    "JobStopped",
+    "TableBroken",
+]
 
 
 class CommitRace(BmqError):
@@ -10,7 +21,9 @@ class CommitRace(BmqError):
 
 
 class CommitRefused(BmqError):
-    """A commit that would break what holds of every table: a file twice, a record twice, a gap that nobody named. Nothing was committed."""
+    """A commit that would break what holds of every table: a file twice, a record twice, a gap that nobody named.
+    Nothing was committed.
+    """
 
 
 class TableBroken(BmqError):

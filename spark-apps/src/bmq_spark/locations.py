@@ -1,7 +1,8 @@
 """Where tables and checkpoints lie: a folder or a bucket by URI, with the few verbs that they need.
 
-A folder is a path or file://…; a bucket is s3a://BUCKET/PREFIX (s3, gs, az too), with credentials and endpoint from the environment as bmq's own
-store has them (docs/stores.md). Everything blocks: this runs in drivers and in Spark's Python workers, which have no event loop.
+A folder is a path or file://…; a bucket is s3a://BUCKET/PREFIX (s3, gs, az too), with credentials and endpoint from the
+environment as bmq's own store has them (docs/stores.md). Everything blocks: this runs in drivers and in Spark's Python
+workers, which have no event loop.
 """
 
 import stat
@@ -58,7 +59,9 @@ class Location:
         uri = "s3" + text[3:] if split.scheme == "s3a" else text
         url = parse_store_url(uri)
         if url.kind is StoreKind.MEMORY:
-            raise ConfigurationError(f"location {text}: nothing that a table is kept in: write a folder, or s3a://BUCKET/PREFIX")
+            raise ConfigurationError(
+                f"location {text}: nothing that a table is kept in: write a folder, or s3a://BUCKET/PREFIX"
+            )
         check_credentials(url)
         return cls(uri)
 
@@ -100,7 +103,8 @@ class Location:
         return True
 
     def upload(self, key: str, file: Path) -> None:
-        """Writes a local file as the object `key`, durably and at once: a reader sees all of it or nothing. What was there is replaced.
+        """Writes a local file as the object `key`, durably and at once: a reader sees all of it or nothing. What was
+        there is replaced.
 
         Raises StoreError.
         """
@@ -125,7 +129,8 @@ class Location:
             raise read_error(f"read {path} at {self.uri}", error) from error
 
     def list(self, prefix: str = "", *, after: str | None = None) -> Iterator[Found]:
-        """What lies below `prefix` (whole parts of a key), in no order on a folder; of a bucket only keys above `after`.
+        """What lies below `prefix` (whole parts of a key), in no order on a folder; of a bucket only keys above
+        `after`.
 
         Raises StoreUnavailable.
         """
@@ -138,7 +143,9 @@ class Location:
                 for found in page:
                     if self.folder is not None and is_half_written(found["path"]):
                         continue
-                    yield Found(found["path"].removeprefix(base), found["size"], int(found["last_modified"].timestamp() * 1000))
+                    yield Found(
+                        found["path"].removeprefix(base), found["size"], int(found["last_modified"].timestamp() * 1000)
+                    )
         except (BaseError, FileNotFoundError) as error:
             raise read_error(f"list {prefix} at {self.uri}", error) from error
 

@@ -1,4 +1,5 @@
-"""The arguments that the jobs share: which records, how they are decoded, and how the job runs. Owns how sizes and times are written.
+"""The arguments that the jobs share: which records, how they are decoded, and how the job runs. Owns how sizes and
+times are written.
 
 Raises ConfigurationError with one line for what argparse cannot see; credentials never come this way.
 """
@@ -17,9 +18,25 @@ KEY_FORMATS: Final = ("bytes", "string")
 SOURCES: Final = ("kafka", "bmq")
 STARTS: Final = ("earliest", "latest")
 _TIMES_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_SIZES: Final = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "KB": 1000, "MB": 1000**2, "GB": 1000**3}
+_SIZES: Final = {
+    "": 1,
+    "B": 1,
+    "KiB": 1 << 10,
+    "MiB": 1 << 20,
+    "GiB": 1 << 30,
+    "KB": 1000,
+    "MB": 1000**2,
+    "GB": 1000**3,
+}
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
-_OWN_SETTINGS: Final = ("bootstrap.servers", "group.id", "auto.offset.reset", "enable.auto.commit", "client.id", "isolation.level")
+_OWN_SETTINGS: Final = (
+    "bootstrap.servers",
+    "group.id",
+    "auto.offset.reset",
+    "enable.auto.commit",
+    "client.id",
+    "isolation.level",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,34 +81,74 @@ def add_shared_arguments(parser: argparse.ArgumentParser, *, job: str, topics_re
         help="where the cluster is reached (default: $BMQ_BOOTSTRAP_SERVER, else 127.0.0.1:9092)",
     )
     records.add_argument(
-        "--topic", metavar="NAME", action="append", required=topics_required, help="a topic; repeatable, and all of them go into the one table"
-    )
-    records.add_argument("--lane", metavar="NAME", default="", help="read this lane's topics, and commit progress in the lane's group")
-    records.add_argument(
-        "--source", choices=SOURCES, default="kafka", help="kafka: from the brokers. bmq: straight from the bucket (default: %(default)s)"
-    )
-    records.add_argument("--store", metavar="URL", help="--source bmq: the cluster's store, as `bmq up --store` takes it, or its folder")
-    records.add_argument(
-        "--starting-offsets", choices=STARTS, default="earliest", help="where a partition begins that the table has nothing of (default: %(default)s)"
+        "--topic",
+        metavar="NAME",
+        action="append",
+        required=topics_required,
+        help="a topic; repeatable, and all of them go into the one table",
     )
     records.add_argument(
-        "--consumer-config", metavar="KEY=VALUE", action="append", default=[], help="--source kafka: a setting of Kafka's consumer; repeatable"
+        "--lane", metavar="NAME", default="", help="read this lane's topics, and commit progress in the lane's group"
+    )
+    records.add_argument(
+        "--source",
+        choices=SOURCES,
+        default="kafka",
+        help="kafka: from the brokers. bmq: straight from the bucket (default: %(default)s)",
+    )
+    records.add_argument(
+        "--store", metavar="URL", help="--source bmq: the cluster's store, as `bmq up --store` takes it, or its folder"
+    )
+    records.add_argument(
+        "--starting-offsets",
+        choices=STARTS,
+        default="earliest",
+        help="where a partition begins that the table has nothing of (default: %(default)s)",
+    )
+    records.add_argument(
+        "--consumer-config",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="--source kafka: a setting of Kafka's consumer; repeatable",
     )
     values = parser.add_argument_group("values")
     values.add_argument("--format", choices=FORMATS, default="bytes", help="what the values are (default: %(default)s)")
-    values.add_argument("--schema", metavar="FILE_OR_URI", help="the values' schema: DDL or JSON Schema for json, .avsc, .proto or a descriptor set")
+    values.add_argument(
+        "--schema",
+        metavar="FILE_OR_URI",
+        help="the values' schema: DDL or JSON Schema for json, .avsc, .proto or a descriptor set",
+    )
     values.add_argument("--registry", metavar="URL", help="a schema registry, for values that carry a schema's id")
     values.add_argument("--message", metavar="NAME", help="--format protobuf: the message's full name")
-    values.add_argument("--key-format", choices=KEY_FORMATS, default="bytes", help="what the keys are (default: %(default)s)")
+    values.add_argument(
+        "--key-format", choices=KEY_FORMATS, default="bytes", help="what the keys are (default: %(default)s)"
+    )
     running = parser.add_argument_group("running")
     once = running.add_mutually_exclusive_group()
     once.add_argument("--once", action="store_true", help="take what is there now, then end")
-    once.add_argument("--trigger", metavar="TIME", default="1m", help="go on for ever, with a batch so often (default: %(default)s)")
-    running.add_argument("--checkpoint", metavar="URI", help="Spark's notes on the stream, of this job alone (default: with the table)")
-    running.add_argument("--max-records-per-batch", metavar="N", type=int, default=500_000, help="of all partitions (default: %(default)s)")
-    running.add_argument("--group", metavar="NAME", help=f"the consumer group that shows the job's progress (default: {job}-TOPICS)")
-    running.add_argument("--accept-loss", action="store_true", help="go on where records are gone from the log; the commit says which")
-    running.add_argument("--event-log", metavar="URI", help="keep Spark's event log in this folder, for its history server")
+    once.add_argument(
+        "--trigger", metavar="TIME", default="1m", help="go on for ever, with a batch so often (default: %(default)s)"
+    )
+    running.add_argument(
+        "--checkpoint", metavar="URI", help="Spark's notes on the stream, of this job alone (default: with the table)"
+    )
+    running.add_argument(
+        "--max-records-per-batch",
+        metavar="N",
+        type=int,
+        default=500_000,
+        help="of all partitions (default: %(default)s)",
+    )
+    running.add_argument(
+        "--group", metavar="NAME", help=f"the consumer group that shows the job's progress (default: {job}-TOPICS)"
+    )
+    running.add_argument(
+        "--accept-loss", action="store_true", help="go on where records are gone from the log; the commit says which"
+    )
+    running.add_argument(
+        "--event-log", metavar="URI", help="keep Spark's event log in this folder, for its history server"
+    )
 
 
 def shared(arguments: argparse.Namespace, *, job: str) -> dict[str, Any]:
@@ -105,7 +162,9 @@ def shared(arguments: argparse.Namespace, *, job: str) -> dict[str, Any]:
     if arguments.source == "bmq" and not arguments.store:
         raise ConfigurationError("--source bmq: needs --store: the URL or folder that bmq keeps its data in")
     if arguments.source == "kafka" and arguments.store:
-        raise ConfigurationError(f"--store {arguments.store}: only --source bmq reads it: add that, or leave --store out")
+        raise ConfigurationError(
+            f"--store {arguments.store}: only --source bmq reads it: add that, or leave --store out"
+        )
     _check_values(arguments)
     return {
         "bootstrap_servers": arguments.bootstrap_servers,
@@ -135,7 +194,9 @@ def _check_values(arguments: argparse.Namespace) -> None:
     if chosen in ("bytes", "string"):
         for name in ("schema", "registry", "message"):
             if getattr(arguments, name):
-                raise ConfigurationError(f"--{name}: --format {chosen} takes none: choose json, avro or protobuf, or leave it out")
+                raise ConfigurationError(
+                    f"--{name}: --format {chosen} takes none: choose json, avro or protobuf, or leave it out"
+                )
     if chosen in ("avro", "protobuf") and not arguments.schema and not arguments.registry:
         raise ConfigurationError(f"--format {chosen}: needs --schema FILE_OR_URI or --registry URL")
     if arguments.message and chosen != "protobuf":

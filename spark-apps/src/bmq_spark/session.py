@@ -1,6 +1,8 @@
-"""The SparkSession of a job: what spark-submit made, or else one on this machine with the jars that `tools/get` put beside the project.
+"""The SparkSession of a job: what spark-submit made, or else one on this machine with the jars that `tools/get` put
+beside the project.
 
-Spark reaches buckets (checkpoints) by S3A, which gets endpoint and region from the same variables as everything else here.
+Spark reaches buckets (checkpoints) by S3A, which gets endpoint and region from the same variables as everything else
+here.
 """
 
 import os
@@ -17,12 +19,14 @@ JARS: Final = ("spark-jars", "iceberg-jars")
 ARROW_BATCH_BYTES: Final = 16 << 20
 """What a Python worker is handed at once; a single record may be larger."""
 _LITERAL: Final = {"spark.sql.variable.substitute": "false"}
-"""Else Spark puts the driver's environment in the place of `${env:…}` in every statement, and names that records and schemas bring are in some."""
+"""Else Spark puts the driver's environment in the place of `${env:…}` in every statement, and names that records and
+schemas bring are in some."""
 _QUIET: Final = Path(__file__).with_name("log4j2.properties")
 
 
 def open_session(name: str, *, settings: Mapping[str, str] | None = None, event_log: str | None = None) -> SparkSession:
-    """A session called `name`; `settings` are Spark's and win over the defaults here. `event_log` is a folder for Spark's history server.
+    """A session called `name`; `settings` are Spark's and win over the defaults here. `event_log` is a folder for
+    Spark's history server.
 
     Raises ConfigurationError where no jars are to be found.
     """
@@ -71,14 +75,20 @@ def _jars() -> list[str]:
     tools = Path(os.environ.get("TOOLS") or Path(__file__).resolve().parents[3] / ".cache" / "tools")
     jars = [str(jar) for folder in JARS for jar in sorted((tools / folder).glob("*.jar"))]
     if not jars:
-        raise ConfigurationError(f"jars {tools}/{JARS[0]}: not there: run `make spark`, or name another folder by TOOLS")
+        raise ConfigurationError(
+            f"jars {tools}/{JARS[0]}: not there: run `make spark`, or name another folder by TOOLS"
+        )
     return jars
 
 
 def _s3a() -> dict[str, str]:
     environment = os.environ
     endpoint = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
-    settings = {"spark.hadoop.fs.s3a.endpoint.region": environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or "us-east-1"}
+    settings = {
+        "spark.hadoop.fs.s3a.endpoint.region": environment.get("AWS_REGION")
+        or environment.get("AWS_DEFAULT_REGION")
+        or "us-east-1"
+    }
     if endpoint:
         settings |= {"spark.hadoop.fs.s3a.endpoint": endpoint, "spark.hadoop.fs.s3a.path.style.access": "true"}
     return settings

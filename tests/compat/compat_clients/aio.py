@@ -15,7 +15,11 @@ from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitio
 from compat_contract import ADMIN, CODECS, Record
 
 TIMEOUT_S = 30.0
-ASSIGNORS = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionAssignor, "sticky": StickyPartitionAssignor}
+ASSIGNORS = {
+    "range": RangePartitionAssignor,
+    "roundrobin": RoundRobinPartitionAssignor,
+    "sticky": StickyPartitionAssignor,
+}
 
 
 class Aiokafka:
@@ -31,7 +35,9 @@ class Aiokafka:
     keeps_membership = True
     admin_calls = ADMIN - {"delete_group"}
 
-    def produce(self, servers: str, topic: str, records: Sequence[Record], *, codec: str, idempotent: bool) -> list[int]:
+    def produce(
+        self, servers: str, topic: str, records: Sequence[Record], *, codec: str, idempotent: bool
+    ) -> list[int]:
         async def main() -> list[int]:
             producer = AIOKafkaProducer(
                 bootstrap_servers=servers,
@@ -58,7 +64,9 @@ class Aiokafka:
 
     def read(self, servers: str, topic: str, *, starts: Mapping[int, int], ends: Mapping[int, int]) -> list[Record]:
         async def main() -> list[Record]:
-            async with AIOKafkaConsumer(bootstrap_servers=servers, auto_offset_reset="none", enable_auto_commit=False) as consumer:
+            async with AIOKafkaConsumer(
+                bootstrap_servers=servers, auto_offset_reset="none", enable_auto_commit=False
+            ) as consumer:
                 consumer.assign([TopicPartition(topic, partition) for partition in starts])
                 for partition, start in starts.items():
                     consumer.seek(TopicPartition(topic, partition), start)
@@ -69,26 +77,36 @@ class Aiokafka:
     def offsets_at(self, servers: str, topic: str, *, partitions: int, timestamp_ms: int) -> dict[int, int]:
         async def main() -> dict[int, int]:
             async with AIOKafkaConsumer(bootstrap_servers=servers) as consumer:
-                found = await consumer.offsets_for_times({TopicPartition(topic, partition): timestamp_ms for partition in range(partitions)})
+                found = await consumer.offsets_for_times(
+                    {TopicPartition(topic, partition): timestamp_ms for partition in range(partitions)}
+                )
                 return {tp.partition: -1 if at is None else at.offset for tp, at in found.items()}
 
         return _run(main())
 
     def read_group(self, servers: str, topic: str, group: str, *, count: int) -> list[Record]:
         async def main() -> list[Record]:
-            consumer = AIOKafkaConsumer(topic, bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest", enable_auto_commit=False)
+            consumer = AIOKafkaConsumer(
+                topic, bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest", enable_auto_commit=False
+            )
             async with consumer:
                 records = await _consume(consumer, count=count)
-                await consumer.commit({TopicPartition(topic, record.partition): record.offset + 1 for record in records})
+                await consumer.commit(
+                    {TopicPartition(topic, record.partition): record.offset + 1 for record in records}
+                )
                 return records
 
         return _run(main())
 
-    def join(self, servers: str, topic: str, group: str, *, assignor: str, instance_id: str | None = None) -> "AiokafkaMember":
+    def join(
+        self, servers: str, topic: str, group: str, *, assignor: str, instance_id: str | None = None
+    ) -> "AiokafkaMember":
         return AiokafkaMember(servers, topic, group, assignor=assignor, instance_id=instance_id)
 
     def create_topic(self, servers: str, topic: str, *, partitions: int, configs: Mapping[str, str]) -> None:
-        answer = self._admin(servers, lambda admin: admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=dict(configs))]))
+        answer = self._admin(
+            servers, lambda admin: admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=dict(configs))])
+        )
         assert [error[:2] for error in answer.topic_errors] == [(topic, 0)], answer
 
     def describe_topic(self, servers: str, topic: str) -> int:
@@ -104,7 +122,9 @@ class Aiokafka:
         return list(self._admin(servers, lambda admin: admin.list_topics()))
 
     def describe_configs(self, servers: str, topic: str) -> dict[str, str]:
-        (answer,) = self._admin(servers, lambda admin: admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)]))
+        (answer,) = self._admin(
+            servers, lambda admin: admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
+        )
         ((error_code, error_message, _, name, entries),) = answer.resources
         assert (error_code, name) == (0, topic), error_message
         return {entry[0]: entry[1] for entry in entries}
@@ -119,7 +139,10 @@ class Aiokafka:
         self._admin(servers, lambda admin: admin.create_partitions({topic: NewPartitions(total)}))
 
     def delete_records(self, servers: str, topic: str, before: Mapping[int, int]) -> dict[int, int]:
-        wanted = {TopicPartition(topic, partition): RecordsToDelete(before_offset=offset) for partition, offset in before.items()}
+        wanted = {
+            TopicPartition(topic, partition): RecordsToDelete(before_offset=offset)
+            for partition, offset in before.items()
+        }
         lows = self._admin(servers, lambda admin: admin.delete_records(wanted))
         return {tp.partition: low for tp, low in lows.items()}
 
@@ -174,7 +197,9 @@ class AiokafkaMember:
         self._rebalances = 0
         self._loop = asyncio.new_event_loop()
         self._stopping = asyncio.Event()
-        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._main(),), name=f"member of {group}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._loop.run_until_complete, args=(self._main(),), name=f"member of {group}", daemon=True
+        )
         self._thread.start()
 
     def assignment(self) -> frozenset[int]:

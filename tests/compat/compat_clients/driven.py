@@ -1,8 +1,10 @@
-"""Clients of other languages: a process that reads a JSON request a line on its standard input, and answers each with a JSON line.
+"""Clients of other languages: a process that reads a JSON request a line on its standard input, and answers each with a
+JSON line.
 
 A request is `{"op": …, "servers": …, …}`, an answer `{"result": …}` or `{"error": "…"}`. Bytes are base64; a record is
-`[partition, timestamp in ms, key, value, [[header, value], …], offset]`. The operations are those of compat_contract.Client, and of a member:
-`join` and `leave`, and `member`, which tells what it has and was given since it was asked last.
+`[partition, timestamp in ms, key, value, [[header, value], …], offset]`. The operations are those of
+compat_contract.Client, and of a member: `join` and `leave`, and `member`, which tells what it has and was given since
+it was asked last.
 """
 
 import base64
@@ -44,13 +46,18 @@ class DrivenClient:
         """Raises AssertionError with what the driver says."""
         if self._process is None:
             with self._log.open("ab") as log:
-                self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
+                self._process = subprocess.Popen(
+                    self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+                )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps({"op": op, **arguments}) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
-        assert line, f"the driver of {self.name} ended, code {self._process.wait(5)}:\n{self._log.read_text(errors='replace')[-4000:]}"
+        assert line, (
+            f"the driver of {self.name} ended, code "
+            f"{self._process.wait(5)}:\n{self._log.read_text(errors='replace')[-4000:]}"
+        )
         answer = json.loads(line)
         if "error" in answer:
             raise AssertionError(f"{self.name} {op}: {answer['error']}")
@@ -66,23 +73,39 @@ class DrivenClient:
                 self._process.kill()
                 self._process.wait()
 
-    def produce(self, servers: str, topic: str, records: Sequence[Record], *, codec: str, idempotent: bool) -> list[int]:
+    def produce(
+        self, servers: str, topic: str, records: Sequence[Record], *, codec: str, idempotent: bool
+    ) -> list[int]:
         encoded = [_encode(record) for record in records]
-        offsets = self.request("produce", servers=servers, topic=topic, records=encoded, codec=codec, idempotent=idempotent)
+        offsets = self.request(
+            "produce", servers=servers, topic=topic, records=encoded, codec=codec, idempotent=idempotent
+        )
         return [int(offset) for offset in offsets]
 
     def read(self, servers: str, topic: str, *, starts: Mapping[int, int], ends: Mapping[int, int]) -> list[Record]:
         return _records(self.request("read", servers=servers, topic=topic, starts=starts, ends=ends))
 
     def offsets_at(self, servers: str, topic: str, *, partitions: int, timestamp_ms: int) -> dict[int, int]:
-        return _by_partition(self.request("offsets_at", servers=servers, topic=topic, partitions=partitions, timestamp=timestamp_ms))
+        return _by_partition(
+            self.request("offsets_at", servers=servers, topic=topic, partitions=partitions, timestamp=timestamp_ms)
+        )
 
     def read_group(self, servers: str, topic: str, group: str, *, count: int) -> list[Record]:
         return _records(self.request("read_group", servers=servers, topic=topic, group=group, count=count))
 
-    def join(self, servers: str, topic: str, group: str, *, assignor: str, instance_id: str | None = None) -> "DrivenMember":
+    def join(
+        self, servers: str, topic: str, group: str, *, assignor: str, instance_id: str | None = None
+    ) -> "DrivenMember":
         member = f"member-{next(_member_ids)}"
-        self.request("join", servers=servers, topic=topic, group=group, member=member, assignor=assignor, instance=instance_id or "")
+        self.request(
+            "join",
+            servers=servers,
+            topic=topic,
+            group=group,
+            member=member,
+            assignor=assignor,
+            instance=instance_id or "",
+        )
         return DrivenMember(self, member)
 
     def create_topic(self, servers: str, topic: str, *, partitions: int, configs: Mapping[str, str]) -> None:

@@ -6,8 +6,24 @@ from time import monotonic
 from typing import Any
 
 from compat_contract import ADMIN, CODECS, Record
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic, ResourceType
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
 
 TIMEOUT_S = 30.0
 BACKOFF = {"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 500}
@@ -29,9 +45,17 @@ class Librdkafka:
     def __init__(self) -> None:
         self._admins: dict[str, AdminClient] = {}
 
-    def produce(self, servers: str, topic: str, records: Sequence[Record], *, codec: str, idempotent: bool) -> list[int]:
+    def produce(
+        self, servers: str, topic: str, records: Sequence[Record], *, codec: str, idempotent: bool
+    ) -> list[int]:
         producer = Producer(
-            {"bootstrap.servers": servers, "compression.type": codec, "enable.idempotence": idempotent, "acks": "all", "linger.ms": 20}
+            {
+                "bootstrap.servers": servers,
+                "compression.type": codec,
+                "enable.idempotence": idempotent,
+                "acks": "all",
+                "linger.ms": 20,
+            }
         )
         offsets = [-1] * len(records)
         errors: list[KafkaError] = []
@@ -61,7 +85,14 @@ class Librdkafka:
         return offsets
 
     def read(self, servers: str, topic: str, *, starts: Mapping[int, int], ends: Mapping[int, int]) -> list[Record]:
-        consumer = Consumer({"bootstrap.servers": servers, "group.id": "unused", "enable.auto.commit": False, "auto.offset.reset": "error"})
+        consumer = Consumer(
+            {
+                "bootstrap.servers": servers,
+                "group.id": "unused",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+            }
+        )
         try:
             consumer.assign([TopicPartition(topic, partition, start) for partition, start in starts.items()])
             return _consume(consumer, count=sum(ends.values()) - sum(starts.values()))
@@ -71,7 +102,9 @@ class Librdkafka:
     def offsets_at(self, servers: str, topic: str, *, partitions: int, timestamp_ms: int) -> dict[int, int]:
         consumer = Consumer({"bootstrap.servers": servers, "group.id": "unused"})
         try:
-            found = consumer.offsets_for_times([TopicPartition(topic, partition, timestamp_ms) for partition in range(partitions)], TIMEOUT_S)
+            found = consumer.offsets_for_times(
+                [TopicPartition(topic, partition, timestamp_ms) for partition in range(partitions)], TIMEOUT_S
+            )
             return {tp.partition: tp.offset for tp in found}
         finally:
             consumer.close()
@@ -92,14 +125,18 @@ class Librdkafka:
             ends: dict[int, int] = {}
             for record in records:
                 ends[record.partition] = record.offset + 1
-            committed = consumer.commit(offsets=[TopicPartition(topic, partition, end) for partition, end in ends.items()], asynchronous=False)
+            committed = consumer.commit(
+                offsets=[TopicPartition(topic, partition, end) for partition, end in ends.items()], asynchronous=False
+            )
             for tp in committed or []:
                 assert tp.error is None, tp.error
             return records
         finally:
             consumer.close()
 
-    def join(self, servers: str, topic: str, group: str, *, assignor: str, instance_id: str | None = None) -> "LibrdkafkaMember":
+    def join(
+        self, servers: str, topic: str, group: str, *, assignor: str, instance_id: str | None = None
+    ) -> "LibrdkafkaMember":
         return LibrdkafkaMember(servers, topic, group, assignor=assignor, instance_id=instance_id)
 
     def create_topic(self, servers: str, topic: str, *, partitions: int, configs: Mapping[str, str]) -> None:
@@ -122,14 +159,22 @@ class Librdkafka:
         return {name: entry.value for name, entry in entries.items()}
 
     def alter_configs(self, servers: str, topic: str, configs: Mapping[str, str]) -> None:
-        entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in configs.items()]
-        _only(self._admin(servers).incremental_alter_configs([ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)]))
+        entries = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in configs.items()
+        ]
+        _only(
+            self._admin(servers).incremental_alter_configs(
+                [ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)]
+            )
+        )
 
     def create_partitions(self, servers: str, topic: str, *, total: int) -> None:
         _only(self._admin(servers).create_partitions([NewPartitions(topic, total)]))
 
     def delete_records(self, servers: str, topic: str, before: Mapping[int, int]) -> dict[int, int]:
-        futures = self._admin(servers).delete_records([TopicPartition(topic, partition, offset) for partition, offset in before.items()])
+        futures = self._admin(servers).delete_records(
+            [TopicPartition(topic, partition, offset) for partition, offset in before.items()]
+        )
         return {tp.partition: future.result(TIMEOUT_S).low_watermark for tp, future in futures.items()}
 
     def list_groups(self, servers: str) -> list[str]:
@@ -152,9 +197,11 @@ class Librdkafka:
         _only(self._admin(servers).delete_topics([topic]))
 
     def _admin(self, servers: str) -> AdminClient:
-        """Kept, because its futures end with it. Without re-bootstrapping: a call made at that moment would be lost with the old connection.
+        """Kept, because its futures end with it. Without re-bootstrapping: a call made at that moment would be lost
+        with the old connection.
 
-        It says nothing of a server that is gone: what it writes to stderr would be found there by whatever test runs then.
+        It says nothing of a server that is gone: what it writes to stderr would be found there by whatever test runs
+        then.
         """
         if servers not in self._admins:
             settings = {"bootstrap.servers": servers, "metadata.recovery.strategy": "none", "log_level": 2, **BACKOFF}

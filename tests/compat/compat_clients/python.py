@@ -7,7 +7,14 @@ from time import monotonic, sleep
 from typing import Any
 
 from compat_contract import ADMIN, CODECS, Record
-from kafka import ConsumerRebalanceListener, KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
+from kafka import (
+    ConsumerRebalanceListener,
+    KafkaAdminClient,
+    KafkaConsumer,
+    KafkaProducer,
+    OffsetAndMetadata,
+    TopicPartition,
+)
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
@@ -16,8 +23,13 @@ from kafka.errors import KafkaConnectionError
 
 TIMEOUT_S = 60.0
 POLL_MS = 1000
-"""Longer than a rebalance: a poll that times out within one can make kafka-python 3.0 forget the assignment that it is sent."""
-ASSIGNORS = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionAssignor, "cooperative-sticky": CooperativeStickyAssignor}
+"""Longer than a rebalance: a poll that times out within one can make kafka-python 3.0 forget the assignment that it is
+sent."""
+ASSIGNORS = {
+    "range": RangePartitionAssignor,
+    "roundrobin": RoundRobinPartitionAssignor,
+    "cooperative-sticky": CooperativeStickyAssignor,
+}
 
 
 class KafkaPython:
@@ -33,7 +45,9 @@ class KafkaPython:
     keeps_membership = True
     admin_calls = ADMIN
 
-    def produce(self, servers: str, topic: str, records: Sequence[Record], *, codec: str, idempotent: bool) -> list[int]:
+    def produce(
+        self, servers: str, topic: str, records: Sequence[Record], *, codec: str, idempotent: bool
+    ) -> list[int]:
         producer = KafkaProducer(
             bootstrap_servers=servers,
             compression_type=None if codec == "none" else codec,
@@ -67,16 +81,27 @@ class KafkaPython:
 
     def offsets_at(self, servers: str, topic: str, *, partitions: int, timestamp_ms: int) -> dict[int, int]:
         with _consumer(bootstrap_servers=servers) as consumer:
-            found = consumer.offsets_for_times({TopicPartition(topic, partition): timestamp_ms for partition in range(partitions)})
+            found = consumer.offsets_for_times(
+                {TopicPartition(topic, partition): timestamp_ms for partition in range(partitions)}
+            )
             return {tp.partition: -1 if at is None else at.offset for tp, at in found.items()}
 
     def read_group(self, servers: str, topic: str, group: str, *, count: int) -> list[Record]:
-        with _consumer(topic, bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest", enable_auto_commit=False) as consumer:
+        with _consumer(
+            topic, bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest", enable_auto_commit=False
+        ) as consumer:
             records = _consume(consumer, count=count)
-            consumer.commit({TopicPartition(topic, record.partition): OffsetAndMetadata(record.offset + 1, "", -1) for record in records})
+            consumer.commit(
+                {
+                    TopicPartition(topic, record.partition): OffsetAndMetadata(record.offset + 1, "", -1)
+                    for record in records
+                }
+            )
             return records
 
-    def join(self, servers: str, topic: str, group: str, *, assignor: str, instance_id: str | None = None) -> "KafkaPythonMember":
+    def join(
+        self, servers: str, topic: str, group: str, *, assignor: str, instance_id: str | None = None
+    ) -> "KafkaPythonMember":
         return KafkaPythonMember(servers, topic, group, assignor=assignor, instance_id=instance_id)
 
     def create_topic(self, servers: str, topic: str, *, partitions: int, configs: Mapping[str, str]) -> None:
@@ -93,7 +118,10 @@ class KafkaPython:
         return len(described["partitions"])
 
     def list_topics(self, servers: str) -> list[str]:
-        return [topic["name"] if isinstance(topic, dict) else topic for topic in self._admin(servers, lambda admin: admin.list_topics())]
+        return [
+            topic["name"] if isinstance(topic, dict) else topic
+            for topic in self._admin(servers, lambda admin: admin.list_topics())
+        ]
 
     def describe_configs(self, servers: str, topic: str) -> dict[str, str]:
         resource = ConfigResource(ConfigResourceType.TOPIC, topic)
@@ -101,7 +129,9 @@ class KafkaPython:
         return {name: entry["value"] for name, entry in answer["topic"][topic].items()}
 
     def alter_configs(self, servers: str, topic: str, configs: Mapping[str, str]) -> None:
-        self._admin(servers, lambda admin: admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, dict(configs))]))
+        self._admin(
+            servers, lambda admin: admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, dict(configs))])
+        )
 
     def create_partitions(self, servers: str, topic: str, *, total: int) -> None:
         self._admin(servers, lambda admin: admin.create_partitions({topic: total}))
@@ -197,7 +227,9 @@ class KafkaPythonMember(ConsumerRebalanceListener):
         while not self._stopping.is_set():
             try:
                 batches = self._consumer.poll(timeout_ms=POLL_MS)
-            except KafkaConnectionError:  # nobody is there at the moment: kafka-python leaves it to the application to poll again
+            except (
+                KafkaConnectionError
+            ):  # nobody is there at the moment: kafka-python leaves it to the application to poll again
                 sleep(0.1)
                 continue
             for batch in batches.values():

@@ -1,4 +1,5 @@
-"""What `bmq apply` changes of a cluster, resource by resource, by the admin REST API; with a dry run, what it would change.
+"""What `bmq apply` changes of a cluster, resource by resource, by the admin REST API; with a dry run, what it would
+change.
 
 A change is made to the version that was looked at, or not at all.
 """
@@ -22,7 +23,9 @@ CHANGED: Final = "changed"
 UNCHANGED: Final = "unchanged"
 SKIPPED: Final = "skipped"
 FAILED: Final = "failed"
-_NEEDS_SPARK: Final = "not applied without Kubernetes, where the operator has Spark write the tables: run spark-apps/parquet.py yourself"
+_NEEDS_SPARK: Final = (
+    "not applied without Kubernetes, where the operator has Spark write the tables: run spark-apps/parquet.py yourself"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +60,9 @@ class Applier:
         self._topics: set[str] | None = None
 
     def apply(self, document: Document) -> Outcome:
-        """Makes the cluster what the document says. Raises CommandFailed, which names the resource and where it stands."""
+        """Makes the cluster what the document says. Raises CommandFailed, which names the resource and where it
+        stands.
+        """
         resource = document.resource
         try:
             match resource:
@@ -73,11 +78,15 @@ class Applier:
             if failure.status == 0 or failure.status in (401, 403):
                 raise
             remedy = "somebody else changed it meanwhile: apply again" if failure.status == 412 else failure.remedy
-            raise CommandFailed(f"{document.where} ({title(resource)})", failure.why, remedy, code=failure.code) from failure
+            raise CommandFailed(
+                f"{document.where} ({title(resource)})", failure.why, remedy, code=failure.code
+            ) from failure
 
     def _cluster(self, cluster: Cluster) -> Outcome:
         present = self._client.get("/v1/configs")
-        differences = config_differences(cluster.spec.config, {one["name"]: one["value"] for one in present["configs"] if one["source"] == "cluster"})
+        differences = config_differences(
+            cluster.spec.config, {one["name"]: one["value"] for one in present["configs"] if one["source"] == "cluster"}
+        )
         if differences:
             self._patch("/v1/configs", differences, version=present["version"])
         return _changed(cluster, _under("config", differences), notes=_needs_kubernetes(cluster.spec, {"config"}))
@@ -93,14 +102,18 @@ class Applier:
                 {"name": name, "partitions": spec.partitions, "configs": spec.config},
                 validate_only=True if self._dry_run else None,
             )
-            created = [Difference(field="partitions", before=None, after=spec.partitions), *_under("config", config_differences(spec.config, {}))]
+            created = [
+                Difference(field="partitions", before=None, after=spec.partitions),
+                *_under("config", config_differences(spec.config, {})),
+            ]
             return Outcome(resource=topic, action=CREATED, differences=created, notes=notes)
         path = f"/v1/topics/{name}"
         view = self._client.get(path)
         if view["partitions"] > spec.partitions:
             raise ApiFailed(
                 path,
-                f"partitions: {spec.partitions}: it has {view['partitions']}, and partitions can only grow: records would be lost",
+                f"partitions: {spec.partitions}: it has {view['partitions']}, and partitions can only grow: "
+                "records would be lost",
                 f"write {view['partitions']} or more",
                 code=ExitCode.USAGE,
                 status=400,
@@ -123,7 +136,9 @@ class Applier:
         except ApiFailed as failure:
             if failure.status == 404 and failure.problem != "UnknownLane":
                 remedy = "leave it out, or run a newer version of bmq"
-                raise ApiFailed(path, "this cluster has no lanes", remedy, code=failure.code, status=failure.status) from failure
+                raise ApiFailed(
+                    path, "this cluster has no lanes", remedy, code=failure.code, status=failure.status
+                ) from failure
             if failure.problem != "UnknownLane":
                 raise
             view = None
@@ -133,13 +148,20 @@ class Applier:
         if view is None:
             if not self._dry_run:
                 self._client.post("/v1/lanes", {"name": name, **body})
-            return Outcome(resource=lane, action=CREATED, differences=[one for one in differences if one.field != "brokers"], notes=notes)
+            return Outcome(
+                resource=lane,
+                action=CREATED,
+                differences=[one for one in differences if one.field != "brokers"],
+                notes=notes,
+            )
         if differences and not self._dry_run:
             self._client.put(path, body, version=view["version"])
         return _changed(lane, differences, notes=notes)
 
     def _patch(self, path: str, differences: Sequence[Difference], *, version: str) -> None:
-        self._client.patch(path, as_changes(differences), version=version, validate_only=True if self._dry_run else None)
+        self._client.patch(
+            path, as_changes(differences), version=version, validate_only=True if self._dry_run else None
+        )
 
     def _topic_names(self) -> set[str]:
         if self._topics is None:
@@ -148,7 +170,9 @@ class Applier:
 
 
 def _changed(resource: Written, differences: Sequence[Difference], *, notes: Sequence[str] = ()) -> Outcome:
-    return Outcome(resource=resource, action=CHANGED if differences else UNCHANGED, differences=differences, notes=notes)
+    return Outcome(
+        resource=resource, action=CHANGED if differences else UNCHANGED, differences=differences, notes=notes
+    )
 
 
 def _under(parent: str, differences: Sequence[Difference]) -> list[Difference]:

@@ -28,19 +28,30 @@ def apply(
     session: ClusterSession,
     *,
     files: Annotated[
-        list[str], typer.Option("--file", "-f", metavar="PATH", help="A file, a folder of files, or - for standard input; may be repeated.")
+        list[str],
+        typer.Option(
+            "--file", "-f", metavar="PATH", help="A file, a folder of files, or - for standard input; may be repeated."
+        ),
     ],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, after the cluster has checked it, and change nothing.")] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Show what would change, after the cluster has checked it, and change nothing."),
+    ] = False,
     cluster: Annotated[
         str | None,
-        typer.Option("--cluster", metavar="[NAMESPACE/]NAME", help="Only the resources of this Cluster. Needed where the files name several."),
+        typer.Option(
+            "--cluster",
+            metavar="[NAMESPACE/]NAME",
+            help="Only the resources of this Cluster. Needed where the files name several.",
+        ),
     ] = None,
 ) -> None:
     """Make a cluster what files say: Cluster (its config), Topics and Lanes, as one writes them for Kubernetes.
 
-    Topics are created, given more partitions, and their configuration set: a key that is not written goes back to its default. Nothing is deleted,
-    and no topic gets fewer partitions. A topic that was there before is changed like any other: without Kubernetes nothing remembers who made it.
-    Applying twice changes nothing the second time. Files with anything wrong in them change nothing at all; exit code 2.
+    Topics are created, given more partitions, and their configuration set: a key that is not written goes back to its
+    default. Nothing is deleted, and no topic gets fewer partitions. A topic that was there before is changed like any
+    other: without Kubernetes nothing remembers who made it. Applying twice changes nothing the second time. Files with
+    anything wrong in them change nothing at all; exit code 2.
     """
     documents = read_documents(files)
     chosen = _of_cluster(documents, cluster)
@@ -68,7 +79,12 @@ def _of_cluster(documents: Documents, wanted: str | None) -> Sequence[Document]:
     if wanted is None:
         if len(clusters) > 1:
             names = ", ".join("/".join(one) for one in clusters)
-            raise CommandFailed("--cluster", f"the files name {names}", "choose one of them, whose address --admin is", code=ExitCode.USAGE)
+            raise CommandFailed(
+                "--cluster",
+                f"the files name {names}",
+                "choose one of them, whose address --admin is",
+                code=ExitCode.USAGE,
+            )
         return documents.documents
     namespace, _, name = wanted.rpartition("/")
     chosen = [one for one in clusters if one[1] == name and namespace in ("", one[0])]
@@ -82,11 +98,22 @@ def _of_cluster(documents: Documents, wanted: str | None) -> Sequence[Document]:
 def _show(output: Output, outcomes: Sequence[Outcome], *, dry_run: bool) -> None:
     rows: list[list[Cell]] = []
     for outcome in outcomes:
-        beginning: list[Cell] = [outcome.resource.kind, outcome.resource.metadata.name, _action(outcome.action, dry_run=dry_run)]
+        beginning: list[Cell] = [
+            outcome.resource.kind,
+            outcome.resource.metadata.name,
+            _action(outcome.action, dry_run=dry_run),
+        ]
         if not outcome.differences:
             rows.append([*beginning, "", "", ""])
         for one in outcome.differences:
-            rows.append([*beginning, one.field, "default" if one.before is None else one.before, "default" if one.after is None else one.after])
+            rows.append(
+                [
+                    *beginning,
+                    one.field,
+                    "default" if one.before is None else one.before,
+                    "default" if one.after is None else one.after,
+                ]
+            )
             beginning = ["", "", ""]
     output.table(_COLUMNS, rows)
     if not output.for_people:

@@ -1,7 +1,8 @@
-"""The files of `bmq apply`: YAML documents of Cluster, Topic, Lane and ParquetSink, checked as Kubernetes would. Reads files; talks to nobody.
+"""The files of `bmq apply`: YAML documents of Cluster, Topic, Lane and ParquetSink, checked as Kubernetes would. Reads
+files; talks to nobody.
 
-Everything that is wrong with all files is told at once, each with file, document, field, value and remedy. Documents that are Kubernetes' own
-(a Namespace, a Secret) are passed over and named.
+Everything that is wrong with all files is told at once, each with file, document, field, value and remedy. Documents
+that are Kubernetes' own (a Namespace, a Secret) are passed over and named.
 """
 
 import sys
@@ -47,7 +48,9 @@ class Documents:
 
 
 def read_documents(names: Sequence[str]) -> Documents:
-    """Of files, folders (their YAML and JSON files, by name) and `-` for standard input. Raises SeveralFailed, CommandFailed."""
+    """Of files, folders (their YAML and JSON files, by name) and `-` for standard input. Raises SeveralFailed,
+    CommandFailed.
+    """
     read, passed_over = [], []
     failures: list[CommandFailed] = []
     for name in names:
@@ -68,7 +71,10 @@ def read_documents(names: Sequence[str]) -> Documents:
         raise SeveralFailed(failures)
     if not read:
         raise CommandFailed(
-            ", ".join(names), f"there is no Cluster, Topic, Lane or ParquetSink of {API_VERSION} in it", "name another file", code=ExitCode.USAGE
+            ", ".join(names),
+            f"there is no Cluster, Topic, Lane or ParquetSink of {API_VERSION} in it",
+            "name another file",
+            code=ExitCode.USAGE,
         )
     return Documents(documents=read, passed_over=passed_over)
 
@@ -92,14 +98,22 @@ def _texts(name: str) -> Iterator[tuple[str, str]]:
         return
     path = Path(name)
     try:
-        files = sorted(one for one in path.iterdir() if one.suffix in SUFFIXES and one.is_file()) if path.is_dir() else [path]
+        files = (
+            sorted(one for one in path.iterdir() if one.suffix in SUFFIXES and one.is_file())
+            if path.is_dir()
+            else [path]
+        )
         if not files:
-            raise CommandFailed(name, "the folder has no YAML and no JSON file", "name another one", code=ExitCode.USAGE)
+            raise CommandFailed(
+                name, "the folder has no YAML and no JSON file", "name another one", code=ExitCode.USAGE
+            )
         for file in files:
             with file.open("rb") as opened:
                 yield str(file), _decoded(str(file), opened.read(FILE_BYTES_MAX + 1))
     except OSError as error:
-        raise CommandFailed(name, f"cannot be read: {(error.strerror or str(error)).lower()}", "name another file", code=ExitCode.USAGE) from error
+        raise CommandFailed(
+            name, f"cannot be read: {(error.strerror or str(error)).lower()}", "name another file", code=ExitCode.USAGE
+        ) from error
 
 
 def _decoded(source: str, data: bytes) -> str:
@@ -108,7 +122,9 @@ def _decoded(source: str, data: bytes) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise CommandFailed(source, f"byte {error.start} is not UTF-8", "save it as UTF-8", code=ExitCode.USAGE) from error
+        raise CommandFailed(
+            source, f"byte {error.start} is not UTF-8", "save it as UTF-8", code=ExitCode.USAGE
+        ) from error
 
 
 def _parsed(source: str, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -120,11 +136,20 @@ def _parsed(source: str, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
             if found is None:
                 continue
             if _count(found, _VALUES_MAX) > _VALUES_MAX:
-                raise CommandFailed(f"{source}, document {number}", f"more than {_VALUES_MAX} values", "split it", code=ExitCode.USAGE)
-            items = found.get("items") if isinstance(found, dict) and str(found.get("kind", "")).endswith("List") else None
+                raise CommandFailed(
+                    f"{source}, document {number}", f"more than {_VALUES_MAX} values", "split it", code=ExitCode.USAGE
+                )
+            items = (
+                found.get("items") if isinstance(found, dict) and str(found.get("kind", "")).endswith("List") else None
+            )
             for one in items if isinstance(items, list) else [found]:
                 if not isinstance(one, dict):
-                    raise CommandFailed(f"{source}, document {number}", "it is no resource", "begin it with apiVersion and kind", code=ExitCode.USAGE)
+                    raise CommandFailed(
+                        f"{source}, document {number}",
+                        "it is no resource",
+                        "begin it with apiVersion and kind",
+                        code=ExitCode.USAGE,
+                    )
                 yield number, one
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -139,7 +164,17 @@ def _resource(document: dict[str, Any], where: str) -> Document | list[CommandFa
     api_version, name = document.get("apiVersion"), document.get("kind")
     kind = _KINDS.get(name) if isinstance(name, str) else None
     if api_version != API_VERSION:
-        return [_failure(where, Finding(field="apiVersion", value=_text(api_version), why="bmq does not know it", remedy=f"write {API_VERSION}"))]
+        return [
+            _failure(
+                where,
+                Finding(
+                    field="apiVersion",
+                    value=_text(api_version),
+                    why="bmq does not know it",
+                    remedy=f"write {API_VERSION}",
+                ),
+            )
+        ]
     if kind is None:
         remedy = f"write one of {', '.join(_KINDS)}"
         return [_failure(where, Finding(field="kind", value=_text(name), why="bmq does not know it", remedy=remedy))]
@@ -147,7 +182,10 @@ def _resource(document: dict[str, Any], where: str) -> Document | list[CommandFa
     if isinstance(found, list):
         metadata = document.get("metadata")
         named = _text(metadata.get("name")) if isinstance(metadata, dict) else ""
-        return [_failure(f"{where} ({kind.__name__} {named})" if named else f"{where} ({kind.__name__})", one) for one in found]
+        return [
+            _failure(f"{where} ({kind.__name__} {named})" if named else f"{where} ({kind.__name__})", one)
+            for one in found
+        ]
     assert isinstance(found, Cluster | Topic | Lane | ParquetSink)
     return Document(where=where, resource=found)
 
@@ -172,7 +210,12 @@ def _twice(documents: Sequence[Document]) -> Iterator[CommandFailed]:
             first = seen.setdefault(key, document)
             if first is not document:
                 what = title(resource) if key[0] == resource.kind else f"{title(resource)}: {key[0]} {key[2]}"
-                yield CommandFailed(f"{document.where} ({what})", f"{first.where} says it already", "keep one of them", code=ExitCode.USAGE)
+                yield CommandFailed(
+                    f"{document.where} ({what})",
+                    f"{first.where} says it already",
+                    "keep one of them",
+                    code=ExitCode.USAGE,
+                )
                 break
 
 
@@ -198,6 +241,8 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.value != "<<":
                 if key.value in seen:
-                    raise yaml.constructor.ConstructorError(None, None, f"{key.value} stands there twice", key.start_mark)
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"{key.value} stands there twice", key.start_mark
+                    )
                 seen.add(key.value)
         return super().construct_mapping(node, deep=deep)

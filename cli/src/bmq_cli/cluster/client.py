@@ -1,4 +1,6 @@
-"""The admin REST API as the commands use it: one request and its answer, over HTTP. Failures become the command's, with their remedy."""
+"""The admin REST API as the commands use it: one request and its answer, over HTTP. Failures become the command's, with
+their remedy.
+"""
 
 import ipaddress
 import json
@@ -24,7 +26,13 @@ PATIENCE_STEP_S: Final = 0.25
 _SOON: Final = frozenset(("LoadsUnknown", "NoLeader", "Starting", "TooManyRequests"))
 """Problems that are over in a moment where all is well."""
 _ANSWER_BYTES_MAX: Final = 256 << 20
-_CODES: Final = {400: ExitCode.USAGE, 404: ExitCode.NOT_FOUND, 405: ExitCode.USAGE, 413: ExitCode.USAGE, 503: ExitCode.NO_CONNECTION}
+_CODES: Final = {
+    400: ExitCode.USAGE,
+    404: ExitCode.NOT_FOUND,
+    405: ExitCode.USAGE,
+    413: ExitCode.USAGE,
+    503: ExitCode.NO_CONNECTION,
+}
 _TOKEN_REMEDY: Final = f"present a token with ${TOKEN_VARIABLE} or --token"
 
 
@@ -52,7 +60,9 @@ class _NoRedirects(HTTPRedirectHandler):
 class ClusterClient:
     """Asks the first of several addresses that answers; any node of a cluster will do."""
 
-    def __init__(self, urls: Sequence[str], *, token: str = "", timeout_s: float, patience_s: float = 0.0, sleep: Sleep = sleep_s) -> None:
+    def __init__(
+        self, urls: Sequence[str], *, token: str = "", timeout_s: float, patience_s: float = 0.0, sleep: Sleep = sleep_s
+    ) -> None:
         """`patience_s`: how long it asks again while nobody leads, or the leader is new and knows too little yet."""
         self.urls = tuple(urls)
         self.timeout_s = timeout_s
@@ -90,7 +100,9 @@ class ClusterClient:
         """Says how something is to be, all of it. Raises ApiFailed."""
         return self.change("PUT", path, body, version=version)
 
-    def change(self, method: str, path: str, body: Mapping[str, object] | None = None, *, version: str = "", **query: object) -> Any:
+    def change(
+        self, method: str, path: str, body: Mapping[str, object] | None = None, *, version: str = "", **query: object
+    ) -> Any:
         """One of the above."""
         data = b"" if body is None else json.dumps(body).encode()
         return _json(self._ask(method, _with_query(path, query), data, version), path)
@@ -138,11 +150,20 @@ class ClusterClient:
             raise _refused(url, error) from error
         except (URLError, HTTPException, OSError, ValueError) as error:
             reason = getattr(error, "reason", error)
-            why = f"no answer within {self.timeout_s:g} s" if isinstance(reason, TimeoutError) else one_line(_reason(reason))
+            why = (
+                f"no answer within {self.timeout_s:g} s"
+                if isinstance(reason, TimeoutError)
+                else one_line(_reason(reason))
+            )
             remedy = "start one with `bmq up`, or name another node's admin address with --admin"
             if isinstance(reason, ConnectionResetError | BadStatusLine):
-                remedy = "it is not an admin address, perhaps the one for Kafka clients: name the one that `bmq up` calls (admin) with --admin"
-            raise _NotReached(ApiFailed(f"cannot connect to {url}", why, remedy, code=ExitCode.NO_CONNECTION)) from error
+                remedy = (
+                    "it is not an admin address, perhaps the one for Kafka clients: name the one that `bmq "
+                    "up` calls (admin) with --admin"
+                )
+            raise _NotReached(
+                ApiFailed(f"cannot connect to {url}", why, remedy, code=ExitCode.NO_CONNECTION)
+            ) from error
 
 
 class _NotReached(Exception):
@@ -164,7 +185,9 @@ def check_urls(text: str) -> list[str]:
         except ValueError:
             usable = False
         if not usable:
-            raise CommandFailed(f"--admin {text}", f"{given.strip()!r} is no address", f"for example {DEFAULT_URL}", code=ExitCode.USAGE)
+            raise CommandFailed(
+                f"--admin {text}", f"{given.strip()!r} is no address", f"for example {DEFAULT_URL}", code=ExitCode.USAGE
+            )
         if "@" in split.netloc:
             raise CommandFailed("--admin", "it has a password in it", _TOKEN_REMEDY, code=ExitCode.USAGE)
         found.append(url)
@@ -198,7 +221,9 @@ def _refused(url: str, error: HTTPError) -> ApiFailed:
         what, why, remedy, name = (str(problem[field]) for field in ("what", "why", "remedy", "code"))
     except (ValueError, KeyError, TypeError, OSError):
         why = f"it answers {error.code} {one_line(str(error.reason))}, and not as bmq does"
-        return ApiFailed(url, why, "name a node's admin address with --admin", code=ExitCode.NO_CONNECTION, status=error.code)
+        return ApiFailed(
+            url, why, "name a node's admin address with --admin", code=ExitCode.NO_CONNECTION, status=error.code
+        )
     if error.code == 401:
         remedy = f"{_TOKEN_REMEDY}; the nodes' admin_token or admin_token_file says them"
     return ApiFailed(what, why, remedy, code=_CODES.get(error.code, ExitCode.FAILED), status=error.code, problem=name)
@@ -208,7 +233,9 @@ def _json(data: bytes, path: str) -> Any:
     try:
         return json.loads(data)
     except ValueError as error:
-        raise ApiFailed(path, "the answer is not JSON", "name a node's admin address with --admin", code=ExitCode.FAILED) from error
+        raise ApiFailed(
+            path, "the answer is not JSON", "name a node's admin address with --admin", code=ExitCode.FAILED
+        ) from error
 
 
 def _with_query(path: str, query: Mapping[str, object]) -> str:
@@ -221,4 +248,8 @@ def _text(value: object) -> str:
 
 
 def _reason(error: object) -> str:
-    return os.strerror(error.errno).lower() if isinstance(error, OSError) and error.errno and not isinstance(error, URLError) else str(error)
+    return (
+        os.strerror(error.errno).lower()
+        if isinstance(error, OSError) and error.errno and not isinstance(error, URLError)
+        else str(error)
+    )

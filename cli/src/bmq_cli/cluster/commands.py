@@ -1,4 +1,6 @@
-"""`bmq cluster`: status, nodes, top, cordon, uncordon, drain, balance. What Kafka's protocol has no word for, by the admin REST API."""
+"""`bmq cluster`: status, nodes, top, cordon, uncordon, drain, balance. What Kafka's protocol has no word for, by the
+admin REST API.
+"""
 
 from typing import Annotated, Any, Final
 
@@ -13,12 +15,16 @@ from bmq_cli.terminal.output import counted
 from bmq_cli.topics.commands import raise_failures
 from bmq_cli.wall_clock import sleep_s
 
-app = typer.Typer(name="cluster", help="See a cluster's nodes and load; drain, cordon and balance its brokers.", no_args_is_help=True)
+app = typer.Typer(
+    name="cluster", help="See a cluster's nodes and load; drain, cordon and balance its brokers.", no_args_is_help=True
+)
 
 Node = Annotated[int, typer.Argument(metavar="NODE", min=0, help="The node's number.")]
 Nodes = Annotated[list[int], typer.Argument(metavar="NODE...", min=0, help="The nodes' numbers.")]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait until it is done.")]
-Within = Annotated[float, typer.Option("--within", min=0, metavar="SECONDS", help="Wait at most so long; what was begun goes on.")]
+Within = Annotated[
+    float, typer.Option("--within", min=0, metavar="SECONDS", help="Wait at most so long; what was begun goes on.")
+]
 
 WITHIN_S: Final = 600.0
 ROUNDS_MAX: Final = 1_000
@@ -27,7 +33,9 @@ ROUNDS_MAX: Final = 1_000
 @app.command()
 @with_cluster
 def status(session: ClusterSession) -> None:
-    """Show whether the cluster is well: its leader, its nodes, and what is amiss. Exit code 4 while no controller leads."""
+    """Show whether the cluster is well: its leader, its nodes, and what is amiss. Exit code 4 while no controller
+    leads.
+    """
     client, output = session.client.at_once(), session.output
     cluster = client.get("/v1/cluster")
     nodes: list[dict[str, Any]] | None = None
@@ -39,7 +47,11 @@ def status(session: ClusterSession) -> None:
             raise
         failure = error
     found = problems(cluster, nodes)
-    document = {**{name: value for name, value in cluster.items() if name != "nodes"}, "led": nodes is not None, "problems": found}
+    document = {
+        **{name: value for name, value in cluster.items() if name != "nodes"},
+        "led": nodes is not None,
+        "problems": found,
+    }
     document["nodes"] = cluster["nodes"] if nodes is None else nodes
     output.document(document)
     show_status(output, document)
@@ -61,9 +73,14 @@ def list_nodes(session: ClusterSession) -> None:
 def top(
     session: ClusterSession,
     *,
-    count: Annotated[int, typer.Option("--count", "-n", min=1, max=1_000, metavar="N", help="How many of the busiest partitions.")] = 10,
+    count: Annotated[
+        int, typer.Option("--count", "-n", min=1, max=1_000, metavar="N", help="How many of the busiest partitions.")
+    ] = 10,
     every: Annotated[
-        float | None, typer.Option("--every", min=0.2, metavar="SECONDS", help="Show it again and again until Ctrl-C.", show_default=False)
+        float | None,
+        typer.Option(
+            "--every", min=0.2, metavar="SECONDS", help="Show it again and again until Ctrl-C.", show_default=False
+        ),
     ] = None,
 ) -> None:
     """Show what is written per second: by broker, and the busiest partitions. Brokers smooth it over ten seconds."""
@@ -95,7 +112,8 @@ def uncordon(session: ClusterSession, nodes: Nodes) -> None:
 @app.command()
 @with_cluster
 def drain(session: ClusterSession, node: Node, *, no_wait: NoWait = False, within: Within = WITHIN_S) -> None:
-    """Move all partitions of a broker to others, and wait until it holds none. It stays cordoned until `bmq cluster uncordon`.
+    """Move all partitions of a broker to others, and wait until it holds none. It stays cordoned until `bmq cluster
+    uncordon`.
 
     Nothing is copied: a partition's writes pause for a moment when it changes hands.
     """
@@ -109,7 +127,8 @@ def drain(session: ClusterSession, node: Node, *, no_wait: NoWait = False, withi
                 try:
                     seen = client.get(f"/v1/nodes/{node}")
                     if seen["partitions"] and not seen["draining"]:
-                        seen = client.post(f"/v1/nodes/{node}/drain")  # another controller leads since, which was not told
+                        # another controller leads since, which was not told
+                        seen = client.post(f"/v1/nodes/{node}/drain")
                 except ApiFailed as failure:
                     if failure.problem == "UnknownNode":
                         left = 0  # it stopped meanwhile, and so handed everything over
@@ -119,7 +138,11 @@ def drain(session: ClusterSession, node: Node, *, no_wait: NoWait = False, withi
                     continue
                 left = seen["partitions"]
     output.document({"node": node, "partitions_before": before, "partitions": left, "drained": not left})
-    output.text(f"node {node} holds no partitions" if not left else f"node {node} is being drained of {counted(left, 'partition')}")
+    output.text(
+        f"node {node} holds no partitions"
+        if not left
+        else f"node {node} is being drained of {counted(left, 'partition')}"
+    )
 
 
 @app.command()
@@ -127,12 +150,21 @@ def drain(session: ClusterSession, node: Node, *, no_wait: NoWait = False, withi
 def balance(
     session: ClusterSession,
     *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be moved and why, and change nothing.")] = False,
-    moves: Annotated[int, typer.Option("--moves", min=1, max=1_000, metavar="N", help="How many partitions may be on their way at a time.")] = 100,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be moved and why, and change nothing.")
+    ] = False,
+    moves: Annotated[
+        int,
+        typer.Option(
+            "--moves", min=1, max=1_000, metavar="N", help="How many partitions may be on their way at a time."
+        ),
+    ] = 100,
     no_wait: NoWait = False,
     within: Within = WITHIN_S,
 ) -> None:
-    """Even out partitions and bytes per second over the brokers, round by round until nothing is left to do. Moves copy nothing."""
+    """Even out partitions and bytes per second over the brokers, round by round until nothing is left to do. Moves copy
+    nothing.
+    """
     client, output = session.client, session.output
     if dry_run:
         plan = client.get("/v1/balance")

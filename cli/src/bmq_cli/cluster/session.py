@@ -49,7 +49,13 @@ class ClusterSession:
 
 def with_cluster(command: Callable[Concatenate[ClusterSession, P], None]) -> Callable[..., None]:
     """Gives `command` the options above and, as its first argument, the session that they make."""
-    options = {"admin": AdminOption, "token": TokenOption, "output": OutputOption, "timeout": TimeoutOption, "no_color": NoColorOption}
+    options = {
+        "admin": AdminOption,
+        "token": TokenOption,
+        "output": OutputOption,
+        "timeout": TimeoutOption,
+        "no_color": NoColorOption,
+    }
     return with_options(command, options, _make)
 
 
@@ -60,5 +66,12 @@ def _make(outer: SharedOptions, values: dict[str, Any]) -> ClusterSession:
     timeout_s = DEFAULT_TIMEOUT_S if options.timeout is None else options.timeout
     given = token or os.environ.get(TOKEN_VARIABLE, "")
     if not (given.isascii() and given.isprintable()):
-        raise CommandFailed("--token", "it has characters that no header can carry", "use letters, digits and signs of ASCII", code=ExitCode.USAGE)
-    return ClusterSession(client=ClusterClient(urls, token=given, timeout_s=timeout_s, patience_s=timeout_s), output=options.make_output())
+        raise CommandFailed(
+            "--token",
+            "it has characters that no header can carry",
+            "use letters, digits and signs of ASCII",
+            code=ExitCode.USAGE,
+        )
+    return ClusterSession(
+        client=ClusterClient(urls, token=given, timeout_s=timeout_s, patience_s=timeout_s), output=options.make_output()
+    )

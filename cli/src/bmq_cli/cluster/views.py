@@ -53,13 +53,24 @@ _SHARE_COLUMNS: Final = (
 def problems(cluster: dict[str, Any], nodes: list[dict[str, Any]] | None) -> list[str]:
     """What is amiss, in words with a remedy."""
     if nodes is None:
-        return ["no controller leads: clients go on, but nothing can be created, moved or taken over; look at the controllers"]
+        return [
+            "no controller leads: clients go on, but nothing can be created, moved or taken over; look at the "
+            "controllers"
+        ]
     problems = [
-        f"node {node['node_id']} is {node['state']}: look at its log, or start it again" for node in nodes if node["state"] in ("silent", "fencing")
+        f"node {node['node_id']} is {node['state']}: look at its log, or start it again"
+        for node in nodes
+        if node["state"] in ("silent", "fencing")
     ]
-    problems += [f"node {node['node_id']} {node['trouble']}" for node in nodes if node.get("trouble") and node["state"] == "alive"]
+    problems += [
+        f"node {node['node_id']} {node['trouble']}"
+        for node in nodes
+        if node.get("trouble") and node["state"] == "alive"
+    ]
     if cluster["partitions_unowned"]:
-        problems.append(f"{counted(cluster['partitions_unowned'], 'partition')} without an owner: start a broker, or uncordon one")
+        problems.append(
+            f"{counted(cluster['partitions_unowned'], 'partition')} without an owner: start a broker, or uncordon one"
+        )
     for role in ("broker", "proxy"):
         if not any(role in node["roles"] for node in nodes):
             problems.append(f"there is no {role}: start one")
@@ -70,8 +81,16 @@ def show_status(output: Output, document: dict[str, Any]) -> None:
     """Of the document of `bmq cluster status`."""
     led = f"node {document['controller_id']} (epoch {document['controller_epoch']})" if document["led"] else "nobody"
     output.text(f"cluster {document['cluster_id']}")
-    output.text(fields([("led by", led), ("metadata", document["metadata_position"]), ("as seen by node", document["answered_by"])]))
-    figures = [("topics", document["topics"]), ("partitions", document["partitions"]), ("without owner", document["partitions_unowned"])]
+    output.text(
+        fields(
+            [("led by", led), ("metadata", document["metadata_position"]), ("as seen by node", document["answered_by"])]
+        )
+    )
+    figures = [
+        ("topics", document["topics"]),
+        ("partitions", document["partitions"]),
+        ("without owner", document["partitions_unowned"]),
+    ]
     output.text(fields([*figures, ("moving", document["partitions_moving"])]))
     output.text()
     for role in _PLURALS:
@@ -121,7 +140,13 @@ def show_load(output: Output, load: dict[str, Any]) -> None:
     )
     if load["partitions"]:
         output.text()
-        output.table(_BUSY_COLUMNS, [[one["topic"], one["partition"], one["owner"], size_text(one["bytes_per_s"])] for one in load["partitions"]])
+        output.table(
+            _BUSY_COLUMNS,
+            [
+                [one["topic"], one["partition"], one["owner"], size_text(one["bytes_per_s"])]
+                for one in load["partitions"]
+            ],
+        )
 
 
 def show_plan(output: Output, plan: dict[str, Any]) -> None:

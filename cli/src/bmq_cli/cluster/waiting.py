@@ -1,4 +1,6 @@
-"""Waiting for what the cluster does by itself once it is asked to: with a progress bar on a terminal, else with a line now and then."""
+"""Waiting for what the cluster does by itself once it is asked to: with a progress bar on a terminal, else with a line
+now and then.
+"""
 
 from collections.abc import Callable
 from types import TracebackType
@@ -15,7 +17,9 @@ SAY_EVERY_S: Final = 5.0
 
 
 class Wait:
-    """Used as a context around the loop that looks. `total` None: it is not known yet, and grows with what is done and left."""
+    """Used as a context around the loop that looks. `total` None: it is not known yet, and grows with what is done and
+    left.
+    """
 
     def __init__(
         self,
@@ -47,7 +51,9 @@ class Wait:
             self._progress.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         if self._progress is not None:
             self._progress.stop()
 
@@ -61,5 +67,7 @@ class Wait:
             self._output.note(f"{self._what}: {counted(left, self._unit)} left")
         if now_s - self._began_s >= self._within_s:
             why = f"{counted(left, self._unit)} left after {self._within_s:g} s"
-            raise CommandFailed(self._what, why, "it goes on; look with `bmq cluster nodes`, or wait with a longer --within")
+            raise CommandFailed(
+                self._what, why, "it goes on; look with `bmq cluster nodes`, or wait with a longer --within"
+            )
         self._sleep(PAUSE_S)

@@ -1,4 +1,6 @@
-"""What is in a debug bundle, and how it is written. Everything comes from the admin API, which leaves records and secrets out."""
+"""What is in a debug bundle, and how it is written. Everything comes from the admin API, which leaves records and
+secrets out.
+"""
 
 import io
 import json
@@ -36,7 +38,9 @@ class Found:
 
 
 def collect(client: ClusterClient, *, entries: int) -> Found:
-    """Asks the node of the address, and through it all others. Raises ApiFailed where it does not answer at all, or lets nobody in."""
+    """Asks the node of the address, and through it all others. Raises ApiFailed where it does not answer at all, or
+    lets nobody in.
+    """
     found = Found()
     cluster = client.get("/v1/cluster")
     found.parts.append(_json_part("cluster.json", cluster))
@@ -99,7 +103,11 @@ def _add(found: Found, name: str, ask: Callable[[], bytes]) -> None:
 
 
 def _about(client: ClusterClient) -> dict[str, Any]:
-    return {"made": utc_text(), "asked": list(client.urls), "versions": {package: _version(package) for package in _PACKAGES}}
+    return {
+        "made": utc_text(),
+        "asked": list(client.urls),
+        "versions": {package: _version(package) for package in _PACKAGES},
+    }
 
 
 def _version(package: str) -> str | None:

@@ -21,15 +21,22 @@ def bundle(
     file: Annotated[
         Path | None,
         typer.Option(
-            "--file", "-f", metavar="FILE", help="Where to write it. Default: bmq-debug-TIME.tar.gz in the present folder.", show_default=False
+            "--file",
+            "-f",
+            metavar="FILE",
+            help="Where to write it. Default: bmq-debug-TIME.tar.gz in the present folder.",
+            show_default=False,
         ),
     ] = None,
-    entries: Annotated[int, typer.Option("--entries", min=1, max=1_000, metavar="N", help="How many of the newest metadata log entries.")] = 200,
+    entries: Annotated[
+        int,
+        typer.Option("--entries", min=1, max=1_000, metavar="N", help="How many of the newest metadata log entries."),
+    ] = 200,
 ) -> None:
     """Write a tar.gz with the metadata and its newest log entries, and each node's version, configuration and metrics.
 
-    The health of the store, the load and the groups are in it, too. It has names (topics, groups, hosts) and no records, no keys and no tokens.
-    What cannot be had is noted in it; the rest is written all the same.
+    The health of the store, the load and the groups are in it, too. It has names (topics, groups, hosts) and no
+    records, no keys and no tokens. What cannot be had is noted in it; the rest is written all the same.
     """
     from bmq_cli.debug.bundle import collect, write
 
@@ -41,8 +48,15 @@ def bundle(
     except OSError as error:
         why = (error.strerror or str(error)).lower()
         raise CommandFailed(f"write {path}", why, "name another file with --file", code=ExitCode.FAILED) from error
-    document = {"file": str(path), "bytes": size_bytes, "entries": [one.name for one in found.parts], "missing": found.missing}
+    document = {
+        "file": str(path),
+        "bytes": size_bytes,
+        "entries": [one.name for one in found.parts],
+        "missing": found.missing,
+    }
     session.output.document(document)
     if found.missing:
-        session.output.table([Column(title="MISSING"), Column(title="WHY")], [[one["name"], one["why"]] for one in found.missing])
+        session.output.table(
+            [Column(title="MISSING"), Column(title="WHY")], [[one["name"], one["why"]] for one in found.missing]
+        )
     session.output.text(f"wrote {path}: {counted(len(found.parts), 'file')}, {size_bytes} bytes")

@@ -15,7 +15,9 @@ _PARTITIONS_AT_ONCE: Final = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
-    """One partition of a group. `records` and `seconds` are None where nothing is committed; `seconds` also where no record could be read."""
+    """One partition of a group. `records` and `seconds` are None where nothing is committed; `seconds` also where no
+    record could be read.
+    """
 
     committed: int | None
     end: int
@@ -37,8 +39,12 @@ def lag_of(*, committed: int | None, bounds: Bounds, first_unread_ms: int | None
     return Lag(committed=committed, end=bounds.end, records=records, seconds=seconds)
 
 
-def first_unread_timestamps_ms(connection: Connection, positions: Mapping[PartitionKey, int]) -> dict[PartitionKey, int]:
-    """The timestamp of the first record at or after each position, by reading it; within the connection's timeout. Missing where there was none."""
+def first_unread_timestamps_ms(
+    connection: Connection, positions: Mapping[PartitionKey, int]
+) -> dict[PartitionKey, int]:
+    """The timestamp of the first record at or after each position, by reading it; within the connection's timeout.
+    Missing where there was none.
+    """
     found: dict[PartitionKey, int] = {}
     keys = sorted(positions)
     for first in range(0, len(keys), _PARTITIONS_AT_ONCE):
@@ -55,7 +61,8 @@ def _read_first(connection: Connection, positions: Mapping[PartitionKey, int]) -
             "enable.partition.eof": True,
             "auto.offset.reset": "earliest",
             "isolation.level": "read_uncommitted",
-            # The smallest prefetch: one record is all that is wanted, and a first batch comes whole however large it is.
+            # The smallest prefetch: one record is all that is wanted, and a first batch comes whole however large it
+            # is.
             "queued.min.messages": 1,
             "fetch.message.max.bytes": 1,
             "fetch.wait.max.ms": 50,

@@ -38,7 +38,12 @@ def parse_selection(text: str) -> Selection:
     """Raises CommandFailed (usage)."""
     matched = _SELECTION.fullmatch(text)
     if matched is None:
-        raise CommandFailed(f"--topic {text}", "not TOPIC or TOPIC:PARTITION,PARTITION", "for example --topic orders:0,1", code=ExitCode.USAGE)
+        raise CommandFailed(
+            f"--topic {text}",
+            "not TOPIC or TOPIC:PARTITION,PARTITION",
+            "for example --topic orders:0,1",
+            code=ExitCode.USAGE,
+        )
     numbers = matched["partitions"]
     partitions = tuple(sorted({int(number) for number in numbers.split(",")})) if numbers else ()
     return Selection(topic=matched["topic"], partitions=partitions)
@@ -51,7 +56,9 @@ def select(selections: Sequence[Selection], existing: Mapping[str, Sequence[int]
         there = existing[selection.topic]
         for partition in selection.partitions or there:
             if partition not in there:
-                raise CommandFailed(f"partition {partition} of topic {selection.topic}", f"it has {len(there)}", code=ExitCode.NOT_FOUND)
+                raise CommandFailed(
+                    f"partition {partition} of topic {selection.topic}", f"it has {len(there)}", code=ExitCode.NOT_FOUND
+                )
             chosen.add((selection.topic, partition))
     return sorted(chosen)
 
@@ -65,13 +72,17 @@ def plan_to(targets: Mapping[PartitionKey, int], committed: Mapping[PartitionKey
 
 
 def plan_shift(shift: int, bounds: Mapping[PartitionKey, Bounds], committed: Mapping[PartitionKey, int]) -> list[Reset]:
-    """Every partition by `shift` records, forward or back, but never out of its bounds. Raises CommandFailed where nothing is committed."""
+    """Every partition by `shift` records, forward or back, but never out of its bounds. Raises CommandFailed where
+    nothing is committed.
+    """
     resets = []
     for (topic, partition), bound in sorted(bounds.items()):
         before = committed.get((topic, partition))
         if before is None:
             raise CommandFailed(
-                f"--shift-by {shift}", f"{topic}/{partition} has no committed offset to shift", "use --to, or leave the partition out"
+                f"--shift-by {shift}",
+                f"{topic}/{partition} has no committed offset to shift",
+                "use --to, or leave the partition out",
             )
         resets.append(Reset(topic=topic, partition=partition, before=before, after=bound.clamp(before + shift)))
     return resets

@@ -1,4 +1,6 @@
-"""The names of confluent-kafka's admin module that the commands use: it exports them without saying so, and leaves some of them untyped."""
+"""The names of confluent-kafka's admin module that the commands use: it exports them without saying so, and leaves some
+of them untyped.
+"""
 
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AlterConfigOpType,

@@ -1,4 +1,6 @@
-"""Topic and group names from the cluster, for the shell's completion. Answers fast or with nothing: a completion never fails and never hangs."""
+"""Topic and group names from the cluster, for the shell's completion. Answers fast or with nothing: a completion never
+fails and never hangs.
+"""
 
 import concurrent.futures
 from typing import Final
@@ -20,7 +22,9 @@ def complete_topics(context: typer.Context, incomplete: str) -> list[str]:
         names = sorted(connection.admin().list_topics(timeout=_TIMEOUT_S).topics) if connection else []
     except (CommandFailed, KafkaException):
         return []
-    return [name for name in names if name.startswith(incomplete) and (incomplete.startswith("_") or not is_internal(name))]
+    return [
+        name for name in names if name.startswith(incomplete) and (incomplete.startswith("_") or not is_internal(name))
+    ]
 
 
 def complete_groups(context: typer.Context, incomplete: str) -> list[str]:

@@ -1,6 +1,7 @@
 """The cluster that a command talks to: addresses, clients made for it, and how their failures become the command's.
 
-librdkafka's own log lines are dropped (BMQ_DEBUG=1 shows them); what matters of them is remembered as the reason when there is no connection.
+librdkafka's own log lines are dropped (BMQ_DEBUG=1 shows them); what matters of them is remembered as the reason when
+there is no connection.
 """
 
 import concurrent.futures
@@ -11,7 +12,15 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
+from confluent_kafka import (
+    OFFSET_INVALID,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 
 from bmq.errors import InvalidRequest
@@ -62,14 +71,19 @@ def check_addresses(text: str) -> str:
         matched = _ADDRESS.fullmatch(address.strip())
         if matched is None or not 1 <= int(matched[2]) <= PORT_MAX:
             raise CommandFailed(
-                f"--bootstrap-server {text}", f"{address.strip()!r} is not HOST:PORT", f"for example {DEFAULT_BOOTSTRAP_SERVER}", code=ExitCode.USAGE
+                f"--bootstrap-server {text}",
+                f"{address.strip()!r} is not HOST:PORT",
+                f"for example {DEFAULT_BOOTSTRAP_SERVER}",
+                code=ExitCode.USAGE,
             )
     return text
 
 
 @dataclass(kw_only=True)
 class Connection:
-    """Makes clients of one cluster. `timeout_s` bounds connecting, and each request; `waiting` shows a text while connecting takes long."""
+    """Makes clients of one cluster. `timeout_s` bounds connecting, and each request; `waiting` shows a text while
+    connecting takes long.
+    """
 
     bootstrap_server: str = DEFAULT_BOOTSTRAP_SERVER
     lane: str = ""
@@ -115,7 +129,9 @@ class Connection:
         except KafkaException as exception:
             raise kafka_failure(what, exception) from exception
         except concurrent.futures.TimeoutError as exception:
-            raise CommandFailed(what, f"no answer within {self.timeout_s:g} s", "raise --timeout", code=ExitCode.NO_CONNECTION) from exception
+            raise CommandFailed(
+                what, f"no answer within {self.timeout_s:g} s", "raise --timeout", code=ExitCode.NO_CONNECTION
+            ) from exception
 
     def describe_topic(self, name: str) -> TopicDescription:
         """One topic's description; never creates it. Raises CommandFailed (exit code 3 when there is none)."""
@@ -129,7 +145,9 @@ class Connection:
             raise
         return description
 
-    def list_offsets(self, partitions: Iterable[tuple[str, int]], spec: OffsetSpec) -> dict[tuple[str, int], "ListedOffset"]:
+    def list_offsets(
+        self, partitions: Iterable[tuple[str, int]], spec: OffsetSpec
+    ) -> dict[tuple[str, int], "ListedOffset"]:
         """The offset that `spec` names, in each partition; `offset` is −1 where there is none. Raises CommandFailed.
 
         Those whose leader changes are asked for again as long as there is time.
@@ -144,7 +162,9 @@ class Connection:
             futures = admin.list_offsets(asked, request_timeout=max(_LAST_TRY_S, until_s - monotonic_s()))
             for asked_for, future in futures.items():
                 try:
-                    found[asked_for.topic, asked_for.partition] = self._listed(f"offsets of {asked_for.topic}/{asked_for.partition}", future)
+                    found[asked_for.topic, asked_for.partition] = self._listed(
+                        f"offsets of {asked_for.topic}/{asked_for.partition}", future
+                    )
                 except CommandFailed as failure:
                     if not _leader_changes(failure) or monotonic_s() + pause_s >= until_s:
                         raise
@@ -192,7 +212,12 @@ class Connection:
             raise kafka_failure(f"lane {self.lane}", exception) from exception
         if error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             remedy = f"create it with `bmq lanes create {self.lane}`"
-            raise CommandFailed(f"lane {self.lane}", "there is no such lane, or it is not served at this address", remedy, code=ExitCode.NOT_FOUND)
+            raise CommandFailed(
+                f"lane {self.lane}",
+                "there is no such lane, or it is not served at this address",
+                remedy,
+                code=ExitCode.NOT_FOUND,
+            )
 
     def _unreachable(self) -> CommandFailed:
         last = self._last_error
@@ -202,7 +227,9 @@ class Connection:
                 "what listens there speaks HTTP, not Kafka's protocol",
                 "name the address for Kafka clients (--listen of `bmq up`), not the admin address",
             )
-            return CommandFailed(f"cannot connect to {self.bootstrap_server}", what, remedy, code=ExitCode.NO_CONNECTION)
+            return CommandFailed(
+                f"cannot connect to {self.bootstrap_server}", what, remedy, code=ExitCode.NO_CONNECTION
+            )
         return CommandFailed(
             f"cannot connect to {self.bootstrap_server}",
             reason,
@@ -226,7 +253,9 @@ def _leader_changes(failure: CommandFailed) -> bool:
 
 def no_such_topic(name: str) -> CommandFailed:
     """The failure for a topic that is not there."""
-    return CommandFailed(f"topic {name}", "there is no such topic", f"create it with `bmq topics create {name}`", code=ExitCode.NOT_FOUND)
+    return CommandFailed(
+        f"topic {name}", "there is no such topic", f"create it with `bmq topics create {name}`", code=ExitCode.NOT_FOUND
+    )
 
 
 def check_lane(name: str) -> str:
@@ -251,6 +280,8 @@ def refused_arguments(what: str) -> Iterator[None]:
 
 
 def _reason(text: str) -> str:
-    """librdkafka's `HOST:PORT/bootstrap: Connect to ipv4#… failed: Connection refused (after 0ms in state CONNECT)` without its frame."""
+    """librdkafka's `HOST:PORT/bootstrap: Connect to ipv4#… failed: Connection refused (after 0ms in state CONNECT)`
+    without its frame.
+    """
     text = re.sub(r"^\S+/\S+: |\s*\((after|try) .*\)", "", one_line(text))
     return text.rsplit("failed: ", maxsplit=1)[-1] or text

@@ -77,6 +77,8 @@ class Ends:
             self.at_end(topic, partition)
 
     def at_end(self, topic: str, partition: int) -> None:
-        """The partition's end was met: what is missing below the old end are not records (markers, or compacted away)."""
+        """The partition's end was met: what is missing below the old end are not records (markers, or compacted
+        away).
+        """
         if self._open is not None:
             self._open.discard((topic, partition))

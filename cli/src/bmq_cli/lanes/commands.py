@@ -14,7 +14,9 @@ from bmq_cli.terminal.output import Column, Output, counted, fields
 from bmq_cli.terminal.sizes import size_text
 from bmq_cli.topics.commands import confirm, raise_failures
 
-app = typer.Typer(name="lanes", help="Create, list, describe and delete lanes: lines of traffic of their own.", no_args_is_help=True)
+app = typer.Typer(
+    name="lanes", help="Create, list, describe and delete lanes: lines of traffic of their own.", no_args_is_help=True
+)
 
 LaneName = Annotated[str, typer.Argument(metavar="NAME", help="The lane.")]
 LaneNames = Annotated[list[str], typer.Argument(metavar="NAME...", help="The lanes.")]
@@ -36,30 +38,53 @@ _BYTES_PER_SECOND: Final = 1_048_576
 @with_cluster
 def create(
     session: ClusterSession,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The new lane: up to 32 lower-case letters, digits and -.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The new lane: up to 32 lower-case letters, digits and -.")
+    ],
     *,
-    ttl: Annotated[str, typer.Option("--ttl", metavar="TIME", help="Delete it by itself after so long: 90s, 30m, 8h, 7d. 0: it stays.")] = "0",
-    own_brokers: Annotated[bool, typer.Option("--own-brokers", help="Keep its topics on the brokers of the pool lane-NAME alone.")] = False,
+    ttl: Annotated[
+        str,
+        typer.Option("--ttl", metavar="TIME", help="Delete it by itself after so long: 90s, 30m, 8h, 7d. 0: it stays."),
+    ] = "0",
+    own_brokers: Annotated[
+        bool, typer.Option("--own-brokers", help="Keep its topics on the brokers of the pool lane-NAME alone.")
+    ] = False,
     reads_base: Annotated[
         list[str] | None,
         typer.Option(
-            "--reads-base", metavar="PATTERN", help="Let its clients read these topics of the base (* for any characters); may be repeated."
+            "--reads-base",
+            metavar="PATTERN",
+            help="Let its clients read these topics of the base (* for any characters); may be repeated.",
         ),
     ] = None,
     bytes_per_second: Annotated[
-        int, typer.Option("--bytes-per-second", min=1_024, metavar="N", help="How much of the base all of them read at most, on each proxy.")
+        int,
+        typer.Option(
+            "--bytes-per-second",
+            min=1_024,
+            metavar="N",
+            help="How much of the base all of them read at most, on each proxy.",
+        ),
     ] = _BYTES_PER_SECOND,
 ) -> None:
-    """Create a lane. Clients are in it by lane=NAME in their client.id, or by a proxy that serves it alone; its topics come by themselves."""
+    """Create a lane. Clients are in it by lane=NAME in their client.id, or by a proxy that serves it alone; its topics
+    come by themselves.
+    """
     asked: dict[str, object] = {
         "name": name,
         "ttl_seconds": _seconds(ttl),
         "own_brokers": own_brokers,
-        "reads_base": {"enabled": bool(reads_base), "topics": reads_base or ["*"], "bytes_per_second": bytes_per_second},
+        "reads_base": {
+            "enabled": bool(reads_base),
+            "topics": reads_base or ["*"],
+            "bytes_per_second": bytes_per_second,
+        },
     }
     made = session.client.post("/v1/lanes", asked)
     session.output.document(made)
-    session.output.text(f"created lane {name}" + (f", which ends at {_time(made['expires_ms'])}" if made["expires_ms"] else ""))
+    session.output.text(
+        f"created lane {name}" + (f", which ends at {_time(made['expires_ms'])}" if made["expires_ms"] else "")
+    )
 
 
 @app.command("list")
@@ -120,20 +145,40 @@ def _path(name: str) -> str:
 def _seconds(text: str) -> int:
     found = _TTL.fullmatch(text.strip())
     if found is None:
-        raise CommandFailed("--ttl", f"{text!r} is no time", "write for example 90s, 30m, 8h or 7d", code=ExitCode.USAGE)
+        raise CommandFailed(
+            "--ttl", f"{text!r} is no time", "write for example 90s, 30m, 8h or 7d", code=ExitCode.USAGE
+        )
     seconds = int(found[1]) * _UNIT_S[found[2]]
     if not seconds and found[2]:
-        raise CommandFailed("--ttl", f"{text!r} is over at once", "Write for example 8h, or 0 for a lane that stays.", code=ExitCode.USAGE)
+        raise CommandFailed(
+            "--ttl",
+            f"{text!r} is over at once",
+            "Write for example 8h, or 0 for a lane that stays.",
+            code=ExitCode.USAGE,
+        )
     return seconds
 
 
 def _row(lane: dict[str, Any]) -> tuple[str | int | None, ...]:
-    return (lane["name"], lane["topics"], _time(lane["expires_ms"]), lane["pool"] or "shared", _reads(lane), _listed(lane["proxies"]))
+    return (
+        lane["name"],
+        lane["topics"],
+        _time(lane["expires_ms"]),
+        lane["pool"] or "shared",
+        _reads(lane),
+        _listed(lane["proxies"]),
+    )
 
 
 def _show(output: Output, lane: dict[str, Any]) -> None:
-    output.text(fields([("lane", lane["name"]), ("created", _time(lane["created_ms"])), ("expires", _time(lane["expires_ms"]))]))
-    output.text(fields([("brokers", lane["pool"] or "shared"), ("proxies", _listed(lane["proxies"])), ("reads base", _reads(lane))]))
+    output.text(
+        fields([("lane", lane["name"]), ("created", _time(lane["created_ms"])), ("expires", _time(lane["expires_ms"]))])
+    )
+    output.text(
+        fields(
+            [("brokers", lane["pool"] or "shared"), ("proxies", _listed(lane["proxies"])), ("reads base", _reads(lane))]
+        )
+    )
     output.text()
     output.text(f"{counted(len(lane['topic_names']), 'topic')}: {', '.join(lane['topic_names']) or '-'}")
     output.text(f"{counted(len(lane['group_ids']), 'group')}: {', '.join(lane['group_ids']) or '-'}")

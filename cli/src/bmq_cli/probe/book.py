@@ -25,7 +25,9 @@ class _Sent:
 
 @dataclass(slots=True, kw_only=True)
 class ProbeBook:
-    """By number. Each record ends once: seen, or failed. A consumer may have it before its producer hears that it is durable."""
+    """By number. Each record ends once: seen, or failed. A consumer may have it before its producer hears that it is
+    durable.
+    """
 
     timeout_s: float
     _sent: dict[int, _Sent] = field(default_factory=dict)
@@ -61,7 +63,11 @@ class ProbeBook:
         """(partition, why) of those that end now because their time is up."""
         late = [number for number, sent in self._sent.items() if now_s - sent.at_s >= self.timeout_s]
         ended = [self._sent.pop(number) for number in late]
-        return [(one.partition, Failure.NOT_CONSUMED if one.is_acknowledged else Failure.NOT_ACKNOWLEDGED) for one in ended if not one.is_seen]
+        return [
+            (one.partition, Failure.NOT_CONSUMED if one.is_acknowledged else Failure.NOT_ACKNOWLEDGED)
+            for one in ended
+            if not one.is_seen
+        ]
 
     def _forget(self, number: int, sent: _Sent) -> None:
         if sent.is_acknowledged and sent.is_seen:

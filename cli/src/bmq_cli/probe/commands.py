@@ -24,22 +24,42 @@ log = structlog.get_logger("bmq.probe")
 def probe(
     session: Session,
     *,
-    interval_ms: Annotated[int, typer.Option(min=10, max=3_600_000, envvar="BMQ_PROBE_INTERVAL_MS", help="How often it sends a record.")] = 1000,
-    topic: Annotated[str, typer.Option(envvar="BMQ_PROBE_TOPIC", help="Where to; made if it is missing, and kept for ten minutes.")] = "__bmq_probe",
+    interval_ms: Annotated[
+        int, typer.Option(min=10, max=3_600_000, envvar="BMQ_PROBE_INTERVAL_MS", help="How often it sends a record.")
+    ] = 1000,
+    topic: Annotated[
+        str, typer.Option(envvar="BMQ_PROBE_TOPIC", help="Where to; made if it is missing, and kept for ten minutes.")
+    ] = "__bmq_probe",
     partitions: Annotated[
-        int, typer.Option(min=1, max=100, help="How many partitions the topic is made with: it sends to one after the other.")
+        int,
+        typer.Option(
+            min=1, max=100, help="How many partitions the topic is made with: it sends to one after the other."
+        ),
     ] = 12,
     timeout_ms: Annotated[
-        int, typer.Option(min=100, max=600_000, envvar="BMQ_PROBE_TIMEOUT_MS", help="A record that is not consumed after so long has failed.")
+        int,
+        typer.Option(
+            min=100,
+            max=600_000,
+            envvar="BMQ_PROBE_TIMEOUT_MS",
+            help="A record that is not consumed after so long has failed.",
+        ),
     ] = 10_000,
     admin: Annotated[
-        str, typer.Option(metavar="HOST:PORT", envvar="BMQ_PROBE_ADMIN", help="Where it serves /metrics, /livez and /readyz.")
+        str,
+        typer.Option(
+            metavar="HOST:PORT", envvar="BMQ_PROBE_ADMIN", help="Where it serves /metrics, /livez and /readyz."
+        ),
     ] = "127.0.0.1:9081",
 ) -> None:
-    """Send a record every so often and measure until a consumer has it. Runs until it is stopped; docs/monitoring.md has its metrics."""
+    """Send a record every so often and measure until a consumer has it. Runs until it is stopped; docs/monitoring.md
+    has its metrics.
+    """
     configure_logging()
     disable_created_metrics()  # type: ignore[no-untyped-call]
-    settings = ProbeSettings(topic=topic, partitions=partitions, interval_s=interval_ms / 1000, timeout_s=timeout_ms / 1000)
+    settings = ProbeSettings(
+        topic=topic, partitions=partitions, interval_s=interval_ms / 1000, timeout_s=timeout_ms / 1000
+    )
     try:
         host, port = address_of(admin)
     except ValueError:
@@ -58,6 +78,9 @@ def probe(
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, end)
-    print(f"bmq probe of {session.connection.bootstrap_server} serves: {address_text(host, server.port)} (admin)", flush=True)
+    print(
+        f"bmq probe of {session.connection.bootstrap_server} serves: {address_text(host, server.port)} (admin)",
+        flush=True,
+    )
     prober.run(stop)
     server.close()

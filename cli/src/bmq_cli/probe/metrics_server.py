@@ -13,7 +13,9 @@ _REQUEST_S: Final = 10.0
 class MetricsServer:
     """Serves /livez, /readyz and /metrics. `why_dead` and `why_not_ready` say what is wrong, or nothing."""
 
-    def __init__(self, host: str, port: int, *, why_dead: Callable[[], str | None], why_not_ready: Callable[[], str | None]) -> None:
+    def __init__(
+        self, host: str, port: int, *, why_dead: Callable[[], str | None], why_not_ready: Callable[[], str | None]
+    ) -> None:
         """Raises OSError where it cannot listen. `port` is then the one that 0 became."""
 
         class Handler(BaseHTTPRequestHandler):

@@ -1,6 +1,7 @@
 """Sends a record every so often and waits until a consumer has it: what clients see, measured from outside.
 
-Two threads: the caller's sends and consumes, the other one hears what was acknowledged, so that neither time has the other's waiting in it.
+Two threads: the caller's sends and consumes, the other one hears what was acknowledged, so that neither time has the
+other's waiting in it.
 """
 
 from collections.abc import Iterator
@@ -22,11 +23,17 @@ from bmq_cli.probe.book import Failure, ProbeBook
 from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode, one_line
 
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
-LATENCY_SECONDS: Final = Histogram("bmq_probe_latency_seconds", "From sending a record until a consumer has it.", buckets=_BUCKETS)
-ACKNOWLEDGED_SECONDS: Final = Histogram("bmq_probe_acknowledged_seconds", "From sending a record until it is acknowledged.", buckets=_BUCKETS)
+LATENCY_SECONDS: Final = Histogram(
+    "bmq_probe_latency_seconds", "From sending a record until a consumer has it.", buckets=_BUCKETS
+)
+ACKNOWLEDGED_SECONDS: Final = Histogram(
+    "bmq_probe_acknowledged_seconds", "From sending a record until it is acknowledged.", buckets=_BUCKETS
+)
 SENT: Final = Counter("bmq_probe_records", "Records that were due.")
 FAILURES: Final = Counter("bmq_probe_failures", "Records that failed, by reason.", ["reason"])
-LAST_SUCCESS: Final = Gauge("bmq_probe_last_success_timestamp_seconds", "When a record was consumed last, by partition.", ["partition"])
+LAST_SUCCESS: Final = Gauge(
+    "bmq_probe_last_success_timestamp_seconds", "When a record was consumed last, by partition.", ["partition"]
+)
 
 _TICK_S: Final = 0.1
 _RESET_S: Final = 30.0
@@ -68,7 +75,9 @@ class Prober:
         return None if silent_s < _STALLED_S else f"nothing was done for {silent_s:.0f} s"
 
     def why_not_ready(self) -> str | None:
-        """For /readyz: whether a record ever came through. Later failures are the cluster's, and the metrics tell of them."""
+        """For /readyz: whether a record ever came through. Later failures are the cluster's, and the metrics tell of
+        them.
+        """
         return None if self._succeeded_s is not None else "no record has come through yet"
 
     def run(self, stop: Event) -> None:
@@ -88,7 +97,9 @@ class Prober:
             if now_s >= self._due_s:
                 self._send(producer, self._number % partitions)
             self._end_overdue()
-            if now_s - max(began_s, self._succeeded_s or 0.0) > max(_RESET_S, 3 * self._settings.timeout_s, 3 * self._settings.interval_s):
+            if now_s - max(began_s, self._succeeded_s or 0.0) > max(
+                _RESET_S, 3 * self._settings.timeout_s, 3 * self._settings.interval_s
+            ):
                 _log.warning("makes new clients: nothing has come through", seconds=round(now_s - began_s))
                 return
             message = consumer.poll(max(0.0, min(_TICK_S, self._due_s - monotonic())))
@@ -101,7 +112,9 @@ class Prober:
             self._book.sent(number, partition, at_s=monotonic())
         value = f"{self._run_id} {number}".encode()
         try:
-            producer.produce(self._settings.topic, value, partition=partition, on_delivery=partial(self._delivered, number))
+            producer.produce(
+                self._settings.topic, value, partition=partition, on_delivery=partial(self._delivered, number)
+            )
         except (BufferError, KafkaException):
             self._delivered(number, KafkaError(KafkaError._QUEUE_FULL), None)
 
@@ -146,16 +159,24 @@ class Prober:
         """Raises CommandFailed, KafkaException."""
         partitions = self._topic()
         timeout_ms = max(1, round(self._settings.timeout_s * 1000))
-        producer = self._connection.producer({"acks": "all", "linger.ms": 0, "message.timeout.ms": timeout_ms, "socket.nagle.disable": True})
+        producer = self._connection.producer(
+            {"acks": "all", "linger.ms": 0, "message.timeout.ms": timeout_ms, "socket.nagle.disable": True}
+        )
         acknowledging = Event()
         thread = Thread(target=_acknowledge, args=(producer, acknowledging), name="acknowledgements", daemon=True)
         thread.start()
         consumer = self._connection.consumer(
-            {"group.id": "bmq-probe", "enable.auto.commit": False, "auto.offset.reset": "latest", "isolation.level": "read_uncommitted"}
+            {
+                "group.id": "bmq-probe",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "latest",
+                "isolation.level": "read_uncommitted",
+            }
         )
         try:
             wanted = [TopicPartition(self._settings.topic, index) for index in range(partitions)]
-            # From offsets that are known, and not from wherever the end is when the consumer has found it: nothing sent from now on is missed.
+            # From offsets that are known, and not from wherever the end is when the consumer has found it: nothing sent
+            # from now on is missed.
             for one in wanted:
                 one.offset = consumer.get_watermark_offsets(one, timeout=self._connection.timeout_s)[1]
             consumer.assign(wanted)
@@ -176,7 +197,9 @@ class Prober:
             if failure.code is not ExitCode.NOT_FOUND:
                 raise
         config = {"retention.ms": str(_RETENTION_MS), "cleanup.policy": "delete"}
-        futures = self._connection.admin().create_topics([NewTopic(name, num_partitions=settings.partitions, config=config)], operation_timeout=10)
+        futures = self._connection.admin().create_topics(
+            [NewTopic(name, num_partitions=settings.partitions, config=config)], operation_timeout=10
+        )
         try:
             self._connection.wait(f"topic {name}", futures[name])
         except CommandFailed as failure:
@@ -198,7 +221,9 @@ class Prober:
         stop.wait(max(_TICK_S, min(1.0, self._due_s - monotonic())))
 
     def _next(self) -> int:
-        """The number of a record that is due, and when the next one is: those that a long pause left out are not made up for."""
+        """The number of a record that is due, and when the next one is: those that a long pause left out are not made
+        up for.
+        """
         self._number += 1
         SENT.inc()
         self._due_s = max(self._due_s + self._settings.interval_s, monotonic() - 10 * self._settings.interval_s)

@@ -1,8 +1,10 @@
-"""`bmq up --nodes 1c3b2p`: which nodes that makes, and the command line of each. What runs them is bmq_node.process.supervisor.
+"""`bmq up --nodes 1c3b2p`: which nodes that makes, and the command line of each. What runs them is
+bmq_node.process.supervisor.
 
-Node ids: proxies from 1 (Kafka clients see those), brokers from 101, controllers from 201; so a node keeps its id where others are added.
-Proxy 1 listens where `--listen` says and the others on the ports after it. `--admin` is shared out in the same way, over proxies, then
-brokers, then controllers. Where the two meet, each goes round what the other has. Port 0 stays 0: any free one.
+Node ids: proxies from 1 (Kafka clients see those), brokers from 101, controllers from 201; so a node keeps its id where
+others are added. Proxy 1 listens where `--listen` says and the others on the ports after it. `--admin` is shared out in
+the same way, over proxies, then brokers, then controllers. Where the two meet, each goes round what the other has. Port
+0 stays 0: any free one.
 """
 
 import re
@@ -50,19 +52,34 @@ def shape_of(text: str) -> dict[Role, int]:
         raise ConfigurationError(f"--nodes {text}: write how many controllers, brokers and proxies, for example 1c3b2p")
     for role, count in counts.items():
         if not 1 <= count <= OF_A_ROLE_MAX:
-            raise ConfigurationError(f"--nodes {text}: {count} nodes with the role {role}: choose 1 to {OF_A_ROLE_MAX} of each")
+            raise ConfigurationError(
+                f"--nodes {text}: {count} nodes with the role {role}: choose 1 to {OF_A_ROLE_MAX} of each"
+            )
     return counts
 
 
-def plan_nodes(shape: Mapping[Role, int], *, store: str, listen: Address, admin: Address, options: Sequence[str] = ()) -> list[NodePlan]:
-    """The nodes, in the order in which they are stopped; `options` are for each of them. Raises ConfigurationError where ports run out or meet."""
+def plan_nodes(
+    shape: Mapping[Role, int], *, store: str, listen: Address, admin: Address, options: Sequence[str] = ()
+) -> list[NodePlan]:
+    """The nodes, in the order in which they are stopped; `options` are for each of them. Raises ConfigurationError
+    where ports run out or meet.
+    """
     if listen[1] and listen[1] == admin[1]:
-        raise ConfigurationError(f"--listen {address_text(*listen)} and --admin {address_text(*admin)}: choose another port for one of them")
+        raise ConfigurationError(
+            f"--listen {address_text(*listen)} and --admin {address_text(*admin)}: choose another port for one of them"
+        )
     listening = _ports(listen, shape[Role.PROXY], taken={admin[1]}, option="--listen")
     admins = _ports(admin, sum(shape.values()), taken={port for _, port in listening}, option="--admin")
     admin_of = iter(admins)
     return [
-        _planned(role, first_id + i, store=store, listen=listening[i] if role is Role.PROXY else None, admin=next(admin_of), options=options)
+        _planned(
+            role,
+            first_id + i,
+            store=store,
+            listen=listening[i] if role is Role.PROXY else None,
+            admin=next(admin_of),
+            options=options,
+        )
         for role, first_id in FIRST_IDS.items()
         for i in range(shape[role])
     ]
@@ -74,11 +91,15 @@ def _ports(first: Address, count: int, *, taken: Collection[int], option: str) -
         return [first] * count
     free = [number for number in range(port, min(port + count + len(taken), PORT_MAX + 1)) if number not in taken]
     if len(free) < count:
-        raise ConfigurationError(f"{option} {address_text(host, port)}: {count} nodes take a port each from there on: choose a lower port")
+        raise ConfigurationError(
+            f"{option} {address_text(host, port)}: {count} nodes take a port each from there on: choose a lower port"
+        )
     return [(host, number) for number in free[:count]]
 
 
-def _planned(role: Role, node_id: int, *, store: str, listen: Address | None, admin: Address, options: Sequence[str]) -> NodePlan:
+def _planned(
+    role: Role, node_id: int, *, store: str, listen: Address | None, admin: Address, options: Sequence[str]
+) -> NodePlan:
     def arguments() -> Iterator[str]:
         yield from ("server", "--roles", role, "--node-id", str(node_id), "--store", store)
         if listen is not None:

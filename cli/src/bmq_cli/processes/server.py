@@ -42,25 +42,36 @@ _log = structlog.get_logger(__name__)
 
 ConfigFile = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", show_default=False, help="A YAML file of keys; flags and BMQ_* variables go before it."),
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        show_default=False,
+        help="A YAML file of keys; flags and BMQ_* variables go before it.",
+    ),
 ]
 
 
 def server(**given: Any) -> None:
-    """Start one process of a cluster: a controller, broker or proxy, or several of these. docs/server-configuration.md says more of each key."""
+    """Start one process of a cluster: a controller, broker or proxy, or several of these. docs/server-configuration.md
+    says more of each key.
+    """
     file = given.pop("config")
     config = read_config({key: value for key, value in given.items() if value}, file)
     raise typer.Exit(serve(config))
 
 
 def _signature() -> inspect.Signature:
-    """A parameter for each key, so that there is an option for each: all of them text, which the configuration reads."""
+    """A parameter for each key, so that there is an option for each: all of them text, which the configuration
+    reads.
+    """
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = [inspect.Parameter("config", keyword, default=None, annotation=ConfigFile)]
     for key, field in ServerConfig.model_fields.items():
         repeatable = key in REPEATABLE
         help_text = f"{field.description} Default: {default_text(key, field).strip('`')}."
-        option = typer.Option(flag_of(key), metavar="KEY=VALUE" if repeatable else "VALUE", help=help_text, show_default=False)
+        option = typer.Option(
+            flag_of(key), metavar="KEY=VALUE" if repeatable else "VALUE", help=help_text, show_default=False
+        )
         kind: Any = list[str] | None if repeatable else str | None
         parameters.append(inspect.Parameter(key, keyword, default=None, annotation=Annotated[kind, option]))
     return inspect.Signature(parameters, return_annotation=None)
@@ -77,16 +88,22 @@ def with_files(config: ServerConfig, files: int) -> ServerConfig:
     limits = limits_of(config.limits)
     connections = connections_within(files, config.connections_max, limits)
     per_address = str(limits_within(connections, limits).connections_per_address)
-    return config.model_copy(update={"connections_max": connections, "limits": {**config.limits, "connections_per_address": per_address}})
+    return config.model_copy(
+        update={"connections_max": connections, "limits": {**config.limits, "connections_per_address": per_address}}
+    )
 
 
 def serve(config: ServerConfig) -> int:
-    """Runs the process until it is told to end, or cannot go on; its exit code. Raises ConfigurationError, StoreUnusable."""
+    """Runs the process until it is told to end, or cannot go on; its exit code. Raises ConfigurationError,
+    StoreUnusable.
+    """
     supervisor = end_with_supervisor()
     configure_logging(environment={"BMQ_LOG_LEVEL": config.log_level, "BMQ_LOG_FORMAT": config.log_format})
     structlog.contextvars.bind_contextvars(node=config.node_id)
     if unknown := unknown_variables():
-        _log.warning(f"variables that are no keys of bmq are left alone: {PAGE} has all keys", variables=", ".join(unknown))
+        _log.warning(
+            f"variables that are no keys of bmq are left alone: {PAGE} has all keys", variables=", ".join(unknown)
+        )
     given, files = config, raise_file_limit()
     config = with_files(given, files)
     tracer = _tracer(config)
@@ -96,7 +113,11 @@ def serve(config: ServerConfig) -> int:
     tell_if_fewer(files, given.connections_max, config.connections_max)
 
     async def main(stop: asyncio.Event) -> int:
-        watching = [asyncio.ensure_future(watch_supervisor(supervisor))] if supervisor is not None and sys.platform != "linux" else []
+        watching = (
+            [asyncio.ensure_future(watch_supervisor(supervisor))]
+            if supervisor is not None and sys.platform != "linux"
+            else []
+        )
         try:
             return await _live(config, MeteredStore(opened), stop, tracer)
         finally:
@@ -119,10 +140,16 @@ async def _live(config: ServerConfig, store: MeteredStore, stop: asyncio.Event, 
         file = Path(config.admin_token_file) if config.admin_token_file else None
         tokens = [one for one in (config.admin_token, *config.admin_tokens_accepted.splitlines()) if one]
         node.admin.front.state.tokens = AdminTokens(file, option="admin_token_file", tokens=tokens)
-    admin = AdminServer(node.admin.front, host=address[0], port=address[1], limits=limits_of(config.limits)) if address is not None else None
+    admin = (
+        AdminServer(node.admin.front, host=address[0], port=address[1], limits=limits_of(config.limits))
+        if address is not None
+        else None
+    )
     listener_file = None
     if config.advertised_listeners_file and config.has(Role.PROXY):
-        listener_file = ListenerFile(Path(config.advertised_listeners_file), config.listeners, host_name=socket.gethostname())
+        listener_file = ListenerFile(
+            Path(config.advertised_listeners_file), config.listeners, host_name=socket.gethostname()
+        )
     code = 0
 
     async def start() -> None:
@@ -150,7 +177,11 @@ def _tracer(config: ServerConfig) -> OtelTracer | None:
     """Raises ConfigurationError."""
     if not config.otlp_endpoint:
         return None
-    resource: dict[str, str | int] = {"service.name": "bmq", "service.instance.id": str(config.node_id), "bmq.roles": ",".join(config.roles)}
+    resource: dict[str, str | int] = {
+        "service.name": "bmq",
+        "service.instance.id": str(config.node_id),
+        "bmq.roles": ",".join(config.roles),
+    }
     return OtelTracer.open(config.otlp_endpoint, sample_ratio=config.otlp_sample_ratio, resource=resource)
 
 
@@ -171,4 +202,8 @@ def _settings(config: ServerConfig) -> RoleSettings:
     """Raises ConfigurationError for a store's URL that cannot be used."""
     store = parse_store_url(config.store)
     one_disk = store.kind in (StoreKind.FILE, StoreKind.MEMORY)
-    return role_settings(config, one_disk=one_disk, log_dir=str(store.folder) if store.folder is not None else config.store.partition("?")[0])
+    return role_settings(
+        config,
+        one_disk=one_disk,
+        log_dir=str(store.folder) if store.folder is not None else config.store.partition("?")[0],
+    )

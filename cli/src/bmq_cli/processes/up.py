@@ -41,32 +41,46 @@ from bmq_node.single import Node, NodeSettings, proxy_settings
 log = structlog.get_logger()
 
 OWN_CONFIGS: Final = {"group.initial.rebalance.delay.ms": "0"}
-"""Configurations that one machine begins with: nobody waits here for the members that a deployment is still starting elsewhere."""
+"""Configurations that one machine begins with: nobody waits here for the members that a deployment is still starting
+elsewhere."""
 TAIL_LIMIT_BYTES = 192 * 1024 * 1024
 """One process holds all roles here: less than a broker of its own would."""
 
 
 def up(  # noqa: PLR0917 - options, not arguments
-    data: Annotated[Path | None, typer.Option(help="Keep everything in this folder. Default: ./bmq-data", show_default=False, readable=False)] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Keep everything in this folder. Default: ./bmq-data", show_default=False, readable=False),
+    ] = None,
     store: Annotated[
-        str | None, typer.Option(help="Keep everything in this store, e.g. s3://bucket?endpoint=http://127.0.0.1:9000 (docs/stores.md)")
+        str | None,
+        typer.Option(
+            help="Keep everything in this store, e.g. s3://bucket?endpoint=http://127.0.0.1:9000 (docs/stores.md)"
+        ),
     ] = None,
     listen: Annotated[str, typer.Option(help="Where Kafka clients connect, HOST:PORT")] = "127.0.0.1:9092",
     admin: Annotated[str, typer.Option(help="Health, metrics and REST API, HOST:PORT")] = "127.0.0.1:9080",
     config: Annotated[
         list[str] | None,
         typer.Option(
-            "--config", help="A cluster-wide setting by Kafka's name, KEY=VALUE; repeatable. bmq up itself sets group.initial.rebalance.delay.ms=0"
+            "--config",
+            help="A cluster-wide setting by Kafka's name, KEY=VALUE; repeatable. bmq up itself sets "
+            "group.initial.rebalance.delay.ms=0",
         ),
     ] = None,
     limit: Annotated[
-        list[str] | None, typer.Option("--limit", metavar="NAME=VALUE", help="What a single client may do (docs/limits.md); repeatable")
+        list[str] | None,
+        typer.Option("--limit", metavar="NAME=VALUE", help="What a single client may do (docs/limits.md); repeatable"),
     ] = None,
     linger_ms: Annotated[
-        float, typer.Option(help="How long a batch may wait for company before it is made durable; 100 to 250 is cheap on S3")
+        float,
+        typer.Option(help="How long a batch may wait for company before it is made durable; 100 to 250 is cheap on S3"),
     ] = 5.0,
     fsync: Annotated[
-        bool, typer.Option("--fsync/--no-fsync", help="Folder only: whether acknowledged means on the disk, or only in its cache")
+        bool,
+        typer.Option(
+            "--fsync/--no-fsync", help="Folder only: whether acknowledged means on the disk, or only in its cache"
+        ),
     ] = True,
     admin_token_file: Annotated[
         Path | None,
@@ -74,8 +88,9 @@ def up(  # noqa: PLR0917 - options, not arguments
             metavar="FILE",
             envvar="BMQ_ADMIN_TOKEN_FILE",
             show_envvar=False,
-            help="The REST API asks for a token of this file, which has one a line, or for $BMQ_ADMIN_TOKEN. Default: $BMQ_ADMIN_TOKEN_FILE; "
-            "without, everybody may look and only this machine may change anything",
+            help="The REST API asks for a token of this file, which has one a line, or for $BMQ_ADMIN_TOKEN. "
+            "Default: $BMQ_ADMIN_TOKEN_FILE; without, everybody may look and only this machine may change "
+            "anything",
             show_default=False,
         ),
     ] = None,
@@ -83,9 +98,9 @@ def up(  # noqa: PLR0917 - options, not arguments
         str | None,
         typer.Option(
             metavar="SHAPE",
-            help="Start a cluster of processes instead: 1c3b2p is one controller, three brokers, two proxies. The first proxy listens at --listen, "
-            "the others on the ports after it; --admin is the first proxy's, and the ports after it are the other proxies', the brokers' and the "
-            "controllers'",
+            help="Start a cluster of processes instead: 1c3b2p is one controller, three brokers, two proxies. The "
+            "first proxy listens at --listen, the others on the ports after it; --admin is the first proxy's, "
+            "and the ports after it are the other proxies', the brokers' and the controllers'",
         ),
     ] = None,
 ) -> None:
@@ -93,12 +108,22 @@ def up(  # noqa: PLR0917 - options, not arguments
     try:
         configure_logging()
         limits = _pairs("--limit", limit or [])
-        settings, url = _settings(data=data, store=store, listen=listen, configs=config or [], limits=limits, linger_ms=linger_ms)
+        settings, url = _settings(
+            data=data, store=store, listen=listen, configs=config or [], limits=limits, linger_ms=linger_ms
+        )
         admin_host, admin_port = _address("--admin", admin)
         tokens = _tokens(admin_token_file)
         if nodes is not None:
             raise typer.Exit(
-                _up_nodes(nodes, settings, url=url, fsync=fsync, admin=(admin_host, admin_port), admin_token_file=admin_token_file, limits=limits)
+                _up_nodes(
+                    nodes,
+                    settings,
+                    url=url,
+                    fsync=fsync,
+                    admin=(admin_host, admin_port),
+                    admin_token_file=admin_token_file,
+                    limits=limits,
+                )
             )
         check_apart("--listen", (settings.host, settings.port), "--admin", (admin_host, admin_port))
         check_free("--listen", (settings.host, settings.port))
@@ -106,7 +131,9 @@ def up(  # noqa: PLR0917 - options, not arguments
         make_bucket(url)
         keep_private(url)
         opened = open_store(url, fsync=fsync)
-        tell_if_fewer(raise_file_limit(), proxy_settings(one_disk=False).connections_max, settings.proxy.connections_max)
+        tell_if_fewer(
+            raise_file_limit(), proxy_settings(one_disk=False).connections_max, settings.proxy.connections_max
+        )
     except BmqError as error:
         print(f"error: {error}", file=sys.stderr)
         raise typer.Exit(FAILED if isinstance(error, CannotListen) else MISCONFIGURED) from None
@@ -116,7 +143,9 @@ def up(  # noqa: PLR0917 - options, not arguments
         expose(tuple(Role), limits=_limits(settings))
         metered = MeteredStore(opened)
         node = Node(metered, clock=clock, rng=rng, settings=settings)
-        api = AdminApi(metered, node_id=NodeId(settings.node_id), clock=clock, rng=rng, describe=lambda: _described(settings, url))
+        api = AdminApi(
+            metered, node_id=NodeId(settings.node_id), clock=clock, rng=rng, describe=lambda: _described(settings, url)
+        )
         api.front.state.tokens = tokens
         server = AdminServer(api.front, host=admin_host, port=admin_port, limits=settings.proxy.limits)
         failures: list[BmqError] = []
@@ -173,7 +202,13 @@ def _up_nodes(
 
 
 def _settings(
-    *, data: Path | None, store: str | None, listen: str, configs: list[str], limits: Mapping[str, str], linger_ms: float
+    *,
+    data: Path | None,
+    store: str | None,
+    listen: str,
+    configs: list[str],
+    limits: Mapping[str, str],
+    linger_ms: float,
 ) -> tuple[NodeSettings, str]:
     if data is not None and store is not None:
         raise ConfigurationError(f"--data {data} and --store {store} are both given: give one of them")

@@ -18,7 +18,14 @@ from bmq_node.process.listening import check_free
 from bmq_node.process.starting import keep_private, make_bucket
 from bmq_node.process.supervisor import Child, Program, supervise
 
-OF_ONE_MACHINE: Final = ("--tail-limit-bytes", "192MiB", "--request-memory-bytes", "64MiB", "--fetch-memory-bytes", "64MiB")
+OF_ONE_MACHINE: Final = (
+    "--tail-limit-bytes",
+    "192MiB",
+    "--request-memory-bytes",
+    "64MiB",
+    "--fetch-memory-bytes",
+    "64MiB",
+)
 """Many processes share its memory."""
 _SERVES: Final = re.compile(r"(\S+) \((Kafka|admin)\)")
 
@@ -35,16 +42,26 @@ def up_nodes(
     cluster_configs: Mapping[str, str],
     limits: Mapping[str, str],
 ) -> int:
-    """Runs the cluster until it is told to end, or cannot go on; the exit code. Raises ConfigurationError, CannotListen, StoreUnusable."""
+    """Runs the cluster until it is told to end, or cannot go on; the exit code. Raises ConfigurationError,
+    CannotListen, StoreUnusable.
+    """
     parsed = parse_store_url(url)
     if parsed.kind is StoreKind.MEMORY:
-        raise ConfigurationError(f"--nodes {shape} and --store {url}: processes share no memory: choose a folder or a bucket")
+        raise ConfigurationError(
+            f"--nodes {shape} and --store {url}: processes share no memory: choose a folder or a bucket"
+        )
     plans = plan_nodes(
         shape_of(shape),
         store=_for_children(url, fsync=fsync) if parsed.kind is StoreKind.FILE else url,
         listen=listen,
         admin=admin,
-        options=_options(listen, admin_token_file=admin_token_file, linger_ms=linger_ms, cluster_configs=cluster_configs, limits=limits),
+        options=_options(
+            listen,
+            admin_token_file=admin_token_file,
+            linger_ms=linger_ms,
+            cluster_configs=cluster_configs,
+            limits=limits,
+        ),
     )
     for plan in plans:
         if plan.listen is not None:
@@ -54,7 +71,10 @@ def up_nodes(
     keep_private(url)
     folder = SharedFolder.open(parsed.folder) if parsed.folder is not None else None
     ranks = list(FIRST_IDS)
-    programs = [Program(name=plan.name, command=(*_command(), *plan.arguments), stop_rank=ranks.index(plan.role)) for plan in plans]
+    programs = [
+        Program(name=plan.name, command=(*_command(), *plan.arguments), stop_rank=ranks.index(plan.role))
+        for plan in plans
+    ]
 
     async def say_hello(children: Sequence[Child]) -> None:
         print(_hello(plans, children, url), flush=True)
@@ -77,7 +97,12 @@ def _for_children(url: str, *, fsync: bool) -> str:
 
 
 def _options(
-    listen: Address, *, admin_token_file: Path | None, linger_ms: float, cluster_configs: Mapping[str, str], limits: Mapping[str, str]
+    listen: Address,
+    *,
+    admin_token_file: Path | None,
+    linger_ms: float,
+    cluster_configs: Mapping[str, str],
+    limits: Mapping[str, str],
 ) -> list[str]:
     options = ["--linger-ms", f"{linger_ms:g}", *OF_ONE_MACHINE]
     if admin_token_file is not None:
@@ -104,9 +129,8 @@ def _hello(plans: Sequence[NodePlan], children: Sequence[Child], url: str) -> st
     rows = [f"  {plan.name:<15} {child.serves.result()}" for plan, child in zip(plans, children, strict=True)]
     brokers = sum(plan.role is Role.BROKER for plan in plans)
     return (
-        f"bmq listens on {servers} (Kafka) and {addresses[0].get('admin', 'no address')} (admin), over {url.partition('?')[0]}\n"
-        + "\n".join(rows)
-        + "\nTry, in another terminal:\n"
+        f"bmq listens on {servers} (Kafka) and {addresses[0].get('admin', 'no address')} (admin), over "
+        f"{url.partition('?')[0]}\n" + "\n".join(rows) + "\nTry, in another terminal:\n"
         f"  {command} topics create hello --partitions {3 * brokers} -b {servers}\n"
         f"  echo world | {command} produce hello -b {servers}\n"
         f"  {command} consume hello --from beginning -b {servers}\n"

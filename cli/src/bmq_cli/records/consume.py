@@ -8,7 +8,15 @@ from types import FrameType
 from typing import Annotated, Any, BinaryIO, Final
 
 import typer
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import (
+    TIMESTAMP_LOG_APPEND_TIME,
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 
 from bmq_cli.kafka.admin import at_or_after, earliest, latest
 from bmq_cli.kafka.completion import complete_groups, complete_topics
@@ -44,27 +52,53 @@ def consume(
     ] = None,
     group: Annotated[
         str | None,
-        typer.Option("--group", "-g", metavar="GROUP", help="Read as a member of this group, and commit.", autocompletion=complete_groups),
+        typer.Option(
+            "--group",
+            "-g",
+            metavar="GROUP",
+            help="Read as a member of this group, and commit.",
+            autocompletion=complete_groups,
+        ),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-F", help="Go on at the end of the topic, until Ctrl-C.")] = False,
-    count: Annotated[int | None, typer.Option("--count", "-n", min=0, metavar="COUNT", help="Stop after so many records.")] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-F", help="Go on at the end of the topic, until Ctrl-C.")
+    ] = False,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", min=0, metavar="COUNT", help="Stop after so many records.")
+    ] = None,
     form: Annotated[
         str | None,
         typer.Option(
             "--format",
             "-f",
             metavar="FORMAT",
-            help=rf"%k key, %v value, %t topic, %p partition, %o offset, %T timestamp, %h headers; \n \t \xHH. Default: {_DEFAULT_FORMAT}.",
+            help=r"%k key, %v value, %t topic, %p partition, %o offset, %T timestamp, %h headers; \n \t \xHH. "
+            rf"Default: {_DEFAULT_FORMAT}.",
             show_default=False,
         ),
     ] = None,
-    partition: Annotated[list[int] | None, typer.Option("--partition", "-p", min=0, metavar="P", help="Only this one; may be repeated.")] = None,
-    uncommitted: Annotated[bool, typer.Option("--uncommitted", help="Also records of transactions that are open or were aborted.")] = False,
+    partition: Annotated[
+        list[int] | None, typer.Option("--partition", "-p", min=0, metavar="P", help="Only this one; may be repeated.")
+    ] = None,
+    uncommitted: Annotated[
+        bool, typer.Option("--uncommitted", help="Also records of transactions that are open or were aborted.")
+    ] = False,
 ) -> None:
     """Print a topic's records. Without --follow it ends where the topic ended when it started."""
     if group is not None and partition:
-        raise CommandFailed("--partition", "a group assigns the partitions", "leave out one of --group and --partition", code=ExitCode.USAGE)
-    position = parse_position(start, now_ms=now_ms(), option="--from") if start is not None else End() if follow else Beginning()
+        raise CommandFailed(
+            "--partition",
+            "a group assigns the partitions",
+            "leave out one of --group and --partition",
+            code=ExitCode.USAGE,
+        )
+    position = (
+        parse_position(start, now_ms=now_ms(), option="--from")
+        if start is not None
+        else End()
+        if follow
+        else Beginning()
+    )
     render = _renderer(session.output.form, form)
     connection = session.connection
     partitions = _partitions(connection, topic, partition or ())
@@ -83,7 +117,9 @@ def consume(
     }
     ends = Ends({key: bound.end for key, bound in bounds.items()})
     consumer = connection.consumer(settings)
-    reader = _Reader(connection, consumer, render, ends=None if follow else ends, count=count, in_group=group is not None)
+    reader = _Reader(
+        connection, consumer, render, ends=None if follow else ends, count=count, in_group=group is not None
+    )
     with _interruption() as interruption, _closing(consumer, in_group=group is not None):
         if group is None:
             ends.assigned(starts.items())
@@ -96,7 +132,16 @@ def consume(
 class _Reader:
     """Reads, prints, and marks what was printed as consumed."""
 
-    def __init__(self, connection: Connection, consumer: Consumer, render: Any, *, ends: Ends | None, count: int | None, in_group: bool) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        consumer: Consumer,
+        render: Any,
+        *,
+        ends: Ends | None,
+        count: int | None,
+        in_group: bool,
+    ) -> None:
         self._connection = connection
         self._consumer = consumer
         self._render = render
@@ -106,7 +151,9 @@ class _Reader:
         self._silent_s = 0.0
 
     def run(self, out: BinaryIO, interruption: "Interruption") -> None:
-        """Until the count, the ends, or an interruption, which waits until what was printed is marked. Raises KeyboardInterrupt."""
+        """Until the count, the ends, or an interruption, which waits until what was printed is marked. Raises
+        KeyboardInterrupt.
+        """
         while self._left != 0 and not (self._ends is not None and self._ends.reached):
             if interruption.came:
                 raise KeyboardInterrupt
@@ -138,7 +185,11 @@ class _Reader:
             topic, partition = message.topic(), message.partition()
             if self._ends is not None and topic is not None and partition is not None:
                 self._ends.at_end(topic, partition)
-        elif not error.retriable() and error.code() not in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE):
+        elif not error.retriable() and error.code() not in (
+            KafkaError._TRANSPORT,
+            KafkaError._ALL_BROKERS_DOWN,
+            KafkaError._RESOLVE,
+        ):
             raise kafka_failure("consume", error)
 
     def _mark(self, messages: Sequence[Message]) -> None:
@@ -199,7 +250,9 @@ def read_bounds(connection: Connection, partitions: Sequence[tuple[str, int]]) -
 
 def _renderer(output: OutputFormat, form: str | None) -> Any:
     if form is not None and output is not OutputFormat.TABLE:
-        raise CommandFailed("--format", f"it cannot go with -o {output.value}", "leave out one of them", code=ExitCode.USAGE)
+        raise CommandFailed(
+            "--format", f"it cannot go with -o {output.value}", "leave out one of them", code=ExitCode.USAGE
+        )
     match output:
         case OutputFormat.TABLE:
             return compile_format(_DEFAULT_FORMAT if form is None else form)
@@ -212,12 +265,18 @@ def _renderer(output: OutputFormat, form: str | None) -> Any:
 def _partitions(connection: Connection, topic: str, chosen: Sequence[int]) -> list[tuple[str, int]]:
     existing = sorted(partition.id for partition in connection.describe_topic(topic).partitions)
     if missing := sorted(set(chosen) - set(existing)):
-        raise CommandFailed(f"partition {missing[0]} of topic {topic}", f"it has {len(existing)}", code=ExitCode.NOT_FOUND)
+        raise CommandFailed(
+            f"partition {missing[0]} of topic {topic}", f"it has {len(existing)}", code=ExitCode.NOT_FOUND
+        )
     return [(topic, number) for number in (sorted(set(chosen)) or existing)]
 
 
-def _at_time(connection: Connection, partitions: Sequence[tuple[str, int]], timestamp_ms: int) -> dict[tuple[str, int], int]:
-    return {key: listed.offset for key, listed in connection.list_offsets(partitions, at_or_after(timestamp_ms)).items()}
+def _at_time(
+    connection: Connection, partitions: Sequence[tuple[str, int]], timestamp_ms: int
+) -> dict[tuple[str, int], int]:
+    return {
+        key: listed.offset for key, listed in connection.list_offsets(partitions, at_or_after(timestamp_ms)).items()
+    }
 
 
 def _join(consumer: Consumer, topic: str, starts: dict[tuple[str, int], int], ends: Ends, *, timeout_s: float) -> None:
@@ -226,12 +285,19 @@ def _join(consumer: Consumer, topic: str, starts: dict[tuple[str, int], int], en
     def assign(member: Consumer, partitions: list[TopicPartition]) -> None:
         committed = member.committed(partitions, timeout=timeout_s) if partitions else []
         chosen = [
-            (item.topic, item.partition, item.offset if item.offset >= 0 else starts.get((item.topic, item.partition), 0)) for item in committed
+            (
+                item.topic,
+                item.partition,
+                item.offset if item.offset >= 0 else starts.get((item.topic, item.partition), 0),
+            )
+            for item in committed
         ]
         ends.assigned(((name, number), offset) for name, number, offset in chosen)
         member.assign([TopicPartition(name, number, offset) for name, number, offset in chosen])
         if fresh := [
-            TopicPartition(item.topic, item.partition, starts.get((item.topic, item.partition), 0)) for item in committed if item.offset < 0
+            TopicPartition(item.topic, item.partition, starts.get((item.topic, item.partition), 0))
+            for item in committed
+            if item.offset < 0
         ]:
             # Where the group begins is remembered even if nothing is read: the next member must not begin elsewhere.
             member.store_offsets(offsets=fresh)

@@ -52,7 +52,9 @@ class LineReading:
     partition: int | None = None
 
     def record(self, line: bytes) -> NewRecord:
-        """The record of one line (without its line break). What the line itself says goes before the options. Raises BadLine."""
+        """The record of one line (without its line break). What the line itself says goes before the options. Raises
+        BadLine.
+        """
         if self.json_lines:
             read = from_json_line(line)
             return NewRecord(
@@ -102,40 +104,75 @@ def produce(
     session: Session,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where to.", autocompletion=complete_topics)],
     *,
-    file: Annotated[Path | None, typer.Option("--file", "-f", metavar="FILE", help="Read this file instead of standard input.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", metavar="FILE", help="Read this file instead of standard input.")
+    ] = None,
     json_lines: Annotated[
-        bool, typer.Option("--json", help="Each line is a JSON object with key, value, headers, timestamp, partition (all optional).")
+        bool,
+        typer.Option(
+            "--json", help="Each line is a JSON object with key, value, headers, timestamp, partition (all optional)."
+        ),
     ] = False,
     key_separator: Annotated[
-        str | None, typer.Option("--key-separator", "-K", metavar="SEP", help=r"Each line is KEY SEP VALUE; escapes such as \t work.")
+        str | None,
+        typer.Option(
+            "--key-separator", "-K", metavar="SEP", help=r"Each line is KEY SEP VALUE; escapes such as \t work."
+        ),
     ] = None,
     key: Annotated[str | None, typer.Option("--key", "-k", metavar="KEY", help="The key of every record.")] = None,
     header: Annotated[
-        list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header of every record; may be repeated.")
+        list[str] | None,
+        typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header of every record; may be repeated."),
     ] = None,
-    partition: Annotated[int | None, typer.Option("--partition", "-p", min=0, help="The partition. Default: by key.", show_default=False)] = None,
-    compression: Annotated[Compression, typer.Option("--compression", "-z", help="How batches are compressed.")] = Compression.NONE,
+    partition: Annotated[
+        int | None, typer.Option("--partition", "-p", min=0, help="The partition. Default: by key.", show_default=False)
+    ] = None,
+    compression: Annotated[
+        Compression, typer.Option("--compression", "-z", help="How batches are compressed.")
+    ] = Compression.NONE,
     delivery_timeout: Annotated[
-        float, typer.Option("--delivery-timeout", min=1, max=86_400, metavar="SECONDS", help="How long each record may take, retries included.")
+        float,
+        typer.Option(
+            "--delivery-timeout",
+            min=1,
+            max=86_400,
+            metavar="SECONDS",
+            help="How long each record may take, retries included.",
+        ),
     ] = 120,
-    idempotent: Annotated[bool, typer.Option("--idempotent/--no-idempotent", help="Retries neither repeat nor reorder records.")] = True,
+    idempotent: Annotated[
+        bool, typer.Option("--idempotent/--no-idempotent", help="Retries neither repeat nor reorder records.")
+    ] = True,
 ) -> None:
-    """Send each line as a record. Ends when the cluster has them all; prints their count and bytes to standard error."""
+    """Send each line as a record. Ends when the cluster has them all; prints their count and bytes to standard
+    error.
+    """
     if json_lines and key_separator is not None:
-        raise CommandFailed("--key-separator", "it cannot go with --json", "put the key into the JSON object", code=ExitCode.USAGE)
+        raise CommandFailed(
+            "--key-separator", "it cannot go with --json", "put the key into the JSON object", code=ExitCode.USAGE
+        )
     if key_separator == "":
-        raise CommandFailed("--key-separator", "it is empty", r"for example --key-separator : or '\t'", code=ExitCode.USAGE)
+        raise CommandFailed(
+            "--key-separator", "it is empty", r"for example --key-separator : or '\t'", code=ExitCode.USAGE
+        )
     reading = LineReading(
         json_lines=json_lines,
         key_separator=None if key_separator is None else unescape(key_separator),
         key=None if key is None else os.fsencode(key),
-        headers=tuple((name, os.fsencode(value)) for name, value in (key_and_value(text, option="--header") for text in header or ())),
+        headers=tuple(
+            (name, os.fsencode(value))
+            for name, value in (key_and_value(text, option="--header") for text in header or ())
+        ),
         partition=partition,
     )
     with _open(file) as source:
         described = session.connection.describe_topic(topic)
         if partition is not None and partition >= len(described.partitions):
-            raise CommandFailed(f"partition {partition} of topic {topic}", f"it has {len(described.partitions)}", code=ExitCode.NOT_FOUND)
+            raise CommandFailed(
+                f"partition {partition} of topic {topic}",
+                f"it has {len(described.partitions)}",
+                code=ExitCode.NOT_FOUND,
+            )
         producer = session.connection.producer(
             {
                 "enable.idempotence": idempotent,
@@ -173,12 +210,19 @@ def delivery_failure(topic: str, delivery: Delivery) -> CommandFailed:
         # What was answered meanwhile, a full disk say, no library tells: it tried again and again.
         remedy = f"see what `bmq cluster status` says of the cluster and its store; {remedy}"
     elif "too large" in reason:
-        remedy = f"send smaller records, or raise what the topic takes: bmq topics alter {topic} --config max.message.bytes=BYTES"
-    return CommandFailed(f"produce to {topic}", f"{delivery.failed} of {delivery.handed_over} records failed: {reason}", remedy)
+        remedy = (
+            f"send smaller records, or raise what the topic takes: bmq topics alter {topic} --config "
+            "max.message.bytes=BYTES"
+        )
+    return CommandFailed(
+        f"produce to {topic}", f"{delivery.failed} of {delivery.handed_over} records failed: {reason}", remedy
+    )
 
 
 def read_lines(source: BinaryIO, advance: Callable[[int], None]) -> Iterator[bytes]:
-    """The lines without their line breaks (a carriage return stays). `advance` hears of the bytes read. Raises BadLine for one too long."""
+    """The lines without their line breaks (a carriage return stays). `advance` hears of the bytes read. Raises BadLine
+    for one too long.
+    """
     while line := source.readline(LINE_SIZE_BYTES_MAX + 1):
         if len(line) > LINE_SIZE_BYTES_MAX:
             raise BadLine(f"longer than {LINE_SIZE_BYTES_MAX} bytes")
@@ -193,7 +237,9 @@ def _send(producer: Producer, topic: str, lines: Iterator[bytes], reading: LineR
             _send_one(producer, topic, reading.record(line), delivery)
             number += 1
     except BadLine as error:
-        raise CommandFailed(f"line {number}", str(error), f"{counted(delivery.handed_over, 'record')} before it were sent") from error
+        raise CommandFailed(
+            f"line {number}", str(error), f"{counted(delivery.handed_over, 'record')} before it were sent"
+        ) from error
     except KafkaException as error:
         raise kafka_failure(f"line {number}", error) from error
 
@@ -219,7 +265,9 @@ def _send_one(producer: Producer, topic: str, record: NewRecord, delivery: Deliv
 
 
 def _drain(producer: Producer, *, bound_s: float = math.inf) -> None:
-    """Waits until every record has arrived or failed (each fails by itself in time), or for `bound_s`; then the rest is given up, as failed."""
+    """Waits until every record has arrived or failed (each fails by itself in time), or for `bound_s`; then the rest is
+    given up, as failed.
+    """
     waited_s = 0.0
     while producer.flush(_FLUSH_SLICE_S) > 0:
         waited_s += _FLUSH_SLICE_S
@@ -250,7 +298,13 @@ def _progress(console: Console, file: Path | None) -> Iterator[Callable[[int], N
     if file is None or not console.is_terminal or not file.is_file():
         yield lambda size_bytes: None
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(file.name, total=file.stat().st_size)
         unseen_bytes = 0

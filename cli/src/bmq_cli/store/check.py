@@ -64,7 +64,13 @@ def run(main: Callable[[], Awaitable[T]], *, doing: str = "check store") -> T:
 
 async def audit(store: ObjectStore, output: Output, *, quick: bool, at_once: int) -> Audited:
     """The audit, with a progress bar on standard error where that is a terminal."""
-    options = AuditOptions(decode_producers=Producers.decode, decode_state=_decode_state, versions_kept=KEPT_VERSIONS, quick=quick, at_once=at_once)
+    options = AuditOptions(
+        decode_producers=Producers.decode,
+        decode_state=_decode_state,
+        versions_kept=KEPT_VERSIONS,
+        quick=quick,
+        at_once=at_once,
+    )
     with _progress(output) as progress:
         return await audit_store(store, rng=SystemRng(), options=options, progress=progress)
 
@@ -88,7 +94,12 @@ def document(url: StoreUrl, audited: Audited, *, took_s: float, quick: bool) -> 
             }
             for level in Level
         },
-        **{f"{level.value}s" if level is not Level.GARBAGE else "garbage": [_row(each) for each in report.findings[level]] for level in Level},
+        **{
+            f"{level.value}s" if level is not Level.GARBAGE else "garbage": [
+                _row(each) for each in report.findings[level]
+            ]
+            for level in Level
+        },
     }
 
 
@@ -98,10 +109,15 @@ def show(url: StoreUrl, audited: Audited, output: Output, *, took_s: float, quic
     for level in Level:
         _show_level(report, level, output)
     output.text(
-        f"{url.text.partition('?')[0]}: cluster {report.cluster_id}, {counted(checked.objects, 'object')} with {size_text(checked.size_bytes)}: "
-        f"{counted(checked.partitions, 'partition')}, {counted(checked.segments, 'segment')}, {counted(checked.wal_objects, 'WAL object')}"
+        f"{url.text.partition('?')[0]}: cluster {report.cluster_id}, {counted(checked.objects, 'object')} with "
+        f"{size_text(checked.size_bytes)}: {counted(checked.partitions, 'partition')}, "
+        f"{counted(checked.segments, 'segment')}, {counted(checked.wal_objects, 'WAL object')}"
     )
-    looked = "segments were only looked for" if quick else f"{counted(checked.batches, 'batch')} with {counted(checked.records, 'record')} checked"
+    looked = (
+        "segments were only looked for"
+        if quick
+        else f"{counted(checked.batches, 'batch')} with {counted(checked.records, 'record')} checked"
+    )
     output.text(f"read {size_text(checked.read_bytes)} in {took_s:.1f} s; {looked}".replace("batchs", "batches"))
     if report.moved_on:
         output.text("the cluster wrote metadata meanwhile")
@@ -116,13 +132,20 @@ def _show_level(report: Report, level: Level, output: Output) -> None:
     shown = found if level is Level.FAULT else found[:SHOWN_MAX]
     for each in shown:
         output.text(f"{_TITLES[level]} {each.kind}: {each.key}{f' ({each.topic})' if each.topic else ''}")
-        amount = f"{counted(each.objects, 'object')}, {size_text(each.size_bytes)}: " if level is not Level.FAULT and each.size_bytes else ""
+        amount = (
+            f"{counted(each.objects, 'object')}, {size_text(each.size_bytes)}: "
+            if level is not Level.FAULT and each.size_bytes
+            else ""
+        )
         output.text(f"    {amount}{each.means}")
         if each.repair and level is Level.FAULT:
             output.text(f"    --repair: {each.repair}")
     left_out = report.count(level) - len(shown)
     if left_out:
-        output.text(f"and {counted(left_out, 'more ' + _TITLES[level])}: -o json has {'them' if level is not Level.FAULT else 'no more'}")
+        output.text(
+            f"and {counted(left_out, 'more ' + _TITLES[level])}: -o json has "
+            f"{'them' if level is not Level.FAULT else 'no more'}"
+        )
     output.text()
 
 
@@ -143,7 +166,9 @@ def _row(finding: Finding) -> dict[str, Any]:
 def _progress(output: Output) -> Iterator[Where]:
     console = output.messages
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal, refresh_per_second=4) as bar:
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal, refresh_per_second=4
+    ) as bar:
         task = bar.add_task("list", total=None)
 
         def told(where: Where) -> None:

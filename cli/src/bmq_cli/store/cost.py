@@ -56,7 +56,9 @@ def load_prices(text: str) -> Prices:
         with path.open("rb") as file:
             content = file.read(_FILE_BYTES_MAX + 1)
         if len(content) > _FILE_BYTES_MAX:
-            raise ConfigurationError(f"--prices {text}: it has more than {_FILE_BYTES_MAX} bytes: name a YAML file of three prices")
+            raise ConfigurationError(
+                f"--prices {text}: it has more than {_FILE_BYTES_MAX} bytes: name a YAML file of three prices"
+            )
         found = yaml.safe_load(content.decode())
     except OSError as error:
         known = ", ".join(PRICE_LISTS)
@@ -124,8 +126,13 @@ def _show(url: StoreUrl, bill: Bill, prices: Prices, output: Output) -> None:
     output.text(f"{url.text.partition('?')[0]} at the prices of {prices.name}:")
     output.text(f"  $ a month = (bytes + shared) ÷ 2^30 × ${prices.storage_gib_month:g}")
     output.text(f"  $ puts    = PUTs so far, as far as numbers and objects tell, ÷ 1000 × ${prices.put_per_1000:g}")
-    output.text(f"  $ gets    = GETs to read all segments once, 1 MiB and an index each, ÷ 1000 × ${prices.get_per_1000:g}")
-    output.text("  shared: WAL and shared segments by the bytes of their directories, metadata by the bytes of the topics; so are their PUTs")
+    output.text(
+        f"  $ gets    = GETs to read all segments once, 1 MiB and an index each, ÷ 1000 × ${prices.get_per_1000:g}"
+    )
+    output.text(
+        "  shared: WAL and shared segments by the bytes of their directories, metadata by the bytes of the topics; "
+        "so are their PUTs"
+    )
     if bill.months is not None:
         output.text(f"  PUTs at this rate: ${bill.total.put_dollars(prices) / bill.months:.2f} a month")
 

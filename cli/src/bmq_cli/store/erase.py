@@ -1,4 +1,6 @@
-"""`bmq store erase`: says what a cluster has in a store, makes sure that it is the one that was meant and that nobody works on it, and deletes it."""
+"""`bmq store erase`: says what a cluster has in a store, makes sure that it is the one that was meant and that nobody
+works on it, and deletes it.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -41,8 +43,14 @@ def erase_store(url: StoreUrl, output: Output, *, cluster_id: str, at_once: int,
             output.text(f"{name}: cluster {cluster_id}: {what} would be deleted, for good")
             output.text("nothing was deleted: add --yes")
         else:
-            erased = run(lambda: _erase(store, output, found, cluster_id=cluster_id, at_once=at_once, bucket=url.folder is None), doing=_DOING)
-            output.text(f"{name}: cluster {cluster_id}: deleted {counted(erased.objects, 'object')} with {size_text(erased.size_bytes)}")
+            erased = run(
+                lambda: _erase(store, output, found, cluster_id=cluster_id, at_once=at_once, bucket=url.folder is None),
+                doing=_DOING,
+            )
+            output.text(
+                f"{name}: cluster {cluster_id}: deleted {counted(erased.objects, 'object')} with "
+                f"{size_text(erased.size_bytes)}"
+            )
     if found.strangers:
         output.text(f"not bmq's, and left: {counted(found.strangers, 'object')}")
     output.document(
@@ -66,7 +74,9 @@ def _opened(url: StoreUrl, *, alone: bool) -> Iterator[ObjectStore]:
         try:
             store = stack.enter_context(opened(url, alone=alone))
         except FolderInUse as error:
-            raise CommandFailed(_DOING, f"a cluster works on it: {str(error).partition(': ')[0]}", "Stop all of its processes first.") from None
+            raise CommandFailed(
+                _DOING, f"a cluster works on it: {str(error).partition(': ')[0]}", "Stop all of its processes first."
+            ) from None
         yield store
 
 
@@ -100,13 +110,19 @@ async def _check_cluster(reader: Reader, cluster_id: str) -> Metadata:
     return metadata
 
 
-async def _erase(store: ObjectStore, output: Output, found: Amount, *, cluster_id: str, at_once: int, bucket: bool) -> Amount:
+async def _erase(
+    store: ObjectStore, output: Output, found: Amount, *, cluster_id: str, at_once: int, bucket: bool
+) -> Amount:
     reader = _reader(store, at_once=at_once)
     if bucket:  # a folder is locked
         await _make_sure(store, reader, output, await _check_cluster(reader, cluster_id))
     with _progress(output, total=found.objects) as shown:
         eraser = Eraser(
-            store, reader, rng=SystemRng(), at_once=at_once, told=lambda done: shown(f"delete: {size_text(done.size_bytes)}", done.objects)
+            store,
+            reader,
+            rng=SystemRng(),
+            at_once=at_once,
+            told=lambda done: shown(f"delete: {size_text(done.size_bytes)}", done.objects),
         )
         return await eraser.run()
 
@@ -130,7 +146,14 @@ def _reader(store: ObjectStore, *, at_once: int, told: Callable[[Where], None] =
 @contextmanager
 def _progress(output: Output, *, total: int | None) -> Iterator[Callable[[str, int], None]]:
     console = output.messages
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed} of {task.total} objects"), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal, refresh_per_second=4) as bar:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed} of {task.total} objects"),
+        TimeRemainingColumn(),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal, refresh_per_second=4
+    ) as bar:
         task = bar.add_task("list", total=total)
         yield lambda text, done: bar.update(task, description=text, completed=done)

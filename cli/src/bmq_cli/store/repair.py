@@ -1,4 +1,6 @@
-"""`bmq store check --repair`: says what would be done and what is lost by it, makes sure that nothing runs on the store, asks, and does it."""
+"""`bmq store check --repair`: says what would be done and what is lost by it, makes sure that nothing runs on the
+store, asks, and does it.
+"""
 
 import sys
 from collections.abc import Iterable
@@ -66,7 +68,10 @@ async def _make_sure(store: ObjectStore, output: Output, *, stopped: bool, at_on
     if is_stopped(image) or stopped:
         return
     nodes = ", ".join(map(str, sorted(image.nodes)))
-    what = f"nothing was written for {WATCH_S:.0f} s, but nodes did not say goodbye ({nodes}); a cluster that nobody asks anything writes nothing"
+    what = (
+        f"nothing was written for {WATCH_S:.0f} s, but nodes did not say goodbye ({nodes}); a cluster that "
+        "nobody asks anything writes nothing"
+    )
     if not sys.stdin.isatty():
         raise CommandFailed("repair store", what, "Stop all of its processes, then add --stopped.")
     if not typer.confirm(f"{what}. Are all processes of this cluster stopped?", err=True):
@@ -82,7 +87,9 @@ async def _carry_out(store: ObjectStore, repairs: Iterable[Repair], image: Image
             raise CommandFailed("repair store", f"a cluster works on it: {sign}", "Stop all of its processes first.")
         await prove_store(store, SystemClock(), rng)
     no_producers, no_groups = Producers().encode(), encode_state(DurableState())
-    return await Repairer(store, rng=rng, cluster_id=image.cluster_id, no_producers=no_producers, no_groups=no_groups).run(repairs)
+    return await Repairer(
+        store, rng=rng, cluster_id=image.cluster_id, no_producers=no_producers, no_groups=no_groups
+    ).run(repairs)
 
 
 async def _image(store: ObjectStore, *, at_once: int) -> Image:
@@ -98,7 +105,9 @@ def _agreed(*, yes: bool) -> bool:
     if yes:
         return True
     if not sys.stdin.isatty():
-        raise CommandFailed("repair store", "nobody is there to agree to it", "Look at what would be done, then add --yes.")
+        raise CommandFailed(
+            "repair store", "nobody is there to agree to it", "Look at what would be done, then add --yes."
+        )
     return typer.confirm("Do this?", err=True)
 
 
@@ -125,7 +134,9 @@ def _show_plan(repairs: list[Repair], output: Output) -> None:
         output.text(f"  delete {counted(sum(each.objects for each in deletes), 'object')}, {size_text(size_bytes)}")
         deletes.sort(key=lambda each: not each.loses)
         for delete in deletes[:DELETES_SHOWN_MAX]:
-            output.text(f"    {delete.key}{f', and with it {delete.loses}, where no segment has them' if delete.loses else ''}")
+            output.text(
+                f"    {delete.key}{f', and with it {delete.loses}, where no segment has them' if delete.loses else ''}"
+            )
         if len(deletes) > DELETES_SHOWN_MAX:
             output.text(f"    and {len(deletes) - DELETES_SHOWN_MAX} more")
 
@@ -143,7 +154,9 @@ def _show_outcome(repaired: Repaired, left: list[Finding], output: Output) -> No
     output.text(f"{counted(len(left), 'fault')} left" if left else "no faults left")
 
 
-def _document(url: StoreUrl, audited: Audited, repaired: Repaired, left: list[Finding], *, took_s: float, quick: bool) -> dict[str, Any]:
+def _document(
+    url: StoreUrl, audited: Audited, repaired: Repaired, left: list[Finding], *, took_s: float, quick: bool
+) -> dict[str, Any]:
     found = document(url, audited, took_s=took_s, quick=quick)
     found["planned"] = [_planned(each) for each in audited.report.repairs]
     found["repaired"] = {
@@ -159,7 +172,13 @@ def _planned(repair: Repair) -> dict[str, Any]:
     match repair:
         case Mend():
             gains, loses = list(repair.gains), list(repair.loses)
-            return {"mend": repair.topic, "version": repair.base_number + 1, "with": gains, "without": loses, "unknown": repair.unknown}
+            return {
+                "mend": repair.topic,
+                "version": repair.base_number + 1,
+                "with": gains,
+                "without": loses,
+                "unknown": repair.unknown,
+            }
         case Delete():
             return {
                 "delete": repair.key,

@@ -24,7 +24,8 @@ class ExitCode(enum.IntEnum):
 
 MEANINGS: Final = {
     ExitCode.OK: "done",
-    ExitCode.FAILED: "the operation failed, or a part of it; of a node: it cannot have what it needs (an address in use, a refusing store)",
+    ExitCode.FAILED: "the operation failed, or a part of it; of a node: it cannot have what it needs (an address "
+    "in use, a refusing store)",
     ExitCode.USAGE: "wrong usage, or a configuration that cannot be used",
     ExitCode.NOT_FOUND: "the topic, partition or group does not exist",
     ExitCode.NO_CONNECTION: "cannot connect, or no answer, within `--timeout`",

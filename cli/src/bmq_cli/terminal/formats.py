@@ -1,4 +1,6 @@
-"""Records as text: kcat's format strings, JSON lines both ways, KEY=VALUE options. Pure: bytes and values in, bytes and values out."""
+"""Records as text: kcat's format strings, JSON lines both ways, KEY=VALUE options. Pure: bytes and values in, bytes and
+values out.
+"""
 
 import base64
 import binascii
@@ -17,7 +19,9 @@ _INT32_MAX: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """A record as it was read. `timestamp_ms` is None where the log has none; `append_time` says that the broker set it."""
+    """A record as it was read. `timestamp_ms` is None where the log has none; `append_time` says that the broker set
+    it.
+    """
 
     topic: str
     partition: int
@@ -60,7 +64,10 @@ DIRECTIVES: Final[dict[str, tuple[str, _Render]]] = {
     "%t": ("topic", lambda record: record.topic.encode()),
     "%p": ("partition", lambda record: b"%d" % record.partition),
     "%o": ("offset", lambda record: b"%d" % record.offset),
-    "%T": ("timestamp in milliseconds, -1 without one", lambda record: b"%d" % (-1 if record.timestamp_ms is None else record.timestamp_ms)),
+    "%T": (
+        "timestamp in milliseconds, -1 without one",
+        lambda record: b"%d" % (-1 if record.timestamp_ms is None else record.timestamp_ms),
+    ),
     "%h": ("headers: name=value,name=value", _headers),
     "%K": ("key's length in bytes, -1 for none", lambda record: _length(record.key)),
     "%S": ("value's length in bytes, -1 for none", lambda record: _length(record.value)),
@@ -163,7 +170,9 @@ def encode_bytes(data: bytes | None) -> str | dict[str, str] | None:
 
 
 def decode_bytes(value: Any, *, field: str) -> bytes | None:
-    """What JSON holds for bytes: a string, None, `{"base64": …}`; anything else is sent as its own compact JSON. Raises BadLine."""
+    """What JSON holds for bytes: a string, None, `{"base64": …}`; anything else is sent as its own compact JSON. Raises
+    BadLine.
+    """
     match value:
         case None:
             return None
@@ -184,7 +193,9 @@ _IGNORED: Final = frozenset({"topic", "offset", "timestamp_type"})
 
 
 def from_json_line(line: bytes) -> NewRecord:
-    """The record that a line of JSON describes: key, value, headers, timestamp, partition, each optional. Raises BadLine."""
+    """The record that a line of JSON describes: key, value, headers, timestamp, partition, each optional. Raises
+    BadLine.
+    """
     try:
         document = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -207,7 +218,9 @@ def _decode_headers(value: Any) -> list[Header]:
         case None:
             return []
         case dict():
-            return [(_header_name(name), decode_bytes(content, field=f"header {name}")) for name, content in value.items()]
+            return [
+                (_header_name(name), decode_bytes(content, field=f"header {name}")) for name, content in value.items()
+            ]
         case list():
             return [_decode_header(item) for item in value]
         case _:
@@ -258,5 +271,7 @@ def key_and_value(pair: str, *, option: str) -> tuple[str, str]:
     """`key=value` in two. Raises CommandFailed (usage)."""
     key, separator, value = pair.partition("=")
     if not separator or not key.strip():
-        raise CommandFailed(f"{option} {pair}", "not KEY=VALUE", f"for example {option} name=value", code=ExitCode.USAGE)
+        raise CommandFailed(
+            f"{option} {pair}", "not KEY=VALUE", f"for example {option} name=value", code=ExitCode.USAGE
+        )
     return key.strip(), value

@@ -1,4 +1,5 @@
-"""What commands print: tables for people, JSON and YAML for programs, and one-line messages. Knows no Kafka and no options.
+"""What commands print: tables for people, JSON and YAML for programs, and one-line messages. Knows no Kafka and no
+options.
 
 Results go to standard output; messages, progress and errors go to standard error.
 """
@@ -48,7 +49,12 @@ class Output:
     """One command's way out. In `table` the tables are printed, else the document is; never both."""
 
     def __init__(
-        self, *, form: OutputFormat = OutputFormat.TABLE, color: bool = True, stdout: TextIO | None = None, stderr: TextIO | None = None
+        self,
+        *,
+        form: OutputFormat = OutputFormat.TABLE,
+        color: bool = True,
+        stdout: TextIO | None = None,
+        stderr: TextIO | None = None,
     ) -> None:
         self.form = form
         self._stdout = sys.stdout if stdout is None else stdout
@@ -85,7 +91,12 @@ class Output:
             self._line(Text(title, style="bold"))
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
         for column in columns:
-            table.add_column(column.title, justify="right" if column.number else "left", no_wrap=not self._console.is_terminal, overflow="fold")
+            table.add_column(
+                column.title,
+                justify="right" if column.number else "left",
+                no_wrap=not self._console.is_terminal,
+                overflow="fold",
+            )
         for row in rows:
             table.add_row(*(Text(printable(shown(cell))) for cell in row))
         if self._console.is_terminal:
@@ -146,7 +157,9 @@ def shown(cell: Cell) -> str:
 def to_yaml(document: Document) -> str:
     """A YAML document, keys in the order given."""
     text: str = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False)
-    return "".join([one if one.isprintable() or one == "\n" else _escaped_in_yaml(one) for one in text.removesuffix("...\n")])
+    return "".join(
+        [one if one.isprintable() or one == "\n" else _escaped_in_yaml(one) for one in text.removesuffix("...\n")]
+    )
 
 
 def _escaped_in_yaml(character: str) -> str:
@@ -167,7 +180,9 @@ _Dumper.add_representer(str, _represent_text)
 
 
 class _Console(Console):
-    """Leaves a reader that has gone to the command, which ends quietly, instead of ending the process with exit code 1."""
+    """Leaves a reader that has gone to the command, which ends quietly, instead of ending the process with exit
+    code 1.
+    """
 
     def on_broken_pipe(self) -> None:
         raise  # noqa: PLE0704 called where it was caught

@@ -1,6 +1,7 @@
 """Positions in a log as people write them: beginning, end, an offset, so many before the end, a time. Pure.
 
-A whole number below 10^12 is an offset, from there on it is milliseconds since 1970 (10^12 is in 2001); `offset:N` and `@MS` say which.
+A whole number below 10^12 is an offset, from there on it is milliseconds since 1970 (10^12 is in 2001); `offset:N` and
+`@MS` say which.
 """
 
 import re
@@ -15,7 +16,10 @@ OFFSET_MAX: Final = 2**63 - 1
 _UNIT_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _AGO: Final = re.compile(r"-([0-9]{1,15})(ms|s|m|h|d)")
 _NUMBER: Final = re.compile(r"[0-9]{1,19}", re.ASCII)
-FORMS: Final = "beginning, end, an offset, -N (N records before the end), a time (2026-01-31T12:00:00Z, 2026-01-31, -15m, milliseconds since 1970)"
+FORMS: Final = (
+    "beginning, end, an offset, -N (N records before the end), a time (2026-01-31T12:00:00Z, "
+    "2026-01-31, -15m, milliseconds since 1970)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +65,16 @@ def parse_position(text: str, *, now_ms: int, option: str) -> Position:
 
 
 def parse_timestamp_ms(text: str) -> int | None:
-    """Milliseconds since 1970 of an ISO 8601 time (without a zone: local); None where `text` is none or lies before 1970."""
+    """Milliseconds since 1970 of an ISO 8601 time (without a zone: local); None where `text` is none or lies before
+    1970.
+    """
     try:
         moment = datetime.fromisoformat(text)
-        timestamp_ms = round(moment.timestamp() * 1000) if moment.tzinfo is None else (moment - _EPOCH) // timedelta(milliseconds=1)
+        timestamp_ms = (
+            round(moment.timestamp() * 1000)
+            if moment.tzinfo is None
+            else (moment - _EPOCH) // timedelta(milliseconds=1)
+        )
     except (ValueError, OverflowError, OSError):
         return None
     return timestamp_ms if timestamp_ms >= 0 else None

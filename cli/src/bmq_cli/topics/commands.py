@@ -31,7 +31,9 @@ app = typer.Typer(name="topics", help="Create, list, describe, alter and delete 
 
 TopicName = Annotated[str, typer.Argument(metavar="NAME", help="The topic.", autocompletion=complete_topics)]
 TopicNames = Annotated[list[str], typer.Argument(metavar="NAME...", help="The topics.", autocompletion=complete_topics)]
-Configs = Annotated[list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="Set a configuration; may be repeated.")]
+Configs = Annotated[
+    list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="Set a configuration; may be repeated.")
+]
 
 _PARTITION_COLUMNS: Final = (
     Column(title="PARTITION", number=True),
@@ -65,7 +67,9 @@ def create(
         ),
     ] = None,
     config: Configs = None,
-    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Succeed when the topic exists already; it stays as it is.")] = False,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="Succeed when the topic exists already; it stays as it is.")
+    ] = False,
     validate_only: Annotated[bool, typer.Option("--validate-only", help="Check everything, create nothing.")] = False,
 ) -> None:
     """Create a topic."""
@@ -75,7 +79,9 @@ def create(
     with refused_arguments(what):
         topic = NewTopic(name, num_partitions=partitions or -1, replication_factor=-1, config=configs)
         timeout_s = session.connection.timeout_s
-        futures = admin.create_topics([topic], validate_only=validate_only, request_timeout=timeout_s, operation_timeout=timeout_s)
+        futures = admin.create_topics(
+            [topic], validate_only=validate_only, request_timeout=timeout_s, operation_timeout=timeout_s
+        )
     created = True
     try:
         session.connection.wait(what, futures[name])
@@ -95,7 +101,9 @@ def create(
 @with_session
 def list_topics(
     session: Session,
-    internal: Annotated[bool, typer.Option("--internal", help="Also the topics that hold group offsets and transactions.")] = False,
+    internal: Annotated[
+        bool, typer.Option("--internal", help="Also the topics that hold group offsets and transactions.")
+    ] = False,
 ) -> None:
     """List the topics."""
     topics = session.connection.admin().list_topics(timeout=session.connection.timeout_s).topics
@@ -107,7 +115,9 @@ def list_topics(
 @app.command()
 @with_session
 def describe(session: Session, names: TopicNames) -> None:
-    """Show each topic's partitions (leader, leader epoch, log start, high watermark, records) and configuration with its source."""
+    """Show each topic's partitions (leader, leader epoch, log start, high watermark, records) and configuration with
+    its source.
+    """
     failures: list[CommandFailed] = []
     documents: list[dict[str, Any]] = []
     for name in names:
@@ -132,18 +142,35 @@ def alter(
     *,
     partitions: Annotated[
         int | None,
-        typer.Option("--partitions", "-p", min=1, max=_PARTITIONS_MAX, metavar="N", help="Grow to this many partitions.", show_default=False),
+        typer.Option(
+            "--partitions",
+            "-p",
+            min=1,
+            max=_PARTITIONS_MAX,
+            metavar="N",
+            help="Grow to this many partitions.",
+            show_default=False,
+        ),
     ] = None,
     config: Configs = None,
-    delete_config: Annotated[list[str] | None, typer.Option("--delete-config", metavar="KEY", help="Back to the default; may be repeated.")] = None,
+    delete_config: Annotated[
+        list[str] | None, typer.Option("--delete-config", metavar="KEY", help="Back to the default; may be repeated.")
+    ] = None,
 ) -> None:
     """Change a topic's configuration, or give it more partitions."""
     changes = _configs(config)
     removals = list(delete_config or ())
     if both := sorted(set(changes) & set(removals)):
-        raise CommandFailed(f"alter topic {name}", f"{both[0]} is both set and deleted", "give it once", code=ExitCode.USAGE)
+        raise CommandFailed(
+            f"alter topic {name}", f"{both[0]} is both set and deleted", "give it once", code=ExitCode.USAGE
+        )
     if partitions is None and not changes and not removals:
-        raise CommandFailed(f"alter topic {name}", "nothing to change", "give --partitions, --config or --delete-config", code=ExitCode.USAGE)
+        raise CommandFailed(
+            f"alter topic {name}",
+            "nothing to change",
+            "give --partitions, --config or --delete-config",
+            code=ExitCode.USAGE,
+        )
     session.connection.describe_topic(name)
     if changes or removals:
         _alter_configs(session.connection, name, changes=changes, removals=removals)
@@ -152,7 +179,9 @@ def alter(
         timeout_s = session.connection.timeout_s
         with refused_arguments(what):
             request = [NewPartitions(name, partitions)]
-            futures = session.connection.admin().create_partitions(request, request_timeout=timeout_s, operation_timeout=timeout_s)
+            futures = session.connection.admin().create_partitions(
+                request, request_timeout=timeout_s, operation_timeout=timeout_s
+            )
         session.connection.wait(what, futures[name])
     session.output.document({"topic": name, "partitions": partitions, "set": changes, "deleted": removals})
     session.output.text(f"altered topic {name}")
@@ -170,7 +199,9 @@ def delete(
     confirm(f"delete {', '.join(names)} with all records?", yes=yes)
     timeout_s = session.connection.timeout_s
     with refused_arguments("delete"):
-        futures = session.connection.admin().delete_topics(names, request_timeout=timeout_s, operation_timeout=timeout_s)
+        futures = session.connection.admin().delete_topics(
+            names, request_timeout=timeout_s, operation_timeout=timeout_s
+        )
     failures = []
     deleted = []
     for name in names:
@@ -203,7 +234,12 @@ def raise_failures(failures: Sequence[CommandFailed]) -> None:
 def is_kafka_error(failure: CommandFailed, code: int) -> bool:
     """Whether `failure` came of this Kafka error."""
     cause = failure.__cause__
-    return cause is not None and bool(cause.args) and isinstance(cause.args[0], KafkaError) and cause.args[0].code() == code
+    return (
+        cause is not None
+        and bool(cause.args)
+        and isinstance(cause.args[0], KafkaError)
+        and cause.args[0].code() == code
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,11 +272,17 @@ class PartitionRow:
 def show_topic(output: Output, document: dict[str, Any]) -> None:
     """The tables of a document that `describe` made."""
     partitions = document["partitions"]
-    heading = [("partitions", len(partitions)), ("records", sum(row["records"] for row in partitions)), ("id", document["id"])]
+    heading = [
+        ("partitions", len(partitions)),
+        ("records", sum(row["records"] for row in partitions)),
+        ("id", document["id"]),
+    ]
     output.text(f"{document['name']}  {fields(heading)}")
     output.table(_PARTITION_COLUMNS, [list(row.values()) for row in partitions])
     output.text()
-    output.table(_CONFIG_COLUMNS, [(entry["name"], entry["value"], entry["source"]) for entry in document["configuration"]])
+    output.table(
+        _CONFIG_COLUMNS, [(entry["name"], entry["value"], entry["source"]) for entry in document["configuration"]]
+    )
 
 
 def _describe(connection: Connection, topic: TopicDescription) -> dict[str, Any]:

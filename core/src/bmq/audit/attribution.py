@@ -1,4 +1,6 @@
-"""Whose bytes are in the objects that topics share: from the directories of WAL objects and of shared segments, without reading what these hold."""
+"""Whose bytes are in the objects that topics share: from the directories of WAL objects and of shared segments, without
+reading what these hold.
+"""
 
 from collections import defaultdict
 from collections.abc import Coroutine

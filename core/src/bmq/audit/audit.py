@@ -1,7 +1,7 @@
 """The audit of a store, from the listing to the last object: what it looks at, in which order, and how much at a time.
 
-The order is what makes it right beside a running cluster: metadata, then the WAL, then manifests, then what these name. Whatever an owner rolls
-and deletes meanwhile is explained by the manifest that is read afterwards.
+The order is what makes it right beside a running cluster: metadata, then the WAL, then manifests, then what these name.
+Whatever an owner rolls and deletes meanwhile is explained by the manifest that is read afterwards.
 """
 
 import asyncio
@@ -37,7 +37,9 @@ AT_ONCE: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditOptions:
-    """`quick`: segments are not read, only looked for. `versions_kept`: how many manifest versions bmq keeps behind the newest."""
+    """`quick`: segments are not read, only looked for. `versions_kept`: how many manifest versions bmq keeps behind the
+    newest.
+    """
 
     decode_producers: DecodeProducers
     decode_state: DecodeState
@@ -55,7 +57,9 @@ class Audited:
     metadata: Metadata
 
 
-async def audit_store(store: ObjectStore, *, rng: Rng, options: AuditOptions, progress: Progress | None = None) -> Audited:
+async def audit_store(
+    store: ObjectStore, *, rng: Rng, options: AuditOptions, progress: Progress | None = None
+) -> Audited:
     """Reads the whole store; changes nothing. Raises NoMetadata (no store of bmq), StoreLost."""
     reader = Reader(store, rng=rng, at_once=options.at_once, progress=progress or Progress())
     return await _Audit(reader, options).run()
@@ -81,7 +85,9 @@ class _Audit:
         survey = await survey_store(reader)
         reader.progress.total_bytes = survey.total.size_bytes
         if options.quick:
-            reader.progress.total_bytes -= survey.kinds[PlaceKind.SEGMENT].size_bytes + survey.kinds[PlaceKind.SHARED_SEGMENT].size_bytes
+            reader.progress.total_bytes -= (
+                survey.kinds[PlaceKind.SEGMENT].size_bytes + survey.kinds[PlaceKind.SHARED_SEGMENT].size_bytes
+            )
         self._stage("metadata")
         metadata = await audit_metadata(reader, report)
         image = metadata.image
@@ -140,7 +146,10 @@ class _Audit:
         """All that have objects, or something in the WAL; a few at a time."""
         queue: asyncio.Queue[PartitionListing | None] = asyncio.Queue(maxsize=self._reader.at_once)
         loop = asyncio.get_running_loop()
-        workers = [loop.create_task(self._work(queue, audit), name=f"audit partitions {n}") for n in range(self._reader.at_once)]
+        workers = [
+            loop.create_task(self._work(queue, audit), name=f"audit partitions {n}")
+            for n in range(self._reader.at_once)
+        ]
         feeding = loop.create_task(self._feed(queue, image, in_wal), name="list partitions")
         try:
             tasks = [feeding, *workers]
@@ -151,7 +160,9 @@ class _Audit:
         finally:
             await cancelled([feeding, *workers])
 
-    async def _feed(self, queue: "asyncio.Queue[PartitionListing | None]", image: Image, in_wal: set[TopicPartition]) -> None:
+    async def _feed(
+        self, queue: "asyncio.Queue[PartitionListing | None]", image: Image, in_wal: set[TopicPartition]
+    ) -> None:
         async for listing in list_partitions(self._reader):
             in_wal.discard(listing.tp)
             if image.partition(listing.tp) is None:

@@ -1,6 +1,7 @@
 """What a store costs, by topic: bytes and requests as far as what is stored tells them, times prices. Pure.
 
-What topics share (WAL, shared segments, metadata) is attributed by bytes; how is written beside each figure (docs/store-cost.md).
+What topics share (WAL, shared segments, metadata) is attributed by bytes; how is written beside each figure
+(docs/store-cost.md).
 """
 
 from collections import defaultdict
@@ -34,8 +35,18 @@ class Prices:
 
 
 PRICE_LISTS: Final[Mapping[str, Prices]] = {
-    "s3": Prices(name="Amazon S3 Standard, us-east-1, first 50 TB", storage_gib_month=0.023, put_per_1000=0.005, get_per_1000=0.0004),
-    "gcs": Prices(name="Google Cloud Storage Standard, us-central1", storage_gib_month=0.020, put_per_1000=0.005, get_per_1000=0.0004),
+    "s3": Prices(
+        name="Amazon S3 Standard, us-east-1, first 50 TB",
+        storage_gib_month=0.023,
+        put_per_1000=0.005,
+        get_per_1000=0.0004,
+    ),
+    "gcs": Prices(
+        name="Google Cloud Storage Standard, us-central1",
+        storage_gib_month=0.020,
+        put_per_1000=0.005,
+        get_per_1000=0.0004,
+    ),
     "free": Prices(name="a store of one's own", storage_gib_month=0.0, put_per_1000=0.0, get_per_1000=0.0),
 }
 """List prices, which differ by region, by amount and in time: a file of one's own prices is better."""
@@ -43,7 +54,9 @@ PRICE_LISTS: Final[Mapping[str, Prices]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedBytes:
-    """Of the WAL and of shared segments, the bytes of each topic; those of topics that are gone, and overhead, are nobody's."""
+    """Of the WAL and of shared segments, the bytes of each topic; those of topics that are gone, and overhead, are
+    nobody's.
+    """
 
     wal: Mapping[TopicId, int] = field(default_factory=dict)
     segments: Mapping[TopicId, int] = field(default_factory=dict)
@@ -95,9 +108,15 @@ def bill_of(survey: Survey, image: Image, shared: SharedBytes) -> Bill:
     extra: dict[TopicId | None, float] = defaultdict(float)
     kinds = survey.kinds
     _spread(extra, kinds[PlaceKind.WAL].size_bytes, {each: size for each, size in shared.wal.items() if each in names})
-    _spread(extra, kinds[PlaceKind.SHARED_SEGMENT].size_bytes, {each: size for each, size in shared.segments.items() if each in names})
+    _spread(
+        extra,
+        kinds[PlaceKind.SHARED_SEGMENT].size_bytes,
+        {each: size for each, size in shared.segments.items() if each in names},
+    )
     weights = {topic_id: own[topic_id].size_bytes + extra[topic_id] for topic_id in names}
-    rest_bytes = sum(kinds[kind].size_bytes for kind in (PlaceKind.METADATA_ENTRY, PlaceKind.METADATA_SNAPSHOT, PlaceKind.SCRATCH))
+    rest_bytes = sum(
+        kinds[kind].size_bytes for kind in (PlaceKind.METADATA_ENTRY, PlaceKind.METADATA_SNAPSHOT, PlaceKind.SCRATCH)
+    )
     _spread(extra, rest_bytes, weights)
     extra[None] += survey.foreign_sum.size_bytes
     puts: dict[TopicId | None, float] = defaultdict(float)
@@ -116,7 +135,9 @@ def bill_of(survey: Survey, image: Image, shared: SharedBytes) -> Bill:
     costs.sort(key=lambda cost: (-cost.size_bytes, cost.name))
     if extra[None] or puts[None]:
         foreign = Sum(survey.foreign_sum.objects, 0)
-        costs.append(TopicCost(name="(no topic)", partitions=0, own=foreign, shared_bytes=extra[None], puts=puts[None], gets=0))
+        costs.append(
+            TopicCost(name="(no topic)", partitions=0, own=foreign, shared_bytes=extra[None], puts=puts[None], gets=0)
+        )
     total = TopicCost(
         name="total",
         partitions=sum(cost.partitions for cost in costs),
@@ -154,14 +175,19 @@ def _own_puts(survey: Survey, topic_id: TopicId) -> int:
     topic = survey.topics.get(topic_id)
     if topic is None:
         return 0
-    return topic.manifest_versions + sum(each.objects for kind, each in topic.kinds.items() if kind is not PlaceKind.MANIFEST)
+    return topic.manifest_versions + sum(
+        each.objects for kind, each in topic.kinds.items() if kind is not PlaceKind.MANIFEST
+    )
 
 
 def _shared_puts(survey: Survey) -> int:
     """The numbers of the WAL's streams and of the metadata log tell how many there ever were, deleted ones included."""
     kinds = survey.kinds
     return (
-        sum(survey.stream_ends.values()) + survey.metadata_end + kinds[PlaceKind.METADATA_SNAPSHOT].objects + kinds[PlaceKind.SHARED_SEGMENT].objects
+        sum(survey.stream_ends.values())
+        + survey.metadata_end
+        + kinds[PlaceKind.METADATA_SNAPSHOT].objects
+        + kinds[PlaceKind.SHARED_SEGMENT].objects
     )
 
 

@@ -38,13 +38,16 @@ class Held:
     spans: list[Span] = field(default_factory=list)
     manifest_version: int = 0
     cut_off: dict[str, list[CutOff]] = field(default_factory=dict)
-    """By key of a missing WAL object, what lies below it: nobody reads that. As a rule it is in segments, and about to be deleted."""
+    """By key of a missing WAL object, what lies below it: nobody reads that. As a rule it is in segments, and about to
+    be deleted."""
 
     def add(self, entry: WalEntry) -> None:
         """One more run."""
         self.manifest_version = max(self.manifest_version, entry.manifest_version)
         self.spans.append(Span(entry.base_offset, entry.last_offset + 1))
-        if len(self.spans) >= 2 and (len(self.spans) >= SPANS_MAX or self.spans[-2].base <= self.spans[-1].base <= self.spans[-2].end):
+        if len(self.spans) >= 2 and (
+            len(self.spans) >= SPANS_MAX or self.spans[-2].base <= self.spans[-1].base <= self.spans[-2].end
+        ):
             self.spans = joined(self.spans)
 
 
@@ -96,7 +99,10 @@ class Coverage:
         if (meta.node_id, meta.broker_epoch) == stream and meta.leader_epoch == entry.leader_epoch:
             return True
         return any(
-            stream_of(found) == stream and found.leader_epoch == entry.leader_epoch and found.start <= number < found.end for found in meta.ranges
+            stream_of(found) == stream
+            and found.leader_epoch == entry.leader_epoch
+            and found.start <= number < found.end
+            for found in meta.ranges
         )
 
 
@@ -112,11 +118,15 @@ def holes(held: Held, next_offset: int) -> list[Span]:
 
 
 def cut_off(held: Held, next_offset: int) -> dict[str, list[CutOff]]:
-    """By key of the missing WAL object, runs below it that are nowhere else: it was not its owner's to delete, who deletes from below."""
+    """By key of the missing WAL object, runs below it that are nowhere else: it was not its owner's to delete, who
+    deletes from below.
+    """
     covered = joined([Span(0, next_offset), *held.spans])
     found = {}
     for key, runs in held.cut_off.items():
-        lonely = [run for run in runs if not any(each.base <= run.span.base and run.span.end <= each.end for each in covered)]
+        lonely = [
+            run for run in runs if not any(each.base <= run.span.base and run.span.end <= each.end for each in covered)
+        ]
         if lonely:
             found[key] = sorted(lonely)
     return found

@@ -1,6 +1,7 @@
 """Deletes everything that a cluster has in a store, and nothing that is not bmq's.
 
-What tells whose store it is goes last: an erasure that was ended half-way still knows what it may delete, and goes on where it stopped.
+What tells whose store it is goes last: an erasure that was ended half-way still knows what it may delete, and goes on
+where it stopped.
 """
 
 import asyncio
@@ -46,7 +47,15 @@ async def amount_of(reader: Reader) -> Amount:
 class Eraser:
     """Of one store, on which nothing runs."""
 
-    def __init__(self, store: ObjectStore, reader: Reader, *, rng: Rng, at_once: int, told: Callable[[Amount], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        reader: Reader,
+        *,
+        rng: Rng,
+        at_once: int,
+        told: Callable[[Amount], None] = lambda _: None,
+    ) -> None:
         """`told` is called after each deletion, with what was deleted so far."""
         self._store = store
         self._reader = reader
@@ -64,7 +73,9 @@ class Eraser:
         return self.done
 
     async def _identifying(self) -> str | None:
-        """The object from which the cluster's id can be read without any other: its newest readable snapshot, else the first entry of its log."""
+        """The object from which the cluster's id can be read without any other: its newest readable snapshot, else the
+        first entry of its log.
+        """
         for number in sorted(await self._reader.numbers(SNAPSHOT_PREFIX), reverse=True):
             key = f"{SNAPSHOT_PREFIX}{number:020d}"
             try:

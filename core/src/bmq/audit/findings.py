@@ -1,4 +1,6 @@
-"""What an audit found: faults, garbage and notes by key, what each means, and what a repair would do. Bounded, however much is wrong."""
+"""What an audit found: faults, garbage and notes by key, what each means, and what a repair would do. Bounded, however
+much is wrong.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -15,7 +17,9 @@ FINDINGS_MAX: Final = 10_000
 
 
 class Level(StrEnum):
-    """FAULT: something is lost, damaged or foreign. GARBAGE: nothing can reach it, it only costs money. NOTE: as it should be at this moment."""
+    """FAULT: something is lost, damaged or foreign. GARBAGE: nothing can reach it, it only costs money. NOTE: as it
+    should be at this moment.
+    """
 
     FAULT = "fault"
     GARBAGE = "garbage"
@@ -80,8 +84,8 @@ class Delete:
 class Mend:
     """A repair: one more manifest version, after the entry `base_number`.
 
-    `manifest` has the pages that stay, and no entries: `entries` come behind them, on new pages where they are many, with segments between them that
-    fill the `gaps`. `leader_epoch` is the partition's in the image.
+    `manifest` has the pages that stay, and no entries: `entries` come behind them, on new pages where they are many,
+    with segments between them that fill the `gaps`. `leader_epoch` is the partition's in the image.
     """
 
     tp: TopicPartition
@@ -141,12 +145,22 @@ class Report:
         if len(self.findings[level]) < FINDINGS_MAX:
             self.findings[level].append(finding)
 
-    def fault(self, kind: Kind, key: str, means: str, *, topic: str = "", size_bytes: int = 0, repair: str = "") -> None:
+    def fault(
+        self, kind: Kind, key: str, means: str, *, topic: str = "", size_bytes: int = 0, repair: str = ""
+    ) -> None:
         """Something is wrong."""
-        self.add(Finding(level=Level.FAULT, kind=kind, key=key, means=means, topic=topic, size_bytes=size_bytes, repair=repair))
+        self.add(
+            Finding(
+                level=Level.FAULT, kind=kind, key=key, means=means, topic=topic, size_bytes=size_bytes, repair=repair
+            )
+        )
 
-    def garbage(self, key: str, means: str, *, topic: str = "", objects: int = 1, size_bytes: int = 0, unread: bool = False) -> None:
-        """Nothing can reach it: a repair deletes it. `unread`: a segment, and others were not read that it may have to stand in for; it stays."""
+    def garbage(
+        self, key: str, means: str, *, topic: str = "", objects: int = 1, size_bytes: int = 0, unread: bool = False
+    ) -> None:
+        """Nothing can reach it: a repair deletes it. `unread`: a segment, and others were not read that it may have to
+        stand in for; it stays.
+        """
         deleted = not unread and len(self.repairs) < FINDINGS_MAX
         if deleted:
             self.repairs.append(Delete(key=key, objects=objects, size_bytes=size_bytes))
@@ -165,18 +179,26 @@ class Report:
 
     def note(self, kind: Kind, key: str, means: str, *, topic: str = "", objects: int = 1, size_bytes: int = 0) -> None:
         """Worth a line, and as it should be."""
-        self.add(Finding(level=Level.NOTE, kind=kind, key=key, means=means, topic=topic, objects=objects, size_bytes=size_bytes))
+        self.add(
+            Finding(
+                level=Level.NOTE, kind=kind, key=key, means=means, topic=topic, objects=objects, size_bytes=size_bytes
+            )
+        )
 
     def delete(self, key: str, *, size_bytes: int = 0, loses: str = "") -> None:
         """A repair of a fault: the object goes."""
         self.repairs.append(Delete(key=key, size_bytes=size_bytes, loses=loses))
 
     def forget(self, *, prefixes: tuple[str, ...], topics: frozenset[str]) -> None:
-        """Takes back what was found of topics that were deleted meanwhile: their objects go while they are looked at."""
+        """Takes back what was found of topics that were deleted meanwhile: their objects go while they are looked
+        at.
+        """
         if not prefixes:
             return
         for level in self.findings:
-            self._take_back(level, lambda finding: finding.key.startswith(prefixes) or finding.topic.rpartition("-")[0] in topics)
+            self._take_back(
+                level, lambda finding: finding.key.startswith(prefixes) or finding.topic.rpartition("-")[0] in topics
+            )
         self.repairs = [each for each in self.repairs if not _is_of(each, prefixes=prefixes, topics=topics)]
 
     def keep(self, prefix: str) -> None:

@@ -53,5 +53,7 @@ async def _look(store: ObjectStore, image: Image) -> _Look:
     for node in image.nodes.values():
         stream = StreamId(node.node_id, node.broker_epoch)
         listed = store.list(stream.prefix)
-        streams[stream] = frozenset([number async for meta in listed if (number := number_of(stream.prefix, meta.key)) is not None])
+        streams[stream] = frozenset(
+            [number async for meta in listed if (number := number_of(stream.prefix, meta.key)) is not None]
+        )
     return _Look(newest, streams)

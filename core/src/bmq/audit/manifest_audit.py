@@ -20,8 +20,8 @@ from bmq.values import Nonce, TopicPartition
 class AuditedManifest:
     """The manifest in force: the newest version that can be read, or an empty one.
 
-    `newest_number` is that of the newest version there is, readable or not, 0 without one; `newest_epoch` and `newest_nonce` are its own as far as
-    they can be told. `hidden`: it cannot be read.
+    `newest_number` is that of the newest version there is, readable or not, 0 without one; `newest_epoch` and
+    `newest_nonce` are its own as far as they can be told. `hidden`: it cannot be read.
     """
 
     manifest: Manifest
@@ -49,13 +49,22 @@ class ManifestAudit:
     """Of any partition of one store."""
 
     def __init__(self, reader: Reader, *, versions_kept: int, quick: bool) -> None:
-        """`versions_kept`: how many versions behind the newest an owner keeps, claims or not. `quick`: older versions are not read."""
+        """`versions_kept`: how many versions behind the newest an owner keeps, claims or not. `quick`: older versions
+        are not read.
+        """
         self._reader = reader
         self._versions_kept = versions_kept
         self._quick = quick
 
     async def run(
-        self, tp: TopicPartition, sizes: Mapping[int, int], report: Report, *, topic: str, written: int, first_offset: int
+        self,
+        tp: TopicPartition,
+        sizes: Mapping[int, int],
+        report: Report,
+        *,
+        topic: str,
+        written: int,
+        first_offset: int,
     ) -> AuditedManifest:
         """`sizes`: the versions that a listing showed; `written`: the number of one that is known to have been written;
         `first_offset`: where a partition without any begins.
@@ -82,7 +91,9 @@ class ManifestAudit:
         header = (newest.entry or newest.header) if newest is not None else None
         epoch = found.entry.epoch if found is not None and found.entry is not None else -1
         return AuditedManifest(
-            manifest=found.manifest if found is not None and found.manifest is not None else Manifest.beginning_at(first_offset),
+            manifest=found.manifest
+            if found is not None and found.manifest is not None
+            else Manifest.beginning_at(first_offset),
             number=found.number if found is not None else 0,
             epoch=epoch,
             newest_number=newest.number if newest is not None else 0,
@@ -111,7 +122,9 @@ class ManifestAudit:
             numbered_key(prefix, version.number),
             f"{version.error}. No newer version of the partition's manifest can be read: the partition does not open",
             topic=topic,
-            repair="a new version from an older one and the segments that are there" if not isinstance(version.error, FormatTooNew) else "",
+            repair="a new version from an older one and the segments that are there"
+            if not isinstance(version.error, FormatTooNew)
+            else "",
         )
 
     def _missing(self, numbers: list[int], prefix: str, report: Report, *, topic: str, written: int) -> None:
@@ -122,7 +135,8 @@ class ManifestAudit:
             report.fault(
                 Kind.LOST,
                 numbered_key(prefix, FIRST_NUMBER),
-                "the manifest's first version, a claim, which is never deleted: somebody else deleted it. Nothing needs to read it",
+                "the manifest's first version, a claim, which is never deleted: somebody else deleted it. Nothing "
+                "needs to read it",
                 topic=topic,
             )
         for number in range(max(FIRST_NUMBER + 1, max(numbers[-1], written) - self._versions_kept), numbers[-1]):
@@ -130,22 +144,39 @@ class ManifestAudit:
                 report.fault(
                     Kind.LOST,
                     numbered_key(prefix, number),
-                    f"bmq keeps {self._versions_kept} manifest versions behind the newest: somebody else deleted this one. Nothing needs it",
+                    f"bmq keeps {self._versions_kept} manifest versions behind the newest: somebody else deleted "
+                    "this one. Nothing needs it",
                     topic=topic,
                 )
 
-    async def _older(self, numbers: list[int], newer: _Version, sizes: Mapping[int, int], prefix: str, report: Report, *, topic: str) -> None:
-        """Those behind the newest: nobody reads them but who still holds their number. Far behind there may be claims that fell into the past."""
+    async def _older(
+        self, numbers: list[int], newer: _Version, sizes: Mapping[int, int], prefix: str, report: Report, *, topic: str
+    ) -> None:
+        """Those behind the newest: nobody reads them but who still holds their number. Far behind there may be claims
+        that fell into the past.
+        """
         recent = newer.number - self._versions_kept
         for number in reversed(numbers):
             version = await self._read(prefix, number)
             key = numbered_key(prefix, number)
             if version.error is not None:
-                text = f"{version.error}. An old manifest version, which nothing needs; it stays because it may be a claim"
+                text = (
+                    f"{version.error}. An old manifest version, which nothing needs; it stays because it may be a claim"
+                )
                 report.note(Kind.KEPT, key, text, topic=topic, size_bytes=sizes[number])
-            elif newer.entry is not None and version.entry is not None and number == newer.number - 1 and number >= recent:
+            elif (
+                newer.entry is not None
+                and version.entry is not None
+                and number == newer.number - 1
+                and number >= recent
+            ):
                 if newer.entry.predecessor not in (version.entry.nonce, NO_PREDECESSOR):
-                    report.fault(Kind.DISAGREES, numbered_key(prefix, newer.number), f"it was built from another version {number}", topic=topic)
+                    report.fault(
+                        Kind.DISAGREES,
+                        numbered_key(prefix, newer.number),
+                        f"it was built from another version {number}",
+                        topic=topic,
+                    )
                 if newer.entry.epoch < version.entry.epoch:
                     text = f"its leader epoch {newer.entry.epoch} is below the one before, {version.entry.epoch}"
                     report.fault(Kind.DISAGREES, numbered_key(prefix, newer.number), text, topic=topic)

@@ -1,8 +1,8 @@
 """How a manifest is mended: a new version that names what is readable, and only that. Pure.
 
-Segments that no manifest names take the place of what is lost where they hold those offsets: what an owner put into a segment was durable,
-so it is what was there. What stays lost is filled with a segment that has these offsets and no records: offsets stay dense, and nothing else is
-given up. At the beginning the log start rises instead.
+Segments that no manifest names take the place of what is lost where they hold those offsets: what an owner put into a
+segment was durable, so it is what was there. What stays lost is filled with a segment that has these offsets and no
+records: offsets stay dense, and nothing else is given up. At the beginning the log start rises instead.
 """
 
 from bisect import bisect_left, bisect_right
@@ -51,7 +51,9 @@ class Named:
 
 
 class Gap(NamedTuple):
-    """Offsets for which nothing is left, to be filled. `timestamp_ms` is that of what comes before, `leader_epoch` that of the history."""
+    """Offsets for which nothing is left, to be filled. `timestamp_ms` is that of what comes before, `leader_epoch` that
+    of the history.
+    """
 
     span: Span
     timestamp_ms: int
@@ -83,15 +85,18 @@ def mend(
     skip_to: int | None = None,
     jump: bool = False,
 ) -> Mending:
-    """`lost`: entries that cannot be read. `forward_to`: the end may move on over spares, up to that offset; None: as far as they reach.
-    `skip_to`: where the end moves in any case, because what follows in the WAL begins there. `jump`: what is missing between spares above the end
-    is in no WAL either, and they are named all the same.
+    """`lost`: entries that cannot be read. `forward_to`: the end may move on over spares, up to that offset; None: as
+    far as they reach. `skip_to`: where the end moves in any case, because what follows in the WAL begins there. `jump`:
+    what is missing between spares above the end is in no WAL either, and they are named all the same.
 
-    `snapshot`: the coordinator snapshot to name. `producers_usable`: whether the producer snapshot that the manifest itself names is.
+    `snapshot`: the coordinator snapshot to name. `producers_usable`: whether the producer snapshot that the manifest
+    itself names is.
     """
     old = named.manifest
     whole = sorted((entry for entry in _entries(named) if entry not in lost), key=_base)
-    adopted = _fill(_lost_spans(named, lost), whole, [spare for spare in spares if spare.entry.base_offset < old.next_offset])
+    adopted = _fill(
+        _lost_spans(named, lost), whole, [spare for spare in spares if spare.entry.base_offset < old.next_offset]
+    )
     end = max([old.next_offset, *(_end(spare.entry) for spare in adopted)])
     end, further = _go_on(end, spares, forward_to, jump=jump)
     adopted += further
@@ -140,7 +145,11 @@ def _entries(named: Named) -> list[SegmentEntry]:
 def _lost_spans(named: Named, lost: Collection[SegmentEntry]) -> list[Span]:
     """What cannot be read, neighbours as one: a merged segment may stand in for several."""
     spans = [Span(entry.base_offset, entry.last_offset + 1) for entry in _entries(named) if entry in lost]
-    spans += [Span(ref.base_offset, ref.last_offset + 1) for ref, entries in zip(named.manifest.pages, named.pages, strict=True) if entries is None]
+    spans += [
+        Span(ref.base_offset, ref.last_offset + 1)
+        for ref, entries in zip(named.manifest.pages, named.pages, strict=True)
+        if entries is None
+    ]
     return joined(spans)
 
 
@@ -158,7 +167,9 @@ def _overlapping(entries: Sequence[SegmentEntry], base: int, end: int) -> Sequen
 
 
 class _Choice(NamedTuple):
-    """What choosing a spare, or several, is worth: the more records, then offsets, and the fewer segments replaced and named anew the better."""
+    """What choosing a spare, or several, is worth: the more records, then offsets, and the fewer segments replaced and
+    named anew the better.
+    """
 
     records: int
     offsets: int
@@ -172,16 +183,24 @@ class _Choice(NamedTuple):
 def _fill(lost: Sequence[Span], whole: Sequence[SegmentEntry], spares: Sequence[Spare]) -> list[Spare]:
     """Spares that have something of what is lost, none over another, which together bring back the most.
 
-    What is named and whole is replaced by one that has all of it: a merge put lost and whole segments into one. It never loses a part.
+    What is named and whole is replaced by one that has all of it: a merge put lost and whole segments into one. It
+    never loses a part.
     """
     found: list[tuple[int, _Choice, Spare]] = []
     for spare in spares:
         base, end = spare.entry.base_offset, _end(spare.entry)
         first = bisect_right(lost, base, key=lambda span: span.end)
-        offsets = sum(min(end, span.end) - max(base, span.base) for span in lost[first : bisect_left(lost, end, key=lambda span: span.base)])
+        offsets = sum(
+            min(end, span.end) - max(base, span.base)
+            for span in lost[first : bisect_left(lost, end, key=lambda span: span.base)]
+        )
         replaced = _overlapping(whole, base, end)
         records = spare.entry.record_count - sum(entry.record_count for entry in replaced)
-        if offsets and records >= 0 and (not replaced or (base <= replaced[0].base_offset and replaced[-1].last_offset < end)):
+        if (
+            offsets
+            and records >= 0
+            and (not replaced or (base <= replaced[0].base_offset and replaced[-1].last_offset < end))
+        ):
             found.append((end, _Choice(records, offsets, -len(replaced), -1), spare))
     found.sort(key=lambda each: each[0])
     best: list[tuple[_Choice, int]] = [(_Choice(0, 0, 0, 0), -1)]
@@ -209,7 +228,11 @@ def _go_on(end: int, spares: Sequence[Spare], forward_to: int | None, *, jump: b
     ordered = sorted(spares, key=lambda spare: (spare.entry.base_offset, -spare.entry.last_offset))
     chosen: list[Spare] = []
     while True:
-        ordered = [spare for spare in ordered if spare.entry.base_offset >= end and (forward_to is None or spare.entry.base_offset < forward_to)]
+        ordered = [
+            spare
+            for spare in ordered
+            if spare.entry.base_offset >= end and (forward_to is None or spare.entry.base_offset < forward_to)
+        ]
         if jump and ordered:
             end = ordered[0].entry.base_offset
         led: dict[int, Spare | None] = {end: None}

@@ -66,14 +66,21 @@ class _MetadataAudit:
         snapshots = await self._reader.numbers(SNAPSHOT_PREFIX)
         self._entries = await self._reader.numbers(LOG_PREFIX)
         if not snapshots and not self._entries:
-            raise NoMetadata("there is no metadata log here: this is no store of bmq, or its URL (bucket, prefix, folder) is another one")
+            raise NoMetadata(
+                "there is no metadata log here: this is no store of bmq, or its URL (bucket, prefix, folder) is "
+                "another one"
+            )
         found = {number: await self._snapshot(number) for number in snapshots}
         readable = {number: base for number, base in found.items() if base is not None}
         base = Metadata(image=Image(), nonce=NO_PREDECESSOR, whole=True)
         newest = max(readable, default=0)
         first = min(readable, default=0)
         for number in sorted(readable):
-            base = await self._joined(base, readable.pop(number), covered=number < newest) if number != first else readable.pop(number)
+            base = (
+                await self._joined(base, readable.pop(number), covered=number < newest)
+                if number != first
+                else readable.pop(number)
+            )
         await self._covered(first)
         base = await self._fold(base, max(self._entries, default=base.position), covered_below=0)
         self._unreadable_snapshots(found, whole=base.whole)
@@ -97,17 +104,23 @@ class _MetadataAudit:
         """The newer of two snapshots, once the entries between them were seen to lead from one to the other."""
         folded = await self._fold(base, snapshot.position, covered_below=snapshot.position + 1)
         key = snapshot_key(snapshot.position)
-        if folded.position == snapshot.position and folded.whole and (folded.image != snapshot.image or folded.nonce != snapshot.nonce):
+        if (
+            folded.position == snapshot.position
+            and folded.whole
+            and (folded.image != snapshot.image or folded.nonce != snapshot.nonce)
+        ):
             self._report.fault(
                 Kind.DISAGREES,
                 key,
-                f"it is not what the snapshot of entry {base.position} and the entries since lead to: one of them was tampered with"
-                + ("" if covered else f"; nodes start from this one. {_START_AGAIN}"),
+                f"it is not what the snapshot of entry {base.position} and the entries since lead to: one of them "
+                "was tampered with" + ("" if covered else f"; nodes start from this one. {_START_AGAIN}"),
             )
         return snapshot
 
     async def _fold(self, base: Metadata, upto: int, *, covered_below: int) -> Metadata:
-        """`base` and the entries up to `upto`, as far as they follow each other. Faults below `covered_below` keep nobody from starting."""
+        """`base` and the entries up to `upto`, as far as they follow each other. Faults below `covered_below` keep
+        nobody from starting.
+        """
         image, nonce = base.image, base.nonce
         for number in range(base.position + 1, upto + 1):
             found = await self._entry(number, covered=number < covered_below)
@@ -124,12 +137,20 @@ class _MetadataAudit:
                 except FormatError as error:
                     problem = str(error)
             if problem is not None:
-                self._report.fault(Kind.DISAGREES, numbered_key(LOG_PREFIX, number), f"{problem}. {self._consequence(number < covered_below)}")
+                self._report.fault(
+                    Kind.DISAGREES,
+                    numbered_key(LOG_PREFIX, number),
+                    f"{problem}. {self._consequence(number < covered_below)}",
+                )
             return Metadata(image=image, nonce=nonce, whole=False)
         try:
             check_step(base.image, image)
         except FormatError as error:
-            self._report.fault(Kind.DISAGREES, numbered_key(LOG_PREFIX, image.position), f"{error}. {self._consequence(covered_below > 0)}")
+            self._report.fault(
+                Kind.DISAGREES,
+                numbered_key(LOG_PREFIX, image.position),
+                f"{error}. {self._consequence(covered_below > 0)}",
+            )
             return Metadata(image=image, nonce=nonce, whole=False)
         return Metadata(image=image, nonce=nonce, whole=base.whole)
 
@@ -137,7 +158,9 @@ class _MetadataAudit:
         """None, and a fault, where it cannot be had."""
         key = numbered_key(LOG_PREFIX, number)
         if number not in self._entries:
-            self._report.fault(Kind.LOST, key, f"entry {number} of the metadata log is not there. {self._consequence(covered)}")
+            self._report.fault(
+                Kind.LOST, key, f"entry {number} of the metadata log is not there. {self._consequence(covered)}"
+            )
             return None
         try:
             found = decode_entry(await self._get(key), what="entry")
@@ -162,7 +185,12 @@ class _MetadataAudit:
             try:
                 entry = decode_entry(await self._get(key), what="entry")
             except (FormatError, StoreUnavailable) as error:
-                self._report.note(Kind.KEPT, key, f"{error}. A snapshot covers it; it stays because it may be a claim", size_bytes=size_bytes)
+                self._report.note(
+                    Kind.KEPT,
+                    key,
+                    f"{error}. A snapshot covers it; it stays because it may be a claim",
+                    size_bytes=size_bytes,
+                )
                 continue
             if entry.number != number:
                 self._report.fault(Kind.DAMAGED, key, f"it holds entry {entry.number}. A snapshot covers it")
@@ -170,7 +198,13 @@ class _MetadataAudit:
                 due += 1
                 due_bytes += size_bytes
         if due:
-            self._report.note(Kind.DUE, LOG_PREFIX, "entries that a snapshot covers: the leader deletes them", objects=due, size_bytes=due_bytes)
+            self._report.note(
+                Kind.DUE,
+                LOG_PREFIX,
+                "entries that a snapshot covers: the leader deletes them",
+                objects=due,
+                size_bytes=due_bytes,
+            )
 
     def _unreadable_snapshots(self, found: dict[int, Metadata | None], *, whole: bool) -> None:
         """Whether the image is whole without it decides what is to be said of a snapshot that cannot be read."""
@@ -181,7 +215,8 @@ class _MetadataAudit:
                 self._report.fault(
                     Kind.DAMAGED,
                     snapshot_key(number),
-                    "a snapshot of the metadata that cannot be read: nodes start from what else there is, which is whole",
+                    "a snapshot of the metadata that cannot be read: nodes start from what else there is, which is "
+                    "whole",
                     repair="deleted",
                 )
                 self._report.delete(snapshot_key(number))
@@ -198,8 +233,8 @@ class _MetadataAudit:
             self._report.fault(
                 Kind.LOST,
                 key,
-                "the log's first entry, a claim, which is never deleted: somebody else deleted it. Nothing needs to read it, "
-                f"but a controller that slept since then could write there unnoticed. {_START_AGAIN}",
+                "the log's first entry, a claim, which is never deleted: somebody else deleted it. Nothing needs "
+                f"to read it, but a controller that slept since then could write there unnoticed. {_START_AGAIN}",
             )
 
     def _consequence(self, covered: bool) -> str:

@@ -1,4 +1,6 @@
-"""Audits one partition: its manifest, every object that this names, what the WAL holds besides, and every object that nothing names."""
+"""Audits one partition: its manifest, every object that this names, what the WAL holds besides, and every object that
+nothing names.
+"""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -56,7 +58,8 @@ class PartitionAudit:
         blocked: AbstractSet[StreamId],
         quick: bool,
     ) -> None:
-        """`stream_end`: one above the newest number of a stream when the WAL was read. `blocked`: streams that nobody can read to their end.
+        """`stream_end`: one above the newest number of a stream when the WAL was read. `blocked`: streams that nobody
+        can read to their end.
 
         `quick`: no segment is read.
         """
@@ -80,8 +83,8 @@ class PartitionAudit:
     ) -> PartitionFacts:
         """Once more where an owner wrote a manifest version meanwhile.
 
-        `lost_shared`: runs of shared segments, found not to be readable. `shared_runs`: its runs in all of them, for where something is missing.
-        Raises StoreLost.
+        `lost_shared`: runs of shared segments, found not to be readable. `shared_runs`: its runs in all of them, for
+        where something is missing. Raises StoreLost.
         """
         for attempt in range(ATTEMPTS_MAX):
             found = Report()
@@ -99,7 +102,11 @@ class PartitionAudit:
         return facts if facts is not None else PartitionFacts()
 
     async def _look(
-        self, listing: PartitionListing, report: Report, lost_shared: frozenset[tuple[str, int]], shared_runs: Sequence[UnnamedRun]
+        self,
+        listing: PartitionListing,
+        report: Report,
+        lost_shared: frozenset[tuple[str, int]],
+        shared_runs: Sequence[UnnamedRun],
     ) -> PartitionFacts:
         tp = listing.tp
         topic = self._image.topics[tp.topic_id]
@@ -107,20 +114,27 @@ class PartitionAudit:
         report.checked.partitions += 1
         report.checked.objects += listing.objects
         held = self._coverage.of(tp)
-        held = replace(held, manifest_version=max(held.manifest_version, topic.partitions[tp.partition].manifest_version))
+        held = replace(
+            held, manifest_version=max(held.manifest_version, topic.partitions[tp.partition].manifest_version)
+        )
         first_offset = begins_at(first_offset_of(topic.configs), (span.base for span in held.spans))
-        audited = await self._manifests.run(tp, listing.manifests, report, topic=label, written=held.manifest_version, first_offset=first_offset)
+        audited = await self._manifests.run(
+            tp, listing.manifests, report, topic=label, written=held.manifest_version, first_offset=first_offset
+        )
         owned = topic.partitions[tp.partition].leader_epoch
         if audited.epoch > owned and not await self._is_led_on():
             report.behind = True
             report.fault(
                 Kind.DISAGREES,
                 numbered_key(manifest_prefix(tp), audited.number),
-                f"it is of leader epoch {audited.epoch}, and the metadata has given out {owned} at most: the newest metadata entries are missing. "
-                "Do not start bmq, which would give the same epochs and ids again: restore the metadata log from a backup",
+                f"it is of leader epoch {audited.epoch}, and the metadata has given out {owned} at most: the "
+                "newest metadata entries are missing. Do not start bmq, which would give the same epochs and ids "
+                "again: restore the metadata log from a backup",
                 topic=label,
             )
-        state = PartitionState(listing=listing, topic=label, report=report, audited=audited, held=held, shared_runs=shared_runs)
+        state = PartitionState(
+            listing=listing, topic=label, report=report, audited=audited, held=held, shared_runs=shared_runs
+        )
         await self._pages(state)
         await self._named_segments(state)
         state.lost.update(run.entry for run in state.shared if (run.entry.key, run.entry.position) in lost_shared)
@@ -162,7 +176,8 @@ class PartitionAudit:
         state.report.fault(
             kind,
             ref.key,
-            f"{text}. It names {ref.entry_count} segments with offsets {ref.base_offset} to {ref.last_offset}, which cannot be read without it",
+            f"{text}. It names {ref.entry_count} segments with offsets {ref.base_offset} to {ref.last_offset}, "
+            "which cannot be read without it",
             topic=state.topic,
             repair="" if kind is Kind.UNREADABLE else "the segments that are there are named anew",
         )
@@ -181,7 +196,12 @@ class PartitionAudit:
     async def _named_segment(self, state: PartitionState, key: str, entries: list[SegmentEntry]) -> None:
         tp = state.listing.tp
         if any(entry.store_id for entry in entries):
-            state.report.fault(Kind.UNREADABLE, key, f"it is in store {entries[0].store_id}, which this bmq does not know", topic=state.topic)
+            state.report.fault(
+                Kind.UNREADABLE,
+                key,
+                f"it is in store {entries[0].store_id}, which this bmq does not know",
+                topic=state.topic,
+            )
             return
         size_bytes = state.listing.segments.get(key)
         promised_bytes = max(entry.snapshot_position + entry.snapshot_length for entry in entries)
@@ -189,16 +209,26 @@ class PartitionAudit:
             size_bytes = promised_bytes  # made after the listing, or lost: reading it tells
         if self._quick and key in state.listing.segments:
             if size_bytes <= promised_bytes:
-                self._segment_lost(state, key, entries, Kind.DAMAGED, f"it has {size_bytes} bytes, at least {promised_bytes + 1} are promised")
+                self._segment_lost(
+                    state,
+                    key,
+                    entries,
+                    Kind.DAMAGED,
+                    f"it has {size_bytes} bytes, at least {promised_bytes + 1} are promised",
+                )
             return
         try:
-            found = await self._segments.run(key, size_bytes, dense=state.manifest.kind == "dense", named=[(tp, entry) for entry in entries])
+            found = await self._segments.run(
+                key, size_bytes, dense=state.manifest.kind == "dense", named=[(tp, entry) for entry in entries]
+            )
         except ObjectMissing:
             self._segment_lost(state, key, entries, Kind.LOST, "a segment that is not there")
             return
         self._compare(state, found, entries, size_bytes)
 
-    def _compare(self, state: PartitionState, found: AuditedSegment, entries: list[SegmentEntry], size_bytes: int) -> None:
+    def _compare(
+        self, state: PartitionState, found: AuditedSegment, entries: list[SegmentEntry], size_bytes: int
+    ) -> None:
         """What the object says against what the manifest says of it."""
         tp, report = state.listing.tp, state.report
         report.checked.batches += sum(run.batches for run in found.runs)
@@ -206,13 +236,17 @@ class PartitionAudit:
         problems = [(problem.kind, problem.text) for problem in found.problems]
         parsed = parse_numbered_key(segment_prefix(tp), found.key)
         if parsed is None:
-            problems.append((Kind.DISAGREES, "the manifest names it, and its key is not one of this partition's segments"))
+            problems.append(
+                (Kind.DISAGREES, "the manifest names it, and its key is not one of this partition's segments")
+            )
         for entry in entries:
             run = found.run_at(entry.position)
             usable = run is not None and run.usable
             if run is None:
                 if found.directory:
-                    problems.append((Kind.DISAGREES, f"the manifest names a run of it at byte {entry.position}, where none begins"))
+                    problems.append(
+                        (Kind.DISAGREES, f"the manifest names a run of it at byte {entry.position}, where none begins")
+                    )
             elif run.tp != tp:
                 problems.append((Kind.DISAGREES, f"it is a segment of {run.tp}"))
                 usable = False
@@ -228,13 +262,19 @@ class PartitionAudit:
                 f"{text}. {_served(entries, lost=lost)}",
                 topic=state.topic,
                 size_bytes=size_bytes,
-                repair="a gap in its place, or another segment that holds the same" if lost and kind is not Kind.UNREADABLE else "",
+                repair="a gap in its place, or another segment that holds the same"
+                if lost and kind is not Kind.UNREADABLE
+                else "",
             )
 
         for batch in found.unopenable:
-            report.fault(batch.kind, found.key, f"{batch.text}. It is {MEANS}", topic=state.topic, size_bytes=size_bytes)
+            report.fault(
+                batch.kind, found.key, f"{batch.text}. It is {MEANS}", topic=state.topic, size_bytes=size_bytes
+            )
 
-    def _segment_lost(self, state: PartitionState, key: str, entries: list[SegmentEntry], kind: Kind, text: str) -> None:
+    def _segment_lost(
+        self, state: PartitionState, key: str, entries: list[SegmentEntry], kind: Kind, text: str
+    ) -> None:
         state.lost.update(entries)
         state.report.fault(
             kind,
@@ -263,10 +303,15 @@ class PartitionAudit:
             state.report.fault(
                 kind,
                 named.key,
-                f"{text}. It holds the groups and their offsets as of offset {named.offset}; without it this coordinator does not load",
+                f"{text}. It holds the groups and their offsets as of offset {named.offset}; without it this "
+                "coordinator does not load",
                 topic=state.topic,
                 repair="the coordinator loads from the log instead"
-                + ("" if kept else f", whose records below {state.manifest.log_start} are deleted: what only they said is lost"),
+                + (
+                    ""
+                    if kept
+                    else f", whose records below {state.manifest.log_start} are deleted: what only they said is lost"
+                ),
             )
             return
         state.snapshot = named
@@ -281,8 +326,9 @@ class PartitionAudit:
         state.report.fault(
             Kind.GAP,
             numbered_key(manifest_prefix(state.listing.tp), state.audited.number),
-            f"its log starts at offset {state.manifest.log_start}, and the coordinator needs it from offset {begins} on: it does not load, because "
-            "what groups committed in between is in no snapshot. Restore an older backup",
+            f"its log starts at offset {state.manifest.log_start}, and the coordinator needs it from offset "
+            f"{begins} on: it does not load, because what groups committed in between is in no snapshot. Restore "
+            "an older backup",
             topic=state.topic,
             repair="the coordinator goes on without what was in between",
         )
@@ -311,7 +357,9 @@ class PartitionAudit:
     # --- what holds the rest, and what nothing names ---
 
     def _unnamed(self, state: PartitionState, adopted: frozenset[str]) -> None:
-        """What nothing names: garbage where its writer's leader epoch is over, because the manifest has a version of a higher one."""
+        """What nothing names: garbage where its writer's leader epoch is over, because the manifest has a version of a
+        higher one.
+        """
         listing, report = state.listing, state.report
         unsettled = bool(report.count(Level.FAULT))
         kept = kept_bytes = 0
@@ -322,7 +370,8 @@ class PartitionAudit:
             if epoch is not None and epoch < state.audited.epoch and not unsettled and not _is_stray(state, key, epoch):
                 report.garbage(
                     key,
-                    f"nothing names it, and nothing can: its writer's leader epoch {epoch} is over, the manifest is of epoch {state.audited.epoch}",
+                    f"nothing names it, and nothing can: its writer's leader epoch {epoch} is over, the manifest "
+                    f"is of epoch {state.audited.epoch}",
                     topic=state.topic,
                     size_bytes=size_bytes,
                     unread=self._quick and key in listing.segments,
@@ -334,7 +383,8 @@ class PartitionAudit:
             report.note(
                 Kind.UNNAMED,
                 segment_prefix(listing.tp).removesuffix("segment/"),
-                "no manifest names them yet, or any more: their writer may name them, else the partition's next owner deletes them",
+                "no manifest names them yet, or any more: their writer may name them, else the partition's next "
+                "owner deletes them",
                 topic=state.topic,
                 objects=kept,
                 size_bytes=kept_bytes,
@@ -342,7 +392,8 @@ class PartitionAudit:
 
 
 def _is_stray(state: PartitionState, key: str, epoch: int) -> bool:
-    """Whether a segment begins where a later owner found no records any more: versions of the manifest were missing then that named it.
+    """Whether a segment begins where a later owner found no records any more: versions of the manifest were missing
+    then that named it.
 
     Its offsets were given a second time. It stays, as brokers keep it: what is in it is nowhere else.
     """
@@ -356,7 +407,10 @@ def _served(entries: Sequence[SegmentEntry], *, lost: bool) -> str:
     records = sum(entry.record_count for entry in entries)
     if lost:
         return f"Offsets {first} to {last} ({records} records) cannot be read: restore the object from a backup"
-    return f"It holds offsets {first} to {last} ({records} records); what is not damaged is served: restore the object from a backup"
+    return (
+        f"It holds offsets {first} to {last} ({records} records); what is not damaged is served: restore the "
+        "object from a backup"
+    )
 
 
 def _kind_of(error: Exception) -> Kind:

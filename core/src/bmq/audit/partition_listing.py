@@ -1,4 +1,6 @@
-"""What a listing shows below `topics/`, partition by partition: never more than one partition in memory for each that is being audited."""
+"""What a listing shows below `topics/`, partition by partition: never more than one partition in memory for each that
+is being audited.
+"""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -12,7 +14,9 @@ from bmq.values import TopicPartition
 
 @dataclass(slots=True)
 class PartitionListing:
-    """A partition's objects with their sizes in bytes: manifest versions by number, the others by key. All ascending."""
+    """A partition's objects with their sizes in bytes: manifest versions by number, the others by key. All
+    ascending.
+    """
 
     tp: TopicPartition
     manifests: dict[int, int] = field(default_factory=dict)
@@ -30,7 +34,10 @@ class PartitionListing:
     @property
     def size_bytes(self) -> int:
         """Of all together."""
-        return sum(sum(sizes) for sizes in (self.manifests.values(), self.pages.values(), self.segments.values(), self.snapshots.values()))
+        return sum(
+            sum(sizes)
+            for sizes in (self.manifests.values(), self.pages.values(), self.segments.values(), self.snapshots.values())
+        )
 
     def add(self, place: Place, meta: ObjectMeta) -> None:
         """One more of its objects."""

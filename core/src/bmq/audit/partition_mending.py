@@ -1,4 +1,6 @@
-"""What is to be done about a partition of which something is lost: which segments that nothing names may stand in, and what has to be given up."""
+"""What is to be done about a partition of which something is lost: which segments that nothing names may stand in, and
+what has to be given up.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -23,7 +25,10 @@ from bmq.storage.segment import SegmentEntry
 from bmq.values import StreamId, TopicPartition
 
 NAMED_ANEW: Final = "a new version that names the segments that are there"
-UNSEEN: Final = "whether a version of the manifest that cannot be read named segments, or a deletion, that no older version and nothing else tells of"
+UNSEEN: Final = (
+    "whether a version of the manifest that cannot be read named segments, or a deletion, that no "
+    "older version and nothing else tells of"
+)
 BEGAN: Final = "where the log began: it begins at the first offset that is left, {}"
 
 
@@ -31,9 +36,17 @@ class PartitionMending:
     """Of any partition of one store. Tells gaps besides, because what fills them decides whether they are any."""
 
     def __init__(
-        self, reader: Reader, *, image: Image, segments: SegmentAudit, stream_end: Callable[[StreamId], int], blocked: AbstractSet[StreamId]
+        self,
+        reader: Reader,
+        *,
+        image: Image,
+        segments: SegmentAudit,
+        stream_end: Callable[[StreamId], int],
+        blocked: AbstractSet[StreamId],
     ) -> None:
-        """`stream_end`: one above the newest number of a stream when the WAL was read. `blocked`: streams that nobody can read to their end."""
+        """`stream_end`: one above the newest number of a stream when the WAL was read. `blocked`: streams that nobody
+        can read to their end.
+        """
         self._reader = reader
         self._image = image
         self._segments = segments
@@ -59,14 +72,17 @@ class PartitionMending:
             state.audited = replace(state.audited, manifest=Manifest.beginning_at(begins))
             manifest = state.manifest
             missing = holes(held, manifest.next_offset) if missing else []
-        # A hole right behind the segments can be passed by moving the manifest's end; one further up has records in the WAL below it.
+        # A hole right behind the segments can be passed by moving the manifest's end; one further up has records in the
+        # WAL below it.
         right_behind = bool(missing) and missing[0].base == manifest.next_offset
         skips = right_behind and len(missing) == 1 and not lonely and self._is_readable(state.listing.tp)
         mending = mend(
             Named(manifest=manifest, pages=tuple(state.pages)),
             lost=state.lost,
             spares=[run.spare for run in runs if run.spare is not None],
-            forward_to=missing[0].end if right_behind else (None if (hidden or unnamed) and not missing else manifest.next_offset),
+            forward_to=missing[0].end
+            if right_behind
+            else (None if (hidden or unnamed) and not missing else manifest.next_offset),
             snapshot=state.snapshot,
             producers_usable=state.producers_usable,
             skip_to=missing[0].end if skips else None,
@@ -80,13 +96,17 @@ class PartitionMending:
             state.report.fault(
                 Kind.LOST,
                 manifest_prefix(state.listing.tp),
-                f"no version of the partition's manifest is there, and its log begins at offset {manifest.next_offset} or below: somebody else "
-                "deleted them, and the partition does not open",
+                "no version of the partition's manifest is there, and its log begins at offset "
+                f"{manifest.next_offset} or below: somebody else deleted them, and the partition does not open",
                 topic=state.topic,
                 repair=NAMED_ANEW,
             )
         if state.lost or None in state.pages or state.torn or hidden or skips or mending.adopted or began:
-            self._plan(state, mending, unknown="; and ".join(text for text in (UNSEEN if hidden or unnamed else "", began) if text))
+            self._plan(
+                state,
+                mending,
+                unknown="; and ".join(text for text in (UNSEEN if hidden or unnamed else "", began) if text),
+            )
         return mending
 
     def _tell(
@@ -108,26 +128,34 @@ class PartitionMending:
             report.fault(
                 Kind.LOST,
                 wal,
-                "a WAL object that is not there, and that its owner cannot have deleted, who deletes from below: somebody else did. Until it is "
-                f"back nobody reads {offsets} offsets below it, from {spans[0].base} to {spans[-1].end - 1}, which are nowhere else, and the "
-                "partition does not open. Restore it from a backup",
+                "a WAL object that is not there, and that its owner cannot have deleted, who deletes from below: "
+                f"somebody else did. Until it is back nobody reads {offsets} offsets below it, from "
+                f"{spans[0].base} to {spans[-1].end - 1}, which are nowhere else, and the partition does not open. "
+                "Restore it from a backup",
                 topic=state.topic,
                 repair="the objects below it deleted: what it held and no segment has is lost with them",
             )
             for key in sorted({run.key for run in runs}):
-                report.delete(key, loses=f"{state.topic} offsets {spans[0].base} to {spans[-1].end - 1}, and what {wal} held of it")
+                report.delete(
+                    key,
+                    loses=f"{state.topic} offsets {spans[0].base} to {spans[-1].end - 1}, and what {wal} held of it",
+                )
         if vanished:
             report.fault(
                 Kind.LOST,
                 numbered_key(prefix, state.held.manifest_version),
-                "the WAL or the metadata names this version of the manifest: it was there and is gone, with every later one; the partition does not "
-                "open",
+                "the WAL or the metadata names this version of the manifest: it was there and is gone, with every "
+                "later one; the partition does not open",
                 topic=state.topic,
                 repair=NAMED_ANEW,
             )
         key = numbered_key(prefix, state.audited.newest_number) if state.audited.newest_number else prefix
         end = state.manifest.next_offset
-        ends = f"the manifest ends at offset {end}" if state.audited.number else "the partition has no manifest that can be read"
+        ends = (
+            f"the manifest ends at offset {end}"
+            if state.audited.number
+            else "the partition has no manifest that can be read"
+        )
         beyond = [entry for entry in mending.adopted if entry.base_offset >= end]
         if beyond:
             report.fault(
@@ -144,9 +172,10 @@ class PartitionMending:
                 report.fault(
                     Kind.GAP,
                     unread,
-                    f"it begins at offset {base}, the log ends at {end}, no version of the manifest names it, and its offsets are not in the WAL: "
-                    "newer versions of the manifest are missing. Do not start bmq, which would give these offsets again: restore the newest "
-                    "versions and what they name from a backup",
+                    f"it begins at offset {base}, the log ends at {end}, no version of the manifest names it, and "
+                    "its offsets are not in the WAL: newer versions of the manifest are missing. Do not start "
+                    "bmq, which would give these offsets again: restore the newest versions and what they name "
+                    "from a backup",
                     topic=state.topic,
                 )
         for span in missing:
@@ -155,8 +184,8 @@ class PartitionMending:
                 report.fault(
                     Kind.GAP,
                     key,
-                    f"offsets {left.base} to {left.end - 1} are neither in segments nor in the WAL, which holds what follows: the partition does not "
-                    "open. Restore the missing objects from a backup",
+                    f"offsets {left.base} to {left.end - 1} are neither in segments nor in the WAL, which holds "
+                    "what follows: the partition does not open. Restore the missing objects from a backup",
                     topic=state.topic,
                     repair="a gap in their place" if skips else "",
                 )
@@ -179,7 +208,9 @@ class PartitionMending:
                 manifest=mending.manifest,
                 entries=mending.entries,
                 gaps=mending.gaps,
-                gains=tuple(f"offsets {entry.base_offset} to {entry.last_offset} from {entry.key}" for entry in mending.adopted),
+                gains=tuple(
+                    f"offsets {entry.base_offset} to {entry.last_offset} from {entry.key}" for entry in mending.adopted
+                ),
                 loses=tuple(_given_up(span, named) for span in mending.given_up),
                 unknown=unknown,
             )
@@ -190,7 +221,9 @@ class PartitionMending:
         meta = self._image.partition(tp)
         if meta is None:
             return False
-        return self._blocked.isdisjoint({StreamId(meta.node_id, meta.broker_epoch), *(stream_of(found) for found in meta.ranges)})
+        return self._blocked.isdisjoint(
+            {StreamId(meta.node_id, meta.broker_epoch), *(stream_of(found) for found in meta.ranges)}
+        )
 
     async def _is_written(self, tp: TopicPartition) -> bool:
         """Whether the partition's owner wrote to its WAL since that was read: then what is missing may be there."""
@@ -233,7 +266,8 @@ def _unnamed(state: PartitionState) -> list[UnnamedRun]:
 def _beyond_the_end(state: PartitionState, image: Image) -> dict[str, int]:
     """The first offsets of segments that nothing names, by key: those that are in no named segment and not in the WAL.
 
-    Of a shared one only where its writer runs no more: a copy of a running store has some of which one partition's manifest is newer.
+    Of a shared one only where its writer runs no more: a copy of a running store has some of which one partition's
+    manifest is newer.
     """
     prefix = segment_prefix(state.listing.tp)
     parsed = {key: parse_numbered_key(prefix, key) for key in state.listing.segments if key not in state.named}
@@ -248,5 +282,7 @@ def _beyond_the_end(state: PartitionState, image: Image) -> dict[str, int]:
 
 
 def _given_up(span: Span, named: Iterable[SegmentEntry]) -> str:
-    records = sum(entry.record_count for entry in named if span.base <= entry.base_offset and entry.last_offset < span.end)
+    records = sum(
+        entry.record_count for entry in named if span.base <= entry.base_offset and entry.last_offset < span.end
+    )
     return f"offsets {span.base} to {span.end - 1}" + (f" ({records} records)" if records else "")

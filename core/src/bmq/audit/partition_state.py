@@ -25,7 +25,9 @@ class SharedRun(NamedTuple):
 
 @dataclass(slots=True)
 class PartitionFacts:
-    """What the other parts of an audit need of a partition. `epoch`: that of its newest manifest version, -1 without one."""
+    """What the other parts of an audit need of a partition. `epoch`: that of its newest manifest version, -1 without
+    one.
+    """
 
     epoch: int = -1
     shared: list[SharedRun] = field(default_factory=list)

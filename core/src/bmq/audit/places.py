@@ -24,9 +24,11 @@ class PlaceKind(StrEnum):
 
 
 class Place(NamedTuple):
-    """A key taken apart. `tp` is set for what lies below a partition, `stream` for WAL and for shared segments (who wrote it).
+    """A key taken apart. `tp` is set for what lies below a partition, `stream` for WAL and for shared segments (who
+    wrote it).
 
-    `number` is that of a log's or a stream's object, and the leader epoch of a segment or a coordinator snapshot; else -1.
+    `number` is that of a log's or a stream's object, and the leader epoch of a segment or a coordinator snapshot; else
+    -1.
     """
 
     kind: PlaceKind

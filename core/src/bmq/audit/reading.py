@@ -93,7 +93,11 @@ class Reader:
 
     async def numbers(self, prefix: str) -> dict[int, int]:
         """Sizes in bytes of the objects whose key is the prefix and a number, by number, ascending."""
-        return {number: meta.size_bytes async for meta in self.list(prefix) if (number := number_of(prefix, meta.key)) is not None}
+        return {
+            number: meta.size_bytes
+            async for meta in self.list(prefix)
+            if (number := number_of(prefix, meta.key)) is not None
+        }
 
     async def in_thread(self, examine: Callable[[], T]) -> T:
         """Checksums take milliseconds a chunk: beside the loop."""

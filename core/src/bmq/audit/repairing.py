@@ -1,4 +1,6 @@
-"""Carries out repairs on a store on which nothing runs: new manifest versions first, then deletions. Nothing is ever overwritten."""
+"""Carries out repairs on a store on which nothing runs: new manifest versions first, then deletions. Nothing is ever
+overwritten.
+"""
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -55,7 +57,8 @@ class Repairer:
         no_groups: bytes,
         told: Callable[[Repaired], None] = lambda _: None,
     ) -> None:
-        """`no_producers`: a producer snapshot of a partition that nobody wrote to. `no_groups`: the state of a coordinator without groups.
+        """`no_producers`: a producer snapshot of a partition that nobody wrote to. `no_groups`: the state of a
+        coordinator without groups.
 
         `told` is called after each step.
         """
@@ -86,7 +89,9 @@ class Repairer:
         named = delete.key if delete.key in mended else next(iter(below), None)
         if named is None:
             return False
-        self.done.failed.append((delete.key, f"not deleted: the mended manifest of {mended[named]} names {named}: this is a bug in bmq"))
+        self.done.failed.append(
+            (delete.key, f"not deleted: the mended manifest of {mended[named]} names {named}: this is a bug in bmq")
+        )
         return True
 
     async def _attempt(self, what: str, repair: Awaitable[None]) -> None:
@@ -113,23 +118,38 @@ class Repairer:
         self.done.mended.append(mend.topic)
 
     async def _add(self, mend: Mend, payload: bytes) -> None:
-        """One more entry, a claim, above the newest there is: it is known to be no sleeper's, and what is below it may be gone."""
+        """One more entry, a claim, above the newest there is: it is known to be no sleeper's, and what is below it may
+        be gone.
+        """
         prefix = manifest_prefix(mend.tp)
         number, nonce = mend.base_number + 1, self._rng.nonce()
         predecessor = mend.base_nonce if mend.base_number >= FIRST_NUMBER else NO_PREDECESSOR
-        entry = Entry(number=number, epoch=mend.base_epoch, nonce=nonce, predecessor=predecessor, claim=True, payload=payload)
+        entry = Entry(
+            number=number, epoch=mend.base_epoch, nonce=nonce, predecessor=predecessor, claim=True, payload=payload
+        )
         meanwhile = f"manifest version {number}, or a newer one, was written meanwhile: check again"
         try:
-            await create_once(self._store, numbered_key(prefix, number), encode_entry(entry), nonce=nonce, rng=self._rng, trouble=self._trouble)
+            await create_once(
+                self._store,
+                numbered_key(prefix, number),
+                encode_entry(entry),
+                nonce=nonce,
+                rng=self._rng,
+                trouble=self._trouble,
+            )
         except Conflict:
             raise NotMended(meanwhile) from None
         if await self._newest(mend.tp) != number:
             raise NotMended(meanwhile)
 
     async def _loadable(self, mend: Mend, manifest: Manifest) -> Manifest:
-        """With a snapshot where the log starts now, if a coordinator would miss what is gone before that: what its last one had, or nothing."""
+        """With a snapshot where the log starts now, if a coordinator would miss what is gone before that: what its last
+        one had, or nothing.
+        """
         named = manifest.coordinator_snapshot
-        if not is_internal(mend.topic.rpartition("-")[0]) or manifest.log_start <= (0 if named is None else named.offset):
+        if not is_internal(mend.topic.rpartition("-")[0]) or manifest.log_start <= (
+            0 if named is None else named.offset
+        ):
             return manifest
         state = self._no_groups if named is None else decode_snapshot(await self._store.get(named.key)).state
         nonce, offset = self._rng.nonce(), Offset(manifest.log_start)
@@ -140,15 +160,23 @@ class Repairer:
         return mended
 
     async def _fill(self, mend: Mend, gap: Gap) -> SegmentEntry:
-        """A segment that has the gap's offsets and no records. It knows no producers: what they wrote last is not known."""
+        """A segment that has the gap's offsets and no records. It knows no producers: what they wrote last is not
+        known.
+        """
         batches = []
         for base in range(gap.span.base, gap.span.end, OFFSETS_OF_A_BATCH):
             count = min(OFFSETS_OF_A_BATCH, gap.span.end - base)
-            data = build_empty_batch(base_offset=base, offset_count=count, leader_epoch=gap.leader_epoch, timestamp_ms=gap.timestamp_ms)
-            batches.append(SegmentBatch(data, Offset(base), Offset(base + count - 1), 0, gap.timestamp_ms, gap.timestamp_ms))
+            data = build_empty_batch(
+                base_offset=base, offset_count=count, leader_epoch=gap.leader_epoch, timestamp_ms=gap.timestamp_ms
+            )
+            batches.append(
+                SegmentBatch(data, Offset(base), Offset(base + count - 1), 0, gap.timestamp_ms, gap.timestamp_ms)
+            )
         nonce = self._rng.nonce()
         leader_epoch = LeaderEpoch(mend.leader_epoch)
-        made = encode_segment(nonce, self._cluster_id, [SegmentRun(mend.tp, leader_epoch, batches, (), self._no_producers)])
+        made = encode_segment(
+            nonce, self._cluster_id, [SegmentRun(mend.tp, leader_epoch, batches, (), self._no_producers)]
+        )
         key = segment_key(mend.tp, leader_epoch, Offset(gap.span.base), nonce)
         await create_once(self._store, key, made.parts, nonce=nonce, rng=self._rng, trouble=self._trouble)
         return made.entries_at(key)[0]
@@ -158,7 +186,9 @@ class Repairer:
 
         async def newest() -> int:
             listed = self._store.list(prefix, after=just_before(prefix, FIRST_NUMBER))
-            return max([number async for meta in listed if (number := number_of(prefix, meta.key)) is not None], default=0)
+            return max(
+                [number async for meta in listed if (number := number_of(prefix, meta.key)) is not None], default=0
+            )
 
         return await when_available(newest, rng=self._rng, trouble=self._trouble)
 
@@ -170,7 +200,9 @@ class Repairer:
             moved, entries = entries[: ENTRIES_MAX // 2], entries[ENTRIES_MAX // 2 :]
             nonce = self._rng.nonce()
             key = manifest_page_key(tp, nonce)
-            await create_once(self._store, key, encode_page(nonce, tp, moved), nonce=nonce, rng=self._rng, trouble=self._trouble)
+            await create_once(
+                self._store, key, encode_page(nonce, tp, moved), nonce=nonce, rng=self._rng, trouble=self._trouble
+            )
             pages = (*pages, page_ref(key, moved))
         return pages, tuple(entries)
 
@@ -178,7 +210,9 @@ class Repairer:
         if not delete.key.endswith("/"):
             await self._delete_one(delete.key, delete.size_bytes)
             return
-        while found := await when_available(partial(self._some_below, delete.key), rng=self._rng, trouble=self._trouble):
+        while found := await when_available(
+            partial(self._some_below, delete.key), rng=self._rng, trouble=self._trouble
+        ):
             await together(self._delete_one(key, size_bytes) for key, size_bytes in found)
 
     async def _some_below(self, prefix: str) -> list[tuple[str, int]]:

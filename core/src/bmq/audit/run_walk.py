@@ -35,10 +35,20 @@ class RunFacts:
 class RunWalk:
     """One run: `feed` its bytes in order, then `finish`.
 
-    After a batch that is not what was written it goes on at the next block of the index, because its length cannot be believed either.
+    After a batch that is not what was written it goes on at the next block of the index, because its length cannot be
+    believed either.
     """
 
-    def __init__(self, *, base_offset: int, last_offset: int, length: int, leader_epoch: int, index: SegmentIndex | None, dense: bool) -> None:
+    def __init__(
+        self,
+        *,
+        base_offset: int,
+        last_offset: int,
+        length: int,
+        leader_epoch: int,
+        index: SegmentIndex | None,
+        dense: bool,
+    ) -> None:
         self._length = length
         self._leader_epoch = leader_epoch
         self._dense = dense
@@ -116,13 +126,18 @@ class RunWalk:
             return None
         size_bytes = int.from_bytes(view[position + 8 : position + 12], "big", signed=True) + LOG_OVERHEAD_BYTES
         if not HEADER_SIZE_BYTES <= size_bytes <= self._length - start or view[position + 16] != MAGIC:
-            return self._resync(start, f"at byte {start} of the run, where offset {self._expected} is due, there is no batch")
+            return self._resync(
+                start, f"at byte {start} of the run, where offset {self._expected} is due, there is no batch"
+            )
         if size_bytes > left:
             return None
         end = position + size_bytes
         stored_crc = int.from_bytes(view[position + 17 : position + CRC_START], "big")
         if crc32c(view[position + CRC_START : end]) != stored_crc:
-            return self._resync(start, f"the batch at byte {start} of the run, where offset {self._expected} is due, does not have its CRC")
+            return self._resync(
+                start,
+                f"the batch at byte {start} of the run, where offset {self._expected} is due, does not have its CRC",
+            )
         try:
             header = read_header(view[position:end])
         except CorruptBatch as error:  # base offset and leader epoch are outside the CRC
@@ -151,13 +166,19 @@ class RunWalk:
         """A batch whose CRC holds; base offset and leader epoch are outside it."""
         self._enter_block(header, start)
         if header.base_offset < self._expected or (self._dense and header.base_offset != self._expected):
-            self._problem(f"the batch at byte {start} of the run has base offset {header.base_offset}, {self._expected} is due")
+            self._problem(
+                f"the batch at byte {start} of the run has base offset {header.base_offset}, {self._expected} is due"
+            )
         elif header.record_count > header.last_offset_delta + 1:
-            self._problem(f"the batch of offset {header.base_offset} has {header.record_count} records in {header.last_offset_delta + 1} offsets")
+            self._problem(
+                f"the batch of offset {header.base_offset} has {header.record_count} records in "
+                f"{header.last_offset_delta + 1} offsets"
+            )
         newest = self._epochs[-1].epoch if self._epochs else -1
         if not newest <= header.leader_epoch <= self._leader_epoch:
             self._problem(
-                f"the batch of offset {header.base_offset} has leader epoch {header.leader_epoch}, after {newest}, in a run of {self._leader_epoch}"
+                f"the batch of offset {header.base_offset} has leader epoch {header.leader_epoch}, after {newest}, "
+                f"in a run of {self._leader_epoch}"
             )
         elif header.leader_epoch > newest:
             self._epochs.append(EpochStart(header.leader_epoch, header.base_offset))
@@ -183,23 +204,31 @@ class RunWalk:
                     self._problem(f"the index has a block at byte {block.position} of the run, where no batch begins")
             elif self._base_offset + block.relative_offset != header.base_offset and not self._problem_count:
                 self._problem(
-                    f"the index has offset {self._base_offset + block.relative_offset} at byte {start} of the run, there is {header.base_offset}"
+                    f"the index has offset {self._base_offset + block.relative_offset} at byte {start} of the run, "
+                    f"there is {header.base_offset}"
                 )
 
     def _end_block(self) -> None:
         if 0 <= self._block < len(self._blocks) and self._block_whole:
             promised_ms = self._blocks[self._block].max_timestamp_ms
             if promised_ms != self._block_max_ms:
-                self._problem(f"the index's block {self._block} has the largest timestamp {promised_ms}, its batches have {self._block_max_ms}")
+                self._problem(
+                    f"the index's block {self._block} has the largest timestamp {promised_ms}, its batches have "
+                    f"{self._block_max_ms}"
+                )
         self._block_whole = True
         self._block_max_ms = _NO_MS
 
     def _check_whole(self) -> None:
-        """What nothing but the run's sums tell: bytes outside the batches' own checksums, and a batch too few at the end."""
+        """What nothing but the run's sums tell: bytes outside the batches' own checksums, and a batch too few at the
+        end.
+        """
         if self._expected != self._last_offset + 1:
             self._problem(f"its batches end at offset {self._expected - 1}, {self._last_offset} is promised")
         if self._index is not None and self._crc != self._index.batches_crc:
-            self._problem("its batches do not have the checksum of the index: a base offset or leader epoch was changed")
+            self._problem(
+                "its batches do not have the checksum of the index: a base offset or leader epoch was changed"
+            )
         if self._index is not None and self._record_count != self._index.record_count:
             self._problem(f"its batches have {self._record_count} records, the index says {self._index.record_count}")
 

@@ -1,6 +1,8 @@
-"""Audits one segment object: header, footer, directory, and of each run the index, every batch and the producer snapshot.
+"""Audits one segment object: header, footer, directory, and of each run the index, every batch and the producer
+snapshot.
 
-What the object says of itself is put together as manifest entries, to be compared with those that name it, or to name it anew.
+What the object says of itself is put together as manifest entries, to be compared with those that name it, or to name
+it anew.
 """
 
 import asyncio
@@ -102,16 +104,25 @@ class SegmentAudit:
         # each has a chunk or two in memory
 
     async def run(
-        self, key: str, size_bytes: int, *, dense: bool = True, named: Sequence[tuple[TopicPartition, SegmentEntry]] = ()
+        self,
+        key: str,
+        size_bytes: int,
+        *,
+        dense: bool = True,
+        named: Sequence[tuple[TopicPartition, SegmentEntry]] = (),
     ) -> AuditedSegment:
-        """`named`: how manifests name its runs, for where its own directory cannot be read. Raises ObjectMissing, StoreLost."""
+        """`named`: how manifests name its runs, for where its own directory cannot be read. Raises ObjectMissing,
+        StoreLost.
+        """
         audited = AuditedSegment(key=key)
         async with self._places:
             try:
                 source = await _Source.open(self._reader, key, size_bytes)
                 nonce = await self._check_header(source, audited)
                 directory = await self._directory(source, audited, nonce)
-                entries = directory if directory is not None else [_as_directory_entry(tp, entry) for tp, entry in named]
+                entries = (
+                    directory if directory is not None else [_as_directory_entry(tp, entry) for tp, entry in named]
+                )
                 for entry in entries:
                     audited.runs.append(await self._run(source, audited, entry, nonce, dense=dense))
             except StoreUnavailable as error:
@@ -130,9 +141,13 @@ class SegmentAudit:
             audited.add(Kind.UNREADABLE, f"it is encrypted with key {key_id}, which this bmq does not know")
         return nonce
 
-    async def _directory(self, source: "_Source", audited: AuditedSegment, nonce: Nonce | None) -> list[DirectoryEntry] | None:
+    async def _directory(
+        self, source: "_Source", audited: AuditedSegment, nonce: Nonce | None
+    ) -> list[DirectoryEntry] | None:
         try:
-            footer = decode_footer(await source.read(max(0, source.size_bytes - SEGMENT_FOOTER_SIZE_BYTES), SEGMENT_FOOTER_SIZE_BYTES))
+            footer = decode_footer(
+                await source.read(max(0, source.size_bytes - SEGMENT_FOOTER_SIZE_BYTES), SEGMENT_FOOTER_SIZE_BYTES)
+            )
             _check_footer(footer, source.size_bytes, nonce)
             entries = decode_directory(footer, await source.read(footer.directory_position, footer.directory_length))
         except FormatError as error:
@@ -141,7 +156,9 @@ class SegmentAudit:
         audited.directory = True
         return list(entries)
 
-    async def _run(self, source: "_Source", audited: AuditedSegment, entry: DirectoryEntry, nonce: Nonce | None, *, dense: bool) -> AuditedRun:
+    async def _run(
+        self, source: "_Source", audited: AuditedSegment, entry: DirectoryEntry, nonce: Nonce | None, *, dense: bool
+    ) -> AuditedRun:
         index = await self._index(source, audited, entry, nonce)
         usable = await self._check_producers(source, audited, entry) and index is not None
         walk = RunWalk(
@@ -161,13 +178,17 @@ class SegmentAudit:
         for text in facts.unopenable:
             audited.unopenable.append(Problem(kind=Kind.UNOPENABLE, text=text, run=entry.position))
         if facts.problem_count > len(facts.problems):
-            audited.add(Kind.DAMAGED, f"and {facts.problem_count - len(facts.problems)} more such faults", run=entry.position)
+            audited.add(
+                Kind.DAMAGED, f"and {facts.problem_count - len(facts.problems)} more such faults", run=entry.position
+            )
         return AuditedRun(
             tp=entry.tp,
             position=entry.position,
             leader_epoch=entry.leader_epoch,
             base_offset=entry.base_offset,
-            entry=_entry_of(audited.key, entry, index, facts) if index is not None and not facts.problem_count else None,
+            entry=_entry_of(audited.key, entry, index, facts)
+            if index is not None and not facts.problem_count
+            else None,
             epochs=facts.epochs,
             usable=usable,
             damaged=facts.problem_count > 0,
@@ -175,7 +196,9 @@ class SegmentAudit:
             records=facts.record_count,
         )
 
-    async def _index(self, source: "_Source", audited: AuditedSegment, entry: DirectoryEntry, nonce: Nonce | None) -> SegmentIndex | None:
+    async def _index(
+        self, source: "_Source", audited: AuditedSegment, entry: DirectoryEntry, nonce: Nonce | None
+    ) -> SegmentIndex | None:
         try:
             index = decode_index(await source.read(entry.position + entry.length, entry.index_length))
             found = (index.tp, index.leader_epoch, index.base_offset, index.last_offset, index.length)
@@ -191,7 +214,11 @@ class SegmentAudit:
             stored = await source.read(entry.position + entry.length + entry.index_length, entry.snapshot_length)
             self._decode_producers(bytes(decode_producer_snapshot(stored)))
         except FormatError as error:
-            audited.add(_kind_of(error), f"{error}. Where this is the partition's newest segment, the partition does not open", run=entry.position)
+            audited.add(
+                _kind_of(error),
+                f"{error}. Where this is the partition's newest segment, the partition does not open",
+                run=entry.position,
+            )
             return False
         return True
 
@@ -227,10 +254,16 @@ class _Source:
 
 def difference(named: SegmentEntry, found: SegmentEntry) -> str | None:
     """In words, what a manifest's entry says otherwise than the object; None where they agree."""
-    fields = [name for name in SegmentEntry.__struct_fields__ if name not in ("key", "store_id") and getattr(named, name) != getattr(found, name)]
+    fields = [
+        name
+        for name in SegmentEntry.__struct_fields__
+        if name not in ("key", "store_id") and getattr(named, name) != getattr(found, name)
+    ]
     if not fields:
         return None
-    return ", ".join(f"{name.replace('_', ' ')} {getattr(named, name)} instead of {getattr(found, name)}" for name in fields)
+    return ", ".join(
+        f"{name.replace('_', ' ')} {getattr(named, name)} instead of {getattr(found, name)}" for name in fields
+    )
 
 
 def _check_footer(footer: SegmentFooter, size_bytes: int, nonce: Nonce | None) -> None:

@@ -1,4 +1,6 @@
-"""Audits segments that several partitions share, once all manifests are known: each is read once, for all that name runs of it."""
+"""Audits segments that several partitions share, once all manifests are known: each is read once, for all that name
+runs of it.
+"""
 
 from array import array
 from collections.abc import Callable, Iterable, Sequence
@@ -64,9 +66,9 @@ class SharedNames:
 class SharedAudit:
     """Of one store. `lost` has the (key, position) of runs that cannot be read, by partition.
 
-    `beyond` has partitions of which there is a run that nothing names, and that is at or above their ends: newer versions of their manifests named
-    it, and are missing. Not where who wrote it still runs, by the metadata: this may be a copy that was made meanwhile, in which another partition's
-    manifest is newer.
+    `beyond` has partitions of which there is a run that nothing names, and that is at or above their ends: newer
+    versions of their manifests named it, and are missing. Not where who wrote it still runs, by the metadata: this may
+    be a copy that was made meanwhile, in which another partition's manifest is newer.
     """
 
     def __init__(
@@ -81,7 +83,8 @@ class SharedAudit:
         is_beyond: Callable[[TopicPartition, int], bool],
         quick: bool,
     ) -> None:
-        """`epoch_of`: the leader epoch of a partition's newest manifest version, -1 without one, or where something is wrong with the partition.
+        """`epoch_of`: the leader epoch of a partition's newest manifest version, -1 without one, or where something is
+        wrong with the partition.
 
         `is_beyond`: whether an offset of a partition is neither below its manifest's end nor in the WAL.
         """
@@ -128,25 +131,37 @@ class SharedAudit:
         self._compare(key, found, named, size_bytes)
         known = {(tp, position) for tp, position, _ in named}
         if not writer_lives(self._image, key):
-            self.beyond |= {run.tp for run in found.runs if (run.tp, run.position) not in known and self._is_beyond(run.tp, run.base_offset)}
+            self.beyond |= {
+                run.tp
+                for run in found.runs
+                if (run.tp, run.position) not in known and self._is_beyond(run.tp, run.base_offset)
+            }
         if not named and not self._names.is_pinned(key):
             self._unnamed(key, found, size_bytes)
 
     def _gone(self, key: str) -> None:
         self._lose(key, self._names.take(key), Kind.LOST, "a shared segment that is not there")
 
-    def _compare(self, key: str, found: AuditedSegment, named: Sequence[tuple[TopicPartition, int, int]], size_bytes: int) -> None:
+    def _compare(
+        self, key: str, found: AuditedSegment, named: Sequence[tuple[TopicPartition, int, int]], size_bytes: int
+    ) -> None:
         by_position = {position: tp for tp, position, _ in named}
         for problem in found.problems:
             tp = by_position.get(problem.run) if problem.run is not None else None
             if problem.run is not None and tp is None:
-                self._report.note(Kind.KEPT, key, f"{problem.text}. No manifest names this run of it", size_bytes=size_bytes)
+                self._report.note(
+                    Kind.KEPT, key, f"{problem.text}. No manifest names this run of it", size_bytes=size_bytes
+                )
                 continue
-            self._report.fault(problem.kind, key, problem.text, topic=self._label(tp) if tp is not None else "", size_bytes=size_bytes)
+            self._report.fault(
+                problem.kind, key, problem.text, topic=self._label(tp) if tp is not None else "", size_bytes=size_bytes
+            )
         for batch in found.unopenable:
             tp = by_position.get(batch.run) if batch.run is not None else None
             if tp is not None:
-                self._report.fault(batch.kind, key, f"{batch.text}. It is {MEANS}", topic=self._label(tp), size_bytes=size_bytes)
+                self._report.fault(
+                    batch.kind, key, f"{batch.text}. It is {MEANS}", topic=self._label(tp), size_bytes=size_bytes
+                )
         if found.is_unreadable:
             return  # a newer bmq may read it, or this one tomorrow: nothing is given up for that
         for tp, position, entry_sum in named:
@@ -155,13 +170,19 @@ class SharedAudit:
                 self._lose(key, [(tp, position, entry_sum)], Kind.DAMAGED, "its directory cannot be read")
             elif run is None or run.tp != tp:
                 self._lose(
-                    key, [(tp, position, entry_sum)], Kind.DISAGREES, f"a run at byte {position} is named, and it has none of this partition there"
+                    key,
+                    [(tp, position, entry_sum)],
+                    Kind.DISAGREES,
+                    f"a run at byte {position} is named, and it has none of this partition there",
                 )
             elif not run.usable:
                 self._lose(key, [(tp, position, entry_sum)], Kind.DAMAGED, f"the run at byte {position} cannot be read")
             elif run.entry is not None and _sum_of(run.entry) != entry_sum:
                 self._report.fault(
-                    Kind.DISAGREES, key, f"the manifest says otherwise than the run at byte {position}: {run.entry}", topic=self._label(tp)
+                    Kind.DISAGREES,
+                    key,
+                    f"the manifest says otherwise than the run at byte {position}: {run.entry}",
+                    topic=self._label(tp),
                 )
 
     def _lose(self, key: str, named: Iterable[tuple[TopicPartition, int, int]], kind: Kind, text: str) -> None:
@@ -176,7 +197,8 @@ class SharedAudit:
             )
 
     def _unnamed(self, key: str, found: AuditedSegment, size_bytes: int) -> None:
-        """Nothing can name it once every partition that it has a run of has a manifest version of a higher leader epoch, or is deleted.
+        """Nothing can name it once every partition that it has a run of has a manifest version of a higher leader
+        epoch, or is deleted.
 
         Not so where a run is beyond its partition's end: who made that one had named what is below it.
         """
@@ -191,12 +213,18 @@ class SharedAudit:
         ):
             self._report.garbage(
                 key,
-                f"nothing names it, and nothing can: node {writer.node_id} of epoch {writer.broker_epoch} wrote it, and is gone",
+                f"nothing names it, and nothing can: node {writer.node_id} of epoch {writer.broker_epoch} wrote "
+                "it, and is gone",
                 size_bytes=size_bytes,
                 unread=self._quick,
             )
         else:
-            self._report.note(Kind.UNNAMED, key, "no manifest names it yet, or any more: its writer may, else bmq deletes it", size_bytes=size_bytes)
+            self._report.note(
+                Kind.UNNAMED,
+                key,
+                "no manifest names it yet, or any more: its writer may, else bmq deletes it",
+                size_bytes=size_bytes,
+            )
 
     def _is_over(self, run: AuditedRun) -> bool:
         if run.tp.topic_id in self._image.deleted:

@@ -1,4 +1,6 @@
-"""Runs of shared segments that belong to partitions of which something is missing: what a repair may name anew besides their own segments."""
+"""Runs of shared segments that belong to partitions of which something is missing: what a repair may name anew besides
+their own segments.
+"""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -20,8 +22,12 @@ NOWHERE: Final = -1
 """The position and the offset of a run that cannot be read."""
 
 
-async def runs_of(reader: Reader, segments: SegmentAudit, tps: Collection[TopicPartition]) -> Mapping[TopicPartition, Sequence[UnnamedRun]]:
-    """Every run of these partitions below `shared/`, named or not: one GET for each object, and those that have any are read. Raises StoreLost."""
+async def runs_of(
+    reader: Reader, segments: SegmentAudit, tps: Collection[TopicPartition]
+) -> Mapping[TopicPartition, Sequence[UnnamedRun]]:
+    """Every run of these partitions below `shared/`, named or not: one GET for each object, and those that have any are
+    read. Raises StoreLost.
+    """
     found: dict[TopicPartition, list[UnnamedRun]] = defaultdict(list)
     group: list[tuple[str, int]] = []
 
@@ -72,7 +78,9 @@ def unnamed_runs(found: AuditedSegment) -> list[UnnamedRun]:
             found.key,
             run.position,
             run.base_offset,
-            Spare(run.entry, run.epochs) if sound and run.usable and run.entry is not None and run.position not in spoilt else None,
+            Spare(run.entry, run.epochs)
+            if sound and run.usable and run.entry is not None and run.position not in spoilt
+            else None,
             unreadable,
         )
         for run in found.runs

@@ -1,4 +1,6 @@
-"""One listing of the whole store: how many objects and bytes of each kind, by topic, and which keys are nobody's. Reads no object."""
+"""One listing of the whole store: how many objects and bytes of each kind, by topic, and which keys are nobody's. Reads
+no object.
+"""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -37,7 +39,9 @@ class TopicSum:
     @property
     def total(self) -> Sum:
         """All kinds together."""
-        return Sum(sum(each.objects for each in self.kinds.values()), sum(each.size_bytes for each in self.kinds.values()))
+        return Sum(
+            sum(each.objects for each in self.kinds.values()), sum(each.size_bytes for each in self.kinds.values())
+        )
 
 
 @dataclass(slots=True)

@@ -20,7 +20,9 @@ TOLD_MAX: Final = 8
 
 
 def why_unopenable(batch: Buffer, header: BatchHeader) -> str | None:
-    """In words, why the batch at `header.position` cannot be opened; None where it can. One with fewer records than offsets is not looked at."""
+    """In words, why the batch at `header.position` cannot be opened; None where it can. One with fewer records than
+    offsets is not looked at.
+    """
     if header.record_count != header.last_offset_delta + 1:
         return None
     try:

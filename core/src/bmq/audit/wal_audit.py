@@ -52,11 +52,14 @@ class WalAudit:
         """Streams that nobody can read to their end."""
         self._read_below = _read_below(image)
         self.unknown: list[tuple[StreamId, int, int]] = []
-        """Streams that the image does not know, with their data objects and bytes; the audit's end tells what they are."""
+        """Streams that the image does not know, with their data objects and bytes; the audit's end tells what they
+        are."""
 
     async def run(self, streams: Mapping[StreamId, object]) -> None:
         """`streams`: those that a listing showed. Raises StoreLost."""
-        named = {StreamId(node.node_id, node.broker_epoch) for node in self._image.nodes.values() if "broker" in node.roles}
+        named = {
+            StreamId(node.node_id, node.broker_epoch) for node in self._image.nodes.values() if "broker" in node.roles
+        }
         for stream in sorted({*streams, *self._image.sealed, *named}):
             await self._audit(self._known(stream))
 
@@ -92,7 +95,13 @@ class WalAudit:
         else:
             self._report.checked.objects += len(data)
         needed_below = self._read_below.get(known.stream, 0)
-        self._tell(known, bad, torn=_torn_end(listed, bad, needed_below=needed_below) if known.lives and known.end is None else frozenset())
+        self._tell(
+            known,
+            bad,
+            torn=_torn_end(listed, bad, needed_below=needed_below)
+            if known.lives and known.end is None
+            else frozenset(),
+        )
 
     async def _read_seals(self, known: _Stream, seals: set[int]) -> dict[int, ExaminedWal]:
         """Those that are none."""
@@ -107,21 +116,30 @@ class WalAudit:
             self._report.fault(
                 Kind.LOST,
                 wal_key(known.stream, known.end),
-                "the seal that ends this stream, which is never deleted: somebody else deleted it. Its owner, should it still sleep somewhere, "
-                "would not learn that it was replaced: make sure that it has ended, then restore the object from a backup",
+                "the seal that ends this stream, which is never deleted: somebody else deleted it. Its owner, "
+                "should it still sleep somewhere, would not learn that it was replaced: make sure that it has "
+                "ended, then restore the object from a backup",
             )
         return bad
 
     async def _read_data(self, known: _Stream, data: Mapping[int, int]) -> dict[int, ExaminedWal]:
-        """Every data object, in order; those that are damaged. Those count that an heir would read: above the last missing one, below the end."""
+        """Every data object, in order; those that are damaged. Those count that an heir would read: above the last
+        missing one, below the end.
+        """
         durable_below = await self._durable_below(known, data)
         first = _first(data.keys(), durable_below)
         # Where a stream that was never sealed is going to end: what lies above a free number was never acknowledged.
-        end = known.end if known.end is not None else next(number for number in count(durable_below) if number not in data)
+        end = (
+            known.end
+            if known.end is not None
+            else next(number for number in count(durable_below) if number not in data)
+        )
         before = 0
         bad: dict[int, ExaminedWal] = {}
         for numbers in in_groups(sorted(data), self._reader.at_once):
-            for number, found in zip(numbers, await together(self._examine(known.stream, number) for number in numbers), strict=True):
+            for number, found in zip(
+                numbers, await together(self._examine(known.stream, number) for number in numbers), strict=True
+            ):
                 counts = first <= number < end
                 if found is None:
                     continue
@@ -151,19 +169,30 @@ class WalAudit:
             topic = self._image.topics.get(tp.topic_id)
             if topic is not None:
                 label = f"{topic.name}-{tp.partition}"
-                self._report.fault(Kind.UNOPENABLE, wal_key(stream, found.number), f"{why}. It is {MEANS}", topic=label, size_bytes=found.size_bytes)
+                self._report.fault(
+                    Kind.UNOPENABLE,
+                    wal_key(stream, found.number),
+                    f"{why}. It is {MEANS}",
+                    topic=label,
+                    size_bytes=found.size_bytes,
+                )
 
     def _tell(self, known: _Stream, bad: Mapping[int, ExaminedWal], *, torn: frozenset[int]) -> None:
-        """What is damaged. At the end of a stream that was never sealed it may go: nothing was written after it, so nobody waits for it."""
+        """What is damaged. At the end of a stream that was never sealed it may go: nothing was written after it, so
+        nobody waits for it.
+        """
         for number, found in bad.items():
             key = wal_key(known.stream, number)
             for problem in found.problems:
                 self._report.fault(
                     Kind.UNREADABLE if found.unreadable else Kind.DAMAGED,
                     key,
-                    f"{problem}. Partitions with records in it that no segment has do not open: restore the object from a backup",
+                    f"{problem}. Partitions with records in it that no segment has do not open: restore the object "
+                    "from a backup",
                     size_bytes=found.size_bytes,
-                    repair="deleted, as the stream's newest: what it held and no segment has is lost" if number in torn else "",
+                    repair="deleted, as the stream's newest: what it held and no segment has is lost"
+                    if number in torn
+                    else "",
                 )
             if number in torn:
                 self._report.delete(key, size_bytes=found.size_bytes, loses=self._promise(found))
@@ -182,14 +211,17 @@ class WalAudit:
         """What the newest data object whose header can be read says."""
         for number in sorted(data, reverse=True)[:HEADERS_MAX]:
             try:
-                return decode_wal_header(await self._reader.get(wal_key(known.stream, number), length=WAL_HEADER_SIZE_BYTES)).durable_below
+                return decode_wal_header(
+                    await self._reader.get(wal_key(known.stream, number), length=WAL_HEADER_SIZE_BYTES)
+                ).durable_below
             except (ObjectMissing, FormatError, StoreUnavailable):
                 continue
         return 0
 
     def _check_numbers(self, known: _Stream, data: AbstractSet[int], *, durable_below: int) -> None:
-        """Whether all is there that must be: what was not durable to the owner is not deleted, and the seal stands right behind it. A stream that
-        goes on has at least what it had when a partition left it: a node with less could not register again.
+        """Whether all is there that must be: what was not durable to the owner is not deleted, and the seal stands
+        right behind it. A stream that goes on has at least what it had when a partition left it: a node with less could
+        not register again.
         """
         end = known.end if known.end is not None else self._read_below.get(known.stream)
         for number in _missing(data, durable_below=durable_below, end=end):
@@ -197,8 +229,8 @@ class WalAudit:
             self._report.fault(
                 Kind.LOST,
                 wal_key(known.stream, number),
-                "a WAL object below the stream's end that its owner cannot have deleted: somebody else did. Partitions that need the stream "
-                "do not open: restore the object from a backup",
+                "a WAL object below the stream's end that its owner cannot have deleted: somebody else did. "
+                "Partitions that need the stream do not open: restore the object from a backup",
             )
 
     async def _examine(self, stream: StreamId, number: int) -> ExaminedWal | None:
@@ -212,7 +244,9 @@ class WalAudit:
             return None
         except StoreUnavailable as error:
             return ExaminedWal(number=number, problems=(str(error),), unreadable=True)
-        found = await self._reader.in_thread(partial(examine_wal, data, stream=stream, number=number, cluster_id=self._image.cluster_id))
+        found = await self._reader.in_thread(
+            partial(examine_wal, data, stream=stream, number=number, cluster_id=self._image.cluster_id)
+        )
         report.checked.wal_objects += 1
         if not found.problems:
             report.checked.batches += found.batches
@@ -232,14 +266,18 @@ def _read_below(image: Image) -> dict[StreamId, int]:
 
 
 def _missing(data: AbstractSet[int], *, durable_below: int, end: int | None) -> Iterator[int]:
-    """Numbers that have to be data and are not. Below `durable_below` all may have been deleted, and late copies may lie there."""
+    """Numbers that have to be data and are not. Below `durable_below` all may have been deleted, and late copies may
+    lie there.
+    """
     if end is not None:
         start = durable_below if data else end - 1
         yield from islice((number for number in range(max(start, 0), end) if number not in data), MISSING_MAX)
 
 
 def _first(data: AbstractSet[int], durable_below: int) -> int:
-    """Where an heir begins to read: right above the highest number that is missing below `durable_below` (bmq.storage.stream_seal)."""
+    """Where an heir begins to read: right above the highest number that is missing below `durable_below`
+    (bmq.storage.stream_seal).
+    """
     first = durable_below
     while first - 1 in data:
         first -= 1
@@ -247,8 +285,8 @@ def _first(data: AbstractSet[int], durable_below: int) -> int:
 
 
 def _torn_end(listed: Collection[int], bad: Mapping[int, ExaminedWal], *, needed_below: int) -> frozenset[int]:
-    """The newest numbers, as long as they are damaged: what a machine leaves that crashed without fsync. None that heirs have to read: a stream
-    that ended there would keep its node, and those heirs, from registering.
+    """The newest numbers, as long as they are damaged: what a machine leaves that crashed without fsync. None that
+    heirs have to read: a stream that ended there would keep its node, and those heirs, from registering.
     """
     torn = set()
     for number in sorted(listed, reverse=True):

@@ -18,7 +18,9 @@ PROBLEMS_MAX = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExaminedWal:
-    """What an object holds; `problems` say what is wrong with it. `entries` of one that cannot be read are what its directory promises."""
+    """What an object holds; `problems` say what is wrong with it. `entries` of one that cannot be read are what its
+    directory promises.
+    """
 
     number: int
     seal: bool = False
@@ -40,7 +42,9 @@ def examine_wal(data: bytes, *, stream: StreamId, number: int, cluster_id: str) 
         found = decode_any(data)
     except FormatError as error:
         unreadable = not isinstance(error, Corrupt)
-        return ExaminedWal(number=number, entries=_promised(data), problems=(str(error),), unreadable=unreadable, size_bytes=len(data))
+        return ExaminedWal(
+            number=number, entries=_promised(data), problems=(str(error),), unreadable=unreadable, size_bytes=len(data)
+        )
     head = found if isinstance(found, Seal) else found.header
     problems = []
     if head.stream != stream or head.number != number:
@@ -97,10 +101,16 @@ def _examine_run(wal: WalObject, entry: WalEntry) -> tuple[int, int]:
         if header.base_offset < expected:
             raise Corrupt(f"a batch of offset {header.base_offset} where {expected} is due")
         if header.leader_epoch > entry.leader_epoch:  # below it: carried forward from an earlier owner's object
-            raise Corrupt(f"the batch of offset {header.base_offset} has leader epoch {header.leader_epoch}, its run {entry.leader_epoch}")
+            raise Corrupt(
+                f"the batch of offset {header.base_offset} has leader epoch {header.leader_epoch}, its run "
+                f"{entry.leader_epoch}"
+            )
         expected = header.next_offset
     if not headers or headers[0].base_offset != entry.base_offset or headers[-1].last_offset != entry.last_offset:
-        raise Corrupt(f"its batches are not those of offsets {entry.base_offset} to {entry.last_offset} that the directory promises")
+        raise Corrupt(
+            f"its batches are not those of offsets {entry.base_offset} to {entry.last_offset} that the directory "
+            "promises"
+        )
     if max(header.max_timestamp_ms for header in headers) != entry.max_timestamp_ms:
         raise Corrupt("its largest timestamp is not the one that the directory promises")
     return len(headers), sum(header.record_count for header in headers)

@@ -1,20 +1,25 @@
-"""Copies a store while a cluster works on it. What starts over the copy finds all that was acknowledged before, as after a crash.
+"""Copies a store while a cluster works on it. What starts over the copy finds all that was acknowledged before, as
+after a crash.
 
 Objects never change, so a copy is wrong only by what it lacks. The order makes it whole:
 
 1. The image, at an entry of the metadata log.
-2. The WAL, until two listings in a row agree (`_agree`). Whatever the owners roll and delete afterwards is in manifests that come later. Right behind
-   it the coordinators' partitions, and both again where one names a snapshot of what may lie above its copied log (`_wal_and_coordinators`).
-3. Of each partition the manifest, then what it names. What a newer version released meanwhile lives on for ten minutes; is it gone, again. What is
-   gone while the same version is the newest is lost (`_is_lost`): no copy is made, or one without it. Where that is a shared segment that was made
-   meanwhile, the other partitions in it follow as far as to the version that names their part of it (`_even`).
-4. The metadata log, to its end at that time, provided that nothing since 1 changed who owns what or which stream ends where; else again from 1,
-   which copies only what is new. It is copied last, entries from the newest down and then the snapshots: what was interrupted is no store.
-   Above all of them stands one entry of the copy's own, which says that it is a copy and which one: its nodes know the addresses of those that the
-   store was copied from, and would register there, in the place of theirs, with the same ids, the same cluster id and the same secret.
+2. The WAL, until two listings in a row agree (`_agree`). Whatever the owners roll and delete afterwards is in manifests
+   that come later. Right behind it the coordinators' partitions, and both again where one names a snapshot of what may
+   lie above its copied log (`_wal_and_coordinators`).
+3. Of each partition the manifest, then what it names. What a newer version released meanwhile lives on for ten minutes;
+   is it gone, again. What is gone while the same version is the newest is lost (`_is_lost`): no copy is made, or one
+   without it. Where that is a shared segment that was made meanwhile, the other partitions in it follow as far as to
+   the version that names their part of it (`_even`).
+4. The metadata log, to its end at that time, provided that nothing since 1 changed who owns what or which stream ends
+   where; else again from 1, which copies only what is new. It is copied last, entries from the newest down and then the
+   snapshots: what was interrupted is no store. Above all of them stands one entry of the copy's own, which says that it
+   is a copy and which one: its nodes know the addresses of those that the store was copied from, and would register
+   there, in the place of theirs, with the same ids, the same cluster id and the same secret.
 
-Everything acknowledged before 1 is in the copy, of what came later a part: of each partition a beginning, not all of them up to one moment. A group's
-offset that was committed meanwhile may be there without the records below it (docs/backup.md says what to do).
+Everything acknowledged before 1 is in the copy, of what came later a part: of each partition a beginning, not all of
+them up to one moment. A group's offset that was committed meanwhile may be there without the records below it
+(docs/backup.md says what to do).
 """
 
 import asyncio
@@ -121,9 +126,16 @@ class Copier:
     """One copy, from a store that others write to into one that nobody else writes to."""
 
     def __init__(
-        self, source: Reader, target: ObjectStore, *, rng: Rng, without_lost: bool = False, told: Callable[[Copied], None] = lambda _: None
+        self,
+        source: Reader,
+        target: ObjectStore,
+        *,
+        rng: Rng,
+        without_lost: bool = False,
+        told: Callable[[Copied], None] = lambda _: None,
     ) -> None:
-        """`source.at_once` objects are on their way at a time. `without_lost`: what the source has lost is no reason to copy nothing.
+        """`source.at_once` objects are on their way at a time. `without_lost`: what the source has lost is no reason to
+        copy nothing.
 
         `told` hears of progress.
         """
@@ -161,8 +173,9 @@ class Copier:
             start = await audit_metadata(self._source, Report())
             self._done.lost.clear()
         raise NotCopied(
-            f"partitions changed hands, or objects went, in each of {PASSES_MAX} passes: try again when no node restarts and with the balancer "
-            "off (balance_interval_ms: 0); what is copied already is not copied again"
+            f"partitions changed hands, or objects went, in each of {PASSES_MAX} passes: try again when no node "
+            "restarts and with the balancer off (balance_interval_ms: 0); what is copied already is not copied "
+            "again"
         )
 
     async def _check(self, start: Metadata) -> None:
@@ -175,14 +188,21 @@ class Copier:
         if not earlier.whole and await self._clears_interrupted(start.image.cluster_id):
             return
         other = earlier.image.cluster_id
-        of_whom = "an older copy of the same cluster" if other == start.image.cluster_id else f"the store of cluster {other!r}"
-        raise NotCopied(f"the target is {of_whom} already: a copy goes where there is none, name an empty folder, bucket or prefix")
+        of_whom = (
+            "an older copy of the same cluster"
+            if other == start.image.cluster_id
+            else f"the store of cluster {other!r}"
+        )
+        raise NotCopied(
+            f"the target is {of_whom} already: a copy goes where there is none, name an empty folder, bucket or prefix"
+        )
 
     async def _settled(self, start: Metadata) -> Metadata | None:
         """The image as it is now, or was a moment ago; None where something changed that the copy must follow.
 
-        What is new is copied, too: topics, and manifests of which the metadata says by now that there are newer versions. Owners go on writing those
-        meanwhile: the image is then the one that named what was copied last, and not the next one.
+        What is new is copied, too: topics, and manifests of which the metadata says by now that there are newer
+        versions. Owners go on writing those meanwhile: the image is then the one that named what was copied last, and
+        not the next one.
         """
         known, position = dict(start.image.topics), start.position
         whole: Metadata | None = None
@@ -192,7 +212,11 @@ class Copier:
             if records is None or not _is_harmless(records, start.image):
                 return None
             topics = now.image.topics
-            grown = {each for each in topics if each not in known or len(topics[each].partitions) != len(known[each].partitions)}
+            grown = {
+                each
+                for each in topics
+                if each not in known or len(topics[each].partitions) != len(known[each].partitions)
+            }
             if whole is not None and not grown:
                 return whole
             grown.update(topic_id for topic_id, topic in topics.items() if self._is_behind(topic))
@@ -203,7 +227,8 @@ class Copier:
             known, position, whole = {**known, **{each: topics[each] for each in grown}}, now.position, now
 
     def _is_behind(self, topic: Topic) -> bool:
-        """Whether the metadata names a manifest version, and the copy has neither it nor a later one: there it would look lost.
+        """Whether the metadata names a manifest version, and the copy has neither it nor a later one: there it would
+        look lost.
 
         Of each such version once: where it is no more in the source either, it is lost there.
         """
@@ -220,17 +245,21 @@ class Copier:
         found: list[AnyRecord] = []
         for number in range(after + 1, last + 1):
             try:
-                entry = decode_entry(await self._source.get(numbered_key(LOG_PREFIX, number)), what=f"metadata log entry {number}")
+                entry = decode_entry(
+                    await self._source.get(numbered_key(LOG_PREFIX, number)), what=f"metadata log entry {number}"
+                )
             except ObjectMissing:
                 return None
             found += decode_records(entry.payload, what=f"metadata log entry {number}")
         return found
 
     async def _wal_and_coordinators(self, image: Image) -> bool:
-        """Whether both are there, and no coordinator's snapshot is newer than its log, if that can be had in a few rounds.
+        """Whether both are there, and no coordinator's snapshot is newer than its log, if that can be had in a few
+        rounds.
 
-        What a snapshot holds that was named before the WAL was looked at is in the copy: it was acknowledged. Where groups commit so much that there
-        is always a newer one, a coordinator finds one above the end of its log: it goes on from there, with groups' offsets beyond the logs' ends.
+        What a snapshot holds that was named before the WAL was looked at is in the copy: it was acknowledged. Where
+        groups commit so much that there is always a newer one, a coordinator finds one above the end of its log: it
+        goes on from there, with groups' offsets beyond the logs' ends.
         """
         internal = [topic_id for topic_id, topic in image.topics.items() if is_internal(topic.name)]
         tps = _partitions(image, internal)
@@ -254,10 +283,11 @@ class Copier:
     async def _wal(self) -> bool:
         """Whether it came to a moment at which all of it was copied.
 
-        What is deleted while this looks was rolled before, or carried forward into an object with a higher number: a listing, which goes
-        upwards, has that one. So two listings in a row are compared. Nothing of the first may be gone: then nothing is carried elsewhere
-        meanwhile. And nothing may be new below what was durable when the newest copied object was sent: that was on its way while its
-        successors were listed, and missing it would look as if it had been deleted.
+        What is deleted while this looks was rolled before, or carried forward into an object with a higher number: a
+        listing, which goes upwards, has that one. So two listings in a row are compared. Nothing of the first may be
+        gone: then nothing is carried elsewhere meanwhile. And nothing may be new below what was durable when the newest
+        copied object was sent: that was on its way while its successors were listed, and missing it would look as if it
+        had been deleted.
         """
         durable_below: dict[str, int] = defaultdict(int)
         heads: set[str] = set()
@@ -286,8 +316,9 @@ class Copier:
         return await self._copy_named(dict.fromkeys(_partitions(image, topics)))
 
     async def _even(self) -> bool:
-        """Whether no shared segment in the copy has more of a partition than its log there. Those of which one has follow, and no further: what they
-        name then was made no later, so that this ends however much is rolled meanwhile. Their owner may be about to name it.
+        """Whether no shared segment in the copy has more of a partition than its log there. Those of which one has
+        follow, and no further: what they name then was made no later, so that this ends however much is rolled
+        meanwhile. Their owner may be about to name it.
         """
         backoff = Backoff(self._rng)
         for _ in range(EVEN_ROUNDS_MAX):
@@ -316,7 +347,9 @@ class Copier:
         return all([await self._is_lost(naming, keys) for naming, keys in missing.items()])
 
     async def _partition(self, tp: TopicPartition, shared: "dict[str, _Naming]", *, beyond: int | None) -> bool:
-        """Nothing but what the newest version names: a segment that a later one names would look as if that one were lost."""
+        """Nothing but what the newest version names: a segment that a later one names would look as if that one were
+        lost.
+        """
         prefix = manifest_prefix(tp)
         for _ in range(MANIFEST_ROUNDS_MAX):
             versions = await self._listed(prefix)
@@ -331,10 +364,16 @@ class Copier:
             self._ends[tp] = 0
             return True
         self._versions[tp] = number_of(manifest_prefix(tp), newest.key) or 0
-        manifest = await self._read(newest.key, lambda data: decode_manifest(decode_entry(data, what=newest.key).payload))
+        manifest = await self._read(
+            newest.key, lambda data: decode_manifest(decode_entry(data, what=newest.key).payload)
+        )
         self._ends[tp] = manifest.next_offset
         snapshot = manifest.coordinator_snapshot
-        if beyond is None and snapshot is not None and snapshot.offset > max(manifest.next_offset, self._covered.get(tp, 0)):
+        if (
+            beyond is None
+            and snapshot is not None
+            and snapshot.offset > max(manifest.next_offset, self._covered.get(tp, 0))
+        ):
             return False
         naming = _Naming(tp, newest.key)
         named = set(manifest.keys())
@@ -343,13 +382,16 @@ class Copier:
         if gone:
             if not await self._is_lost(naming, gone):
                 return False
-            for prefix in (partition_prefix(tp), SHARED_PREFIX):  # nobody knows what they named: a repair of the copy looks for it in all there is
+            # nobody knows what they named: a repair of the copy looks for it in all there is
+            for prefix in (partition_prefix(tp), SHARED_PREFIX):
                 await self._copy_all(await self._listed(prefix), prefix)
         for page in manifest.pages:
             if page.key not in gone:
                 named |= {entry.key for entry in await self._read(page.key, partial(check_page, page, tp))}
         shared.update((key, naming) for key in named if key.startswith(SHARED_PREFIX))
-        missing = await self._missing({key for key in named - pages if not key.startswith(SHARED_PREFIX)}, partition_prefix(tp))
+        missing = await self._missing(
+            {key for key in named - pages if not key.startswith(SHARED_PREFIX)}, partition_prefix(tp)
+        )
         return not missing or await self._is_lost(naming, missing)
 
     async def _as_far_as(self, tp: TopicPartition, versions: list[ObjectMeta], beyond: int) -> list[ObjectMeta]:
@@ -368,7 +410,9 @@ class Copier:
         except ObjectMissing:
             return None
         except FormatError as error:
-            raise NotCopied(f"{key}: {error}: the source is damaged: bmq store check says where; mend it first") from error
+            raise NotCopied(
+                f"{key}: {error}: the source is damaged: bmq store check says where; mend it first"
+            ) from error
 
     async def _missing(self, named: Collection[str], prefix: str) -> set[str]:
         """Copies what is named, and returns what the source did not have."""
@@ -378,10 +422,12 @@ class Copier:
         return set(named) - await self._copy_all(listed, prefix)
 
     async def _is_lost(self, naming: "_Naming", keys: Collection[str]) -> bool:
-        """Whether what was missing just now is lost, so that no other pass would find it: then it is left out. Raises NotCopied.
+        """Whether what was missing just now is lost, so that no other pass would find it: then it is left out. Raises
+        NotCopied.
 
-        An owner deletes what its newest version names no more, and nothing else. So what was missing while a version named it that is the newest
-        still was not deleted by bmq, unless with its topic; of that the metadata tells first.
+        An owner deletes what its newest version names no more, and nothing else. So what was missing while a version
+        named it that is the newest still was not deleted by bmq, unless with its topic; of that the metadata tells
+        first.
         """
         newest = max(await self._listed(manifest_prefix(naming.tp)), key=lambda meta: meta.key, default=None)
         now = await audit_metadata(self._source, Report())
@@ -390,9 +436,11 @@ class Copier:
         self._done.lost = sorted({*self._done.lost, *keys})
         if not self._without_lost:
             raise NotCopied(
-                f"the store has lost {', '.join(sorted(keys)[:LOST_TOLD_MAX])}{' and others' if len(keys) > LOST_TOLD_MAX else ''}, which "
-                f"{naming.version} names: no copy of it is whole. Stop the cluster and mend it (bmq store check --repair), or restore what is lost "
-                "from a backup; --without-lost copies all the rest as it is"
+                "the store has lost "
+                f"{', '.join(sorted(keys)[:LOST_TOLD_MAX])}{' and others' if len(keys) > LOST_TOLD_MAX else ''}, "
+                f"which {naming.version} names: no copy of it is whole. Stop the cluster and mend it (bmq store "
+                "check --repair), or restore what is lost from a backup; --without-lost copies all the rest as it "
+                "is"
             )
         return True
 
@@ -401,11 +449,14 @@ class Copier:
         try:
             return decode(await self._there.get(key))
         except FormatError as error:
-            raise NotCopied(f"{key}: {error}: the source is damaged: bmq store check says where; mend it first") from error
+            raise NotCopied(
+                f"{key}: {error}: the source is damaged: bmq store check says where; mend it first"
+            ) from error
 
     async def _clears_interrupted(self, cluster_id: str) -> bool:
-        """Whether the target's metadata was what a copy of this cluster had written of it when it ended, and is gone now: a store that has gone on
-        since has another entry where that has its own. Its newest entry tells, and so goes last."""
+        """Whether the target's metadata was what a copy of this cluster had written of it when it ended, and is gone
+        now: a store that has gone on since has another entry where that has its own. Its newest entry tells, and so
+        goes last."""
         entries = sorted(await self._there.numbers(LOG_PREFIX))
         if not entries or await self._there.numbers(SNAPSHOT_PREFIX):
             return False
@@ -422,8 +473,14 @@ class Copier:
 
     async def _metadata(self, end: Metadata) -> bool:
         """Newest entries first, snapshots last: whoever reads half of it finds a gap, and not an older cluster."""
-        entries = [meta for meta in await self._listed(LOG_PREFIX) if (number_of(LOG_PREFIX, meta.key) or 0) <= end.position]
-        snapshots = [meta for meta in await self._listed(SNAPSHOT_PREFIX) if (number_of(SNAPSHOT_PREFIX, meta.key) or 0) <= end.position]
+        entries = [
+            meta for meta in await self._listed(LOG_PREFIX) if (number_of(LOG_PREFIX, meta.key) or 0) <= end.position
+        ]
+        snapshots = [
+            meta
+            for meta in await self._listed(SNAPSHOT_PREFIX)
+            if (number_of(SNAPSHOT_PREFIX, meta.key) or 0) <= end.position
+        ]
         data: dict[str, bytes] = {}
         for meta in (*entries, *snapshots):
             try:
@@ -436,9 +493,15 @@ class Copier:
         return True
 
     async def _own_entry(self, end: Metadata) -> None:
-        """The one that says which copy this is. Proxies are gone in it: clients would be told the addresses of those that serve the original."""
+        """The one that says which copy this is. Proxies are gone in it: clients would be told the addresses of those
+        that serve the original.
+        """
         nonce = self._rng.nonce()
-        gone = [record for node in end.image.nodes.values() for record in _without_proxy(node, fencing=node.node_id in end.image.fencing)]
+        gone = [
+            record
+            for node in end.image.nodes.values()
+            for record in _without_proxy(node, fencing=node.node_id in end.image.fencing)
+        ]
         payload = encode_records([ClusterCreated(cluster_id=end.image.cluster_id, copy=nonce.hex()), *gone])
         number, epoch = end.position + 1, end.image.controller_epoch
         entry = Entry(number=number, epoch=epoch, nonce=nonce, predecessor=end.nonce, claim=True, payload=payload)
@@ -448,7 +511,9 @@ class Copier:
         return [meta async for meta in self._source.list(prefix)]
 
     async def _copy_all(self, objects: Sequence[ObjectMeta], prefix: str) -> set[str]:
-        """Copies what the target does not have. Returns the keys that are there now: some may have gone from the source."""
+        """Copies what the target does not have. Returns the keys that are there now: some may have gone from the
+        source.
+        """
         there = {meta.key: meta.size_bytes async for meta in self._there.list(prefix)} if objects else {}
         copied = {meta.key for meta in objects if there.get(meta.key) == meta.size_bytes}
         missing = [meta for meta in objects if meta.key not in copied]
@@ -476,7 +541,9 @@ class Copier:
                 break
             except Conflict:
                 if await self._there.get(key) != data:
-                    raise NotCopied(f"{key} is in the target already, and is another object: name an empty folder, bucket or prefix") from None
+                    raise NotCopied(
+                        f"{key} is in the target already, and is another object: name an empty folder, bucket or prefix"
+                    ) from None
                 self._done.there_already += 1
                 return
             except StoreError:
@@ -551,14 +618,19 @@ def _without_proxy(node: Node, *, fencing: bool) -> list[AnyRecord]:
 
 
 def _partitions(image: Image, topics: Iterable[TopicId]) -> list[TopicPartition]:
-    return [TopicPartition(topic_id, index) for topic_id in topics for index in range(len(image.topics[topic_id].partitions))]
+    return [
+        TopicPartition(topic_id, index)
+        for topic_id in topics
+        for index in range(len(image.topics[topic_id].partitions))
+    ]
 
 
 def _is_harmless(records: Iterable[AnyRecord], image: Image) -> bool:
-    """Whether the copy may end after these though it was begun before them. Topics that are new, or grow, are copied besides.
+    """Whether the copy may end after these though it was begun before them. Topics that are new, or grow, are copied
+    besides.
 
-    Not where such a partition has changed hands already and its owner has to read what earlier ones wrote: that may be behind the WAL that was
-    copied, and a node whose stream ends before what others are to read of it cannot register.
+    Not where such a partition has changed hands already and its owner has to read what earlier ones wrote: that may be
+    behind the WAL that was copied, and a node whose stream ends before what others are to read of it cannot register.
     """
     for record in records:
         if isinstance(record, PartitionChange):
@@ -583,7 +655,9 @@ def _by_stream(listed: Iterable[ObjectMeta]) -> dict[str, frozenset[int]]:
     return {stream: frozenset(numbers) for stream, numbers in found.items()}
 
 
-def _agree(before: Mapping[str, Collection[int]], now: Mapping[str, frozenset[int]], durable_below: Mapping[str, int]) -> bool:
+def _agree(
+    before: Mapping[str, Collection[int]], now: Mapping[str, frozenset[int]], durable_below: Mapping[str, int]
+) -> bool:
     for stream, numbers in before.items():
         later = now.get(stream, frozenset())
         if not later.issuperset(numbers):

@@ -1,7 +1,9 @@
-"""Shared segments that were made while a store is copied, and up to where their partitions' logs have to be in the copy.
+"""Shared segments that were made while a store is copied, and up to where their partitions' logs have to be in the
+copy.
 
-One that is copied because one partition names it has runs of others, whose manifests may have been copied before they named it. Over such a copy
-those runs begin where their logs end, as if newer versions of the manifests had been lost (docs/decisions/0042): the partition would stop.
+One that is copied because one partition names it has runs of others, whose manifests may have been copied before they
+named it. Over such a copy those runs begin where their logs end, as if newer versions of the manifests had been lost
+(docs/decisions/0042): the partition would stop.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,7 +18,9 @@ from bmq.values import TopicPartition
 
 
 class SharedRuns:
-    """Of one pass. What was there before its WAL was copied held records that are in there, or in manifests that are copied later."""
+    """Of one pass. What was there before its WAL was copied held records that are in there, or in manifests that are
+    copied later.
+    """
 
     def __init__(self, before: Iterable[str] = ()) -> None:
         """`before`: the shared segments that a listing showed when the pass began."""
@@ -30,7 +34,9 @@ class SharedRuns:
         self._unread.update(key for key in keys if key not in self._before and key not in self._read)
 
     async def beyond(self, copy: Reader, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Partitions of which a run begins at or above the end that their copied manifest has, with where the highest begins. Raises StoreLost."""
+        """Partitions of which a run begins at or above the end that their copied manifest has, with where the highest
+        begins. Raises StoreLost.
+        """
         if self._unread:
             sizes = {meta.key: meta.size_bytes async for meta in copy.list(SHARED_PREFIX) if meta.key in self._unread}
             for group in in_groups(list(sizes.items()), copy.at_once):

@@ -1,7 +1,8 @@
 """Whether this node's wall clock may decide that something is old enough to delete, or to take partitions.
 
-Each minute it is compared with the store's clock. More than 60 s apart, or jumped since the last comparison: not trusted, and a line says so.
-A store's clock that jumped along says nothing (a folder's is this machine's own): then it is trusted again where it goes back, or after a day.
+Each minute it is compared with the store's clock. More than 60 s apart, or jumped since the last comparison: not
+trusted, and a line says so. A store's clock that jumped along says nothing (a folder's is this machine's own): then it
+is trusted again where it goes back, or after a day.
 """
 
 import asyncio
@@ -21,7 +22,8 @@ PERIOD_S: Final = 60.0
 RETRY_S: Final = 1.0
 """Until the first comparison."""
 FIRST_S: Final = 10.0
-"""So long a broker waits for the first comparison before it serves: a store that refuses these objects alone keeps nobody from working."""
+"""So long a broker waits for the first comparison before it serves: a store that refuses these objects alone keeps
+nobody from working."""
 SKEW_MS_MAX: Final = 60_000
 TRIES: Final = 3
 SETTLE_MS: Final = 24 * 3_600_000
@@ -29,17 +31,20 @@ SETTLE_MS: Final = 24 * 3_600_000
 
 SKEW_SECONDS: Final = Gauge("bmq_clock_skew_seconds", "How far the object store's clock is ahead of this node's.")
 TRUSTED: Final = Gauge(
-    "bmq_clock_trusted", "1 where this node deletes by time, 0 where its clock and the store's are more than 60 s apart, or jumped together."
+    "bmq_clock_trusted",
+    "1 where this node deletes by time, 0 where its clock and the store's are more than 60 s apart, or jumped "
+    "together.",
 )
 
 _log = structlog.get_logger()
 
 
 class ClockGuard:
-    """Not trusted until the first comparison. `run` belongs to a task of the node's; `check` may also be awaited directly.
+    """Not trusted until the first comparison. `run` belongs to a task of the node's; `check` may also be awaited
+    directly.
 
-    What it believes is a line: the true time is `_line_ms` more than the time that has elapsed. The wall clock is asked each time how far it is
-    from there, so a jump is noticed in the very call that would be misled by it.
+    What it believes is a line: the true time is `_line_ms` more than the time that has elapsed. The wall clock is asked
+    each time how far it is from there, so a jump is noticed in the very call that would be misled by it.
     """
 
     def __init__(
@@ -85,7 +90,10 @@ class ClockGuard:
     @property
     def differs(self) -> bool:
         """Whether the clocks are known not to agree: not before the first comparison."""
-        return self._skew_ms is not None and abs(self._clock.now_ms() - self._clock.elapsed_ms() - self._seen_ms) > self._skew_ms_max
+        return (
+            self._skew_ms is not None
+            and abs(self._clock.now_ms() - self._clock.elapsed_ms() - self._seen_ms) > self._skew_ms_max
+        )
 
     def trusted_now_ms(self) -> int | None:
         """Wall time by which something may be deleted, in this turn of the loop and no later one; None: by none."""
@@ -95,9 +103,11 @@ class ClockGuard:
         return now_ms if abs(now_ms - self._clock.elapsed_ms() - self._line_ms) <= self._skew_ms_max else None
 
     def now_ms(self) -> int:
-        """Wall time to be stored: this node's while it is trusted or not compared yet, else what the store's clock would say.
+        """Wall time to be stored: this node's while it is trusted or not compared yet, else what the store's clock
+        would say.
 
-        Where both have jumped, the later of the times before and after: what is stored with too late a time is kept for longer.
+        Where both have jumped, the later of the times before and after: what is stored with too late a time is kept for
+        longer.
         """
         now_ms = self._clock.now_ms()
         if self._skew_ms is None:
@@ -105,15 +115,21 @@ class ClockGuard:
         elapsed_ms = self._clock.elapsed_ms()
         if abs(now_ms - elapsed_ms - self._line_ms) <= self._skew_ms_max:
             return now_ms
-        return round(elapsed_ms + (self._line_ms if self._new_line_since_ms is None else max(self._line_ms, self._seen_ms)))
+        return round(
+            elapsed_ms + (self._line_ms if self._new_line_since_ms is None else max(self._line_ms, self._seen_ms))
+        )
 
     async def check(self) -> None:
-        """Compares now. Raises StoreError; the last verdict then stands, as where the clock jumps while it is compared."""
+        """Compares now. Raises StoreError; the last verdict then stands, as where the clock jumps while it is
+        compared.
+        """
         async with self._comparing:
             await self._check()
 
     async def until_compared(self) -> None:
-        """Returns once it is known what the time is, or after ten seconds: until then this node's own clock is all there is."""
+        """Returns once it is known what the time is, or after ten seconds: until then this node's own clock is all
+        there is.
+        """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FIRST_S):
                 while self._skew_ms is None:
@@ -138,7 +154,11 @@ class ClockGuard:
             if found is not None:
                 self._take(found)
                 return
-        _log.warning("clock not compared with the store's: it jumped meanwhile, or the store was slow", tries=TRIES, trusted=self.trusted)
+        _log.warning(
+            "clock not compared with the store's: it jumped meanwhile, or the store was slow",
+            tries=TRIES,
+            trusted=self.trusted,
+        )
 
     async def _check_or_say(self) -> None:
         try:
@@ -171,14 +191,15 @@ class ClockGuard:
             _log.info("clock agrees with the store's again: deletion by time goes on", skew_ms=self._skew_ms)
         elif verdict == "differs":
             _log.error(
-                "clock differs from the store's: nothing is deleted by time and no partitions are taken; set this machine's clock (NTP)",
+                "clock differs from the store's: nothing is deleted by time and no partitions are taken; set this "
+                "machine's clock (NTP)",
                 skew_ms=self._skew_ms,
                 skew_ms_max=self._skew_ms_max,
             )
         else:
             _log.error(
-                "clock jumped, and the store's with it: which time is right cannot be told, so nothing is deleted by time for a while; "
-                "look at this machine's clock, and start bmq again if it is right",
+                "clock jumped, and the store's with it: which time is right cannot be told, so nothing is deleted "
+                "by time for a while; look at this machine's clock, and start bmq again if it is right",
                 jumped_ms=round(self._seen_ms - self._line_ms),
                 settles_after_s=self._settle_ms // 1000,
             )

@@ -1,14 +1,25 @@
-"""The configuration of the whole cluster under the names of Kafka's brokers: defaults of topics, auto-creation, group limits. Pure.
+"""The configuration of the whole cluster under the names of Kafka's brokers: defaults of topics, auto-creation, group
+limits. Pure.
 
-Set while the cluster runs (a metadata record), or by the command line or a file (static), or the default; in this order of precedence.
-Every key is cluster-wide: nodes of bmq hold nothing that one of them could configure apart.
+Set while the cluster runs (a metadata record), or by the command line or a file (static), or the default; in this order
+of precedence. Every key is cluster-wide: nodes of bmq hold nothing that one of them could configure apart.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, cast
 
-from bmq.config.config_keys import LONG_MAX, ConfigKey, ConfigSource, ConfigSynonym, ConfigType, DescribedConfig, config_key, describe, unknown_key
+from bmq.config.config_keys import (
+    LONG_MAX,
+    ConfigKey,
+    ConfigSource,
+    ConfigSynonym,
+    ConfigType,
+    DescribedConfig,
+    config_key,
+    describe,
+    unknown_key,
+)
 from bmq.config.kafka_keys import NODE_KEYS, VOID_KEYS
 from bmq.config.topic_config import TOPIC_KEYS
 from bmq.errors import InvalidConfig
@@ -20,7 +31,9 @@ _NO_THROTTLE: Final = "No effect in bmq: a move of a partition copies nothing."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterConfig:
-    """What the cluster's configuration comes to for controllers and proxies (for brokers: bmq_broker.cluster_values)."""
+    """What the cluster's configuration comes to for controllers and proxies (for brokers:
+    bmq_broker.cluster_values).
+    """
 
     num_partitions: int
     auto_create_topics: bool
@@ -39,21 +52,51 @@ def _default_of_topics(key: ConfigKey) -> ConfigKey:
         minimum=key.minimum,
         maximum=key.maximum,
         choices=("delete",) if key.name == "cleanup.policy" else key.choices,
-        refused={"compact": "bmq does not compact topics yet: set delete"} if key.name == "cleanup.policy" else key.refused,
+        refused={"compact": "bmq does not compact topics yet: set delete"}
+        if key.name == "cleanup.policy"
+        else key.refused,
     )
 
 
 _OWN_KEYS: Final = (
-    config_key("auto.create.topics.enable", ConfigType.BOOLEAN, "true", "A topic that a client asks for or writes to is created."),
-    config_key("default.replication.factor", ConfigType.INT, 1, "No effect in bmq: the object store replicates.", minimum=1, maximum=32767),
+    config_key(
+        "auto.create.topics.enable",
+        ConfigType.BOOLEAN,
+        "true",
+        "A topic that a client asks for or writes to is created.",
+    ),
+    config_key(
+        "default.replication.factor",
+        ConfigType.INT,
+        1,
+        "No effect in bmq: the object store replicates.",
+        minimum=1,
+        maximum=32767,
+    ),
     config_key("delete.topic.enable", ConfigType.BOOLEAN, "true", "Topics may be deleted."),
     config_key("follower.replication.throttled.rate", ConfigType.LONG, LONG_MAX, _NO_THROTTLE, minimum=0),
     config_key(
-        "group.initial.rebalance.delay.ms", ConfigType.INT, 3000, "How long a new group waits for more members, in ms; bmq up sets 0.", minimum=0
+        "group.initial.rebalance.delay.ms",
+        ConfigType.INT,
+        3000,
+        "How long a new group waits for more members, in ms; bmq up sets 0.",
+        minimum=0,
     ),
-    config_key("group.max.session.timeout.ms", ConfigType.INT, 1800000, "The longest session timeout a member may ask for, in ms.", minimum=1),
+    config_key(
+        "group.max.session.timeout.ms",
+        ConfigType.INT,
+        1800000,
+        "The longest session timeout a member may ask for, in ms.",
+        minimum=1,
+    ),
     config_key("group.max.size", ConfigType.INT, 5000, "The most members that a group may have.", minimum=1),
-    config_key("group.min.session.timeout.ms", ConfigType.INT, 6000, "The shortest session timeout a member may ask for, in ms.", minimum=1),
+    config_key(
+        "group.min.session.timeout.ms",
+        ConfigType.INT,
+        6000,
+        "The shortest session timeout a member may ask for, in ms.",
+        minimum=1,
+    ),
     config_key("leader.replication.throttled.rate", ConfigType.LONG, LONG_MAX, _NO_THROTTLE, minimum=0),
     config_key(
         "log.retention.check.interval.ms",
@@ -70,7 +113,13 @@ _OWN_KEYS: Final = (
         minimum=1,
         maximum=PARTITIONS_PER_TOPIC_MAX,
     ),
-    config_key("offsets.retention.minutes", ConfigType.INT, 10080, "How long offsets live on after their group is empty, in minutes.", minimum=1),
+    config_key(
+        "offsets.retention.minutes",
+        ConfigType.INT,
+        10080,
+        "How long offsets live on after their group is empty, in minutes.",
+        minimum=1,
+    ),
     config_key(
         "offsets.topic.num.partitions",
         ConfigType.INT,
@@ -90,7 +139,12 @@ _OWN_KEYS: Final = (
 )
 
 CLUSTER_KEYS: Final[Mapping[str, ConfigKey]] = {
-    key.name: key for key in (*_OWN_KEYS, *VOID_KEYS, *(_default_of_topics(key) for key in TOPIC_KEYS.values() if key.synonym is not None))
+    key.name: key
+    for key in (
+        *_OWN_KEYS,
+        *VOID_KEYS,
+        *(_default_of_topics(key) for key in TOPIC_KEYS.values() if key.synonym is not None),
+    )
 }
 
 
@@ -98,7 +152,10 @@ def cluster_key(name: str) -> ConfigKey:
     """The key of this name. Raises InvalidConfig."""
     found = CLUSTER_KEYS.get(name)
     if name in NODE_KEYS:
-        raise InvalidConfig(f"{name}: it is each process's own, and follows from how it was started (bmq server --help): it cannot be set here")
+        raise InvalidConfig(
+            f"{name}: it is each process's own, and follows from how it was started (bmq server --help): it cannot "
+            "be set here"
+        )
     if found is None:
         raise unknown_key(name, CLUSTER_KEYS, kind="broker")
     return found
@@ -132,7 +189,9 @@ def resolve_cluster(configs: Mapping[str, str]) -> ClusterConfig:
     )
 
 
-def describe_cluster(*, dynamic: Mapping[str, str] | None = None, static: Mapping[str, str] | None = None) -> list[DescribedConfig]:
+def describe_cluster(
+    *, dynamic: Mapping[str, str] | None = None, static: Mapping[str, str] | None = None
+) -> list[DescribedConfig]:
     """Every key of the cluster with its value and where that comes from, by name."""
     rows = []
     for name, key in sorted(CLUSTER_KEYS.items()):

@@ -1,6 +1,8 @@
-"""One configuration key: its type, bounds, default, documentation, and how its text is read. Pure; owns no key of its own.
+"""One configuration key: its type, bounds, default, documentation, and how its text is read. Pure; owns no key of its
+own.
 
-`topic_config` and `cluster_config` hold the tables. Values travel as text, as in Kafka; numbers of their wire forms are Kafka's.
+`topic_config` and `cluster_config` hold the tables. Values travel as text, as in Kafka; numbers of their wire forms are
+Kafka's.
 """
 
 import difflib
@@ -44,7 +46,9 @@ class ConfigSource(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigKey:
-    """A key. `synonym` is the cluster-wide key that gives a topic's default; `refused` maps values that are legal in Kafka to why not here."""
+    """A key. `synonym` is the cluster-wide key that gives a topic's default; `refused` maps values that are legal in
+    Kafka to why not here.
+    """
 
     name: str
     type: ConfigType
@@ -80,7 +84,9 @@ class ConfigKey:
                 return self._items(text)
 
     def accept(self, text: str) -> str:
-        """What is kept of a new value: without the blanks around it. Raises InvalidConfig, also for one that is too long with them."""
+        """What is kept of a new value: without the blanks around it. Raises InvalidConfig, also for one that is too
+        long with them.
+        """
         size_bytes = len(text.encode(errors="surrogatepass"))
         if size_bytes > VALUE_LENGTH_MAX:
             raise InvalidConfig(f"{self.name}: a value of {size_bytes} bytes: at most {VALUE_LENGTH_MAX} are possible")
@@ -172,7 +178,9 @@ class DescribedConfig:
 
 
 def describe(key: ConfigKey, synonyms: tuple[ConfigSynonym, ...]) -> DescribedConfig:
-    """The row of a key whose possible values are `synonyms`, the one in force first. Earlier versions of bmq kept blanks, any number of them."""
+    """The row of a key whose possible values are `synonyms`, the one in force first. Earlier versions of bmq kept
+    blanks, any number of them.
+    """
     synonyms = tuple(replace(one, value=one.value.strip()[:VALUE_LENGTH_MAX]) for one in synonyms)
     return DescribedConfig(
         name=key.name,

@@ -1,7 +1,9 @@
-"""The one table of what a single peer may make a process do: name, default, range, meaning, and what who goes beyond it is told.
+"""The one table of what a single peer may make a process do: name, default, range, meaning, and what who goes beyond it
+is told.
 
-Every limit here is a setting (`limits` of `bmq server`, `--limit` of `bmq up`), and stands on docs/limits.md, which is written from this table.
-What the protocol itself bounds, and nobody would set, is in `bmq.wire.limits` and `bmq.internal.limits`.
+Every limit here is a setting (`limits` of `bmq server`, `--limit` of `bmq up`), and stands on docs/limits.md, which is
+written from this table. What the protocol itself bounds, and nobody would set, is in `bmq.wire.limits` and
+`bmq.internal.limits`.
 """
 
 from collections.abc import Mapping
@@ -17,7 +19,10 @@ _HOUR_MS: Final = 3_600_000
 
 def _limit(default: int, doc: str, *, beyond: str, maximum: int, minimum: int = 1) -> Any:
     assert minimum <= default <= maximum
-    return field(default=default, metadata={"default": default, "doc": doc, "beyond": beyond, "minimum": minimum, "maximum": maximum})
+    return field(
+        default=default,
+        metadata={"default": default, "doc": doc, "beyond": beyond, "minimum": minimum, "maximum": maximum},
+    )
 
 
 _CLOSED: Final = "The connection is closed, and the log says why."
@@ -36,7 +41,8 @@ class Limits:
     )
     request_inline_bytes_max: int = _limit(
         16 * KIB,
-        "A request above it is a wide one: it is decoded beside the event loop, and only as many are worked on at a time as the next limit lets.",
+        "A request above it is a wide one: it is decoded beside the event loop, and only as many are worked on at "
+        "a time as the next limit lets.",
         beyond="It waits its turn.",
         maximum=MIB,
         minimum=256,
@@ -50,9 +56,10 @@ class Limits:
     )
     wide_request_elements: int = _limit(
         100_000,
-        "Elements of wide requests that are worked on at a time, all connections together, at up to 1 KiB of memory each with what is answered to "
-        "them; before it is decoded a request counts as many as it could have. As many again of Produce requests that are begun in turns, and of "
-        "narrow requests of more than 256 bytes, of which an address has no more than are free; beyond that they take turns with wide ones.",
+        "Elements of wide requests that are worked on at a time, all connections together, at up to 1 KiB of "
+        "memory each with what is answered to them; before it is decoded a request counts as many as it could "
+        "have. As many again of Produce requests that are begun in turns, and of narrow requests of more than 256 "
+        "bytes, of which an address has no more than are free; beyond that they take turns with wide ones.",
         beyond="They wait their turn; one alone may have more.",
         maximum=10_000_000,
         minimum=1_000,
@@ -66,8 +73,10 @@ class Limits:
     )
     answer_memory_bytes: int = _limit(
         64 * MIB,
-        "Answers without records (lists of topics, configurations, offsets) that clients have yet to take, all connections together.",
-        beyond="No further wide answer is begun, and who takes less than 64 KiB/s of its answer for three seconds is disconnected.",
+        "Answers without records (lists of topics, configurations, offsets) that clients have yet to take, all "
+        "connections together.",
+        beyond="No further wide answer is begun, and who takes less than 64 KiB/s of its answer for three seconds "
+        "is disconnected.",
         maximum=16 * 1024 * MIB,
         minimum=64 * KIB,
     )
@@ -86,61 +95,69 @@ class Limits:
     )
     group_protocols_max: int = _limit(
         100,
-        "Protocols (assignors) that a member of a group may offer in JoinGroup. Kafka's own clients offer four at most.",
+        "Protocols (assignors) that a member of a group may offer in JoinGroup. Kafka's own clients offer four at "
+        "most.",
         beyond="INVALID_REQUEST: offer fewer.",
         maximum=10_000,
     )
     group_members_bytes_max: int = _limit(
         256 * MIB,
-        "What members of groups say in JoinGroup and are called, about 200 bytes for each protocol that they offer and each topic that their group "
-        "subscribes to, and about 1 KiB for each of them and of their groups, on one broker.",
-        beyond="Further members get COORDINATOR_NOT_AVAILABLE; those that are in go on. What groups subscribe to is not remembered: none of their "
-        "offsets expires or is deleted by itself while they have members (nor of a group that subscribes to more than 10,000 topics).",
+        "What members of groups say in JoinGroup and are called, about 200 bytes for each protocol that they offer "
+        "and each topic that their group subscribes to, and about 1 KiB for each of them and of their groups, on "
+        "one broker.",
+        beyond="Further members get COORDINATOR_NOT_AVAILABLE; those that are in go on. What groups subscribe to "
+        "is not remembered: none of their offsets expires or is deleted by itself while they have members "
+        "(nor of a group that subscribes to more than 10,000 topics).",
         maximum=16 * 1024 * MIB,
         minimum=64 * KIB,
     )
     groups_stored_bytes_max: int = _limit(
         512 * MIB,
-        "Committed offsets (about 400 bytes each, and their metadata) and stored generations of groups, on one broker. What is there is loaded "
-        "after a restart though it is more.",
-        beyond="INVALID_COMMIT_OFFSET_SIZE for offsets of further partitions, COORDINATOR_NOT_AVAILABLE for further generations; offsets that are "
-        "there are committed as ever.",
+        "Committed offsets (about 400 bytes each, and their metadata) and stored generations of groups, on one "
+        "broker. What is there is loaded after a restart though it is more.",
+        beyond="INVALID_COMMIT_OFFSET_SIZE for offsets of further partitions, COORDINATOR_NOT_AVAILABLE for "
+        "further generations; offsets that are there are committed as ever.",
         maximum=64 * 1024 * MIB,
         minimum=8 * MIB,
     )
     groups_stored_burst_bytes: int = _limit(
         128 * MIB,
-        "The same that clients at one address may add at once, on one broker; what is used up comes back at groups_stored_bytes_per_minute.",
-        beyond="THROTTLING_QUOTA_EXCEEDED for offsets of further partitions, COORDINATOR_NOT_AVAILABLE for further generations.",
+        "The same that clients at one address may add at once, on one broker; what is used up comes back at "
+        "groups_stored_bytes_per_minute.",
+        beyond="THROTTLING_QUOTA_EXCEEDED for offsets of further partitions, COORDINATOR_NOT_AVAILABLE for further "
+        "generations.",
         maximum=64 * 1024 * MIB,
         minimum=8 * MIB,
     )
     groups_stored_bytes_per_minute: int = _limit(
         8 * MIB,
-        "How many of these bytes a minute clients at one address may go on to add after a burst, on one broker: some 20,000 offsets.",
+        "How many of these bytes a minute clients at one address may go on to add after a burst, on one broker: "
+        "some 20,000 offsets.",
         beyond="As above.",
         maximum=64 * 1024 * MIB,
         minimum=KIB,
     )
     groups_rewritten_burst_bytes: int = _limit(
         64 * MIB,
-        "Generations of groups (what each member says and was assigned, and about 400 bytes for each) that clients at one address may have written "
-        "at once, on one broker: one for each rebalance, and for each static member that comes back without its id.",
+        "Generations of groups (what each member says and was assigned, and about 400 bytes for each) that clients "
+        "at one address may have written at once, on one broker: one for each rebalance, and for each static "
+        "member that comes back without its id.",
         beyond="COORDINATOR_NOT_AVAILABLE: clients try again.",
         maximum=64 * 1024 * MIB,
         minimum=8 * MIB,
     )
     groups_rewritten_bytes_per_minute: int = _limit(
         64 * MIB,
-        "How many of these bytes a minute clients at one address may go on to have written after a burst, on one broker.",
+        "How many of these bytes a minute clients at one address may go on to have written after a burst, on one "
+        "broker.",
         beyond="As above.",
         maximum=64 * 1024 * MIB,
         minimum=MIB,
     )
     described_groups_bytes_max: int = _limit(
         4 * MIB,
-        "Names, metadata and assignments of members in one answer to DescribeGroups; the first group comes whole, unless it has more than this and "
-        "than a generation that can be stored (1 MiB).",
+        "Names, metadata and assignments of members in one answer to DescribeGroups; the first group comes whole, "
+        "unless it has more than this and than a generation that can be stored (1 MiB).",
         beyond="COORDINATOR_LOAD_IN_PROGRESS for the groups that are left: tools ask for those again.",
         maximum=8 * MIB,
         minimum=KIB,
@@ -148,7 +165,8 @@ class Limits:
     admin_connections_max: int = _limit(
         256,
         "Connections to the admin address, those that ask for health and metrics included.",
-        beyond="None is refused: the one that has waited longest for its peer is closed, of the address that has the most.",
+        beyond="None is refused: the one that has waited longest for its peer is closed, of the address that has "
+        "the most.",
         maximum=100_000,
         minimum=8,
     )
@@ -161,7 +179,8 @@ class Limits:
     )
     admin_request_within_ms: int = _limit(
         5_000,
-        "How long a request's first lines may take to arrive at the admin address, from the connection's opening or the last answer.",
+        "How long a request's first lines may take to arrive at the admin address, from the connection's opening "
+        "or the last answer.",
         beyond="The connection is closed.",
         maximum=_HOUR_MS,
         minimum=100,
@@ -175,20 +194,23 @@ class Limits:
     )
     admin_headers_max: int = _limit(
         100,
-        "Headers of a request at the admin address. Nor may its body come in chunks: it is sent with a Content-Length (411).",
+        "Headers of a request at the admin address. Nor may its body come in chunks: it is sent with a "
+        "Content-Length (411).",
         beyond="The answer is 431, and the connection is closed.",
         maximum=10_000,
         minimum=20,
     )
     admin_turn_requests: int = _limit(
         4,
-        "Requests at the admin address that begin in one turn of the event loop, all connections together, a ms or two.",
+        "Requests at the admin address that begin in one turn of the event loop, all connections together, a ms or "
+        "two.",
         beyond="The next ones begin when others had their turn, by addresses and within an address by connections.",
         maximum=1_000,
     )
     half_sent_within_ms: int = _limit(
         60_000,
-        "How long a client's request may arrive at less than 64 KiB/s. While others wait for memory: five seconds, and one without a byte.",
+        "How long a client's request may arrive at less than 64 KiB/s. While others wait for memory: five seconds, "
+        "and one without a byte.",
         beyond=_CLOSED,
         maximum=24 * _HOUR_MS,
         minimum=1_000,
@@ -201,17 +223,20 @@ class Limits:
     )
     look_ups_per_address: int = _limit(
         200,
-        "Partitions that clients at one address look up at owners at one time (ListOffsets, OffsetForLeaderEpoch), by a proxy. One by time holds "
-        "what it reads of a segment at the broker, up to 1 MiB or one batch; a broker does 32 of those at a time, by turns of topics.",
+        "Partitions that clients at one address look up at owners at one time (ListOffsets, OffsetForLeaderEpoch), "
+        "by a proxy. One by time holds what it reads of a segment at the broker, up to 1 MiB or one batch; a "
+        "broker does 32 of those at a time, by turns of topics.",
         beyond="The others wait their turn, by connections; those of other addresses do not wait for them.",
         maximum=1_000_000,
     )
     false_batches_per_look_up: int = _limit(
         8,
-        "Batches that one look-up by time in one partition (ListOffsets) opens and finds no such time in, though their headers say so, or cannot "
-        "open: of topics without `bmq.validation=records`, whose producers may say what they like; each may decompress to 64 MiB.",
-        beyond="Headers of batches are believed: the answer is the first offset of the next batch that says so, which is never above the record "
-        "that was meant, so that who reads on from there misses nothing. The broker's log says so.",
+        "Batches that one look-up by time in one partition (ListOffsets) opens and finds no such time in, though "
+        "their headers say so, or cannot open: of topics without `bmq.validation=records`, whose producers may say "
+        "what they like; each may decompress to 64 MiB.",
+        beyond="Headers of batches are believed: the answer is the first offset of the next batch that says so, "
+        "which is never above the record that was meant, so that who reads on from there misses nothing. "
+        "The broker's log says so.",
         maximum=1_000_000,
     )
     turn_requests: int = _limit(
@@ -222,35 +247,41 @@ class Limits:
     )
     turn_bytes: int = _limit(
         16 * KIB,
-        "The same in bytes of requests, without Produce and what is a wide one: what is decoded at once, and answered soon after.",
+        "The same in bytes of requests, without Produce and what is a wide one: what is decoded at once, and "
+        "answered soon after.",
         beyond="Likewise.",
         maximum=16 * MIB,
         minimum=256,
     )
     produce_turn_partitions: int = _limit(
         200,
-        "Partitions of one Produce request that are begun in one turn of the event loop, some ms. A request that names more is begun in turns.",
-        beyond="The rest of it goes on when others had their turn; what its connection sends meanwhile is begun behind it.",
+        "Partitions of one Produce request that are begun in one turn of the event loop, some ms. A request that "
+        "names more is begun in turns.",
+        beyond="The rest of it goes on when others had their turn; what its connection sends meanwhile is begun "
+        "behind it.",
         maximum=20_000,
     )
     produce_requests_max: int = _limit(
         20_000,
-        "Produce requests under way, all connections together, some 6 KiB each: those without an outcome yet, also of clients that have gone. "
-        "Clients at one address have no more of them than are free: half, while they are the only ones who have so many.",
+        "Produce requests under way, all connections together, some 6 KiB each: those without an outcome yet, also "
+        "of clients that have gone. Clients at one address have no more of them than are free: half, while they "
+        "are the only ones who have so many.",
         beyond="The next ones begin when some are over, by addresses and within an address by connections.",
         maximum=1_000_000,
     )
     fetch_partitions_max: int = _limit(
         20_000,
-        "Partitions in one Fetch request, forgotten ones included; and in one fetch session, however many requests it grew by.",
+        "Partitions in one Fetch request, forgotten ones included; and in one fetch session, however many requests "
+        "it grew by.",
         beyond="The connection is closed, and the log says why; of a session, FETCH_SESSION_ID_NOT_FOUND.",
         maximum=100_000,
         minimum=1_000,
     )
     fetch_partitions_held: int = _limit(
         100_000,
-        "Partitions that all Fetch requests under way name together, of those that name more than 1,000 each; and as many again of those that name "
-        "11 to 1,000 each, of which clients at one address have no more than are free: half, while they are the only ones who have so many.",
+        "Partitions that all Fetch requests under way name together, of those that name more than 1,000 each; and "
+        "as many again of those that name 11 to 1,000 each, of which clients at one address have no more than are "
+        "free: half, while they are the only ones who have so many.",
         beyond="They wait their turn; none of them waits for records longer than a second.",
         maximum=10_000_000,
         minimum=1_000,
@@ -264,40 +295,42 @@ class Limits:
     create_partitions_max: int = _limit(
         10_000,
         "Partitions that one CreateTopics or CreatePartitions request may make.",
-        beyond="POLICY_VIOLATION for all of its topics: ask for fewer at a time. Of what first writes make in a lane the rest is made when clients "
-        "try again.",
+        beyond="POLICY_VIOLATION for all of its topics: ask for fewer at a time. Of what first writes make in a "
+        "lane the rest is made when clients try again.",
         maximum=200_000,
     )
     create_partitions_burst: int = _limit(
         50_000,
-        "Partitions that clients at one address may make at once, by a proxy; what is used up comes back at create_partitions_per_minute. "
-        "A KiB of a topic's configuration, or of what is said in a change of one, counts like a partition. What first writes make in a lane "
-        "counts, too.",
-        beyond="THROTTLING_QUOTA_EXCEEDED with the time to wait; POLICY_VIOLATION, which says it in its text, to clients whose versions of these "
-        "requests have no such error (librdkafka); "
-        "for a first write in a lane UNKNOWN_TOPIC_OR_PARTITION: clients try again.",
+        "Partitions that clients at one address may make at once, by a proxy; what is used up comes back at "
+        "create_partitions_per_minute. A KiB of a topic's configuration, or of what is said in a change of one, "
+        "counts like a partition. What first writes make in a lane counts, too.",
+        beyond="THROTTLING_QUOTA_EXCEEDED with the time to wait; POLICY_VIOLATION, which says it in its text, to "
+        "clients whose versions of these requests have no such error (librdkafka); for a first write in a "
+        "lane UNKNOWN_TOPIC_OR_PARTITION: clients try again.",
         maximum=10_000_000,
     )
     create_partitions_per_minute: int = _limit(
         2_000,
         "How many partitions a minute clients at one address may go on to make after a burst, by a proxy.",
-        beyond="THROTTLING_QUOTA_EXCEEDED with the time to wait; POLICY_VIOLATION, which says it in its text, to clients whose versions of these "
-        "requests have no such error (librdkafka).",
+        beyond="THROTTLING_QUOTA_EXCEEDED with the time to wait; POLICY_VIOLATION, which says it in its text, to "
+        "clients whose versions of these requests have no such error (librdkafka).",
         maximum=10_000_000,
     )
     partitions_max: int = _limit(
         200_000,
-        "Partitions of the cluster, all topics together. Each that was ever written to takes about 3.5 KiB of memory of the broker that owns it, "
-        "whether or not anybody asks for it: upkeep opens all of those.",
+        "Partitions of the cluster, all topics together. Each that was ever written to takes about 3.5 KiB of "
+        "memory of the broker that owns it, whether or not anybody asks for it: upkeep opens all of those.",
         beyond="INVALID_PARTITIONS: delete topics, or raise it on all controllers.",
         maximum=10_000_000,
     )
     config_bytes_max: int = _limit(
         64 * MIB,
-        "Keys and values of all configurations that were set (topics', those of lanes and the cluster's), and the patterns of what lanes read of the "
-        "base. Every node holds them, and every snapshot of the metadata has them.",
-        beyond="POLICY_VIOLATION for what would add to them: set shorter values, delete configurations or topics, or raise it on all controllers. "
-        "What does not add goes on, also where there is more already: topics without a configuration, shorter values, deletions.",
+        "Keys and values of all configurations that were set (topics', those of lanes and the cluster's), and the "
+        "patterns of what lanes read of the base. Every node holds them, and every snapshot of the metadata has "
+        "them.",
+        beyond="POLICY_VIOLATION for what would add to them: set shorter values, delete configurations or topics, "
+        "or raise it on all controllers. What does not add goes on, also where there is more already: "
+        "topics without a configuration, shorter values, deletions.",
         maximum=16 * 1024 * MIB,
         minimum=64 * KIB,
     )
@@ -311,15 +344,16 @@ class Limits:
     producers_per_partition: int = _limit(
         10_000,
         "Idempotent producers that a partition remembers; looked at every five seconds.",
-        beyond="The one that has been silent for longest is forgotten; it goes on with the sequence that it has, as in Kafka after "
-        "producer.id.expiration.ms.",
+        beyond="The one that has been silent for longest is forgotten; it goes on with the sequence that it has, "
+        "as in Kafka after producer.id.expiration.ms.",
         maximum=10_000_000,
         minimum=10,
     )
     producers_per_broker: int = _limit(
         300_000,
         "Idempotent producers that all partitions of a broker remember together.",
-        beyond="Partitions that remember more than the same share for each forget theirs that have been silent for longest, as above.",
+        beyond="Partitions that remember more than the same share for each forget theirs that have been silent for "
+        "longest, as above.",
         maximum=100_000_000,
         minimum=10,
     )
@@ -332,7 +366,9 @@ _BY_NAME: Final = {one.name: one for one in LIMITS}
 
 
 def limits_of(given: Mapping[str, object]) -> Limits:
-    """The defaults but for what is given, as text or numbers. Raises ConfigurationError, which names key, value and remedy."""
+    """The defaults but for what is given, as text or numbers. Raises ConfigurationError, which names key, value and
+    remedy.
+    """
     values: dict[str, int] = {}
     for name, value in given.items():
         known = _BY_NAME.get(name)

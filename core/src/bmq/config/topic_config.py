@@ -1,7 +1,7 @@
 """The configuration of a topic: Kafka's names that bmq understands, and what they come to. Pure.
 
-A value is the topic's own, or the cluster's (`synonym`, see `cluster_config`), or the default. Keys whose meaning is void here are
-stored and shown, so that what was written for Kafka goes on working; their documentation says so.
+A value is the topic's own, or the cluster's (`synonym`, see `cluster_config`), or the default. Keys whose meaning is
+void here are stored and shown, so that what was written for Kafka goes on working; their documentation says so.
 """
 
 import re
@@ -32,13 +32,15 @@ MESSAGE_BYTES_MAX: Final = 64 * 1024 * 1024
 SEGMENT_BYTES_MIN: Final = 64 * 1024
 """Smaller segments would cost more requests than they save bytes."""
 PINNED: Final[Mapping[str, str]] = {"cleanup.policy": "compact", "compression.type": "producer"}
-"""What the internal topics have and keep: with `delete` among them, retention would take what coordinators load from."""
+"""What the internal topics have and keep: with `delete` among them, retention would take what coordinators load
+from."""
 POOL: Final = "bmq.pool"
 VALIDATION: Final = "bmq.validation"
 FIRST_OFFSET: Final = "bmq.first.offset"
 READING_LANES_FIRST_OFFSET: Final = 10**15
-"""Where the topics of a lane begin that has read the base's of that name: above every offset that the base's will ever have (at 100,000 records a
-second in 317 years), and exact as a double. So an offset says by itself which of the two it is of, whatever else a client sends or does not send."""
+"""Where the topics of a lane begin that has read the base's of that name: above every offset that the base's will ever
+have (at 100,000 records a second in 317 years), and exact as a double. So an offset says by itself which of the two it
+is of, whatever else a client sends or does not send."""
 POOL_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
 POOL_NAME_REMEDY: Final = "use 1 to 64 letters, digits, dots, - and _, beginning with a letter or a digit"
 
@@ -64,7 +66,8 @@ class TopicConfig:
     first_offset: int
     """Of the first record that each partition ever had."""
     holds_state: bool
-    """Whether a coordinator loads from it: what its newest snapshot does not cover never goes, by no rule and at nobody's wish."""
+    """Whether a coordinator loads from it: what its newest snapshot does not cover never goes, by no rule and at
+    nobody's wish."""
 
 
 _BOOLEAN, _STRING, _INT, _LONG, _DOUBLE, _LIST = (
@@ -81,7 +84,8 @@ _KEYS: Final = (
         "cleanup.policy",
         _LIST,
         "delete",
-        "What happens to old records: delete removes segments by age or size. compact is kept for bmq's internal topics.",
+        "What happens to old records: delete removes segments by age or size. compact is kept for bmq's internal "
+        "topics.",
         choices=("delete", "compact"),
         synonym="log.cleanup.policy",
     ),
@@ -89,8 +93,8 @@ _KEYS: Final = (
         "compression.type",
         _STRING,
         "producer",
-        "No effect in bmq: batches are kept as the producer compressed them, whatever is set here, and readers take every codec. "
-        "Set compression.type of the producer.",
+        "No effect in bmq: batches are kept as the producer compressed them, whatever is set here, and readers "
+        "take every codec. Set compression.type of the producer.",
         choices=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
         synonym="compression.type",
     ),
@@ -123,7 +127,8 @@ _KEYS: Final = (
         "message.timestamp.type",
         _STRING,
         CREATE_TIME,
-        "CreateTime: records keep the producer's timestamps. LogAppendTime: a batch gets the owner's time when it is appended.",
+        "CreateTime: records keep the producer's timestamps. LogAppendTime: a batch gets the owner's time when it "
+        "is appended.",
         choices=(CREATE_TIME, LOG_APPEND_TIME),
         synonym="log.message.timestamp.type",
     ),
@@ -131,7 +136,9 @@ _KEYS: Final = (
         "min.insync.replicas",
         _INT,
         1,
-        _STORED + "a batch is acknowledged once the object store has it, whatever the producer's acks. Any number counts as met.",
+        _STORED
+        + "a batch is acknowledged once the object store has it, whatever the producer's acks. Any number counts "
+        "as met.",
         minimum=1,
         synonym="min.insync.replicas",
     ),
@@ -147,7 +154,8 @@ _KEYS: Final = (
         "retention.ms",
         _LONG,
         7 * _DAY_MS,
-        "How long records are kept, in ms by their timestamps, before their segments are deleted; -1: no limit by time.",
+        "How long records are kept, in ms by their timestamps, before their segments are deleted; -1: no limit by "
+        "time.",
         minimum=-1,
         synonym="log.retention.ms",
     ),
@@ -155,7 +163,8 @@ _KEYS: Final = (
         "segment.bytes",
         _INT,
         64 * 1024 * 1024,
-        "At this size the records in the owner's memory become a segment object. Memory or WAL limits may make it earlier.",
+        "At this size the records in the owner's memory become a segment object. Memory or WAL limits may make it "
+        "earlier.",
         minimum=SEGMENT_BYTES_MIN,
         synonym="log.segment.bytes",
     ),
@@ -206,24 +215,25 @@ _KEYS: Final = (
         POOL,
         _STRING,
         "",
-        "The pool of brokers that own the topic's partitions, and those of no other pool (a broker's configuration says which it is in). "
-        "Empty: the brokers that are in none. A change moves the partitions.",
+        "The pool of brokers that own the topic's partitions, and those of no other pool (a broker's configuration "
+        "says which it is in). Empty: the brokers that are in none. A change moves the partitions.",
     ),
     config_key(
         VALIDATION,
         _STRING,
         "lengths",
-        "What is proved of a batch before it is acknowledged, beyond its checksum and its header. lengths: that it can be decompressed, and that "
-        "the records' lengths add up. records: every field of every record, and every timestamp, as Kafka does; a wrong largest timestamp is "
-        "corrected. header: nothing more, for producers that are trusted.",
+        "What is proved of a batch before it is acknowledged, beyond its checksum and its header. lengths: that it "
+        "can be decompressed, and that the records' lengths add up. records: every field of every record, and "
+        "every timestamp, as Kafka does; a wrong largest timestamp is corrected. header: nothing more, for "
+        "producers that are trusted.",
         choices=("header", "lengths", "records"),
     ),
     config_key(
         FIRST_OFFSET,
         _LONG,
         0,
-        "The offset of the first record of each partition. bmq sets it where it makes the topic of a lane that reads the base's; it cannot be set "
-        "or changed.",
+        "The offset of the first record of each partition. bmq sets it where it makes the topic of a lane that "
+        "reads the base's; it cannot be set or changed.",
         minimum=0,
         maximum=READING_LANES_FIRST_OFFSET,
         read_only=True,
@@ -245,9 +255,19 @@ _KEYS: Final = (
         synonym="log.flush.interval.messages",
     ),
     config_key(
-        "flush.ms", _LONG, LONG_MAX, _STORED + "every acknowledged record is in the object store already.", minimum=0, synonym="log.flush.interval.ms"
+        "flush.ms",
+        _LONG,
+        LONG_MAX,
+        _STORED + "every acknowledged record is in the object store already.",
+        minimum=0,
+        synonym="log.flush.interval.ms",
     ),
-    config_key("follower.replication.throttled.replicas", _LIST, "", _STORED + "there are no followers; the object store replicates."),
+    config_key(
+        "follower.replication.throttled.replicas",
+        _LIST,
+        "",
+        _STORED + "there are no followers; the object store replicates.",
+    ),
     config_key(
         "index.interval.bytes",
         _INT,
@@ -256,11 +276,35 @@ _KEYS: Final = (
         minimum=0,
         synonym="log.index.interval.bytes",
     ),
-    config_key("leader.replication.throttled.replicas", _LIST, "", _STORED + "there are no followers; the object store replicates."),
-    config_key("local.retention.bytes", _LONG, -2, _STORED + "brokers keep no local segments.", minimum=-2, synonym="log.local.retention.bytes"),
-    config_key("local.retention.ms", _LONG, -2, _STORED + "brokers keep no local segments.", minimum=-2, synonym="log.local.retention.ms"),
     config_key(
-        "max.compaction.lag.ms", _LONG, LONG_MAX, _STORED + "topics are not compacted.", minimum=1, synonym="log.cleaner.max.compaction.lag.ms"
+        "leader.replication.throttled.replicas",
+        _LIST,
+        "",
+        _STORED + "there are no followers; the object store replicates.",
+    ),
+    config_key(
+        "local.retention.bytes",
+        _LONG,
+        -2,
+        _STORED + "brokers keep no local segments.",
+        minimum=-2,
+        synonym="log.local.retention.bytes",
+    ),
+    config_key(
+        "local.retention.ms",
+        _LONG,
+        -2,
+        _STORED + "brokers keep no local segments.",
+        minimum=-2,
+        synonym="log.local.retention.ms",
+    ),
+    config_key(
+        "max.compaction.lag.ms",
+        _LONG,
+        LONG_MAX,
+        _STORED + "topics are not compacted.",
+        minimum=1,
+        synonym="log.cleaner.max.compaction.lag.ms",
     ),
     config_key(
         "min.cleanable.dirty.ratio",
@@ -271,8 +315,21 @@ _KEYS: Final = (
         maximum=1,
         synonym="log.cleaner.min.cleanable.ratio",
     ),
-    config_key("min.compaction.lag.ms", _LONG, 0, _STORED + "topics are not compacted.", minimum=0, synonym="log.cleaner.min.compaction.lag.ms"),
-    config_key("preallocate", _BOOLEAN, "false", _STORED + "segments are objects, not files that grow.", synonym="log.preallocate"),
+    config_key(
+        "min.compaction.lag.ms",
+        _LONG,
+        0,
+        _STORED + "topics are not compacted.",
+        minimum=0,
+        synonym="log.cleaner.min.compaction.lag.ms",
+    ),
+    config_key(
+        "preallocate",
+        _BOOLEAN,
+        "false",
+        _STORED + "segments are objects, not files that grow.",
+        synonym="log.preallocate",
+    ),
     config_key("remote.storage.enable", _BOOLEAN, "false", _STORED + "every topic is in object storage."),
     config_key(
         "segment.index.bytes",
@@ -282,7 +339,14 @@ _KEYS: Final = (
         minimum=4,
         synonym="log.index.size.max.bytes",
     ),
-    config_key("segment.jitter.ms", _LONG, 0, _STORED + "rolls are spread by the owner.", minimum=0, synonym="log.roll.jitter.ms"),
+    config_key(
+        "segment.jitter.ms",
+        _LONG,
+        0,
+        _STORED + "rolls are spread by the owner.",
+        minimum=0,
+        synonym="log.roll.jitter.ms",
+    ),
     config_key(
         "unclean.leader.election.enable",
         _BOOLEAN,
@@ -313,9 +377,13 @@ def validate(configs: Mapping[str, str], *, internal: bool = False) -> dict[str,
         text = kept[name] = topic_key(name).accept(text)
         value = topic_key(name).parse(text)
         if name == FIRST_OFFSET and value:
-            raise InvalidConfig(f"{name}={text[:64]}: a topic's first offset is bmq's to set, when it makes the topic: leave it out")
+            raise InvalidConfig(
+                f"{name}={text[:64]}: a topic's first offset is bmq's to set, when it makes the topic: leave it out"
+            )
         if internal and name in PINNED and text.strip() != PINNED[name]:
-            raise InvalidConfig(f"{name}={text[:64]}: the coordinators' own topics keep {name}={PINNED[name]}: leave it as it is")
+            raise InvalidConfig(
+                f"{name}={text[:64]}: the coordinators' own topics keep {name}={PINNED[name]}: leave it as it is"
+            )
         if name == "cleanup.policy" and not internal:
             _check_cleanup(text, value)
         if name == POOL and text and POOL_NAME.fullmatch(text) is None:
@@ -324,7 +392,9 @@ def validate(configs: Mapping[str, str], *, internal: bool = False) -> dict[str,
 
 
 def pinned(name: str, configs: Mapping[str, str]) -> Mapping[str, str]:
-    """The configuration of the topic `name`, of which `configs` are stored: an internal topic's holds what is PINNED, whatever was stored once."""
+    """The configuration of the topic `name`, of which `configs` are stored: an internal topic's holds what is PINNED,
+    whatever was stored once.
+    """
     return {**configs, **PINNED} if is_internal(name) else configs
 
 
@@ -339,21 +409,29 @@ def first_offset_of(configs: Mapping[str, str]) -> int:
 
 
 def overlay_first_offset(base: str, has_read_base: tuple[str, ...]) -> dict[str, str]:
-    """What the configuration of a lane's own topic has besides, where the lane's clients may have read the `base` topic of that name."""
+    """What the configuration of a lane's own topic has besides, where the lane's clients may have read the `base` topic
+    of that name.
+    """
     return {FIRST_OFFSET: str(READING_LANES_FIRST_OFFSET)} if matches(base, has_read_base) else {}
 
 
 def begins_at(first_offset: int, written: Iterable[int]) -> int:
-    """Where a partition without a manifest begins, of which the WAL has runs with these base offsets: earlier versions of bmq began at 0."""
+    """Where a partition without a manifest begins, of which the WAL has runs with these base offsets: earlier versions
+    of bmq began at 0.
+    """
     return first_offset if all(offset >= first_offset for offset in written) else 0
 
 
-def resolve(configs: Mapping[str, str], defaults: Mapping[str, str] | None = None, *, holds_state: bool = False) -> TopicConfig:
-    """What `configs` of a topic come to. `defaults` are the cluster's values that were set, by their cluster-wide names.
+def resolve(
+    configs: Mapping[str, str], defaults: Mapping[str, str] | None = None, *, holds_state: bool = False
+) -> TopicConfig:
+    """What `configs` of a topic come to. `defaults` are the cluster's values that were set, by their cluster-wide
+    names.
 
     `holds_state`: coordinators load from it.
 
-    Raises InvalidConfig for a value that cannot be read (names that are unknown are passed over: a newer bmq may have stored them).
+    Raises InvalidConfig for a value that cannot be read (names that are unknown are passed over: a newer bmq may have
+    stored them).
     """
     values = {name: TOPIC_KEYS[name].parse(_text(TOPIC_KEYS[name], configs, defaults or {})) for name in _USED}
     policies = cast(tuple[str, ...], values["cleanup.policy"])
@@ -375,11 +453,15 @@ def resolve(configs: Mapping[str, str], defaults: Mapping[str, str] | None = Non
 
 
 def describe_topic(
-    configs: Mapping[str, str], *, dynamic_defaults: Mapping[str, str] | None = None, static_defaults: Mapping[str, str] | None = None
+    configs: Mapping[str, str],
+    *,
+    dynamic_defaults: Mapping[str, str] | None = None,
+    static_defaults: Mapping[str, str] | None = None,
 ) -> list[DescribedConfig]:
     """Every key of a topic with its value and where that comes from, by name.
 
-    `dynamic_defaults` are the cluster's values that were set while it runs, `static_defaults` those of its command line or file.
+    `dynamic_defaults` are the cluster's values that were set while it runs, `static_defaults` those of its command line
+    or file.
     """
     rows = []
     for name, key in sorted(TOPIC_KEYS.items()):
@@ -388,7 +470,9 @@ def describe_topic(
             found.append(ConfigSynonym(name=name, value=configs[name], source=ConfigSource.DYNAMIC_TOPIC))
         synonym = key.synonym or name
         if dynamic_defaults and key.synonym in dynamic_defaults:
-            found.append(ConfigSynonym(name=synonym, value=dynamic_defaults[synonym], source=ConfigSource.DYNAMIC_DEFAULT_BROKER))
+            found.append(
+                ConfigSynonym(name=synonym, value=dynamic_defaults[synonym], source=ConfigSource.DYNAMIC_DEFAULT_BROKER)
+            )
         if static_defaults and key.synonym in static_defaults:
             found.append(ConfigSynonym(name=synonym, value=static_defaults[synonym], source=ConfigSource.STATIC_BROKER))
         found.append(ConfigSynonym(name=synonym, value=key.default, source=ConfigSource.DEFAULT))
@@ -420,4 +504,7 @@ def _text(key: ConfigKey, configs: Mapping[str, str], defaults: Mapping[str, str
 
 def _check_cleanup(text: str, value: Value) -> None:
     if value != ("delete",):
-        raise InvalidConfig(f"cleanup.policy={text}: bmq does not compact topics yet: set delete (with retention.ms=-1 to keep everything)")
+        raise InvalidConfig(
+            f"cleanup.policy={text}: bmq does not compact topics yet: set delete (with retention.ms=-1 to keep "
+            "everything)"
+        )

@@ -8,14 +8,18 @@ ADDRESSES_MAX: Final = 10_000
 
 
 class AddressBuckets:
-    """A bucket for each address. Who is not known has all of it. Times are of one clock that never goes back, in the unit of the caller's rates."""
+    """A bucket for each address. Who is not known has all of it. Times are of one clock that never goes back, in the
+    unit of the caller's rates.
+    """
 
     def __init__(self) -> None:
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
         """What an address had left, and when."""
 
     def left(self, address: str, now: float, *, burst: int, per_time: float) -> float:
-        """What an address has left: at most `burst`, after `per_time` came back for each unit of time; below 0 for who took more than it had."""
+        """What an address has left: at most `burst`, after `per_time` came back for each unit of time; below 0 for who
+        took more than it had.
+        """
         known = self._left.get(address)
         if known is None:
             return burst

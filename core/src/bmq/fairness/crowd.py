@@ -1,7 +1,7 @@
 """Those who wait for the same: a thing's end, whatever it is.
 
-Thousands may. A task of which they wait by themselves takes as long to forget one of them as there are, and has all of them go on in one turn of
-the loop; here who leaves costs the same however many there are, and some go on in each turn.
+Thousands may. A task of which they wait by themselves takes as long to forget one of them as there are, and has all of
+them go on in one turn of the loop; here who leaves costs the same however many there are, and some go on in each turn.
 """
 
 import asyncio
@@ -38,7 +38,9 @@ class Crowd:
 
 
 def go_on(waiters: "Sequence[asyncio.Future[None]]", error: Callable[[], Exception] | None = None) -> None:
-    """They do, in their order, `WOKEN_PER_TURN` in each turn of the loop; with what `error` makes for each, where it is given."""
+    """They do, in their order, `WOKEN_PER_TURN` in each turn of the loop; with what `error` makes for each, where it is
+    given.
+    """
     for waiter in waiters[:WOKEN_PER_TURN]:
         if waiter.done():
             continue  # who waited is gone

@@ -1,4 +1,5 @@
-"""Room that an address has no more of than is free: one that takes all it can leaves half to the others, two leave a third. Pure.
+"""Room that an address has no more of than is free: one that takes all it can leaves half to the others, two leave a
+third. Pure.
 
 For what its holders may keep as long as they like: a bound over all of them alone would let one keep the others out.
 """

@@ -1,12 +1,13 @@
-"""Who may have how many bytes of appends under way: so that who sends little does not wait behind who sends all it can. Pure.
+"""Who may have how many bytes of appends under way: so that who sends little does not wait behind who sends all it can.
+Pure.
 
-Whatever is being made durable delays what comes behind it, so it is not enough to serve senders by turns: what the greedy have there is bounded
-too, while there is anybody modest to protect (bmq.fairness.greedy_window). Where all are greedy nothing is held back but by a bound for each,
-where one is alone nothing at all.
+Whatever is being made durable delays what comes behind it, so it is not enough to serve senders by turns: what the
+greedy have there is bounded too, while there is anybody modest to protect (bmq.fairness.greedy_window). Where all are
+greedy nothing is held back but by a bound for each, where one is alone nothing at all.
 
-For a proxy each connection is a *sender*, and each client (host and client id; a principal, once there are any) a *party*: many connections
-do not make a greedy client modest. All clients of a host have an *address*: nor do many client ids. For a broker, which hears several proxies,
-topics are all three.
+For a proxy each connection is a *sender*, and each client (host and client id; a principal, once there are any) a
+*party*: many connections do not make a greedy client modest. All clients of a host have an *address*: nor do many
+client ids. For a broker, which hears several proxies, topics are all three.
 """
 
 from collections.abc import Callable, Hashable
@@ -23,7 +24,8 @@ MODEST_PARTY_BYTES: Final = 1 << 20
 MODEST_ADDRESS_BYTES: Final = 8 << 20
 """…and all of its address no more than this."""
 SMALL_BYTES: Final = 32 << 10
-"""An append of at most this size is let in where nothing else of its sender is under way, in any case; and only such ones are waited with."""
+"""An append of at most this size is let in where nothing else of its sender is under way, in any case; and only such
+ones are waited with."""
 LOOKED_AT_MAX: Final = 64
 """How many who wait in vain are looked at when an append is over: thousands may wait."""
 
@@ -90,7 +92,8 @@ class FairShares:
         call_at: Callable[[float, Callable[[], None]], object],
         modest: Modest | None = None,
     ) -> None:
-        """`sender_bytes_max`: what one may have under way while others have anything; a larger append alone. `call_at`: the loop's.
+        """`sender_bytes_max`: what one may have under way while others have anything; a larger append alone. `call_at`:
+        the loop's.
 
         `modest`: where other windows follow those who are modest here.
         """
@@ -157,7 +160,12 @@ class FairShares:
             return _MODEST
         share.greedy_until = now + REMEMBERED_S
         # Where nothing greedy is under way nobody would be told to go on: then who comes goes.
-        newcomer = bool(self._waiting) and not share.wanted_bytes and self.window.held_bytes > 0 and self._others_to_protect(share, now)
+        newcomer = (
+            bool(self._waiting)
+            and not share.wanted_bytes
+            and self.window.held_bytes > 0
+            and self._others_to_protect(share, now)
+        )
         if newcomer or not self._fits(share, size_bytes, now):
             share.wanted_bytes = size_bytes
             self._waiting[share] = None
@@ -195,7 +203,9 @@ class FairShares:
 
     def _others_to_protect(self, share: Share, now: float) -> bool:
         """Who is greedy now may have begun with something small: that was its own."""
-        return self._modest.under_way > share.modest or (self._modest_last is not share and self._modest.were_there(now))
+        return self._modest.under_way > share.modest or (
+            self._modest_last is not share and self._modest.were_there(now)
+        )
 
     def _fits(self, share: Share, size_bytes: int, now: float) -> bool:
         is_alone = share.held_bytes == self.held_bytes
@@ -209,11 +219,12 @@ class FairShares:
     def _let_in(self, now: float) -> None:
         """Who waits, by turns: each starts one append, and waits behind the others for its next.
 
-        After some who may not go on yet the others wait, too: as long as nobody may, something is under way, or a rest is, whose end looks again.
-        So they do after some who may and do not yet, as whoever resumes them holds them up for another reason, where something is under way.
+        After some who may not go on yet the others wait, too: as long as nobody may, something is under way, or a rest
+        is, whose end looks again. So they do after some who may and do not yet, as whoever resumes them holds them up
+        for another reason, where something is under way.
 
-        An append that is answered at once is over while its sender is being resumed: who may go on then is let in here and not from within
-        there, since that would be as deep as many wait.
+        An append that is answered at once is over while its sender is being resumed: who may go on then is let in here
+        and not from within there, since that would be as deep as many wait.
         """
         self._may_let_in = True
         if self._is_letting_in:

@@ -1,11 +1,11 @@
 """How much the greedy may have under way while there is anybody modest to protect. Pure: times are the loop's.
 
-The bound is found, not set: it shrinks while the modest wait for longer beside the greedy than they do by themselves, and grows while they do
-not. Where even the least there can be under way is too much the greedy rest in between. What a proxy writes and what it reads for those who are
-far behind have a window each, which follow the same signal.
+The bound is found, not set: it shrinks while the modest wait for longer beside the greedy than they do by themselves,
+and grows while they do not. Where even the least there can be under way is too much the greedy rest in between. What a
+proxy writes and what it reads for those who are far behind have a window each, which follow the same signal.
 
-How long the modest wait by themselves is known from what of theirs met nothing greedy: it has the store's latency in it and the linger, of which
-a proxy knows nothing else. Where nothing did for a while, the greedy pause for a moment.
+How long the modest wait by themselves is known from what of theirs met nothing greedy: it has the store's latency in it
+and the linger, of which a proxy knows nothing else. Where nothing did for a while, the greedy pause for a moment.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,8 @@ SLOWER_MAX: Final = 1.25
 SHRINK_MIN: Final = 0.6
 GROW_MAX: Final = 1.1
 GROW_EVERY_S: Final = 0.1
-"""It shrinks as fast as it is known to be too large, and grows slowly: what is too much under way is there for as long as it takes."""
+"""It shrinks as fast as it is known to be too large, and grows slowly: what is too much under way is there for as long
+as it takes."""
 REST_MIN: Final = 0.25
 REST_MAX: Final = 4.0
 """A rest, in times of what was just under way took: so the greedy keep a fifth of the time at least."""
@@ -35,13 +36,23 @@ TICK_S: Final = 0.001
 ALONE_KEPT_S: Final = 10.0
 """For so long what the modest wait by themselves is known: a store may get slower."""
 PAUSE_WAITS: Final = 3
-"""How long the greedy pause, in times of what the modest wait: what is under way ends, and what comes then meets nothing."""
+"""How long the greedy pause, in times of what the modest wait: what is under way ends, and what comes then meets
+nothing."""
 
 
 class GreedyWindow:
     """Bytes of the greedy that are under way, and how many there may be."""
 
-    __slots__ = ("_bytes_max", "_call_at", "_free_since", "_rest", "_rests_until", "_will_tell", "held_bytes", "size_bytes")
+    __slots__ = (
+        "_bytes_max",
+        "_call_at",
+        "_free_since",
+        "_rest",
+        "_rests_until",
+        "_will_tell",
+        "held_bytes",
+        "size_bytes",
+    )
 
     def __init__(self, *, bytes_max: int, call_at: Callable[[float, Callable[[], None]], object]) -> None:
         """`call_at`: the loop's."""
@@ -79,7 +90,9 @@ class GreedyWindow:
             self.pause(now + min(REST_S_MAX, self._rest * took_s))
 
     def tell_rested(self, tell: Callable[[float], None]) -> None:
-        """Where something did not fit: calls `tell` with the time once a rest is over. While anything is under way its end is what tells."""
+        """Where something did not fit: calls `tell` with the time once a rest is over. While anything is under way its
+        end is what tells.
+        """
         if not self.held_bytes and not self._will_tell:
             self._will_tell = True
             self._call_at(self._rests_until, partial(self._rested, self._rests_until, tell))
@@ -158,7 +171,9 @@ class Modest:
     def _adapt(self, busy: list[GreedyWindow], now: float) -> None:
         """Once in the time that an append takes, and with good news not even so often."""
         ratio = self._beside.value_s / self._alone.value_s
-        if now - self._changed_at >= (self._beside.value_s if ratio > SLOWER_MAX else max(self._beside.value_s, GROW_EVERY_S)):
+        if now - self._changed_at >= (
+            self._beside.value_s if ratio > SLOWER_MAX else max(self._beside.value_s, GROW_EVERY_S)
+        ):
             self._changed_at = now
             for window in busy:
                 window.adapt(ratio)

@@ -12,7 +12,9 @@ def in_groups(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
         yield items[start : start + size]
 
 
-def in_weighed_groups(items: Iterable[T], weight_of: Callable[[T], int], *, count_max: int, weight_max: int) -> Iterator[list[T]]:
+def in_weighed_groups(
+    items: Iterable[T], weight_of: Callable[[T], int], *, count_max: int, weight_max: int
+) -> Iterator[list[T]]:
     """In order, as many at a time as have no more than this together; what alone weighs more is alone."""
     group: list[T] = []
     weight = 0

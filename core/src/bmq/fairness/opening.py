@@ -1,7 +1,8 @@
-"""Opening batches, which may decompress to a thousand times their size and hold many records: in threads, and few at a time.
+"""Opening batches, which may decompress to a thousand times their size and hold many records: in threads, and few at a
+time.
 
-Owns how much memory and how many threads all who open batches in one role may use together, and whose batch is next: by turns of those who ask,
-so that nobody waits behind all that another one has sent.
+Owns how much memory and how many threads all who open batches in one role may use together, and whose batch is next: by
+turns of those who ask, so that nobody waits behind all that another one has sent.
 """
 
 import asyncio
@@ -40,7 +41,9 @@ class Opener:
         self._ordinary = _Threads(ORDINARY_AT_ONCE)
         self._large = _Threads(LARGE_AT_ONCE)
 
-    async def look(self, look: Look[T_co], batch: Buffer, header: BatchHeader, *, party: Hashable, sender: Hashable = None) -> T_co:
+    async def look(
+        self, look: Look[T_co], batch: Buffer, header: BatchHeader, *, party: Hashable, sender: Hashable = None
+    ) -> T_co:
         """What `look` finds. `party` asks: all that do have turns, and in its turns its senders have theirs.
 
         Raises what `look` raises: CorruptBatch, BatchTooLarge, UnsupportedCompression.
@@ -48,7 +51,9 @@ class Opener:
         who = party, sender
         if header.record_count <= ORDINARY_RECORDS_MAX:
             try:
-                return await self._ordinary.run(who, partial(look, batch, header, decompressed_bytes_max=ORDINARY_BYTES_MAX))
+                return await self._ordinary.run(
+                    who, partial(look, batch, header, decompressed_bytes_max=ORDINARY_BYTES_MAX)
+                )
             except BatchTooLarge:
                 pass  # for this place
         return await self._large.run(who, partial(look, batch, header, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX))
@@ -61,14 +66,17 @@ class _Threads:
         self._places = Places(at_once)
 
     async def run(self, who: tuple[Hashable, Hashable], work: "partial[T_co]") -> T_co:
-        """The result of blocking work. Who gives up waiting asks for nothing any more; what has begun counts until it is over."""
+        """The result of blocking work. Who gives up waiting asks for nothing any more; what has begun counts until it
+        is over.
+        """
         await self._places.enter(party=who[0], sender=who[1])
         running = asyncio.get_running_loop().run_in_executor(None, work)
         running.add_done_callback(self._over)
         try:
             return await asyncio.shield(running)
         finally:
-            del running  # its error has this frame, and so would live, with all that was opened, until the garbage is collected
+            # its error has this frame, and so would live, with all that was opened, until the garbage is collected
+            del running
 
     def _over(self, running: "asyncio.Future[Any]") -> None:
         if not running.cancelled():

@@ -1,7 +1,8 @@
-"""Turns for work that has many elements: whose is next, so many at once, and one short turn of one request in each turn of the loop, however many are
-at it.
+"""Turns for work that has many elements: whose is next, so many at once, and one short turn of one request in each turn
+of the loop, however many are at it.
 
-Turns go by party (an address), and within it by sender (a connection): who opens two hundred connections has no more of them than who has one.
+Turns go by party (an address), and within it by sender (a connection): who opens two hundred connections has no more of
+them than who has one.
 """
 
 import asyncio
@@ -15,7 +16,9 @@ _Senders = OrderedDict[Hashable, deque[T]]
 
 
 class Rotation(Generic[T]):
-    """What waits, by turns of those whose it is: parties, then each party's senders, then what a sender put in first. Pure."""
+    """What waits, by turns of those whose it is: parties, then each party's senders, then what a sender put in first.
+    Pure.
+    """
 
     def __init__(self) -> None:
         self._parties: OrderedDict[Hashable, _Senders[T]] = OrderedDict()

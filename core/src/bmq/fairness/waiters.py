@@ -1,5 +1,5 @@
-"""Who waits for news of which partition: long polls, each woken once, some in each turn of the loop, and those who follow, who are told of each
-change.
+"""Who waits for news of which partition: long polls, each woken once, some in each turn of the loop, and those who
+follow, who are told of each change.
 """
 
 import asyncio
@@ -29,7 +29,9 @@ class Waiters:
 
     @contextmanager
     def watched(self, tps: Iterable[TopicPartition]) -> Iterator["asyncio.Future[None]"]:
-        """A future that resolves when one of the partitions changes meanwhile: for who looks at them in several turns, and waits afterwards."""
+        """A future that resolves when one of the partitions changes meanwhile: for who looks at them in several turns,
+        and waits afterwards.
+        """
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         keys = list(tps)
         for tp in keys:

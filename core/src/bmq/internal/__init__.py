@@ -1,7 +1,9 @@
-"""What nodes say to each other where roles live in several processes: frames, a server, clients, and the roles' protocols over them.
+"""What nodes say to each other where roles live in several processes: frames, a server, clients, and the roles'
+protocols over them.
 
 `RemoteOwner` and `RemoteController` are what a proxy or a broker holds instead of the object itself; `owner_handlers`,
-`controller_handlers`, `metadata_handlers` and `admin_handlers` are what an `InternalServer` serves. In one process none of this is used.
+`controller_handlers`, `metadata_handlers` and `admin_handlers` are what an `InternalServer` serves. In one process none
+of this is used.
 """
 
 from bmq.internal.calls.admin_calls import ADMIN_REPLY_BYTES_MAX, admin_handlers, ask_node

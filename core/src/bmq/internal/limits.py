@@ -1,4 +1,6 @@
-"""Every bound on what another node may make this one read, hold or wait for. One place, so that they can be weighed together."""
+"""Every bound on what another node may make this one read, hold or wait for. One place, so that they can be weighed
+together.
+"""
 
 from typing import Final
 
@@ -6,10 +8,12 @@ HELLO_BYTES_MAX: Final = 4 << 10
 """The first frame of a connection: what a stranger can make this process read."""
 
 HEADER_BYTES_MAX: Final = 16 << 20
-"""A frame's header, which holds everything but record batches. The largest is a group's answer that carries all members' subscriptions."""
+"""A frame's header, which holds everything but record batches. The largest is a group's answer that carries all
+members' subscriptions."""
 
 ATTACHMENT_BYTES_MAX: Final = 128 << 20
-"""A frame's record batches: one produce payload (100 MiB at most), or a tail's answer (TAIL_BYTES_MAX, or one batch)."""
+"""A frame's record batches: one produce payload (100 MiB at most), or a tail's answer (TAIL_BYTES_MAX, or one
+batch)."""
 
 TAIL_BYTES_MAX: Final = 32 << 20
 """What a proxy asks of one owner at once; the first batch comes whole, however large."""
@@ -24,10 +28,12 @@ FOLLOWED_PARTITION_BYTES: Final = 1 << 20
 """What it has of one partition, likewise."""
 
 FOLLOWED_READY_BYTES: Final = 16 << 20
-"""Batches that an owner keeps for a session whose client does not take them; beyond it its partitions are not looked at."""
+"""Batches that an owner keeps for a session whose client does not take them; beyond it its partitions are not looked
+at."""
 
 FOLLOWED_CACHE_BYTES: Final = 32 << 20
-"""Batches that a proxy keeps of the tails that it follows, of all owners together; the newest answer is kept whole, however large."""
+"""Batches that a proxy keeps of the tails that it follows, of all owners together; the newest answer is kept whole,
+however large."""
 
 FOLLOWED_POLL_S: Final = 5.0
 """How long a poll for followed tails waits."""
@@ -45,11 +51,12 @@ FOLLOWED_LOOK_S: Final = 0.25
 """How often an owner looks whether a followed tail has something new besides records."""
 
 FOLLOWED_LOOKED_AT: Final = 500
-"""So often an owner compares so many of a session's partitions with what their follower knows: a log start that was raised, a segment that
-was written. A bounded part of the loop's time, however many are followed."""
+"""So often an owner compares so many of a session's partitions with what their follower knows: a log start that was
+raised, a segment that was written. A bounded part of the loop's time, however many are followed."""
 
 RECEIVE_BUFFER_BYTES: Final = 256 << 10
-"""The buffer that all connections of a server read into, or those of a client. A frame that is not whole in there gets memory of its own."""
+"""The buffer that all connections of a server read into, or those of a client. A frame that is not whole in there gets
+memory of its own."""
 
 SMALL_BUFFER_BYTES: Final = 32 << 10
 """The same for connections that carry little."""
@@ -61,8 +68,8 @@ CALLS_MAX: Final = 10_000
 """Calls of one connection that are not answered yet, on either side."""
 
 UNTAKEN_BYTES_MAX: Final = 32 << 20
-"""While a peer does not read its answers: bytes of those, and of its calls that wait until it does, of one connection, above which a server reads
-no more of it. Nodes always read: only a peer that is stuck, or means harm, comes to this."""
+"""While a peer does not read its answers: bytes of those, and of its calls that wait until it does, of one connection,
+above which a server reads no more of it. Nodes always read: only a peer that is stuck, or means harm, comes to this."""
 
 QUEUED_BYTES_MAX: Final = 32 << 20
 """Bytes of calls that a client holds because the other side does not take more for now."""
@@ -74,8 +81,8 @@ PRODUCE_CONNECTION_BYTES_MAX: Final = 16 << 20
 """The same of one connection, so that one proxy leaves something to the others."""
 
 SAID_BYTES_MAX: Final = 64 << 20
-"""JoinGroup and SyncGroup requests at a broker whose groups do not have yet what they say, of all its connections together. Beyond it clients are
-told to ask again: their coordinator is loading."""
+"""JoinGroup and SyncGroup requests at a broker whose groups do not have yet what they say, of all its connections
+together. Beyond it clients are told to ask again: their coordinator is loading."""
 
 SAID_ADDRESS_BYTES_MAX: Final = 16 << 20
 """The same of clients at one address."""
@@ -99,19 +106,21 @@ BACKOFF_FIRST_S: Final = 0.02
 """The first wait after a connection was lost or refused; see the next."""
 
 BACKOFF_MAX_S: Final = 1.0
-"""After a connection was lost or refused nothing is tried for a while, and calls fail at once; doubled each time up to the second number."""
+"""After a connection was lost or refused nothing is tried for a while, and calls fail at once; doubled each time up to
+the second number."""
 
 ALIVE_EVERY_S: Final = 1.0
-"""A server says so often that it is there, on each connection that waits for it and that it has nothing else to say on. Where nothing
-is waited for, the client asks."""
+"""A server says so often that it is there, on each connection that waits for it and that it has nothing else to say on.
+Where nothing is waited for, the client asks."""
 
 SILENT_TICKS_MAX: Final = 5
-"""A client gives a connection up when it has heard nothing for so many of these: within the lease that a broker has (6 s). Ticks and not
-seconds: one that was itself stopped for a while does not blame the other side."""
+"""A client gives a connection up when it has heard nothing for so many of these: within the lease that a broker has (6
+s). Ticks and not seconds: one that was itself stopped for a while does not blame the other side."""
 
 STRANGERS_MAX: Final = 256
-"""Connections that have yet to show that they belong to the cluster (internal_strangers_max); beyond it the one that came first goes, of the
-address that has the most. They count towards no other limit, so that strangers keep no node out."""
+"""Connections that have yet to show that they belong to the cluster (internal_strangers_max); beyond it the one that
+came first goes, of the address that has the most. They count towards no other limit, so that strangers keep no node
+out."""
 
 HELLO_WITHIN_TICKS: Final = 3
 """How long a stranger has for its hello, and for the proof that it knows the secret."""

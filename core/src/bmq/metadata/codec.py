@@ -1,7 +1,8 @@
 """The stored forms of metadata (docs/formats/metadata.md): the payload of a log entry, and the snapshot object. Pure.
 
-The payload is the msgpack array `[format version, [record, ...]]`; each record is an array that starts with its tag. The entry
-around it (envelope, number, nonces, checksum) is the flat log's. A snapshot is an object of its own: envelope "bmqN", msgpack, CRC32C.
+The payload is the msgpack array `[format version, [record, ...]]`; each record is an array that starts with its tag.
+The entry around it (envelope, number, nonces, checksum) is the flat log's. A snapshot is an object of its own: envelope
+"bmqN", msgpack, CRC32C.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,7 +40,9 @@ def encode_records(records: Sequence[AnyRecord]) -> bytes:
 
 
 def decode_records(payload: bytes, *, what: str) -> list[AnyRecord]:
-    """The records of an entry. Raises FormatTooNew naming the version or the tag that this bmq does not know, Corrupt."""
+    """The records of an entry. Raises FormatTooNew naming the version or the tag that this bmq does not know,
+    Corrupt.
+    """
     try:
         version, records = _payload_decoder.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -67,7 +70,9 @@ def _refuse(payload: bytes, *, what: str, error: Exception) -> NoReturn:
 
 def _refuse_version(version: int, *, what: str) -> NoReturn:
     if version > PAYLOAD_VERSION:
-        raise FormatTooNew(f"{what}: payload version {version}; this bmq reads up to version {PAYLOAD_VERSION}: upgrade it")
+        raise FormatTooNew(
+            f"{what}: payload version {version}; this bmq reads up to version {PAYLOAD_VERSION}: upgrade it"
+        )
     raise Corrupt(f"{what}: payload version {version}")
 
 
@@ -145,7 +150,9 @@ def snapshot_key(position: int) -> str:
 
 
 def encode_snapshot(image: Image, *, entry_nonce: Nonce, nonce: Nonce) -> list[bytes]:
-    """The parts of a snapshot object. `entry_nonce` is that of the log entry `image.position`, which the next entry must carry."""
+    """The parts of a snapshot object. `entry_nonce` is that of the log entry `image.position`, which the next entry
+    must carry.
+    """
     body = _SnapshotBody(
         position=image.position,
         entry_nonce=entry_nonce,
@@ -188,7 +195,10 @@ def decode_snapshot(data: bytes, *, what: str) -> tuple[Image, Nonce]:
         raise Corrupt(f"{what}: not a snapshot: {error}") from error
     moving = _moving(body.moving)
     versions = dict(body.manifests)
-    topics = {TopicId(row.topic_id): _topic(row, moving.get(row.topic_id, {}), versions.get(row.topic_id, ())) for row in body.topics}
+    topics = {
+        TopicId(row.topic_id): _topic(row, moving.get(row.topic_id, {}), versions.get(row.topic_id, ()))
+        for row in body.topics
+    }
     configs = {(kind, name): configs for kind, name, configs in body.configs}
     lanes = {row.name: _lane(row) for row in body.lanes}
     image = Image(
@@ -233,7 +243,9 @@ def _topic_row(topic: Topic) -> _TopicRow:
 
 
 def _moving(rows: list[tuple[UUID, int, int]]) -> dict[UUID, dict[int, NodeId]]:
-    """Where moves lead, by topic and partition. In a list of its own: few partitions move, and rows of partitions keep their length."""
+    """Where moves lead, by topic and partition. In a list of its own: few partitions move, and rows of partitions keep
+    their length.
+    """
     moving: dict[UUID, dict[int, NodeId]] = {}
     for topic_id, partition, to_node_id in rows:
         moving.setdefault(topic_id, {})[partition] = NodeId(to_node_id)
@@ -300,7 +312,13 @@ def _topic(row: _TopicRow, moving: Mapping[int, NodeId], versions: Sequence[int]
         )
         for index, (node, broker_epoch, leader_epoch, ranges) in enumerate(row.partitions)
     )
-    return Topic(topic_id=TopicId(row.topic_id), name=row.name, partitions=partitions, configs=row.configs, created_ms=row.created_ms)
+    return Topic(
+        topic_id=TopicId(row.topic_id),
+        name=row.name,
+        partitions=partitions,
+        configs=row.configs,
+        created_ms=row.created_ms,
+    )
 
 
 def _node(row: _NodeRow) -> Node:

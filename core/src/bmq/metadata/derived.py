@@ -1,4 +1,6 @@
-"""What the image holds twice, because looking for it would cost too much: computed here from scratch, kept up by the fold."""
+"""What the image holds twice, because looking for it would cost too much: computed here from scratch, kept up by the
+fold.
+"""
 
 from collections.abc import Mapping
 
@@ -42,7 +44,9 @@ def find_colliding(topics: Mapping[TopicId, Topic]) -> dict[str, str]:
     return {collision_key(topic.name): topic.name for topic in topics.values() if may_collide(topic.name)}
 
 
-def measure_configs(topics: Mapping[TopicId, Topic], configs: Mapping[tuple[str, str], Mapping[str, str]], lanes: Mapping[str, Lane]) -> int:
+def measure_configs(
+    topics: Mapping[TopicId, Topic], configs: Mapping[tuple[str, str], Mapping[str, str]], lanes: Mapping[str, Lane]
+) -> int:
     """`Image.config_bytes` from scratch."""
     return (
         sum(config_size(topic.configs) for topic in topics.values())

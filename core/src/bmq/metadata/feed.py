@@ -1,6 +1,8 @@
-"""A node's image as the rest of the node sees it: whoever follows the metadata log publishes here, everyone else reads and subscribes.
+"""A node's image as the rest of the node sees it: whoever follows the metadata log publishes here, everyone else reads
+and subscribes.
 
-In the process of the controller's leader the leader publishes; elsewhere a follower that reads the log does (`bmq.metadata.follower`).
+In the process of the controller's leader the leader publishes; elsewhere a follower that reads the log does
+(`bmq.metadata.follower`).
 """
 
 import asyncio
@@ -30,8 +32,8 @@ class MetadataFeed:
     def publish(self, image: Image) -> None:
         """Makes `image` the node's own and lets everyone know. One that is not newer is passed over.
 
-        Subscribers are called by the loop, one by one and in the order of publication; one that raises harms nobody else. Whoever is woken
-        by a future that is resolved after this call runs after them.
+        Subscribers are called by the loop, one by one and in the order of publication; one that raises harms nobody
+        else. Whoever is woken by a future that is resolved after this call runs after them.
         """
         old = self._image
         if image.position <= old.position:

@@ -1,6 +1,7 @@
 """The fold: what each record does to the image. Pure; one mutable builder lives for the length of one log entry.
 
-Nothing is decided here. What a record says is done; whether it may be said is the controller's business and `invariants` checks it.
+Nothing is decided here. What a record says is done; whether it may be said is the controller's business and
+`invariants` checks it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,7 +43,8 @@ from bmq.naming.names import collision_key, may_collide
 from bmq.values import BrokerEpoch, LeaderEpoch, ManifestVersion, NodeId, StreamId, TopicId, TopicPartition
 
 TOMBSTONES_MAX: Final = 10_000
-"""Beyond it the oldest tombstones are forgotten and raise the floor instead. Part of the format: every reader folds alike."""
+"""Beyond it the oldest tombstones are forgotten and raise the floor instead. Part of the format: every reader folds
+alike."""
 PAST_BOOTS_MAX: Final = 8
 """How many lost boots of a node id are remembered. Part of the format."""
 
@@ -58,11 +60,15 @@ def apply(image: Image, position: int, records: Sequence[object]) -> Image:
     builder = _Builder(image)
     for record in records:
         if not isinstance(record, AnyRecord):
-            raise FormatTooNew(f"metadata log entry {position}: record {type(record).__name__} is unknown to this bmq: upgrade it")
+            raise FormatTooNew(
+                f"metadata log entry {position}: record {type(record).__name__} is unknown to this bmq: upgrade it"
+            )
         try:
             builder.add(record)
         except _Unknown as unknown:
-            raise Corrupt(f"metadata log entry {position}: {type(record).__name__} names {unknown}, which does not exist") from None
+            raise Corrupt(
+                f"metadata log entry {position}: {type(record).__name__} names {unknown}, which does not exist"
+            ) from None
     return builder.build(position)
 
 
@@ -114,7 +120,9 @@ class _Shared(Generic[K, V]):
 
 
 class _Builder:
-    """The image while one entry is folded in. `_open` holds the partitions of the topics that the entry touches as lists."""
+    """The image while one entry is folded in. `_open` holds the partitions of the topics that the entry touches as
+    lists.
+    """
 
     def __init__(self, image: Image) -> None:
         self._image = image
@@ -282,7 +290,9 @@ class _Builder:
         self._put(record.topic_id, record.partition, after)
 
     def _begin_move(self, record: PartitionMoveBegun) -> None:
-        self._put(record.topic_id, record.partition, replace(self._partition(record), moving_to=NodeId(record.to_node_id)))
+        self._put(
+            record.topic_id, record.partition, replace(self._partition(record), moving_to=NodeId(record.to_node_id))
+        )
 
     def _cover_ranges(self, record: RangesCovered) -> None:
         before = self._partition(record)
@@ -310,7 +320,8 @@ class _Builder:
 
     def _add_partitions(self, record: PartitionsAdded) -> None:
         partitions = self._partitions(record.topic_id)
-        # A deleted topic of this name may have had more partitions: the lowest epoch that this one has is above all of theirs.
+        # A deleted topic of this name may have had more partitions: the lowest epoch that this one has is above all of
+        # theirs.
         epoch = min(meta.leader_epoch for meta in partitions)
         added = max(0, record.partitions - len(partitions))
         partitions.extend([PartitionMeta(leader_epoch=epoch)] * added)

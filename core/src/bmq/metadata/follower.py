@@ -1,7 +1,8 @@
-"""Follows the metadata log, in every process that does not lead the controllers: from the leader by long poll where that is given and
-answers, and from the store, which alone tells who leads.
+"""Follows the metadata log, in every process that does not lead the controllers: from the leader by long poll where
+that is given and answers, and from the store, which alone tells who leads.
 
-The leader's word saves requests and time, nothing else: what it sends is checked against the entry before it like what the store sends.
+The leader's word saves requests and time, nothing else: what it sends is checked against the entry before it like what
+the store sends.
 """
 
 import asyncio
@@ -24,10 +25,12 @@ POLL_WAIT_MS: Final = 1_000
 POLL_GRACE_S: Final = 1.0
 """How much longer than asked for a poll may take before it is given up."""
 LISTING_INTERVAL_S: Final = 10.0
-"""Between listings a look asks for the next entry alone. That one may be deleted where this process slept, so it is not the only way to ask."""
+"""Between listings a look asks for the next entry alone. That one may be deleted where this process slept, so it is not
+the only way to ask."""
 SLOW_LOOK_S: Final = 1.0
 FIRST_PAUSE_S: Final = 0.05
-"""Before the second look where the leader does not answer any more: who comes after it often does so at once. Doubled each time."""
+"""Before the second look where the leader does not answer any more: who comes after it often does so at once. Doubled
+each time."""
 
 Poll = Callable[[int, int], Awaitable[Sequence[bytes]]]
 """`MetadataSource.metadata_poll` of whoever leads: (after position, wait in ms) to entries."""
@@ -36,7 +39,9 @@ _log = structlog.get_logger(__name__)
 
 
 class MetadataFollower:
-    """Publishes each image that the log leads to. Without a leader at the latest `interval_s` after its entry was made."""
+    """Publishes each image that the log leads to. Without a leader at the latest `interval_s` after its entry was
+    made.
+    """
 
     def __init__(
         self,
@@ -49,7 +54,9 @@ class MetadataFollower:
         quiet_s: float = 1.0,
         seen: Seen | None = None,
     ) -> None:
-        """The store is asked every `interval_s`; with a `poll`, only after `quiet_s` without news. `seen` gets the records of each entry."""
+        """The store is asked every `interval_s`; with a `poll`, only after `quiet_s` without news. `seen` gets the
+        records of each entry.
+        """
         self._store = store
         self._journal = MetadataJournal(store, rng=rng, seen=seen)
         self._feed = feed
@@ -74,11 +81,15 @@ class MetadataFollower:
 
     @property
     def silent_s(self) -> float:
-        """For how long the store, asked and answering all the while, has shown nothing new. Time that nobody asked in does not count."""
+        """For how long the store, asked and answering all the while, has shown nothing new. Time that nobody asked in
+        does not count.
+        """
         return max(0.0, self._nothing_until_s - self._still_s)
 
     async def load(self, start: Position | None = None) -> None:
-        """Takes up the newest image of the store, or goes on from `start`. Waits out a store that is down. Raises FormatError."""
+        """Takes up the newest image of the store, or goes on from `start`. Waits out a store that is down. Raises
+        FormatError.
+        """
         self._take(start if start is not None else await self._journal.load())
 
     async def run(self) -> None:
@@ -150,7 +161,9 @@ class MetadataFollower:
                 self._take_polled(found)
             except (BmqError, TimeoutError) as error:
                 if self._answered:
-                    _log.info("metadata does not come from the leader, reading the store", reason=str(error) or "no answer")
+                    _log.info(
+                        "metadata does not come from the leader, reading the store", reason=str(error) or "no answer"
+                    )
                     self._pause_s = min(FIRST_PAUSE_S, self._interval_s)
                     self._unanswered.set()
                 self._answered = False
@@ -161,7 +174,8 @@ class MetadataFollower:
             if not self._answered:
                 _log.info("metadata comes from the leader", position=self._position.image.position)
             self._answered = True
-            if not found and loop.time() - asked_s < POLL_WAIT_MS / 2000:  # one that does not wait is not asked without end
+            # one that does not wait is not asked without end
+            if not found and loop.time() - asked_s < POLL_WAIT_MS / 2000:
                 await asyncio.sleep(self._interval_s)
 
     def _take_polled(self, found: Sequence[bytes]) -> None:
@@ -172,7 +186,9 @@ class MetadataFollower:
                 continue
             after = self._journal.follow(self._position, entry)
             if after is None:
-                raise NotReady(f"the leader's entry {entry.number} does not follow entry {self._position.image.position}")
+                raise NotReady(
+                    f"the leader's entry {entry.number} does not follow entry {self._position.image.position}"
+                )
             self._take(after)
 
     def _take(self, found: Position) -> None:

@@ -1,7 +1,7 @@
 """The image: a node's copy of the cluster's metadata. A pure fold over the records; readers treat it as immutable.
 
-`apply` returns a new Image that shares what did not change with the old one, so a reader keeps a consistent view without a lock.
-The fold itself is in `bmq.metadata.fold`; what must hold of every image, in `bmq.metadata.invariants`.
+`apply` returns a new Image that shares what did not change with the old one, so a reader keeps a consistent view
+without a lock. The fold itself is in `bmq.metadata.fold`; what must hold of every image, in `bmq.metadata.invariants`.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,8 @@ class PartitionMeta:
     ranges: tuple[Range, ...] = ()
     moving_to: NodeId = NodeId(-1)
     manifest_version: ManifestVersion = NO_MANIFEST
-    """One that was in force: the newest is this one or a later one, and where there is none, somebody else deleted it."""
+    """One that was in force: the newest is this one or a later one, and where there is none, somebody else deleted
+    it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +44,9 @@ class Topic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A registered node. `host` and `port`: its Kafka address, "" and 0 without a proxy; the internal ones: where other nodes reach it."""
+    """A registered node. `host` and `port`: its Kafka address, "" and 0 without a proxy; the internal ones: where other
+    nodes reach it.
+    """
 
     node_id: NodeId
     broker_epoch: BrokerEpoch
@@ -93,7 +96,8 @@ class Image:
     position: int = 0
     cluster_id: str = ""
     copy: str = ""
-    """Which copy of the cluster's store this is; "" for the one that it began with. Nodes over two of them have nothing to say to each other."""
+    """Which copy of the cluster's store this is; "" for the one that it began with. Nodes over two of them have nothing
+    to say to each other."""
     controller_epoch: int = 0
     controller_id: NodeId = NodeId(-1)
     controller_host: str = ""
@@ -152,7 +156,9 @@ class Image:
         return topic.partitions[tp.partition]
 
     def ranges_in(self, stream: StreamId) -> dict[TopicPartition, tuple[Range, ...]]:
-        """What partitions must still read of the stream; its owner, where it lives, keeps those objects. O(partitions) where there is any."""
+        """What partitions must still read of the stream; its owner, where it lives, keeps those objects. O(partitions)
+        where there is any.
+        """
         found: dict[TopicPartition, tuple[Range, ...]] = {}
         if stream not in self.range_counts:
             return found
@@ -163,7 +169,9 @@ class Image:
         return found
 
     def next_leader_epoch(self, name: str) -> LeaderEpoch:
-        """Where the epochs of a topic created now under this name start: above every epoch that a client may have seen of the name."""
+        """Where the epochs of a topic created now under this name start: above every epoch that a client may have seen
+        of the name.
+        """
         return LeaderEpoch(self.tombstones.get(name, self.leader_epoch_floor) + 1)
 
 

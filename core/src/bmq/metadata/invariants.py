@@ -1,6 +1,8 @@
-"""What must hold of every image, by name. The controller checks before it writes an entry; a reader, after it has read one.
+"""What must hold of every image, by name. The controller checks before it writes an entry; a reader, after it has read
+one.
 
-A check compares an image with the one before it and looks only at what changed; a whole image is checked as a change from the empty one.
+A check compares an image with the one before it and looks only at what changed; a whole image is checked as a change
+from the empty one.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,8 +19,8 @@ class InvariantBroken(FormatError):
 
 
 def check_step(old: Image, new: Image) -> None:
-    """Raises InvariantBroken, naming the first invariant that `new`, a successor of `old`, breaks. O(topics + partitions of those that changed);
-    where nodes changed, O(partitions)."""
+    """Raises InvariantBroken, naming the first invariant that `new`, a successor of `old`, breaks. O(topics +
+    partitions of those that changed); where nodes changed, O(partitions)."""
     for problem in broken(old, new):
         raise InvariantBroken(f"metadata log entry {new.position}: {problem}")
 
@@ -51,7 +53,9 @@ class _Step:
         self.gone: list[Topic] = []
         if old.topics is not new.topics:
             before = old.topics
-            self.changed = [(was, topic) for topic_id, topic in new.topics.items() if (was := before.get(topic_id)) is not topic]
+            self.changed = [
+                (was, topic) for topic_id, topic in new.topics.items() if (was := before.get(topic_id)) is not topic
+            ]
             self.gone = [before[topic_id] for topic_id in before.keys() - new.topics.keys()]
 
     def changed_partitions(self) -> Iterator[tuple[TopicPartition, PartitionMeta | None, PartitionMeta]]:
@@ -112,7 +116,11 @@ def _tombstones_cover_every_epoch(step: _Step) -> Iterator[str]:
     for topic in step.gone:
         last = max(meta.leader_epoch for meta in topic.partitions)
         again = step.new.topic(topic.name)
-        starts = step.new.next_leader_epoch(topic.name) if again is None else min(meta.leader_epoch for meta in again.partitions)
+        starts = (
+            step.new.next_leader_epoch(topic.name)
+            if again is None
+            else min(meta.leader_epoch for meta in again.partitions)
+        )
         if starts <= last:
             yield f"{topic.name!r} ended at leader epoch {last}, the next of its name starts at {starts}"
 
@@ -170,7 +178,10 @@ def _owners_are_registered(step: _Step) -> Iterator[str]:
     for topic in topics:
         for index, meta in enumerate(topic.partitions):
             if (meta.node_id, meta.broker_epoch) not in brokers:
-                yield f"{topic.name}-{index} is owned by node {meta.node_id} of epoch {meta.broker_epoch}, which is no registered broker"
+                yield (
+                    f"{topic.name}-{index} is owned by node {meta.node_id} of epoch {meta.broker_epoch}, which "
+                    "is no registered broker"
+                )
 
 
 def _lanes_topics_have_a_lane(step: _Step) -> Iterator[str]:

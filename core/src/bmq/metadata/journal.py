@@ -1,6 +1,7 @@
 """The metadata log and its snapshots in the store: reading the image, taking a snapshot, deleting what snapshots cover.
 
-Owns the keys `meta/log/` and `meta/snapshot/`. Who may append, and what, is the controller's business; the rules of the log are FlatLog's.
+Owns the keys `meta/log/` and `meta/snapshot/`. Who may append, and what, is the controller's business; the rules of the
+log are FlatLog's.
 """
 
 import asyncio
@@ -12,7 +13,14 @@ from typing import Final
 import structlog
 
 from bmq.errors import Conflict, Corrupt, ObjectMissing
-from bmq.metadata.codec import LOG_PREFIX, SNAPSHOT_PREFIX, decode_records, decode_snapshot, encode_snapshot, snapshot_key
+from bmq.metadata.codec import (
+    LOG_PREFIX,
+    SNAPSHOT_PREFIX,
+    decode_records,
+    decode_snapshot,
+    encode_snapshot,
+    snapshot_key,
+)
 from bmq.metadata.fold import apply
 from bmq.metadata.image import Image
 from bmq.metadata.invariants import check_image, check_step
@@ -23,7 +31,8 @@ from bmq.storage.flatlog import NO_PREDECESSOR, Entry, FlatLog, GapFound
 from bmq.storage.numbered import number_of, numbered_key
 
 SNAPSHOTS_KEPT: Final = 2
-"""The newest and one before it, with the entries since: should the newest prove unreadable, the other still leads to the same image."""
+"""The newest and one before it, with the entries since: should the newest prove unreadable, the other still leads to
+the same image."""
 LOADS_MAX: Final = 10
 
 Seen = Callable[[Sequence[AnyRecord]], None]
@@ -33,7 +42,9 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """An image and the log entry that it ends with; None before the first entry. `entries` since the snapshot were read one by one."""
+    """An image and the log entry that it ends with; None before the first entry. `entries` since the snapshot were read
+    one by one.
+    """
 
     image: Image
     entry: Entry | None
@@ -67,7 +78,9 @@ class MetadataJournal:
         raise Corrupt(f"metadata log: {found}, and no snapshot under {SNAPSHOT_PREFIX} covers it")
 
     async def advance(self, start: Position) -> Position:
-        """`start` and every entry since. Raises GapFound where the log was shortened meanwhile: load again; FormatError."""
+        """`start` and every entry since. Raises GapFound where the log was shortened meanwhile: load again;
+        FormatError.
+        """
         image, last = start.image, start.entry
         async for entry in self.log.read_forward(last):
             image, last = self._folded(image, entry), entry
@@ -76,7 +89,9 @@ class MetadataJournal:
         return Position(image=image, entry=last, entries=start.entries + image.position - start.image.position)
 
     async def newest(self, start: Position) -> Position:
-        """`start` and every entry since, or the newest image where the log was shortened meanwhile. Raises as `load`."""
+        """`start` and every entry since, or the newest image where the log was shortened meanwhile. Raises as
+        `load`.
+        """
         try:
             return await self.advance(start)
         except GapFound as gap:
@@ -92,7 +107,8 @@ class MetadataJournal:
         return Position(image=image, entry=entry, entries=start.entries + 1)
 
     async def save_snapshot(self, position: Position) -> int:
-        """Makes the snapshot of a committed position and returns its size in bytes. One that is there already is as good.
+        """Makes the snapshot of a committed position and returns its size in bytes. One that is there already is as
+        good.
 
         Raises UnknownOutcome. Encodes in a thread: an image of 200,000 partitions takes some tens of ms.
         """
@@ -101,7 +117,9 @@ class MetadataJournal:
         nonce = self._rng.nonce()
         entry_nonce = position.entry.nonce
         loop = asyncio.get_running_loop()
-        parts = await loop.run_in_executor(None, lambda: encode_snapshot(position.image, entry_nonce=entry_nonce, nonce=nonce))
+        parts = await loop.run_in_executor(
+            None, lambda: encode_snapshot(position.image, entry_nonce=entry_nonce, nonce=nonce)
+        )
         key = snapshot_key(position.image.position)
         try:
             await create_once(self._store, key, parts, nonce=nonce, rng=self._rng, trouble=self._trouble)
@@ -111,7 +129,9 @@ class MetadataJournal:
         return sum(len(part) for part in parts)
 
     async def prune(self) -> None:
-        """Deletes older snapshots, and the entries that the oldest one kept covers. Only by the leader, after its claim holds."""
+        """Deletes older snapshots, and the entries that the oldest one kept covers. Only by the leader, after its claim
+        holds.
+        """
         positions = await self._snapshots()
         if len(positions) < SNAPSHOTS_KEPT:
             return
@@ -121,7 +141,12 @@ class MetadataJournal:
             await when_available(partial(self._store.delete, key), rng=self._rng, trouble=self._trouble)
         # A log of its own, because the leader goes on appending to the other one meanwhile.
         deleted = await self._open_log().delete_covered(kept[0] + 1)
-        _log.info("metadata log shortened", snapshots_deleted=len(positions) - len(kept), entries_deleted=deleted, covered_below=kept[0] + 1)
+        _log.info(
+            "metadata log shortened",
+            snapshots_deleted=len(positions) - len(kept),
+            entries_deleted=deleted,
+            covered_below=kept[0] + 1,
+        )
 
     def _open_log(self) -> FlatLog:
         return FlatLog(self._store, LOG_PREFIX, rng=self._rng, what="metadata log")
@@ -148,7 +173,14 @@ class MetadataJournal:
             except Corrupt as error:
                 _log.error("metadata snapshot cannot be read, trying the one before", key=key, error=str(error))
                 continue
-            entry = Entry(number=number, epoch=image.controller_epoch, nonce=entry_nonce, predecessor=NO_PREDECESSOR, claim=False, payload=b"")
+            entry = Entry(
+                number=number,
+                epoch=image.controller_epoch,
+                nonce=entry_nonce,
+                predecessor=NO_PREDECESSOR,
+                claim=False,
+                payload=b"",
+            )
             return Position(image=image, entry=entry)
         return Position(image=Image(), entry=None)
 
@@ -161,7 +193,8 @@ class MetadataJournal:
 
 
 async def newest_position(store: ObjectStore, *, above: int) -> int:
-    """The number of the newest entry of the metadata log, by a listing from behind the entry `above`; `above` where nothing is there.
+    """The number of the newest entry of the metadata log, by a listing from behind the entry `above`; `above` where
+    nothing is there.
 
     Raises StoreError.
     """

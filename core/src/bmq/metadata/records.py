@@ -1,7 +1,8 @@
 """The records of the metadata log. Small, and versioned by their fields: a field is only ever added, with a default.
 
-On disk one flat-log entry holds a msgpack array of records, each a msgpack array that starts with its tag (docs/formats/metadata.md).
-A tag that this bmq does not know is refused by name (FormatTooNew): a node never guesses what a newer controller meant.
+On disk one flat-log entry holds a msgpack array of records, each a msgpack array that starts with its tag
+(docs/formats/metadata.md). A tag that this bmq does not know is refused by name (FormatTooNew): a node never guesses
+what a newer controller meant.
 """
 
 from uuid import UUID
@@ -14,14 +15,18 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class ClusterCreated(Record, frozen=True, tag="cluster"):
-    """The first record of all; and the last one that a copy of the store was given: which copy it is. "" is the store that nobody copied."""
+    """The first record of all; and the last one that a copy of the store was given: which copy it is. "" is the store
+    that nobody copied.
+    """
 
     cluster_id: str
     copy: str = ""
 
 
 class LeaderElected(Record, frozen=True, tag="leader"):
-    """A controller's claim: the first record of its epoch. `host` and `port` are the leader's internal address; "" and 0: none."""
+    """A controller's claim: the first record of its epoch. `host` and `port` are the leader's internal address; "" and
+    0: none.
+    """
 
     controller_epoch: int
     node_id: int
@@ -30,7 +35,8 @@ class LeaderElected(Record, frozen=True, tag="leader"):
 
 
 class LeaderAlive(Record, frozen=True, tag="alive"):
-    """The leader lives, and has heard these nodes since it said so last. Appended at least once a second where there are standbys.
+    """The leader lives, and has heard these nodes since it said so last. Appended at least once a second where there
+    are standbys.
 
     `resigns`: it is its last word, and a standby may claim leadership at once.
     """
@@ -40,11 +46,13 @@ class LeaderAlive(Record, frozen=True, tag="alive"):
 
 
 class NodeRegistered(Record, frozen=True, tag="node"):
-    """A node came up under a new epoch; `roles` of controller, broker, proxy; `boot` tells one start of the process from another.
+    """A node came up under a new epoch; `roles` of controller, broker, proxy; `boot` tells one start of the process
+    from another.
 
-    `host` and `port` are its Kafka address ("" and 0 without a proxy), the internal ones what other nodes connect to. `pool`: whose topics the broker
-    owns partitions of, "" for those of nobody in particular. `lane`: which one its proxy serves alone, "": the base and all others.
-    `listeners`: where clients reach it by further listeners, (host, port) by name.
+    `host` and `port` are its Kafka address ("" and 0 without a proxy), the internal ones what other nodes connect to.
+    `pool`: whose topics the broker owns partitions of, "" for those of nobody in particular. `lane`: which one its
+    proxy serves alone, "": the base and all others. `listeners`: where clients reach it by further listeners, (host,
+    port) by name.
     """
 
     node_id: int
@@ -62,7 +70,9 @@ class NodeRegistered(Record, frozen=True, tag="node"):
 
 
 class NodeListeners(Record, frozen=True, tag="listeners"):
-    """The node is reached by these further listeners now, and by no others: an address came to be known, or changed, while it lives."""
+    """The node is reached by these further listeners now, and by no others: an address came to be known, or changed,
+    while it lives.
+    """
 
     node_id: int
     broker_epoch: int
@@ -84,7 +94,9 @@ class NodeCordoned(Record, frozen=True, tag="cordon"):
 
 
 class FencingBegun(Record, frozen=True, tag="fencing"):
-    """This incarnation has been silent for too long: its stream is about to be sealed. There is no way back; any leader completes it."""
+    """This incarnation has been silent for too long: its stream is about to be sealed. There is no way back; any leader
+    completes it.
+    """
 
     node_id: int
     broker_epoch: int
@@ -99,7 +111,9 @@ class StreamSealed(Record, frozen=True, tag="sealed"):
 
 
 class Range(msgspec.Struct, frozen=True, array_like=True):
-    """What an heir must read of a predecessor's stream: batches of `leader_epoch` in objects below `end`. Nothing of them lies below `start`."""
+    """What an heir must read of a predecessor's stream: batches of `leader_epoch` in objects below `end`. Nothing of
+    them lies below `start`.
+    """
 
     node_id: int
     broker_epoch: int
@@ -135,7 +149,9 @@ class TopicDeleted(Record, frozen=True, tag="topic-gone"):
 
 
 class PartitionChange(Record, frozen=True, tag="owner"):
-    """The partition's owner (node and its epoch; node -1: none), its raised leader epoch, and what the heir must read besides the manifest."""
+    """The partition's owner (node and its epoch; node -1: none), its raised leader epoch, and what the heir must read
+    besides the manifest.
+    """
 
     topic_id: UUID
     partition: int
@@ -146,10 +162,11 @@ class PartitionChange(Record, frozen=True, tag="owner"):
 
 
 class PartitionMoveBegun(Record, frozen=True, tag="moving"):
-    """A planned move: the owner is to append no more under its leader epoch and to report the end; PartitionChange completes it.
+    """A planned move: the owner is to append no more under its leader epoch and to report the end; PartitionChange
+    completes it.
 
-    `to_node_id` may be the owner itself: a move that was taken back after the owner may have closed. -1: there is no move; only while it is
-    certain that the owner has not closed the partition.
+    `to_node_id` may be the owner itself: a move that was taken back after the owner may have closed. -1: there is no
+    move; only while it is certain that the owner has not closed the partition.
     """
 
     topic_id: UUID
@@ -160,7 +177,8 @@ class PartitionMoveBegun(Record, frozen=True, tag="moving"):
 class RangesCovered(Record, frozen=True, tag="covered"):
     """The manifest covers what these ranges hold of the partition: they leave the image.
 
-    `manifest_version`: one that has been in force, so it or a later one is there as long as nobody else deletes it. With or without ranges.
+    `manifest_version`: one that has been in force, so it or a later one is there as long as nobody else deletes it.
+    With or without ranges.
     """
 
     topic_id: UUID
@@ -206,8 +224,8 @@ class ProducerIdsAllocated(Record, frozen=True, tag="producer-ids"):
 class LaneDeclared(Record, frozen=True, tag="lane"):
     """A lane is made, or is as this says from now on; a new one has a `number` that was never given before.
 
-    `reads_base`: which topics of the base its clients may read (patterns), at most so many bytes per second and proxy; () for none.
-    `ttl_s` 0: it stays.
+    `reads_base`: which topics of the base its clients may read (patterns), at most so many bytes per second and proxy;
+    () for none. `ttl_s` 0: it stays.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """Whether records can be stored and read again. Asked of each operation before anything rests on its records. Pure.
 
-A text with a lone surrogate (JSON can spell one) is no UTF-8, a number beyond 64 bits is no number of the format, and what cannot be read
-again would end every reader of the log.
+A text with a lone surrogate (JSON can spell one) is no UTF-8, a number beyond 64 bits is no number of the format, and
+what cannot be read again would end every reader of the log.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,12 +31,17 @@ def unstorable_text(text: str) -> str | None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        return f"has half a character (U+{ord(text[error.start]):04X}, a lone surrogate) at position {error.start}, which UTF-8 cannot express"
+        return (
+            f"has half a character (U+{ord(text[error.start]):04X}, a lone surrogate) at position "
+            f"{error.start}, which UTF-8 cannot express"
+        )
     return None
 
 
 def fields_of(value: object, where: str) -> Iterator[tuple[str, object]]:
-    """Each text and number within a value of dictionaries, lists and records, with the way to it. As deep as the value is, without recursion."""
+    """Each text and number within a value of dictionaries, lists and records, with the way to it. As deep as the value
+    is, without recursion.
+    """
     left: list[tuple[str, object]] = [(where, value)]
     while left:
         at, one = left.pop()

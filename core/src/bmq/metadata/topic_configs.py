@@ -1,4 +1,6 @@
-"""What the configurations in the image come to, topic by topic: worked out once for each change, when a partition needs it."""
+"""What the configurations in the image come to, topic by topic: worked out once for each change, when a partition needs
+it.
+"""
 
 import asyncio
 from collections.abc import Mapping
@@ -52,5 +54,10 @@ class TopicConfigs:
         except BmqError as error:
             if (left_out := self._limit.due(topic_id, now=asyncio.get_running_loop().time())) is not None:
                 name = image.topics[topic_id].name
-                log.warning("a configuration cannot be read: the last one goes on", topic=name, error=str(error), left_out=left_out)
+                log.warning(
+                    "a configuration cannot be read: the last one goes on",
+                    topic=name,
+                    error=str(error),
+                    left_out=left_out,
+                )
             return known

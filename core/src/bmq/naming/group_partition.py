@@ -1,4 +1,6 @@
-"""Which partition of `__consumer_offsets` a group lives in. Kafka's own formula, so that its tools find a group's records."""
+"""Which partition of `__consumer_offsets` a group lives in. Kafka's own formula, so that its tools find a group's
+records.
+"""
 
 import sys
 from typing import Final

@@ -1,8 +1,9 @@
 """How what a lane has is named in the cluster, and who is in which lane. Pure.
 
-A lane `dev` has its own topic `orders` as the topic `dev:orders`, and its own group `g` as the group `:dev#7:g`, where 7 is the number that the
-lane got when it was made. No client of the base can name either: Kafka refuses ':' in topic names, and groups that begin so are refused to the
-base. The number is never given again, so that a lane that is made again under an old name has none of the old one's groups.
+A lane `dev` has its own topic `orders` as the topic `dev:orders`, and its own group `g` as the group `:dev#7:g`, where
+7 is the number that the lane got when it was made. No client of the base can name either: Kafka refuses ':' in topic
+names, and groups that begin so are refused to the base. The number is never given again, so that a lane that is made
+again under an old name has none of the old one's groups.
 """
 
 import hashlib
@@ -39,7 +40,8 @@ def check_lane_name(name: str) -> None:
     if _NAME.fullmatch(name) is None:
         shown = name if len(name) <= 40 else f"{name[:40]}…"
         raise InvalidRequest(
-            f"The lane name {shown!r} is illegal: use 1 to 32 lower-case letters, digits and '-', with a letter or a digit at both ends"
+            f"The lane name {shown!r} is illegal: use 1 to 32 lower-case letters, digits and '-', with a letter or "
+            "a digit at both ends"
         )
 
 
@@ -49,14 +51,18 @@ def overlay_name(lane: str, topic: str) -> str:
 
 
 def overlay_id(cluster_id: str, number: int, topic: str, epoch: int, *, base_id: UUID | None = None) -> UUID:
-    """The id of a lane's topic, known before there is one: so a lane's consumers may wait for the first write under the id that it will have.
+    """The id of a lane's topic, known before there is one: so a lane's consumers may wait for the first write under the
+    id that it will have.
 
-    `epoch` is where the epochs of a topic of that name would start, which rises with each: no two have the same id. `base_id` is that of the base's
-    topic of this name, None where there is none: the id ends as that does, so that an id says of which it may be (`id_end`), and needs no table.
+    `epoch` is where the epochs of a topic of that name would start, which rises with each: no two have the same id.
+    `base_id` is that of the base's topic of this name, None where there is none: the id ends as that does, so that an
+    id says of which it may be (`id_end`), and needs no table.
     """
     named = f"{cluster_id}/{number}/{epoch}/{topic}/{base_id or ''}".encode()
     digest = hashlib.blake2b(named, digest_size=16, person=b"bmq lane topic").digest()
-    return UUID(bytes=digest if base_id is None else digest[:-_ID_END_BYTES] + base_id.bytes[-_ID_END_BYTES:], version=5)
+    return UUID(
+        bytes=digest if base_id is None else digest[:-_ID_END_BYTES] + base_id.bytes[-_ID_END_BYTES:], version=5
+    )
 
 
 def id_end(topic_id: UUID) -> int:
@@ -90,8 +96,8 @@ def lane_group(stored_group_id: str) -> LaneGroup | None:
 def lane_of_client(client_id: str) -> str | None:
     """What a client says of itself: `lane=NAME` in its client.id; None: nothing.
 
-    A name ends at a comma, a semicolon, a blank, / | or &; before `lane` stands no letter or digit. Whatever looks like it counts (`app.lane=dev`,
-    `LANE = dev`): who means a lane must not be taken for the base.
+    A name ends at a comma, a semicolon, a blank, / | or &; before `lane` stands no letter or digit. Whatever looks like
+    it counts (`app.lane=dev`, `LANE = dev`): who means a lane must not be taken for the base.
     """
     if "=" not in client_id:  # of nearly every request of the base this is all that is looked at
         return None
@@ -111,7 +117,9 @@ class _Globs:
         parts = [glob.split("*") for glob in globs]
         self._whole = frozenset(part[0] for part in parts if len(part) == 1)
         self._beginnings = tuple(part[0] for part in parts if len(part) > 1 and not any(part[1:]))
-        others = [(part[0], tuple(filter(None, part[1:-1])), part[-1]) for part in parts if len(part) > 1 and any(part[1:])]
+        others = [
+            (part[0], tuple(filter(None, part[1:-1])), part[-1]) for part in parts if len(part) > 1 and any(part[1:])
+        ]
         self._others = [(beginning, "".join(middles[:1]), middles, end) for beginning, middles, end in others]
         self._beginnings_of_others = tuple(beginning for beginning, _, _ in others)
 
@@ -122,7 +130,12 @@ class _Globs:
         if not name.startswith(self._beginnings_of_others):
             return False
         for beginning, first, middles, end in self._others:
-            if first in name and name.startswith(beginning) and name.endswith(end) and _are_between(name, beginning, middles, end):
+            if (
+                first in name
+                and name.startswith(beginning)
+                and name.endswith(end)
+                and _are_between(name, beginning, middles, end)
+            ):
                 return True
         return False
 

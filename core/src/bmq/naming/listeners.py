@@ -17,4 +17,5 @@ HOST_CHARS_MAX: Final = 255
 PORT_MAX: Final = 65_535
 
 ListenerAddresses = Mapping[str, tuple[str, int]]
-"""(host, port) that clients are told, by the names of further listeners; one whose address is not known is not in it."""
+"""(host, port) that clients are told, by the names of further listeners; one whose address is not known is not in
+it."""

@@ -14,15 +14,21 @@ _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def check_topic_name(name: str) -> None:
-    """Raises InvalidTopicName unless the name is one that Kafka allows: 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-', not '.' or '..'."""
+    """Raises InvalidTopicName unless the name is one that Kafka allows: 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-',
+    not '.' or '..'.
+    """
     if not name:
         raise InvalidTopicName("The topic name is empty: give it 1 to 249 characters")
     if name in (".", ".."):
         raise InvalidTopicName(f"The topic name {name!r} is reserved: choose another one")
     if len(name) > TOPIC_NAME_LENGTH_MAX:
-        raise InvalidTopicName(f"The topic name {name[:20]!r}… has {len(name)} characters: at most {TOPIC_NAME_LENGTH_MAX} are possible")
+        raise InvalidTopicName(
+            f"The topic name {name[:20]!r}… has {len(name)} characters: at most {TOPIC_NAME_LENGTH_MAX} are possible"
+        )
     if _LEGAL.fullmatch(name) is None:
-        raise InvalidTopicName(f"The topic name {name!r} is illegal: use only ASCII letters and digits, '.', '_' and '-'")
+        raise InvalidTopicName(
+            f"The topic name {name!r} is illegal: use only ASCII letters and digits, '.', '_' and '-'"
+        )
 
 
 def collision_key(name: str) -> str:

@@ -1,8 +1,12 @@
-"""Text of strangers as it may be shown: names, client ids and reasons may hold what a terminal takes for commands. Pure."""
+"""Text of strangers as it may be shown: names, client ids and reasons may hold what a terminal takes for commands.
+Pure.
+"""
 
 
 def printable(text: str, *, keep: str = "", chars_max: int | None = None) -> str:
-    """The text with each character that cannot be seen written as an escape, but for those to `keep`; cut where it is longer than `chars_max`."""
+    """The text with each character that cannot be seen written as an escape, but for those to `keep`; cut where it is
+    longer than `chars_max`.
+    """
     cut = ""
     if chars_max is not None and len(text) > chars_max:
         text, cut = text[:chars_max], f"… ({len(text)} characters)"

@@ -1,7 +1,7 @@
 """The resources that users write: Cluster, Topic, Lane and ParquetSink, defined once.
 
-From these models come the CRDs in `crds/` (`bmq.resources.crd`), what `bmq apply -f` accepts and the operator's types. They say what
-may be written and what is shown, and know nothing of how it is done.
+From these models come the CRDs in `crds/` (`bmq.resources.crd`), what `bmq apply -f` accepts and the operator's types.
+They say what may be written and what is shown, and know nothing of how it is done.
 """
 
 from typing import Final

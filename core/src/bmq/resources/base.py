@@ -1,4 +1,6 @@
-"""What all resources share: the API group, field names as Kubernetes writes them, metadata, conditions and rules (CEL)."""
+"""What all resources share: the API group, field names as Kubernetes writes them, metadata, conditions and rules
+(CEL).
+"""
 
 from typing import Annotated, Any, ClassVar, Final, Literal
 
@@ -46,14 +48,20 @@ class Condition(Part):
     status: Literal["True", "False", "Unknown"] = Field(default="Unknown", description="Whether it is so.")
     reason: str = Field(default="Pending", description="One word for programs.")
     message: str = Field(default="", description="What is the case, why, and what helps.")
-    last_transition_time: str = Field(default="1970-01-01T00:00:00Z", description="When the status changed last (RFC 3339).")
-    observed_generation: int = Field(default=0, ge=0, description="The generation of the resource that this was found for.")
+    last_transition_time: str = Field(
+        default="1970-01-01T00:00:00Z", description="When the status changed last (RFC 3339)."
+    )
+    observed_generation: int = Field(
+        default=0, ge=0, description="The generation of the resource that this was found for."
+    )
 
 
 class Status(Part):
     """What every resource shows."""
 
-    observed_generation: int = Field(default=0, ge=0, description="The generation of the resource that was acted on last.")
+    observed_generation: int = Field(
+        default=0, ge=0, description="The generation of the resource that was acted on last."
+    )
     conditions: Annotated[
         list[Condition],
         Field(json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
@@ -106,7 +114,9 @@ class Naming(Part):
     """Whether a resource without a spec is refused: its defaults alone say too little."""
 
 
-AGE: Final = Column(name="Age", json_path=".metadata.creationTimestamp", type="date", description="Since when it exists.")
+AGE: Final = Column(
+    name="Age", json_path=".metadata.creationTimestamp", type="date", description="Since when it exists."
+)
 
 
 def condition_columns() -> tuple[Column, ...]:
@@ -115,7 +125,12 @@ def condition_columns() -> tuple[Column, ...]:
     return (
         Column(name="Ready", json_path=f"{ready}.status", description="Whether it is as it was asked for."),
         Column(name="Reason", json_path=f"{ready}.reason", description="Why it is or is not."),
-        Column(name="Message", json_path=f"{ready}.message", priority=1, description="What is the case, why, and what helps."),
+        Column(
+            name="Message",
+            json_path=f"{ready}.message",
+            priority=1,
+            description="What is the case, why, and what helps.",
+        ),
     )
 
 

@@ -1,7 +1,8 @@
-"""What the API server would refuse of a document, found without one: types and bounds, unknown fields, and the rules of `x-kubernetes-validations`.
+"""What the API server would refuse of a document, found without one: types and bounds, unknown fields, and the rules of
+`x-kubernetes-validations`.
 
-Rules are written in CEL, once, in the models. Each that needs no old object has its twin here, under the very same text; a test holds the two
-sets to each other. Pure.
+Rules are written in CEL, once, in the models. Each that needs no old object has its twin here, under the very same
+text; a test holds the two sets to each other. Pure.
 """
 
 import difflib
@@ -26,7 +27,10 @@ from bmq.resources.topic import Topic
 from bmq.resources.uris import FILE_RULE, FOLDER_RULE, HTTP_RULE
 
 _VALUE_LENGTH_SHOWN: Final = 60
-_META: Final = {"type": "object", "additionalProperties": {"type": "object", "additionalProperties": {"type": "string"}}}
+_META: Final = {
+    "type": "object",
+    "additionalProperties": {"type": "object", "additionalProperties": {"type": "string"}},
+}
 """Kubernetes takes a null of any field of metadata for none."""
 _STORE_URL: Final = re.compile(r"(s3|gs|az)://[^/?]+")
 _HOST_TOLD: Final = re.compile(r"([a-zA-Z0-9._:-]|[{]ordinal[}]|[{]hostname[}])+")
@@ -35,8 +39,12 @@ RULES: Final[Mapping[str, Callable[[Any], bool]]] = {
     "(self.url != '') != self.minio.embedded": lambda it: (it["url"] != "") != it["minio"]["embedded"],
     "self == '' || self.matches('^(s3|gs|az)://[^/?]+')": lambda it: it == "" or _STORE_URL.match(it) is not None,
     "self.minReplicas <= self.maxReplicas": lambda it: it["minReplicas"] <= it["maxReplicas"],
-    "self.all(one, self.exists_one(other, other.port == one.port))": lambda it: len({one["port"] for one in it}) == len(it),
-    "self.all(one, !(one.port in [9080, 9092, 9190]))": lambda it: all(one["port"] not in (9080, 9092, 9190) for one in it),
+    "self.all(one, self.exists_one(other, other.port == one.port))": lambda it: (
+        len({one["port"] for one in it}) == len(it)
+    ),
+    "self.all(one, !(one.port in [9080, 9092, 9190]))": lambda it: all(
+        one["port"] not in (9080, 9092, 9190) for one in it
+    ),
     "self.name != 'internal'": lambda it: it["name"] != "internal",
     "self.type == 'NodePort' || self.nodePort == 0": lambda it: it["type"] == "NodePort" or it["nodePort"] == 0,
     HOST_TOLD_RULE: lambda it: it == "" or (_HOST_TOLD.fullmatch(it) is not None and it not in ("0.0.0.0", "::")),
@@ -50,15 +58,21 @@ RULES: Final[Mapping[str, Callable[[Any], bool]]] = {
     FOLDER_RULE: lambda it: it == "" or re.fullmatch(r"s3a?://[^/?#]+(/[^?#]*)?", it) is not None,
     FILE_RULE: lambda it: it == "" or re.fullmatch(r"s3a?://[^/?#]+/[^?#]+", it) is not None,
     HTTP_RULE: lambda it: it == "" or re.match(r"https?://[^/?#]+", it) is not None,
-    "(self.text != '' ? 1 : 0) + (self.configMapKeyRef.name != '' ? 1 : 0) + (self.uri != '' ? 1 : 0) == 1": lambda it: (
+    "(self.text != '' ? 1 : 0) + (self.configMapKeyRef.name != '' ? 1 : 0) + (self.uri != '' ? 1 : 0) == 1": lambda it: (  # noqa: E501
         [it["text"], it["configMapKeyRef"]["name"], it["uri"]].count("") == 2
     ),
-    "self.catalogType == 'rest' || self.warehouse != ''": lambda it: it["catalogType"] == "rest" or it["warehouse"] != "",
+    "self.catalogType == 'rest' || self.warehouse != ''": lambda it: (
+        it["catalogType"] == "rest" or it["warehouse"] != ""
+    ),
     "self.catalogType != 'rest' || self.catalogUri.matches('^https?://[^/?#]+')": lambda it: (
         it["catalogType"] != "rest" or re.match(r"https?://[^/?#]+", it["catalogUri"]) is not None
     ),
-    "self.catalogType != 'sql' || self.catalogUri.startsWith('jdbc:')": lambda it: it["catalogType"] != "sql" or it["catalogUri"].startswith("jdbc:"),
-    "self.catalogType != 'hadoop' || self.catalogUri == ''": lambda it: it["catalogType"] != "hadoop" or it["catalogUri"] == "",
+    "self.catalogType != 'sql' || self.catalogUri.startsWith('jdbc:')": lambda it: (
+        it["catalogType"] != "sql" or it["catalogUri"].startswith("jdbc:")
+    ),
+    "self.catalogType != 'hadoop' || self.catalogUri == ''": lambda it: (
+        it["catalogType"] != "hadoop" or it["catalogUri"] == ""
+    ),
     "!self.startsWith('spark_catalog.')": lambda it: not it.startswith("spark_catalog."),
     "(self.output != '') != has(self.iceberg)": lambda it: (it["output"] != "") != ("iceberg" in it),
     "(self.schedule != '') != has(self.continuous)": lambda it: (it["schedule"] != "") != ("continuous" in it),
@@ -70,8 +84,10 @@ RULES: Final[Mapping[str, Callable[[Any], bool]]] = {
     ),
     "self.message == '' || self.format == 'protobuf'": lambda it: it["message"] == "" or it["format"] == "protobuf",
     "self.format != 'json' || self.registry == ''": lambda it: it["format"] != "json" or it["registry"] == "",
-    "!has(self.iceberg) || self.retention == '' || (self.iceberg.upsertKey == '' && self.partitionBy != 'none')": lambda it: (
-        "iceberg" not in it or it["retention"] == "" or (it["iceberg"]["upsertKey"] == "" and it["partitionBy"] != "none")
+    "!has(self.iceberg) || self.retention == '' || (self.iceberg.upsertKey == '' && self.partitionBy != 'none')": lambda it: (  # noqa: E501
+        "iceberg" not in it
+        or it["retention"] == ""
+        or (it["iceberg"]["upsertKey"] == "" and it["partitionBy"] != "none")
     ),
     "!has(self.iceberg) || self.iceberg.upsertKey == '' || self.format != 'json' || has(self.schema)": lambda it: (
         "iceberg" not in it or it["iceberg"]["upsertKey"] == "" or it["format"] != "json" or "schema" in it
@@ -81,7 +97,9 @@ RULES: Final[Mapping[str, Callable[[Any], bool]]] = {
     ),
     JOBS_OWN_RULE: frozenset(JOBS_OWN).isdisjoint,
     CONSUMER_NAMES_RULE: lambda it: all(re.fullmatch(r"[A-Za-z0-9._-]+", name) for name in it),
-    "self.topics.size() <= 1 || !has(self.iceberg) || self.oneTable": lambda it: len(it["topics"]) <= 1 or "iceberg" not in it or it["oneTable"],
+    "self.topics.size() <= 1 || !has(self.iceberg) || self.oneTable": lambda it: (
+        len(it["topics"]) <= 1 or "iceberg" not in it or it["oneTable"]
+    ),
     "self.topics.size() > 0": lambda it: len(it["topics"]) > 0,
     "self.all(one, self.exists_one(other, other == one))": lambda it: len(set(it)) == len(it),
     "self.all(name, name.startsWith('spark.'))": lambda it: all(name.startswith("spark.") for name in it),
@@ -104,7 +122,9 @@ class Finding:
 
 
 def check(kind: type[Resource], document: Mapping[str, Any]) -> Resource | list[Finding]:
-    """The resource that the document is, or all that is wrong with it. Its status, which is not the writer's, is not looked at."""
+    """The resource that the document is, or all that is wrong with it. Its status, which is not the writer's, is not
+    looked at.
+    """
     schema = {"properties": {"metadata": _META, "spec": _spec(kind)}}
     written = _without_nulls(schema, {name: value for name, value in document.items() if name != "status"})
     try:
@@ -122,7 +142,10 @@ def explained(kind: type[Resource], document: Mapping[str, Any], error: Validati
 def rules_of(schema: Mapping[str, Any]) -> Iterator[str]:
     """All rules of a structural schema, those on old objects as well."""
     yield from (one["rule"] for one in schema.get("x-kubernetes-validations", ()))
-    inner = [*schema.get("properties", {}).values(), *(schema[name] for name in ("items", "additionalProperties") if name in schema)]
+    inner = [
+        *schema.get("properties", {}).values(),
+        *(schema[name] for name in ("items", "additionalProperties") if name in schema),
+    ]
     for part in inner:
         yield from rules_of(part)
 
@@ -140,7 +163,9 @@ def _spec(kind: type[Resource]) -> Mapping[str, Any]:
 
 
 def _without_nulls(schema: Mapping[str, Any], value: Any) -> Any:
-    """As the API server takes nulls (`kubectl apply` and `create`): of a field or a key that has to have a value, as if it were not written."""
+    """As the API server takes nulls (`kubectl apply` and `create`): of a field or a key that has to have a value, as if
+    it were not written.
+    """
     if isinstance(value, list):
         return [_without_nulls(schema.get("items", {}), item) for item in value]
     if not isinstance(value, dict):
@@ -162,7 +187,9 @@ def _walk(schema: Mapping[str, Any], value: Any, path: str) -> Iterator[Finding]
     for one in schema.get("x-kubernetes-validations", ()):
         if not needs_old(one["rule"]) and not RULES[one["rule"]](value):
             why, _, remedy = one["message"].rpartition(": ")
-            yield Finding(field=path, value=_shown(value), why=why or one["message"], remedy=remedy if why else "change it")
+            yield Finding(
+                field=path, value=_shown(value), why=why or one["message"], remedy=remedy if why else "change it"
+            )
     if isinstance(value, dict):
         for name, part in schema.get("properties", {}).items():
             if name in value:
@@ -180,7 +207,12 @@ def _duplicates(items: Sequence[Any], keys: Sequence[str], path: str) -> Iterato
         key = tuple(item.get(name) for name in keys)
         if key in seen:
             shown = ", ".join(f"{name} {item.get(name)}" for name in keys)
-            yield Finding(field=f"{path}[{index}]", value=_shown(item), why=f"there is one with {shown} already", remedy="give each its own")
+            yield Finding(
+                field=f"{path}[{index}]",
+                value=_shown(item),
+                why=f"there is one with {shown} already",
+                remedy="give each its own",
+            )
         seen.add(key)
 
 
@@ -194,16 +226,28 @@ def _unusable_names(resource: Resource) -> Iterator[Finding]:
             yield Finding(field="metadata.name", value=_shown(resource.metadata.name), why=str(error), remedy=remedy)
     if isinstance(resource, Lane) and not re.fullmatch(LANE_NAME, resource.lane_name):
         why = "it is no lane's name: 1 to 32 of a-z, 0-9 and -, neither at the beginning nor at the end a -"
-        yield Finding(field="metadata.name", value=_shown(resource.metadata.name), why=why, remedy="write spec.laneName, or choose another name")
+        yield Finding(
+            field="metadata.name",
+            value=_shown(resource.metadata.name),
+            why=why,
+            remedy="write spec.laneName, or choose another name",
+        )
     if isinstance(resource, Cluster) and "." in resource.metadata.name:
         why = "Services are named after a Cluster, and theirs have no dot"
-        yield Finding(field="metadata.name", value=_shown(resource.metadata.name), why=why, remedy="choose a name of a-z, 0-9 and -")
+        yield Finding(
+            field="metadata.name",
+            value=_shown(resource.metadata.name),
+            why=why,
+            remedy="choose a name of a-z, 0-9 and -",
+        )
 
 
 def _finding(kind: type[Resource], document: Mapping[str, Any], detail: ErrorDetails) -> Finding:
     location, value = _located(document, detail)
     why, remedy = _said(kind, location, detail)
-    return Finding(field=_path(location), value="" if detail["type"] == "missing" else _shown(value), why=why, remedy=remedy)
+    return Finding(
+        field=_path(location), value="" if detail["type"] == "missing" else _shown(value), why=why, remedy=remedy
+    )
 
 
 def _located(document: Any, detail: ErrorDetails) -> tuple[list[str | int], Any]:
@@ -229,7 +273,10 @@ def _said(kind: type[Resource], location: Sequence[str | int], detail: ErrorDeta
         case "string_type":
             return "it has to be text", f'put it in quotes: "{_shown(detail["input"])}"'
         case "string_unicode":
-            return "it has half of a character that is made of two (a lone surrogate)", "write the whole character, or leave it out"
+            return (
+                "it has half of a character that is made of two (a lone surrogate)",
+                "write the whole character, or leave it out",
+            )
         case "string_too_long":
             return f"it has more than {context['max_length']} characters", "shorten it"
         case "string_too_short":
@@ -262,7 +309,9 @@ def _similar(kind: type[Resource], location: Sequence[str | int]) -> str:
     for step in location[:-1]:
         fields = {field.alias or name: field for name, field in model.model_fields.items()}
         annotation: Any = fields[step].annotation if isinstance(step, str) else model
-        model = next((one for one in (annotation, *getattr(annotation, "__args__", ())) if hasattr(one, "model_fields")), model)
+        model = next(
+            (one for one in (annotation, *getattr(annotation, "__args__", ())) if hasattr(one, "model_fields")), model
+        )
     names = [field.alias or name for name, field in model.model_fields.items()]
     near = difflib.get_close_matches(str(location[-1]), names, n=1)
     return f"write {near[0]}, or leave it out" if near else f"leave it out, or write one of {', '.join(names)}"

@@ -1,4 +1,5 @@
-"""The CustomResourceDefinitions, as generated: `python -m bmq.resources.crd FOLDER...` writes a file for each kind into each folder.
+"""The CustomResourceDefinitions, as generated: `python -m bmq.resources.crd FOLDER...` writes a file for each kind into
+each folder.
 
 `make generated` does; a test compares what is in the tree with what the models say.
 """
@@ -16,7 +17,9 @@ from bmq.resources.schema import structural
 
 
 def crd(kind: type[Resource]) -> dict[str, Any]:
-    """The kind's CustomResourceDefinition. Descriptions end with the default, as `kubectl explain` shows nothing else of it."""
+    """The kind's CustomResourceDefinition. Descriptions end with the default, as `kubectl explain` shows nothing else
+    of it.
+    """
     naming = kind.naming
     singular = kind.__name__.lower()
     spec, status = _with_defaults(_part(kind, "spec")), _part(kind, "status")
@@ -26,7 +29,10 @@ def crd(kind: type[Resource]) -> dict[str, Any]:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{naming.plural}.{GROUP}", "labels": {"app.kubernetes.io/name": "bmq", "app.kubernetes.io/part-of": "bmq"}},
+        "metadata": {
+            "name": f"{naming.plural}.{GROUP}",
+            "labels": {"app.kubernetes.io/name": "bmq", "app.kubernetes.io/part-of": "bmq"},
+        },
         "spec": {
             "group": GROUP,
             "scope": "Namespaced",
@@ -45,7 +51,8 @@ def crd(kind: type[Resource]) -> dict[str, Any]:
                     "storage": True,
                     "subresources": subresources,
                     "additionalPrinterColumns": [
-                        {key: value for key, value in column.written().items() if value not in ("", 0)} for column in naming.columns
+                        {key: value for key, value in column.written().items() if value not in ("", 0)}
+                        for column in naming.columns
                     ],
                     "schema": {
                         "openAPIV3Schema": {
@@ -76,9 +83,13 @@ def default_text(field: dict[str, Any]) -> str:
 
 
 def said_by_fields(field: dict[str, Any]) -> bool:
-    """Whether an object's default is what its own fields have as theirs. Where it is not, they hold only once something of the object is written."""
+    """Whether an object's default is what its own fields have as theirs. Where it is not, they hold only once something
+    of the object is written.
+    """
     parts = field.get("properties", {})
-    return bool(parts) and field.get("default") == {name: one["default"] for name, one in parts.items() if "default" in one}
+    return bool(parts) and field.get("default") == {
+        name: one["default"] for name, one in parts.items() if "default" in one
+    }
 
 
 def _with_defaults(schema: dict[str, Any]) -> dict[str, Any]:
@@ -87,8 +98,10 @@ def _with_defaults(schema: dict[str, Any]) -> dict[str, Any]:
         found["properties"] = {field: _with_defaults(part) for field, part in schema["properties"].items()}
     if "items" in schema:
         found["items"] = _with_defaults(schema["items"])
-    if "default" in schema and "description" in schema and (text := default_text(schema)):
-        found["description"] = f"{schema['description']} Default: {text}."
+    if "description" in schema:
+        found["description"] = " ".join(schema["description"].split())  # a class's is broken into lines
+        if "default" in schema and (text := default_text(schema)):
+            found["description"] += f" Default: {text}."
     return found
 
 
@@ -108,7 +121,9 @@ def as_yaml(value: Any, indent: int = 0) -> str:
     """YAML in block style; strings as JSON writes them, which YAML reads the same."""
     pad = "  " * indent
     if isinstance(value, dict) and value:
-        return "".join(f"{pad}{key if _plain(key) else json.dumps(key)}:{_nested(item, indent)}" for key, item in value.items())
+        return "".join(
+            f"{pad}{key if _plain(key) else json.dumps(key)}:{_nested(item, indent)}" for key, item in value.items()
+        )
     if isinstance(value, list) and value:
         return "".join(f"{pad}-{_item(item, indent)}" for item in value)
     return f"{pad}{_scalar(value)}\n"

@@ -17,8 +17,8 @@ class Difference:
 
 
 def config_differences(written: Mapping[str, str], present: Mapping[str, str]) -> list[Difference]:
-    """By key. A key that is present and not written goes back to its default: the text is all there is to know. Blanks around a value, such as the
-    new line of a block in YAML, are none: a cluster keeps values without them."""
+    """By key. A key that is present and not written goes back to its default: the text is all there is to know. Blanks
+    around a value, such as the new line of a block in YAML, are none: a cluster keeps values without them."""
     return [
         Difference(field=name, before=present.get(name), after=written.get(name))
         for name in sorted({*written, *present})
@@ -37,7 +37,11 @@ def lane_body(spec: LaneSpec, *, own_brokers: bool) -> dict[str, Any]:
     return {
         "ttl_seconds": spec.ttl_seconds,
         "own_brokers": own_brokers,
-        "reads_base": {"enabled": reads.enabled and bool(reads.topics), "topics": reads.topics, "bytes_per_second": reads.bytes_per_second},
+        "reads_base": {
+            "enabled": reads.enabled and bool(reads.topics),
+            "topics": reads.topics,
+            "bytes_per_second": reads.bytes_per_second,
+        },
         "fallback": spec.fallback,
     }
 
@@ -58,7 +62,14 @@ def _kept(value: str | None) -> str | None:
 
 def _lane_fields(lane: Mapping[str, Any]) -> dict[str, str | int | bool]:
     reads = lane["reads_base"]
-    fields: dict[str, str | int | bool] = {"ttlSeconds": lane["ttl_seconds"], "brokers": lane["own_brokers"], "reads.base.enabled": reads["enabled"]}
+    fields: dict[str, str | int | bool] = {
+        "ttlSeconds": lane["ttl_seconds"],
+        "brokers": lane["own_brokers"],
+        "reads.base.enabled": reads["enabled"],
+    }
     if reads["enabled"]:
-        fields |= {"reads.base.topics": ", ".join(reads["topics"]), "reads.base.bytesPerSecond": reads["bytes_per_second"]}
+        fields |= {
+            "reads.base.topics": ", ".join(reads["topics"]),
+            "reads.base.bytesPerSecond": reads["bytes_per_second"],
+        }
     return fields

@@ -23,11 +23,13 @@ class Iceberg(
         ),
         rule(
             "self.catalogType != 'sql' || self.catalogUri.startsWith('jdbc:')",
-            "iceberg of catalogType sql needs its database: write iceberg.catalogUri as jdbc:postgresql://HOST/DATABASE",
+            "iceberg of catalogType sql needs its database: write iceberg.catalogUri as "
+            "jdbc:postgresql://HOST/DATABASE",
         ),
         rule(
             "self.catalogType != 'hadoop' || self.catalogUri == ''",
-            "iceberg of catalogType hadoop has no catalogUri, as the warehouse is the catalog: leave it out, or write catalogType: rest or sql",
+            "iceberg of catalogType hadoop has no catalogUri, as the warehouse is the catalog: leave it out, or "
+            "write catalogType: rest or sql",
         ),
     ),
 ):
@@ -37,17 +39,23 @@ class Iceberg(
         default="bmq.default.records",
         max_length=512,
         pattern=rf"^{_PART}(\.{_PART}){{2,}}$",
-        description="CATALOG.DATABASE.NAME, where CATALOG is a name of your choice; of letters, digits and underscores.",
+        description="CATALOG.DATABASE.NAME, where CATALOG is a name of your choice; of letters, digits and "
+        "underscores.",
         json_schema_extra=rules(
-            rule("!self.startsWith('spark_catalog.')", "iceberg.table: spark_catalog is Spark's own: write another name for the catalog")
+            rule(
+                "!self.startsWith('spark_catalog.')",
+                "iceberg.table: spark_catalog is Spark's own: write another name for the catalog",
+            )
         ),
     )
-    catalog_type: Literal["hadoop", "rest", "sql"] = Field(default="hadoop", description="What keeps the list of tables.")
+    catalog_type: Literal["hadoop", "rest", "sql"] = Field(
+        default="hadoop", description="What keeps the list of tables."
+    )
     catalog_uri: str = Field(
         default="",
         max_length=URI_LENGTH_MAX,
-        description="Of rest: http://HOST:PORT. Of sql: the database, for example jdbc:postgresql://HOST/DATABASE, by a driver and with parameters "
-        "that the chart allows.",
+        description="Of rest: http://HOST:PORT. Of sql: the database, for example jdbc:postgresql://HOST/DATABASE, "
+        "by a driver and with parameters that the chart allows.",
     )
     warehouse: str = Field(
         default="",
@@ -56,6 +64,9 @@ class Iceberg(
         json_schema_extra=folder("iceberg.warehouse"),
     )
     upsert_key: str = Field(
-        default="", max_length=249, description="One row for each key, as in a compacted topic: `key`, or a field of the value. Empty: all records."
+        default="",
+        max_length=249,
+        description="One row for each key, as in a compacted topic: `key`, or a field of the value. Empty: all "
+        "records.",
     )
     maintain: bool = Field(default=True, description="Whether runs also merge small files and let old snapshots go.")

@@ -4,7 +4,19 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from bmq.resources.base import AGE, IMMUTABLE, Column, Naming, Part, Resource, Scale, Status, condition_columns, rule, rules
+from bmq.resources.base import (
+    AGE,
+    IMMUTABLE,
+    Column,
+    Naming,
+    Part,
+    Resource,
+    Scale,
+    Status,
+    condition_columns,
+    rule,
+    rules,
+)
 from bmq.resources.pods import Placement, Resources
 from bmq.resources.references import ClusterRef
 
@@ -18,11 +30,14 @@ class BaseReads(Part):
     topics: list[str] = Field(
         default=["*"],
         max_length=64,
-        description="Which ones, by name; * stands for any characters. A topic that the lane has written to is the lane's own, "
-        "and no longer read from the base.",
+        description="Which ones, by name; * stands for any characters. A topic that the lane has written to is the "
+        "lane's own, and no longer read from the base.",
     )
     bytes_per_second: int = Field(
-        default=1_048_576, ge=1024, description="How much all of the lane's clients together read of the base at most, in bytes per second and proxy."
+        default=1_048_576,
+        ge=1024,
+        description="How much all of the lane's clients together read of the base at most, in bytes per second and "
+        "proxy.",
     )
 
 
@@ -30,14 +45,20 @@ class Reads(Part):
     """What clients in the lane may read besides the lane's own messages."""
 
     base: BaseReads = Field(
-        default=BaseReads(), description="Topics of the base, capped in rate, so that production does not drown a small environment."
+        default=BaseReads(),
+        description="Topics of the base, capped in rate, so that production does not drown a small environment.",
     )
 
 
 class LaneProxies(Part):
     """The lane's own proxies."""
 
-    replicas: int = Field(default=1, ge=0, le=100, description="How many. 0: none; clients are in the lane by lane=NAME in their client.id alone.")
+    replicas: int = Field(
+        default=1,
+        ge=0,
+        le=100,
+        description="How many. 0: none; clients are in the lane by lane=NAME in their client.id alone.",
+    )
     resources: Resources = Field(default=Resources(), description="Their CPU and memory.")
     placement: Placement = Field(default=Placement(), description="Where they run.")
 
@@ -45,7 +66,9 @@ class LaneProxies(Part):
 class LaneBrokers(Part):
     """The lane's own brokers."""
 
-    replicas: int = Field(default=0, ge=0, le=100, description="How many. 0: the lane's topics are on the cluster's brokers.")
+    replicas: int = Field(
+        default=0, ge=0, le=100, description="How many. 0: the lane's topics are on the cluster's brokers."
+    )
     resources: Resources = Field(default=Resources(), description="Their CPU and memory.")
     placement: Placement = Field(default=Placement(), description="Where they run.")
 
@@ -65,20 +88,27 @@ class LaneSpec(Part):
         default=0,
         ge=0,
         le=31_536_000,
-        description="The lane is deleted, with its topics and groups, so long after it was created; what would be over at once is refused. "
-        "0: it stays.",
+        description="The lane is deleted, with its topics and groups, so long after it was created; what would be "
+        "over at once is refused. 0: it stays.",
     )
     existing: Literal["Refuse", "Adopt"] = Field(
         default="Refuse",
-        description="What happens where the lane was there before the resource, as after a restore. Refuse: nothing, and a condition says so. Adopt: "
-        "it is managed from then on, with its topics and groups, and deleted with the resource.",
+        description="What happens where the lane was there before the resource, as after a restore. Refuse: "
+        "nothing, and a condition says so. Adopt: it is managed from then on, with its topics and "
+        "groups, and deleted with the resource.",
     )
     fallback: Literal["none"] = Field(
-        default="none", description="What happens to messages that nobody in the lane consumes. none: they stay in it; nothing else is there yet."
+        default="none",
+        description="What happens to messages that nobody in the lane consumes. none: they stay in it; nothing "
+        "else is there yet.",
     )
-    reads: Reads = Field(default=Reads(), description="What the lane's clients may read besides the lane's own messages.")
+    reads: Reads = Field(
+        default=Reads(), description="What the lane's clients may read besides the lane's own messages."
+    )
     proxies: LaneProxies = Field(default=LaneProxies(), description="The lane's own proxies: its endpoint.")
-    brokers: LaneBrokers = Field(default=LaneBrokers(), description="The lane's own brokers, so that its load never meets the base's.")
+    brokers: LaneBrokers = Field(
+        default=LaneBrokers(), description="The lane's own brokers, so that its load never meets the base's."
+    )
 
 
 class LaneStatus(Status):
@@ -89,8 +119,14 @@ class LaneStatus(Status):
     topics: int = Field(default=0, ge=0, description="How many topics have been written to in it.")
     replicas: int = Field(default=0, ge=0, description="How many of its proxies there are.")
     selector: str = Field(default="", description="The labels of its proxies' pods.")
-    number: int = Field(default=0, ge=0, description="The cluster's number of the lane, once it was found to be this resource's; 0: not yet.")
-    created_ms: int = Field(default=0, ge=0, description="When the cluster made that lane, in ms since 1970; 0: not known.")
+    number: int = Field(
+        default=0,
+        ge=0,
+        description="The cluster's number of the lane, once it was found to be this resource's; 0: not yet.",
+    )
+    created_ms: int = Field(
+        default=0, ge=0, description="When the cluster made that lane, in ms since 1970; 0: not known."
+    )
     declaring: bool = Field(default=False, description="Whether that lane is gone, and is being declared anew.")
     node_ids_from: int = Field(default=-1, ge=-1, description="The first node id of its proxies; -1: not given yet.")
     expires_at: str = Field(default="", description="When it is deleted by itself (RFC 3339); empty: never.")
@@ -104,13 +140,27 @@ class Lane(Resource):
         short_names=("bmql",),
         columns=(
             Column(name="Cluster", json_path=".spec.clusterRef.name", description="The Cluster that it is a lane of."),
-            Column(name="Topics", json_path=".status.topics", type="integer", description="How many topics have been written to in it."),
-            Column(name="Bootstrap", json_path=".status.bootstrapServers", priority=1, description="The lane's endpoint within Kubernetes."),
+            Column(
+                name="Topics",
+                json_path=".status.topics",
+                type="integer",
+                description="How many topics have been written to in it.",
+            ),
+            Column(
+                name="Bootstrap",
+                json_path=".status.bootstrapServers",
+                priority=1,
+                description="The lane's endpoint within Kubernetes.",
+            ),
             Column(name="Expires", json_path=".status.expiresAt", description="When it is deleted by itself."),
             *condition_columns(),
             AGE,
         ),
-        scale=Scale(spec_replicas_path=".spec.proxies.replicas", status_replicas_path=".status.replicas", label_selector_path=".status.selector"),
+        scale=Scale(
+            spec_replicas_path=".spec.proxies.replicas",
+            status_replicas_path=".status.replicas",
+            label_selector_path=".status.selector",
+        ),
     )
 
     kind: Literal["Lane"] = "Lane"

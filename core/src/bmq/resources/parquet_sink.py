@@ -31,13 +31,16 @@ class ParquetSinkSpec(
         max_length=TOPICS_MAX,
         description="The topics, by the names that Kafka clients know.",
         json_schema_extra=rules(
-            rule("self.all(one, self.exists_one(other, other == one))", "topics: one stands there twice: leave one of the two out"),
+            rule(
+                "self.all(one, self.exists_one(other, other == one))",
+                "topics: one stands there twice: leave one of the two out",
+            ),
         ),
     )
     one_table: bool = Field(
         default=False,
-        description="false: each topic has a table and runs of its own, the table called after it, below `output`. true: all are one table at "
-        "`output`, written by one run.",
+        description="false: each topic has a table and runs of its own, the table called after it, below `output`. "
+        "true: all are one table at `output`, written by one run.",
     )
 
 
@@ -57,8 +60,18 @@ class ParquetSink(Resource):
         short_names=("bmqp",),
         columns=(
             Column(name="Cluster", json_path=".spec.clusterRef.name", description="The Cluster that has the topics."),
-            Column(name="Tables", json_path=".status.desired", type="integer", description="How many tables there are to be."),
-            Column(name="Written", json_path=".status.ready", type="integer", description="How many are written as they should be."),
+            Column(
+                name="Tables",
+                json_path=".status.desired",
+                type="integer",
+                description="How many tables there are to be.",
+            ),
+            Column(
+                name="Written",
+                json_path=".status.ready",
+                type="integer",
+                description="How many are written as they should be.",
+            ),
             Column(name="Output", json_path=".spec.output", priority=1, description="Where the tables are."),
             *condition_columns(),
             AGE,

@@ -1,4 +1,6 @@
-"""The reference page of the resources, as generated: `python -m bmq.resources.reference >docs/resources.md` (`make generated` does)."""
+"""The reference page of the resources, as generated: `python -m bmq.resources.reference >docs/resources.md` (`make
+generated` does).
+"""
 
 import json
 import sys
@@ -38,7 +40,9 @@ def _kind(kind: type[Resource]) -> str:
         text += f"\n\n### {kind.__name__} {part}\n\n| field | type | default | meaning |\n| --- | --- | --- | --- |\n"
         text += "".join(_row(path, field, shown=part == "spec") for path, field in _fields(schema[part], ""))
     if found := list(_rules(schema["spec"], "spec")):
-        text += f"\n### What a {kind.__name__} refuses\n\n" + "".join(f"- `{path}`: {message}\n" for path, message in found)
+        text += f"\n### What a {kind.__name__} refuses\n\n" + "".join(
+            f"- `{path}`: {message}\n" for path, message in found
+        )
     return text.rstrip("\n") + "\n"
 
 

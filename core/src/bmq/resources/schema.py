@@ -1,7 +1,7 @@
 """From a pydantic model to the structural schema that Kubernetes asks of a CRD.
 
-References are put in place, titles left out, null becomes `nullable`. What Kubernetes would refuse later (a field without type or description) is
-refused here, by name.
+References are put in place, titles left out, null becomes `nullable`. What Kubernetes would refuse later (a field
+without type or description) is refused here, by name.
 """
 
 from typing import Any, Final
@@ -52,9 +52,14 @@ def _node(schema: dict[str, Any], definitions: dict[str, Any], path: str) -> dic
     if schema.get("nullable"):
         found["nullable"] = True
     if "properties" in schema:
-        found["properties"] = {name: _field(part, definitions, f"{path}.{name}") for name, part in schema["properties"].items()}
+        found["properties"] = {
+            name: _field(part, definitions, f"{path}.{name}") for name, part in schema["properties"].items()
+        }
         found.pop("required", None)
-        told = [*schema.get("required", ()), *(name for name, part in schema["properties"].items() if part.get(REQUIRED))]
+        told = [
+            *schema.get("required", ()),
+            *(name for name, part in schema["properties"].items() if part.get(REQUIRED)),
+        ]
         if required := [name for name in told if "default" not in found["properties"].get(name, {})]:
             found["required"] = required
     elif isinstance(more := schema.get("additionalProperties"), dict):
@@ -74,7 +79,9 @@ def _field(schema: dict[str, Any], definitions: dict[str, Any], path: str) -> di
 
 
 def _resolved(schema: dict[str, Any], definitions: dict[str, Any], path: str) -> dict[str, Any]:
-    """With references and null alternatives put in place; what stands beside a reference goes before it, and rules of both hold."""
+    """With references and null alternatives put in place; what stands beside a reference goes before it, and rules of
+    both hold.
+    """
     if "x-kubernetes-int-or-string" in schema:
         return schema
     if reference := schema.get("$ref"):
@@ -90,7 +97,10 @@ def _resolved(schema: dict[str, Any], definitions: dict[str, Any], path: str) ->
     real = [one for one in alternatives if one.get("type") != "null"]
     if len(real) != 1:
         raise Unstructural(f"{path} is one of several types")
-    only = _resolved(real[0], definitions, path) | {key: value for key, value in beside.items() if not (key == "default" and value is None)}
-    # A null that is not allowed is left out by Kubernetes: of a part that is what it says, and so rules in CEL may ask `has`.
+    only = _resolved(real[0], definitions, path) | {
+        key: value for key, value in beside.items() if not (key == "default" and value is None)
+    }
+    # A null that is not allowed is left out by Kubernetes: of a part that is what it says, and so rules in CEL may ask
+    # `has`.
     nullable = len(real) < len(alternatives) and "properties" not in only
     return only | ({"nullable": True} if nullable else {})

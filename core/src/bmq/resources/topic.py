@@ -20,15 +20,19 @@ class TopicSpec(Part):
     topic_name: str = Field(
         default="",
         max_length=TOPIC_NAME_LENGTH_MAX,
-        description="The topic's name for Kafka clients, where it differs from the resource's, which allows neither capitals nor underscores. "
-        "Empty: metadata.name. It cannot be changed.",
+        description="The topic's name for Kafka clients, where it differs from the resource's, which allows "
+        "neither capitals nor underscores. Empty: metadata.name. It cannot be changed.",
         json_schema_extra=rules(
             rule(IMMUTABLE, "topicName cannot be changed: create another Topic and delete this one"),
             rule(
                 "self.matches('^[a-zA-Z0-9._-]*$') && self != '.' && self != '..'",
-                "topicName is one that Kafka refuses: use 1 to 249 of a-z, A-Z, 0-9, dot, _ and -, and neither '.' nor '..'",
+                "topicName is one that Kafka refuses: use 1 to 249 of a-z, A-Z, 0-9, dot, _ and -, and neither '.' "
+                "nor '..'",
             ),
-            rule("!self.startsWith('__')", "topicName begins with __, which is kept for internal topics: choose another one"),
+            rule(
+                "!self.startsWith('__')",
+                "topicName begins with __, which is kept for internal topics: choose another one",
+            ),
         ),
     )
     partitions: int = Field(
@@ -36,26 +40,35 @@ class TopicSpec(Part):
         ge=1,
         le=PARTITIONS_MAX,
         description="How many partitions. It can only grow, and where a key's records go changes then.",
-        json_schema_extra=rules(rule("self >= oldSelf", "partitions can only grow: records would be lost; create another topic with fewer")),
+        json_schema_extra=rules(
+            rule("self >= oldSelf", "partitions can only grow: records would be lost; create another topic with fewer")
+        ),
     )
     config: dict[str, str] = Field(
         default={},
         max_length=CONFIGS_MAX,
-        description="Configuration by Kafka's names, for example retention.ms: \"86400000\". What is not written has the cluster's value; "
-        "what somebody sets otherwise is put back.",
+        description='Configuration by Kafka\'s names, for example retention.ms: "86400000". What is not written '
+        "has the cluster's value; what somebody sets otherwise is put back.",
     )
     existing: Literal["Refuse", "Adopt"] = Field(
         default="Refuse",
-        description="What happens where the topic was there before the resource. Refuse: nothing, and a condition says so. Adopt: it is managed from "
-        "then on, its configuration brought to what is written once every key that it has is written, and its records are kept.",
+        description="What happens where the topic was there before the resource. Refuse: nothing, and a condition "
+        "says so. Adopt: it is managed from then on, its configuration brought to what is written once "
+        "every key that it has is written, and its records are kept.",
     )
-    managed: bool = Field(default=True, description="false: nothing is changed, and nothing deleted; the status alone is kept up to date.")
+    managed: bool = Field(
+        default=True, description="false: nothing is changed, and nothing deleted; the status alone is kept up to date."
+    )
     deletion_policy: DeletionPolicy = Field(
         default="Retain",
-        description="What happens to the topic when the resource is deleted. Retain: it stays. Delete: it goes; one that holds records goes only "
-        'once the resource has the annotation bmq.io/delete-data: "true". A namespace that is deleted never waits for it: the topic stays.',
+        description="What happens to the topic when the resource is deleted. Retain: it stays. Delete: it goes; one "
+        'that holds records goes only once the resource has the annotation bmq.io/delete-data: "true". '
+        "A namespace that is deleted never waits for it: the topic stays.",
     )
-    parquet: Table | None = Field(default=None, description="The topic as a table of Parquet files, written by Spark. Its condition is ParquetReady.")
+    parquet: Table | None = Field(
+        default=None,
+        description="The topic as a table of Parquet files, written by Spark. Its condition is ParquetReady.",
+    )
 
 
 class TopicStatus(Status):
@@ -64,7 +77,9 @@ class TopicStatus(Status):
     topic_name: str = Field(default="", description="Its name for Kafka clients.")
     topic_id: str = Field(default="", description="Its id; a topic that was deleted and created again has another one.")
     partitions: int = Field(default=0, ge=0, description="How many partitions it has.")
-    owned: bool = Field(default=False, description="Whether this resource stands for the topic: it created or adopted it.")
+    owned: bool = Field(
+        default=False, description="Whether this resource stands for the topic: it created or adopted it."
+    )
     table: TableStatus = Field(default=TableStatus(), description="The runs that write its table.")
 
 

@@ -12,4 +12,9 @@ HTTP_RULE: Final = "self == '' || self.matches('^https?://[^/?#]+')"
 
 def folder(name: str) -> dict[str, Any]:
     """The rule of a field that is a folder of a bucket, for `json_schema_extra`."""
-    return rules(rule(FOLDER_RULE, f"{name} is in a bucket, as everything that pods keep: write s3a://BUCKET or s3a://BUCKET/PREFIX"))
+    return rules(
+        rule(
+            FOLDER_RULE,
+            f"{name} is in a bucket, as everything that pods keep: write s3a://BUCKET or s3a://BUCKET/PREFIX",
+        )
+    )

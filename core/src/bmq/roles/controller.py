@@ -14,7 +14,9 @@ from bmq.values import BrokerEpoch, LeaderEpoch, ManifestVersion, NodeId, TopicI
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTopic:
-    """`partitions` -1 and `replication_factor` -1: the cluster's default, or with `assignments` as many as there are of them."""
+    """`partitions` -1 and `replication_factor` -1: the cluster's default, or with `assignments` as many as there are of
+    them.
+    """
 
     name: str
     partitions: int = -1
@@ -23,7 +25,8 @@ class NewTopic:
     manual_assignment: bool = False
     """Whether there are `assignments`. Without them, from a node of an earlier version, it is refused."""
     lane: str = ""
-    """Whose own it is to be; "": the base's. What is not said of a lane's topic is as with the base's topic of that name, where there is one."""
+    """Whose own it is to be; "": the base's. What is not said of a lane's topic is as with the base's topic of that
+    name, where there is one."""
     assignments: Sequence[Sequence[int]] | None = None
     """For each partition the nodes that it is wanted on, the first choice first (bmq.metadata.assignments)."""
 
@@ -66,7 +69,9 @@ class Reassignment:
 
 
 class Controller(Protocol):
-    """Commits changes of the metadata. Each method returns when its records are durable; raises ControllerUnavailable."""
+    """Commits changes of the metadata. Each method returns when its records are durable; raises
+    ControllerUnavailable.
+    """
 
     async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicResult]: ...
 
@@ -77,10 +82,14 @@ class Controller(Protocol):
     ) -> TopicResult:
         """Grows a topic to `total` partitions; `assignments` as in NewTopic, for the new ones."""
 
-    async def alter_configs(self, resource: ConfigResource, changes: Sequence[ConfigChange], *, validate_only: bool = False) -> None:
+    async def alter_configs(
+        self, resource: ConfigResource, changes: Sequence[ConfigChange], *, validate_only: bool = False
+    ) -> None:
         """Raises RequestError."""
 
-    async def replace_configs(self, resource: ConfigResource, configs: Mapping[str, str | None], *, validate_only: bool = False) -> None:
+    async def replace_configs(
+        self, resource: ConfigResource, configs: Mapping[str, str | None], *, validate_only: bool = False
+    ) -> None:
         """AlterConfigs: everything not named goes back to its default. Raises RequestError."""
 
     async def allocate_producer_ids(self, count: int) -> range:
@@ -105,7 +114,9 @@ class Metadata(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """A starting node. `boot` is new at each start of a process. `host` and `port` are its Kafka address, "" and 0 without a proxy."""
+    """A starting node. `boot` is new at each start of a process. `host` and `port` are its Kafka address, "" and 0
+    without a proxy.
+    """
 
     node_id: NodeId
     boot: UUID
@@ -126,10 +137,12 @@ class Registration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClosedPartition:
-    """This owner appends no more to `tp` under `leader_epoch`, and will never again: everything of it in its stream is durable and below `end`.
+    """This owner appends no more to `tp` under `leader_epoch`, and will never again: everything of it in its stream is
+    durable and below `end`.
 
-    `end` 0: its stream holds nothing of it that the manifest does not cover. What lies below `start` the manifest covers: the heir of a
-    partition with a short tail need not read the whole stream. Repeated in each heartbeat until the image shows what came of it.
+    `end` 0: its stream holds nothing of it that the manifest does not cover. What lies below `start` the manifest
+    covers: the heir of a partition with a short tail need not read the whole stream. Repeated in each heartbeat until
+    the image shows what came of it.
     """
 
     tp: TopicPartition
@@ -150,7 +163,8 @@ class PartitionLoad:
 class Heartbeat:
     """A node lives. `closed` and `covered` are repeated until the image shows them.
 
-    It is to get no more partitions where it stops soon (`draining`), and while its clock and the store's are too far apart (`clock_differs`).
+    It is to get no more partitions where it stops soon (`draining`), and while its clock and the store's are too far
+    apart (`clock_differs`).
     """
 
     node_id: NodeId
@@ -162,16 +176,20 @@ class Heartbeat:
     draining: bool = False
     clock_differs: bool = False
     listeners: ListenerAddresses | None = None
-    """Where clients reach its proxy by further listeners, which may change while it lives; None: as it is registered."""
+    """Where clients reach its proxy by further listeners, which may change while it lives; None: as it is
+    registered."""
     manifests: tuple[tuple[TopicPartition, ManifestVersion], ...] = ()
-    """Of partitions of its own, versions that are in force: once the image shows them, nobody opens one of these from less."""
+    """Of partitions of its own, versions that are in force: once the image shows them, nobody opens one of these from
+    less."""
     trouble: str = ""
     """What keeps it from writing to the store, and for how long, for who looks at the cluster; empty: nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatReply:
-    """`lease_ms`: fenced unless heard again within it; a third of it is a good interval. `position`: of the leader's image."""
+    """`lease_ms`: fenced unless heard again within it; a third of it is a good interval. `position`: of the leader's
+    image.
+    """
 
     lease_ms: int
     position: int
@@ -181,12 +199,15 @@ class BrokerControl(Protocol):
     """What a broker asks of the controller."""
 
     async def register(self, registration: Registration) -> BrokerEpoch:
-        """Seals the stream of the node's earlier incarnation, then gives the new one its epoch and the partitions that were the old one's.
+        """Seals the stream of the node's earlier incarnation, then gives the new one its epoch and the partitions that
+        were the old one's.
 
         Returned once committed; the image names the partitions from then on.
         """
 
-    async def report_covered(self, node_id: NodeId, broker_epoch: BrokerEpoch, covered: Sequence[tuple[TopicPartition, Sequence[Range]]]) -> None:
+    async def report_covered(
+        self, node_id: NodeId, broker_epoch: BrokerEpoch, covered: Sequence[tuple[TopicPartition, Sequence[Range]]]
+    ) -> None:
         """The manifests cover these ranges. Idempotent."""
 
     async def report_stopped(self, node_id: NodeId, broker_epoch: BrokerEpoch, end: int) -> None:
@@ -195,22 +216,27 @@ class BrokerControl(Protocol):
     async def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
         """Renews the lease, and takes up what the node reports, committed when this returns.
 
-        Raises Fenced where this incarnation is not the registered one any more, or its fencing is begun: it may only register again.
-        Raises ControllerUnavailable.
+        Raises Fenced where this incarnation is not the registered one any more, or its fencing is begun: it may only
+        register again. Raises ControllerUnavailable.
         """
 
 
 class ClusterControl(Protocol):
-    """What whoever runs the cluster asks of the controller. Each method returns when its records are durable; raises ControllerUnavailable."""
+    """What whoever runs the cluster asks of the controller. Each method returns when its records are durable; raises
+    ControllerUnavailable.
+    """
 
     async def move(self, tp: TopicPartition, to: NodeId) -> None:
-        """Begins to move a partition; done once the image names the new owner. Idempotent; a later call leads the move elsewhere.
+        """Begins to move a partition; done once the image names the new owner. Idempotent; a later call leads the move
+        elsewhere.
 
         Raises UnknownTopic, InvalidRequest where `to` is no broker that takes partitions.
         """
 
     async def drain(self, node_id: NodeId) -> None:
-        """Cordons a node and begins to move all its partitions away; done once the image shows that it owns none. Raises InvalidRequest."""
+        """Cordons a node and begins to move all its partitions away; done once the image shows that it owns none.
+        Raises InvalidRequest.
+        """
 
     async def cordon(self, node_id: NodeId, cordoned: bool) -> None:
         """Gives the node no new partitions, or does so again. Idempotent."""
@@ -220,8 +246,10 @@ class MetadataSource(Protocol):
     """What followers ask of the leader."""
 
     async def metadata_poll(self, after_position: int, wait_ms: int) -> list[bytes]:
-        """The log's entries above `after_position`, in order and each as the whole object in the store; waits for one, not longer than `wait_ms`.
+        """The log's entries above `after_position`, in order and each as the whole object in the store; waits for one,
+        not longer than `wait_ms`.
 
-        Committed entries only; not all of them where they are many. Raises ControllerUnavailable where this one does not lead, NotReady where
-        it no longer has what follows `after_position` (or never had): the follower reads the store.
+        Committed entries only; not all of them where they are many. Raises ControllerUnavailable where this one does
+        not lead, NotReady where it no longer has what follows `after_position` (or never had): the follower reads the
+        store.
         """

@@ -1,7 +1,8 @@
-"""A coordinator's list of groups in pages between nodes: a hundred thousand of them would be one frame, packed and read in one turn of the loop.
+"""A coordinator's list of groups in pages between nodes: a hundred thousand of them would be one frame, packed and read
+in one turn of the loop.
 
-A field of the request and one of the reply, which clients never see. A node of an older version that is asked for a page answers with all groups
-and names no next page; one that asks names no page, and is answered with all.
+A field of the request and one of the reply, which clients never see. A node of an older version that is asked for a
+page answers with all groups and names no next page; one that asks names no page, and is answered with all.
 """
 
 from dataclasses import dataclass
@@ -29,7 +30,14 @@ class GroupPage:
         """Raises InvalidRequest."""
         number, _, rest = text.partition("/")
         count, _, salt = rest.partition("/")
-        if not (number.isascii() and number.isdigit() and count.isascii() and count.isdigit() and salt and int(number) < int(count)):
+        if not (
+            number.isascii()
+            and number.isdigit()
+            and count.isascii()
+            and count.isdigit()
+            and salt
+            and int(number) < int(count)
+        ):
             raise InvalidRequest(f"{text[:100]!r} is no page of a list of groups")
         return cls(int(number), int(count), salt)
 

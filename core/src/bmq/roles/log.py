@@ -1,4 +1,6 @@
-"""What a coordinator asks of the partition that is its log: the broker's partition layer implements it, the coordinators use it."""
+"""What a coordinator asks of the partition that is its log: the broker's partition layer implements it, the
+coordinators use it.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -13,10 +15,13 @@ class CoordinatorLog(Protocol):
     """One partition of `__consumer_offsets` (later `__transaction_state`), owned by this broker."""
 
     def check_open(self) -> None:
-        """Raises NotReady while the log takes no records. To be asked before anything is changed: an append that fails ends the coordinator."""
+        """Raises NotReady while the log takes no records. To be asked before anything is changed: an append that fails
+        ends the coordinator.
+        """
 
     def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> "asyncio.Future[None]":
-        """Submits (key, value) records as one batch before it returns; the future resolves once they and all before are durable.
+        """Submits (key, value) records as one batch before it returns; the future resolves once they and all before are
+        durable.
 
         Raises (in the future) Fenced or StoreError, after which the coordinator's state is to be thrown away.
         """
@@ -31,7 +36,9 @@ class CoordinatorLog(Protocol):
         """The newest snapshot that the manifest names: it holds the effect of every record below the offset."""
 
     async def save_snapshot(self, offset: Offset, data: bytes) -> None:
-        """Stores a snapshot of everything below `offset` (not above the high watermark) and has the manifest name it."""
+        """Stores a snapshot of everything below `offset` (not above the high watermark) and has the manifest name
+        it.
+        """
 
     def high_watermark(self) -> Offset:
         """Everything below it is durable."""

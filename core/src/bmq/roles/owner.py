@@ -35,9 +35,10 @@ class TailRequest:
 class TailAnswer:
     """What the owner has at an offset.
 
-    error None and `offset >= tail_start`: `batches`, whole record batches in order, the first one holding the offset; all below the high watermark.
-    error None and `offset < tail_start`: nothing here: the records are in segments; read `manifest_version` (or a later one).
-    error OffsetOutOfRange: below `log_start` or above `high_watermark`, and the owner made sure that it still is the owner.
+    error None and `offset >= tail_start`: `batches`, whole record batches in order, the first one holding the offset;
+    all below the high watermark. error None and `offset < tail_start`: nothing here: the records are in segments; read
+    `manifest_version` (or a later one). error OffsetOutOfRange: below `log_start` or above `high_watermark`, and the
+    owner made sure that it still is the owner.
     """
 
     tp: TopicPartition
@@ -106,7 +107,9 @@ class Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unread:
-    """What lies behind a position: records up to the high watermark, and for how many seconds the first of them has been there (0: none)."""
+    """What lies behind a position: records up to the high watermark, and for how many seconds the first of them has
+    been there (0: none).
+    """
 
     records: int
     seconds: float
@@ -114,10 +117,11 @@ class Unread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who asks: recorded with group members. `api_version` is the request's as the client sent it (-1: the newest); some answers depend on it.
+    """Who asks: recorded with group members. `api_version` is the request's as the client sent it (-1: the newest);
+    some answers depend on it.
 
-    `taken` is called once who serves a JoinGroup or SyncGroup has, and counts, what it says: the request itself is needed no more, though its
-    answer may take as long as its group wants.
+    `taken` is called once who serves a JoinGroup or SyncGroup has, and counts, what it says: the request itself is
+    needed no more, though its answer may take as long as its group wants.
     """
 
     client_id: str
@@ -127,26 +131,35 @@ class Caller:
 
 
 class Owner(Protocol):
-    """The broker, as a proxy sees it. Every method may raise NotOwner, NotReady, PartitionStopped or Fenced; requests may raise RequestError."""
+    """The broker, as a proxy sees it. Every method may raise NotOwner, NotReady, PartitionStopped or Fenced; requests
+    may raise RequestError.
+    """
 
     def append(self, tp: TopicPartition, records: Buffer, *, produce_version: int) -> "asyncio.Future[Appended]":
         """Submits one produce payload (one or more whole record batches) before it returns, so calls keep their order.
 
-        The future resolves when everything that the answer rests on is durable (a duplicate batch gives its first offsets), or raises:
-        RequestErrors and NotOwner/NotReady mean *not applied*; Fenced or StoreError after submission mean *unknown*.
-        `records` must not be changed afterwards.
+        The future resolves when everything that the answer rests on is durable (a duplicate batch gives its first
+        offsets), or raises: RequestErrors and NotOwner/NotReady mean *not applied*; Fenced or StoreError after
+        submission mean *unknown*. `records` must not be changed afterwards.
         """
 
     async def read_tail(
-        self, requests: Sequence[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int, room: TailRoom | None = None
+        self,
+        requests: Sequence[TailRequest],
+        *,
+        min_bytes: int,
+        max_bytes: int,
+        max_wait_ms: int,
+        room: TailRoom | None = None,
     ) -> list[TailAnswer]:
         """One answer per request, in order.
 
-        Waits until `min_bytes` are there in all, an answer has an error or lies below the tail, or the time is up. A partition that is being
-        opened is waited for like records; it is NotReady where others have enough after a moment, or when the time is up.
+        Waits until `min_bytes` are there in all, an answer has an error or lies below the tail, or the time is up. A
+        partition that is being opened is waited for like records; it is NotReady where others have enough after a
+        moment, or when the time is up.
 
-        An owner of another process fetches into the `room` (None: its caller counts `max_bytes` itself), and says `unsent_bytes` of what
-        has none. Nothing that was fetched is held while it waits.
+        An owner of another process fetches into the `room` (None: its caller counts `max_bytes` itself), and says
+        `unsent_bytes` of what has none. Nothing that was fetched is held while it waits.
         """
 
     async def offset_for_time(
@@ -168,27 +181,35 @@ class Owner(Protocol):
         """Of those that are open here, or can be within a moment; others are left out."""
 
     async def unread(self, positions: Sequence[Position]) -> list[Unread | None]:
-        """One answer per position, in order, from memory alone; None for partitions that are not open here, nor can be within a moment."""
+        """One answer per position, in order, from memory alone; None for partitions that are not open here, nor can be
+        within a moment.
+        """
 
     async def group_call(self, partition: int, api_key: int, request: Any, caller: Caller) -> Any:
         """One request to the coordinator that lives in this partition of `__consumer_offsets`.
 
-        request and reply are wire Messages (bmq.wire.messages) of that API key, with the field names of kio's newest version.
-        Of one that waits for others of its group the coordinator has what it says, and nobody else: see `let_go`.
+        request and reply are wire Messages (bmq.wire.messages) of that API key, with the field names of kio's newest
+        version. Of one that waits for others of its group the coordinator has what it says, and nobody else: see
+        `let_go`.
         """
 
 
 class Tails(Protocol):
-    """The tails of an owner in this process, at the moment and as they change, for one who follows them. Of one incarnation of the owner."""
+    """The tails of an owner in this process, at the moment and as they change, for one who follows them. Of one
+    incarnation of the owner.
+    """
 
     def watch(self, tp: TopicPartition) -> None:
-        """From now on whoever follows is told when something about the partition changed; once for each `watch`, until it is left."""
+        """From now on whoever follows is told when something about the partition changed; once for each `watch`, until
+        it is left.
+        """
 
     def leave(self, tp: TopicPartition) -> None:
         """The other way round."""
 
     def read(self, request: TailRequest) -> TailAnswer:
-        """What is there from memory, at once; the first batch comes whole. Nothing is opened, and what is out of range is not made sure of.
+        """What is there from memory, at once; the first batch comes whole. Nothing is opened, and what is out of range
+        is not made sure of.
 
         Raises what ended the incarnation.
         """
@@ -198,7 +219,9 @@ class OwnerHere(Owner, Protocol):
     """A broker of this process."""
 
     def tails(self, changed: Callable[[TopicPartition], None]) -> Tails:
-        """For one who follows; `changed` is told of partitions, within the turn of the loop in which they change. Raises NotReady."""
+        """For one who follows; `changed` is told of partitions, within the turn of the loop in which they change.
+        Raises NotReady.
+        """
 
 
 SAID: Final = {ApiKey.JOIN_GROUP: "protocols", ApiKey.SYNC_GROUP: "assignments"}
@@ -206,7 +229,8 @@ SAID: Final = {ApiKey.JOIN_GROUP: "protocols", ApiKey.SYNC_GROUP: "assignments"}
 
 
 def let_go(api_key: int, request: Any) -> None:
-    """Empties the array of a JoinGroup or SyncGroup in its place, for all who still hold the request while it waits, minutes perhaps.
+    """Empties the array of a JoinGroup or SyncGroup in its place, for all who still hold the request while it waits,
+    minutes perhaps.
 
     A hundred thousand texts of three letters are 300 KB that are counted, and as many objects that are not.
     """

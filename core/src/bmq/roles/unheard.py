@@ -1,14 +1,27 @@
-"""What an owner refused in this turn of the loop. Who waits for it hears of it in the next one: until then nothing may be sent past it."""
+"""What an owner refused in this turn of the loop. Who waits for it hears of it in the next one: until then nothing may
+be sent past it.
+"""
 
 import asyncio
 from collections.abc import Hashable, Sequence
 from typing import Final, Protocol
 
-from bmq.errors import CorruptBatch, Fenced, FormatError, NotOwner, NotReady, PartitionStopped, StoreError, UnknownTopic, UnknownTopicId
+from bmq.errors import (
+    CorruptBatch,
+    Fenced,
+    FormatError,
+    NotOwner,
+    NotReady,
+    PartitionStopped,
+    StoreError,
+    UnknownTopic,
+    UnknownTopicId,
+)
 from bmq.roles.owner import Appended
 
 REFUSALS: Final = (NotOwner, NotReady, Fenced, PartitionStopped, StoreError, FormatError, UnknownTopic, UnknownTopicId)
-"""What ails a partition, for the moment or for longer: whoever hears of it sends the batch again, and no later one may be taken before that."""
+"""What ails a partition, for the moment or for longer: whoever hears of it sends the batch again, and no later one may
+be taken before that."""
 SENT_AGAIN: Final = (*REFUSALS, CorruptBatch)
 """The same, and what ails one batch: others' batches must not have to wait for it, so only its own producer's do."""
 
@@ -21,7 +34,9 @@ class WithOwner(Protocol):
 
 
 class Settling:
-    """Keys of which something was refused in this turn of the loop, and how often: not all who wait for it know yet, and may send once more."""
+    """Keys of which something was refused in this turn of the loop, and how often: not all who wait for it know yet,
+    and may send once more.
+    """
 
     __slots__ = ("_counts", "_loop")
 
@@ -47,10 +62,11 @@ class Settling:
 
 
 def refused_unheard(appends: Sequence[WithOwner], errors: type[Exception] | tuple[type[Exception], ...]) -> bool:
-    """Whether one of a partition's appends failed with one of `errors`, or was cancelled, though it is still among them.
+    """Whether one of a partition's appends failed with one of `errors`, or was cancelled, though it is still among
+    them.
 
-    `appends`: at least one, in the order in which they were handed over. Few of them are looked at: an owner answers the oldest first, or refuses
-    the newest, which wait for it to open the partition.
+    `appends`: at least one, in the order in which they were handed over. Few of them are looked at: an owner answers
+    the oldest first, or refuses the newest, which wait for it to open the partition.
     """
     newest = appends[-1].future
     if newest.done() and _is_refused(newest, errors):

@@ -1,7 +1,8 @@
 """Threads for calls that block, such as those on files; what they return comes back to the event loop that asked.
 
-As `concurrent.futures` and `run_in_executor` have it, with one future for a call instead of two that are chained: a store on a disk makes and deletes
-thousands of files a second, and pays for each call what this costs (docs/performance.md).
+As `concurrent.futures` and `run_in_executor` have it, with one future for a call instead of two that are chained: a
+store on a disk makes and deletes thousands of files a second, and pays for each call what this costs
+(docs/performance.md).
 """
 
 import asyncio
@@ -23,7 +24,9 @@ class _Call(NamedTuple):
 
 
 class BlockingCalls:
-    """At most `threads_max` threads, each started when it is first needed. For any event loop; calls are taken in their order."""
+    """At most `threads_max` threads, each started when it is first needed. For any event loop; calls are taken in their
+    order.
+    """
 
     def __init__(self, threads_max: int, *, name: str) -> None:
         self._threads_max = threads_max
@@ -35,7 +38,8 @@ class BlockingCalls:
         self._is_closed = False
 
     def run(self, call: Callable[[], T]) -> "asyncio.Future[T]":
-        """What the call returns or raises. One that is cancelled before a thread took it is not made; otherwise it goes on.
+        """What the call returns or raises. One that is cancelled before a thread took it is not made; otherwise it goes
+        on.
 
         Raises RuntimeError after `close`, and where the system gives not even one thread.
         """

@@ -1,4 +1,6 @@
-"""Whether the bucket of an S3-compatible server is there, and making it where it is not. Data never goes through here."""
+"""Whether the bucket of an S3-compatible server is there, and making it where it is not. Data never goes through
+here.
+"""
 
 import time
 from typing import Final
@@ -20,18 +22,21 @@ _READY_WITHIN_S: Final = 10.0
 """How long a server that is starting (MinIO beside bmq in one compose file) may say that it is not ready."""
 _RETRY_S: Final = 0.25
 _NOT_READY: Final = 503
-_REGION_CODES: Final = frozenset(("AuthorizationHeaderMalformed", "InvalidRegion", "PermanentRedirect", "IllegalLocationConstraintException"))
+_REGION_CODES: Final = frozenset(
+    ("AuthorizationHeaderMalformed", "InvalidRegion", "PermanentRedirect", "IllegalLocationConstraintException")
+)
 _OF_A_HEAD: Final = frozenset(("AccessDenied", "BadRequest"))
 """What the client makes of an answer's bare status."""
 _MADE_ALREADY_CODES: Final = frozenset(("BucketAlreadyOwnedByYou", "BucketAlreadyExists"))
 
 
 def ensure_bucket(url: StoreUrl) -> bool:
-    """Whether the bucket was missing and has been made. Blocking (up to about 20 s); acts on S3-compatible endpoints only.
+    """Whether the bucket was missing and has been made. Blocking (up to about 20 s); acts on S3-compatible endpoints
+    only.
 
-    A bucket of AWS itself, GCS or Azure, or one reached by a role instead of keys, is a matter of accounts and policies: the self-test
-    says whether it can be used.
-    Raises ConfigurationError (no keys) or StoreUnusable, each one line with the remedy.
+    A bucket of AWS itself, GCS or Azure, or one reached by a role instead of keys, is a matter of accounts and
+    policies: the self-test says whether it can be used. Raises ConfigurationError (no keys) or StoreUnusable, each one
+    line with the remedy.
     """
     if url.kind is not StoreKind.S3 or url.endpoint is None or not static_keys_given(url):
         return False
@@ -81,14 +86,19 @@ def _client(url: StoreUrl) -> Minio:
         retries=urllib3.Retry(total=0),
         ca_certs=str(url.ca_file) if url.ca_file else None,
     )
-    return Minio(address.rstrip("/"), credentials=EnvAWSProvider(), secure=scheme == "https", region=url.region, http_client=pool)
+    return Minio(
+        address.rstrip("/"), credentials=EnvAWSProvider(), secure=scheme == "https", region=url.region, http_client=pool
+    )
 
 
 def _refused(url: StoreUrl, error: S3Error) -> str:
     if error.code in _REGION_CODES or "region" in (error.message or ""):
         return f"wrong region {url.region!r} ({error.message}): set ?region=…"
     if error.code == "AccessDenied":
-        return f"access to bucket {url.bucket!r} is denied: check the keys and their policy, or another owns a bucket of this name"
+        return (
+            f"access to bucket {url.bucket!r} is denied: check the keys and their policy, or another owns a "
+            "bucket of this name"
+        )
     remedy = remedy_of_code(error.code or "")
     return f"{error.code}: {remedy or error.message}"
 
@@ -104,9 +114,15 @@ def _not_reached(url: StoreUrl, error: Exception) -> str:
     if name == "NameResolutionError":
         return f"no such host in {url.endpoint}: check the endpoint"
     if isinstance(error, ServerError) and error.status_code == _NOT_READY:
-        return f"{url.endpoint} has not been ready for {_READY_WITHIN_S:.0f} s (HTTP {_NOT_READY}): look at the server's own log"
+        return (
+            f"{url.endpoint} has not been ready for {_READY_WITHIN_S:.0f} s (HTTP {_NOT_READY}): look at the "
+            "server's own log"
+        )
     if isinstance(error, InvalidResponseError | ServerError):
-        return f"{url.endpoint} does not answer as an S3 server: check address and port; where it speaks TLS, write https://"
+        return (
+            f"{url.endpoint} does not answer as an S3 server: check address and port; where it speaks TLS, "
+            "write https://"
+        )
     if isinstance(error, ValueError):
         return f"{text}: check the bucket's name and the endpoint"
     return f"{url.endpoint} is not reached ({name}): check address, port and network"

@@ -1,7 +1,7 @@
 """Writing a new file past the page cache (O_DIRECT), from one aligned buffer per thread.
 
-What is fsynced at once need not pass through memory that the kernel first has to find and that pushes out what is read: without it the
-same bytes cost a third less CPU time (docs/performance.md). Not every file system can; `works_in` tells.
+What is fsynced at once need not pass through memory that the kernel first has to find and that pushes out what is read:
+without it the same bytes cost a third less CPU time (docs/performance.md). Not every file system can; `works_in` tells.
 """
 
 import errno

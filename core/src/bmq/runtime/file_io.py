@@ -1,4 +1,6 @@
-"""What the folder store does to single files and folders, beyond what `os` offers by itself. Blocking; raises OSError."""
+"""What the folder store does to single files and folders, beyond what `os` offers by itself. Blocking; raises
+OSError.
+"""
 
 import ctypes
 import errno

@@ -1,12 +1,12 @@
 """Objects as files of one folder, durably: the blocking half of the folder store, safe to call from many threads.
 
-An object is written to a file without a name, fsynced, then linked to its name, and the folders on the way are fsynced: a name never
-shows part of an object, `link` refuses a name that exists, and what `create` has returned survives a power cut. One process has the folder
-for itself (`folder_lock`); what several need is in `shared_folder_files`.
+An object is written to a file without a name, fsynced, then linked to its name, and the folders on the way are fsynced:
+a name never shows part of an object, `link` refuses a name that exists, and what `create` has returned survives a power
+cut. One process has the folder for itself (`folder_lock`); what several need is in `shared_folder_files`.
 
-Which folders are durable is known by name (`_durable_folders`): a folder is entered after its own entry in its parent was fsynced, and
-struck out, under one lock with the rmdir, before it is removed. Whoever holds a file in a folder keeps it from being removed, so what a
-create finds entered after its link is the folder that it linked into.
+Which folders are durable is known by name (`_durable_folders`): a folder is entered after its own entry in its parent
+was fsynced, and struck out, under one lock with the rmdir, before it is removed. Whoever holds a file in a folder keeps
+it from being removed, so what a create finds entered after its link is the folder that it linked into.
 """
 
 import contextlib
@@ -24,19 +24,38 @@ from typing_extensions import Buffer
 from bmq.errors import Conflict, NotApplied, ObjectMissing, StoreUnavailable, UnknownOutcome
 from bmq.ports import ObjectMeta
 from bmq.runtime import direct_write
-from bmq.runtime.file_io import REMEDIES, has_name, open_folder, read_range, sync_file, sync_file_system, unnamed_files_work, write_all
+from bmq.runtime.file_io import (
+    REMEDIES,
+    has_name,
+    open_folder,
+    read_range,
+    sync_file,
+    sync_file_system,
+    unnamed_files_work,
+    write_all,
+)
 from bmq.runtime.folder_names import names_in
 from bmq.runtime.spare_files import SpareFiles
 
 STAGING_NAME: Final = ".tmp"
 READ_SELDOM_PREFIX: Final = "wal/"
-"""Objects that only a recovery reads leave the page cache once they are on disk: their pages serve the next create, where they would
-otherwise push out segments (docs/stores.md has what that is worth). Their files are written anew when they are deleted (`spare_files`)."""
+"""Objects that only a recovery reads leave the page cache once they are on disk: their pages serve the next create,
+where they would otherwise push out segments (docs/stores.md has what that is worth). Their files are written anew when
+they are deleted (`spare_files`)."""
 _NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 _MAKE_FOLDER_ATTEMPTS_MAX: Final = 100
 """How often in one create a folder may be removed by a concurrent delete."""
 _LINK_NOT_MADE: Final = frozenset(
-    (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EMLINK, errno.ENAMETOOLONG, errno.ENOTDIR)
+    (
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EROFS,
+        errno.EACCES,
+        errno.EPERM,
+        errno.EMLINK,
+        errno.ENAMETOOLONG,
+        errno.ENOTDIR,
+    )
 )
 _REMEDIES: Final = {**REMEDIES, errno.ENOTDIR: "a part of the key is an object already, which is a bug: report it"}
 
@@ -45,7 +64,9 @@ class FolderFiles:
     """Blocking verbs on one folder. Keys have been checked by the caller."""
 
     def __init__(self, root: Path, *, fsync: bool, staging: Path | None = None) -> None:
-        """`root` exists and is locked. Clears what earlier processes left half-written, or stages in `staging`, which is new. Raises OSError."""
+        """`root` exists and is locked. Clears what earlier processes left half-written, or stages in `staging`, which
+        is new. Raises OSError.
+        """
         self._root = str(root)
         self._prefix = f"{self._root}/"
         self._staging = str(staging or clear_staging(root))
@@ -57,7 +78,8 @@ class FolderFiles:
         self._direct = fsync and self._unnamed and direct_write.works_in(self._staging)
         self._spares = SpareFiles(self._staging)
         if fsync:
-            # An object that a killed process had linked but not fsynced is read as durable from now on, so it has to be.
+            # An object that a killed process had linked but not fsynced is read as durable from now on, so it has to
+            # be.
             sync_file_system(self._root)
 
     def close(self) -> None:
@@ -107,7 +129,9 @@ class FolderFiles:
         return _meta(key, found)
 
     def delete(self, key: str) -> None:
-        """Removes the file and the folders that this leaves empty. Not fsynced: a power cut may bring the object back. Raises StoreUnavailable."""
+        """Removes the file and the folders that this leaves empty. Not fsynced: a power cut may bring the object back.
+        Raises StoreUnavailable.
+        """
         path = self._prefix + key
         try:
             if not self._keep_spare(key, path):
@@ -122,7 +146,8 @@ class FolderFiles:
             folder = os.path.dirname(folder)
 
     def walk(self, folder: str, *, name_prefix: str, after: str) -> Iterator[ObjectMeta]:
-        """Objects below `folder` (empty, or with its final slash) whose key goes on with `name_prefix` and is greater than `after`.
+        """Objects below `folder` (empty, or with its final slash) whose key goes on with `name_prefix` and is greater
+        than `after`.
 
         Ascending by key. Holds the names of one folder per level, never the tree. Raises StoreUnavailable.
         """
@@ -134,7 +159,9 @@ class FolderFiles:
     # --- writing ---
 
     def _keep_spare(self, key: str, path: str) -> bool:
-        """Not of a folder that nothing was made in: it may never be made durable again, and what left it never be written. Raises OSError."""
+        """Not of a folder that nothing was made in: it may never be made durable again, and what left it never be
+        written. Raises OSError.
+        """
         is_ours = os.path.dirname(path) in self._durable_folders
         return self._direct and key.startswith(READ_SELDOM_PREFIX) and is_ours and self._spares.keep(path)
 
@@ -146,7 +173,9 @@ class FolderFiles:
         if direct and read_seldom and (spare := self._spares.open(size_bytes)) is not None:
             fd, name = spare
         elif self._unnamed:
-            fd = os.open(self._staging, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC | (os.O_DIRECT if direct else 0), 0o644)
+            fd = os.open(
+                self._staging, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC | (os.O_DIRECT if direct else 0), 0o644
+            )
         else:
             with self._lock:
                 self._staged_count += 1
@@ -176,7 +205,8 @@ class FolderFiles:
         except OSError as error:
             raise NotApplied(self._explain("create", key, error)) from error
         except _NameTaken as taken:
-            # Who is told of a conflict reads the object and builds on it, so it must be durable although somebody else made it.
+            # Who is told of a conflict reads the object and builds on it, so it must be durable although somebody else
+            # made it.
             self._settle_or_unknown(key, folder, taken.folder_fd)
             raise Conflict(key) from None
         self._settle_or_unknown(key, folder, folder_fd)
@@ -194,7 +224,8 @@ class FolderFiles:
                     Path(folder).mkdir(parents=True, exist_ok=True)
                 continue
             try:
-                # With a folder descriptor this is linkat with AT_SYMLINK_FOLLOW, which is what /proc/self/fd needs; without, it is not.
+                # With a folder descriptor this is linkat with AT_SYMLINK_FOLLOW, which is what /proc/self/fd needs;
+                # without, it is not.
                 os.link(source, name, dst_dir_fd=folder_fd, follow_symlinks=True)
             except FileExistsError:
                 raise _NameTaken(folder_fd) from None
@@ -257,8 +288,9 @@ class FolderFiles:
     # --- listing ---
 
     def _walk(self, folder: str, name_prefix: str, after: str) -> Iterator[ObjectMeta]:
-        """Where an object is gone by the time that its size is asked for, the names above it are looked up again: as if keys were read one by one,
-        upwards. A row that grows above while it is deleted below is so never passed over (docs/stores.md, "What a listing is")."""
+        """Where an object is gone by the time that its size is asked for, the names above it are looked up again: as if
+        keys were read one by one, upwards. A row that grows above while it is deleted below is so never passed over
+        (docs/stores.md, "What a listing is")."""
         gone: str | None = after
         while gone is not None:
             after, gone = gone, None

@@ -1,7 +1,8 @@
-"""Who may use a data folder: one process for itself, or several that share it. Advisory locks, which the kernel drops when their holder dies.
+"""Who may use a data folder: one process for itself, or several that share it. Advisory locks, which the kernel drops
+when their holder dies.
 
-`<root>/.lock` is held by the one process, or by the one that keeps the folder for several. The folder of half-written files is locked by
-everyone who uses the store: for itself by the one, together with others by each of several.
+`<root>/.lock` is held by the one process, or by the one that keeps the folder for several. The folder of half-written
+files is locked by everyone who uses the store: for itself by the one, together with others by each of several.
 """
 
 import contextlib
@@ -32,40 +33,58 @@ class FolderLock:
 
     @classmethod
     def acquire(cls, root: Path) -> Self:
-        """Takes an existing folder for this process alone. Raises ConfigurationError (one line); FolderInUse names the process that holds it."""
+        """Takes an existing folder for this process alone. Raises ConfigurationError (one line); FolderInUse names the
+        process that holds it.
+        """
         path = root / LOCK_NAME
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise ConfigurationError(f"data folder {root}: cannot open its lock file: {error.strerror}; make it writable for this user") from error
+            raise ConfigurationError(
+                f"data folder {root}: cannot open its lock file: {error.strerror}; make it writable for this user"
+            ) from error
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             holder = _holder(fd)
             os.close(fd)
             if not isinstance(error, BlockingIOError):
-                raise ConfigurationError(f"data folder {root}: its file system has no locks ({error.strerror}); use a local disk") from error
-            raise FolderInUse(f"data folder {root} is in use by process {holder}: stop it, or choose another folder") from None
+                raise ConfigurationError(
+                    f"data folder {root}: its file system has no locks ({error.strerror}); use a local disk"
+                ) from error
+            raise FolderInUse(
+                f"data folder {root} is in use by process {holder}: stop it, or choose another folder"
+            ) from None
         with contextlib.suppress(OSError):  # on a full disk the holder is not named; the lock holds all the same
             path.write_text(f"{os.getpid()}\n")
         try:
             return cls(root, fd=fd, users_fd=_lock_users(root, fcntl.LOCK_EX, wait_s=_USERS_WAIT_S))
         except BlockingIOError:
             os.close(fd)
-            raise FolderInUse(f"data folder {root} is in use by processes that share it: stop them, or choose another folder") from None
+            raise FolderInUse(
+                f"data folder {root} is in use by processes that share it: stop them, or choose another folder"
+            ) from None
         except OSError as error:
             os.close(fd)
-            raise ConfigurationError(f"data folder {root}: {error.strerror}: choose a folder that this user may write") from error
+            raise ConfigurationError(
+                f"data folder {root}: {error.strerror}: choose a folder that this user may write"
+            ) from error
 
     @classmethod
     def join(cls, root: Path) -> Self:
-        """Uses an existing folder together with others that do. Raises ConfigurationError (one line), FolderInUse where a process has it alone."""
+        """Uses an existing folder together with others that do. Raises ConfigurationError (one line), FolderInUse where
+        a process has it alone.
+        """
         try:
             return cls(root, fd=-1, users_fd=_lock_users(root, fcntl.LOCK_SH, wait_s=0.0))
         except BlockingIOError:
-            raise FolderInUse(f"data folder {root} is in use by process {_holder_of(root)} alone: stop it, or choose another folder") from None
+            raise FolderInUse(
+                f"data folder {root} is in use by process {_holder_of(root)} alone: stop it, or choose another folder"
+            ) from None
         except OSError as error:
-            raise ConfigurationError(f"data folder {root}: {error.strerror}: choose a folder that this user may write") from error
+            raise ConfigurationError(
+                f"data folder {root}: {error.strerror}: choose a folder that this user may write"
+            ) from error
 
     def share(self) -> None:
         """Lets others join. Whoever wants the folder for itself is refused as before."""
@@ -92,12 +111,16 @@ class FolderLock:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.release()
 
 
 def lock_folder(folder: Path, kind: int, *, wait_s: float = 0.0) -> int:
-    """The descriptor that holds the lock, `fcntl.LOCK_EX` or `LOCK_SH`. Raises BlockingIOError where others have it, FileNotFoundError, OSError."""
+    """The descriptor that holds the lock, `fcntl.LOCK_EX` or `LOCK_SH`. Raises BlockingIOError where others have it,
+    FileNotFoundError, OSError.
+    """
     fd = open_folder(str(folder))
     deadline_s = time.monotonic() + wait_s
     while True:

@@ -1,7 +1,8 @@
 """The names in one folder, all of one moment. Blocking; raises OSError.
 
-Linux answers one call for a folder's entries while it holds the folder's lock, which everything that makes or removes a name there takes. So what
-fits into one call is one look. `os.scandir` asks with 32 KiB, some 800 names of the WAL; here the room grows until all of them fit.
+Linux answers one call for a folder's entries while it holds the folder's lock, which everything that makes or removes a
+name there takes. So what fits into one call is one look. `os.scandir` asks with 32 KiB, some 800 names of the WAL; here
+the room grows until all of them fit.
 """
 
 import ctypes

@@ -1,7 +1,8 @@
-"""An ObjectStore in a plain folder: the default of `bmq up`. Durable unless told otherwise; for one process at a time, or for several that share it.
+"""An ObjectStore in a plain folder: the default of `bmq up`. Durable unless told otherwise; for one process at a time,
+or for several that share it.
 
-Blocking calls run in the store's own bounded pools, one for writing, one for reading, one for deleting: a reader never waits behind an fsync, nor a
-writer behind the deletion of a large file.
+Blocking calls run in the store's own bounded pools, one for writing, one for reading, one for deleting: a reader never
+waits behind an fsync, nor a writer behind the deletion of a large file.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -24,12 +25,14 @@ WRITE_THREADS: Final = 12
 """Eight creates of the WAL in flight, and a few of rolls, manifests and the metadata log beside them."""
 READ_THREADS: Final = 8
 DELETE_THREADS: Final = 1
-"""A file system may take longer to delete a file than to write it, and let writers wait meanwhile; retention lets many go at once."""
+"""A file system may take longer to delete a file than to write it, and let writers wait meanwhile; retention lets many
+go at once."""
 LIST_PAGE_COUNT: Final = 1000
 
 
 class FolderStore:
-    """Objects are files at `<root>/<key>`. A key cannot be the folder of another key. `parts` of a create must not change until it returns.
+    """Objects are files at `<root>/<key>`. A key cannot be the folder of another key. `parts` of a create must not
+    change until it returns.
 
     A create that is cancelled goes on in its thread: its outcome is unknown.
     """
@@ -43,7 +46,8 @@ class FolderStore:
 
     @classmethod
     def open(cls, root: Path, *, fsync: bool = True, shared: bool = False) -> Self:
-        """Makes the folder where it is missing, locks it and clears half-written files. Blocks: call it before the loop runs.
+        """Makes the folder where it is missing, locks it and clears half-written files. Blocks: call it before the loop
+        runs.
 
         `shared`: beside other processes that say so too; see `shared_folder_files`.
         Raises ConfigurationError (one line) where the folder cannot be made, or another process holds it.
@@ -54,7 +58,9 @@ class FolderStore:
             return cls(SharedFolderFiles(root, fsync=fsync) if shared else FolderFiles(root, fsync=fsync), lock)
         except OSError as error:
             lock.release()
-            raise ConfigurationError(f"data folder {root}: {error.strerror}: choose a folder that this user may write") from error
+            raise ConfigurationError(
+                f"data folder {root}: {error.strerror}: choose a folder that this user may write"
+            ) from error
 
     def close(self) -> None:
         """Waits for what runs, then gives the folder up."""
@@ -83,7 +89,8 @@ class FolderStore:
 
     async def delete(self, key: str) -> None:
         """See ObjectStore.delete."""
-        pool = self._writers if key.startswith(READ_SELDOM_PREFIX) else self._deleters  # most of the former are only renamed, to be written anew
+        # most of the former are only renamed, to be written anew
+        pool = self._writers if key.startswith(READ_SELDOM_PREFIX) else self._deleters
         await pool.run(partial(self._files.delete, checked_key(key)))
 
     async def head(self, key: str) -> ObjectMeta:
@@ -92,7 +99,8 @@ class FolderStore:
 
 
 def make_root(root: Path) -> Path:
-    """Makes the folder; those above it that were missing are durable as well once the store syncs its file system. Its absolute path.
+    """Makes the folder; those above it that were missing are durable as well once the store syncs its file system. Its
+    absolute path.
 
     Raises ConfigurationError (one line).
     """
@@ -102,7 +110,11 @@ def make_root(root: Path) -> Path:
         if not root.is_dir():
             raise NotADirectoryError(20, "is not a folder", str(root))
     except (FileExistsError, NotADirectoryError) as error:
-        raise ConfigurationError(f"data folder {root}: it, or what it is in, is a file: choose another folder") from error
+        raise ConfigurationError(
+            f"data folder {root}: it, or what it is in, is a file: choose another folder"
+        ) from error
     except OSError as error:
-        raise ConfigurationError(f"data folder {root}: {error.strerror}: choose a folder that this user may write") from error
+        raise ConfigurationError(
+            f"data folder {root}: {error.strerror}: choose a folder that this user may write"
+        ) from error
     return root

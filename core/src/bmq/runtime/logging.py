@@ -1,9 +1,10 @@
 """Structured logs on standard error: readable on a terminal, one JSON object a line elsewhere.
 
-`BMQ_LOG_FORMAT` (console, json) and `BMQ_LOG_LEVEL` (debug, info, warning, error) override. What libraries log goes the same way.
+`BMQ_LOG_FORMAT` (console, json) and `BMQ_LOG_LEVEL` (debug, info, warning, error) override. What libraries log goes the
+same way.
 
-Nobody fills a disk with them: of lines that say the same but for numbers so many come in each interval, and of all so many; `left_out` of the next
-one says how many did not. Whoever asks for debug gets all.
+Nobody fills a disk with them: of lines that say the same but for numbers so many come in each interval, and of all so
+many; `left_out` of the next one says how many did not. Whoever asks for debug gets all.
 """
 
 import logging
@@ -38,9 +39,14 @@ _KEY_CHARS_MAX: Final = 100
 
 
 def configure_logging(
-    *, environment: Mapping[str, str] | None = None, stream: TextIO | None = None, now_s: Callable[[], float] = time.monotonic
+    *,
+    environment: Mapping[str, str] | None = None,
+    stream: TextIO | None = None,
+    now_s: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Call once, before anything logs. Raises ConfigurationError (one line) for a format or level that does not exist."""
+    """Call once, before anything logs. Raises ConfigurationError (one line) for a format or level that does not
+    exist.
+    """
     environment = os.environ if environment is None else environment
     stream = sys.stderr if stream is None else stream
     level = _chosen(environment, "BMQ_LOG_LEVEL", default="info", allowed=tuple(_LEVELS))
@@ -84,7 +90,9 @@ class _Limit:
         self._all = Bursts(lines_max=LINES_MAX, interval_s=LIMIT_INTERVAL_S)
         self._lock = threading.Lock()  # threads log, too
 
-    def structured(self, _logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    def structured(
+        self, _logger: object, _method: str, event: structlog.typing.EventDict
+    ) -> structlog.typing.EventDict:
         """A processor. Raises DropEvent."""
         left_out = self._due(str(event.get("event")))
         if left_out is None:

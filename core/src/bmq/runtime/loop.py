@@ -17,12 +17,14 @@ from bmq.runtime.memory import give_back_memory
 
 LAG_PERIOD_S: Final = 0.1
 SWITCH_INTERVAL_S: Final = 0.0005
-"""How long a thread that computes (builds a segment, opens a batch) may keep the event loop waiting; Python's own 5 ms is the loop's whole budget."""
+"""How long a thread that computes (builds a segment, opens a batch) may keep the event loop waiting; Python's own 5 ms
+is the loop's whole budget."""
 _GARBAGE_THRESHOLD: Final = 10_000
-"""Allocations between collections of the youngest generation; a broker makes few cycles and many short-lived objects."""
+"""Allocations between collections of the youngest generation; a broker makes few cycles and many short-lived
+objects."""
 _YOUNGEST_BETWEEN_YOUNG: Final = 3
-"""Each collection of the next generation looks at what so many of these left, while everybody waits: one request may leave hundreds of thousands
-of objects, and at 400,000 it took 230 ms. The work is the same in all."""
+"""Each collection of the next generation looks at what so many of these left, while everybody waits: one request may
+leave hundreds of thousands of objects, and at 400,000 it took 230 ms. The work is the same in all."""
 _YOUNG_BETWEEN_OLD: Final = 650
 
 LAG_SECONDS: Final = Histogram(
@@ -40,8 +42,8 @@ _log = structlog.get_logger()
 def run_service(main: Callable[[asyncio.Event], Awaitable[int]]) -> int:
     """Runs `main(stop)` on uvloop and gives its result, the exit code.
 
-    The first SIGINT or SIGTERM sets `stop`; the second ends the process at once with 128 + its number, which loses nothing that was
-    acknowledged. The number of open files is raised to what the machine allows.
+    The first SIGINT or SIGTERM sets `stop`; the second ends the process at once with 128 + its number, which loses
+    nothing that was acknowledged. The number of open files is raised to what the machine allows.
     """
     raise_file_limit()
     sys.setswitchinterval(SWITCH_INTERVAL_S)

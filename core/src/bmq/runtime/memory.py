@@ -1,7 +1,8 @@
 """Gives memory that is free back to the system: glibc keeps what lies below anything that is still used, for ever.
 
-After a heavy hour a process had 434 MB, of which 174 MB were free. Giving them back costs milliseconds and page faults when they are needed
-again, so it is done in a thread, while the process has little to do, and only where there is something to give.
+After a heavy hour a process had 434 MB, of which 174 MB were free. Giving them back costs milliseconds and page faults
+when they are needed again, so it is done in a thread, while the process has little to do, and only where there is
+something to give.
 """
 
 import asyncio
@@ -43,7 +44,9 @@ async def give_back_memory(*, look_s: float = LOOK_S) -> None:
         if now_s - trimmed_s >= AGAIN_S:
             least_bytes = first_bytes
         resident_bytes = resident()
-        if resident_bytes is not None and is_due(resident_bytes=resident_bytes, least_bytes=least_bytes, busy_share=busy_share):
+        if resident_bytes is not None and is_due(
+            resident_bytes=resident_bytes, least_bytes=least_bytes, busy_share=busy_share
+        ):
             await asyncio.to_thread(trim)
             # What it could not give back is used: for a while only what comes on top of it is worth another try.
             least_bytes, trimmed_s = resident() or resident_bytes, now_s

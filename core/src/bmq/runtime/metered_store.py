@@ -14,11 +14,15 @@ from bmq.ports import ObjectMeta, ObjectStore
 VERBS: Final = ("create", "get", "list", "delete", "head")
 
 OPERATIONS: Final = Counter("bmq_store_operations", "Operations on the object store, by verb.", ["verb"])
-ERRORS: Final = Counter("bmq_store_errors", "Operations on the object store that did not succeed, by verb and error.", ["verb", "error"])
+ERRORS: Final = Counter(
+    "bmq_store_errors", "Operations on the object store that did not succeed, by verb and error.", ["verb", "error"]
+)
 BYTES: Final = Counter("bmq_store_bytes", "Bytes of objects written (create) and read (get).", ["verb"])
 LISTED: Final = Counter("bmq_store_listed_keys", "Keys told by listings.")
 CREATE_SIZE_BYTES: Final = Histogram(
-    "bmq_store_create_size_bytes", "Sizes of objects created.", buckets=tuple(float(1 << power) for power in range(10, 28, 2))
+    "bmq_store_create_size_bytes",
+    "Sizes of objects created.",
+    buckets=tuple(float(1 << power) for power in range(10, 28, 2)),
 )
 SECONDS: Final = Histogram(
     "bmq_store_seconds",

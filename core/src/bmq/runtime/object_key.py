@@ -1,7 +1,8 @@
 """Which keys every real store takes. Keys are bmq's own, so one that does not fit is a bug and raises ValueError.
 
-The set is what a path on a POSIX file system, a key of S3, GCS and Azure, and a URL hold without escapes, so that a key, its path and
-its order are the same everywhere. A segment does not begin with a dot (`..`, and the folder store's own files).
+The set is what a path on a POSIX file system, a key of S3, GCS and Azure, and a URL hold without escapes, so that a
+key, its path and its order are the same everywhere. A segment does not begin with a dot (`..`, and the folder store's
+own files).
 """
 
 import re

@@ -1,8 +1,8 @@
 """What an error of obstore says about a request: applied, not applied, or nobody knows.
 
-obstore gives a type for a few outcomes and a text for the rest; the text holds the HTTP status, the store's own error code, and
-whether the connection was ever made. Whatever is not certain is an unknown outcome: saying *not applied* of an object that is there
-would let its writer go on as if it were not.
+obstore gives a type for a few outcomes and a text for the rest; the text holds the HTTP status, the store's own error
+code, and whether the connection was ever made. Whatever is not certain is an unknown outcome: saying *not applied* of
+an object that is there would let its writer go on as if it were not.
 """
 
 import re
@@ -20,11 +20,14 @@ _MESSAGE: Final = re.compile(r"<Message>([^<\n]{1,200})")
 _TOKEN_REQUEST: Final = re.compile(r"Generic \w+ error: Error performing token request")
 """Google's and Azure's tokens are asked for before the request itself goes out."""
 _NOT_CONNECTED: Final = re.compile(r"HttpError \{\s+kind: Connect,")
-_TRIES: Final = re.compile(r" in [0-9.]+(ns|µs|ms|s)(, after [0-9]+ retries, max_retries: [0-9]+, retry_timeout: \S+ )?(?= - )")
+_TRIES: Final = re.compile(
+    r" in [0-9.]+(ns|µs|ms|s)(, after [0-9]+ retries, max_retries: [0-9]+, retry_timeout: \S+ )?(?= - )"
+)
 """How long it took: another text each time for what is one trouble."""
 _ANSWERED_WITHOUT_TLS: Final = "InvalidContentType"
 _REFUSED_CODES: Final = frozenset(("SlowDown", "TooManyRequests", "RequestLimitExceeded"))
-"""5xx answers that turn a request away before looking at it. MinIO's SlowDownWrite is none of them: it means a missing write quorum."""
+"""5xx answers that turn a request away before looking at it. MinIO's SlowDownWrite is none of them: it means a missing
+write quorum."""
 _LOST_RACE_CODES: Final = frozenset(("ConditionalRequestConflict", "OperationAborted"))
 """S3's 409: another conditional request for the key was under way and this one was dropped; the key need not exist."""
 _EXISTS_CODES: Final = frozenset(("", "BlobAlreadyExists"))
@@ -68,7 +71,10 @@ def describe(where: str, error: Exception) -> str:
         return f"{where}: {first[:200]}: {NO_TOKEN}"
     status = _status(error)
     if status is not None:
-        said, remedy = _MESSAGE.search(text), NO_XML_API if "invalid uploadType" in first else remedy_of_code(_code(error))
+        said, remedy = (
+            _MESSAGE.search(text),
+            NO_XML_API if "invalid uploadType" in first else remedy_of_code(_code(error)),
+        )
         line = f"{where}: HTTP {status} {_code(error)}".rstrip() + f": {said[1] if said else first[:300]}"
         return line if remedy is None else f"{line.rstrip('.')}: {remedy}"
     if isinstance(error, BaseError) and (untrusted := certificate_trouble(text, "the store")) is not None:

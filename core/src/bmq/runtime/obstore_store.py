@@ -1,7 +1,7 @@
 """An ObjectStore over obstore: S3 and what speaks its protocol, Google Cloud Storage, Azure, and memory.
 
-A create goes out once, with If-None-Match (or the store's own condition), and is never repeated by the client library; the other verbs
-are repeated twice. Each verb has a time limit of its own.
+A create goes out once, with If-None-Match (or the store's own condition), and is never repeated by the client library;
+the other verbs are repeated twice. Each verb has a time limit of its own.
 """
 
 import asyncio
@@ -27,7 +27,8 @@ Client: TypeAlias = S3Store | GCSStore | AzureStore | MemoryStore
 LIST_PAGE_COUNT: Final = 1000
 READ_RETRIES: Final = 2
 _IDLE_CONNECTION: Final = timedelta(seconds=15)
-"""Below the 20 s after which S3 closes an idle connection: a create on one that just closed would be an unknown outcome."""
+"""Below the 20 s after which S3 closes an idle connection: a create on one that just closed would be an unknown
+outcome."""
 _CONNECT: Final = timedelta(seconds=3)
 
 
@@ -43,7 +44,9 @@ class StoreTimeouts:
 
 
 class ObstoreStore:
-    """Objects at `<prefix><key>` of a bucket. `parts` of a create go out without being joined first; they must not change until it returns."""
+    """Objects at `<prefix><key>` of a bucket. `parts` of a create go out without being joined first; they must not
+    change until it returns.
+    """
 
     def __init__(self, *, creates: Client, others: Client, url: StoreUrl, timeouts: StoreTimeouts) -> None:
         self._creates = creates
@@ -63,7 +66,9 @@ class ObstoreStore:
             check_credentials(url)
             creates = open_client(url, retries=0, timeout_ms=timeouts.create_ms)
             others = open_client(
-                url, retries=READ_RETRIES, timeout_ms=max(timeouts.get_ms, timeouts.list_page_ms, timeouts.delete_ms, timeouts.head_ms)
+                url,
+                retries=READ_RETRIES,
+                timeout_ms=max(timeouts.get_ms, timeouts.list_page_ms, timeouts.delete_ms, timeouts.head_ms),
             )
             return cls(creates=creates, others=others, url=url, timeouts=timeouts)
         except (BaseError, ValueError) as error:
@@ -94,7 +99,9 @@ class ObstoreStore:
             async with asyncio.timeout(self._timeouts.get_ms / 1000):
                 if length is not None:
                     return bytes(await obstore.get_range_async(self._others, path, start=start, length=length))
-                result = await obstore.get_async(self._others, path, options={"range": {"offset": start}} if start else None)
+                result = await obstore.get_async(
+                    self._others, path, options={"range": {"offset": start}} if start else None
+                )
                 return bytes(await result.bytes_async())
         except (BaseError, FileNotFoundError, TimeoutError) as error:
             if is_beyond_the_end(error):
@@ -102,7 +109,9 @@ class ObstoreStore:
             raise read_error(self._where("get", key), error) from error
 
     async def list(self, prefix: str, *, after: str = "") -> AsyncIterator[ObjectMeta]:
-        """See ObjectStore.list. Raises StoreUnusable where the store lists keys out of order (S3's directory buckets do)."""
+        """See ObjectStore.list. Raises StoreUnusable where the store lists keys out of order (S3's directory buckets
+        do).
+        """
         folder = self._prefix + folder_of_prefix(prefix)
         # The store's own prefixes are whole segments. The key just below `prefix` skips what sorts before it.
         after = max(after, prefix[:-1])
@@ -127,7 +136,8 @@ class ObstoreStore:
                     if newest == after:
                         continue  # the store told `after` itself
                     raise StoreUnusable(
-                        f"{self._where('list', prefix)}: {key} after {newest}: the store lists keys out of order; use another bucket type"
+                        f"{self._where('list', prefix)}: {key} after {newest}: the store lists keys out of order; "
+                        "use another bucket type"
                     )
                 newest = key
                 if key.startswith(prefix):
@@ -191,7 +201,8 @@ def open_client(url: StoreUrl, *, retries: int, timeout_ms: int) -> Client:
                 **common,
             )
         case StoreKind.GCS:
-            if url.anonymous:  # the library's own switch (skip_signature) holds for reads alone: a create would still ask for a token
+            # the library's own switch (skip_signature) holds for reads alone: a create would still ask for a token
+            if url.anonymous:
                 common["bearer_token"] = "anonymous"
             return GCSStore(url.bucket, **common)
         case StoreKind.AZURE:

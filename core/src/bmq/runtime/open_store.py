@@ -6,7 +6,8 @@ from bmq.runtime.store_url import StoreKind, parse_store_url
 
 
 def open_store(text: str, *, fsync: bool = True, timeouts: StoreTimeouts | None = None) -> FolderStore | ObstoreStore:
-    """The store at a URL (docs/stores.md); close it at the end. Blocks; sends nothing to a bucket yet (`bucket`, `self_test`).
+    """The store at a URL (docs/stores.md); close it at the end. Blocks; sends nothing to a bucket yet (`bucket`,
+    `self_test`).
 
     `fsync=False` turns durability of a folder off, like `?fsync=false`. Raises ConfigurationError (one line).
     """

@@ -1,4 +1,5 @@
-"""Spans to an OpenTelemetry collector, over OTLP and HTTP. Needs the optional dependency `bmq-core[otel]`, which is imported here alone.
+"""Spans to an OpenTelemetry collector, over OTLP and HTTP. Needs the optional dependency `bmq-core[otel]`, which is
+imported here alone.
 
 Whether a span is kept is decided before anything is made of it: the others cost a random number each.
 """
@@ -32,7 +33,9 @@ class OtelTracer:
 
     @classmethod
     def open(cls, endpoint: str, *, sample_ratio: float, resource: Mapping[str, str | int]) -> OtelTracer:
-        """Sends nothing yet. `resource` says whose spans they are. Raises ConfigurationError where the dependency is missing."""
+        """Sends nothing yet. `resource` says whose spans they are. Raises ConfigurationError where the dependency is
+        missing.
+        """
         try:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
             from opentelemetry.sdk.resources import Resource
@@ -41,7 +44,8 @@ class OtelTracer:
             from opentelemetry.sdk.trace.sampling import ALWAYS_ON
         except ImportError:
             raise ConfigurationError(
-                f"otlp_endpoint {endpoint}: OpenTelemetry is not installed: pip install 'bmq-core[otel]', or leave it out"
+                f"otlp_endpoint {endpoint}: OpenTelemetry is not installed: pip install 'bmq-core[otel]', or leave "
+                "it out"
             ) from None
         provider = TracerProvider(sampler=ALWAYS_ON, resource=Resource.create(dict(resource)), shutdown_on_exit=False)
         exporter = OTLPSpanExporter(endpoint=endpoint.rstrip("/") + _PATH, timeout=EXPORT_TIMEOUT_S)
@@ -55,7 +59,9 @@ class OtelTracer:
         from opentelemetry.trace import SpanKind, Status, StatusCode
 
         end_ns = time.time_ns()
-        span = self._tracer.start_span(name, kind=SpanKind.SERVER, attributes=attributes, start_time=end_ns - int(took_s * 1e9))
+        span = self._tracer.start_span(
+            name, kind=SpanKind.SERVER, attributes=attributes, start_time=end_ns - int(took_s * 1e9)
+        )
         if failed:
             span.set_status(Status(StatusCode.ERROR))
         span.end(end_ns)

@@ -1,4 +1,6 @@
-"""A data folder that is only read, beside whatever runs on it: no lock, no file of its own, nothing cleared and nothing synced."""
+"""A data folder that is only read, beside whatever runs on it: no lock, no file of its own, nothing cleared and nothing
+synced.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +17,8 @@ class ReadOnlyFiles(FolderFiles):
     """The reading half of FolderFiles, without what that does to a folder when it starts."""
 
     def __init__(self, root: Path) -> None:
-        # Not FolderFiles' own: it clears and syncs the folder, which may be another process's, or on a file system that is read-only.
+        # Not FolderFiles' own: it clears and syncs the folder, which may be another process's, or on a file system that
+        # is read-only.
         self._root = str(root)
         self._prefix = f"{self._root}/"
 
@@ -29,6 +32,8 @@ class ReadOnlyFiles(FolderFiles):
 
 
 def open_read_only(root: Path) -> FolderStore:
-    """The objects of an existing folder. Holds no lock: what another process creates and deletes meanwhile may or may not be seen."""
+    """The objects of an existing folder. Holds no lock: what another process creates and deletes meanwhile may or may
+    not be seen.
+    """
     root = root.absolute()
     return FolderStore(ReadOnlyFiles(root), FolderLock(root, fd=-1, users_fd=-1))

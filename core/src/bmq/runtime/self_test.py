@@ -1,6 +1,8 @@
-"""Proves at start-up, on the very store that is configured, that a second create of a key fails: everything else rests on it.
+"""Proves at start-up, on the very store that is configured, that a second create of a key fails: everything else rests
+on it.
 
-MinIO once ignored conditions without a read quorum (minio/minio#21603), and gateways exist that ignore If-None-Match altogether.
+MinIO once ignored conditions without a read quorum (minio/minio#21603), and gateways exist that ignore If-None-Match
+altogether.
 """
 
 import asyncio
@@ -20,9 +22,11 @@ LEFTOVER_AGE_MS: Final = 3_600_000
 
 
 async def prove_store(store: ObjectStore, clock: Clock, rng: Rng) -> int | None:
-    """How far the store's clock is ahead of ours, in ms; None where ours jumps. Some dozen requests; deletes what it made.
+    """How far the store's clock is ahead of ours, in ms; None where ours jumps. Some dozen requests; deletes what it
+    made.
 
-    Raises StoreUnusable (one line, with the remedy) where the store is not reached, refuses, or does not keep the contract of ObjectStore.
+    Raises StoreUnusable (one line, with the remedy) where the store is not reached, refuses, or does not keep the
+    contract of ObjectStore.
     """
     first, raced, timed = (f"{PREFIX}{rng.uuid()}" for _ in range(3))
     try:
@@ -57,7 +61,8 @@ async def _second_create_fails(store: ObjectStore, key: str, rng: Rng) -> None:
         pass
     else:
         raise StoreUnusable(
-            "the object store lets a second create of one key succeed: it lacks conditional writes (If-None-Match); use another store"
+            "the object store lets a second create of one key succeed: it lacks conditional writes "
+            "(If-None-Match); use another store"
         )
     await _holds(store, key, mine)
 
@@ -72,19 +77,24 @@ async def _one_racer_wins(store: ObjectStore, key: str, rng: Rng) -> None:
         winners = [nonce for nonce, outcome in zip(nonces, outcomes, strict=True) if outcome is None]
         if len(winners) > 1:
             raise StoreUnusable(
-                f"the object store let {len(winners)} of {RACERS} concurrent creates of one key succeed: use one whose conditional writes are atomic"
+                f"the object store let {len(winners)} of {RACERS} concurrent creates of one key succeed: use one "
+                "whose conditional writes are atomic"
             )
         if winners:
             return await _holds(store, key, winners[0])
         await store.delete(key)
     raise StoreUnusable(
-        f"of {RACERS} concurrent creates of one key none was confirmed, {RACES_MAX} times ({outcomes[0]}): look at the store's health"
+        f"of {RACERS} concurrent creates of one key none was confirmed, {RACES_MAX} times ({outcomes[0]}): look at "
+        "the store's health"
     )
 
 
 async def _holds(store: ObjectStore, key: str, expected: bytes) -> None:
     if await store.get(key) != expected:
-        raise StoreUnusable("the object store does not give back what was just written: it lacks read-after-write consistency; use another store")
+        raise StoreUnusable(
+            "the object store does not give back what was just written: it lacks read-after-write consistency; use "
+            "another store"
+        )
     if await store.get(key, start=4, length=8) != expected[4:12]:
         raise StoreUnusable("the object store does not serve ranges of an object; use another store")
 
@@ -93,7 +103,9 @@ async def _listing_is_complete(store: ObjectStore, expected: list[str]) -> None:
     listed = [meta.key async for meta in store.list(PREFIX) if meta.key in expected]
     after = [meta.key async for meta in store.list(PREFIX, after=expected[0]) if meta.key in expected]
     if listed != expected or after != expected[1:]:
-        raise StoreUnusable("the object store's listing lacks what was just written, or is out of order: use another store")
+        raise StoreUnusable(
+            "the object store's listing lacks what was just written, or is out of order: use another store"
+        )
 
 
 async def _clear_leftovers(store: ObjectStore, now_ms: int) -> None:

@@ -1,4 +1,5 @@
-"""A data folder kept for the processes of one cluster (`bmq up --nodes`): no other cluster and no process for itself gets it meanwhile.
+"""A data folder kept for the processes of one cluster (`bmq up --nodes`): no other cluster and no process for itself
+gets it meanwhile.
 
 Who keeps it reads and writes no objects; the others open it with `file:///…?shared=true`.
 """
@@ -34,7 +35,9 @@ class SharedFolder:
             remove_empty_folders(root)
         except OSError as error:
             lock.release()
-            raise ConfigurationError(f"data folder {root}: {error.strerror}: choose a folder that this user may write") from error
+            raise ConfigurationError(
+                f"data folder {root}: {error.strerror}: choose a folder that this user may write"
+            ) from error
         lock.share()
         return cls(root, lock)
 

@@ -1,12 +1,15 @@
-"""The files of a folder that several processes of this machine have open at once (`bmq up --nodes`, `file:///…?shared=true`).
+"""The files of a folder that several processes of this machine have open at once (`bmq up --nodes`,
+`file:///…?shared=true`).
 
 What one process may take for granted of its folder, several may not:
 
-- An empty folder may be about to be linked into by another process, which knows it as durable: none is removed. So what is known to be
-  durable stays so, whoever else is at work. `remove_empty_folders` does it while nobody has the folder open.
-- What is half-written belongs to somebody: each process stages in a folder of its own, which it locks while it lives. It clears those of the dead.
-- An object that another process linked may not be durable, and its maker may be dead. Who reads it, or sees it in a listing, acts on it;
-  so it is made durable before it is shown.
+- An empty folder may be about to be linked into by another process, which knows it as durable: none is removed. So what
+  is known to be durable stays so, whoever else is at work. `remove_empty_folders` does it while nobody has the folder
+  open.
+- What is half-written belongs to somebody: each process stages in a folder of its own, which it locks while it lives.
+  It clears those of the dead.
+- An object that another process linked may not be durable, and its maker may be dead. Who reads it, or sees it in a
+  listing, acts on it; so it is made durable before it is shown.
 """
 
 import contextlib
@@ -26,11 +29,14 @@ from bmq.runtime.folder_lock import lock_folder
 
 _OWN_PREFIX: Final = "process-"
 _SLACK_NS: Final = 1_000_000_000
-"""Between the time that a new file shows, taken from a coarse clock, and its being in its folder, a link may wait for the disk."""
+"""Between the time that a new file shows, taken from a coarse clock, and its being in its folder, a link may wait for
+the disk."""
 
 
 class SharedFolderFiles(FolderFiles):
-    """As FolderFiles. A clock that is set back may show what was linked since then before it is durable; only a power cut would tell."""
+    """As FolderFiles. A clock that is set back may show what was linked since then before it is durable; only a power
+    cut would tell.
+    """
 
     def __init__(self, root: Path, *, fsync: bool) -> None:
         """`root` exists and is joined (`folder_lock`). Raises OSError."""
@@ -70,7 +76,8 @@ class SharedFolderFiles(FolderFiles):
     def _show(self, key: str) -> None:
         path = self._prefix + key
         try:
-            self._make_shown_durable(os.path.dirname(path), os.lstat(path).st_ctime_ns)  # a link changes the file's ctime
+            # a link changes the file's ctime
+            self._make_shown_durable(os.path.dirname(path), os.lstat(path).st_ctime_ns)
         except FileNotFoundError:  # deleted since, by somebody who knew that it is needed no more
             return
         except OSError as error:

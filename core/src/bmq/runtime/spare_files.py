@@ -1,10 +1,12 @@
-"""Files of deleted objects that are written anew: a steady stream of objects then neither allocates blocks nor frees them. Blocking, for any thread.
+"""Files of deleted objects that are written anew: a steady stream of objects then neither allocates blocks nor frees
+them. Blocking, for any thread.
 
 Freeing a file's blocks may take longer than writing it, and hold up who writes beside it (docs/decisions/0021).
 
-What makes it safe: a file leaves its name first (`keep`), and is not given out before that is durable (`left`, `settled`). So no name ever shows
-bytes that were not written under it, not after a power cut either. What has another name by then, or is open elsewhere, is a backup's too and is
-never written. Who reads such a file where nobody can tell that looks afterwards whether it still has its name.
+What makes it safe: a file leaves its name first (`keep`), and is not given out before that is durable (`left`,
+`settled`). So no name ever shows bytes that were not written under it, not after a power cut either. What has another
+name by then, or is open elsewhere, is a backup's too and is never written. Who reads such a file where nobody can tell
+that looks afterwards whether it still has its name.
 """
 
 import errno
@@ -50,14 +52,19 @@ class SpareFiles:
         self.held_bytes = 0
 
     def keep(self, path: str) -> bool:
-        """Takes the file out of its folder; False where it is too small, has a second name (a copy by links is not to change), or cannot be moved:
-        it is to be deleted. Raises FileNotFoundError.
+        """Takes the file out of its folder; False where it is too small, has a second name (a copy by links is not to
+        change), or cannot be moved: it is to be deleted. Raises FileNotFoundError.
 
-        Where there are enough, those go first that nobody has wanted for longest: they are too large for what is written now.
+        Where there are enough, those go first that nobody has wanted for longest: they are too large for what is
+        written now.
         """
         found = os.lstat(path)
         blocks_bytes = _blocks(found.st_size)
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1 or not direct_write.SIZE_BYTES_MIN <= blocks_bytes <= self._bytes_max:
+        if (
+            not stat.S_ISREG(found.st_mode)
+            or found.st_nlink > 1
+            or not direct_write.SIZE_BYTES_MIN <= blocks_bytes <= self._bytes_max
+        ):
             return False
         with self._lock:
             unwanted = self._make_room(blocks_bytes)
@@ -99,7 +106,9 @@ class SpareFiles:
                 self._leaving.pop(folder, None)
 
     def open(self, size_bytes: int) -> tuple[int, str] | None:
-        """(descriptor, name) of the file that needs to grow least to have so many bytes. It never has to shrink: that would free blocks."""
+        """(descriptor, name) of the file that needs to grow least to have so many bytes. It never has to shrink: that
+        would free blocks.
+        """
         spare = self._take(size_bytes)
         if spare is None:
             return None
@@ -156,14 +165,17 @@ class SpareFiles:
 
 
 def _is_anothers_too(fd: int) -> bool:
-    """Whether the file got a second name since it was kept, or somebody has it open: a backup that links files, or copies them, began before.
+    """Whether the file got a second name since it was kept, or somebody has it open: a backup that links files, or
+    copies them, began before.
 
-    A lease to write is given only to who has the file open alone; nobody else can open it any more, since it has left its name.
+    A lease to write is given only to who has the file open alone; nobody else can open it any more, since it has left
+    its name.
     """
     if os.fstat(fd).st_nlink > 1:
         return True
     try:
-        fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)  # nobody asks for it; SIGIO, which tells of who opens a leased file, would end the process
+        # nobody asks for it; SIGIO, which tells of who opens a leased file, would end the process
+        fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     except OSError as error:

@@ -5,17 +5,26 @@ from collections.abc import Mapping
 from typing import Final
 
 _OF_KEYS: Final = "the server refuses the keys: check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN"
-_OF_AZURE_KEYS: Final = "the server refuses the credentials: check ?account=, AZURE_STORAGE_ACCOUNT_KEY, and the account's firewall"
+_OF_AZURE_KEYS: Final = (
+    "the server refuses the credentials: check ?account=, AZURE_STORAGE_ACCOUNT_KEY, and the account's firewall"
+)
 _NO_BUCKET: Final = "make it first, or check the URL"
 _OF_CODES: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidTokenId", "ExpiredToken", "XAdminUserNotFound"), _OF_KEYS),
-    **dict.fromkeys(("AuthenticationFailed", "AuthorizationFailure", "AuthorizationPermissionMismatch"), _OF_AZURE_KEYS),
+    **dict.fromkeys(
+        ("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidTokenId", "ExpiredToken", "XAdminUserNotFound"),
+        _OF_KEYS,
+    ),
+    **dict.fromkeys(
+        ("AuthenticationFailed", "AuthorizationFailure", "AuthorizationPermissionMismatch"), _OF_AZURE_KEYS
+    ),
     **dict.fromkeys(("NoSuchBucket", "ContainerNotFound"), _NO_BUCKET),
-    "RequestTimeTooSkewed": "the clocks of this machine and of the store are too far apart: set this machine's clock (NTP)",
+    "RequestTimeTooSkewed": "the clocks of this machine and of the store are too far apart: set this machine's "
+    "clock (NTP)",
     "AccessDenied": "check the keys and their policy",
 }
 NO_TOKEN: Final = (
-    "no credentials are to be had: set GOOGLE_APPLICATION_CREDENTIALS or AZURE_STORAGE_ACCOUNT_KEY, or give this machine an identity that may use it"
+    "no credentials are to be had: set GOOGLE_APPLICATION_CREDENTIALS or AZURE_STORAGE_ACCOUNT_KEY, "
+    "or give this machine an identity that may use it"
 )
 NO_TLS: Final = "the server does not speak TLS: write http://"
 NO_XML_API: Final = "this emulator lacks the XML API, by which objects are created: see docs/stores.md"
@@ -32,7 +41,9 @@ def remedy_of_code(code: str) -> str | None:
 
 
 def certificate_trouble(text: str, server: str) -> str | None:
-    """One line about the certificate of `server` that OpenSSL or rustls did not take, with the remedy; None where `text` is about something else."""
+    """One line about the certificate of `server` that OpenSSL or rustls did not take, with the remedy; None where
+    `text` is about something else.
+    """
     found = _OPENSSL.search(text) or _RUSTLS.search(text)
     if found is None:
         return None

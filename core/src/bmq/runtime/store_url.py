@@ -1,6 +1,8 @@
-"""What `--store URL` may say: which store, which bucket, under which prefix, reached how. Credentials never stand in a URL.
+"""What `--store URL` may say: which store, which bucket, under which prefix, reached how. Credentials never stand in a
+URL.
 
-file:///var/lib/bmq?fsync=false          a folder (see folder_store); shared=true: beside other processes that say so too;
+file:///var/lib/bmq?fsync=false          a folder (see folder_store); shared=true: beside other processes that say so
+too;
                                          private=false: the umask decides who else may read it
 memory://                                nothing that outlives the process
 s3://bucket/prefix?endpoint=http://127.0.0.1:9000&region=us-east-1
@@ -37,7 +39,9 @@ class StoreKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreUrl:
-    """A store's URL taken apart. `prefix` is empty or ends with a slash; options that were not given have their defaults."""
+    """A store's URL taken apart. `prefix` is empty or ends with a slash; options that were not given have their
+    defaults.
+    """
 
     text: str
     kind: StoreKind
@@ -71,7 +75,8 @@ _OPTIONS: Final[Mapping[StoreKind, frozenset[str]]] = {
 
 
 def parse_store_url(text: str, *, environment: Mapping[str, str] | None = None) -> StoreUrl:
-    """Takes a URL apart; `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL`, `AWS_REGION`, `AWS_DEFAULT_REGION` and `AZURE_STORAGE_ACCOUNT_NAME` fill gaps.
+    """Takes a URL apart; `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL`, `AWS_REGION`, `AWS_DEFAULT_REGION` and
+    `AZURE_STORAGE_ACCOUNT_NAME` fill gaps.
 
     Raises ConfigurationError: one line that names the part, its value and the remedy.
     """
@@ -83,7 +88,9 @@ def parse_store_url(text: str, *, environment: Mapping[str, str] | None = None) 
         raise _refused(text, "scheme", split.scheme, "use file, memory, s3, gs or az") from None
     options = _options(text, kind, split.query)
     if "@" in split.netloc:
-        raise _refused(_without_secrets(text), "credentials", "…", "give them by environment variables instead (docs/stores.md)")
+        raise _refused(
+            _without_secrets(text), "credentials", "…", "give them by environment variables instead (docs/stores.md)"
+        )
     # What is behind # is no part of a URL's path, and control characters are passed over:
     # another store would be opened than the one that was named.
     if odd := _ODD.search(text):
@@ -92,16 +99,25 @@ def parse_store_url(text: str, *, environment: Mapping[str, str] | None = None) 
         case StoreKind.FILE:
             if split.netloc or not split.path:
                 raise _refused(text, "folder", split.netloc + split.path, "write file:///absolute/folder")
-            fsync, shared = _switch(text, options, "fsync", default=True), _switch(text, options, "shared", default=False)
+            fsync, shared = (
+                _switch(text, options, "fsync", default=True),
+                _switch(text, options, "shared", default=False),
+            )
             private = _switch(text, options, "private", default=True)
-            return StoreUrl(text=text, kind=kind, folder=Path(unquote(split.path)), fsync=fsync, shared=shared, private=private)
+            return StoreUrl(
+                text=text, kind=kind, folder=Path(unquote(split.path)), fsync=fsync, shared=shared, private=private
+            )
         case StoreKind.MEMORY:
             return StoreUrl(text=text, kind=kind)
         case StoreKind.S3 | StoreKind.GCS | StoreKind.AZURE:
-            return _bucket_url(text, kind, bucket=split.netloc, path=split.path, options=options, environment=environment)
+            return _bucket_url(
+                text, kind, bucket=split.netloc, path=split.path, options=options, environment=environment
+            )
 
 
-def _bucket_url(text: str, kind: StoreKind, *, bucket: str, path: str, options: Mapping[str, str], environment: Mapping[str, str]) -> StoreUrl:
+def _bucket_url(
+    text: str, kind: StoreKind, *, bucket: str, path: str, options: Mapping[str, str], environment: Mapping[str, str]
+) -> StoreUrl:
     if not bucket:
         raise _refused(text, "bucket", "", f"write {kind}://BUCKET/PREFIX")
     stripped = path.strip("/")

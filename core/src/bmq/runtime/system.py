@@ -29,7 +29,9 @@ class SystemClock:
 
 
 class SystemRng:
-    """The kernel's randomness, read a page at a time: a nonce costs no system call. Used from the event loop's thread only."""
+    """The kernel's randomness, read a page at a time: a nonce costs no system call. Used from the event loop's thread
+    only.
+    """
 
     def __init__(self) -> None:
         self._entropy = b""
@@ -44,7 +46,8 @@ class SystemRng:
     def uuid(self) -> UUID:
         """A random UUID (version 4), none of Kafka's reserved ones, and none that base64url writes with a dash first.
 
-        Kafka's tools print ids that way and would take such a one for an option (org.apache.kafka.common.Uuid does the same).
+        Kafka's tools print ids that way and would take such a one for an option (org.apache.kafka.common.Uuid does the
+        same).
         """
         while True:
             candidate = UUID(bytes=self._take(16), version=4)

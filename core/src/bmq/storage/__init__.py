@@ -1,1 +1,3 @@
-"""Formats of stored objects, and the two kinds of object logs. Formats are pure; the logs do their I/O through ports.ObjectStore."""
+"""Formats of stored objects, and the two kinds of object logs. Formats are pure; the logs do their I/O through
+ports.ObjectStore.
+"""

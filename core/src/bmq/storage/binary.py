@@ -1,4 +1,6 @@
-"""What bmq's binary formats share: checksums over parts, checked lengths, short texts of fixed width. Pure; owns no format."""
+"""What bmq's binary formats share: checksums over parts, checked lengths, short texts of fixed width. Pure; owns no
+format.
+"""
 
 import struct
 from collections.abc import Iterable
@@ -57,7 +59,9 @@ def encode_cluster_id(cluster_id: str) -> bytes:
     """UTF-8 for a `64s` field and its length byte. Raises ValueError where it is longer than 64 bytes."""
     raw = cluster_id.encode()
     if len(raw) > CLUSTER_ID_SIZE_BYTES:
-        raise ValueError(f"cluster id {cluster_id!r} has {len(raw)} bytes, at most {CLUSTER_ID_SIZE_BYTES} are possible")
+        raise ValueError(
+            f"cluster id {cluster_id!r} has {len(raw)} bytes, at most {CLUSTER_ID_SIZE_BYTES} are possible"
+        )
     return raw
 
 

@@ -1,7 +1,8 @@
 """One create that survives unknown outcomes, and the waiting between tries.
 
-Owns what a writer does about an outcome that it does not know: it sends the same bytes again, and tells its own object from another's by
-the nonce. What a conflict with another's object means is the caller's to say. Monotonic time is the running loop's.
+Owns what a writer does about an outcome that it does not know: it sends the same bytes again, and tells its own object
+from another's by the nonce. What a conflict with another's object means is the caller's to say. Monotonic time is the
+running loop's.
 """
 
 import asyncio
@@ -39,7 +40,8 @@ class Trouble(Protocol):
 
 
 class TroubleLog:
-    """Logs failures: of each kind of error the first at once, then at most one line in ten seconds with the number of those in between.
+    """Logs failures: of each kind of error the first at once, then at most one line in ten seconds with the number of
+    those in between.
 
     All of a process share that limit: a store that is down fails for every partition at once.
     """
@@ -85,7 +87,9 @@ class Backoff:
 
 
 async def when_available(operation: Callable[[], Awaitable[T]], *, rng: Rng, trouble: Trouble) -> T:
-    """The result of a get, list, head or delete, tried again for as long as the store is unavailable. The caller cancels."""
+    """The result of a get, list, head or delete, tried again for as long as the store is unavailable. The caller
+    cancels.
+    """
     backoff = Backoff(rng)
     while True:
         try:
@@ -96,7 +100,9 @@ async def when_available(operation: Callable[[], Awaitable[T]], *, rng: Rng, tro
 
 
 async def together(operations: Iterable[Coroutine[object, object, T]]) -> list[T]:
-    """The results, in order, of operations that run at once. The first failure (or cancellation) ends the others before it is raised."""
+    """The results, in order, of operations that run at once. The first failure (or cancellation) ends the others before
+    it is raised.
+    """
     loop = asyncio.get_running_loop()
     tasks = [loop.create_task(operation) for operation in operations]
     if not tasks:
@@ -136,10 +142,14 @@ class LatencyWindow:
             self._since_sorted = 0
             ordered = sorted(self._seconds)
             # Where the p95 is close to the median, a create beyond it will be over before a second one could be.
-            self._hedge_after_s = max(ordered[len(ordered) * 95 // 100], 2 * ordered[len(ordered) // 2], HEDGE_AFTER_MIN_S)
+            self._hedge_after_s = max(
+                ordered[len(ordered) * 95 // 100], 2 * ordered[len(ordered) // 2], HEDGE_AFTER_MIN_S
+            )
 
     def hedge_after_s(self) -> float | None:
-        """After how long a create is to be sent a second time: the recent p95, or twice the median; None while too few are known."""
+        """After how long a create is to be sent a second time: the recent p95, or twice the median; None while too few
+        are known.
+        """
         return self._hedge_after_s
 
     def take_hedge(self) -> bool:
@@ -163,9 +173,10 @@ async def create_once(
 ) -> None:
     """Makes the object, whose envelope carries `nonce`. Durable when it returns.
 
-    Not applied: sent again with backoff, forever or until the loop time `deadline_s`. Unknown: the same bytes are sent again; after the
-    third unknown outcome UnknownOutcome. The key exists: one's own nonce is success, another's Conflict. With `latency`, a create
-    slower than the recent p95 is sent a second time. After cancellation the outcome is unknown.
+    Not applied: sent again with backoff, forever or until the loop time `deadline_s`. Unknown: the same bytes are sent
+    again; after the third unknown outcome UnknownOutcome. The key exists: one's own nonce is success, another's
+    Conflict. With `latency`, a create slower than the recent p95 is sent a second time. After cancellation the outcome
+    is unknown.
     """
     loop = asyncio.get_running_loop()
     trouble = trouble if trouble is not None else TroubleLog(f"create {key}")
@@ -198,7 +209,9 @@ async def create_once(
 
 
 async def _nonce_at(store: ObjectStore, key: str) -> Nonce | None:
-    """The nonce of the object at a key that exists; None where there is nothing after all. Foreign bytes have a nonce of their own: none."""
+    """The nonce of the object at a key that exists; None where there is nothing after all. Foreign bytes have a nonce
+    of their own: none.
+    """
     try:
         first_bytes = await store.get(key, length=ENVELOPE_SIZE_BYTES)
     except ObjectMissing:
@@ -207,7 +220,9 @@ async def _nonce_at(store: ObjectStore, key: str) -> Nonce | None:
 
 
 async def _send(store: ObjectStore, key: str, parts: Sequence[Buffer], *, latency: LatencyWindow | None) -> None:
-    """One create, or two of the same bytes where the first is slow. Success wins, then Conflict, UnknownOutcome, NotApplied."""
+    """One create, or two of the same bytes where the first is slow. Success wins, then Conflict, UnknownOutcome,
+    NotApplied.
+    """
     if latency is None:
         return await store.create(key, parts)
     loop = asyncio.get_running_loop()
@@ -221,7 +236,9 @@ async def _send(store: ObjectStore, key: str, parts: Sequence[Buffer], *, latenc
     return None
 
 
-async def _send_hedged(store: ObjectStore, key: str, parts: Sequence[Buffer], *, latency: LatencyWindow, hedge_after_s: float) -> None:
+async def _send_hedged(
+    store: ObjectStore, key: str, parts: Sequence[Buffer], *, latency: LatencyWindow, hedge_after_s: float
+) -> None:
     loop = asyncio.get_running_loop()
     running = {loop.create_task(_create(store, key, parts), name=f"create {key}")}
     worst: StoreError | None = None

@@ -1,6 +1,7 @@
 """The first 24 bytes that every object of bmq shares: which kind it is, in which format version, and whose it is.
 
-    magic          4 bytes   "bmqW" WAL object, "bmqX" WAL seal, "bmqL" flat-log entry, "bmqS" segment, "bmqI" segment index,
+    magic          4 bytes   "bmqW" WAL object, "bmqX" WAL seal, "bmqL" flat-log entry, "bmqS" segment, "bmqI" segment
+    index,
                              "bmqP" manifest page, "bmqN" metadata snapshot, "bmqG" coordinator snapshot
     format version uint16
     flags          uint16    0 until one is defined; an unknown flag is refused like a newer version
@@ -29,7 +30,9 @@ def encode_envelope(*, magic: bytes, version: int, nonce: Nonce) -> bytes:
 
 
 def decode_envelope(data: Buffer, *, magic: bytes, version_max: int, what: str) -> tuple[int, Nonce]:
-    """(format version, nonce). Raises Corrupt where it is not a `what`, FormatTooNew where the version or a flag is unknown."""
+    """(format version, nonce). Raises Corrupt where it is not a `what`, FormatTooNew where the version or a flag is
+    unknown.
+    """
     view = memoryview(data)
     if len(view) < ENVELOPE_SIZE_BYTES:
         raise Corrupt(f"{what}: {len(view)} bytes are too few for an envelope")
@@ -37,7 +40,9 @@ def decode_envelope(data: Buffer, *, magic: bytes, version_max: int, what: str) 
     if found != magic:
         raise Corrupt(f"{what}: magic {found!r} instead of {magic!r}")
     if version > version_max or flags:
-        raise FormatTooNew(f"{what}: format version {version} flags {flags:#x}; this bmq reads up to version {version_max}: upgrade it")
+        raise FormatTooNew(
+            f"{what}: format version {version} flags {flags:#x}; this bmq reads up to version {version_max}: upgrade it"
+        )
     if version < 1:
         raise Corrupt(f"{what}: format version {version}")
     return version, Nonce(nonce)

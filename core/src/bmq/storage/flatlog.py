@@ -1,9 +1,9 @@
 """A flat log: objects `prefix/<number>` from 1 on, by one writer at a time, each naming its predecessor's nonce.
 
-Owns the entry's bytes (docs/formats/flat-log.md) and the rules of appending, claiming, reading and deleting. The rules that look simpler
-lose data: a number that was deleted can be created again by a writer that slept. So a writer's first entry is a claim, and so is one after a
-try with an unknown outcome; a claim counts only where a listing shows nothing above it; claims and the newest entry are never deleted; and
-a sleeper always runs into a claim.
+Owns the entry's bytes (docs/formats/flat-log.md) and the rules of appending, claiming, reading and deleting. The rules
+that look simpler lose data: a number that was deleted can be created again by a writer that slept. So a writer's first
+entry is a claim, and so is one after a try with an unknown outcome; a claim counts only where a listing shows nothing
+above it; claims and the newest entry are never deleted; and a sleeper always runs into a claim.
 """
 
 import asyncio
@@ -53,8 +53,9 @@ ENTRY_HEADER_SIZE_BYTES: Final = _HEADER_END + CRC_SIZE_BYTES
 class Entry:
     """One entry. `predecessor` is the nonce of the entry that it was built from.
 
-    `claim`: its writer did not know what became of all that it had tried (the first one of an epoch, or of a start of its writer, or after an
-    unknown outcome). Only claims are ever found in the deleted past, where they count for nothing.
+    `claim`: its writer did not know what became of all that it had tried (the first one of an epoch, or of a start of
+    its writer, or after an unknown outcome). Only claims are ever found in the deleted past, where they count for
+    nothing.
     """
 
     number: int
@@ -66,7 +67,9 @@ class Entry:
 
 
 class Overtaken(BmqError):
-    """`entry` stands above the base and is not the writer's newest knowledge: read it (and what follows), build again, append again."""
+    """`entry` stands above the base and is not the writer's newest knowledge: read it (and what follows), build again,
+    append again.
+    """
 
     def __init__(self, message: str, entry: Entry) -> None:
         super().__init__(message)
@@ -74,7 +77,9 @@ class Overtaken(BmqError):
 
 
 class GapFound(BmqError):
-    """Entry `number` is missing or does not follow the one before it: the reader starts again from the newest snapshot."""
+    """Entry `number` is missing or does not follow the one before it: the reader starts again from the newest
+    snapshot.
+    """
 
     def __init__(self, message: str, number: int) -> None:
         super().__init__(message)
@@ -100,9 +105,17 @@ def decode_entry(data: Buffer, *, what: str) -> Entry:
     entry, length = _decode_header(view, what=what)
     whole = checked(view, what=what)
     body = whole[ENTRY_HEADER_SIZE_BYTES:]
-    if len(whole) < ENTRY_HEADER_SIZE_BYTES or len(body) != length:  # a header alone ends in a checksum that is right for it
+    # a header alone ends in a checksum that is right for it
+    if len(whole) < ENTRY_HEADER_SIZE_BYTES or len(body) != length:
         raise Corrupt(f"{what}: {len(body)} bytes of payload instead of {length}")
-    return Entry(number=entry.number, epoch=entry.epoch, nonce=entry.nonce, predecessor=entry.predecessor, claim=entry.claim, payload=bytes(body))
+    return Entry(
+        number=entry.number,
+        epoch=entry.epoch,
+        nonce=entry.nonce,
+        predecessor=entry.predecessor,
+        claim=entry.claim,
+        payload=bytes(body),
+    )
 
 
 def decode_entry_header(first_bytes: Buffer, *, what: str) -> Entry:
@@ -120,14 +133,20 @@ def _decode_header(view: memoryview, *, what: str) -> tuple[Entry, int]:
     if flags & ~_CLAIM or number < FIRST_NUMBER or epoch > EPOCH_MAX:
         raise Corrupt(f"{what}: flags {flags:#x}, number {number}, epoch {epoch}")
     claim = bool(flags & _CLAIM)
-    return Entry(number=number, epoch=epoch, nonce=nonce, predecessor=Nonce(predecessor), claim=claim, payload=b""), length
+    return Entry(
+        number=number, epoch=epoch, nonce=nonce, predecessor=Nonce(predecessor), claim=claim, payload=b""
+    ), length
 
 
 class FlatLog:
     """One flat log. Several readers may share it; of its writers' methods one at a time."""
 
-    def __init__(self, store: ObjectStore, prefix: str, *, rng: Rng, what: str, latency: LatencyWindow | None = None) -> None:
-        """`prefix` with or without its final slash; `what` names the log in messages ("metadata log", "manifest of ...")."""
+    def __init__(
+        self, store: ObjectStore, prefix: str, *, rng: Rng, what: str, latency: LatencyWindow | None = None
+    ) -> None:
+        """`prefix` with or without its final slash; `what` names the log in messages ("metadata log", "manifest of
+        ...").
+        """
         self._store = store
         self._prefix = prefix if prefix.endswith("/") else prefix + "/"
         self._rng = rng
@@ -137,26 +156,33 @@ class FlatLog:
         self._unsettled: deque[Nonce] = deque(maxlen=UNSETTLED_MAX)
         """Own creates whose outcome is not known."""
         self._settled = False
-        """Whether this writer knows what became of everything that it ever tried. Not at first: it may have tried in an earlier life."""
+        """Whether this writer knows what became of everything that it ever tried. Not at first: it may have tried in an
+        earlier life."""
         self._tried = 0
         self._newest_seen = 0
         self._candidates: dict[int, bool | None] | None = None
-        """Entries that may still be there: whether each is a claim, None where that is not known. None before the first listing."""
+        """Entries that may still be there: whether each is a claim, None where that is not known. None before the first
+        listing."""
 
     @property
     def settled(self) -> bool:
-        """Whether this writer knows what became of everything that it ever tried: nothing but the newest entry can come to count."""
+        """Whether this writer knows what became of everything that it ever tried: nothing but the newest entry can come
+        to count.
+        """
         return self._settled
 
     @property
     def tried(self) -> int:
-        """The newest number at which this writer tried to make an entry, 0 before that: it may be there where nobody answered."""
+        """The newest number at which this writer tried to make an entry, 0 before that: it may be there where nobody
+        answered.
+        """
         return self._tried
 
     # --- reading ---
 
     async def newest(self, at_least: int = FIRST_NUMBER) -> Entry | None:
-        """The newest entry at or above the number `at_least`, by a listing from there; None where there is none. Waits out a store that is down.
+        """The newest entry at or above the number `at_least`, by a listing from there; None where there is none. Waits
+        out a store that is down.
 
         Raises FormatError.
         """
@@ -182,20 +208,25 @@ class FlatLog:
         return entry
 
     async def counts(self, entry: Entry) -> bool:
-        """Whether an entry that was read by its number alone is certainly in no deleted past: it is no claim, or a claim and the newest entry."""
+        """Whether an entry that was read by its number alone is certainly in no deleted past: it is no claim, or a
+        claim and the newest entry.
+        """
         return await self._still_newest(entry)
 
     async def read_forward(self, after: Entry | None) -> AsyncGenerator[Entry, None]:
-        """Every entry above `after` (None: from the first on) up to the newest at the time of the call, each following the one before.
+        """Every entry above `after` (None: from the first on) up to the newest at the time of the call, each following
+        the one before.
 
-        Raises GapFound, FormatError. An entry is given only when the next one follows it too or it is the newest: a sleeper's claim in the
-        deleted past is never seen.
+        Raises GapFound, FormatError. An entry is given only when the next one follows it too or it is the newest: a
+        sleeper's claim in the deleted past is never seen.
         """
         held: Entry | None = after
         while True:
             expected = held.number + 1 if held is not None else FIRST_NUMBER
             numbers = await self._list(expected)
-            async with aclosing(self._read_each(numbers, expected, held.nonce if held is not None else NO_PREDECESSOR)) as entries:
+            async with aclosing(
+                self._read_each(numbers, expected, held.nonce if held is not None else NO_PREDECESSOR)
+            ) as entries:
                 async for entry in entries:
                     if held is not None and held is not after:
                         yield held
@@ -209,10 +240,12 @@ class FlatLog:
     # --- writing ---
 
     async def append(self, base: Entry, *, epoch: int, payload: bytes) -> Entry:
-        """Makes the entry exactly one above `base`, the writer's claim or a later entry of its own. Durable when it returns.
+        """Makes the entry exactly one above `base`, the writer's claim or a later entry of its own. Durable when it
+        returns.
 
-        Raises Fenced (an entry of the same or a higher epoch is there), Overtaken (one of a lower epoch is, or an own earlier try whose
-        outcome was not known), UnknownOutcome (it may yet appear; whoever appends again meets it as Overtaken).
+        Raises Fenced (an entry of the same or a higher epoch is there), Overtaken (one of a lower epoch is, or an own
+        earlier try whose outcome was not known), UnknownOutcome (it may yet appear; whoever appends again meets it as
+        Overtaken).
         """
         assert base.epoch == epoch, "the first entry of an epoch is a claim"
         return await self._create(base, epoch=epoch, payload=payload, claim=False)
@@ -220,17 +253,19 @@ class FlatLog:
     async def claim(self, base: Entry | None, *, epoch: int, payload: bytes) -> Entry:
         """Appends the first entry of `epoch`, and returns it if a listing shows that nothing stands above it.
 
-        Where the base is of this epoch already, `append` goes on. Raises as `append`, and Overtaken with the newest entry where the
-        claim fell into the deleted past: it counts for nothing.
+        Where the base is of this epoch already, `append` goes on. Raises as `append`, and Overtaken with the newest
+        entry where the claim fell into the deleted past: it counts for nothing.
         """
         if base is not None and base.epoch >= epoch:
             raise Fenced(f"{self._what}: entry {base.number} has epoch {base.epoch}, this writer has {epoch}")
         return await self._create(base, epoch=epoch, payload=payload, claim=True)
 
     async def delete_covered(self, below: int, *, protected: Container[int] = ()) -> int:
-        """Deletes entries below the number `below`, which a snapshot covers; returns how many. Only after the own claim holds.
+        """Deletes entries below the number `below`, which a snapshot covers; returns how many. Only after the own claim
+        holds.
 
-        Claims, the newest entry and `protected` numbers stay. What cannot be deleted now is left for the next call, with all above.
+        Claims, the newest entry and `protected` numbers stay. What cannot be deleted now is left for the next call,
+        with all above.
         """
         if self._candidates is None:
             self._candidates = dict.fromkeys(await self._list(FIRST_NUMBER))
@@ -246,7 +281,9 @@ class FlatLog:
 
     # --- private ---
 
-    async def _read_each(self, numbers: Sequence[int], expected: int, predecessor: Nonce) -> AsyncGenerator[Entry, None]:
+    async def _read_each(
+        self, numbers: Sequence[int], expected: int, predecessor: Nonce
+    ) -> AsyncGenerator[Entry, None]:
         """The entries of a listing, each following the one before, several read at once. Raises GapFound."""
         loop = asyncio.get_running_loop()
         reading: deque[asyncio.Task[Entry]] = deque()
@@ -265,10 +302,12 @@ class FlatLog:
             await cancelled(reading)
 
     async def _still_newest(self, entry: Entry, *, own: bool = False) -> bool:
-        """Whether an entry that was created, or read after a listing had shown its number as the newest, is in no deleted past.
+        """Whether an entry that was created, or read after a listing had shown its number as the newest, is in no
+        deleted past.
 
-        Only claims can be; of others nothing is asked. A listing takes time, in which a writer may go on and delete all that it would have shown.
-        That the entry below is still there is proof that it did not: entries are deleted from below. Elsewhere a second listing has to agree.
+        Only claims can be; of others nothing is asked. A listing takes time, in which a writer may go on and delete all
+        that it would have shown. That the entry below is still there is proof that it did not: entries are deleted from
+        below. Elsewhere a second listing has to agree.
         """
         if not entry.claim:
             return True
@@ -287,26 +326,36 @@ class FlatLog:
         return await self._list(entry.number) == [entry.number]
 
     async def _beaten_by(self, entry: Entry) -> Entry | None:
-        """The newest entry, where a listing has yet to show another than the own one in the deleted past. Raises UnknownOutcome."""
+        """The newest entry, where a listing has yet to show another than the own one in the deleted past. Raises
+        UnknownOutcome.
+        """
         backoff = Backoff(self._rng)
         for _ in range(LOOKS_MAX):
             newest = await self.newest(entry.number)
             if newest is None or newest.nonce != entry.nonce:
                 return newest
             await backoff.wait()
-        raise UnknownOutcome(f"{self._what}: entry {entry.number} stands alone above one that is gone; restore {entry.number - 1} if it was lost")
+        raise UnknownOutcome(
+            f"{self._what}: entry {entry.number} stands alone above one that is gone; restore {entry.number - 1} "
+            "if it was lost"
+        )
 
     async def _header(self, number: int) -> Entry | None:
-        """The entry without its payload; None where it is damaged. Raises ObjectMissing. Waits out a store that is down."""
+        """The entry without its payload; None where it is damaged. Raises ObjectMissing. Waits out a store that is
+        down.
+        """
         key = numbered_key(self._prefix, number)
-        first_bytes = await when_available(lambda: self._store.get(key, length=ENTRY_HEADER_SIZE_BYTES), rng=self._rng, trouble=self._trouble)
+        first_bytes = await when_available(
+            lambda: self._store.get(key, length=ENTRY_HEADER_SIZE_BYTES), rng=self._rng, trouble=self._trouble
+        )
         try:
             return decode_entry_header(first_bytes, what=f"{self._what} {key}")
         except FormatError:
             return None
 
     async def _create(self, base: Entry | None, *, epoch: int, payload: bytes, claim: bool) -> Entry:
-        # After a try with an unknown outcome the number may have been taken by it, built upon by an heir, covered and deleted. What is
+        # After a try with an unknown outcome the number may have been taken by it, built upon by an heir, covered and
+        # deleted. What is
         # created there then falls into the deleted past as a sleeper's claim does, so it has to be one.
         claim = claim or not self._settled
         entry = Entry(
@@ -322,12 +371,23 @@ class FlatLog:
         self._tried = entry.number
         self._unsettled.append(entry.nonce)
         try:
-            await create_once(self._store, key, encode_entry(entry), nonce=entry.nonce, rng=self._rng, latency=self._latency, trouble=self._trouble)
+            await create_once(
+                self._store,
+                key,
+                encode_entry(entry),
+                nonce=entry.nonce,
+                rng=self._rng,
+                latency=self._latency,
+                trouble=self._trouble,
+            )
         except Conflict:
             self._unsettled.remove(entry.nonce)
             standing = await self._standing(entry.number)
-            if standing is None and await self._is_there(base):  # no writer's entry, then: of those the newest is never deleted
-                raise UnknownOutcome(f"{self._what}: entry {entry.number} was taken by something that is gone again") from None
+            # no writer's entry, then: of those the newest is never deleted
+            if standing is None and await self._is_there(base):
+                raise UnknownOutcome(
+                    f"{self._what}: entry {entry.number} was taken by something that is gone again"
+                ) from None
             raise self._beaten(standing, number=entry.number, epoch=epoch) from None
         if not await self._still_newest(entry, own=True):
             newest = await self._beaten_by(entry)
@@ -360,17 +420,22 @@ class FlatLog:
         """Why entry `number` of this writer does not count: `entry` is there instead."""
         if entry is None:
             return Fenced(f"{self._what}: entry {number} was taken and is gone again")
-        if entry.nonce in self._unsettled:  # and stays there: the caller may fail before it has taken the entry up, and meet it again
+        # and stays there: the caller may fail before it has taken the entry up, and meet it again
+        if entry.nonce in self._unsettled:
             self._remember(entry)
             return Overtaken(f"{self._what}: entry {entry.number} is an own earlier try", entry)
         if entry.epoch < epoch:
             return Overtaken(f"{self._what}: epoch {entry.epoch} wrote entry {entry.number} meanwhile", entry)
-        return Fenced(f"{self._what}: entry {entry.number} has epoch {entry.epoch}, this writer has {epoch}: it was replaced")
+        return Fenced(
+            f"{self._what}: entry {entry.number} has epoch {entry.epoch}, this writer has {epoch}: it was replaced"
+        )
 
     async def _list(self, at_least: int) -> list[int]:
         async def numbers() -> list[int]:
             listed = self._store.list(self._prefix, after=just_before(self._prefix, at_least))
-            return [n async for meta in listed if (n := number_of(self._prefix, meta.key)) is not None and n >= at_least]
+            return [
+                n async for meta in listed if (n := number_of(self._prefix, meta.key)) is not None and n >= at_least
+            ]
 
         found = await when_available(numbers, rng=self._rng, trouble=self._trouble)
         if found:
@@ -404,7 +469,9 @@ class FlatLog:
         return True
 
     async def _is_claim(self, key: str, number: int) -> bool:
-        """Whether an entry is one, or may be: one that is damaged stays, and holds up nothing. Raises ObjectMissing, StoreUnavailable."""
+        """Whether an entry is one, or may be: one that is damaged stays, and holds up nothing. Raises ObjectMissing,
+        StoreUnavailable.
+        """
         first_bytes = await self._store.get(key, length=ENTRY_HEADER_SIZE_BYTES)
         try:
             entry = decode_entry_header(first_bytes, what=f"{self._what} {key}")

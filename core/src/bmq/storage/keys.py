@@ -1,4 +1,5 @@
-"""Where a partition's objects, and scratch ones, lie. Numbers are padded so that a listing's order is their order (docs/formats/README.md).
+"""Where a partition's objects, and scratch ones, lie. Numbers are padded so that a listing's order is their order
+(docs/formats/README.md).
 
 Keys of WAL streams are values.StreamId's.
 """
@@ -13,12 +14,16 @@ TOPICS_PREFIX: Final = "topics/"
 _NUMBERED: Final = re.compile(r"([0-9]{10})/([0-9]{20})-([0-9a-f]{8})")
 
 _SHARED: Final = re.compile(SHARED_PREFIX + r"([0-9]{10})/([0-9]{20})/[0-9a-f]{32}")
-_SCRATCH: Final = re.compile(r"(?:selftest|clock/[0-9]{10})/(?:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32})")
+_SCRATCH: Final = re.compile(
+    r"(?:selftest|clock/[0-9]{10})/(?:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32})"
+)
 """Tables' proofs of their store end with 32 digits."""
 
 
 class NumberedKey(NamedTuple):
-    """What the key of a segment or of a coordinator snapshot tells: who wrote it, where it starts, the nonce's first 8 hex digits."""
+    """What the key of a segment or of a coordinator snapshot tells: who wrote it, where it starts, the nonce's first 8
+    hex digits.
+    """
 
     leader_epoch: LeaderEpoch
     offset: Offset

@@ -20,7 +20,8 @@ EpochHistory = tuple[EpochStart, ...]
 
 
 def with_epoch(history: EpochHistory, epoch: int, start_offset: int) -> EpochHistory:
-    """The history once `epoch` begins at `start_offset`; unchanged where it is the newest already. Epochs never go back (an assertion).
+    """The history once `epoch` begins at `start_offset`; unchanged where it is the newest already. Epochs never go back
+    (an assertion).
 
     Epochs that would have begun at or above `start_offset` wrote nothing, and go.
     """
@@ -39,7 +40,8 @@ def cut_below(history: EpochHistory, log_start: int) -> EpochHistory:
 
 
 def epoch_end(history: EpochHistory, epoch: int, *, log_end: int) -> tuple[int, int]:
-    """(largest epoch at or below `epoch`, the offset where it ends), as OffsetForLeaderEpoch answers; (-1, -1) for one above the newest.
+    """(largest epoch at or below `epoch`, the offset where it ends), as OffsetForLeaderEpoch answers; (-1, -1) for one
+    above the newest.
 
     Below the oldest known epoch it is `epoch` itself, which ends where the oldest begins.
     """

@@ -1,7 +1,9 @@
-"""A partition's manifest: which segments hold which offsets. Immutable; every edit gives a new one, and holds the invariants named below.
+"""A partition's manifest: which segments hold which offsets. Immutable; every edit gives a new one, and holds the
+invariants named below.
 
-Which version it is, in which epoch and after which predecessor, stands in the flat-log entry around it (storage/flatlog.py); which ranges of
-WAL streams an heir must read besides it stands in the metadata image. Its bytes are storage/manifest_format.py's.
+Which version it is, in which epoch and after which predecessor, stands in the flat-log entry around it
+(storage/flatlog.py); which ranges of WAL streams an heir must read besides it stands in the metadata image. Its bytes
+are storage/manifest_format.py's.
 """
 
 from bisect import bisect_left
@@ -28,7 +30,9 @@ class InvalidEdit(BmqError):
 
 
 class PageRef(msgspec.Struct, frozen=True, array_like=True, kw_only=True, forbid_unknown_fields=True):
-    """A page of older entries, and what they are in sum. Offsets, timestamps and aborted transactions as in SegmentEntry."""
+    """A page of older entries, and what they are in sum. Offsets, timestamps and aborted transactions as in
+    SegmentEntry.
+    """
 
     key: str
     base_offset: int
@@ -62,8 +66,8 @@ Part = SegmentEntry | PageRef
 class Manifest(msgspec.Struct, frozen=True, array_like=True, kw_only=True, forbid_unknown_fields=True):
     """One version of it.
 
-    `log_start` may be above `next_offset`, the end of the newest segment: records in the owner's memory were deleted, too.
-    `last_stable_offset` is that of the log as far as `next_offset`. Pages come before entries; both ascend.
+    `log_start` may be above `next_offset`, the end of the newest segment: records in the owner's memory were deleted,
+    too. `last_stable_offset` is that of the log as far as `next_offset`. Pages come before entries; both ascend.
     `producer_snapshot` is kept of the last segment where no entry is left: an idempotent producer outlives its records.
     """
 
@@ -123,36 +127,50 @@ class Manifest(msgspec.Struct, frozen=True, array_like=True, kw_only=True, forbi
         return (part for part in self.parts if part.max_timestamp_ms >= timestamp_ms)
 
     def entries_with_aborted(self, from_offset: int, below: int) -> Iterator[Part]:
-        """By offset, the parts whose aborted-transaction indexes may have one that wrote below `below` and ended at or above `from_offset`."""
-        return (part for part in self.parts if part.last_offset >= from_offset and 0 <= part.aborted_first_offset < below)
+        """By offset, the parts whose aborted-transaction indexes may have one that wrote below `below` and ended at or
+        above `from_offset`.
+        """
+        return (
+            part for part in self.parts if part.last_offset >= from_offset and 0 <= part.aborted_first_offset < below
+        )
 
     def epoch_end(self, epoch: int, *, log_end: int | None = None) -> tuple[int, int]:
         """leader_epochs.epoch_end with the segments' end, or a `log_end` that its caller knows better."""
-        return leader_epochs.epoch_end(self.leader_epochs, epoch, log_end=self.next_offset if log_end is None else log_end)
+        return leader_epochs.epoch_end(
+            self.leader_epochs, epoch, log_end=self.next_offset if log_end is None else log_end
+        )
 
-    def retained_from(self, *, before_ms: int | None = None, size_bytes_max: int | None = None) -> tuple[int, PageRef | None]:
+    def retained_from(
+        self, *, before_ms: int | None = None, size_bytes_max: int | None = None
+    ) -> tuple[int, PageRef | None]:
         """(the log start that retention allows, the page in whose middle it may be).
 
-        The oldest parts go while all their timestamps are below `before_ms` or the rest still has `size_bytes_max`. Where that ends at a page,
-        its entries are to be asked on their own (`retained_among`). A part without timestamps (-1) does not go by time.
+        The oldest parts go while all their timestamps are below `before_ms` or the rest still has `size_bytes_max`.
+        Where that ends at a page, its entries are to be asked on their own (`retained_among`). A part without
+        timestamps (-1) does not go by time.
         """
         excess_bytes = None if size_bytes_max is None else self.size_bytes - size_bytes_max
         kept = retained_among(self.parts, before_ms=before_ms, excess_bytes=excess_bytes)
         if kept == len(self.parts):
             return max(self.log_start, self.next_offset), None
         part = self.parts[kept]
-        return max(self.log_start, part.base_offset if kept else self.log_start), part if isinstance(part, PageRef) else None
+        return max(self.log_start, part.base_offset if kept else self.log_start), part if isinstance(
+            part, PageRef
+        ) else None
 
     # --- editing ---
 
     def add_segment(self, entry: SegmentEntry, *, last_stable_offset: int) -> "Manifest":
         """Names a segment that was rolled, and moves the end behind it.
 
-        Of one that a log start raised meanwhile leaves behind only the producer snapshot is named, and the end moves on. Raises InvalidEdit.
+        Of one that a log start raised meanwhile leaves behind only the producer snapshot is named, and the end moves
+        on. Raises InvalidEdit.
         """
         _require(entry.base_offset >= self.next_offset, "segments ascend")
         deleted_gap = not self.parts and entry.base_offset <= self.log_start
-        _require(self.kind == "mirrored" or entry.base_offset == self.next_offset or deleted_gap, "dense offsets have no gap")
+        _require(
+            self.kind == "mirrored" or entry.base_offset == self.next_offset or deleted_gap, "dense offsets have no gap"
+        )
         _require(last_stable_offset >= self.last_stable_offset, "the last stable offset never goes back")
         is_named = entry.last_offset >= self.log_start
         return self._edited(
@@ -163,12 +181,16 @@ class Manifest(msgspec.Struct, frozen=True, array_like=True, kw_only=True, forbi
         )
 
     def skip_to(self, next_offset: int) -> "Manifest":
-        """Moves the end, at most to the log start: what lies before was deleted before it was rolled. Raises InvalidEdit."""
+        """Moves the end, at most to the log start: what lies before was deleted before it was rolled. Raises
+        InvalidEdit.
+        """
         _require(self.next_offset <= next_offset <= self.log_start, "only deleted records are skipped")
         return self._edited(next_offset=next_offset)
 
     def raise_log_start(self, log_start: int) -> "Manifest":
-        """Drops pages and entries wholly below it; `cut_page` tells whether a page wants to be rewritten. Never lowers: then unchanged."""
+        """Drops pages and entries wholly below it; `cut_page` tells whether a page wants to be rewritten. Never lowers:
+        then unchanged.
+        """
         if log_start <= self.log_start:
             return self
         return self._edited(
@@ -179,23 +201,32 @@ class Manifest(msgspec.Struct, frozen=True, array_like=True, kw_only=True, forbi
         )
 
     def replace(self, old: Sequence[SegmentEntry], merged: SegmentEntry) -> "Manifest":
-        """Names a merged segment instead of consecutive old ones. Raises InvalidEdit where it does not hold exactly the same."""
+        """Names a merged segment instead of consecutive old ones. Raises InvalidEdit where it does not hold exactly the
+        same.
+        """
         _require(len(old) > 0, "a merge replaces something")
         start = bisect_left(self.entries, old[0].base_offset, key=_base_offset_of)
-        _require(self.entries[start : start + len(old)] == tuple(old), "a merge replaces consecutive entries of the manifest")
+        _require(
+            self.entries[start : start + len(old)] == tuple(old), "a merge replaces consecutive entries of the manifest"
+        )
         same = (old[0].base_offset, old[-1].last_offset, sum(entry.record_count for entry in old))
-        _require((merged.base_offset, merged.last_offset, merged.record_count) == same, "a merge holds what it replaces")
+        _require(
+            (merged.base_offset, merged.last_offset, merged.record_count) == same, "a merge holds what it replaces"
+        )
         return self._edited(entries=(*self.entries[:start], merged, *self.entries[start + len(old) :]))
 
     def note_leader_epoch(self, epoch: int, start_offset: int) -> "Manifest":
-        """The first record of a new epoch has `start_offset`; unchanged where the epoch is the newest already. Raises InvalidEdit."""
+        """The first record of a new epoch has `start_offset`; unchanged where the epoch is the newest already. Raises
+        InvalidEdit.
+        """
         _require(not self.leader_epochs or epoch >= self.leader_epochs[-1].epoch, "leader epochs never go back")
         return self._edited(leader_epochs=leader_epochs.with_epoch(self.leader_epochs, epoch, start_offset))
 
     def name_coordinator_snapshot(self, key: str, offset: int, *, log_end: int | None = None) -> "Manifest":
         """Names a newer snapshot of the coordinator whose log this is. Raises InvalidEdit.
 
-        `log_end`: where the log ends, for who has found the snapshot before above that, and names the same state as of the end.
+        `log_end`: where the log ends, for who has found the snapshot before above that, and names the same state as of
+        the end.
         """
         before = self.coordinator_snapshot
         _require(before is None or offset >= before.offset or offset == log_end, "coordinator snapshots never go back")
@@ -217,7 +248,9 @@ class Manifest(msgspec.Struct, frozen=True, array_like=True, kw_only=True, forbi
         return self._edited(pages=(*self.pages, page), entries=self.entries[len(moved) :])
 
     def cut_page(self) -> PageRef | None:
-        """The page in whose middle the log start is: it may name segments that are wholly below it and want to be collected."""
+        """The page in whose middle the log start is: it may name segments that are wholly below it and want to be
+        collected.
+        """
         return self.pages[0] if self.pages and self.pages[0].base_offset < self.log_start else None
 
     def kept_of_page(self, entries: Sequence[SegmentEntry]) -> tuple[SegmentEntry, ...]:
@@ -227,9 +260,14 @@ class Manifest(msgspec.Struct, frozen=True, array_like=True, kw_only=True, forbi
     def replace_page(self, old_entries: Sequence[SegmentEntry], new: PageRef) -> "Manifest":
         """Names a page with what is kept of the cut page's entries instead of that page. Raises InvalidEdit."""
         old = self.cut_page()
-        _require(old is not None and page_ref(old.key, old_entries) == old, "only the page that the log start cuts is rewritten")
+        _require(
+            old is not None and page_ref(old.key, old_entries) == old,
+            "only the page that the log start cuts is rewritten",
+        )
         kept = self.kept_of_page(old_entries)
-        _require(bool(kept) and page_ref(new.key, kept) == new, "a rewritten page holds what is not below the log start")
+        _require(
+            bool(kept) and page_ref(new.key, kept) == new, "a rewritten page holds what is not below the log start"
+        )
         return self._edited(pages=(new, *self.pages[1:]))
 
     def _edited(self, **changes: object) -> "Manifest":

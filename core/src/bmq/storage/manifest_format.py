@@ -1,7 +1,8 @@
-"""The bytes of a manifest (the payload of a flat-log entry) and of a manifest page (an object, bmqP): docs/formats/manifest.md.
+"""The bytes of a manifest (the payload of a flat-log entry) and of a manifest page (an object, bmqP):
+docs/formats/manifest.md.
 
-Both are msgpack arrays whose fields have an order and no names. Nothing is added to them without a new format version: an older bmq that
-read on and wrote the next version would drop what it does not know.
+Both are msgpack arrays whose fields have an order and no names. Nothing is added to them without a new format version:
+an older bmq that read on and wrote the next version would drop what it does not know.
 """
 
 from collections.abc import Sequence
@@ -49,7 +50,9 @@ def decode_manifest(payload: Buffer) -> Manifest:
     try:
         version, raw = _VERSIONED.decode(body)
         if version > MANIFEST_VERSION:
-            raise FormatTooNew(f"{what}: format version {version}; this bmq reads up to version {MANIFEST_VERSION}: upgrade it")
+            raise FormatTooNew(
+                f"{what}: format version {version}; this bmq reads up to version {MANIFEST_VERSION}: upgrade it"
+            )
         if version < 1:
             raise Corrupt(f"{what}: format version {version}")
         manifest = _MANIFEST.decode(raw)

@@ -1,4 +1,6 @@
-"""Keys that end in a number: entries of flat logs, objects of streams. Leading zeros make keys order as their numbers do."""
+"""Keys that end in a number: entries of flat logs, objects of streams. Leading zeros make keys order as their numbers
+do.
+"""
 
 from typing import Final
 

@@ -1,6 +1,7 @@
 """Segment objects (bmqS): runs of one or several partitions' batches, each with its index and its producer snapshot.
 
-Owns the object's bytes (docs/formats/segment.md) and SegmentEntry, by which a manifest names a run. Batches and producer snapshots are opaque.
+Owns the object's bytes (docs/formats/segment.md) and SegmentEntry, by which a manifest names a run. Batches and
+producer snapshots are opaque.
 """
 
 import struct
@@ -14,7 +15,15 @@ from crc32c import crc32c
 from typing_extensions import Buffer
 
 from bmq.errors import Corrupt
-from bmq.storage.binary import CRC_SIZE_BYTES, bytes_view, checked, decode_cluster_id, encode_cluster_id, encode_crc, section
+from bmq.storage.binary import (
+    CRC_SIZE_BYTES,
+    bytes_view,
+    checked,
+    decode_cluster_id,
+    encode_cluster_id,
+    encode_crc,
+    section,
+)
 from bmq.storage.envelope import ENVELOPE_SIZE_BYTES, decode_envelope, encode_envelope
 from bmq.storage.segment_index import AbortedTxn, SegmentBatch, SegmentIndex, decode_index, encode_index
 from bmq.values import LeaderEpoch, Nonce, Offset, TopicId, TopicPartition
@@ -25,7 +34,8 @@ RUN_SIZE_BYTES_MAX: Final = 2**32 - 1
 
 # key id, cluster id and its length
 _HEADER: Final = struct.Struct(">IB64s")
-# topic id, partition, leader epoch, base offset, last offset, position, bytes of batches, of index, of producer snapshot
+# topic id, partition, leader epoch, base offset, last offset, position, bytes of batches, of index, of producer
+# snapshot
 _DIRECTORY_ENTRY: Final = struct.Struct(">16siiqqQIIQ")
 # position of the directory, its entries, its CRC32C
 _FOOTER: Final = struct.Struct(">QII")
@@ -38,9 +48,10 @@ SEGMENT_FOOTER_SIZE_BYTES: Final = ENVELOPE_SIZE_BYTES + _FOOTER.size + CRC_SIZE
 class SegmentEntry(msgspec.Struct, frozen=True, array_like=True, kw_only=True, forbid_unknown_fields=True):
     """A run as a manifest names it. Fields are stored in this order; a new one takes a new manifest version.
 
-    Positions are bytes of the object `key`; `length` is that of the batches; `index_length` and `snapshot_length` include the checksums.
-    `leader_epoch` is that of the owner who wrote the run. `min_timestamp_ms` is the least timestamp of a batch's first record.
-    `aborted_first_offset` is the smallest first offset of the transactions in the run's aborted-transaction index, -1 where there is none.
+    Positions are bytes of the object `key`; `length` is that of the batches; `index_length` and `snapshot_length`
+    include the checksums. `leader_epoch` is that of the owner who wrote the run. `min_timestamp_ms` is the least
+    timestamp of a batch's first record. `aborted_first_offset` is the smallest first offset of the transactions in the
+    run's aborted-transaction index, -1 where there is none.
     """
 
     store_id: int = 0
@@ -153,13 +164,19 @@ def encode_segment(nonce: Nonce, cluster_id: str, runs: Sequence[SegmentRun], *,
             entry.snapshot_length,
         )
         position = entry.snapshot_position + entry.snapshot_length
-    footer = encode_envelope(magic=SEGMENT_MAGIC, version=FORMAT_VERSION, nonce=nonce) + _FOOTER.pack(position, len(runs), crc32c(directory))
+    footer = encode_envelope(magic=SEGMENT_MAGIC, version=FORMAT_VERSION, nonce=nonce) + _FOOTER.pack(
+        position, len(runs), crc32c(directory)
+    )
     parts += [directory, footer, encode_crc(crc32c(footer))]
-    return EncodedSegment(parts=parts, entries=tuple(entries), size_bytes=position + len(directory) + SEGMENT_FOOTER_SIZE_BYTES)
+    return EncodedSegment(
+        parts=parts, entries=tuple(entries), size_bytes=position + len(directory) + SEGMENT_FOOTER_SIZE_BYTES
+    )
 
 
 def decode_header(first_bytes: Buffer) -> tuple[Nonce, str, int]:
-    """(nonce, cluster id, key id) from the object's first SEGMENT_HEADER_SIZE_BYTES or more. Raises Corrupt, FormatTooNew."""
+    """(nonce, cluster id, key id) from the object's first SEGMENT_HEADER_SIZE_BYTES or more. Raises Corrupt,
+    FormatTooNew.
+    """
     what = "segment"
     view = bytes_view(first_bytes)[:SEGMENT_HEADER_SIZE_BYTES]
     _, nonce = decode_envelope(view, magic=SEGMENT_MAGIC, version_max=FORMAT_VERSION, what=what)
@@ -210,7 +227,9 @@ def decode_segment(data: Buffer) -> SegmentObject:
     if len(view) < SEGMENT_HEADER_SIZE_BYTES + SEGMENT_FOOTER_SIZE_BYTES:
         raise Corrupt(f"segment: {len(view)} bytes are too few")
     footer = decode_footer(view)
-    if footer.nonce != nonce or footer.directory_position + footer.directory_length + SEGMENT_FOOTER_SIZE_BYTES != len(view):
+    if footer.nonce != nonce or footer.directory_position + footer.directory_length + SEGMENT_FOOTER_SIZE_BYTES != len(
+        view
+    ):
         raise Corrupt(f"segment: its footer is not that of an object of {len(view)} bytes")
     directory = section(view, footer.directory_position, footer.directory_length, what="segment directory")
     runs = tuple(_decode_run(view, nonce, entry) for entry in decode_directory(footer, directory))
@@ -219,7 +238,9 @@ def decode_segment(data: Buffer) -> SegmentObject:
 
 def _encode_header(nonce: Nonce, cluster_id: str, key_id: int) -> bytes:
     raw = encode_cluster_id(cluster_id)
-    header = encode_envelope(magic=SEGMENT_MAGIC, version=FORMAT_VERSION, nonce=nonce) + _HEADER.pack(key_id, len(raw), raw)
+    header = encode_envelope(magic=SEGMENT_MAGIC, version=FORMAT_VERSION, nonce=nonce) + _HEADER.pack(
+        key_id, len(raw), raw
+    )
     return header + encode_crc(crc32c(header))
 
 

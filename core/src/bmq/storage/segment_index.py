@@ -1,6 +1,8 @@
-"""The index section of a segment's run (bmqI): finds batches by offset and by time, and the aborted transactions that end in the run.
+"""The index section of a segment's run (bmqI): finds batches by offset and by time, and the aborted transactions that
+end in the run.
 
-Read by a ranged GET of its own, so it repeats whose it is. Owns the section's bytes (docs/formats/segment.md); never opens a batch.
+Read by a ranged GET of its own, so it repeats whose it is. Owns the section's bytes (docs/formats/segment.md); never
+opens a batch.
 """
 
 import struct
@@ -24,11 +26,13 @@ FORMAT_VERSION: Final = 1
 BLOCK_SIZE_BYTES: Final = 32 * 1024
 """A block ends with the first batch that reaches this size.
 
-32 KiB are 0.3 ms of a ranged GET whose first byte takes 5 to 50 ms, and at most some dozens of batch headers to walk over; the index of a
-64 MiB segment then has 2,048 blocks and 40 KiB, less than a thousandth of it, in memory once for all readers.
+32 KiB are 0.3 ms of a ranged GET whose first byte takes 5 to 50 ms, and at most some dozens of batch headers to walk
+over; the index of a 64 MiB segment then has 2,048 blocks and 40 KiB, less than a thousandth of it, in memory once for
+all readers.
 """
 
-# topic id, partition, leader epoch, base offset, last offset, records, bytes of batches, CRC32C of the batches, blocks, aborted transactions
+# topic id, partition, leader epoch, base offset, last offset, records, bytes of batches, CRC32C of the batches, blocks,
+# aborted transactions
 _HEADER: Final = struct.Struct(">16siiqqQIIII")
 # base offset relative to the run's, position relative to the run's, largest timestamp of the block's batches
 _BLOCK: Final = struct.Struct(">QIq")
@@ -84,29 +88,39 @@ class SegmentIndex:
     aborted: Sequence[AbortedTxn]
 
     def position_for_offset(self, offset: int) -> tuple[int, Offset]:
-        """(position, base offset there) of a batch at or before the one that holds `offset`, at most a block away from it.
+        """(position, base offset there) of a batch at or before the one that holds `offset`, at most a block away from
+        it.
 
-        Of an offset below the run: its first batch. Of one in a gap: walk on to the first batch that ends at or above it.
+        Of an offset below the run: its first batch. Of one in a gap: walk on to the first batch that ends at or above
+        it.
         """
         return self._start(self.blocks[self._block_of(offset)])
 
     def offsets_of_block(self, position: int) -> tuple[int, int]:
         """(the first offset of the block that the byte `position` is in, that of the next block or behind the run)."""
         at = self._block_at(position)
-        end = self.base_offset + self.blocks[at + 1].relative_offset if at + 1 < len(self.blocks) else self.last_offset + 1
+        end = (
+            self.base_offset + self.blocks[at + 1].relative_offset
+            if at + 1 < len(self.blocks)
+            else self.last_offset + 1
+        )
         return self.base_offset + self.blocks[at].relative_offset, end
 
     def block_end(self, position: int) -> int:
-        """Where the block ends that the byte `position` is in: the bytes from a block's start to there are whole batches."""
+        """Where the block ends that the byte `position` is in: the bytes from a block's start to there are whole
+        batches.
+        """
         next_block = self._block_at(position) + 1
         return self.blocks[next_block].position if next_block < len(self.blocks) else self.length
 
     def position_for_time(self, timestamp_ms: int, *, from_position: int = 0) -> tuple[int, Offset] | None:
-        """(position, base offset there) of the first block with a batch whose largest timestamp is at or above `timestamp_ms`; None: no such.
+        """(position, base offset there) of the first block with a batch whose largest timestamp is at or above
+        `timestamp_ms`; None: no such.
 
-        Blocks that end at or before `from_position` are passed over: to heed a log start, give the position for that offset. Within the block
-        the first batch that has such a largest timestamp and does not end below the log start is the one to open; where there is none, or
-        the batch's header promised more than its records hold, ask again from the block's end.
+        Blocks that end at or before `from_position` are passed over: to heed a log start, give the position for that
+        offset. Within the block the first batch that has such a largest timestamp and does not end below the log start
+        is the one to open; where there is none, or the batch's header promised more than its records hold, ask again
+        from the block's end.
         """
         for block in self.blocks[self._block_at(from_position) :]:
             if block.max_timestamp_ms >= timestamp_ms:
@@ -114,7 +128,9 @@ class SegmentIndex:
         return None
 
     def max_timestamp(self, *, from_position: int = 0) -> tuple[int, int, Offset]:
-        """(largest timestamp, position, base offset there) of the first block that has it, of those that end after `from_position`."""
+        """(largest timestamp, position, base offset there) of the first block that has it, of those that end after
+        `from_position`.
+        """
         block = max(self.blocks[self._block_at(from_position) :], key=_max_timestamp_of)
         return (block.max_timestamp_ms, *self._start(block))
 
@@ -126,7 +142,10 @@ class SegmentIndex:
         """Raises Corrupt where these are not all the run's batches, unchanged."""
         view = bytes_view(batches)
         if len(view) != self.length or crc32c(view) != self.batches_crc:
-            raise Corrupt(f"segment run of {self.tp} at {self.base_offset}: its {len(view)} bytes of batches are not the {self.length} written")
+            raise Corrupt(
+                f"segment run of {self.tp} at {self.base_offset}: its {len(view)} bytes of batches are not the "
+                f"{self.length} written"
+            )
 
     def _block_of(self, offset: int) -> int:
         return max(0, bisect_right(self.blocks, offset - self.base_offset, key=_relative_offset_of) - 1)
@@ -139,7 +158,11 @@ class SegmentIndex:
 
 
 def encode_index(
-    nonce: Nonce, tp: TopicPartition, leader_epoch: LeaderEpoch, batches: Sequence[SegmentBatch], aborted: Sequence[AbortedTxn]
+    nonce: Nonce,
+    tp: TopicPartition,
+    leader_epoch: LeaderEpoch,
+    batches: Sequence[SegmentBatch],
+    aborted: Sequence[AbortedTxn],
 ) -> bytes:
     """The section, checksum included. At least one batch, less than 4 GiB in all; offsets ascend."""
     length = crc = 0
@@ -178,12 +201,14 @@ def decode_index(section: Buffer) -> SegmentIndex:
     first = ENVELOPE_SIZE_BYTES + _HEADER.size
     if len(body) < first:
         raise Corrupt(f"{what}: {len(view)} bytes are too few for its header")
-    topic_id, partition, leader_epoch, base, last, record_count, length, batches_crc, block_count, aborted_count = _HEADER.unpack_from(
-        body, ENVELOPE_SIZE_BYTES
+    topic_id, partition, leader_epoch, base, last, record_count, length, batches_crc, block_count, aborted_count = (
+        _HEADER.unpack_from(body, ENVELOPE_SIZE_BYTES)
     )
     blocks_end = first + block_count * _BLOCK.size
     if len(body) != blocks_end + aborted_count * _ABORTED.size:
-        raise Corrupt(f"{what}: {len(view)} bytes are not {block_count} blocks and {aborted_count} aborted transactions")
+        raise Corrupt(
+            f"{what}: {len(view)} bytes are not {block_count} blocks and {aborted_count} aborted transactions"
+        )
     index = SegmentIndex(
         nonce=nonce,
         tp=TopicPartition(TopicId(UUID(bytes=topic_id)), partition),
@@ -204,7 +229,9 @@ def decode_index(section: Buffer) -> SegmentIndex:
 
 def index_size_bytes(*, block_count: int, aborted_count: int) -> int:
     """How long a section is."""
-    return ENVELOPE_SIZE_BYTES + _HEADER.size + block_count * _BLOCK.size + aborted_count * _ABORTED.size + CRC_SIZE_BYTES
+    return (
+        ENVELOPE_SIZE_BYTES + _HEADER.size + block_count * _BLOCK.size + aborted_count * _ABORTED.size + CRC_SIZE_BYTES
+    )
 
 
 def _blocks_of(batches: Sequence[SegmentBatch]) -> list[_Block]:

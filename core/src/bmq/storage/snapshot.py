@@ -1,4 +1,6 @@
-"""The snapshot of a coordinator's state (bmqG): the effect of every record of its log below an offset. The state itself is opaque here."""
+"""The snapshot of a coordinator's state (bmqG): the effect of every record of its log below an offset. The state itself
+is opaque here.
+"""
 
 import struct
 from dataclasses import dataclass

@@ -1,8 +1,9 @@
 """The writer of a WAL stream: several creates in flight, completed in order, and the deletion of what is covered.
 
-Owns the numbers of one broker incarnation's stream and what the writer may do with them: complete an object only when all below it are
-durable, complete nothing after the first conflict, delete only what its newest object says was durable, and nothing from that conflict
-on. How a stream ends is storage/stream_seal.py's, how it is read storage/stream_read.py's.
+Owns the numbers of one broker incarnation's stream and what the writer may do with them: complete an object only when
+all below it are durable, complete nothing after the first conflict, delete only what its newest object says was
+durable, and nothing from that conflict on. How a stream ends is storage/stream_seal.py's, how it is read
+storage/stream_read.py's.
 """
 
 import asyncio
@@ -15,7 +16,16 @@ from typing_extensions import Buffer
 
 from bmq.errors import BmqError, Conflict, Fenced, NotReady, ObjectMissing, StoreError, UnknownOutcome
 from bmq.ports import ObjectStore, Rng
-from bmq.storage.durable import Backoff, LatencyWindow, TroubleLog, cancelled, create_once, settle, together, when_available
+from bmq.storage.durable import (
+    Backoff,
+    LatencyWindow,
+    TroubleLog,
+    cancelled,
+    create_once,
+    settle,
+    together,
+    when_available,
+)
 from bmq.storage.numbered import wal_key
 from bmq.storage.stream_read import WalObjectDamaged, WalObjectMissing, drop_stream, read_number, read_stream
 from bmq.storage.stream_seal import OWNER_DELETES_AT_ONCE, Kept, kept_of, seal_stream
@@ -37,7 +47,8 @@ __all__ = [
 
 IN_FLIGHT_MAX: Final = 8
 PASSED_AT_ONCE: Final = 100
-"""Of those who wait for one check so many go on in one turn of the loop: clients can make tens of thousands wait, each with work of its own."""
+"""Of those who wait for one check so many go on in one turn of the loop: clients can make tens of thousands wait, each
+with work of its own."""
 
 
 class StreamBroken(BmqError):
@@ -63,8 +74,9 @@ class StreamWriter:
     ) -> None:
         """`start` is the first number: 0, for an epoch has one writer.
 
-        `on_durable(number)` is called in the numbers' order. `on_fenced(error)` is called once, and nothing after it: the stream is another's
-        now, or broken. `on_created(size_bytes, seconds)` is called for each create that succeeded. `latency` switches hedging on.
+        `on_durable(number)` is called in the numbers' order. `on_fenced(error)` is called once, and nothing after it:
+        the stream is another's now, or broken. `on_created(size_bytes, seconds)` is called for each create that
+        succeeded. `latency` switches hedging on.
         """
         self._store = store
         self._stream = stream
@@ -77,7 +89,8 @@ class StreamWriter:
         self._in_flight_max = in_flight_max
         self._trouble = TroubleLog(f"write {stream.prefix}")
         self._failing: tuple[float, StoreError] | None = None
-        """The newest error of a create, and the loop's time of the first one since an object was created; None: none has failed since."""
+        """The newest error of a create, and the loop's time of the first one since an object was created; None: none
+        has failed since."""
         self._next = start
         self._durable_below = start
         self._created: dict[int, int] = {}
@@ -95,7 +108,8 @@ class StreamWriter:
         self._checker: asyncio.Task[None] | None = None
         self._checks: dict[asyncio.Future[None], int] = {}
         self._passed: deque[asyncio.Future[None]] = deque()
-        """Of those checks the ones that are to hear in this turn of the loop, or the next ones, that nobody had sealed the stream."""
+        """Of those checks the ones that are to hear in this turn of the loop, or the next ones, that nobody had sealed
+        the stream."""
         """Who waits for a fence check, in the order of asking, and which number was the next one then."""
 
     @property
@@ -115,7 +129,9 @@ class StreamWriter:
 
     @property
     def failing(self) -> tuple[float, StoreError] | None:
-        """How many seconds no object could be created, though it was tried, and the newest error; None where the last try did not fail."""
+        """How many seconds no object could be created, though it was tried, and the newest error; None where the last
+        try did not fail.
+        """
         if self._failing is None:
             return None
         since_s, error = self._failing
@@ -141,21 +157,27 @@ class StreamWriter:
         )
         parts = encode_wal(header, runs)
         self._next += 1
-        task = asyncio.get_running_loop().create_task(self._create(header, parts), name=f"create {wal_key(self._stream, number)}")
+        task = asyncio.get_running_loop().create_task(
+            self._create(header, parts), name=f"create {wal_key(self._stream, number)}"
+        )
         self._creates.add(task)
         task.add_done_callback(self._reap)
         return number
 
     def checkpoint(self, number: int) -> None:
-        """Nobody needs the objects below `number` any more: they are deleted in the background, as far as the rules allow."""
+        """Nobody needs the objects below `number` any more: they are deleted in the background, as far as the rules
+        allow.
+        """
         self._checkpoint = max(self._checkpoint, number)
         self._collect()
 
     async def verify_not_sealed(self) -> None:
-        """Returns if nobody had sealed the stream when this was called. Raises Fenced, StreamBroken, NotReady. Waits out a store that is down.
+        """Returns if nobody had sealed the stream when this was called. Raises Fenced, StreamBroken, NotReady. Waits
+        out a store that is down.
 
-        Where creates come and go, one that was sent after the call and completed proves it; otherwise each number is looked up where a seal could
-        stand, once for all who wait: the next one, and those of creates that fail, as over a full disk, whose objects may all be read.
+        Where creates come and go, one that was sent after the call and completed proves it; otherwise each number is
+        looked up where a seal could stand, once for all who wait: the next one, and those of creates that fail, as over
+        a full disk, whose objects may all be read.
         """
         self._check_alive()
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -167,7 +189,8 @@ class StreamWriter:
             self._checks.pop(future, None)
 
     async def seal_own(self) -> int:
-        """The clean stop: takes nothing more, waits until everything is durable, seals the stream and returns the seal's number.
+        """The clean stop: takes nothing more, waits until everything is durable, seals the stream and returns the
+        seal's number.
 
         Raises Fenced where another was first.
         """
@@ -179,7 +202,13 @@ class StreamWriter:
             raise self._ended.with_traceback(None)
         self._sealing = True
         number, nonce = self._next, self._rng.nonce()
-        seal = Seal(cluster_id=self._cluster_id, node_id=self._stream.node_id, broker_epoch=self._stream.broker_epoch, number=number, nonce=nonce)
+        seal = Seal(
+            cluster_id=self._cluster_id,
+            node_id=self._stream.node_id,
+            broker_epoch=self._stream.broker_epoch,
+            number=number,
+            nonce=nonce,
+        )
         try:
             await self._make(number, encode_seal(seal), nonce=nonce)
         except Conflict:
@@ -226,7 +255,15 @@ class StreamWriter:
         key = wal_key(self._stream, number)
         while True:
             try:
-                return await create_once(self._store, key, parts, nonce=nonce, rng=self._rng, latency=self._latency, trouble=self._not_created)
+                return await create_once(
+                    self._store,
+                    key,
+                    parts,
+                    nonce=nonce,
+                    rng=self._rng,
+                    latency=self._latency,
+                    trouble=self._not_created,
+                )
             except UnknownOutcome as error:
                 self._not_created(error)
             await backoff.wait()
@@ -243,7 +280,9 @@ class StreamWriter:
             del self._created[number]
             self._durable_below = number + 1
             self._on_durable(number)
-        self._pass([future for future, _ in takewhile(lambda check: check[1] < self._durable_below, self._checks.items())])
+        self._pass(
+            [future for future, _ in takewhile(lambda check: check[1] < self._durable_below, self._checks.items())]
+        )
         self._check_if_due()
         self._collect()
 
@@ -252,7 +291,9 @@ class StreamWriter:
     def _collect(self) -> None:
         running = self._deleter is not None and not self._deleter.done()
         if self._ended is None and not self._closing and not running and self._deleted_below < self._delete_limit():
-            self._deleter = asyncio.get_running_loop().create_task(self._delete_covered(), name=f"delete of {self._stream.prefix}")
+            self._deleter = asyncio.get_running_loop().create_task(
+                self._delete_covered(), name=f"delete of {self._stream.prefix}"
+            )
             self._deleter.add_done_callback(self._reap)
 
     def _delete_limit(self) -> int:
@@ -277,23 +318,31 @@ class StreamWriter:
     def _check_if_due(self) -> None:
         running = self._checker is not None and not self._checker.done()
         if not running and self._ended is None and self._is_check_due():
-            self._checker = asyncio.get_running_loop().create_task(self._check(), name=f"fence check of {self._stream.prefix}")
+            self._checker = asyncio.get_running_loop().create_task(
+                self._check(), name=f"fence check of {self._stream.prefix}"
+            )
             self._checker.add_done_callback(self._reap)
 
     async def _check(self) -> None:
-        """A seal counts where no number is free between what is durable and it: so it stands at the next number at most (stream_model.py)."""
+        """A seal counts where no number is free between what is durable and it: so it stands at the next number at most
+        (stream_model.py).
+        """
         while self._is_check_due():
             number, is_idle = self._next, self.in_flight == 0
             asked = list(self._checks)
-            taken = await together(self._is_taken(n) for n in range(self._durable_below, number + 1) if n not in self._created)
+            taken = await together(
+                self._is_taken(n) for n in range(self._durable_below, number + 1) if n not in self._created
+            )
             if not any(taken):
                 self._pass(asked)
             elif self._sealing or (not is_idle and self.in_flight):
-                return  # the own seal may stand there, or an own create that nobody answered: what comes of it answers them
+                # the own seal may stand there, or an own create that nobody answered: what comes of it answers them
+                return
             elif is_idle and self._next == number:
                 self._end(self._fenced(number))
                 return
-            # Otherwise an own create was sent there meanwhile, or is in the store by now. It answers who had asked before it was sent; who asked
+            # Otherwise an own create was sent there meanwhile, or is in the store by now. It answers who had asked
+            # before it was sent; who asked
             # since is looked up for.
 
     def _pass(self, checks: Iterable["asyncio.Future[None]"]) -> None:
@@ -326,7 +375,9 @@ class StreamWriter:
     # --- the end ---
 
     def _fenced(self, number: int) -> Fenced:
-        return Fenced(f"another object stands at {wal_key(self._stream, number)}: the stream was sealed, this broker was replaced")
+        return Fenced(
+            f"another object stands at {wal_key(self._stream, number)}: the stream was sealed, this broker was replaced"
+        )
 
     def _check_alive(self) -> None:
         if self._ended is not None:
@@ -353,5 +404,7 @@ class StreamWriter:
         self._creates.discard(task)
         if task.cancelled() or (error := task.exception()) is None:
             return
-        asyncio.get_running_loop().call_exception_handler({"message": f"{task.get_name()} failed", "exception": error, "task": task})
+        asyncio.get_running_loop().call_exception_handler(
+            {"message": f"{task.get_name()} failed", "exception": error, "task": task}
+        )
         self._end(StreamBroken(f"{task.get_name()} failed: {error!r}"))

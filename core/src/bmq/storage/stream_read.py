@@ -18,7 +18,9 @@ DELETES_AT_ONCE: Final = 8
 
 
 class WalObjectMissing(BmqError):
-    """Object `number` of a stream is not there: its owner rolled it and deleted it meanwhile, or it is lost. Never to be skipped."""
+    """Object `number` of a stream is not there: its owner rolled it and deleted it meanwhile, or it is lost. Never to
+    be skipped.
+    """
 
     def __init__(self, message: str, number: int) -> None:
         super().__init__(message)
@@ -39,7 +41,8 @@ async def read_stream(
 ) -> AsyncGenerator[WalObject, None]:
     """The data objects `start` to `end - 1`, in order. Waits out a store that is down.
 
-    At most `reads_ahead` objects are held besides the one that was given. Raises WalObjectMissing, WalObjectDamaged, FormatTooNew.
+    At most `reads_ahead` objects are held besides the one that was given. Raises WalObjectMissing, WalObjectDamaged,
+    FormatTooNew.
     """
     loop = asyncio.get_running_loop()
     trouble = TroubleLog(f"read {stream.prefix}")

@@ -1,4 +1,5 @@
-"""The objects of a WAL stream: data objects (bmqW) that hold batches of many partitions, and the seal (bmqX) that ends a stream.
+"""The objects of a WAL stream: data objects (bmqW) that hold batches of many partitions, and the seal (bmqX) that ends
+a stream.
 
 Owns their bytes (docs/formats/wal.md). Which numbers are created, sealed or deleted, and when, is storage/stream.py's.
 """
@@ -13,15 +14,34 @@ from crc32c import crc32c
 from typing_extensions import Buffer
 
 from bmq.errors import Corrupt
-from bmq.storage.binary import CRC_SIZE_BYTES, bytes_view, checked, crc_of, decode_cluster_id, encode_cluster_id, encode_crc
+from bmq.storage.binary import (
+    CRC_SIZE_BYTES,
+    bytes_view,
+    checked,
+    crc_of,
+    decode_cluster_id,
+    encode_cluster_id,
+    encode_crc,
+)
 from bmq.storage.envelope import ENVELOPE_SIZE_BYTES, decode_envelope, encode_envelope
-from bmq.values import BrokerEpoch, LeaderEpoch, ManifestVersion, NodeId, Nonce, Offset, StreamId, TopicId, TopicPartition
+from bmq.values import (
+    BrokerEpoch,
+    LeaderEpoch,
+    ManifestVersion,
+    NodeId,
+    Nonce,
+    Offset,
+    StreamId,
+    TopicId,
+    TopicPartition,
+)
 
 WAL_MAGIC: Final = b"bmqW"
 SEAL_MAGIC: Final = b"bmqX"
 FORMAT_VERSION: Final = 1
 
-# key id, cluster id and its length, node id, broker epoch, number, durable_below, directory entries, size of the whole object
+# key id, cluster id and its length, node id, broker epoch, number, durable_below, directory entries, size of the whole
+# object
 _HEADER: Final = struct.Struct(">IB64siqQQIQ")
 _SEAL: Final = struct.Struct(">B64siqQ")
 # topic id, partition, leader epoch, manifest version, base offset, last offset, max timestamp, position, length
@@ -36,7 +56,9 @@ WAL_OBJECT_SIZE_BYTES_MAX: Final = 2**32 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WalHeader:
-    """Whose object it is, which number it has in its stream, and below which number all were durable when it was first sent."""
+    """Whose object it is, which number it has in its stream, and below which number all were durable when it was first
+    sent.
+    """
 
     cluster_id: str
     node_id: NodeId
@@ -69,7 +91,9 @@ class Seal:
 
 
 class WalRun(NamedTuple):
-    """Consecutive batches of one partition under one leader epoch, to be written. At least one batch, none of them empty."""
+    """Consecutive batches of one partition under one leader epoch, to be written. At least one batch, none of them
+    empty.
+    """
 
     tp: TopicPartition
     leader_epoch: LeaderEpoch
@@ -128,7 +152,17 @@ def encode_wal(header: WalHeader, runs: Sequence[WalRun]) -> list[Buffer]:
             raise ValueError(f"a WAL object of more than {WAL_OBJECT_SIZE_BYTES_MAX} bytes")
         topic_id, partition = tp
         _ENTRY.pack_into(
-            head, at, topic_id.bytes, partition, leader_epoch, manifest_version, base_offset, last_offset, max_timestamp_ms, position, length
+            head,
+            at,
+            topic_id.bytes,
+            partition,
+            leader_epoch,
+            manifest_version,
+            base_offset,
+            last_offset,
+            max_timestamp_ms,
+            position,
+            length,
         )
         parts.extend(batches)
         at += _ENTRY.size
@@ -144,12 +178,15 @@ def decode_wal_header(first_bytes: Buffer) -> WalHeader:
 
 
 def directory_end(first_bytes: Buffer) -> int:
-    """How many of a data object's first bytes its header and directory are, from the first WAL_HEADER_SIZE_BYTES. Raises Corrupt, FormatTooNew."""
+    """How many of a data object's first bytes its header and directory are, from the first WAL_HEADER_SIZE_BYTES.
+    Raises Corrupt, FormatTooNew.
+    """
     return WAL_HEADER_SIZE_BYTES + _decode_header(bytes_view(first_bytes))[1] * _ENTRY.size
 
 
 def decode_wal_directory(first_bytes: Buffer) -> tuple[WalEntry, ...]:
-    """The directory from the first `directory_end` bytes of a data object: for figures only, since the checksum covers the whole object.
+    """The directory from the first `directory_end` bytes of a data object: for figures only, since the checksum covers
+    the whole object.
 
     Raises Corrupt, FormatTooNew.
     """
@@ -209,7 +246,11 @@ def decode_seal(data: Buffer) -> Seal:
     body = checked(view, what="WAL seal")
     length, cluster_id, node_id, broker_epoch, number = _SEAL.unpack_from(body, ENVELOPE_SIZE_BYTES)
     return Seal(
-        cluster_id=decode_cluster_id(length, cluster_id, what="WAL seal"), node_id=node_id, broker_epoch=broker_epoch, number=number, nonce=nonce
+        cluster_id=decode_cluster_id(length, cluster_id, what="WAL seal"),
+        node_id=node_id,
+        broker_epoch=broker_epoch,
+        number=number,
+        nonce=nonce,
     )
 
 
@@ -219,7 +260,9 @@ def decode_any(data: Buffer) -> WalObject | Seal:
 
 
 def decode_head(first_bytes: Buffer) -> WalHeader | Seal:
-    """Whatever stands at a number of a stream, from its first WAL_HEADER_SIZE_BYTES (a seal is shorter). Raises Corrupt, FormatTooNew."""
+    """Whatever stands at a number of a stream, from its first WAL_HEADER_SIZE_BYTES (a seal is shorter). Raises
+    Corrupt, FormatTooNew.
+    """
     return decode_seal(first_bytes) if _is_seal(first_bytes) else decode_wal_header(first_bytes)
 
 
@@ -254,7 +297,9 @@ def _decode_header(view: memoryview) -> tuple[WalHeader, int, int]:
     body = checked(view[:WAL_HEADER_SIZE_BYTES], what=f"{what} header")
     if len(body) != WAL_HEADER_SIZE_BYTES - CRC_SIZE_BYTES:
         raise Corrupt(f"{what}: {len(view)} bytes are too few for its header")
-    key_id, length, cluster_id, node_id, broker_epoch, number, durable_below, entry_count, size_bytes = _HEADER.unpack_from(body, ENVELOPE_SIZE_BYTES)
+    key_id, length, cluster_id, node_id, broker_epoch, number, durable_below, entry_count, size_bytes = (
+        _HEADER.unpack_from(body, ENVELOPE_SIZE_BYTES)
+    )
     if durable_below > number:
         raise Corrupt(f"{_name(node_id, broker_epoch, number)}: durable below {durable_below}, above its own number")
     header = WalHeader(

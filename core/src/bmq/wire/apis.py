@@ -1,4 +1,6 @@
-"""Which APIs are served, in which versions, with which headers and limits. What ApiVersions advertises comes from here."""
+"""Which APIs are served, in which versions, with which headers and limits. What ApiVersions advertises comes from
+here.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -64,12 +66,15 @@ READS: Final = frozenset(
         ApiKey.DESCRIBE_TOPIC_PARTITIONS,
     )
 )
-"""Of use to nobody but who asks: they change nothing, but that topics are made that are missing, which whoever misses them asks for again."""
+"""Of use to nobody but who asks: they change nothing, but that topics are made that are missing, which whoever misses
+them asks for again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api:
-    """One API. Versions are inclusive; `advertised_min` can be below `version_min`: such a request is answered with an error."""
+    """One API. Versions are inclusive; `advertised_min` can be below `version_min`: such a request is answered with an
+    error.
+    """
 
     key: ApiKey
     name: str
@@ -90,7 +95,9 @@ class Api:
         return 2 if version >= self.flexible_from else 1
 
     def response_header_version(self, version: int) -> int:
-        """1 with tagged fields, 0 without. ApiVersions always has 0: its reader does not know yet what this side speaks (KIP-511)."""
+        """1 with tagged fields, 0 without. ApiVersions always has 0: its reader does not know yet what this side speaks
+        (KIP-511).
+        """
         if self.key == ApiKey.API_VERSIONS:
             return 0
         return 1 if version >= self.flexible_from else 0

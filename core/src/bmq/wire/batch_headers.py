@@ -1,4 +1,5 @@
-"""The 61 bytes before the records of a Kafka record batch (message format 2): reading, checking, re-numbering. Hot path.
+"""The 61 bytes before the records of a Kafka record batch (message format 2): reading, checking, re-numbering. Hot
+path.
 
 Batches stay opaque bytes; nothing here looks at records. Source: the record batch format of the Kafka protocol guide.
 """
@@ -42,7 +43,9 @@ _OLD_MESSAGE_BYTES_MIN: Final = 14
 
 
 class BatchHeader(NamedTuple):
-    """A batch's header. `position` is where the batch starts in the buffer it was read from, `size_bytes` its whole length."""
+    """A batch's header. `position` is where the batch starts in the buffer it was read from, `size_bytes` its whole
+    length.
+    """
 
     position: int
     base_offset: int
@@ -132,7 +135,9 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     if size_bytes < HEADER_SIZE_BYTES or size_bytes > left:
         raise CorruptBatch(f"a batch of {size_bytes} bytes where {left} are left")
     if record_count < 0 or last_offset_delta < 0 or base_offset < 0 or base_offset + last_offset_delta >= 1 << 63:
-        raise CorruptBatch(f"a batch with base offset {base_offset}, last offset delta {last_offset_delta} and {record_count} records")
+        raise CorruptBatch(
+            f"a batch with base offset {base_offset}, last offset delta {last_offset_delta} and {record_count} records"
+        )
     return BatchHeader(
         position,
         base_offset,
@@ -152,7 +157,8 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def split(records: Buffer) -> list[BatchHeader]:
-    """The headers of a payload of whole batches, one after the other, with nothing left over. An empty payload has none.
+    """The headers of a payload of whole batches, one after the other, with nothing left over. An empty payload has
+    none.
 
     Raises CorruptBatch (truncated, trailing bytes, negative sizes) or UnsupportedMessageFormat. Checks no CRC.
     """
@@ -185,7 +191,8 @@ def patched(
 ) -> bytearray:
     """A copy of the batch with its place in the log: one copy, and the CRC anew only where a time is given.
 
-    `log_append_time_ms` sets the timestamp type to LogAppendTime and the max timestamp; `max_timestamp_ms` corrects the latter alone.
+    `log_append_time_ms` sets the timestamp type to LogAppendTime and the max timestamp; `max_timestamp_ms` corrects the
+    latter alone.
     """
     copy = bytearray(memoryview(buffer)[header.position : header.end])
     _INT64.pack_into(copy, 0, base_offset)
@@ -205,7 +212,9 @@ def _crc_of(view: memoryview, header: BatchHeader) -> int:
 
 def _wrong_magic(magic: int, length: int) -> CorruptBatch | UnsupportedMessageFormat:
     if magic in {0, 1} and length >= _OLD_MESSAGE_BYTES_MIN:
-        return UnsupportedMessageFormat(f"message format {magic}; this server takes format 2 only (Kafka 0.11 and newer)")
+        return UnsupportedMessageFormat(
+            f"message format {magic}; this server takes format 2 only (Kafka 0.11 and newer)"
+        )
     return CorruptBatch(f"a batch with magic {magic}; the only one in use is {MAGIC}")
 
 

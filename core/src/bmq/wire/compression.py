@@ -1,10 +1,11 @@
 """Kafka's five codecs. Decompression never allocates more than the caller's cap, whatever the bytes claim.
 
-cramjam writes into an output of fixed size and fails when it is full, so the output grows in steps up to the cap and a bomb
-costs at most the cap. Snappy declares its size; that is checked against the cap and against what snappy can reach at all.
+cramjam writes into an output of fixed size and fails when it is full, so the output grows in steps up to the cap and a
+bomb costs at most the cap. Snappy declares its size; that is checked against the cap and against what snappy can reach
+at all.
 
-A large output is a mapping of its own: it is neither zeroed nor copied, both of which would stop every other thread (the event loop's) for
-as long, and it goes back to the system as soon as nobody looks at it.
+A large output is a mapping of its own: it is neither zeroed nor copied, both of which would stop every other thread
+(the event loop's) for as long, and it goes back to the system as soon as nobody looks at it.
 """
 
 from collections.abc import Callable
@@ -46,7 +47,9 @@ def codec_of(number: int) -> Codec:
     try:
         return Codec(number)
     except ValueError:
-        raise UnsupportedCompression(f"codec {number} does not exist; Kafka has none, gzip, snappy, lz4 and zstd (0 to 4)") from None
+        raise UnsupportedCompression(
+            f"codec {number} does not exist; Kafka has none, gzip, snappy, lz4 and zstd (0 to 4)"
+        ) from None
 
 
 def decompress(codec: int, data: Buffer, *, bytes_max: int) -> Section:
@@ -71,10 +74,11 @@ def decompress(codec: int, data: Buffer, *, bytes_max: int) -> Section:
 
 
 def decompress_into(codec: int, data: Buffer, output: memoryview) -> int | None:
-    """How many bytes of `output` the decompressed ones took; None where it is too small, and then it may hold some of them.
+    """How many bytes of `output` the decompressed ones took; None where it is too small, and then it may hold some of
+    them.
 
-    For whoever decompresses batch after batch into memory of their own: new memory for each costs several times the decompression.
-    Raises CorruptBatch or UnsupportedCompression.
+    For whoever decompresses batch after batch into memory of their own: new memory for each costs several times the
+    decompression. Raises CorruptBatch or UnsupportedCompression.
     """
     source = memoryview(data)
     match codec_of(codec):
@@ -112,16 +116,22 @@ def compress(codec: int, data: Buffer) -> bytes:
             return bytes(cramjam.zstd.compress(data))
 
 
-def _into_growing_output(name: str, into: Callable[[memoryview, memoryview], int], source: memoryview, bytes_max: int) -> Section:
+def _into_growing_output(
+    name: str, into: Callable[[memoryview, memoryview], int], source: memoryview, bytes_max: int
+) -> Section:
     size = min(bytes_max, max(_OUTPUT_FIRST_BYTES, _GROWTH * len(source)))
     while (found := _into_output(name, into, source, size)) is None:
         if size >= bytes_max:
-            raise BatchTooLarge(f"{name}: {len(source)} bytes decompress to more than {bytes_max}, which is the most allowed")
+            raise BatchTooLarge(
+                f"{name}: {len(source)} bytes decompress to more than {bytes_max}, which is the most allowed"
+            )
         size = min(bytes_max, size * _GROWTH)
     return found
 
 
-def _into_output(name: str, into: Callable[[memoryview, memoryview], int], source: memoryview, size: int) -> Section | None:
+def _into_output(
+    name: str, into: Callable[[memoryview, memoryview], int], source: memoryview, size: int
+) -> Section | None:
     """None where `size` bytes are too few. No frame that raises holds the output: its error would keep it in memory."""
     output = _output(size)
     try:
@@ -133,7 +143,9 @@ def _into_output(name: str, into: Callable[[memoryview, memoryview], int], sourc
     return _filled(output, written)
 
 
-def _into(name: str, into: Callable[[memoryview, memoryview], int], source: memoryview, output: memoryview) -> int | None:
+def _into(
+    name: str, into: Callable[[memoryview, memoryview], int], source: memoryview, output: memoryview
+) -> int | None:
     try:
         return into(source, output)
     except cramjam.DecompressionError as error:
@@ -159,7 +171,9 @@ def _decompress_snappy(source: memoryview, bytes_max: int) -> Section:
     blocks, sizes = _snappy_blocks(source)
     total = sum(sizes)
     if total > bytes_max:
-        raise BatchTooLarge(f"snappy: {len(source)} bytes decompress to more than {bytes_max}, which is the most allowed")
+        raise BatchTooLarge(
+            f"snappy: {len(source)} bytes decompress to more than {bytes_max}, which is the most allowed"
+        )
     output = _output(total)
     try:
         _fill_from_snappy(blocks, sizes, output)

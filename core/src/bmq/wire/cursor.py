@@ -1,4 +1,5 @@
-"""Reading a body by hand, one value after the other, without copying: for the hot paths that compiled readers are too slow for.
+"""Reading a body by hand, one value after the other, without copying: for the hot paths that compiled readers are too
+slow for.
 
 Whatever does not fit the bytes that are left raises WireError, before anything is allocated for it.
 """
@@ -20,7 +21,9 @@ _UVARINT_BYTES_MAX: Final = 5
 
 
 class Cursor:
-    """A position in a body. `flexible` says how lengths are written (compact) and whether structs end with tagged fields."""
+    """A position in a body. `flexible` says how lengths are written (compact) and whether structs end with tagged
+    fields.
+    """
 
     __slots__ = ("flexible", "position", "size", "tags_left", "view")
 

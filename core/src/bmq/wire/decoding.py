@@ -1,7 +1,8 @@
 """Readers compiled from the schemas: bytes to Messages, safe against any bytes.
 
-Every length is checked against the bytes that are left before anything is made of it, and all array elements of a body come out of one
-budget. Unknown tagged fields are skipped, as the protocol demands. Runs of fields of fixed size are read by one struct.
+Every length is checked against the bytes that are left before anything is made of it, and all array elements of a body
+come out of one budget. Unknown tagged fields are skipped, as the protocol demands. Runs of fields of fixed size are
+read by one struct.
 """
 
 import struct
@@ -18,7 +19,15 @@ Budget = list[int]
 """One number: how many array elements the rest of the body may have."""
 Reader = Callable[[bytes, int, Budget], tuple[Any, int]]
 
-FIXED_FORMATS: Final = {"bool": "?", "int8": "b", "int16": "h", "int32": "i", "int64": "q", "uint16": "H", "float64": "d"}
+FIXED_FORMATS: Final = {
+    "bool": "?",
+    "int8": "b",
+    "int16": "h",
+    "int32": "i",
+    "int64": "q",
+    "uint16": "H",
+    "float64": "d",
+}
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _UUID_SIZE_BYTES: Final = 16
@@ -32,10 +41,16 @@ def message_reader(fields: tuple[Field, ...], version: int, *, flexible: bool) -
     The readers raise WireError, struct.error, IndexError or UnicodeDecodeError: all of them mean malformed.
     """
     here = [field for field in fields if field.in_version(version)]
-    absent = {field.name: field.default_when_absent() for field in fields if not field.in_version(version) or field.tag is not None}
+    absent = {
+        field.name: field.default_when_absent()
+        for field in fields
+        if not field.in_version(version) or field.tag is not None
+    }
     fresh_lists = tuple(field.name for field in fields if field.name in absent and field.is_empty_list_by_default)
     steps = _steps([field for field in here if field.tag is None], version, flexible)
-    tagged = {field.tag: (field.name, _field_reader(field, version, flexible)) for field in here if field.tag is not None}
+    tagged = {
+        field.tag: (field.name, _field_reader(field, version, flexible)) for field in here if field.tag is not None
+    }
 
     def read(body: bytes, position: int, budget: Budget) -> tuple[Message, int]:
         values: dict[str, Any] = absent.copy()
@@ -59,7 +74,9 @@ def message_reader(fields: tuple[Field, ...], version: int, *, flexible: bool) -
     return read
 
 
-def _steps(fields: list[Field], version: int, flexible: bool) -> list[tuple[tuple[str, ...], struct.Struct | None, str, Reader]]:
+def _steps(
+    fields: list[Field], version: int, flexible: bool
+) -> list[tuple[tuple[str, ...], struct.Struct | None, str, Reader]]:
     steps: list[tuple[tuple[str, ...], struct.Struct | None, str, Reader]] = []
     for fixed, run in groupby(fields, key=is_fixed):
         if fixed:
@@ -135,7 +152,9 @@ def read_uvarint(body: bytes, position: int) -> tuple[int, int]:
     raise WireError("a varint of more than five bytes")
 
 
-def _length_reader(name: str, flexible: bool, nullable: bool, legacy: struct.Struct) -> Callable[[bytes, int], tuple[int, int]]:
+def _length_reader(
+    name: str, flexible: bool, nullable: bool, legacy: struct.Struct
+) -> Callable[[bytes, int], tuple[int, int]]:
     """Reads a length: -1 stands for null, which is refused unless the field may be null."""
 
     def read_compact(body: bytes, position: int) -> tuple[int, int]:
@@ -233,7 +252,9 @@ def _nullable_struct_reader(name: str, read_struct: Reader) -> Reader:
     return read
 
 
-def _read_tags(body: bytes, position: int, budget: Budget, tagged: dict[int, tuple[str, Reader]], values: dict[str, Any]) -> int:
+def _read_tags(
+    body: bytes, position: int, budget: Budget, tagged: dict[int, tuple[str, Reader]], values: dict[str, Any]
+) -> int:
     count, position = read_uvarint(body, position)
     _spend(budget, "tagged fields", count, (len(body) - position) // 2)
     previous = -1

@@ -1,7 +1,7 @@
 """Writers compiled from the schemas: Messages, or mappings of the same names, to bytes of one version.
 
-What the version lacks is left out, what is not given gets its default. A name that no version has, a null where the version knows none, or
-a value out of range is a bug of the caller: AssertionError.
+What the version lacks is left out, what is not given gets its default. A name that no version has, a null where the
+version knows none, or a value out of range is a bug of the caller: AssertionError.
 """
 
 import struct
@@ -32,17 +32,23 @@ _STRING_BYTES_MAX: Final = 0x7FFF
 
 
 def message_writer(fields: tuple[Field, ...], version: int, *, flexible: bool) -> Writer:
-    """Appends one struct, given as a Message or a mapping. Raises AssertionError; struct.error where a number is out of range."""
+    """Appends one struct, given as a Message or a mapping. Raises AssertionError; struct.error where a number is out of
+    range.
+    """
     known = frozenset(field.name for field in fields)
     here = [field for field in fields if field.in_version(version)]
     steps = _steps([field for field in here if field.tag is None], version, flexible)
     tagged = sorted(
-        (field.tag, field.name, field.default_when_absent(), _field_writer(field, version, flexible)) for field in here if field.tag is not None
+        (field.tag, field.name, field.default_when_absent(), _field_writer(field, version, flexible))
+        for field in here
+        if field.tag is not None
     )
 
     def write(out: bytearray, message: Any) -> None:
         values: Mapping[str, Any] = message.__dict__ if isinstance(message, Message) else message
-        assert isinstance(values, Mapping), f"a {type(message).__name__} where a Message or a mapping of {sorted(known)} belongs"
+        assert isinstance(values, Mapping), (
+            f"a {type(message).__name__} where a Message or a mapping of {sorted(known)} belongs"
+        )
         if not known.issuperset(values):
             raise AssertionError(f"no version has {sorted(set(values) - known)}; the fields are {sorted(known)}")
         for fixed, name, default, write_field in steps:
@@ -64,7 +70,9 @@ def _steps(fields: list[Field], version: int, flexible: bool) -> list[tuple[_Fix
             names = tuple((field.name, field.default_when_written(version)) for field in several)
             steps.append(((fixed_struct(several), names), "", None, _unused))
         else:
-            steps += ((None, field.name, _default(field, version), _field_writer(field, version, flexible)) for field in run)
+            steps += (
+                (None, field.name, _default(field, version), _field_writer(field, version, flexible)) for field in run
+            )
     return steps
 
 
@@ -129,7 +137,9 @@ def _write_uuid(out: bytearray, value: Any) -> None:
     write_uuid(out, value)
 
 
-def _length_writer(name: str, flexible: bool, nullable: bool, empty_for_null: bool, legacy: struct.Struct) -> Callable[[bytearray, int | None], bool]:
+def _length_writer(
+    name: str, flexible: bool, nullable: bool, empty_for_null: bool, legacy: struct.Struct
+) -> Callable[[bytearray, int | None], bool]:
     """Appends a length, None for null; tells whether a value follows."""
 
     def write(out: bytearray, length: int | None) -> bool:
@@ -198,7 +208,11 @@ def _nullable_struct_writer(write_struct: Writer) -> Writer:
 
 
 def _write_tags(out: bytearray, values: Mapping[str, Any], tagged: list[tuple[int, str, Any, Writer]]) -> None:
-    present = [(tag, values[name], write) for tag, name, default, write in tagged if values.get(name, default) not in (default, [], ())]
+    present = [
+        (tag, values[name], write)
+        for tag, name, default, write in tagged
+        if values.get(name, default) not in (default, [], ())
+    ]
     write_uvarint(out, len(present))
     for tag, value, write in present:
         one = bytearray()

@@ -1,7 +1,7 @@
 """Kafka's error codes, and the code that each error of bmq becomes on the wire.
 
-Java's consumer throws at codes that it does not expect in a Fetch, and every client retries some codes and not others; so what is worth
-another try becomes one of the codes that all of them retry.
+Java's consumer throws at codes that it does not expect in a Fetch, and every client retries some codes and not others;
+so what is worth another try becomes one of the codes that all of them retry.
 """
 
 from enum import IntEnum
@@ -204,7 +204,8 @@ _CODES: Final[dict[type[BaseException], ErrorCode]] = {
 
 
 def code_for(error: BaseException | None) -> ErrorCode:
-    """The code of an error: its own, or that of its nearest base; `none` for None, `unknown_server_error` for what is not bmq's own.
+    """The code of an error: its own, or that of its nearest base; `none` for None, `unknown_server_error` for what is
+    not bmq's own.
 
     Coordinators say `not_coordinator` where this says `not_leader_or_follower`.
     """

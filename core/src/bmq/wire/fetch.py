@@ -1,6 +1,8 @@
-"""API key 1, Fetch, by hand, versions 4 to 18: requests without a Message per partition, responses vectored without a copy of the records.
+"""API key 1, Fetch, by hand, versions 4 to 18: requests without a Message per partition, responses vectored without a
+copy of the records.
 
-Names up to version 12, topic ids from 13. What only replicas send (replica id, high watermark) is read so that it can be refused.
+Names up to version 12, topic ids from 13. What only replicas send (replica id, high watermark) is read so that it can
+be refused.
 """
 
 import struct
@@ -88,7 +90,8 @@ class FetchRequest:
 
 
 class FetchedPartition(NamedTuple):
-    """The answer for one partition. `records` are whole batches in order; `aborted` are (producer id, first offset), None: not asked for.
+    """The answer for one partition. `records` are whole batches in order; `aborted` are (producer id, first offset),
+    None: not asked for.
 
     `diverging_epoch` is (epoch, end offset), `current_leader` (node id, epoch): both only from version 12 on.
     """
@@ -114,7 +117,9 @@ class FetchedTopic(NamedTuple):
 
 
 def parse_fetch(version: int, body: Buffer, *, partitions_max: int = FETCH_PARTITIONS_MAX) -> FetchRequest:
-    """The request. Raises WireError for anything malformed or with more than `partitions_max` partitions, forgotten ones included."""
+    """The request. Raises WireError for anything malformed or with more than `partitions_max` partitions, forgotten
+    ones included.
+    """
     cursor = Cursor(body, flexible=version >= FLEXIBLE_FROM)
     replica_id, replica_epoch = -1, -1
     if version < REPLICA_STATE_FROM:
@@ -157,11 +162,17 @@ def encode_fetch_response(
     session_id: int = 0,
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> list[Buffer]:
-    """The body as buffers to be written one after the other; batches above 2 KiB are the caller's own buffers, not copies."""
+    """The body as buffers to be written one after the other; batches above 2 KiB are the caller's own buffers, not
+    copies.
+    """
     flexible = version >= FLEXIBLE_FROM
     parts: list[Buffer] = []
     out = bytearray()
-    out += _THROTTLE_ERROR_SESSION.pack(throttle_ms, error_code, session_id) if version >= SESSIONS_FROM else _INT32.pack(throttle_ms)
+    out += (
+        _THROTTLE_ERROR_SESSION.pack(throttle_ms, error_code, session_id)
+        if version >= SESSIONS_FROM
+        else _INT32.pack(throttle_ms)
+    )
     write_count(out, len(topics), flexible=flexible)
     fixed = _ANSWER_5 if version >= 5 else _ANSWER_4
     for topic in topics:
@@ -187,14 +198,22 @@ def encode_fetch_response(
     return parts
 
 
-def _write_fixed(out: bytearray, version: int, fixed: struct.Struct, partition: FetchedPartition, flexible: bool) -> None:
+def _write_fixed(
+    out: bytearray, version: int, fixed: struct.Struct, partition: FetchedPartition, flexible: bool
+) -> None:
     """Everything before the records."""
     if version >= 5:
         out += fixed.pack(
-            partition.partition, partition.error_code, partition.high_watermark, partition.last_stable_offset, partition.log_start_offset
+            partition.partition,
+            partition.error_code,
+            partition.high_watermark,
+            partition.last_stable_offset,
+            partition.log_start_offset,
         )
     else:
-        out += fixed.pack(partition.partition, partition.error_code, partition.high_watermark, partition.last_stable_offset)
+        out += fixed.pack(
+            partition.partition, partition.error_code, partition.high_watermark, partition.last_stable_offset
+        )
     aborted = partition.aborted
     write_count(out, None if aborted is None else len(aborted), flexible=flexible)
     for one in aborted or ():
@@ -227,7 +246,9 @@ def _write_topic(out: bytearray, version: int, name: str | None, topic_id: UUID 
 
 
 def _question(version: int) -> struct.Struct:
-    """One partition of a request: partition, leader epoch (9), offset, last fetched epoch (12), log start (5), max bytes."""
+    """One partition of a request: partition, leader epoch (9), offset, last fetched epoch (12), log start (5), max
+    bytes.
+    """
     if version >= 12:
         return _QUESTION_12
     if version >= 9:
@@ -281,7 +302,10 @@ def _counted(left: int, count: int, partitions_max: int) -> int:
     # A topic counts too, so that empty ones cannot be sent without bound.
     left -= max(1, count)
     if left < 0:
-        raise WireError(f"a Fetch request for more than {partitions_max} partitions: ask for fewer at a time, or raise fetch_partitions_max")
+        raise WireError(
+            f"a Fetch request for more than {partitions_max} partitions: ask for fewer at a time, or raise "
+            "fetch_partitions_max"
+        )
     return left
 
 

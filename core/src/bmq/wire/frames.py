@@ -1,4 +1,5 @@
-"""Splitting a byte stream into request frames, reading request headers, framing responses. No sockets: bytes in, frames out.
+"""Splitting a byte stream into request frames, reading request headers, framing responses. No sockets: bytes in, frames
+out.
 
 A frame is a length (int32) and as many bytes.
 """
@@ -11,7 +12,13 @@ from typing_extensions import Buffer
 
 from bmq.errors import WireError
 from bmq.wire.apis import SERVED, ApiKey, frame_bytes_max
-from bmq.wire.limits import FIRST_FRAME_BYTES_MAX, FRAME_GROWTH_FIRST_BYTES, FRAME_TRUST_BYTES_MAX, HEADER_TAGS_MAX, RECEIVE_BUFFER_BYTES
+from bmq.wire.limits import (
+    FIRST_FRAME_BYTES_MAX,
+    FRAME_GROWTH_FIRST_BYTES,
+    FRAME_TRUST_BYTES_MAX,
+    HEADER_TAGS_MAX,
+    RECEIVE_BUFFER_BYTES,
+)
 from bmq.wire.splitting import HTTP_STARTS, TLS_START, FrameSplitter
 
 _LENGTH: Final = struct.Struct(">i")
@@ -35,7 +42,9 @@ class FrameReader(FrameSplitter[memoryview]):
         frames_max: int = RECEIVE_BUFFER_BYTES,
         has_room: Callable[[int], bool] | None = None,
     ) -> None:
-        """`frame_bytes_max` tells how large a frame of an API key may be. More than `frames_max` at a time are left for `split_more`."""
+        """`frame_bytes_max` tells how large a frame of an API key may be. More than `frames_max` at a time are left for
+        `split_more`.
+        """
         super().__init__(scratch, has_room)
         self._frame_bytes_max = frame_bytes_max
         self._frames_max = frames_max
@@ -79,11 +88,16 @@ class FrameReader(FrameSplitter[memoryview]):
             if size < _HEADER.size:
                 raise WireError(f"a frame of {size} bytes: not the Kafka protocol")
             if api_key is not None and size > self._frame_bytes_max(api_key):
-                raise WireError(f"a frame of {size} bytes for API key {api_key}; at most {self._frame_bytes_max(api_key)} are allowed")
+                raise WireError(
+                    f"a frame of {size} bytes for API key {api_key}; at most {self._frame_bytes_max(api_key)} are "
+                    "allowed"
+                )
 
 
 class RequestHeader(NamedTuple):
-    """A request's header; the body starts at `body_position` of the frame. For an API that is not served, only the numbers are read."""
+    """A request's header; the body starts at `body_position` of the frame. For an API that is not served, only the
+    numbers are read.
+    """
 
     api_key: int
     api_version: int
@@ -116,15 +130,23 @@ def parse_request_header(frame: Buffer) -> RequestHeader:
 
 
 def encode_response_frame(header_version: int, correlation_id: int, parts: Sequence[Buffer]) -> list[Buffer]:
-    """The frame as buffers to be written one after the other: length and header, then the parts. Small ones are joined into one."""
+    """The frame as buffers to be written one after the other: length and header, then the parts. Small ones are joined
+    into one.
+    """
     size = sum([memoryview(part).nbytes for part in parts])
-    head = _RESPONSE_V1.pack(size + 5, correlation_id, 0) if header_version else _RESPONSE_V0.pack(size + 4, correlation_id)
+    head = (
+        _RESPONSE_V1.pack(size + 5, correlation_id, 0)
+        if header_version
+        else _RESPONSE_V0.pack(size + 4, correlation_id)
+    )
     if size <= _JOIN_BYTES_MAX:
         return [b"".join((head, *parts))]
     return [head, *parts]
 
 
-def encode_request_frame(*, api_key: int, api_version: int, correlation_id: int, client_id: str | None, body: Buffer) -> bytes:
+def encode_request_frame(
+    *, api_key: int, api_version: int, correlation_id: int, client_id: str | None, body: Buffer
+) -> bytes:
     """A whole request: for clients (tests, the simulator, tools)."""
     raw = None if client_id is None else client_id.encode()
     name = _INT16.pack(-1) if raw is None else _INT16.pack(len(raw)) + raw

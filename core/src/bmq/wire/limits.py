@@ -1,4 +1,6 @@
-"""Every bound on what a peer may make this process read, allocate or loop over. One place, so that they can be weighed together."""
+"""Every bound on what a peer may make this process read, allocate or loop over. One place, so that they can be weighed
+together.
+"""
 
 from typing import Final
 
@@ -15,7 +17,8 @@ RECEIVE_BUFFER_BYTES: Final = 256 << 10
 """The buffer that all connections of a loop read into. A frame that is not whole in there gets memory of its own."""
 
 FRAME_GROWTH_FIRST_BYTES: Final = 4 << 10
-"""What a frame that has only begun to arrive gets at first; doubled as bytes arrive, up to what its peer has sent in one frame before."""
+"""What a frame that has only begun to arrive gets at first; doubled as bytes arrive, up to what its peer has sent in
+one frame before."""
 
 FRAME_TRUST_BYTES_MAX: Final = 2 << 20
 """The most that is set aside at once for a frame that has only begun to arrive, whatever its peer has sent before."""
@@ -24,7 +27,8 @@ HEADER_TAGS_MAX: Final = 64
 """Tagged fields in a request header, which is read before authentication."""
 
 ELEMENTS_MAX: Final = 100_000
-"""Array elements and tagged fields in one request in all: the most that decoding makes of 2 MiB, some tenths of a second."""
+"""Array elements and tagged fields in one request in all: the most that decoding makes of 2 MiB, some tenths of a
+second."""
 
 INLINE_BODY_BYTES_MAX: Final = 64 << 10
 """A body above this size is decoded in a thread: decoding has no state, and the loop must not wait for it."""
@@ -42,10 +46,12 @@ DECOMPRESSED_BYTES_MAX: Final = 64 << 20
 """What one record batch may decompress to. Who decompresses for several clients at once bounds how many do."""
 
 BATCH_RECORDS_MAX: Final = 250_000
-"""Records of one batch: whoever opens it walks them one by one, some hundred ms for so many. An uncompressed MiB holds 150,000 at most."""
+"""Records of one batch: whoever opens it walks them one by one, some hundred ms for so many. An uncompressed MiB holds
+150,000 at most."""
 
 RECORD_HEADERS_MAX: Final = 10_000
 """Headers of one record."""
 
 BATCH_HEADERS_MAX: Final = 250_000
-"""Headers of all records of a batch together, where each record is looked at before it is taken (`bmq.validation=records`)."""
+"""Headers of all records of a batch together, where each record is looked at before it is taken
+(`bmq.validation=records`)."""

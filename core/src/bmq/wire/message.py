@@ -7,9 +7,9 @@ from typing import Any
 class Message:
     """Fields as attributes. Names are kio's (snake case), with `_ms` where kio's type carries the unit.
 
-    Integers, booleans and strings are plain; error codes are int; a UUID is None where it is zero; arrays are lists; nested entities are
-    Messages. A field that the version lacks has its schema default, or else 0, False, [] or None.
-    A struct that may be left out (tagged or nullable) is None where it was.
+    Integers, booleans and strings are plain; error codes are int; a UUID is None where it is zero; arrays are lists;
+    nested entities are Messages. A field that the version lacks has its schema default, or else 0, False, [] or None. A
+    struct that may be left out (tagged or nullable) is None where it was.
     """
 
     def __init__(self, **fields: Any) -> None:

@@ -1,6 +1,7 @@
 """Requests and responses of every API in every version as one version-agnostic Message each; safe against any bytes.
 
-The hot paths Produce and Fetch have hand-written ones of their own (`produce`, `fetch`). Field names: `message_fields` lists them.
+The hot paths Produce and Fetch have hand-written ones of their own (`produce`, `fetch`). Field names: `message_fields`
+lists them.
 """
 
 import struct
@@ -29,7 +30,9 @@ __all__ = [
 
 
 def decode_request(api_key: int, version: int, body: Buffer, *, elements_max: int = ELEMENTS_MAX) -> Message:
-    """The request's body (without header). Bytes after it are ignored, as Kafka does. Raises WireError and nothing else."""
+    """The request's body (without header). Bytes after it are ignored, as Kafka does. Raises WireError and nothing
+    else.
+    """
     return _decode(_reader(api_key, version, is_request=True), api_key, version, body, elements_max)
 
 
@@ -44,12 +47,15 @@ def encode_request(api_key: int, version: int, message: Fields) -> bytes:
 
 
 def encode_response(api_key: int, version: int, message: Fields) -> bytes:
-    """The body; what this version lacks is left out. Raises AssertionError for what no version has or this one cannot carry."""
+    """The body; what this version lacks is left out. Raises AssertionError for what no version has or this one cannot
+    carry.
+    """
     return _encode(_writer(api_key, version, is_request=False), api_key, version, message)
 
 
 def encode_element(api_key: int, version: int, name: str, element: Fields) -> Encoded:
-    """One element of a response's array `name`, to be put there in its place: a long answer is written in pieces, or from kept ones.
+    """One element of a response's array `name`, to be put there in its place: a long answer is written in pieces, or
+    from kept ones.
 
     Raises as `encode_response`.
     """
@@ -107,7 +113,10 @@ def _schema(api_key: int, version: int, *, is_request: bool) -> tuple[tuple[Fiel
     except KeyError:
         raise WireError(f"API key {api_key} is not known") from None
     if not schema.versions[0] <= version <= schema.versions[1]:
-        raise WireError(f"version {version} of {schema.name} is not known; versions {schema.versions[0]} to {schema.versions[1]} are")
+        raise WireError(
+            f"version {version} of {schema.name} is not known; versions {schema.versions[0]} to "
+            f"{schema.versions[1]} are"
+        )
     return schema.request if is_request else schema.response, version >= schema.flexible_from
 
 
@@ -117,6 +126,8 @@ def _described(fields: tuple[Field, ...], indent: str) -> list[str]:
         kind = field.type + ("[]" if field.array else "") + ("" if field.nullable is None else " or None")
         default = f" = {field.default!r}" if field.has_default else ""
         tag = "" if field.tag is None else f", tag {field.tag}"
-        lines.append(f"{indent}{field.name}: {kind}{default}  (versions {field.versions[0]} to {field.versions[1]}{tag})")
+        lines.append(
+            f"{indent}{field.name}: {kind}{default}  (versions {field.versions[0]} to {field.versions[1]}{tag})"
+        )
         lines += _described(field.fields, indent + "    ")
     return lines

@@ -1,4 +1,5 @@
-"""API key 0, Produce, by hand: the records stay where they arrived. Versions 0 to 13; 0 to 2 only so that they can be answered.
+"""API key 0, Produce, by hand: the records stay where they arrived. Versions 0 to 13; 0 to 2 only so that they can be
+answered.
 
 Names up to version 12, topic ids from 13.
 """
@@ -27,7 +28,9 @@ _LEADER: Final = struct.Struct(">iiB")
 
 
 class ProduceTopic(NamedTuple):
-    """One topic: `name` up to version 12, `topic_id` from 13. Partitions are (index, records); records None or empty: an invalid request."""
+    """One topic: `name` up to version 12, `topic_id` from 13. Partitions are (index, records); records None or empty:
+    an invalid request.
+    """
 
     name: str | None
     topic_id: UUID | None
@@ -44,7 +47,9 @@ class ProduceRequest(NamedTuple):
 
 
 class ProducedPartition(NamedTuple):
-    """The answer for one partition. `record_errors` are (index in the batch, message); `current_leader` is (node id, epoch)."""
+    """The answer for one partition. `record_errors` are (index in the batch, message); `current_leader` is (node id,
+    epoch).
+    """
 
     partition: int
     error_code: int = 0

@@ -1,6 +1,7 @@
 """Proving that a batch's records are what its header says. Costs time per record and may decompress: for threads.
 
-`count_records` walks the lengths alone; `validate_records` looks at every field. Neither makes anything of keys, values or headers.
+`count_records` walks the lengths alone; `validate_records` looks at every field. Neither makes anything of keys, values
+or headers.
 """
 
 from typing import NamedTuple
@@ -15,7 +16,9 @@ from bmq.wire.records import INT64_MAX, check_header_count, read_signed_varint, 
 
 
 class RecordsSummary(NamedTuple):
-    """What `validate_records` found. Timestamps are -1 where no record has one; the offset is the first with the max timestamp."""
+    """What `validate_records` found. Timestamps are -1 where no record has one; the offset is the first with the max
+    timestamp.
+    """
 
     max_timestamp_ms: int
     min_timestamp_ms: int
@@ -25,8 +28,9 @@ class RecordsSummary(NamedTuple):
 def count_records(batch: Buffer, header: BatchHeader, *, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> None:
     """The cheap proof: as many records as the header and its last offset say, with lengths that fill the batch exactly.
 
-    About a fifth of what `validate_records` costs, and never more steps than records are promised: of nothing but zeros each byte would be one.
-    Raises CorruptBatch, BatchTooLarge (decompresses to more than the cap) or UnsupportedCompression.
+    About a fifth of what `validate_records` costs, and never more steps than records are promised: of nothing but zeros
+    each byte would be one. Raises CorruptBatch, BatchTooLarge (decompresses to more than the cap) or
+    UnsupportedCompression.
     """
     _check_counts(header)
     section = section_of(batch, header, decompressed_bytes_max)
@@ -51,11 +55,17 @@ def count_records(batch: Buffer, header: BatchHeader, *, decompressed_bytes_max:
 
 
 def validate_records(
-    batch: Buffer, header: BatchHeader, *, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX, headers_max: int = BATCH_HEADERS_MAX
+    batch: Buffer,
+    header: BatchHeader,
+    *,
+    decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX,
+    headers_max: int = BATCH_HEADERS_MAX,
 ) -> RecordsSummary:
-    """The whole proof: as many records, with offset deltas 0, 1, 2, … up to the last, and lengths that add up in every record.
+    """The whole proof: as many records, with offset deltas 0, 1, 2, … up to the last, and lengths that add up in every
+    record.
 
-    Raises CorruptBatch, BatchTooLarge (decompresses to more than the cap, or has more headers than `headers_max`) or UnsupportedCompression.
+    Raises CorruptBatch, BatchTooLarge (decompresses to more than the cap, or has more headers than `headers_max`) or
+    UnsupportedCompression.
     """
     _check_counts(header)
     section = section_of(batch, header, decompressed_bytes_max)
@@ -74,13 +84,17 @@ def validate_records(
 
 def _check_counts(header: BatchHeader) -> None:
     if header.record_count == 0 or header.last_offset_delta != header.record_count - 1:
-        raise CorruptBatch(f"a batch of {header.record_count} records whose last offset delta is {header.last_offset_delta}")
+        raise CorruptBatch(
+            f"a batch of {header.record_count} records whose last offset delta is {header.last_offset_delta}"
+        )
 
 
 def _walk(section: Section, count: int, headers_max: int) -> tuple[int, int, int]:
-    """(largest timestamp delta, smallest, which record has the largest first). Raises IndexError at the end of the bytes.
+    """(largest timestamp delta, smallest, which record has the largest first). Raises IndexError at the end of the
+    bytes.
 
-    Hot: varints of one byte are read in place, and compared as they are written (zigzag: twice the value, odd where negative).
+    Hot: varints of one byte are read in place, and compared as they are written (zigzag: twice the value, odd where
+    negative).
     """
     size = len(section)
     position = 0
@@ -151,7 +165,9 @@ def _after_headers(section: Section, position: int, end: int, headers_max: int) 
     count, position = read_signed_varint(section, position)
     check_header_count(count, end - position)
     if count > headers_max:
-        raise BatchTooLarge("the records of the batch have more headers together than may be looked at: send fewer records in a batch")
+        raise BatchTooLarge(
+            "the records of the batch have more headers together than may be looked at: send fewer records in a batch"
+        )
     for index in range(2 * count):
         length, position = read_signed_varint(section, position)
         if length > 0:

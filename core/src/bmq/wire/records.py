@@ -1,7 +1,7 @@
 """The records inside a batch: walking, validating, looking up by time, building.
 
-Everything here costs time per record and may decompress, so services call it from a thread. Counts and lengths are checked against
-the bytes that are left before anything is made of them; what does not hold raises CorruptBatch.
+Everything here costs time per record and may decompress, so services call it from a thread. Counts and lengths are
+checked against the bytes that are left before anything is made of them; what does not hold raises CorruptBatch.
 """
 
 import struct
@@ -44,10 +44,13 @@ class Record(NamedTuple):
     headers: RecordHeaders = ()
 
 
-def iterate_records(batch: Buffer, header: BatchHeader, *, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
+def iterate_records(
+    batch: Buffer, header: BatchHeader, *, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX
+) -> Iterator[Record]:
     """The batch's records in order.
 
-    Raises CorruptBatch, BatchTooLarge (decompresses to more than the cap) or UnsupportedCompression, possibly after some records.
+    Raises CorruptBatch, BatchTooLarge (decompresses to more than the cap) or UnsupportedCompression, possibly after
+    some records.
     """
     section = section_of(batch, header, decompressed_bytes_max)
     for start, end in _bounds(section, header):
@@ -55,9 +58,16 @@ def iterate_records(batch: Buffer, header: BatchHeader, *, decompressed_bytes_ma
 
 
 def first_at_or_after(
-    batch: Buffer, header: BatchHeader, timestamp_ms: int, *, from_offset: int = 0, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX
+    batch: Buffer,
+    header: BatchHeader,
+    timestamp_ms: int,
+    *,
+    from_offset: int = 0,
+    decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX,
 ) -> tuple[int, int] | None:
-    """(offset, timestamp) of the first record from `from_offset` on at or after a time, None where there is none. Raises like `iterate_records`."""
+    """(offset, timestamp) of the first record from `from_offset` on at or after a time, None where there is none.
+    Raises like `iterate_records`.
+    """
     if header.max_timestamp_ms < timestamp_ms:
         return None
     for offset, found_ms in _times(batch, header, decompressed_bytes_max):
@@ -69,7 +79,8 @@ def first_at_or_after(
 def with_max_timestamp(
     batch: Buffer, header: BatchHeader, *, from_offset: int = 0, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX
 ) -> tuple[int, int] | None:
-    """(offset, timestamp) of the first record from `from_offset` on with the largest timestamp of those, None where none has one.
+    """(offset, timestamp) of the first record from `from_offset` on with the largest timestamp of those, None where
+    none has one.
 
     Raises like `iterate_records`.
     """
@@ -81,9 +92,14 @@ def with_max_timestamp(
 
 
 def build_empty_batch(*, base_offset: int, offset_count: int, leader_epoch: int, timestamp_ms: int) -> bytes:
-    """A batch that takes offsets and has no records, as Kafka's compaction leaves them: readers go on behind it. At most 2^31 offsets."""
+    """A batch that takes offsets and has no records, as Kafka's compaction leaves them: readers go on behind it. At
+    most 2^31 offsets.
+    """
     covered = _CRC_COVERED.pack(0, offset_count - 1, timestamp_ms, timestamp_ms, -1, -1, -1, 0)
-    return _BEFORE_CRC.pack(base_offset, HEADER_SIZE_BYTES - LOG_OVERHEAD_BYTES, leader_epoch, MAGIC, crc32c(covered)) + covered
+    return (
+        _BEFORE_CRC.pack(base_offset, HEADER_SIZE_BYTES - LOG_OVERHEAD_BYTES, leader_epoch, MAGIC, crc32c(covered))
+        + covered
+    )
 
 
 def build_batch(
@@ -110,7 +126,9 @@ def build_batch(
         count += 1
     assert count > 0
     attributes = codec | (CONTROL_BIT if is_control else 0) | (TRANSACTIONAL_BIT if is_transactional else 0)
-    covered = _CRC_COVERED.pack(attributes, count - 1, base_timestamp_ms, max_timestamp_ms, producer_id, producer_epoch, base_sequence, count)
+    covered = _CRC_COVERED.pack(
+        attributes, count - 1, base_timestamp_ms, max_timestamp_ms, producer_id, producer_epoch, base_sequence, count
+    )
     payload: Buffer = body if codec == Codec.NONE else compress(codec, body)
     crc = crc32c(payload, crc32c(covered))
     length = HEADER_SIZE_BYTES - LOG_OVERHEAD_BYTES + len(memoryview(payload))
@@ -135,7 +153,11 @@ def _create_times(section: Section, header: BatchHeader) -> Iterator[tuple[int, 
     """What `_bounds` and `_place` find, varints of one byte read in place: a batch may hold millions of records."""
     position = 0
     size = len(section)
-    base_offset, base_timestamp_ms, last_offset_delta = header.base_offset, header.base_timestamp_ms, header.last_offset_delta
+    base_offset, base_timestamp_ms, last_offset_delta = (
+        header.base_offset,
+        header.base_timestamp_ms,
+        header.last_offset_delta,
+    )
     try:
         for index in range(header.record_count):
             raw = section[position]
@@ -160,8 +182,14 @@ def _create_times(section: Section, header: BatchHeader) -> Iterator[tuple[int, 
                 offset_delta, position = read_signed_varint(section, position)
                 position -= 1
             timestamp_ms = base_timestamp_ms + timestamp_delta
-            if position >= end or not 0 <= offset_delta <= last_offset_delta or not NO_TIMESTAMP <= timestamp_ms <= INT64_MAX:
-                raise CorruptBatch(f"record {index} has offset delta {offset_delta} and timestamp {timestamp_ms}, or is truncated")
+            if (
+                position >= end
+                or not 0 <= offset_delta <= last_offset_delta
+                or not NO_TIMESTAMP <= timestamp_ms <= INT64_MAX
+            ):
+                raise CorruptBatch(
+                    f"record {index} has offset delta {offset_delta} and timestamp {timestamp_ms}, or is truncated"
+                )
             yield base_offset + offset_delta, timestamp_ms
             position = end
     except IndexError:
@@ -206,7 +234,9 @@ def _place(section: Section, start: int, end: int, header: BatchHeader) -> tuple
     if position > end:
         raise CorruptBatch("a record is truncated")
     if not 0 <= offset_delta <= header.last_offset_delta:
-        raise CorruptBatch(f"a record with offset delta {offset_delta} in a batch that ends at {header.last_offset_delta}")
+        raise CorruptBatch(
+            f"a record with offset delta {offset_delta} in a batch that ends at {header.last_offset_delta}"
+        )
     if header.is_log_append_time:
         return header.base_offset + offset_delta, header.max_timestamp_ms, position
     timestamp_ms = header.base_timestamp_ms + timestamp_delta

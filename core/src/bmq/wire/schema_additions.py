@@ -1,4 +1,5 @@
-"""Versions that Kafka has and kio has yet to learn, added to what is generated from kio. Source: the message definitions of Kafka 4.4.0.
+"""Versions that Kafka has and kio has yet to learn, added to what is generated from kio. Source: the message
+definitions of Kafka 4.4.0.
 
 Each goes when kio knows it: `extended` refuses to add a version that is there already.
 """
@@ -13,7 +14,9 @@ from bmq.wire.schemas import ApiSchema, Field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addition:
-    """One more version of an API. New fields come at the end of their struct; `response_struct` "" is the response itself."""
+    """One more version of an API. New fields come at the end of their struct; `response_struct` "" is the response
+    itself.
+    """
 
     version: int
     request: tuple[Field, ...] = ()
@@ -32,7 +35,11 @@ ADDITIONS: Final = {
     42: Addition(
         version=3,
         response_struct="results",
-        response=(Field(name="error_message", type="string", versions=(3, 3), nullable=(3, 3), has_default=True, default=None),),
+        response=(
+            Field(
+                name="error_message", type="string", versions=(3, 3), nullable=(3, 3), has_default=True, default=None
+            ),
+        ),
     ),
 }
 """By API key: ApiVersions 5 (KIP-1242), DeleteGroups 3."""
@@ -44,17 +51,23 @@ def extended(api: ApiSchema) -> ApiSchema:
     if addition is None:
         return api
     newest = api.versions[1]
-    assert addition.version == newest + 1, f"kio has version {newest} of {api.name} by now: remove the addition of {addition.version}"
+    assert addition.version == newest + 1, (
+        f"kio has version {newest} of {api.name} by now: remove the addition of {addition.version}"
+    )
     request = (*_lengthened(api.request, newest), *addition.request)
     response = _lengthened(api.response, newest)
     if addition.response_struct:
         response = tuple(
-            msgspec.structs.replace(field, fields=(*field.fields, *addition.response)) if field.name == addition.response_struct else field
+            msgspec.structs.replace(field, fields=(*field.fields, *addition.response))
+            if field.name == addition.response_struct
+            else field
             for field in response
         )
     else:
         response += addition.response
-    return msgspec.structs.replace(api, versions=(api.versions[0], addition.version), request=request, response=response)
+    return msgspec.structs.replace(
+        api, versions=(api.versions[0], addition.version), request=request, response=response
+    )
 
 
 def _lengthened(fields: tuple[Field, ...], newest: int) -> tuple[Field, ...]:

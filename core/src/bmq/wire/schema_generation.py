@@ -1,6 +1,8 @@
-"""Makes `schemas.json` out of kio's classes and `schema_additions`: `python -m bmq.wire.schema_generation FILE`. Nothing at run time imports this.
+"""Makes `schemas.json` out of kio's classes and `schema_additions`: `python -m bmq.wire.schema_generation FILE`.
+Nothing at run time imports this.
 
-Names are kio's; where kio's type carries the unit (a timedelta, a datetime), the unit comes back into the name: `timeout_ms`.
+Names are kio's; where kio's type carries the unit (a timedelta, a datetime), the unit comes back into the name:
+`timeout_ms`.
 """
 
 import dataclasses
@@ -13,7 +15,14 @@ from uuid import UUID
 
 import msgspec
 from kio.schema.index import api_key_map, schema_name_map
-from kio.serial._introspect import EntityField, EntityTupleField, PrimitiveTupleField, classify_field, get_field_tag, is_optional
+from kio.serial._introspect import (
+    EntityField,
+    EntityTupleField,
+    PrimitiveTupleField,
+    classify_field,
+    get_field_tag,
+    is_optional,
+)
 from kio.static.constants import EntityType
 from kio.static.constants import uuid_zero as no_uuid
 
@@ -21,8 +30,77 @@ from bmq.wire.schema_additions import extended
 from bmq.wire.schemas import ApiSchema, Default, Field, FieldType
 
 KEYS: Final = (
-    *(0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37),
-    *(38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 55, 57, 60, 61, 65, 66, 68, 69, 71, 72, 74, 75, 76, 77, 78, 79, 90, 91, 92),
+    *(
+        0,
+        1,
+        2,
+        3,
+        8,
+        9,
+        10,
+        11,
+        12,
+        13,
+        14,
+        15,
+        16,
+        17,
+        18,
+        19,
+        20,
+        21,
+        22,
+        23,
+        24,
+        25,
+        26,
+        27,
+        28,
+        29,
+        30,
+        31,
+        32,
+        33,
+        34,
+        35,
+        36,
+        37,
+    ),
+    *(
+        38,
+        39,
+        40,
+        41,
+        42,
+        43,
+        44,
+        45,
+        46,
+        47,
+        48,
+        49,
+        50,
+        51,
+        55,
+        57,
+        60,
+        61,
+        65,
+        66,
+        68,
+        69,
+        71,
+        72,
+        74,
+        75,
+        76,
+        77,
+        78,
+        79,
+        90,
+        91,
+        92,
+    ),
 )
 """What clients of today use (Kafka 4.x without what only its own brokers say to each other)."""
 

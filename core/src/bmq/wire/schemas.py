@@ -1,7 +1,9 @@
-"""The protocol's message schemas: what fields a message has in which versions. Read from `schemas.json`, which is made from kio.
+"""The protocol's message schemas: what fields a message has in which versions. Read from `schemas.json`, which is made
+from kio.
 
-Kept as one table instead of kio's classes because those take over a second and 35 MiB to import; a test regenerates it and compares.
-A field is described once for all versions, so that code above the wire sees one message per API and no versions.
+Kept as one table instead of kio's classes because those take over a second and 35 MiB to import; a test regenerates it
+and compares. A field is described once for all versions, so that code above the wire sees one message per API and no
+versions.
 """
 
 from functools import cache
@@ -43,7 +45,9 @@ class Field(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.array and not self.has_default
 
     def default_when_absent(self) -> Default:
-        """What a version without the field stands for. Arrays without a default of their own are an empty list instead."""
+        """What a version without the field stands for. Arrays without a default of their own are an empty list
+        instead.
+        """
         if self.has_default:
             return self.default
         match self.type:
@@ -55,14 +59,18 @@ class Field(msgspec.Struct, frozen=True, omit_defaults=True):
                 return 0
 
     def default_when_written(self, version: int) -> Default:
-        """What is written where the code gives no value: like `default_when_absent`, and "" where the version knows no null."""
+        """What is written where the code gives no value: like `default_when_absent`, and "" where the version knows no
+        null.
+        """
         if self.type in {"string", "bytes"} and not self.has_default and not self.nullable_in(version):
             return ""
         return self.default_when_absent()
 
 
 class ApiSchema(msgspec.Struct, frozen=True):
-    """All versions of one API that the schemas cover. From `flexible_from` on, strings are compact and fields may be tagged."""
+    """All versions of one API that the schemas cover. From `flexible_from` on, strings are compact and fields may be
+    tagged.
+    """
 
     key: int
     name: str
@@ -74,7 +82,9 @@ class ApiSchema(msgspec.Struct, frozen=True):
 
 @cache
 def _raw() -> dict[int, msgspec.Raw]:
-    apis: dict[int, msgspec.Raw] = msgspec.json.decode(files("bmq.wire").joinpath(RESOURCE).read_bytes(), type=dict[int, msgspec.Raw])
+    apis: dict[int, msgspec.Raw] = msgspec.json.decode(
+        files("bmq.wire").joinpath(RESOURCE).read_bytes(), type=dict[int, msgspec.Raw]
+    )
     return apis
 
 

@@ -1,4 +1,5 @@
-"""What every framing shares: how the bytes of one connection become frames, and who it is that speaks another protocol. No sockets.
+"""What every framing shares: how the bytes of one connection become frames, and who it is that speaks another protocol.
+No sockets.
 
 What a peer only claims costs nothing: a large frame's memory grows with what has arrived.
 """
@@ -14,19 +15,24 @@ from bmq.wire.limits import RECEIVE_BUFFER_BYTES
 F = TypeVar("F")
 
 TLS_START: Final = b"\x16\x03"
-HTTP_STARTS: Final = frozenset({b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC", b"PRI "})
+HTTP_STARTS: Final = frozenset(
+    {b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC", b"PRI "}
+)
 """The first four bytes."""
 
 
 class FrameSplitter(ABC, Generic[F]):
     """Splits what arrives on one connection. Made for asyncio's BufferedProtocol: `get_buffer`, then `buffer_updated`.
 
-    `scratch` may be shared by all connections of a loop, as nothing stays in it between two calls; so an idle connection holds no memory.
-    A frame is copied once at most: out of `scratch`; what follows of a large one is read into its place.
+    `scratch` may be shared by all connections of a loop, as nothing stays in it between two calls; so an idle
+    connection holds no memory. A frame is copied once at most: out of `scratch`; what follows of a large one is read
+    into its place.
     """
 
     def __init__(self, scratch: bytearray | None, has_room: Callable[[int], bool] | None = None) -> None:
-        """`has_room` tells whether so many bytes may be set aside before they are asked for (`needed_bytes`); None: always."""
+        """`has_room` tells whether so many bytes may be set aside before they are asked for (`needed_bytes`); None:
+        always.
+        """
         self._has_room = has_room
         self._scratch = memoryview(bytearray(RECEIVE_BUFFER_BYTES) if scratch is None else scratch)
         self._rest: bytes | memoryview = b""
@@ -117,7 +123,9 @@ class FrameSplitter(ABC, Generic[F]):
         return self._own_filled if self._own is not None else 0
 
     def _begin_own(self, start: memoryview, size: int, *, trusted_bytes: int) -> None:
-        """A frame of `size` bytes begins with `start`: `trusted_bytes` of it are set aside at once, where there is no room when it is read on."""
+        """A frame of `size` bytes begins with `start`: `trusted_bytes` of it are set aside at once, where there is no
+        room when it is read on.
+        """
         aside_bytes = min(size, max(trusted_bytes, 2 * len(start)))
         if self._has_room is None or self._has_room(aside_bytes):
             self._own = bytearray(aside_bytes)
@@ -130,7 +138,9 @@ class FrameSplitter(ABC, Generic[F]):
 
     @abstractmethod
     def _split(self, data: memoryview) -> list[F]:
-        """Frames that are whole in `data`, copied out of it; what follows them goes to `_begin_own` or `_rest`. Raises WireError."""
+        """Frames that are whole in `data`, copied out of it; what follows them goes to `_begin_own` or `_rest`. Raises
+        WireError.
+        """
 
     @abstractmethod
     def _grown(self, whole: memoryview) -> F:

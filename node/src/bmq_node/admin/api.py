@@ -1,4 +1,6 @@
-"""The admin API of a process put together: what its pages are made of, in a cluster's node and in a process that is the whole cluster."""
+"""The admin API of a process put together: what its pages are made of, in a cluster's node and in a process that is the
+whole cluster.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -20,7 +22,9 @@ from bmq_proxy.fetch.reader import FetchReader, Reader
 class AdminApi:
     """One process's. Owns the reader that tells records' ages where the process has no proxy whose reader does."""
 
-    def __init__(self, store: ObjectStore, *, node_id: NodeId, clock: Clock, rng: Rng, describe: Callable[[], Mapping[str, Any]]) -> None:
+    def __init__(
+        self, store: ObjectStore, *, node_id: NodeId, clock: Clock, rng: Rng, describe: Callable[[], Mapping[str, Any]]
+    ) -> None:
         """`describe` gives the process's configuration."""
         self.front = AdminFront(new_id=lambda: str(rng.uuid()))
         self._store = store
@@ -42,7 +46,9 @@ class AdminApi:
         control: RemoteController | None = None,
         me: Identity | None = None,
     ) -> None:
-        """From now on. `reader` is the process's proxy's; without `control` and `me` the process is the whole cluster."""
+        """From now on. `reader` is the process's proxy's; without `control` and `me` the process is the whole
+        cluster.
+        """
 
         async def ask_leader(request: AdminRequest) -> AdminReply:
             if control is None:

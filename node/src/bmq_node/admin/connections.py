@@ -1,10 +1,11 @@
 """Connections to the admin address: strangers may hold few of them, for a moment each, and never keep a new one out.
 
-Health is asked for at this address, and a process that does not answer is killed. So nobody is refused for there being too many: the connection that
-has waited longest for its own peer (for a request's first lines, its body, or an answer to be taken) goes, of the address that has the most.
+Health is asked for at this address, and a process that does not answer is killed. So nobody is refused for there being
+too many: the connection that has waited longest for its own peer (for a request's first lines, its body, or an answer
+to be taken) goes, of the address that has the most.
 
-Nor does anybody have more than a part of a turn of the loop: few requests begin in one, by turns of addresses, and none is parsed that has many
-headers or comes in chunks.
+Nor does anybody have more than a part of a turn of the loop: few requests begin in one, by turns of addresses, and none
+is parsed that has many headers or comes in chunks.
 """
 
 import asyncio
@@ -29,7 +30,11 @@ from bmq_controller.api.request_ids import HEADER as REQUEST_ID
 from bmq_controller.api.request_ids import request_id_of, with_request_id
 from bmq_node.admin.request_bytes import AdminBytes, HeadTooLarge
 
-CLOSED: Final = Counted("bmq_admin_connections_closed", "Connections to the admin address that were closed for the sake of others, by why.", ["why"])
+CLOSED: Final = Counted(
+    "bmq_admin_connections_closed",
+    "Connections to the admin address that were closed for the sake of others, by why.",
+    ["why"],
+)
 COMPLAIN_EVERY_S: Final = 10.0
 LENGTH_REQUIRED: Final = 411
 TOO_LARGE: Final = 413
@@ -82,7 +87,9 @@ class AdminConnections:
                 del self._by_host[connection.host]
 
     def begins(self, connection: "AdminConnection") -> bool:
-        """Whether a request of it may begin now; False: when it is told to `go_on`, which goes by turns of addresses."""
+        """Whether a request of it may begin now; False: when it is told to `go_on`, which goes by turns of
+        addresses.
+        """
         if self._turn_left > 0:
             self._turn_left -= 1
             return True
@@ -95,7 +102,12 @@ class AdminConnections:
         CLOSED.labels(why).inc()
         left_out = self._complaints.due(why, now=asyncio.get_running_loop().time())
         if left_out is not None:
-            _log.warning("admin connection closed", peer=connection.host, reason=f"{why} = {getattr(self.limits, why)}", left_out=left_out)
+            _log.warning(
+                "admin connection closed",
+                peer=connection.host,
+                reason=f"{why} = {getattr(self.limits, why)}",
+                left_out=left_out,
+            )
         self.closed(connection)
         connection.abort()
 
@@ -121,7 +133,9 @@ class AdminConnections:
 
 
 class _Http(h11.Connection):
-    """h11's, that takes no body in chunks (each of them would be an event), nor one that is too large, and knows why it refused what came."""
+    """h11's, that takes no body in chunks (each of them would be an event), nor one that is too large, and knows why it
+    refused what came.
+    """
 
     refused: h11.RemoteProtocolError | None = None
     request_headers: dict[str, str]
@@ -143,12 +157,18 @@ class _Http(h11.Connection):
         return event
 
     def _look_at(self, request: h11.Request) -> None:
-        self.request_headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers if name == REQUEST_ID.encode()}
+        self.request_headers = {
+            name.decode("latin-1"): value.decode("latin-1")
+            for name, value in request.headers
+            if name == REQUEST_ID.encode()
+        }
         for name, value in request.headers:
             if name == b"transfer-encoding":
                 raise h11.RemoteProtocolError("its body comes in chunks", error_status_hint=LENGTH_REQUIRED)
             if name == b"content-length" and int(value) > BODY_BYTES_MAX:
-                raise h11.RemoteProtocolError(f"its body has more than {BODY_BYTES_MAX} bytes", error_status_hint=TOO_LARGE)
+                raise h11.RemoteProtocolError(
+                    f"its body has more than {BODY_BYTES_MAX} bytes", error_status_hint=TOO_LARGE
+                )
 
 
 class _Flow(FlowControl):
@@ -165,7 +185,9 @@ class _Flow(FlowControl):
 
 
 class AdminConnection(H11Protocol):
-    """uvicorn's, that knows when it was last moved, has a deadline for a request's first lines, and is handed one request at a time, in its turn."""
+    """uvicorn's, that knows when it was last moved, has a deadline for a request's first lines, and is handed one
+    request at a time, in its turn.
+    """
 
     known: AdminConnections
     """Of the server that this class was made for."""
@@ -219,7 +241,8 @@ class AdminConnection(H11Protocol):
         """The event loop's."""
         self._unset_keepalive_if_required()
         self.known.moved(self)
-        if self._is_refused:  # read now and then, and not kept: closing with something unread would take the answer from its peer
+        # read now and then, and not kept: closing with something unread would take the answer from its peer
+        if self._is_refused:
             self._pause_reading()
             self.loop.call_later(REFUSED_READ_EVERY_S, self._read_on)
             return
@@ -247,7 +270,9 @@ class AdminConnection(H11Protocol):
         elif status == TOO_LARGE:
             self._refuse(status, "RequestTooLarge", str(error), "send less")
         else:
-            self._refuse(status, "InvalidRequest", f"it is no HTTP/1.1 that is understood here ({error})", "send another one")
+            self._refuse(
+                status, "InvalidRequest", f"it is no HTTP/1.1 that is understood here ({error})", "send another one"
+            )
 
     def _hand_over(self) -> None:
         """What may be looked into now of what came: the first lines of the next request, or more of a body."""
@@ -269,7 +294,8 @@ class AdminConnection(H11Protocol):
             self.flow.resume_reading()
             super().data_received(self._bytes.take_head())
             self._body_left_bytes = self._declared_bytes() if self._takes_body else 0
-        if self._takes_body and len(self._bytes) >= min(self._body_left_bytes, BODY_PART_BYTES):  # not each byte of one that trickles
+        # not each byte of one that trickles
+        if self._takes_body and len(self._bytes) >= min(self._body_left_bytes, BODY_PART_BYTES):
             part = self._bytes.take(self._body_left_bytes)
             self._body_left_bytes -= len(part)
             super().data_received(part)
@@ -294,11 +320,18 @@ class AdminConnection(H11Protocol):
         return int(next(value for name, value in self.headers if name == b"content-length"))
 
     def _refuse(self, status: int, code: str, why: str, remedy: str) -> None:
-        """Answers what will not be looked into any further, and ends the connection when its peer has had a moment to read that."""
+        """Answers what will not be looked into any further, and ends the connection when its peer has had a moment to
+        read that.
+        """
         reply = Refusal(status=status, code=code, what="request", why=why, remedy=remedy).reply()
         reply = with_request_id(reply, request_id_of(self.conn.request_headers, self.known.new_id))
         headers = {**reply.headers, "content-length": str(len(reply.body)), "connection": "close"}
-        lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
+        lines = [
+            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",
+            *(f"{name}: {value}" for name, value in headers.items()),
+            "",
+            "",
+        ]
         CLOSED.labels("refused").inc()
         self._is_refused = True
         self._bytes.take(len(self._bytes))
@@ -314,7 +347,9 @@ class AdminConnection(H11Protocol):
         self._deadline = self.loop.call_later(self.known.limits.admin_request_within_ms / 1000, self._overdue)
 
     def _overdue(self) -> None:
-        """Who was answered and has not begun another request rests between two of them, as a scraper does: nobody has to hear of its end."""
+        """Who was answered and has not begun another request rests between two of them, as a scraper does: nobody has
+        to hear of its end.
+        """
         if self.cycle is not None and not self._bytes:
             self.transport.close()
         else:

@@ -1,7 +1,7 @@
 """Which metrics a process tells: its own roles' and no others, what it is, and its limits.
 
-The modules of all roles are loaded in every process, and a metric without labels shows as 0 from the moment that it is made: a proxy would say that
-nobody leads, and that its clock is not to be trusted.
+The modules of all roles are loaded in every process, and a metric without labels shows as 0 from the moment that it is
+made: a proxy would say that nobody leads, and that its clock is not to be trusted.
 """
 
 import importlib.metadata

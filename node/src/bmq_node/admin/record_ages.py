@@ -1,4 +1,6 @@
-"""How old records are, for the lags that the admin API tells: read as a proxy reads them, with caches too small to notice."""
+"""How old records are, for the lags that the admin API tells: read as a proxy reads them, with caches too small to
+notice.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -32,8 +34,12 @@ class RecordAges:
         self._clock = clock
 
     async def age_of(self, tp: TopicPartition, offset: int) -> float | None:
-        """How many seconds ago the record at (or after) an offset was written, by its timestamp; None where it cannot be read now."""
-        result = await self._reader.read([Read(tp=tp, offset=offset, max_bytes=1)], min_bytes=0, max_bytes=1, max_wait_ms=0)
+        """How many seconds ago the record at (or after) an offset was written, by its timestamp; None where it cannot
+        be read now.
+        """
+        result = await self._reader.read(
+            [Read(tp=tp, offset=offset, max_bytes=1)], min_bytes=0, max_bytes=1, max_wait_ms=0
+        )
         try:
             [found] = result.found
             if found.error is not None or not found.size_bytes:
@@ -47,7 +53,9 @@ class RecordAges:
         return None if timestamp_ms is None else max(0.0, (self._clock.now_ms() - timestamp_ms) / 1000)
 
 
-def small_reader(store: ObjectStore, owner_for: Callable[[TopicPartition], Owner], metadata: Metadata, *, rng: Rng) -> FetchReader:
+def small_reader(
+    store: ObjectStore, owner_for: Callable[[TopicPartition], Owner], metadata: Metadata, *, rng: Rng
+) -> FetchReader:
     """A reader for a node without a proxy. The caller closes it."""
     blocks = BlockCache(store, tail_bytes=MIB, catch_up_bytes=4 * MIB, catch_up_gets_at_once=2)
     segments = SegmentReader(store, blocks, index_cache_bytes=MIB, read_ahead_blocks=0)

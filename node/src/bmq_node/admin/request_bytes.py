@@ -1,7 +1,9 @@
-"""What has come over one connection to the admin address and nothing has looked into yet: bounded and counted before HTTP is made of it. Pure.
+"""What has come over one connection to the admin address and nothing has looked into yet: bounded and counted before
+HTTP is made of it. Pure.
 
-Parsing makes an object of each header and of each chunk, and six bytes can be one. So a parser gets one request's first lines at a time, whole and
-with few headers, and then as many bytes of its body as those lines said; what follows stays here until that request is answered.
+Parsing makes an object of each header and of each chunk, and six bytes can be one. So a parser gets one request's first
+lines at a time, whole and with few headers, and then as many bytes of its body as those lines said; what follows stays
+here until that request is answered.
 """
 
 import re

@@ -1,6 +1,8 @@
-"""The tokens of the admin API: those that were configured, and those of a file, one a line, so that one can be given out before another is withdrawn.
+"""The tokens of the admin API: those that were configured, and those of a file, one a line, so that one can be given
+out before another is withdrawn.
 
-The file is read again while it is used, so a change counts without a restart. One that cannot be read, or holds no token, lets nobody in.
+The file is read again while it is used, so a change counts without a restart. One that cannot be read, or holds no
+token, lets nobody in.
 """
 
 import asyncio
@@ -73,10 +75,13 @@ def read_tokens(path: Path, *, option: str) -> list[bytes]:
     lines = [line.strip() for line in text.splitlines()]
     tokens = [line for line in lines if line and not line.startswith("#")]
     if not tokens or len(text) > FILE_BYTES_MAX:
-        raise ConfigurationError(f"{option} {path}: it has {'no token' if not tokens else 'too many'}: write a token a line")
+        raise ConfigurationError(
+            f"{option} {path}: it has {'no token' if not tokens else 'too many'}: write a token a line"
+        )
     if any(len(token) < LENGTH_MIN for token in tokens):
         raise ConfigurationError(
-            f"{option} {path}: a token is too short to be safe: use at least {LENGTH_MIN} characters, such as openssl rand -hex 24"
+            f"{option} {path}: a token is too short to be safe: use at least {LENGTH_MIN} characters, such as "
+            "openssl rand -hex 24"
         )
     return [_digest(token) for token in tokens]
 

@@ -16,8 +16,12 @@ def address_of(text: str) -> tuple[str, int]:
 
 
 def meet(one: tuple[str, int], other: tuple[str, int]) -> bool:
-    """Whether who listens at one could not at the other, as far as it is written: names of hosts are not looked up. Port 0 is any that is free."""
-    return one[1] != 0 and one[1] == other[1] and (one[0] == other[0] or not WILDCARD_HOSTS.isdisjoint((one[0], other[0])))
+    """Whether who listens at one could not at the other, as far as it is written: names of hosts are not looked up.
+    Port 0 is any that is free.
+    """
+    return (
+        one[1] != 0 and one[1] == other[1] and (one[0] == other[0] or not WILDCARD_HOSTS.isdisjoint((one[0], other[0])))
+    )
 
 
 def address_text(host: str, port: int) -> str:

@@ -1,4 +1,5 @@
-"""What a process takes from its host's name: its node id, and what stands for {hostname} and {ordinal} in the addresses that others are told.
+"""What a process takes from its host's name: its node id, and what stands for {hostname} and {ordinal} in the addresses
+that others are told.
 
 In a StatefulSet all pods have one configuration, and differ in their names alone: bmq-broker-12. Pure.
 """
@@ -29,7 +30,9 @@ def ordinal_of(host_name: str) -> int:
 
 
 def on_host(given: Mapping[str, Any], host_name: str, *, node_id_max: int) -> dict[str, Any]:
-    """The values as they are meant on this host: with a node id, and without placeholders. Raises ValueError with the remedy."""
+    """The values as they are meant on this host: with a node id, and without placeholders. Raises ValueError with the
+    remedy.
+    """
     placed = dict(given)
     for key in PLACED:
         if key in placed:
@@ -56,7 +59,9 @@ def filled(value: Any, host_name: str, *, key: str) -> Any:
                 try:
                     return str(ordinal_of(host_name))
                 except ValueError as error:
-                    raise ValueError(f"{key} {value}: {error}, which {{ordinal}} stands for: write the address without it") from None
+                    raise ValueError(
+                        f"{key} {value}: {error}, which {{ordinal}} stands for: write the address without it"
+                    ) from None
         raise ValueError(f"{key} {value}: {found[0]} stands for nothing: use {{hostname}} or {{ordinal}}")
 
     return _PLACEHOLDER.sub(fill, value)
@@ -72,8 +77,11 @@ def _node_id(given: Mapping[str, Any], host_name: str, *, node_id_max: int) -> i
         ordinal = ordinal_of(host_name)
     except ValueError as error:
         raise ValueError(
-            f"{BASE} {base}: {error}: set {NODE_ID} instead, or name the host as a StatefulSet names its pods, for example bmq-broker-12"
+            f"{BASE} {base}: {error}: set {NODE_ID} instead, or name the host as a StatefulSet names its pods, for "
+            "example bmq-broker-12"
         ) from None
     if int(base) + ordinal > node_id_max:
-        raise ValueError(f"{BASE} {base}: with the {ordinal} of {short_name(host_name)} it is above {node_id_max}: lower it")
+        raise ValueError(
+            f"{BASE} {base}: with the {ordinal} of {short_name(host_name)} it is above {node_id_max}: lower it"
+        )
     return int(base) + ordinal

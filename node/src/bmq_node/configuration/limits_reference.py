@@ -1,4 +1,6 @@
-"""Writes docs/limits.md from the tables of limits themselves: `python -m bmq_node.configuration.limits_reference >docs/limits.md`."""
+"""Writes docs/limits.md from the tables of limits themselves: `python -m bmq_node.configuration.limits_reference
+>docs/limits.md`.
+"""
 
 import ast
 import inspect
@@ -78,8 +80,9 @@ _MEMORY: Final = (
 def limits_reference() -> str:
     """The page."""
     rows = [
-        f"| `{one.name}` | {_shown(one.name, one.metadata['default'])} | {_shown(one.name, one.metadata['minimum'])} to "
-        f"{_shown(one.name, one.metadata['maximum'])} | {one.metadata['doc']} | {one.metadata['beyond']} |"
+        f"| `{one.name}` | {_shown(one.name, one.metadata['default'])} | "
+        f"{_shown(one.name, one.metadata['minimum'])} to {_shown(one.name, one.metadata['maximum'])} | "
+        f"{one.metadata['doc']} | {one.metadata['beyond']} |"
         for one in LIMITS
     ]
     keys = [f"| `{key}` | {ServerConfig.model_fields[key].description} {_remedy(key)} |" for key in _MEMORY]

@@ -1,7 +1,8 @@
 """The addresses of listeners in a file, or in a folder of small files, which are read again while the node runs.
 
-The address of a NodePort or a LoadBalancer is known only after the pod was started: something writes it into a ConfigMap then, which is mounted here.
-What cannot be read while the node runs changes nothing: the addresses that were told are still told.
+The address of a NodePort or a LoadBalancer is known only after the pod was started: something writes it into a
+ConfigMap then, which is mounted here. What cannot be read while the node runs changes nothing: the addresses that were
+told are still told.
 """
 
 import asyncio
@@ -33,7 +34,9 @@ class ListenerFile:
         self._complaint = ""
 
     def read(self) -> dict[str, str]:
-        """HOST:PORT by listener, as the file has them for this host. One that is not there yet has none. Raises ConfigurationError."""
+        """HOST:PORT by listener, as the file has them for this host. One that is not there yet has none. Raises
+        ConfigurationError.
+        """
         try:
             lines = self._lines()
             return addresses_told(self._listeners, lines, self._host_name)

@@ -1,7 +1,8 @@
 """Further Kafka listeners as operators write them: NAME=HOST:PORT, and which of them clients are told. Pure.
 
-An address comes from three places; the first one that has it counts: a line for this host's ordinal (`NAME.ORDINAL`), a line for all (`NAME`),
-`advertised_listeners`. Without any it is where the listener listens, unless that is a wildcard: then nobody is told of it until it is known.
+An address comes from three places; the first one that has it counts: a line for this host's ordinal (`NAME.ORDINAL`), a
+line for all (`NAME`), `advertised_listeners`. Without any it is where the listener listens, unless that is a wildcard:
+then nobody is told of it until it is known.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,7 +18,9 @@ A_LISTENER: Final = "write NAME=HOST:PORT, for example external=0.0.0.0:9094"
 
 
 def _pairs(value: object) -> object:
-    """A mapping from a mapping, from `NAME=HOST:PORT,NAME=HOST:PORT`, or from a list of such texts. Raises ValueError."""
+    """A mapping from a mapping, from `NAME=HOST:PORT,NAME=HOST:PORT`, or from a list of such texts. Raises
+    ValueError.
+    """
     if isinstance(value, Mapping):
         return {str(name): str(address) for name, address in value.items()}
     texts = [value] if isinstance(value, str) else value
@@ -37,7 +40,9 @@ def _pairs(value: object) -> object:
 def _named(listeners: dict[str, str]) -> dict[str, str]:
     for name, address in listeners.items():
         if name == DEFAULT_LISTENER:
-            raise ValueError(f"{name}={address}: {name} is the listener of `listen`, which is always there: choose another name")
+            raise ValueError(
+                f"{name}={address}: {name} is the listener of `listen`, which is always there: choose another name"
+            )
         if LISTENER_NAME.fullmatch(name) is None:
             raise ValueError(f"{name}={address}: no name for a listener: {LISTENER_NAME_REMEDY}")
         try:
@@ -51,14 +56,24 @@ Listeners = Annotated[dict[str, str], BeforeValidator(_pairs), AfterValidator(_n
 """HOST:PORT by name."""
 
 
-def check_listeners(listeners: Mapping[str, str], told: Mapping[str, str], *, file: str, others: Iterable[tuple[str, str]]) -> None:
-    """Raises ValueError with the remedy. `told`: advertised_listeners; `others`: keys and addresses where this process listens besides."""
+def check_listeners(
+    listeners: Mapping[str, str], told: Mapping[str, str], *, file: str, others: Iterable[tuple[str, str]]
+) -> None:
+    """Raises ValueError with the remedy. `told`: advertised_listeners; `others`: keys and addresses where this process
+    listens besides.
+    """
     for name, address in told.items():
         if name not in listeners:
             known = f"there are {', '.join(sorted(listeners))}" if listeners else "there are none"
-            raise ValueError(f"advertised_listeners {name}={address}: there is no such listener, {known}: add it to listeners, or leave it out")
+            raise ValueError(
+                f"advertised_listeners {name}={address}: there is no such listener, {known}: add it to listeners, "
+                "or leave it out"
+            )
         if address_of(address)[0] in WILDCARD_HOSTS:
-            raise ValueError(f"advertised_listeners {name}={address}: nobody can connect to that: set a name or an address, HOST:PORT")
+            raise ValueError(
+                f"advertised_listeners {name}={address}: nobody can connect to that: set a name or an address, "
+                "HOST:PORT"
+            )
     if file and not listeners:
         raise ValueError(f"advertised_listeners_file {file}: there are no listeners: set them too, or leave it out")
     taken: list[tuple[str, str]] = []
@@ -68,8 +83,8 @@ def check_listeners(listeners: Mapping[str, str], told: Mapping[str, str], *, fi
     for name, address in listeners.items():
         if address_of(address)[0] in WILDCARD_HOSTS and name not in told and not file:
             raise ValueError(
-                f"listeners {name}={address}: it does not say where clients reach this node: set advertised_listeners to {name}=HOST:PORT, "
-                "or advertised_listeners_file"
+                f"listeners {name}={address}: it does not say where clients reach this node: set "
+                f"advertised_listeners to {name}=HOST:PORT, or advertised_listeners_file"
             )
         _check_apart(f"listeners {name}={address}", address, taken)
         taken.append((f"the listener {name}", address))
@@ -82,14 +97,20 @@ def _check_apart(what: str, address: str, taken: Iterable[tuple[str, str]]) -> N
 
 
 def read_lines(text: str) -> dict[str, str]:
-    """HOST:PORT by what stands before `=`: NAME or NAME.ORDINAL. Empty lines and those that begin with # are passed over. Raises ValueError."""
+    """HOST:PORT by what stands before `=`: NAME or NAME.ORDINAL. Empty lines and those that begin with # are passed
+    over. Raises ValueError.
+    """
     found: dict[str, str] = {}
     for number, line in enumerate((line.strip() for line in text.splitlines()), start=1):
         if not line or line.startswith("#"):
             continue
         key, equals, address = (part.strip() for part in line.partition("="))
         name, dot, ordinal = key.partition(".")
-        if not equals or LISTENER_NAME.fullmatch(name) is None or (dot and not (ordinal.isascii() and ordinal.isdecimal())):
+        if (
+            not equals
+            or LISTENER_NAME.fullmatch(name) is None
+            or (dot and not (ordinal.isascii() and ordinal.isdecimal()))
+        ):
             raise ValueError(f"line {number} is {line[:80]!r}: write NAME=HOST:PORT or NAME.ORDINAL=HOST:PORT")
         if key in found:
             raise ValueError(f"line {number}: {key} is there twice: leave one of them out")
@@ -123,8 +144,12 @@ def addresses_told(listeners: Mapping[str, str], lines: Mapping[str, str], host_
     return found
 
 
-def advertised_listeners(listeners: Mapping[str, str], listening: ListenerAddresses, *, told: Mapping[str, str]) -> dict[str, tuple[str, int]]:
-    """(host, port) that clients are told of each listener whose address is known. `listening`: where each does so far, port 0 resolved."""
+def advertised_listeners(
+    listeners: Mapping[str, str], listening: ListenerAddresses, *, told: Mapping[str, str]
+) -> dict[str, tuple[str, int]]:
+    """(host, port) that clients are told of each listener whose address is known. `listening`: where each does so far,
+    port 0 resolved.
+    """
     found: dict[str, tuple[str, int]] = {}
     for name, address in listeners.items():
         host, port = address_of(told.get(name, address))

@@ -44,7 +44,8 @@ def _controller_settings(config: ServerConfig) -> ControllerSettings:
         operation_timeout_s=config.operation_timeout_ms / 1000,
         lease_s=config.lease_ms / 1000,
         takeover_s=takeover_s,
-        # Of two signs of life that are due before a standby loses patience one may be late; a standby looks several times meanwhile.
+        # Of two signs of life that are due before a standby loses patience one may be late; a standby looks several
+        # times meanwhile.
         sign_of_life_s=takeover_s * 0.4,
         standby_quiet_s=takeover_s / 2,
         standby_look_s=takeover_s / 8,
@@ -104,14 +105,21 @@ def exposed_limits(config: ServerConfig) -> dict[str, int]:
     """Limits of its roles by their keys, so that alerts need not be told what was configured."""
     limits: dict[str, int] = {}
     if config.has(Role.BROKER):
-        limits |= {key: getattr(config, key) for key in ("buffer_max_bytes", "tail_budget_bytes", "tail_limit_bytes", "wal_budget_bytes")}
+        limits |= {
+            key: getattr(config, key)
+            for key in ("buffer_max_bytes", "tail_budget_bytes", "tail_limit_bytes", "wal_budget_bytes")
+        }
     if config.has(Role.PROXY):
-        limits |= {key: getattr(config, key) for key in ("connections_max", "request_memory_bytes", "fetch_memory_bytes")}
+        limits |= {
+            key: getattr(config, key) for key in ("connections_max", "request_memory_bytes", "fetch_memory_bytes")
+        }
     return limits
 
 
 def advertised(listen: str, given: str, *, port: int = 0) -> tuple[str, int]:
-    """(host, port) that others are told: what was given for them, else where it listens. `port` stands for 0: the one that 0 became."""
+    """(host, port) that others are told: what was given for them, else where it listens. `port` stands for 0: the one
+    that 0 became.
+    """
     host, told = address_of(given or listen)
     return host, told or port
 

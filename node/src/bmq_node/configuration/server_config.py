@@ -1,9 +1,10 @@
 """The keys of `bmq server`, each once: name, type, default, bounds, remedy, documentation.
 
-From the fields of `ServerConfig` come the flags of `bmq server`, the `BMQ_*` variables and the file's keys (bmq_node.configuration.sources), and
-docs/server-configuration.md (bmq_node.configuration.server_reference).
+From the fields of `ServerConfig` come the flags of `bmq server`, the `BMQ_*` variables and the file's keys
+(bmq_node.configuration.sources), and docs/server-configuration.md (bmq_node.configuration.server_reference).
 
-No key is called `port` or ends in `_port`: Kubernetes gives each container variables like BMQ_PORT=tcp://… for a Service named bmq.
+No key is called `port` or ends in `_port`: Kubernetes gives each container variables like BMQ_PORT=tcp://… for a
+Service named bmq.
 """
 
 from typing import Any, Final, Self
@@ -59,14 +60,25 @@ def _number(group: str, default: float, doc: str, *, minimum: int, maximum: int)
 
 def _bytes(group: str, default: int, doc: str, *, minimum: int = MIB, maximum: int = _TEBIBYTE) -> Any:
     remedy = f"set a size such as {size_text(default)}, from {size_text(minimum)} to {size_text(maximum)}"
-    return Field(default, description=doc, json_schema_extra={"group": group, "remedy": remedy, "size": True}, ge=minimum, le=maximum)
+    return Field(
+        default,
+        description=doc,
+        json_schema_extra={"group": group, "remedy": remedy, "size": True},
+        ge=minimum,
+        le=maximum,
+    )
 
 
 class ServerConfig(BaseSettings):
     """The configuration of one process. `server_sources.read_config` makes it."""
 
     model_config = SettingsConfigDict(
-        env_prefix=PREFIX, env_ignore_empty=True, enable_decoding=False, extra="forbid", frozen=True, coerce_numbers_to_str=True
+        env_prefix=PREFIX,
+        env_ignore_empty=True,
+        enable_decoding=False,
+        extra="forbid",
+        frozen=True,
+        coerce_numbers_to_str=True,
     )
 
     roles: Roles = _key(
@@ -79,7 +91,8 @@ class ServerConfig(BaseSettings):
     node_id: int = _key(
         PROCESS,
         ...,
-        "The number of this node: each process of a cluster has its own, and keeps it over restarts. Or give node_id_base.",
+        "The number of this node: each process of a cluster has its own, and keeps it over restarts. Or give "
+        "node_id_base.",
         f"set a whole number from 0 to {NODE_ID_MAX}, another one for each process of the cluster",
         ge=0,
         le=NODE_ID_MAX,
@@ -87,8 +100,8 @@ class ServerConfig(BaseSettings):
     node_id_base: int | None = _key(
         PROCESS,
         None,
-        "In place of node_id: the node's number is this one plus the number at the end of its host's name, which is the ordinal of a pod of a "
-        "StatefulSet: with 1000, bmq-broker-12 is node 1012.",
+        "In place of node_id: the node's number is this one plus the number at the end of its host's name, which "
+        "is the ordinal of a pod of a StatefulSet: with 1000, bmq-broker-12 is node 1012.",
         f"set a whole number from 0 to {NODE_ID_MAX}, and no node_id",
         ge=0,
         le=NODE_ID_MAX,
@@ -96,7 +109,8 @@ class ServerConfig(BaseSettings):
     store: str = _key(
         PROCESS,
         ...,
-        "Where everything is kept, the same for all nodes (stores.md). Keys to a store come from the environment, never from here.",
+        "Where everything is kept, the same for all nodes (stores.md). Keys to a store come from the environment, "
+        "never from here.",
         "name a store, for example s3://bucket?endpoint=http://127.0.0.1:9000",
         min_length=1,
     )
@@ -127,16 +141,18 @@ class ServerConfig(BaseSettings):
     limits: LimitsGiven = _key(
         PROCESS,
         {},
-        "What a single client may do, where the defaults do not suit: limits.md has them all. In the file a mapping; as a flag NAME=VALUE, "
-        "repeatable; as a variable NAME=VALUE with commas between. Give all nodes the same.",
+        "What a single client may do, where the defaults do not suit: limits.md has them all. In the file a "
+        "mapping; as a flag NAME=VALUE, repeatable; as a variable NAME=VALUE with commas between. Give all nodes "
+        "the same.",
         "write NAME=VALUE with a limit of limits.md, for example request_elements_max=20000",
     )
 
     otlp_endpoint: str = _key(
         PROCESS,
         "",
-        "An OpenTelemetry collector that takes OTLP over HTTP: it gets spans of Produce and Fetch requests and of flushes. Needs the optional "
-        "dependency bmq-core[otel]; OTEL_EXPORTER_OTLP_HEADERS and OTEL_RESOURCE_ATTRIBUTES count. Empty: no traces.",
+        "An OpenTelemetry collector that takes OTLP over HTTP: it gets spans of Produce and Fetch requests and of "
+        "flushes. Needs the optional dependency bmq-core[otel]; OTEL_EXPORTER_OTLP_HEADERS and "
+        "OTEL_RESOURCE_ATTRIBUTES count. Empty: no traces.",
         "write http://HOST:PORT, for example http://otel-collector:4318",
         pattern=r"^(https?://[^\s/]+(/[^\s]*)?)?$",
     )
@@ -145,21 +161,24 @@ class ServerConfig(BaseSettings):
     )
 
     listen: Address = _key(
-        ADDRESSES, "127.0.0.1:9092", "Proxies: where Kafka clients connect. Host 0.0.0.0: all addresses; port 0: any free one.", _AN_ADDRESS
+        ADDRESSES,
+        "127.0.0.1:9092",
+        "Proxies: where Kafka clients connect. Host 0.0.0.0: all addresses; port 0: any free one.",
+        _AN_ADDRESS,
     )
     advertised_listen: OptionalAddress = _key(
         ADDRESSES,
         "",
-        "Proxies: the address that clients are told. {hostname} in it stands for the short name of the host, {ordinal} for the number at its end. "
-        "Port 0: the one that is listened on. Empty: what `listen` says.",
+        "Proxies: the address that clients are told. {hostname} in it stands for the short name of the host, "
+        "{ordinal} for the number at its end. Port 0: the one that is listened on. Empty: what `listen` says.",
         _AN_ADDRESS,
     )
     listeners: Listeners = _key(
         ADDRESSES,
         {},
-        "Proxies: further addresses where Kafka clients connect, by names of your own; the one of `listen` is called internal. A client that comes "
-        "by one is told the addresses of that one alone, those of all proxies that have it. In the file a mapping; as a flag repeatable; "
-        "several with commas between.",
+        "Proxies: further addresses where Kafka clients connect, by names of your own; the one of `listen` is "
+        "called internal. A client that comes by one is told the addresses of that one alone, those of all proxies "
+        "that have it. In the file a mapping; as a flag repeatable; several with commas between.",
         A_LISTENER,
     )
     advertised_listeners: Listeners = _key(
@@ -172,64 +191,73 @@ class ServerConfig(BaseSettings):
     advertised_listeners_file: str = _key(
         ADDRESSES,
         "",
-        "Proxies: a file with a line NAME=HOST:PORT for each listener, which goes before advertised_listeners; a line NAME.ORDINAL=HOST:PORT is for "
-        "the host of that number alone. Or a folder with a file NAME or NAME.ORDINAL for each, and HOST:PORT in it. It is read again while the node "
-        "runs, every two seconds: clients are told the new address, and of a listener without one they are not told. {hostname} and {ordinal} may "
-        "stand in its path.",
+        "Proxies: a file with a line NAME=HOST:PORT for each listener, which goes before advertised_listeners; a "
+        "line NAME.ORDINAL=HOST:PORT is for the host of that number alone. Or a folder with a file NAME or "
+        "NAME.ORDINAL for each, and HOST:PORT in it. It is read again while the node runs, every two seconds: "
+        "clients are told the new address, and of a listener without one they are not told. {hostname} and "
+        "{ordinal} may stand in its path.",
         "name a file of lines NAME=HOST:PORT, or a folder",
     )
     internal_listen: Address = _key(
         ADDRESSES,
         "127.0.0.1:9190",
-        "Where the cluster's other nodes connect. Nothing is encrypted there, and without cluster_secret it asks for no password: "
-        "let nobody else reach it.",
+        "Where the cluster's other nodes connect. Nothing is encrypted there, and without cluster_secret it asks "
+        "for no password: let nobody else reach it.",
         _AN_ADDRESS,
     )
     advertised_internal: OptionalAddress = _key(
         ADDRESSES,
         "",
-        "The address that other nodes are told. {hostname} and {ordinal} as above. Port 0: the one that is listened on. "
-        "Empty: what `internal_listen` says.",
+        "The address that other nodes are told. {hostname} and {ordinal} as above. Port 0: the one that is "
+        "listened on. Empty: what `internal_listen` says.",
         _AN_ADDRESS,
     )
     admin: OptionalAddress = _key(
-        ADDRESSES, "127.0.0.1:9080", "Health, metrics and the admin REST API (admin-api.md). off: none.", "write HOST:PORT, or off"
+        ADDRESSES,
+        "127.0.0.1:9080",
+        "Health, metrics and the admin REST API (admin-api.md). off: none.",
+        "write HOST:PORT, or off",
     )
     admin_token: Secret = _key(
         ADDRESSES,
         "",
-        "The admin REST API asks for this token, or one of admin_token_file; give all nodes the same. Better as a variable or in the file: others on "
-        "the machine can read flags. Both empty: everybody may look, and only who is on the node's own machine may change anything.",
+        "The admin REST API asks for this token, or one of admin_token_file; give all nodes the same. Better as a "
+        "variable or in the file: others on the machine can read flags. Both empty: everybody may look, and only "
+        "who is on the node's own machine may change anything.",
         "use 16 to 1024 characters",
         repr=False,
     )
     admin_tokens_accepted: Secrets = _key(
         ADDRESSES,
         "",
-        "Further tokens that the admin REST API takes, one a line: the old or the next one, while admin_token is replaced node by node.",
+        "Further tokens that the admin REST API takes, one a line: the old or the next one, while admin_token is "
+        "replaced node by node.",
         "use 16 to 1024 characters for each, one a line",
         repr=False,
     )
     admin_token_file: str = _key(
         ADDRESSES,
         "",
-        "More tokens of the admin REST API, one a line. It is read again while the node runs, so that they can be changed.",
+        "More tokens of the admin REST API, one a line. It is read again while the node runs, so that they can be "
+        "changed.",
         "name a readable file with a token a line",
     )
 
     cluster_config: ClusterConfigs = _key(
         CLUSTER,
         {},
-        "Settings of the whole cluster by Kafka's names, the same for all nodes. In the file a mapping; as a flag KEY=VALUE, repeatable; as a "
-        "variable KEY=VALUE with commas between. What is set while the cluster runs goes before it.",
+        "Settings of the whole cluster by Kafka's names, the same for all nodes. In the file a mapping; as a flag "
+        "KEY=VALUE, repeatable; as a variable KEY=VALUE with commas between. What is set while the cluster runs "
+        "goes before it.",
         "write KEY=VALUE with a key of Kafka's brokers, for example num.partitions=3",
     )
 
     cluster_secret: Secret = _key(
         CLUSTER,
         "",
-        "What nodes prove to each other that they know, the same for all nodes of the cluster: who does not know it is refused. Better as a variable "
-        "or in the file: others on the machine can read flags. Empty: whoever reaches `internal_listen` is served.",
+        "What nodes prove to each other that they know, the same for all nodes of the cluster: who does not know "
+        "it is refused. Better as a variable or in the file: others on the machine can read flags. Empty: whoever "
+        "reaches `internal_listen` is served.",
         "use 16 to 1024 characters",
         repr=False,
     )
@@ -237,8 +265,8 @@ class ServerConfig(BaseSettings):
     cluster_secrets_accepted: Secrets = _key(
         CLUSTER,
         "",
-        "Further secrets that other nodes may prove, one a line: the old or the next one, while cluster_secret is replaced node by node "
-        "(operations.md). This node proves by cluster_secret alone.",
+        "Further secrets that other nodes may prove, one a line: the old or the next one, while cluster_secret is "
+        "replaced node by node (operations.md). This node proves by cluster_secret alone.",
         "use 16 to 1024 characters for each, one a line",
         repr=False,
     )
@@ -253,31 +281,33 @@ class ServerConfig(BaseSettings):
     lease_ms: int = _number(
         CONTROLLERS,
         6_000,
-        "How long a node may be silent before its partitions go to others, the same for all nodes. They say three times as often that they live.",
+        "How long a node may be silent before its partitions go to others, the same for all nodes. They say three "
+        "times as often that they live.",
         minimum=2_000,
         maximum=600_000,
     )
     takeover_ms: int = _number(
         CONTROLLERS,
         2_000,
-        "How long the store has to show nothing of the leading controller before another one takes over, the same for all controllers. "
-        "The leader shows itself more than twice as often. Below lease_ms. One that is stopped by SIGTERM hands over at once.",
+        "How long the store has to show nothing of the leading controller before another one takes over, the same "
+        "for all controllers. The leader shows itself more than twice as often. Below lease_ms. One that is "
+        "stopped by SIGTERM hands over at once.",
         minimum=1_000,
         maximum=60_000,
     )
     balance_interval_ms: int = _number(
         CONTROLLERS,
         1_000,
-        "How often it is looked whether partitions are to move, for even bytes per second, even counts, zones and pools; a move copies nothing. "
-        "0: never.",
+        "How often it is looked whether partitions are to move, for even bytes per second, even counts, zones and "
+        "pools; a move copies nothing. 0: never.",
         minimum=0,
         maximum=_HOUR_MS,
     )
     balance_rest_ms: int = _number(
         CONTROLLERS,
         60_000,
-        "How long a partition stays with the broker that it came to, or was made on, before it may move again for evenness. "
-        "A broker that is drained or stops gives all away at once.",
+        "How long a partition stays with the broker that it came to, or was made on, before it may move again for "
+        "evenness. A broker that is drained or stops gives all away at once.",
         minimum=0,
         maximum=_HOUR_MS,
     )
@@ -297,23 +327,39 @@ class ServerConfig(BaseSettings):
         minimum=0,
         maximum=10_000,
     )
-    flush_bytes: Size = _bytes(BROKERS, 4 * MIB, "A WAL object is sent at this size.", minimum=64 * KIB, maximum=64 * MIB)
-    in_flight_max: int = _number(BROKERS, 8, "WAL objects that are on their way to the store at a time.", minimum=1, maximum=8)
+    flush_bytes: Size = _bytes(
+        BROKERS, 4 * MIB, "A WAL object is sent at this size.", minimum=64 * KIB, maximum=64 * MIB
+    )
+    in_flight_max: int = _number(
+        BROKERS, 8, "WAL objects that are on their way to the store at a time.", minimum=1, maximum=8
+    )
     buffer_max_bytes: Size = _bytes(BROKERS, 256 * MIB, "What may wait to become durable; above it producers wait.")
     tail_budget_bytes: Size = _bytes(
-        BROKERS, 128 * MIB, "What is not yet in segments, of all partitions, with what keeping it costs; above it the largest tail becomes one."
+        BROKERS,
+        128 * MIB,
+        "What is not yet in segments, of all partitions, with what keeping it costs; above it the largest tail "
+        "becomes one.",
     )
     tail_limit_bytes: Size = _bytes(
-        BROKERS, 256 * MIB, "Above it nothing more is made durable until segments have caught up. At least tail_budget_bytes."
+        BROKERS,
+        256 * MIB,
+        "Above it nothing more is made durable until segments have caught up. At least tail_budget_bytes.",
     )
-    wal_budget_bytes: Size = _bytes(BROKERS, 256 * MIB, "WAL objects kept; above it the partitions that need the oldest are written as segments.")
+    wal_budget_bytes: Size = _bytes(
+        BROKERS, 256 * MIB, "WAL objects kept; above it the partitions that need the oldest are written as segments."
+    )
     segment_linger_ms: int = _number(
-        BROKERS, 600_000, "How long a segment that nothing names any more is kept for readers.", minimum=0, maximum=24 * _HOUR_MS
+        BROKERS,
+        600_000,
+        "How long a segment that nothing names any more is kept for readers.",
+        minimum=0,
+        maximum=24 * _HOUR_MS,
     )
     lag_metrics: LagMetrics = _key(
         BROKERS,
         "topic",
-        "For each of what the lag of consumer groups is a metric of its own: partition, topic or group; off: none (monitoring.md).",
+        "For each of what the lag of consumer groups is a metric of its own: partition, topic or group; off: none "
+        "(monitoring.md).",
         "set partition, topic, group or off",
     )
     stop_timeout_ms: int = _number(
@@ -327,16 +373,16 @@ class ServerConfig(BaseSettings):
     lane: str = _key(
         PROXIES,
         "",
-        "The lane that this proxy serves alone: whoever connects is in it. Empty: the base, and the lane of clients that say lane=NAME in their "
-        "client.id.",
+        "The lane that this proxy serves alone: whoever connects is in it. Empty: the base, and the lane of "
+        "clients that say lane=NAME in their client.id.",
         "use 1 to 32 lower-case letters, digits and -, with a letter or a digit at both ends",
         pattern=rf"^({LANE_NAME_PATTERN})?$",
     )
     connections_max: int = _number(
         PROXIES,
         20_000,
-        "Connections of clients; further ones are closed at once. Fewer where the process may open few files (ulimit -n): 768 are left to the store, "
-        "other nodes and the admin address.",
+        "Connections of clients; further ones are closed at once. Fewer where the process may open few files "
+        "(ulimit -n): 768 are left to the store, other nodes and the admin address.",
         minimum=1,
         maximum=1_000_000,
     )
@@ -346,19 +392,34 @@ class ServerConfig(BaseSettings):
     request_memory_bytes: Size = _bytes(
         PROXIES,
         128 * MIB,
-        "Requests held by all connections, until they are answered; above it none is read. Nor is an address that holds three times what is free; "
-        "others are read meanwhile.",
+        "Requests held by all connections, until they are answered; above it none is read. Nor is an address that "
+        "holds three times what is free; others are read meanwhile.",
     )
     fetch_memory_bytes: Size = _bytes(
-        PROXIES, 128 * MIB, "Records on their way to consumers, and half as much again for those on their way from brokers in other processes."
+        PROXIES,
+        128 * MIB,
+        "Records on their way to consumers, and half as much again for those on their way from brokers in other "
+        "processes.",
     )
     fetch_bytes_max: Size = _bytes(
-        PROXIES, 64 * MIB, "The most bytes of one answer to a Fetch, whatever the client asks for.", minimum=64 * KIB, maximum=GIB
+        PROXIES,
+        64 * MIB,
+        "The most bytes of one answer to a Fetch, whatever the client asks for.",
+        minimum=64 * KIB,
+        maximum=GIB,
     )
-    tail_cache_bytes: Size = _bytes(PROXIES, 32 * MIB, "Blocks of segments kept for readers near the end of a log, who may use what others leave.")
-    catch_up_cache_bytes: Size = _bytes(PROXIES, 64 * MIB, "Blocks of segments kept for readers far behind, who may use what others leave.")
+    tail_cache_bytes: Size = _bytes(
+        PROXIES, 32 * MIB, "Blocks of segments kept for readers near the end of a log, who may use what others leave."
+    )
+    catch_up_cache_bytes: Size = _bytes(
+        PROXIES, 64 * MIB, "Blocks of segments kept for readers far behind, who may use what others leave."
+    )
     cache_idle_ms: int = _number(
-        PROXIES, 300_000, "A block that nobody reads for so long, or up to twice as long, is kept no more.", minimum=1_000, maximum=24 * _HOUR_MS
+        PROXIES,
+        300_000,
+        "A block that nobody reads for so long, or up to twice as long, is kept no more.",
+        minimum=1_000,
+        maximum=24 * _HOUR_MS,
     )
     produce_retry_ms: int = _number(
         PROXIES,
@@ -370,8 +431,8 @@ class ServerConfig(BaseSettings):
     write_timeout_ms_min: int = _number(
         PROXIES,
         10_000,
-        "What a broker has of a Produce or a DeleteRecords is waited for at least so long, however short the request's own time-out: "
-        "it is written in most cases, and who is told that it timed out sends it again.",
+        "What a broker has of a Produce or a DeleteRecords is waited for at least so long, however short the "
+        "request's own time-out: it is written in most cases, and who is told that it timed out sends it again.",
         minimum=0,
         maximum=300_000,
     )
@@ -379,8 +440,8 @@ class ServerConfig(BaseSettings):
     slow_request_ms: int = _number(
         PROXIES,
         5_000,
-        "A request that takes so long is logged, with its request_id (operations.md); not those that wait for records or for members of a group. "
-        "0: none is.",
+        "A request that takes so long is logged, with its request_id (operations.md); not those that wait for "
+        "records or for members of a group. 0: none is.",
         minimum=0,
         maximum=_HOUR_MS,
     )
@@ -388,25 +449,35 @@ class ServerConfig(BaseSettings):
     @model_validator(mode="after")
     def _agrees(self) -> Self:
         if self.has(Role.PROXY) and not self.advertised_listen and address_of(self.listen)[0] in WILDCARD_HOSTS:
-            raise ValueError(f"listen {self.listen}: it does not say where clients reach this node: set advertised_listen to HOST:PORT")
+            raise ValueError(
+                f"listen {self.listen}: it does not say where clients reach this node: set advertised_listen to "
+                "HOST:PORT"
+            )
         if not self.advertised_internal and address_of(self.internal_listen)[0] in WILDCARD_HOSTS:
             raise ValueError(
-                f"internal_listen {self.internal_listen}: it does not say where other nodes reach this one: set advertised_internal to HOST:PORT"
+                f"internal_listen {self.internal_listen}: it does not say where other nodes reach this one: set "
+                "advertised_internal to HOST:PORT"
             )
         for key in ("advertised_listen", "advertised_internal"):
             advertised = getattr(self, key)
             if advertised == "off" or (advertised and address_of(advertised)[0] in WILDCARD_HOSTS):
                 raise ValueError(f"{key} {advertised}: nobody can connect to that: set a name or an address, HOST:PORT")
         listens = [("listen", self.listen)] if self.has(Role.PROXY) else []
-        listens += [(key, address) for key, address in (("internal_listen", self.internal_listen), ("admin", self.admin)) if address not in ("", OFF)]
+        listens += [
+            (key, address)
+            for key, address in (("internal_listen", self.internal_listen), ("admin", self.admin))
+            if address not in ("", OFF)
+        ]
         check_listeners(self.listeners, self.advertised_listeners, file=self.advertised_listeners_file, others=listens)
         if self.tail_limit_bytes < self.tail_budget_bytes:
             limit, budget = size_text(self.tail_limit_bytes), size_text(self.tail_budget_bytes)
-            raise ValueError(f"tail_limit_bytes {limit}: it is below tail_budget_bytes {budget}: raise the first or lower the second")
+            raise ValueError(
+                f"tail_limit_bytes {limit}: it is below tail_budget_bytes {budget}: raise the first or lower the second"
+            )
         if self.takeover_ms >= self.lease_ms:
             raise ValueError(
-                f"takeover_ms {self.takeover_ms}: it is not below lease_ms {self.lease_ms}, so nodes would be taken for dead while nobody leads: "
-                "raise the second or lower the first"
+                f"takeover_ms {self.takeover_ms}: it is not below lease_ms {self.lease_ms}, so nodes would be "
+                "taken for dead while nobody leads: raise the second or lower the first"
             )
         return self
 

@@ -1,4 +1,6 @@
-"""Writes docs/server-configuration.md from the keys themselves: `python -m bmq_node.configuration.server_reference >docs/server-configuration.md`."""
+"""Writes docs/server-configuration.md from the keys themselves: `python -m bmq_node.configuration.server_reference
+>docs/server-configuration.md`.
+"""
 
 import sys
 from typing import Any, Final
@@ -70,7 +72,12 @@ def server_reference() -> str:
 
 def _table(group: str) -> str:
     rows = [_row(key, field) for key, field in ServerConfig.model_fields.items() if about(key, "group") == group]
-    return "\n".join([f"## {group}", "", "| key | flag, variable | default | meaning |", "| --- | --- | --- | --- |", *rows]) + "\n"
+    return (
+        "\n".join(
+            [f"## {group}", "", "| key | flag, variable | default | meaning |", "| --- | --- | --- | --- |", *rows]
+        )
+        + "\n"
+    )
 
 
 def _row(key: str, field: FieldInfo) -> str:

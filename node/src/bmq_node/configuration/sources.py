@@ -1,7 +1,8 @@
 """Where `bmq server`'s configuration comes from: flags before `BMQ_*` variables before the file before defaults.
 
-The file is YAML: Helm charts write it with `toYaml` straight from their values, bmq's own resources are YAML, and so are the files of the
-brokers that operators know best. What cannot be used is refused in one line: the key as it was given, its value, the remedy.
+The file is YAML: Helm charts write it with `toYaml` straight from their values, bmq's own resources are YAML, and so
+are the files of the brokers that operators know best. What cannot be used is refused in one line: the key as it was
+given, its value, the remedy.
 """
 
 import difflib
@@ -22,7 +23,9 @@ from bmq_node.configuration.host_names import BASE, NODE_ID, on_host
 from bmq_node.configuration.server_config import PREFIX, ServerConfig, about, flag_of, variable_of
 
 PAGE: Final = "docs/server-configuration.md"
-OTHER_VARIABLES: Final = frozenset(("BMQ_ADMIN_URL", "BMQ_BOOTSTRAP_SERVER", "BMQ_DEBUG", "BMQ_LANE", "BMQ_SUPERVISOR_PID", "BMQ_TOKEN"))
+OTHER_VARIABLES: Final = frozenset(
+    ("BMQ_ADMIN_URL", "BMQ_BOOTSTRAP_SERVER", "BMQ_DEBUG", "BMQ_LANE", "BMQ_SUPERVISOR_PID", "BMQ_TOKEN")
+)
 """Of the command itself."""
 _OTHER_PROCESSES: Final = ("BMQ_HOOK_", "BMQ_OPERATOR_", "BMQ_PROBE_")
 _UNKNOWN_MAX: Final = 20
@@ -35,7 +38,8 @@ _FILE_BYTES_MAX: Final = 1 << 20
 
 
 def read_config(flags: Mapping[str, Any], file: Path | None = None, *, host_name: str | None = None) -> ServerConfig:
-    """The configuration from the flags that were given (by key), the environment, and the file; on this host, or one of that name.
+    """The configuration from the flags that were given (by key), the environment, and the file; on this host, or one of
+    that name.
 
     Raises ConfigurationError: one line that names the key as it was given, its value and the remedy.
     """
@@ -65,7 +69,9 @@ def read_config(flags: Mapping[str, Any], file: Path | None = None, *, host_name
     try:
         return Sourced(**flags)
     except ValidationError as error:
-        raise ConfigurationError(_one_line(error, flags=flags, variables=variables, in_file=in_file, file=file)) from None
+        raise ConfigurationError(
+            _one_line(error, flags=flags, variables=variables, in_file=in_file, file=file)
+        ) from None
 
 
 def _read_file(file: Path) -> dict[str, Any]:
@@ -73,10 +79,14 @@ def _read_file(file: Path) -> dict[str, Any]:
         with file.open("rb") as opened:
             content = opened.read(_FILE_BYTES_MAX + 1)
         if len(content) > _FILE_BYTES_MAX:
-            raise ConfigurationError(f"--config {file}: it has more than {_FILE_BYTES_MAX} bytes: name a YAML file of lines KEY: VALUE")
+            raise ConfigurationError(
+                f"--config {file}: it has more than {_FILE_BYTES_MAX} bytes: name a YAML file of lines KEY: VALUE"
+            )
         found = yaml.load(content.decode(), _Strict)
     except OSError as error:
-        raise ConfigurationError(f"--config {file}: {(error.strerror or 'cannot be read').lower()}: name a readable YAML file") from None
+        raise ConfigurationError(
+            f"--config {file}: {(error.strerror or 'cannot be read').lower()}: name a readable YAML file"
+        ) from None
     except RecursionError:
         raise ConfigurationError(f"--config {file}: it is nested too deeply: write lines of KEY: VALUE") from None
     except (UnicodeDecodeError, yaml.YAMLError) as error:
@@ -92,7 +102,9 @@ def _read_file(file: Path) -> dict[str, Any]:
     for key in found:
         if key not in ServerConfig.model_fields:
             near = _nearest(str(key), ServerConfig.model_fields)
-            raise ConfigurationError(f"{key} in {file}: there is no such key: {f'did you mean {near}?' if near else f'{PAGE} has all'}")
+            raise ConfigurationError(
+                f"{key} in {file}: there is no such key: {f'did you mean {near}?' if near else f'{PAGE} has all'}"
+            )
     return {key: value for key, value in found.items() if value is not None}
 
 
@@ -117,14 +129,25 @@ def _check_variables(variables: Mapping[str, str]) -> None:
 
 
 def unknown_variables() -> list[str]:
-    """Names with the prefix that are no key and nobody's that is known: somebody may have meant one. Without values, which may be secrets."""
+    """Names with the prefix that are no key and nobody's that is known: somebody may have meant one. Without values,
+    which may be secrets.
+    """
     known = {*map(variable_of, ServerConfig.model_fields), *OTHER_VARIABLES}
     named = sorted(name for name in os.environ if name.upper().startswith(PREFIX) and name.upper() not in known)
-    return [name for name in named if not _OF_A_SERVICE.search(name.upper()) and not name.upper().startswith(_OTHER_PROCESSES)][:_UNKNOWN_MAX]
+    return [
+        name
+        for name in named
+        if not _OF_A_SERVICE.search(name.upper()) and not name.upper().startswith(_OTHER_PROCESSES)
+    ][:_UNKNOWN_MAX]
 
 
 def _one_line(
-    error: ValidationError, *, flags: Mapping[str, Any], variables: Mapping[str, str], in_file: Mapping[str, Any], file: Path | None
+    error: ValidationError,
+    *,
+    flags: Mapping[str, Any],
+    variables: Mapping[str, str],
+    in_file: Mapping[str, Any],
+    file: Path | None,
 ) -> str:
     """What is said of the first of the values that cannot be used."""
     first = error.errors()[0]
@@ -135,7 +158,10 @@ def _one_line(
     key = str(first["loc"][0])
     if first["type"] == "missing":
         other = f" (or {BASE})" if key == NODE_ID else ""
-        return f"{key} is missing: {about(key, 'remedy')}, by {flag_of(key)}, {variable_of(key)} or {key} in the file of --config{other}"
+        return (
+            f"{key} is missing: {about(key, 'remedy')}, by {flag_of(key)}, {variable_of(key)} or {key} in the "
+            f"file of --config{other}"
+        )
     if key in flags:
         source, value = flag_of(key), flags[key]
     elif variables.get(variable_of(key)):

@@ -1,4 +1,6 @@
-"""How the values of `bmq server`'s keys are written: addresses, sizes, roles, pairs. Validators raise ValueError with the remedy."""
+"""How the values of `bmq server`'s keys are written: addresses, sizes, roles, pairs. Validators raise ValueError with
+the remedy.
+"""
 
 import re
 from collections.abc import Mapping
@@ -18,7 +20,19 @@ GIB: Final = 1 << 30
 OFF: Final = "off"
 SECRET_CHARS_MIN: Final = 16
 SECRET_CHARS_MAX: Final = 1024
-_UNITS: Final = {"": 1, "b": 1, "k": KIB, "ki": KIB, "kib": KIB, "m": MIB, "mi": MIB, "mib": MIB, "g": GIB, "gi": GIB, "gib": GIB}
+_UNITS: Final = {
+    "": 1,
+    "b": 1,
+    "k": KIB,
+    "ki": KIB,
+    "kib": KIB,
+    "m": MIB,
+    "mi": MIB,
+    "mib": MIB,
+    "g": GIB,
+    "gi": GIB,
+    "gib": GIB,
+}
 _SIZE: Final = re.compile(r"([0-9]{1,15})\s*([A-Za-z]{0,3})", re.ASCII)
 
 
@@ -49,9 +63,13 @@ def _address_or_off(text: str) -> str:
 
 def _secret(text: str) -> str:
     if text and not SECRET_CHARS_MIN <= len(text) <= SECRET_CHARS_MAX:
-        raise ValueError(f"has {len(text)} characters: use {SECRET_CHARS_MIN} to {SECRET_CHARS_MAX}")  # and does not show them
+        # and does not show them
+        raise ValueError(f"has {len(text)} characters: use {SECRET_CHARS_MIN} to {SECRET_CHARS_MAX}")
     if not (text.isascii() and text.isprintable()):
-        raise ValueError("has characters that are not printable ASCII, which clients cannot send: use letters, digits and signs of ASCII")
+        raise ValueError(
+            "has characters that are not printable ASCII, which clients cannot send: use letters, digits and signs "
+            "of ASCII"
+        )
     return text
 
 

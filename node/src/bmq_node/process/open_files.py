@@ -1,4 +1,6 @@
-"""How many connections clients may have where a process may open few files: the store, other nodes and the admin address need some, too. Pure."""
+"""How many connections clients may have where a process may open few files: the store, other nodes and the admin
+address need some, too. Pure.
+"""
 
 from dataclasses import replace
 from typing import Final
@@ -13,7 +15,9 @@ _log = structlog.get_logger(__name__)
 
 
 def connections_within(files: int, wanted: int, limits: Limits) -> int:
-    """Of the `wanted` ones as many as leave files for everything else; where there are very few files, a quarter of them. Below 0: no limit."""
+    """Of the `wanted` ones as many as leave files for everything else; where there are very few files, a quarter of
+    them. Below 0: no limit.
+    """
     if files < 0:
         return wanted
     others = OWN_FILES + limits.admin_connections_max + limits.internal_strangers_max
@@ -30,7 +34,8 @@ def tell_if_fewer(files: int, wanted: int, connections: int) -> None:
     if connections < wanted:
         tell = _log.warning if connections < wanted // 2 else _log.info
         tell(
-            "fewer connections than connections_max are taken, to leave files for the store: raise the limit of open files (ulimit -n)",
+            "fewer connections than connections_max are taken, to leave files for the store: raise the limit of "
+            "open files (ulimit -n)",
             connections_max=wanted,
             taken=connections,
             open_files_max=files,

@@ -1,4 +1,6 @@
-"""What starting a process has in common, whatever its roles: the bucket is there, a folder is private, and what fails is told in one line."""
+"""What starting a process has in common, whatever its roles: the bucket is there, a folder is private, and what fails
+is told in one line.
+"""
 
 import os
 from typing import Final
@@ -13,7 +15,9 @@ _OF_OTHERS: Final = 0o077
 
 
 def make_bucket(url: str) -> None:
-    """Makes the bucket of an S3-compatible server where it is missing. Blocks. Raises ConfigurationError, StoreUnusable."""
+    """Makes the bucket of an S3-compatible server where it is missing. Blocks. Raises ConfigurationError,
+    StoreUnusable.
+    """
     parsed = parse_store_url(url)
     if parsed.kind is StoreKind.S3:
         from bmq.runtime.bucket import ensure_bucket  # a third of a second to import, and a folder needs none of it
@@ -22,7 +26,8 @@ def make_bucket(url: str) -> None:
 
 
 def keep_private(url: str) -> int:
-    """From now on this process creates files and folders for its own user alone, where it keeps a store in a folder: records are nobody else's.
+    """From now on this process creates files and folders for its own user alone, where it keeps a store in a folder:
+    records are nobody else's.
 
     What is there already keeps its mode. Returns the umask that was. Raises ConfigurationError.
     """

@@ -1,4 +1,6 @@
-"""A process that `bmq up --nodes` started ends with the process that started it, also where that is killed: nothing stays behind."""
+"""A process that `bmq up --nodes` started ends with the process that started it, also where that is killed: nothing
+stays behind.
+"""
 
 import asyncio
 import ctypes

@@ -1,8 +1,9 @@
-"""Keeps processes running: starts them, starts those that die again, stops them in order. What they are is their planner's business.
+"""Keeps processes running: starts them, starts those that die again, stops them in order. What they are is their
+planner's business.
 
-A process says that it serves by its first line on standard output. Until all have said so, one that ends ends everything; afterwards it is
-started again, the later the more often that happens. One that refuses its configuration (exit code 2) always ends everything: it has said
-why, and would say it again.
+A process says that it serves by its first line on standard output. Until all have said so, one that ends ends
+everything; afterwards it is started again, the later the more often that happens. One that refuses its configuration
+(exit code 2) always ends everything: it has said why, and would say it again.
 """
 
 import asyncio
@@ -116,10 +117,13 @@ class Child:
         return await process.wait()
 
 
-async def supervise(programs: Sequence[Program], stop: asyncio.Event, *, serving: Callable[[Sequence[Child]], Awaitable[None]]) -> int:
+async def supervise(
+    programs: Sequence[Program], stop: asyncio.Event, *, serving: Callable[[Sequence[Child]], Awaitable[None]]
+) -> int:
     """Runs them all until `stop` is set (0) or one ends everything (its exit code). Nothing is left when this returns.
 
-    `serving` is awaited once, with the children in the order of the programs, when all of them have said that they serve.
+    `serving` is awaited once, with the children in the order of the programs, when all of them have said that they
+    serve.
     """
     loop = asyncio.get_running_loop()
     children = [Child(program) for program in programs]

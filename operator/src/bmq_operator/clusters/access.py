@@ -28,7 +28,9 @@ async def find_cluster(context: Context, namespace: str, name: str) -> Cluster |
 
 
 async def admin_of(context: Context, cluster: Cluster) -> AdminClient:
-    """The client of its admin REST API. Raises KubeError, and AdminUnreachable while its Secret or Service is not there yet, or is another's."""
+    """The client of its admin REST API. Raises KubeError, and AdminUnreachable while its Secret or Service is not there
+    yet, or is another's.
+    """
     meta = cluster.metadata
     template = context.settings.admin_url_template
     service = await context.kube.get("Service", meta.namespace, Names.of(cluster).admin)
@@ -39,7 +41,9 @@ async def admin_of(context: Context, cluster: Cluster) -> AdminClient:
 
 
 async def _token(context: Context, cluster: Cluster) -> str:
-    """What controllers are to take: while a token is replaced, all that run take the one which they are to present (clusters/keys.py)."""
+    """What controllers are to take: while a token is replaced, all that run take the one which they are to present
+    (clusters/keys.py).
+    """
     names = Names.of(cluster)
     controllers = await context.kube.get("StatefulSet", names.namespace, names.role("controller"))
     _is_its_own(controllers, cluster)
@@ -51,11 +55,15 @@ async def _token(context: Context, cluster: Cluster) -> str:
 
 
 def _is_its_own(there: Manifest | None, cluster: Cluster) -> None:
-    """Raises AdminUnreachable where somebody else has made it: they would be told the token, or choose which Secret is read for one."""
+    """Raises AdminUnreachable where somebody else has made it: they would be told the token, or choose which Secret is
+    read for one.
+    """
     meta = cluster.metadata
     if there is not None and owner_of(there) != meta.uid:
         what = f"{there['kind']} {there['metadata']['name']}"
-        raise AdminUnreachable(f"{what} is not that of Cluster {meta.namespace}/{meta.name}: delete it, the Cluster makes its own")
+        raise AdminUnreachable(
+            f"{what} is not that of Cluster {meta.namespace}/{meta.name}: delete it, the Cluster makes its own"
+        )
 
 
 def _cluster_ip(service: Manifest | None, cluster: Cluster) -> str:

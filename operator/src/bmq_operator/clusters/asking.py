@@ -50,7 +50,9 @@ async def _store_trouble(context: Context, cluster: Cluster) -> str:
 
 
 async def drain(context: Context, cluster: Cluster, node_id: int) -> bool:
-    """Begins to move a broker's partitions to others. False: there is no other broker that could take them. Raises KubeError, AdminError."""
+    """Begins to move a broker's partitions to others. False: there is no other broker that could take them. Raises
+    KubeError, AdminError.
+    """
     try:
         await (await admin_of(context, cluster)).post("nodes", str(node_id), "drain")
     except AdminProblem as problem:

@@ -30,13 +30,17 @@ def store_url(cluster: Cluster) -> str:
 
 
 def store_options(cluster: Cluster) -> dict[str, str]:
-    """What stands behind the ? of the store's URL, as its nodes read it: the last of one name, and an empty one is none."""
+    """What stands behind the ? of the store's URL, as its nodes read it: the last of one name, and an empty one is
+    none.
+    """
     found = dict(parse_qsl(urlsplit(store_url(cluster)).query, keep_blank_values=True))
     return {name: value for name, value in found.items() if value}
 
 
 def store_place(cluster: Cluster) -> tuple[str, ...]:
-    """The same for two Clusters over one store, however their URLs are written: kind, server (or account), bucket and prefix."""
+    """The same for two Clusters over one store, however their URLs are written: kind, server (or account), bucket and
+    prefix.
+    """
     try:
         url, options = urlsplit(store_url(cluster)), store_options(cluster)
         server = server_of(options.get("endpoint", ""), namespace=cluster.metadata.namespace)
@@ -47,7 +51,9 @@ def store_place(cluster: Cluster) -> tuple[str, ...]:
 
 
 def server_of(endpoint: str, *, namespace: str) -> str:
-    """HOST:PORT of an endpoint that pods of this namespace use, the same for all ways to write it. Raises ValueError."""
+    """HOST:PORT of an endpoint that pods of this namespace use, the same for all ways to write it. Raises
+    ValueError.
+    """
     parts = urlsplit(endpoint)
     port = parts.port or {"http": 80, "https": 443}.get(parts.scheme, 0)
     host = (parts.hostname or "").removesuffix(".").removesuffix(".cluster.local").removesuffix(".svc")
@@ -59,7 +65,9 @@ def server_of(endpoint: str, *, namespace: str) -> str:
 
 
 def server_yaml(cluster: Cluster) -> str:
-    """The file that all nodes share. What differs between roles comes as variables, what differs between pods from their names."""
+    """The file that all nodes share. What differs between roles comes as variables, what differs between pods from
+    their names.
+    """
     names = Names.of(cluster)
     spec = cluster.spec
     host = f"{{hostname}}.{names.host(names.nodes)}"
@@ -77,7 +85,10 @@ def server_yaml(cluster: Cluster) -> str:
     }
     if spec.config:
         keys["cluster_config"] = dict(sorted(spec.config.items()))
-    return f"# Written by bmq-operator from the Cluster's spec: change that.\n{yaml.safe_dump(keys, sort_keys=False, width=1_000)}"
+    return (
+        "# Written by bmq-operator from the Cluster's spec: change "
+        f"that.\n{yaml.safe_dump(keys, sort_keys=False, width=1_000)}"
+    )
 
 
 def config_hash(cluster: Cluster, inputs: Inputs) -> str:
@@ -86,8 +97,8 @@ def config_hash(cluster: Cluster, inputs: Inputs) -> str:
 
 
 def config_name(cluster: Cluster, inputs: Inputs) -> str:
-    """The ConfigMap with what nodes are to start with next. It never changes: a node that starts again, by whatever ends it, starts with what it was
-    made with, and a setting that breaks nodes breaks the one that was replaced."""
+    """The ConfigMap with what nodes are to start with next. It never changes: a node that starts again, by whatever
+    ends it, starts with what it was made with, and a setting that breaks nodes breaks the one that was replaced."""
     text = server_yaml(cluster)
     there = next((name for name, one in inputs.configs.items() if one == text), "")
     return there or f"{Names.of(cluster).config}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
@@ -99,11 +110,16 @@ def configuration(cluster: Cluster, inputs: Inputs) -> list[Manifest]:
     labels = labels_of(names.cluster)
     found: list[Manifest] = [
         account(cluster),
-        *(_config(names, name, text) for name, text in sorted({**inputs.configs, config_name(cluster, inputs): server_yaml(cluster)}.items())),
+        *(
+            _config(names, name, text)
+            for name, text in sorted({**inputs.configs, config_name(cluster, inputs): server_yaml(cluster)}.items())
+        ),
         *(secret(name, labels, keys.texts()) | {"immutable": True} for name, keys in sorted(inputs.keys.items())),
     ]
     if not inputs.auth_is_theirs:
-        found.append(secret(names.auth, labels, {CLUSTER_SECRET: inputs.cluster_secret, ADMIN_TOKEN: inputs.admin_token}))
+        found.append(
+            secret(names.auth, labels, {CLUSTER_SECRET: inputs.cluster_secret, ADMIN_TOKEN: inputs.admin_token})
+        )
     if cluster.spec.listeners:
         found.append(
             {
@@ -117,7 +133,12 @@ def configuration(cluster: Cluster, inputs: Inputs) -> list[Manifest]:
 
 
 def _config(names: Names, name: str, text: str) -> Manifest:
-    there: Manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": labels_of(names.cluster)}, "data": {FILE: text}}
+    there: Manifest = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "labels": labels_of(names.cluster)},
+        "data": {FILE: text},
+    }
     # That of an operator before stays one that it can change, should it come back.
     return there if name == names.config else there | {"immutable": True}
 
@@ -151,4 +172,10 @@ def store_of_nodes(config: Manifest | None) -> str:
 def secret(name: str, labels: dict[str, str], values: dict[str, str]) -> Manifest:
     """A Secret of texts."""
     data = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "labels": labels | {USE: OWN}}, "type": "Opaque", "data": data}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "labels": labels | {USE: OWN}},
+        "type": "Opaque",
+        "data": data,
+    }

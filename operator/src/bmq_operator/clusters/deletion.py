@@ -2,9 +2,9 @@
 
 With Retain there is no finalizer: Kubernetes takes the objects away by their owner, and volume and bucket stay.
 
-The Job that erases runs by the spec, as nodes do: it is held to what they are held to, as it is now. It erases no store but the one over which this
-very Cluster had nodes, which is in its status: by the chart's rights the operator alone writes that. What is deleted is this Cluster's by its owner,
-and each request names the uid of what was looked at.
+The Job that erases runs by the spec, as nodes do: it is held to what they are held to, as it is now. It erases no store
+but the one over which this very Cluster had nodes, which is in its status: by the chart's rights the operator alone
+writes that. What is deleted is this Cluster's by its owner, and each request names the uid of what was looked at.
 """
 
 from dataclasses import replace
@@ -38,20 +38,27 @@ async def delete(context: Context, cluster: Cluster, existing: Existing) -> Outc
         return Outcome(finished=True)
     if not data_may_go(cluster):
         text = (
-            f'the records would be deleted with the Cluster: confirm it by the annotation {CONFIRM_DELETION}: "true", or set deletionPolicy: Retain'
+            f"the records would be deleted with the Cluster: confirm it by the annotation {CONFIRM_DELETION}: "
+            '"true", or set deletionPolicy: Retain'
         )
         return _waiting(context, cluster, "DeletionUnconfirmed", text, again_after_s=None)
     if cluster.spec.paused:
         text = f"spec.paused is true, and nodes and records stay until it is not: write paused: false; {_RETAIN}"
         return _waiting(context, cluster, "Paused", text, again_after_s=None)
-    known = {"store": cluster.status.store or store_ran_over(cluster, existing), "store_use": use_of_store(cluster, existing)}
+    known = {
+        "store": cluster.status.store or store_ran_over(cluster, existing),
+        "store_use": use_of_store(cluster, existing),
+    }
     if known != {"store": cluster.status.store, "store_use": cluster.status.store_use}:
         # Once the nodes are gone nothing else tells it.
         noted = cluster.model_copy(update={"status": cluster.status.model_copy(update=known)})
         return _waiting(context, noted, "Deleting", "the nodes are to end before the records go", again_after_s=0.0)
     await end_nodes(context, existing)
     if nodes := _pods(existing, *ROLES):
-        text = f"waiting for {len(nodes)} nodes to end before the records go: {', '.join(nodes[:3])}{', ...' if len(nodes) > 3 else ''}"
+        text = (
+            f"waiting for {len(nodes)} nodes to end before the records go: "
+            f"{', '.join(nodes[:3])}{', ...' if len(nodes) > 3 else ''}"
+        )
         return _waiting(context, cluster, "Deleting", text)
     return await (_delete_volume if cluster.spec.store.minio.embedded else _erase)(context, cluster, existing)
 
@@ -68,7 +75,11 @@ async def end_nodes(context: Context, existing: Existing) -> list[str]:
 def store_ran_over(cluster: Cluster, existing: Existing) -> str:
     """The store that the Cluster's nodes are made with; empty: it has none. Their configuration says it."""
     nodes = existing.stateful_sets().get("controller")
-    return "" if nodes is None else store_of_nodes(existing.get("ConfigMap", config_map_of(nodes["spec"]["template"]["spec"])))
+    return (
+        ""
+        if nodes is None
+        else store_of_nodes(existing.get("ConfigMap", config_map_of(nodes["spec"]["template"]["spec"])))
+    )
 
 
 async def _delete_volume(context: Context, cluster: Cluster, existing: Existing) -> Outcome:
@@ -78,12 +89,16 @@ async def _delete_volume(context: Context, cluster: Cluster, existing: Existing)
     ran = minio is not None or cluster.status.store == store_url(cluster)
     own = claim is not None and ran and claim_is_of_minio(claim, names)
     if claim is not None and own:
-        await context.kube.delete("PersistentVolumeClaim", names.namespace, names.minio_claim, uid=claim["metadata"]["uid"])
+        await context.kube.delete(
+            "PersistentVolumeClaim", names.namespace, names.minio_claim, uid=claim["metadata"]["uid"]
+        )
     if minio is not None:
         await context.kube.delete("StatefulSet", names.namespace, names.minio, uid=minio["metadata"]["uid"])
     if own or minio is not None or _pods(existing, "minio"):
         # Looked at once more: until its StatefulSet is gone Kubernetes may make the claim anew.
-        return _waiting(context, cluster, "Deleting", f"waiting for MinIO to end, and for its volume {names.minio_claim} to go")
+        return _waiting(
+            context, cluster, "Deleting", f"waiting for MinIO to end, and for its volume {names.minio_claim} to go"
+        )
     return Outcome(finished=True)
 
 
@@ -98,7 +113,9 @@ async def _erase(context: Context, cluster: Cluster, existing: Existing) -> Outc
         if to_be_made:
             await _may_erase(context, cluster)
     except NotToBe as why:
-        return _waiting(context, cluster, why.finding.reason, f"the records are not erased: {why.finding.message}. Else {_RETAIN}")
+        return _waiting(
+            context, cluster, why.finding.reason, f"the records are not erased: {why.finding.message}. Else {_RETAIN}"
+        )
     except ObjectTaken as taken:
         return _waiting(context, cluster, "NameTaken", f"the records are not erased: {taken}. Else {_RETAIN}")
     if ended:
@@ -110,14 +127,19 @@ async def _erase(context: Context, cluster: Cluster, existing: Existing) -> Outc
     if job is None:
         await write(context.kube, wanted, None)
     elif why_failed := await _why_not_erased(context, existing, job):
-        text = f"the Job {names.erase} could not delete the records: {why_failed}. It is tried again; with deletionPolicy: Retain the records stay"
+        text = (
+            f"the Job {names.erase} could not delete the records: {why_failed}. It is tried again; with "
+            "deletionPolicy: Retain the records stay"
+        )
         return _waiting(context, cluster, "EraseFailed", text)
     return _waiting(context, cluster, "Deleting", f"the Job {names.erase} deletes the records from the store")
 
 
 def _has_failed(job: Manifest) -> bool:
     """Whether Kubernetes tries no more."""
-    return any((one["type"], one["status"]) == ("Failed", "True") for one in job.get("status", {}).get("conditions", ()))
+    return any(
+        (one["type"], one["status"]) == ("Failed", "True") for one in job.get("status", {}).get("conditions", ())
+    )
 
 
 async def _may_erase(context: Context, cluster: Cluster) -> None:
@@ -126,7 +148,10 @@ async def _may_erase(context: Context, cluster: Cluster) -> None:
     if cluster.status.store != store_url(cluster) or not has_reached(cluster):
         had = "it never had any" if not cluster.status.store else f"they ran over {cluster.status.store}"
         had = had if cluster.status.store != store_url(cluster) else "none of its controllers was ever ready"
-        text = f"nodes of this Cluster are not known to have run over {store_url(cluster)} ({had}), so what is there may be another's"
+        text = (
+            f"nodes of this Cluster are not known to have run over {store_url(cluster)} ({had}), so what is "
+            "there may be another's"
+        )
         raise not_to_be("NeverRan", text)
     there = await context.kube.get("ServiceAccount", cluster.metadata.namespace, Names.of(cluster).cluster)
     untaken(there, cluster)
@@ -135,13 +160,19 @@ async def _may_erase(context: Context, cluster: Cluster) -> None:
 
 
 def _pods(existing: Existing, *components: str) -> list[str]:
-    """Names of all pods with the Cluster's labels, whoever made them: their StatefulSets are gone before them, and any of them may still write."""
+    """Names of all pods with the Cluster's labels, whoever made them: their StatefulSets are gone before them, and any
+    of them may still write.
+    """
     pods = (*existing.pods, *existing.strangers)
-    return [str(pod["metadata"]["name"]) for pod in pods if pod["metadata"]["labels"].get(COMPONENT_LABEL) in components]
+    return [
+        str(pod["metadata"]["name"]) for pod in pods if pod["metadata"]["labels"].get(COMPONENT_LABEL) in components
+    ]
 
 
 async def _why_not_erased(context: Context, existing: Existing, job: Manifest) -> str:
-    """What a pod of the Job said last, or what keeps one from running, or from being made; empty: nothing is known to."""
+    """What a pod of the Job said last, or what keeps one from running, or from being made; empty: nothing is known
+    to.
+    """
     pods = [pod for pod in existing.pods if owner_of(pod) == job["metadata"]["uid"]]
     if not pods:
         return await why_unmade(context.kube, job)
@@ -152,15 +183,23 @@ async def _why_not_erased(context: Context, existing: Existing, job: Manifest) -
 def _last_words(pods: list[Manifest]) -> str:
     for pod in pods:
         for status in pod.get("status", {}).get("containerStatuses", ()):
-            ended: Manifest = status.get("state", {}).get("terminated") or status.get("lastState", {}).get("terminated") or {}
+            ended: Manifest = (
+                status.get("state", {}).get("terminated") or status.get("lastState", {}).get("terminated") or {}
+            )
             if ended.get("exitCode"):
                 return last_words(ended.get("message", "")) or f"exit code {ended['exitCode']}"
     return ""
 
 
-def _waiting(context: Context, cluster: Cluster, reason: str, message: str, *, again_after_s: float | None = AGAIN_S) -> Outcome:
+def _waiting(
+    context: Context, cluster: Cluster, reason: str, message: str, *, again_after_s: float | None = AGAIN_S
+) -> Outcome:
     found = Finding(status="False", reason=reason, message=message)
     generation = cluster.metadata.generation
-    conditions = next_conditions(cluster.status.conditions, [found], generation=generation, now_ms=context.clock.now_ms())
-    status: ClusterStatus = cluster.status.model_copy(update={"conditions": conditions, "observed_generation": generation})
+    conditions = next_conditions(
+        cluster.status.conditions, [found], generation=generation, now_ms=context.clock.now_ms()
+    )
+    status: ClusterStatus = cluster.status.model_copy(
+        update={"conditions": conditions, "observed_generation": generation}
+    )
     return replace(Outcome(status=status), again_after_s=again_after_s)

@@ -12,7 +12,9 @@ from bmq_operator.kube import Manifest
 
 
 def desired(cluster: Cluster, inputs: Inputs) -> list[Manifest]:
-    """In the order in which they are made. Each has the Cluster's namespace and is owned by it: it goes when the Cluster does."""
+    """In the order in which they are made. Each has the Cluster's namespace and is owned by it: it goes when the
+    Cluster does.
+    """
     found = [
         *configuration(cluster, inputs),
         *policies(cluster, inputs),
@@ -34,4 +36,6 @@ def owned(cluster: Cluster, manifest: Manifest) -> Manifest:
         "controller": True,
         "blockOwnerDeletion": False,
     }
-    return manifest | {"metadata": manifest["metadata"] | {"namespace": cluster.metadata.namespace, "ownerReferences": [owner]}}
+    return manifest | {
+        "metadata": manifest["metadata"] | {"namespace": cluster.metadata.namespace, "ownerReferences": [owner]}
+    }

@@ -1,4 +1,6 @@
-"""What there is of a Cluster in Kubernetes: read, made, changed and deleted. Which objects those are is decided in `desired`."""
+"""What there is of a Cluster in Kubernetes: read, made, changed and deleted. Which objects those are is decided in
+`desired`.
+"""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Set
@@ -31,7 +33,9 @@ class ObjectTaken(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Existing:
-    """All objects of the Cluster and of its lanes, and their pods. A label says nothing of whose an object is: anybody may write it."""
+    """All objects of the Cluster and of its lanes, and their pods. A label says nothing of whose an object is: anybody
+    may write it.
+    """
 
     objects: Mapping[tuple[str, str], Manifest]
     """By kind and name."""
@@ -68,22 +72,34 @@ async def read_existing(kube: Kube, cluster: Cluster) -> Existing:
     labels = {CLUSTER_LABEL: meta.name}
     lists = await asyncio.gather(*(kube.list(kind, meta.namespace, labels=labels) for kind in (*KINDS, "Pod")))
     *objects, pods = lists
-    by_name = {(one["kind"], one["metadata"]["name"]): one for listed in objects for one in listed if _is_of(one, cluster)}
-    makers = {str(one["metadata"].get("uid", "")): one for (kind, _), one in by_name.items() if kind in ("StatefulSet", "Job")}
+    by_name = {
+        (one["kind"], one["metadata"]["name"]): one for listed in objects for one in listed if _is_of(one, cluster)
+    }
+    makers = {
+        str(one["metadata"].get("uid", "")): one for (kind, _), one in by_name.items() if kind in ("StatefulSet", "Job")
+    }
     own = {id(pod) for pod in pods if _made_by(pod, makers.get(owner_of(pod)))}
     return Existing(
         objects=by_name,
         pods=tuple(pod for pod in pods if id(pod) in own),
         strangers=tuple(pod for pod in pods if id(pod) not in own),
-        orphans=tuple(one for listed in objects for one in listed if one["kind"] == "StatefulSet" and not owner_of(one)),
+        orphans=tuple(
+            one for listed in objects for one in listed if one["kind"] == "StatefulSet" and not owner_of(one)
+        ),
     )
 
 
 async def bring_about(
-    kube: Kube, cluster: Cluster, existing: Existing, wanted: Iterable[Manifest], *, restored: Set[str] = frozenset(), dry: bool = False
+    kube: Kube,
+    cluster: Cluster,
+    existing: Existing,
+    wanted: Iterable[Manifest],
+    *,
+    restored: Set[str] = frozenset(),
+    dry: bool = False,
 ) -> list[str]:
-    """Makes and changes what differs, and deletes what the Cluster owns and no longer needs; what was done, in words. `restored`: Secrets that are
-    taken where nobody owns them. `dry`: what would be done, and nothing is.
+    """Makes and changes what differs, and deletes what the Cluster owns and no longer needs; what was done, in words.
+    `restored`: Secrets that are taken where nobody owns them. `dry`: what would be done, and nothing is.
 
     Raises KubeError, ObjectTaken.
     """
@@ -102,7 +118,12 @@ async def bring_about(
                 await write(kube, manifest, there)
             done.append(f"{_VERBS[dry][there is not None]} {kind} {name}")
     for (kind, name), there in existing.objects.items():
-        if (kind, name) not in keys and owner_of(there) == cluster.metadata.uid and not there["metadata"]["labels"].get(LANE_LABEL) and kind != "Job":
+        if (
+            (kind, name) not in keys
+            and owner_of(there) == cluster.metadata.uid
+            and not there["metadata"]["labels"].get(LANE_LABEL)
+            and kind != "Job"
+        ):
             if not dry:
                 await kube.delete(kind, cluster.metadata.namespace, name, uid=there["metadata"]["uid"])
             done.append(f"{'to delete' if dry else 'deleted'} {kind} {name}")
@@ -122,12 +143,16 @@ def untaken(there: Manifest | None, cluster: Cluster) -> None:
         return
     whose = "belongs to another object" if owner_of(there) else "was there before"
     what = f"{there['kind']} {there['metadata']['name']}"
-    raise ObjectTaken(f"{what} {whose}: this Cluster needs that name. Delete that object, or create the Cluster with another name")
+    raise ObjectTaken(
+        f"{what} {whose}: this Cluster needs that name. Delete that object, or create the Cluster with another name"
+    )
 
 
 def owner_of(manifest: Manifest) -> str:
     """The id of the object that controls it; empty: none does."""
-    return next((str(one["uid"]) for one in manifest["metadata"].get("ownerReferences", ()) if one.get("controller")), "")
+    return next(
+        (str(one["uid"]) for one in manifest["metadata"].get("ownerReferences", ()) if one.get("controller")), ""
+    )
 
 
 def _is_of(manifest: Manifest, cluster: Cluster) -> bool:
@@ -136,11 +161,16 @@ def _is_of(manifest: Manifest, cluster: Cluster) -> bool:
     if owner_of(manifest) == cluster.metadata.uid:
         return True
     owner: Manifest = next((one for one in meta.get("ownerReferences", ()) if one.get("controller")), {})
-    return bool(meta.get("labels", {}).get(LANE_LABEL)) and (owner.get("kind"), owner.get("apiVersion")) == ("Lane", cluster.api_version)
+    return bool(meta.get("labels", {}).get(LANE_LABEL)) and (owner.get("kind"), owner.get("apiVersion")) == (
+        "Lane",
+        cluster.api_version,
+    )
 
 
 def _made_by(pod: Manifest, maker: Manifest | None) -> bool:
-    """Whether its controller made it, which for a StatefulSet its name and labels tell: what a pod says of its owner anybody may have written."""
+    """Whether its controller made it, which for a StatefulSet its name and labels tell: what a pod says of its owner
+    anybody may have written.
+    """
     if maker is None:
         return False
     if maker["kind"] == "Job":

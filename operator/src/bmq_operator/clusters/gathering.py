@@ -1,4 +1,6 @@
-"""Gathers what the desired objects depend on: secrets that are there or have to be made, keys to the store, numbers that others scale."""
+"""Gathers what the desired objects depend on: secrets that are there or have to be made, keys to the store, numbers
+that others scale.
+"""
 
 import hashlib
 import hmac
@@ -29,7 +31,11 @@ async def gather(context: Context, cluster: Cluster, existing: Existing, *, adve
     """Raises KubeError, NotToBe."""
     store = await may_be(context, cluster)
     names = Names.of(cluster)
-    minio = texts_of(await context.kube.get("Secret", names.namespace, names.minio)) if cluster.spec.store.minio.embedded else {}
+    minio = (
+        texts_of(await context.kube.get("Secret", names.namespace, names.minio))
+        if cluster.spec.store.minio.embedded
+        else {}
+    )
     auth = await context.kube.get("Secret", names.namespace, names.auth)
     sets = existing.stateful_sets()
     if cluster.spec.store.minio.embedded and not minio.get("password") and "minio" in sets:
@@ -46,8 +52,12 @@ async def gather(context: Context, cluster: Cluster, existing: Existing, *, adve
     running = {name: known[name] for name in sorted(used) if name in known}
     current = known.get(_current(sets), next(reversed(running.values()), None))
     wanted = Keys(*((value,) for value in _wanted(context, names, auth, current)))
-    secrets = next_list(wanted.cluster[0], (one.cluster for one in running.values()), current=() if current is None else current.cluster)
-    tokens = next_list(wanted.admin[0], (one.admin for one in running.values()), current=() if current is None else current.admin)
+    secrets = next_list(
+        wanted.cluster[0], (one.cluster for one in running.values()), current=() if current is None else current.cluster
+    )
+    tokens = next_list(
+        wanted.admin[0], (one.admin for one in running.values()), current=() if current is None else current.admin
+    )
     now = Keys(secrets, tokens)
     keys_name = named(now, known, names.keys, taken=used)
     minio_user, minio_password = minio.get("user") or "bmq", minio.get("password") or _random(context)
@@ -77,13 +87,15 @@ async def gather(context: Context, cluster: Cluster, existing: Existing, *, adve
 
 
 async def may_be(context: Context, cluster: Cluster) -> str:
-    """What has to hold before anything runs by a Cluster's spec, be it nodes, those of a lane, or the Job that erases; its keys to the store, as one
-    text to compare. Raises KubeError, NotToBe."""
+    """What has to hold before anything runs by a Cluster's spec, be it nodes, those of a lane, or the Job that erases;
+    its keys to the store, as one text to compare. Raises KubeError, NotToBe."""
     if why := why_unusable(cluster):
         raise not_to_be("NameUnusable", why)
     settings, namespace = context.settings, cluster.metadata.namespace
     own = Own(images=(settings.image,))
-    if (beyond := await why_not_allowed(context.kube, cluster.spec, namespace=namespace, allow=settings.allow, own=own)) is not None:
+    if (
+        beyond := await why_not_allowed(context.kube, cluster.spec, namespace=namespace, allow=settings.allow, own=own)
+    ) is not None:
         raise NotToBe(beyond)
     keys = await _keys_to_store(context, cluster)
     await nobody_shares_the_store(context, cluster)
@@ -91,8 +103,9 @@ async def may_be(context: Context, cluster: Cluster) -> str:
 
 
 async def _put_back(context: Context, names: Names, missing: Set[str]) -> dict[str, Keys]:
-    """Of the Secrets that nodes use and the Cluster has no more, those that somebody restored by what was in them. A name that nodes use is nobody
-    else's, and who may write Secrets here could write the one with the next keys as well."""
+    """Of the Secrets that nodes use and the Cluster has no more, those that somebody restored by what was in them.
+    A name that nodes use is nobody else's, and who may write Secrets here could write the one with the next keys as
+    well."""
     found = {}
     for name in sorted(one for one in missing if one.startswith(names.keys)):
         secret = await context.kube.get("Secret", names.namespace, name)
@@ -102,20 +115,40 @@ async def _put_back(context: Context, names: Names, missing: Set[str]) -> dict[s
 
 
 async def _configs(context: Context, names: Names, existing: Existing) -> dict[str, str]:
-    """The ConfigMaps of nodes that a template, a pod, or a revision names that Kubernetes keeps of a template, and so might make a pod of again."""
-    there = {name: text_of(one) for (kind, name), one in existing.objects.items() if kind == "ConfigMap" and names.is_config(name)}
-    templates = [one["spec"]["template"]["spec"] for (kind, _), one in existing.objects.items() if kind == "StatefulSet"]
+    """The ConfigMaps of nodes that a template, a pod, or a revision names that Kubernetes keeps of a template, and so
+    might make a pod of again.
+    """
+    there = {
+        name: text_of(one)
+        for (kind, name), one in existing.objects.items()
+        if kind == "ConfigMap" and names.is_config(name)
+    }
+    templates = [
+        one["spec"]["template"]["spec"] for (kind, _), one in existing.objects.items() if kind == "StatefulSet"
+    ]
     newest = [config_map_of(one["spec"]["template"]["spec"]) for one in existing.stateful_sets().values()]
-    used = [*newest, *(config_map_of(spec) for spec in (*templates, *(pod.get("spec", {}) for pod in (*existing.pods, *existing.strangers))))]
+    used = [
+        *newest,
+        *(
+            config_map_of(spec)
+            for spec in (*templates, *(pod.get("spec", {}) for pod in (*existing.pods, *existing.strangers)))
+        ),
+    ]
     if there.keys() - set(used):
         try:
-            revisions = await context.kube.list("ControllerRevision", names.namespace, labels={CLUSTER_LABEL: names.cluster})
+            revisions = await context.kube.list(
+                "ControllerRevision", names.namespace, labels={CLUSTER_LABEL: names.cluster}
+            )
         except KubeProblem as problem:
             if problem.status != 403:
                 raise
-            used += there  # the chart is older than this operator, and gives it no right to look: none is known to be of no use
+            # the chart is older than this operator, and gives it no right to look: none is known to be of no use
+            used += there
         else:
-            used += [config_map_of((one.get("data") or {}).get("spec", {}).get("template", {}).get("spec", {})) for one in revisions]
+            used += [
+                config_map_of((one.get("data") or {}).get("spec", {}).get("template", {}).get("spec", {}))
+                for one in revisions
+            ]
     return {name: there[name] for name in dict.fromkeys(used) if name in there}
 
 
@@ -124,10 +157,15 @@ def _current(sets: Mapping[str, Manifest]) -> str:
 
 
 def _wanted(context: Context, names: Names, auth: Manifest | None, current: Keys | None) -> tuple[str, str]:
-    """The secret and the token as people wrote them. What is not there any more is what nodes have; only where there are none it is invented."""
+    """The secret and the token as people wrote them. What is not there any more is what nodes have; only where there
+    are none it is invented.
+    """
     texts = texts_of(auth)
     found = []
-    for key, values in ((CLUSTER_SECRET, () if current is None else current.cluster), (ADMIN_TOKEN, () if current is None else current.admin)):
+    for key, values in (
+        (CLUSTER_SECRET, () if current is None else current.cluster),
+        (ADMIN_TOKEN, () if current is None else current.admin),
+    ):
         value = texts.get(key) or (values[0] if values else _random(context))
         if why := why_unusable_key(names.auth, key, value):
             raise not_to_be("SecretUnusable", why)
@@ -137,16 +175,18 @@ def _wanted(context: Context, names: Names, auth: Manifest | None, current: Keys
 
 def _lost_of_minio(names: Names) -> str:
     return (
-        f"the Secret {names.minio!r}, or its key password, is not there any more, and MinIO and nodes run with what was in it: restore it. Where "
-        f"nobody has it, delete the StatefulSet {names.minio}: MinIO begins anew with new keys over the same volume, and nodes with it"
+        f"the Secret {names.minio!r}, or its key password, is not there any more, and MinIO and nodes run with "
+        f"what was in it: restore it. Where nobody has it, delete the StatefulSet {names.minio}: MinIO begins anew "
+        "with new keys over the same volume, and nodes with it"
     )
 
 
 def _lost(names: Names, secret: str, user: str) -> str:
     sets = ", ".join(names.role(role) for role in ROLES)
     return (
-        f"there is no Secret {secret!r} any more, and nodes run with what was in it ({user}): restore it. Where nobody has it, delete "
-        f"the StatefulSets {sets}: then all nodes begin anew with new keys, at once, and those of lanes follow"
+        f"there is no Secret {secret!r} any more, and nodes run with what was in it ({user}): restore it. Where "
+        f"nobody has it, delete the StatefulSets {sets}: then all nodes begin anew with new keys, at once, and "
+        "those of lanes follow"
     )
 
 
@@ -156,13 +196,16 @@ def data_may_go(cluster: Cluster) -> bool:
 
 
 async def _volume_is_its_own(context: Context, names: Names) -> None:
-    """A StatefulSet mounts whatever claim has the name. One that an earlier Cluster of this name left says by its labels that it is of MinIO."""
+    """A StatefulSet mounts whatever claim has the name. One that an earlier Cluster of this name left says by its
+    labels that it is of MinIO.
+    """
     claim = await context.kube.get("PersistentVolumeClaim", names.namespace, names.minio_claim)
     if claim is not None and not claim_is_of_minio(claim, names):
         labels = ",".join(f"{key}={value}" for key, value in minio_selector(names).items())
         text = (
-            f"PersistentVolumeClaim {names.minio_claim} was there before, and MinIO would write into its volume: delete it, or create the Cluster "
-            f"with another name. Where it has this Cluster's records, give it the labels {labels}"
+            f"PersistentVolumeClaim {names.minio_claim} was there before, and MinIO would write into its volume: "
+            "delete it, or create the Cluster with another name. Where it has this Cluster's records, give it the "
+            f"labels {labels}"
         )
         raise not_to_be("NameTaken", text)
 
@@ -175,14 +218,20 @@ async def _keys_to_store(context: Context, cluster: Cluster) -> str:
     name = cluster.spec.store.credentials.secret_name
     secret = await context.kube.get("Secret", cluster.metadata.namespace, name)
     if secret is None:
-        text = f"store.credentials.secretName: there is no Secret {name!r} in namespace {cluster.metadata.namespace}: create it, or name another one"
+        text = (
+            f"store.credentials.secretName: there is no Secret {name!r} in namespace "
+            f"{cluster.metadata.namespace}: create it, or name another one"
+        )
         raise not_to_be("SecretMissing", text)
     values = texts_of(secret)
     for one in keys:
         if not values.get(one.key):
             has = ", ".join(sorted(values)) or "none"
             another = "Secret" if one.field == "secretName" else "key"
-            text = f"store.credentials.{one.field}: the Secret {name!r} has no key {one.key!r} (it has: {has}): add it, or name another {another}"
+            text = (
+                f"store.credentials.{one.field}: the Secret {name!r} has no key {one.key!r} (it has: {has}): "
+                f"add it, or name another {another}"
+            )
             raise not_to_be("SecretKeyMissing", text)
     return "\n".join(values[one.key] for one in keys)
 
@@ -198,7 +247,9 @@ def _replicas(stateful_set: Manifest | None) -> int | None:
 
 
 def _proxies(cluster: Cluster, stateful_set: Manifest | None) -> int | None:
-    """None once the autoscaler has set the number itself; before that Kubernetes would take a number that is left out for 1."""
+    """None once the autoscaler has set the number itself; before that Kubernetes would take a number that is left out
+    for 1.
+    """
     bounds = cluster.spec.proxies.autoscaling
     if not bounds.enabled:
         return None

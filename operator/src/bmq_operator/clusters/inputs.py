@@ -22,10 +22,11 @@ class Inputs:
     keys: Mapping[str, Keys] = field(default_factory=dict)
     """The Secrets that nodes use, that one among them, by name."""
     configs: Mapping[str, str] = field(default_factory=dict)
-    """The ConfigMaps with `server.yaml` that nodes use, or would if one were brought back to what it was, by name: what each says. First the one that
-    the newest nodes use."""
+    """The ConfigMaps with `server.yaml` that nodes use, or would if one were brought back to what it was, by name: what
+    each says. First the one that the newest nodes use."""
     restored: frozenset[str] = frozenset()
-    """Secrets of the Cluster's own that somebody put back where they were missing, without an owner: they are taken as they are."""
+    """Secrets of the Cluster's own that somebody put back where they were missing, without an owner: they are taken as
+    they are."""
     auth_is_theirs: bool = False
     """Whether somebody else made the Secret with `cluster_secret` and `admin_token`: it is read, and left alone."""
     minio_user: str = ""
@@ -41,7 +42,8 @@ class Inputs:
     minio_claim_templates: list[Manifest] = field(default_factory=list)
     """Those that the StatefulSet of MinIO was made with: Kubernetes does not let them change."""
     pod_management: Mapping[str, str] = field(default_factory=dict)
-    """How the StatefulSets that Kubernetes rolls replace their pods, by component: it does not let that change either."""
+    """How the StatefulSets that Kubernetes rolls replace their pods, by component: it does not let that change
+    either."""
     ipv6: bool = False
     """Whether addresses of pods are those of IPv6."""
     operator_namespace: str = ""

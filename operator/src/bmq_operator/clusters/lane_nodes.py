@@ -1,11 +1,14 @@
-"""What to do next to the nodes of lanes, which go by the same rules as the base's: one at a time, and only once the base is done. Pure.
+"""What to do next to the nodes of lanes, which go by the same rules as the base's: one at a time, and only once the
+base is done. Pure.
 
-A lane's brokers hand their partitions over when they are told to stop, and what they do concerns the lane alone: they are not drained before.
+A lane's brokers hand their partitions over when they are told to stop, and what they do concerns the lane alone: they
+are not drained before.
 
-As of the base, settings that break nodes break one: the next one waits until the one before works, for ever where it never does. Two things go on
-after `PATIENCE_S` without it. Settings that work on another node of that role in the lane are not what is wrong. And what has old keys is replaced
-even where it is the last that works: a Lane's author may be none of those who rotate the keys, the old key counts in the whole Cluster for as long as
-one node has it, and a lane without a node that works is that lane's loss alone.
+As of the base, settings that break nodes break one: the next one waits until the one before works, for ever where it
+never does. Two things go on after `PATIENCE_S` without it. Settings that work on another node of that role in the lane
+are not what is wrong. And what has old keys is replaced even where it is the last that works: a Lane's author may be
+none of those who rotate the keys, the old key counts in the whole Cluster for as long as one node has it, and a lane
+without a node that works is that lane's loss alone.
 """
 
 from collections.abc import Mapping
@@ -18,15 +21,15 @@ from bmq_operator.clusters.nodes import Pod
 from bmq_operator.clusters.upgrade import SETTLE_S_MAX, DeletePod, Idle, Step, Wait, doubtful, settling_s, why_settling
 
 PATIENCE_S: Final = SETTLE_S_MAX
-"""How long a lane's next node waits for the one before, at the longest, where it does not have to: autoscalers bring machines, and those pull images,
-within minutes, and no node is given longer to prove itself."""
+"""How long a lane's next node waits for the one before, at the longest, where it does not have to: autoscalers bring
+machines, and those pull images, within minutes, and no node is given longer to prove itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneNodes:
-    """Of one lane. `wanted`: how many its StatefulSets want; `settled`: whether Kubernetes has seen their newest templates; `waited_s`: for how long
-    the same pods have been left to be replaced; `unmade`: roles of which there are fewer pods than they want; `over_quota`: those of them of which a
-    quota has no room for more."""
+    """Of one lane. `wanted`: how many its StatefulSets want; `settled`: whether Kubernetes has seen their newest
+    templates; `waited_s`: for how long the same pods have been left to be replaced; `unmade`: roles of which there are
+    fewer pods than they want; `over_quota`: those of them of which a quota has no room for more."""
 
     lane: str
     pods: tuple[Pod, ...]
@@ -38,8 +41,8 @@ class LaneNodes:
 
     @property
     def left(self) -> frozenset[str]:
-        """Pods to be replaced, by uid: those with old keys alone where there are any, as a Lane's author may change the settings of all again and
-        again."""
+        """Pods to be replaced, by uid: those with old keys alone where there are any, as a Lane's author may change the
+        settings of all again and again."""
         outdated = [pod for pod in self.pods if pod.outdated and not pod.deleting]
         return frozenset(pod.uid for pod in ([pod for pod in outdated if pod.old_keys] or outdated))
 
@@ -68,7 +71,10 @@ def _of(nodes: LaneNodes, *, settle_s: float) -> Step:
     where = f"lane {nodes.lane}"
     if not nodes.settled:
         return Wait(reason="Updating", message=f"{where}: Kubernetes has yet to see the newest settings")
-    broken = next((pod for pod in outdated if not pod.ready and not doubtful(pod, nodes.pods, nodes.unmade, nodes.over_quota)), None)
+    broken = next(
+        (pod for pod in outdated if not pod.ready and not doubtful(pod, nodes.pods, nodes.unmade, nodes.over_quota)),
+        None,
+    )
     if broken is not None:
         return DeletePod(
             reason="Upgrading",
@@ -100,9 +106,13 @@ def _why_not_yet(nodes: LaneNodes, settle_s: float) -> str | None:
 
 
 def _all_the_same(nodes: LaneNodes, outdated: list[Pod], settle_s: float) -> tuple[Pod, str] | None:
-    """Which of the outdated pods goes first where the others never work, and why it may; None: none may. What serves nobody goes first."""
+    """Which of the outdated pods goes first where the others never work, and why it may; None: none may. What serves
+    nobody goes first.
+    """
     proven = {
-        pod.component for pod in nodes.pods if pod.ready and not pod.outdated and not pod.deleting and pod.worked_s >= settling_s(pod, settle_s)
+        pod.component
+        for pod in nodes.pods
+        if pod.ready and not pod.outdated and not pod.deleting and pod.worked_s >= settling_s(pod, settle_s)
     }
     outdated = sorted(outdated, key=lambda pod: pod.ready)
     for pod in outdated:

@@ -1,4 +1,5 @@
-"""What a Cluster does for objects of lanes whatever becomes of their Lanes: keys are brought up to date, and what is of no Lane any more goes.
+"""What a Cluster does for objects of lanes whatever becomes of their Lanes: keys are brought up to date, and what is of
+no Lane any more goes.
 
 All else of them is looked after by their Lanes (lanes/reconcile.py), and by nobody while those are refused.
 """
@@ -11,12 +12,18 @@ from bmq_operator.context import Context
 from bmq_operator.kube import KubeProblem, Manifest
 
 
-async def keys_to_lanes(context: Context, existing: Existing, base: Manifest, *, dry: bool = False) -> tuple[list[str], list[str]]:
-    """Brings the keys of lanes' nodes to those of `base`; what was done, and what was refused, in words. `dry`: what would be done, and nothing is.
-    Raises KubeError."""
+async def keys_to_lanes(
+    context: Context, existing: Existing, base: Manifest, *, dry: bool = False
+) -> tuple[list[str], list[str]]:
+    """Brings the keys of lanes' nodes to those of `base`; what was done, and what was refused, in words. `dry`: what
+    would be done, and nothing is. Raises KubeError."""
     done, refused = [], []
     for (kind, name), there in existing.objects.items():
-        if kind != "StatefulSet" or not there["metadata"]["labels"].get(LANE_LABEL) or (change := with_keys_of(there, base)) is None:
+        if (
+            kind != "StatefulSet"
+            or not there["metadata"]["labels"].get(LANE_LABEL)
+            or (change := with_keys_of(there, base)) is None
+        ):
             continue
         if dry:
             done.append(f"to give {kind} {name} the newest keys")
@@ -33,9 +40,11 @@ async def keys_to_lanes(context: Context, existing: Existing, base: Manifest, *,
     return done, refused
 
 
-async def delete_without_lane(context: Context, cluster: Cluster, existing: Existing, *, dry: bool = False) -> list[str]:
-    """Deletes what the Cluster owns of lanes whose Lanes are gone, as those cannot have taken it with them: without an operator nothing else does;
-    what was done, in words. `dry`: what would be done, and nothing is. Raises KubeError."""
+async def delete_without_lane(
+    context: Context, cluster: Cluster, existing: Existing, *, dry: bool = False
+) -> list[str]:
+    """Deletes what the Cluster owns of lanes whose Lanes are gone, as those cannot have taken it with them: without an
+    operator nothing else does; what was done, in words. `dry`: what would be done, and nothing is. Raises KubeError."""
     done = []
     gone: dict[tuple[str, str, str], bool] = {}
     for (kind, name), there in existing.objects.items():
@@ -49,12 +58,17 @@ async def delete_without_lane(context: Context, cluster: Cluster, existing: Exis
         if gone[key]:
             if not dry:
                 await context.kube.delete(kind, meta["namespace"], name, uid=meta["uid"])
-            done.append(f"{'to delete' if dry else 'deleted'} {kind} {name}, as there is no Lane {key[0]}/{key[1]} for it any more")
+            done.append(
+                f"{'to delete' if dry else 'deleted'} {kind} {name}, as there is no Lane {key[0]}/{key[1]} for it "
+                "any more"
+            )
     return done
 
 
 async def _is_gone(context: Context, cluster: Cluster, namespace: str, name: str, lane: str) -> bool:
-    """Whether no Lane of this name stands for this lane of the Cluster. Of a namespace that is not this operator's nobody knows."""
+    """Whether no Lane of this name stands for this lane of the Cluster. Of a namespace that is not this operator's
+    nobody knows.
+    """
     if namespace not in context.settings.watched_namespaces and context.settings.namespaces:
         return False
     there = await context.kube.get("Lane", namespace, name)

@@ -36,28 +36,45 @@ def advertised_file(cluster: Cluster, existing: Existing, nodes: Mapping[str, st
 
 
 def addresses_note(cluster: Cluster, existing: Existing, nodes: Mapping[str, str]) -> Finding | None:
-    """What is told where clients outside cannot be told an address; None: they can, or the Services are yet to be made."""
+    """What is told where clients outside cannot be told an address; None: they can, or the Services are yet to be
+    made.
+    """
     listeners = cluster.spec.listeners
     if blind := [one.name for one in listeners if one.type == "NodePort" and not one.advertised_host and not nodes]:
         text = (
-            f"clients of the listener {', '.join(blind)} are told no address, as the operator may list no nodes: set rbac.readNodes: true in bmq's "
-            "chart, or write listeners[].advertisedHost"
+            f"clients of the listener {', '.join(blind)} are told no address, as the operator may list no nodes: "
+            "set rbac.readNodes: true in bmq's chart, or write listeners[].advertisedHost"
         )
         return Finding(type="ListenersKnown", status="False", reason="NodesUnknown", message=text)
     names = Names.of(cluster)
-    which = [(one, number) for one in listeners if one.type == "LoadBalancer" for number in ("bootstrap", *range(proxies_max(cluster)))]
-    services = [(one, service) for one, number in which if (service := existing.get("Service", names.listener(one.name, number))) is not None]
-    waiting = [str(service["metadata"]["name"]) for one, service in services if not _address(one, service, host="", ordinal=0)]
+    which = [
+        (one, number)
+        for one in listeners
+        if one.type == "LoadBalancer"
+        for number in ("bootstrap", *range(proxies_max(cluster)))
+    ]
+    services = [
+        (one, service)
+        for one, number in which
+        if (service := existing.get("Service", names.listener(one.name, number))) is not None
+    ]
+    waiting = [
+        str(service["metadata"]["name"]) for one, service in services if not _address(one, service, host="", ordinal=0)
+    ]
     if not waiting:
         return None
-    text = f"no address was given yet to {first_of(waiting)}: kubectl describe service says what keeps the cloud from it"
+    text = (
+        f"no address was given yet to {first_of(waiting)}: kubectl describe service says what keeps the cloud from it"
+    )
     return Finding(type="ListenersKnown", status="False", reason="NoAddress", message=text)
 
 
 def node_address(node: Manifest) -> str:
     """An address of a Kubernetes node that reaches furthest."""
     by_type = {one["type"]: one["address"] for one in node.get("status", {}).get("addresses", ())}
-    return next((by_type[kind] for kind in ("ExternalIP", "ExternalDNS", "InternalIP", "Hostname") if kind in by_type), "")
+    return next(
+        (by_type[kind] for kind in ("ExternalIP", "ExternalDNS", "InternalIP", "Hostname") if kind in by_type), ""
+    )
 
 
 def _address(listener: Listener, service: Manifest | None, *, host: str, ordinal: int) -> str:

@@ -26,7 +26,10 @@ def minio(cluster: Cluster, inputs: Inputs) -> list[Manifest]:
             "apiVersion": "v1",
             "kind": "Service",
             "metadata": {"name": names.minio, "labels": labels},
-            "spec": {"selector": selector, "ports": [{"name": "s3", "port": MINIO_PORT, "targetPort": "s3", "protocol": "TCP"}]},
+            "spec": {
+                "selector": selector,
+                "ports": [{"name": "s3", "port": MINIO_PORT, "targetPort": "s3", "protocol": "TCP"}],
+            },
         },
         {
             "apiVersion": "apps/v1",
@@ -40,7 +43,10 @@ def minio(cluster: Cluster, inputs: Inputs) -> list[Manifest]:
                 "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
                 "volumeClaimTemplates": inputs.minio_claim_templates or [_claim(cluster)],
                 "template": {
-                    "metadata": {"labels": labels | {LANE_LABEL: ""}, "annotations": {CONFIG_HASH: inputs.minio_digest}},
+                    "metadata": {
+                        "labels": labels | {LANE_LABEL: ""},
+                        "annotations": {CONFIG_HASH: inputs.minio_digest},
+                    },
                     "spec": _pod(cluster),
                 },
             },
@@ -49,7 +55,9 @@ def minio(cluster: Cluster, inputs: Inputs) -> list[Manifest]:
 
 
 def volume_note(cluster: Cluster, stateful_set: Manifest | None, claim: Manifest | None) -> Finding | None:
-    """Kubernetes lets no volume of a StatefulSet change: a condition says what was written and is not so, by the claim where there is one."""
+    """Kubernetes lets no volume of a StatefulSet change: a condition says what was written and is not so, by the claim
+    where there is one.
+    """
     templates = (stateful_set or {}).get("spec", {}).get("volumeClaimTemplates") or []
     if not cluster.spec.store.minio.embedded or not templates:
         return None
@@ -60,7 +68,10 @@ def volume_note(cluster: Cluster, stateful_set: Manifest | None, claim: Manifest
     if quantity(size) != quantity(size_wanted):
         text = f"it has {size}, and {size_wanted} was written. Enlarge the claim {name} itself, or write what it has"
     elif kind_wanted and kind_wanted != kind:
-        text = f"it has the class {kind or '(none)'}, and {kind_wanted} was written. Write what it has, or leave storageClassName out"
+        text = (
+            f"it has the class {kind or '(none)'}, and {kind_wanted} was written. Write what it has, or leave "
+            "storageClassName out"
+        )
     else:
         return None
     text = f"store.minio.storage and storageClassName hold for new volumes alone: {text}"
@@ -96,7 +107,10 @@ def _pod(cluster: Cluster) -> Manifest:
                     {"name": "MINIO_UPDATE", "value": "off"},
                     {"name": "MINIO_BROWSER", "value": "off"},
                     {"name": "MINIO_ROOT_USER", "valueFrom": {"secretKeyRef": {"name": names.minio, "key": "user"}}},
-                    {"name": "MINIO_ROOT_PASSWORD", "valueFrom": {"secretKeyRef": {"name": names.minio, "key": "password"}}},
+                    {
+                        "name": "MINIO_ROOT_PASSWORD",
+                        "valueFrom": {"secretKeyRef": {"name": names.minio, "key": "password"}},
+                    },
                 ],
                 "ports": [{"name": "s3", "containerPort": MINIO_PORT, "protocol": "TCP"}],
                 "resources": resources_of(wanted.resources),
@@ -116,4 +130,9 @@ def _pod(cluster: Cluster) -> Manifest:
 
 
 def _probe(path: str, *, failures: int) -> Manifest:
-    return {"httpGet": {"path": path, "port": "s3"}, "periodSeconds": 2, "timeoutSeconds": 5, "failureThreshold": failures}
+    return {
+        "httpGet": {"path": path, "port": "s3"},
+        "periodSeconds": 2,
+        "timeoutSeconds": 5,
+        "failureThreshold": failures,
+    }

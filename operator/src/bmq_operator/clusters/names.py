@@ -66,7 +66,9 @@ class Names:
 
     @property
     def config(self) -> str:
-        """What the names of the ConfigMaps with `server.yaml` begin with. Operators before had one of this very name, and changed it."""
+        """What the names of the ConfigMaps with `server.yaml` begin with. Operators before had one of this very name,
+        and changed it.
+        """
         return f"{self.cluster}-config"
 
     def is_config(self, name: str) -> bool:
@@ -132,7 +134,9 @@ def labels_of(cluster: str, component: str = "") -> dict[str, str]:
 
 
 def selector_of(cluster: str, component: str, lane: str = "") -> dict[str, str]:
-    """What selects the pods of a role. Those of the base have an empty lane, so that nothing of the base selects a lane's."""
+    """What selects the pods of a role. Those of the base have an empty lane, so that nothing of the base selects a
+    lane's.
+    """
     return {CLUSTER_LABEL: cluster, COMPONENT_LABEL: component, LANE_LABEL: lane}
 
 
@@ -151,15 +155,29 @@ def why_unusable(cluster: Cluster) -> str:
     """Why the name of this Cluster cannot be used for its objects, with the remedy; empty: it can."""
     names = Names.of(cluster)
     if not _SERVICE_NAME.fullmatch(names.cluster):
-        return f"metadata.name {names.cluster!r} is no name for Services: use lower-case letters, digits and -, beginning with a letter"
+        return (
+            f"metadata.name {names.cluster!r} is no name for Services: use lower-case letters, digits and -, "
+            "beginning with a letter"
+        )
     longest = max((names.listener(one.name, "bootstrap") for one in cluster.spec.listeners), key=len, default="")
     needed = max(len(names.role("controller")) + REVISION_LENGTH, len(longest))
     if needed > LABEL_LENGTH_MAX:
         shorter = len(names.cluster) - (needed - LABEL_LENGTH_MAX)
-        return f"metadata.name {names.cluster!r} makes names of more than {LABEL_LENGTH_MAX} characters: create the Cluster with {shorter} at most"
+        return (
+            f"metadata.name {names.cluster!r} makes names of more than {LABEL_LENGTH_MAX} characters: create "
+            f"the Cluster with {shorter} at most"
+        )
     if len(cluster.cluster_id) > CLUSTER_ID_SIZE_BYTES:
-        text = f"without clusterId the id of this Cluster is {cluster.cluster_id!r}, and nodes take {CLUSTER_ID_SIZE_BYTES} characters at most"
+        text = (
+            f"without clusterId the id of this Cluster is {cluster.cluster_id!r}, and nodes take "
+            f"{CLUSTER_ID_SIZE_BYTES} characters at most"
+        )
         return f"{text}: create the Cluster with a clusterId, as it cannot be added later"
     # A lane's Service is NAME-lane-LANE, and the Cluster's own where its Lane is in another namespace.
     clash = next((one.name for one in cluster.spec.listeners if f"{one.name}-".startswith("lane-")), "")
-    return f"listeners: the name {clash!r} would clash with the Services of lanes: choose one that does not begin with lane-" if clash else ""
+    return (
+        f"listeners: the name {clash!r} would clash with the Services of lanes: choose one that does not begin "
+        "with lane-"
+        if clash
+        else ""
+    )

@@ -1,4 +1,6 @@
-"""Pods and nodes of a Cluster as they are: what the API server lists and what the leading controller tells, as values. Pure."""
+"""Pods and nodes of a Cluster as they are: what the API server lists and what the leading controller tells, as values.
+Pure.
+"""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -12,7 +14,9 @@ from bmq_operator.clusters.names import COMPONENT_LABEL, LANE_LABEL, NODE_IDS_FR
 from bmq_operator.kube import Manifest
 
 REVISION_LABEL = "controller-revision-hash"
-PULLING: Final = frozenset(("ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"))
+PULLING: Final = frozenset(
+    ("ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
+)
 UNSTARTED: Final = frozenset(("CreateContainerConfigError", "CreateContainerError", "RunContainerError"))
 """What a container waits for that Kubernetes cannot start."""
 _GIVEN: Final = frozenset(("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"))
@@ -75,13 +79,16 @@ class ClusterState:
     cluster_id: str = ""
     nodes: Mapping[int, Node] = field(default_factory=dict)
     unowned: int = 0
-    """Partitions that nobody owns, but those that wait for brokers of a lane's own: what becomes of these is the lane's affair."""
+    """Partitions that nobody owns, but those that wait for brokers of a lane's own: what becomes of these is the lane's
+    affair."""
     unowned_of_lanes: int = 0
     store_ok: bool | None = None
     store_detail: str = ""
 
 
-def pods_seen(manifests: Iterable[Manifest], sets: Mapping[str, Manifest], *, now_ms: int, lane: str = "") -> tuple[Pod, ...]:
+def pods_seen(
+    manifests: Iterable[Manifest], sets: Mapping[str, Manifest], *, now_ms: int, lane: str = ""
+) -> tuple[Pod, ...]:
     """The pods of the base, or of a lane, by role and number. `sets` are its StatefulSets by component."""
     found = [_pod(one, sets, now_ms=now_ms) for one in manifests if _lane_of_node(one) == lane]
     return tuple(sorted(found, key=lambda pod: (ROLES.index(pod.component), pod.ordinal)))
@@ -94,7 +101,9 @@ def lanes_seen(manifests: Iterable[Manifest]) -> list[str]:
 
 def is_ready(pod: Manifest) -> bool:
     """Whether Kubernetes counts it as ready."""
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in pod.get("status", {}).get("conditions", ()))
+    return any(
+        one["type"] == "Ready" and one["status"] == "True" for one in pod.get("status", {}).get("conditions", ())
+    )
 
 
 def unschedulable(pod: Manifest) -> Manifest | None:
@@ -106,10 +115,14 @@ def unschedulable(pod: Manifest) -> Manifest | None:
 
 def settled(stateful_set: Manifest) -> bool:
     """Whether Kubernetes has seen its newest version: only then does its status say which pods are outdated."""
-    return bool(stateful_set.get("status", {}).get("observedGeneration", 0) >= stateful_set["metadata"].get("generation", 0))
+    return bool(
+        stateful_set.get("status", {}).get("observedGeneration", 0) >= stateful_set["metadata"].get("generation", 0)
+    )
 
 
-def state_from(cluster: Mapping[str, Any], nodes: Iterable[Mapping[str, Any]], store: Mapping[str, Any]) -> ClusterState:
+def state_from(
+    cluster: Mapping[str, Any], nodes: Iterable[Mapping[str, Any]], store: Mapping[str, Any]
+) -> ClusterState:
     """From the answers to /v1/cluster, /v1/nodes and /v1/debug/store."""
     return ClusterState(
         cluster_id=cluster["cluster_id"],
@@ -150,15 +163,22 @@ def _held_back(pod: Manifest) -> bool:
 
 
 def _room(pod_spec: Manifest) -> Manifest:
-    """What of a pod, or of a template, says on which machines there is room for it. Kubernetes gives each pod the tolerations of `_GIVEN`."""
+    """What of a pod, or of a template, says on which machines there is room for it. Kubernetes gives each pod the
+    tolerations of `_GIVEN`.
+    """
     wanted = ("nodeSelector", "affinity", "topologySpreadConstraints", "priorityClassName")
     tolerations = [one for one in pod_spec.get("tolerations", ()) if one.get("key") not in _GIVEN]
     resources = [one.get("resources", {}) for one in pod_spec.get("containers", ())]
-    return {key: pod_spec[key] for key in wanted if key in pod_spec} | {"tolerations": tolerations, "resources": resources}
+    return {key: pod_spec[key] for key in wanted if key in pod_spec} | {
+        "tolerations": tolerations,
+        "resources": resources,
+    }
 
 
 def _ready_since_ms(pod: Manifest) -> int | None:
-    times = (one.get("lastTransitionTime") for one in pod.get("status", {}).get("conditions", ()) if one["type"] == "Ready")
+    times = (
+        one.get("lastTransitionTime") for one in pod.get("status", {}).get("conditions", ()) if one["type"] == "Ready"
+    )
     text = next(times, None)
     return round(datetime.fromisoformat(text).timestamp() * 1000) if text else None
 

@@ -37,7 +37,12 @@ _NUMBER: Final = TypeAdapter(int)
 GRACE_S: Final = 20
 """How much longer than its own stop timeout a pod may take."""
 CONTAINER: Final = "bmq"
-KEY_VARIABLES: Final = ("BMQ_CLUSTER_SECRET", "BMQ_CLUSTER_SECRETS_ACCEPTED", "BMQ_ADMIN_TOKEN", "BMQ_ADMIN_TOKENS_ACCEPTED")
+KEY_VARIABLES: Final = (
+    "BMQ_CLUSTER_SECRET",
+    "BMQ_CLUSTER_SECRETS_ACCEPTED",
+    "BMQ_ADMIN_TOKEN",
+    "BMQ_ADMIN_TOKENS_ACCEPTED",
+)
 """By which a node takes what it presents and accepts."""
 ADVERTISED_INTERNAL: Final = "BMQ_ADVERTISED_INTERNAL"
 GOODBYE_S: Final = 3
@@ -124,31 +129,42 @@ def stateful_set(cluster: Cluster, inputs: Inputs, workload: Workload) -> Manife
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
-        "metadata": {"name": workload.name, "labels": labels_of(names.cluster, workload.component) | {LANE_LABEL: workload.lane}},
+        "metadata": {
+            "name": workload.name,
+            "labels": labels_of(names.cluster, workload.component) | {LANE_LABEL: workload.lane},
+        },
         "spec": spec,
     }
 
 
 def config_map_of(pod_spec: Manifest) -> str:
     """The ConfigMap from which a pod, or those of a template, take `server.yaml`; empty: none is named."""
-    found = (one.get("configMap", {}).get("name", "") for one in pod_spec.get("volumes", ()) if one["name"] == CONFIG_VOLUME)
+    found = (
+        one.get("configMap", {}).get("name", "") for one in pod_spec.get("volumes", ()) if one["name"] == CONFIG_VOLUME
+    )
     return str(next(found, ""))
 
 
 def tells_ipv6(pod_spec: Manifest) -> bool:
     """Whether nodes of this pod, or template, tell their address as one of IPv6."""
-    return any(one["name"] == ADVERTISED_INTERNAL and str(one.get("value", "")).startswith("[") for one in pod_spec["containers"][0].get("env", ()))
+    return any(
+        one["name"] == ADVERTISED_INTERNAL and str(one.get("value", "")).startswith("[")
+        for one in pod_spec["containers"][0].get("env", ())
+    )
 
 
 def literal(text: str) -> str:
-    """As a container's arguments and variables have to say a text: the kubelet puts a variable's value in place of $(NAME), and $ of $$."""
+    """As a container's arguments and variables have to say a text: the kubelet puts a variable's value in place of
+    $(NAME), and $ of $$.
+    """
     return text.replace("$", "$$")
 
 
 def erase_job(cluster: Cluster, *, image: str) -> Manifest:
     """The Job that deletes all records of the Cluster from its store, without owner and namespace.
 
-    It runs where controllers may, and has what they have to reach the store by besides its keys: a region, an identity by labels.
+    It runs where controllers may, and has what they have to reach the store by besides its keys: a region, an identity
+    by labels.
     """
     names = Names.of(cluster)
     part = cluster.spec.controllers
@@ -167,7 +183,15 @@ def erase_job(cluster: Cluster, *, image: str) -> Manifest:
                 "name": CONTAINER,
                 "image": image_of(cluster, image),
                 "imagePullPolicy": cluster.spec.image.pull_policy,
-                "args": ["store", "erase", "--store", literal(cluster.spec.store.url), "--cluster-id", cluster.cluster_id, "--yes"],
+                "args": [
+                    "store",
+                    "erase",
+                    "--store",
+                    literal(cluster.spec.store.url),
+                    "--cluster-id",
+                    cluster.cluster_id,
+                    "--yes",
+                ],
                 "env": [
                     *({"name": name, "value": value} for name, value in plain.items() if name not in keys),
                     *({"name": name, "valueFrom": source} for name, source in keys.items()),
@@ -196,9 +220,18 @@ def placement_of(placement: Placement, selector: Mapping[str, str]) -> dict[str,
     spread = {"labelSelector": {"matchLabels": dict(selector)}, "topologyKey": "kubernetes.io/hostname"}
     found: dict[str, Any] = {
         "affinity": placement.affinity
-        or {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": spread}]}},
+        or {
+            "podAntiAffinity": {
+                "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": spread}]
+            }
+        },
         "topologySpreadConstraints": [
-            {"maxSkew": 1, "topologyKey": ZONE_LABEL, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {"matchLabels": dict(selector)}}
+            {
+                "maxSkew": 1,
+                "topologyKey": ZONE_LABEL,
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": dict(selector)},
+            }
         ],
     }
     if placement.node_selector:
@@ -223,8 +256,14 @@ def _pod(cluster: Cluster, inputs: Inputs, workload: Workload) -> Manifest:
     names = Names.of(cluster)
     spec = cluster.spec
     stop_ms = _stop_timeout_ms(_plain(cluster, workload).get("BMQ_STOP_TIMEOUT_MS", ""))
-    volumes: list[Manifest] = [{"name": "tmp", "emptyDir": {}}, {"name": CONFIG_VOLUME, "configMap": {"name": workload.config_map}}]
-    mounts: list[Manifest] = [{"name": "tmp", "mountPath": "/tmp"}, {"name": CONFIG_VOLUME, "mountPath": "/etc/bmq", "readOnly": True}]
+    volumes: list[Manifest] = [
+        {"name": "tmp", "emptyDir": {}},
+        {"name": CONFIG_VOLUME, "configMap": {"name": workload.config_map}},
+    ]
+    mounts: list[Manifest] = [
+        {"name": "tmp", "mountPath": "/tmp"},
+        {"name": CONFIG_VOLUME, "mountPath": "/etc/bmq", "readOnly": True},
+    ]
     if workload.advertised_config_map:
         volumes.append({"name": "advertised", "configMap": {"name": workload.advertised_config_map, "optional": True}})
         mounts.append({"name": "advertised", "mountPath": ADVERTISED_PATH, "readOnly": True})
@@ -262,14 +301,21 @@ def _pod(cluster: Cluster, inputs: Inputs, workload: Workload) -> Manifest:
 
 
 def _goodbye(workload: Workload) -> Manifest:
-    """A proxy goes on until Services lead nobody to it any more: who connects to the IP of a pod that is gone gets no answer, and waits for 30 s."""
+    """A proxy goes on until Services lead nobody to it any more: who connects to the IP of a pod that is gone gets no
+    answer, and waits for 30 s.
+    """
     if workload.component != "proxy":
         return {}
     return {"lifecycle": {"preStop": {"exec": {"command": ["sleep", str(GOODBYE_S)]}}}}
 
 
 def _probe(path: str, *, period_s: int, failures: int) -> Manifest:
-    return {"httpGet": {"path": path, "port": "admin"}, "periodSeconds": period_s, "timeoutSeconds": 5, "failureThreshold": failures}
+    return {
+        "httpGet": {"path": path, "port": "admin"},
+        "periodSeconds": period_s,
+        "timeoutSeconds": 5,
+        "failureThreshold": failures,
+    }
 
 
 def _ports(workload: Workload) -> list[Manifest]:
@@ -277,8 +323,11 @@ def _ports(workload: Workload) -> list[Manifest]:
     if workload.component == "proxy":
         ports = {"kafka": KAFKA_PORT, **ports}
     own = [_port(number, name) for name, number in ports.items()]
-    # Probes and Services go by the names above, and Kubernetes takes no -- in one: a listener's port is reached by number, and needs none.
-    return own + [_port(number, "" if name in ports or "--" in name else name) for name, number in workload.ports.items()]
+    # Probes and Services go by the names above, and Kubernetes takes no -- in one: a listener's port is reached by
+    # number, and needs none.
+    return own + [
+        _port(number, "" if name in ports or "--" in name else name) for name, number in workload.ports.items()
+    ]
 
 
 def _port(number: int, name: str) -> Manifest:
@@ -286,8 +335,9 @@ def _port(number: int, name: str) -> Manifest:
 
 
 def _stop_timeout_ms(told: str) -> int:
-    """As nodes read it, which take a number in all ways to write one (120_000, +120000). What they would refuse, which they say themselves when they
-    start, is not acted on; a variable in its place is read by them alone, and so may be the most."""
+    """As nodes read it, which take a number in all ways to write one (120_000, +120000). What they would refuse, which
+    they say themselves when they start, is not acted on; a variable in its place is read by them alone, and so may be
+    the most."""
     if "$(" in told:
         return STOP_TIMEOUT_MS_MAX
     try:
@@ -330,7 +380,10 @@ def _keys_to_store(cluster: Cluster) -> dict[str, Manifest]:
     store = cluster.spec.store
     if store.minio.embedded:
         secret = Names.of(cluster).minio
-        return {"AWS_ACCESS_KEY_ID": _from_secret(secret, "user"), "AWS_SECRET_ACCESS_KEY": _from_secret(secret, "password")}
+        return {
+            "AWS_ACCESS_KEY_ID": _from_secret(secret, "user"),
+            "AWS_SECRET_ACCESS_KEY": _from_secret(secret, "password"),
+        }
     return {one.variable: _from_secret(store.credentials.secret_name, one.key) for one in store_keys(store)}
 
 

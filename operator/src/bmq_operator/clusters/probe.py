@@ -13,7 +13,8 @@ _GRACE_S: Final = 20
 
 
 def probe(cluster: Cluster, inputs: Inputs) -> list[Manifest]:
-    """A StatefulSet of one pod, so that its name, and the metrics' labels, stay. It is no node: Kubernetes replaces it by itself.
+    """A StatefulSet of one pod, so that its name, and the metrics' labels, stay. It is no node: Kubernetes replaces it
+    by itself.
 
     It runs where proxies may.
     """

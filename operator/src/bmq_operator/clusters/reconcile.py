@@ -86,7 +86,12 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
     claim = await claim_of_minio(context, cluster)
     events: tuple[Event, ...] = ()
     if not cluster.spec.paused and not isinstance(step, Idle | Wait):
-        _log.info("a step", cluster=f"{cluster.metadata.namespace}/{cluster.metadata.name}", step=type(step).__name__, why=step.message)
+        _log.info(
+            "a step",
+            cluster=f"{cluster.metadata.namespace}/{cluster.metadata.name}",
+            step=type(step).__name__,
+            why=step.message,
+        )
         taken = await _taken(context, cluster, sets.get("broker"), step)
         step, of_base = taken, taken if step is of_base else of_base
         events = () if isinstance(step, Wait) else (Event(reason=type(step).__name__, message=step.message),)
@@ -129,7 +134,10 @@ async def _taken(context: Context, cluster: Cluster, brokers: Manifest | None, s
     try:
         return await take(context, cluster, brokers, step)
     except AdminError as error:
-        return Wait(reason=step.reason, message=f"{step.message}: the leading controller was asked, and has not done it: {error}")
+        return Wait(
+            reason=step.reason,
+            message=f"{step.message}: the leading controller was asked, and has not done it: {error}",
+        )
 
 
 async def _over_quota(context: Context, pods: tuple[Pod, ...], sets: dict[str, Manifest]) -> frozenset[Component]:
@@ -156,9 +164,14 @@ async def _lanes(context: Context, existing: Existing, *, now_ms: int) -> dict[s
     return found
 
 
-def _with_waits(context: Context, cluster: Cluster, lanes: dict[str, LaneNodes], *, now_ms: int) -> dict[str, LaneNodes]:
+def _with_waits(
+    context: Context, cluster: Cluster, lanes: dict[str, LaneNodes], *, now_ms: int
+) -> dict[str, LaneNodes]:
     waits, uid = context.known.lane_waits, cluster.metadata.uid
-    return {lane: replace(nodes, waited_s=waits.waited_s(uid, lane, nodes.left, now_ms=now_ms)) for lane, nodes in lanes.items()}
+    return {
+        lane: replace(nodes, waited_s=waits.waited_s(uid, lane, nodes.left, now_ms=now_ms))
+        for lane, nodes in lanes.items()
+    }
 
 
 def _counts(pod: Manifest) -> bool:
@@ -185,7 +198,9 @@ async def _bring_about(context: Context, cluster: Cluster, existing: Existing, n
     except KubeProblem as problem:
         if problem.status == 409:
             raise
-        obstacle = Finding(status="False", reason="Refused", message=f"the API server refuses an object: {problem.message}")
+        obstacle = Finding(
+            status="False", reason="Refused", message=f"the API server refuses an object: {problem.message}"
+        )
     has_not_begun(context, cluster)
     if obstacle.reason == SHARED and gives_way(cluster):
         await end_nodes(context, existing)
@@ -205,7 +220,9 @@ async def _try_to(context: Context, cluster: Cluster, existing: Existing, nodes:
         inputs = replace(inputs, ipv6=is_ipv6(service))
     wanted = desired(cluster, inputs)
     existing, done = await _make_way(context, cluster, existing, wanted, dry=dry)
-    done += await bring_about(context.kube, cluster, existing, _now(cluster, existing, wanted), restored=inputs.restored, dry=dry)
+    done += await bring_about(
+        context.kube, cluster, existing, _now(cluster, existing, wanted), restored=inputs.restored, dry=dry
+    )
     done += await delete_without_lane(context, cluster, existing, dry=dry)
     done += await replace_stuck(context, existing, dry=dry)
     base = next(one for one in wanted if (one["kind"], one["metadata"]["name"]) == ("StatefulSet", names.role("proxy")))
@@ -221,9 +238,12 @@ async def _try_to(context: Context, cluster: Cluster, existing: Existing, nodes:
     return Brought(changed=bool(done), note=replacing(inputs, behind, unchanged))
 
 
-async def _make_way(context: Context, cluster: Cluster, existing: Existing, wanted: list[Manifest], *, dry: bool) -> tuple[Existing, list[str]]:
-    """Deletes Services that have a node port of another one's; what there is without them, and what was done, in words. `dry`: nothing is. Raises
-    KubeError; ObjectTaken, and none is deleted, where another one's name is somebody else's."""
+async def _make_way(
+    context: Context, cluster: Cluster, existing: Existing, wanted: list[Manifest], *, dry: bool
+) -> tuple[Existing, list[str]]:
+    """Deletes Services that have a node port of another one's; what there is without them, and what was done, in
+    words. `dry`: nothing is. Raises KubeError; ObjectTaken, and none is deleted, where another one's name is
+    somebody else's."""
     going = [one for one in in_the_way(existing, wanted) if owner_of(one) == cluster.metadata.uid and not dry]
     for one in wanted if going else ():
         kind, name = one["kind"], one["metadata"]["name"]
@@ -234,11 +254,15 @@ async def _make_way(context: Context, cluster: Cluster, existing: Existing, want
         await context.kube.delete("Service", meta["namespace"], meta["name"], uid=meta["uid"])
     names = {("Service", one["metadata"]["name"]) for one in going}
     left = {key: one for key, one in existing.objects.items() if key not in names}
-    return replace(existing, objects=left), [f"deleted Service {name}, whose node port another one is to have" for _, name in sorted(names)]
+    return replace(existing, objects=left), [
+        f"deleted Service {name}, whose node port another one is to have" for _, name in sorted(names)
+    ]
 
 
 async def _show_addresses(context: Context, cluster: Cluster, existing: Existing, advertised: str) -> None:
-    """A change of a pod has its volumes brought up to date at once; else a proxy would see new addresses up to a minute later."""
+    """A change of a pod has its volumes brought up to date at once; else a proxy would see new addresses up to a minute
+    later.
+    """
     if not cluster.spec.listeners:
         return
     digest = hashlib.sha256(advertised.encode()).hexdigest()[:16]
@@ -251,11 +275,17 @@ async def _show_addresses(context: Context, cluster: Cluster, existing: Existing
 
 
 def _now(cluster: Cluster, existing: Existing, wanted: list[Manifest]) -> list[Manifest]:
-    """Nodes are first made once the embedded MinIO is ready: without a store they would only end, and be started later and later."""
-    minio_ready = any(pod["metadata"]["labels"].get(COMPONENT_LABEL) == "minio" and is_ready(pod) for pod in existing.pods)
+    """Nodes are first made once the embedded MinIO is ready: without a store they would only end, and be started later
+    and later.
+    """
+    minio_ready = any(
+        pod["metadata"]["labels"].get(COMPONENT_LABEL) == "minio" and is_ready(pod) for pod in existing.pods
+    )
     if not cluster.spec.store.minio.embedded or minio_ready or "controller" in existing.stateful_sets():
         return wanted
-    return [one for one in wanted if one["kind"] != "StatefulSet" or one["metadata"]["labels"][COMPONENT_LABEL] == "minio"]
+    return [
+        one for one in wanted if one["kind"] != "StatefulSet" or one["metadata"]["labels"][COMPONENT_LABEL] == "minio"
+    ]
 
 
 async def _node_addresses(context: Context, cluster: Cluster) -> dict[str, str]:
@@ -270,7 +300,12 @@ async def _node_addresses(context: Context, cluster: Cluster) -> dict[str, str]:
 
 
 def _view(
-    cluster: Cluster, sets: dict[str, Manifest], answer: Answer, pods: tuple[Pod, ...], *, over_quota: frozenset[Component] = frozenset()
+    cluster: Cluster,
+    sets: dict[str, Manifest],
+    answer: Answer,
+    pods: tuple[Pod, ...],
+    *,
+    over_quota: frozenset[Component] = frozenset(),
 ) -> View | None:
     if not {"controller", "broker", "proxy"} <= sets.keys():
         return None

@@ -49,7 +49,9 @@ def report(cluster: Cluster, found: Found, *, now_ms: int) -> ClusterStatus:
     brokers = selector_of(names.cluster, "broker")
     return ClusterStatus(
         observed_generation=cluster.metadata.generation,
-        conditions=next_conditions(cluster.status.conditions, findings, generation=cluster.metadata.generation, now_ms=now_ms),
+        conditions=next_conditions(
+            cluster.status.conditions, findings, generation=cluster.metadata.generation, now_ms=now_ms
+        ),
         cluster_id=cluster.cluster_id,
         store=cluster.status.store or found.ran_over,
         store_use=found.store_use,
@@ -66,16 +68,23 @@ def report(cluster: Cluster, found: Found, *, now_ms: int) -> ClusterStatus:
 
 
 def cordoned_note(pods: Iterable[Pod], state: ClusterState | None, drained: Set[int]) -> Finding | None:
-    """What is told of brokers that get no partitions, though the operator drained none of them (`drained`); None: there are none. People cordon, so
-    they stay so; but a note that was lost, or a store that was copied while a broker was drained, looks no other way."""
-    nodes = {} if state is None else {node_id: node for node_id, node in state.nodes.items() if node.alive and node.cordoned}
-    found = [pod.name for pod in pods if pod.component == "broker" and pod.node_id in nodes and pod.node_id not in drained]
+    """What is told of brokers that get no partitions, though the operator drained none of them (`drained`); None: there
+    are none. People cordon, so they stay so; but a note that was lost, or a store that was copied while a broker was
+    drained, looks no other way."""
+    nodes = (
+        {}
+        if state is None
+        else {node_id: node for node_id, node in state.nodes.items() if node.alive and node.cordoned}
+    )
+    found = [
+        pod.name for pod in pods if pod.component == "broker" and pod.node_id in nodes and pod.node_id not in drained
+    ]
     if not found:
         return None
     verb = "gets" if len(found) == 1 else "get"
     text = (
-        f"{first_of(found)} {verb} no partitions: cordoned by somebody, or left so, and not drained for a roll. Where that is not "
-        f"wanted any more: kubectl bmq drain {found[0]} --undo"
+        f"{first_of(found)} {verb} no partitions: cordoned by somebody, or left so, and not drained for a roll. "
+        f"Where that is not wanted any more: kubectl bmq drain {found[0]} --undo"
     )
     return Finding(type=_IN_USE, status="False", reason="Cordoned", message=text)
 
@@ -86,20 +95,32 @@ def _ready(cluster: Cluster, found: Found, store: Finding) -> Finding:
     without_store = replace(store, type="Ready") if store.status == "False" else None
     missing = [text for role in ROLES if (text := _missing(found, role))]
     if missing:
-        return found.trouble or without_store or Finding(status="False", reason="PodsNotReady", message=f"waiting for pods: {', '.join(missing)}")
+        return (
+            found.trouble
+            or without_store
+            or Finding(status="False", reason="PodsNotReady", message=f"waiting for pods: {', '.join(missing)}")
+        )
     if found.answer.finding is not None:
         return without_store or found.answer.finding
     state = found.answer.state
     if state is None:
         return Finding(status="Unknown", reason="NotAsked", message="no controller has been asked yet")
     if not state.store_ok:
-        return Finding(status="False", reason="StoreUnavailable", message=f"the store does not answer as it should: {state.store_detail}")
+        return Finding(
+            status="False",
+            reason="StoreUnavailable",
+            message=f"the store does not answer as it should: {state.store_detail}",
+        )
     absent = [pod.name for pod in found.pods if pod.ordinal < found.wanted[pod.component] and not _alive(found, pod)]
     if absent:
-        return Finding(status="False", reason="NodesMissing", message=f"not alive to the leading controller: {', '.join(absent)}")
+        return Finding(
+            status="False", reason="NodesMissing", message=f"not alive to the leading controller: {', '.join(absent)}"
+        )
     if not isinstance(found.of_base, Idle):
         held = "spec.paused is true, and there is something to do: " if cluster.spec.paused else ""
-        return Finding(status="False", reason="Paused" if held else found.of_base.reason, message=f"{held}{found.of_base.message}")
+        return Finding(
+            status="False", reason="Paused" if held else found.of_base.reason, message=f"{held}{found.of_base.message}"
+        )
     if found.held:
         text = f"spec.paused is true, and there is something to do: {first_of(found.held)}"
         return Finding(status="False", reason="Paused", message=text)
@@ -109,33 +130,54 @@ def _ready(cluster: Cluster, found: Found, store: Finding) -> Finding:
     also = "".join(f"; {note.message}" for note in found.notes if note.type in ("KeysAsWritten", _IN_USE))
     if state.unowned_of_lanes:
         also += f"; {state.unowned_of_lanes} partitions wait for brokers of their lane's own"
-    return Finding(status="True", reason="Ready", message=f"a controller leads, all pods are ready, the store answers{also}")
+    return Finding(
+        status="True", reason="Ready", message=f"a controller leads, all pods are ready, the store answers{also}"
+    )
 
 
 def _progressing(cluster: Cluster, found: Found) -> Finding:
     if cluster.spec.paused:
-        return Finding(type="Progressing", status="False", reason="Paused", message="nothing is changed while spec.paused is true")
+        return Finding(
+            type="Progressing", status="False", reason="Paused", message="nothing is changed while spec.paused is true"
+        )
     if found.obstacle is not None:
-        return Finding(type="Progressing", status="False", reason=found.obstacle.reason, message="nothing is changed until this is corrected")
+        return Finding(
+            type="Progressing",
+            status="False",
+            reason=found.obstacle.reason,
+            message="nothing is changed until this is corrected",
+        )
     done = isinstance(found.step, Idle)
-    return Finding(type="Progressing", status="False" if done else "True", reason=found.step.reason, message=found.step.message)
+    return Finding(
+        type="Progressing", status="False" if done else "True", reason=found.step.reason, message=found.step.message
+    )
 
 
 def _store(cluster: Cluster, found: Found) -> Finding:
-    """What was wrong with it is so until somebody says otherwise: without a store nodes end, and nobody may be left to ask."""
+    """What was wrong with it is so until somebody says otherwise: without a store nodes end, and nobody may be left to
+    ask.
+    """
     state = found.answer.state
     if state is not None and state.store_ok:
-        return Finding(type="StoreAvailable", status="True", reason="Answers", message="a controller reads from the store")
+        return Finding(
+            type="StoreAvailable", status="True", reason="Answers", message="a controller reads from the store"
+        )
     if state is not None:
         return Finding(type="StoreAvailable", status="False", reason="StoreUnavailable", message=state.store_detail)
     if found.trouble is not None and found.trouble.reason in STORE_REASONS:
-        return Finding(type="StoreAvailable", status="False", reason=found.trouble.reason, message=found.trouble.message)
+        return Finding(
+            type="StoreAvailable", status="False", reason=found.trouble.reason, message=found.trouble.message
+        )
     if found.answer.store_trouble:
-        return Finding(type="StoreAvailable", status="False", reason="StoreUnavailable", message=found.answer.store_trouble)
+        return Finding(
+            type="StoreAvailable", status="False", reason="StoreUnavailable", message=found.answer.store_trouble
+        )
     before = condition(cluster.status.conditions, "StoreAvailable")
     if before is not None and before.status == "False":
         return Finding(type="StoreAvailable", status="False", reason=before.reason, message=before.message)
-    return Finding(type="StoreAvailable", status="Unknown", reason="NotAsked", message="no controller answers that could be asked")
+    return Finding(
+        type="StoreAvailable", status="Unknown", reason="NotAsked", message="no controller answers that could be asked"
+    )
 
 
 def _missing(found: Found, role: Component) -> str:

@@ -1,7 +1,17 @@
-"""The Services of a Cluster: of all pods, for clients inside, of the admin API, and of listeners for clients outside. Pure."""
+"""The Services of a Cluster: of all pods, for clients inside, of the admin API, and of listeners for clients outside.
+Pure.
+"""
 
 from bmq.resources.cluster import Cluster, Listener
-from bmq_operator.clusters.names import ADMIN_PORT, CLUSTER_LABEL, INTERNAL_PORT, KAFKA_PORT, Names, labels_of, selector_of
+from bmq_operator.clusters.names import (
+    ADMIN_PORT,
+    CLUSTER_LABEL,
+    INTERNAL_PORT,
+    KAFKA_PORT,
+    Names,
+    labels_of,
+    selector_of,
+)
 from bmq_operator.kube import Manifest
 
 POD_NAME_LABEL = "statefulset.kubernetes.io/pod-name"
@@ -14,7 +24,9 @@ def services(cluster: Cluster) -> list[Manifest]:
     return [
         nodes_service(cluster),
         _service(names, names.bootstrap, selector_of(names.cluster, "proxy"), {"kafka": KAFKA_PORT}, component="proxy"),
-        _service(names, names.admin, selector_of(names.cluster, "controller"), {"admin": ADMIN_PORT}, component="controller"),
+        _service(
+            names, names.admin, selector_of(names.cluster, "controller"), {"admin": ADMIN_PORT}, component="controller"
+        ),
         *(_own(names, ordinal) for ordinal in range(proxies_max(cluster))),
         *(service for listener in cluster.spec.listeners for service in _listener(cluster, listener)),
     ]
@@ -23,13 +35,20 @@ def services(cluster: Cluster) -> list[Manifest]:
 def nodes_service(cluster: Cluster) -> Manifest:
     """The one by which nodes find each other, before they are ready, too."""
     names = Names.of(cluster)
-    headless = _service(names, names.nodes, {CLUSTER_LABEL: names.cluster}, {"kafka": KAFKA_PORT, "internal": INTERNAL_PORT, "admin": ADMIN_PORT})
+    headless = _service(
+        names,
+        names.nodes,
+        {CLUSTER_LABEL: names.cluster},
+        {"kafka": KAFKA_PORT, "internal": INTERNAL_PORT, "admin": ADMIN_PORT},
+    )
     headless["spec"] |= {"clusterIP": "None", "publishNotReadyAddresses": True}
     return headless
 
 
 def _own(names: Names, ordinal: int) -> Manifest:
-    """A proxy's address for clients inside: name and IP outlive its pods, so that nobody who remembers them is led to a pod that is gone."""
+    """A proxy's address for clients inside: name and IP outlive its pods, so that nobody who remembers them is led to a
+    pod that is gone.
+    """
     own = selector_of(names.cluster, "proxy") | {POD_NAME_LABEL: f"{names.role('proxy')}-{ordinal}"}
     return _service(names, names.inside(ordinal), own, {"kafka": KAFKA_PORT}, component="proxy")
 
@@ -46,12 +65,20 @@ def _listener(cluster: Cluster, listener: Listener) -> list[Manifest]:
     found = [_outside(names, listener, "bootstrap", proxies, node_port=listener.node_port)]
     for ordinal in range(proxies_max(cluster)):
         own = proxies | {POD_NAME_LABEL: f"{names.role('proxy')}-{ordinal}"}
-        found.append(_outside(names, listener, ordinal, own, node_port=listener.node_port + 1 + ordinal if listener.node_port else 0))
+        found.append(
+            _outside(
+                names, listener, ordinal, own, node_port=listener.node_port + 1 + ordinal if listener.node_port else 0
+            )
+        )
     return found
 
 
-def _outside(names: Names, listener: Listener, which: str | int, selector: dict[str, str], *, node_port: int) -> Manifest:
-    service = _service(names, names.listener(listener.name, which), selector, {"kafka": listener.port}, component="proxy")
+def _outside(
+    names: Names, listener: Listener, which: str | int, selector: dict[str, str], *, node_port: int
+) -> Manifest:
+    service = _service(
+        names, names.listener(listener.name, which), selector, {"kafka": listener.port}, component="proxy"
+    )
     service["metadata"]["labels"][LISTENER_LABEL] = listener.name
     if listener.annotations:
         service["metadata"]["annotations"] = dict(listener.annotations)
@@ -66,14 +93,19 @@ def _outside(names: Names, listener: Listener, which: str | int, selector: dict[
     return service
 
 
-def _service(names: Names, name: str, selector: dict[str, str], ports: dict[str, int], *, component: str = "") -> Manifest:
+def _service(
+    names: Names, name: str, selector: dict[str, str], ports: dict[str, int], *, component: str = ""
+) -> Manifest:
     return {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {"name": name, "labels": labels_of(names.cluster, component)},
         "spec": {
             "selector": selector,
-            "ports": [{"name": port, "port": number, "targetPort": port_target(port, number), "protocol": "TCP"} for port, number in ports.items()],
+            "ports": [
+                {"name": port, "port": number, "targetPort": port_target(port, number), "protocol": "TCP"}
+                for port, number in ports.items()
+            ],
         },
     }
 

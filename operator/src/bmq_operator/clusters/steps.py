@@ -1,5 +1,6 @@
-"""Takes the step that `upgrade` decided on. What was drained is noted on the Cluster, so that another operator goes on from there, whatever became of
-the StatefulSets; and on that of the brokers, where an older one looks for it that comes back in the middle of a roll."""
+"""Takes the step that `upgrade` decided on. What was drained is noted on the Cluster, so that another operator goes on
+from there, whatever became of the StatefulSets; and on that of the brokers, where an older one looks for it that comes
+back in the middle of a roll."""
 
 from typing import Final
 
@@ -33,7 +34,10 @@ async def take(context: Context, cluster: Cluster, brokers: Manifest | None, ste
                 if mark:
                     await _mark(context, cluster, brokers, marked(cluster, brokers) - {node_id})
                 if not pod:
-                    text = f"broker {node_id} cannot be drained, as no other broker takes partitions: uncordon one, or ask for more brokers"
+                    text = (
+                        f"broker {node_id} cannot be drained, as no other broker takes partitions: uncordon "
+                        "one, or ask for more brokers"
+                    )
                     return Wait(reason=step.reason, message=text)
                 await kube.delete("Pod", names.namespace, pod, uid=uid)
         case Uncordon(node_id=node_id):

@@ -29,7 +29,9 @@ def store_keys(store: Store) -> list[StoreKey]:
         case _:
             return [
                 StoreKey(variable="AWS_ACCESS_KEY_ID", key=credentials.access_key_id_key, field="accessKeyIdKey"),
-                StoreKey(variable="AWS_SECRET_ACCESS_KEY", key=credentials.secret_access_key_key, field="secretAccessKeyKey"),
+                StoreKey(
+                    variable="AWS_SECRET_ACCESS_KEY", key=credentials.secret_access_key_key, field="secretAccessKeyKey"
+                ),
             ]
 
 

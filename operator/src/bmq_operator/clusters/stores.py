@@ -1,8 +1,9 @@
 """Which of several Clusters that name one store has it.
 
-Whose nodes read from a store has it: a controller of its own was ready, which takes that it has proved itself there. To name a store, or to have
-nodes that wait for keys, is no more than a beginning: it keeps others out for `CLAIM_S`, so that of two that begin at once one does, and an owner is
-kept out no longer by who never gets there. What a Cluster's own MinIO keeps is that Cluster's, whoever named it before.
+Whose nodes read from a store has it: a controller of its own was ready, which takes that it has proved itself there. To
+name a store, or to have nodes that wait for keys, is no more than a beginning: it keeps others out for `CLAIM_S`, so
+that of two that begin at once one does, and an owner is kept out no longer by who never gets there. What a Cluster's
+own MinIO keeps is that Cluster's, whoever named it before.
 """
 
 from dataclasses import dataclass
@@ -24,7 +25,8 @@ from bmq_operator.kube import Manifest
 from bmq_operator.understood import understood
 
 CLAIM_S: Final = 600
-"""How long a Cluster that has begun keeps others from a store that it has yet to reach: images are pulled and machines come within minutes."""
+"""How long a Cluster that has begun keeps others from a store that it has yet to reach: images are pulled and machines
+come within minutes."""
 BEGUN: Final = "Begun"
 REACHED: Final = "Reached"
 SHARED: Final = "StoreShared"
@@ -32,7 +34,9 @@ SHARED: Final = "StoreShared"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Other:
-    """Another Cluster that names the same store. `begun_s`: how long ago it began to have the nodes that it has; None: it has none."""
+    """Another Cluster that names the same store. `begun_s`: how long ago it began to have the nodes that it has; None:
+    it has none.
+    """
 
     meta: ObjectMeta
     embedded: bool
@@ -49,19 +53,26 @@ class _Other:
 
 
 async def nobody_shares_the_store(context: Context, cluster: Cluster) -> None:
-    """What is to be erased nobody else may have reached, nor, unless this one has, begun with. Raises KubeError; NotToBe."""
+    """What is to be erased nobody else may have reached, nor, unless this one has, begun with. Raises KubeError;
+    NotToBe.
+    """
     own, ending = cluster.metadata, cluster.metadata.deletion_timestamp is not None
     if not ending and (cluster.spec.store.minio.embedded or has_reached(cluster)):
         return  # whoever comes later is refused
     place = store_place(cluster)
     others = await _others(context, cluster, place)
     has_nodes = await _nodes(context, cluster) is not None
-    # From here on nothing is awaited: of two Clusters that have yet to begin one begins, as there is one operator that leads.
+    # From here on nothing is awaited: of two Clusters that have yet to begin one begins, as there is one operator that
+    # leads.
     begins = context.known.stores_taken
     taker = begins.get(place)
     for other in others:
-        if why := _why_kept_out(cluster, other, has_nodes=has_nodes, takes=taker is not None and taker.uid == other.meta.uid):
-            raise not_to_be(SHARED, f"store.url {store_url(cluster)!r} {why}: give each a bucket or a prefix of its own")
+        if why := _why_kept_out(
+            cluster, other, has_nodes=has_nodes, takes=taker is not None and taker.uid == other.meta.uid
+        ):
+            raise not_to_be(
+                SHARED, f"store.url {store_url(cluster)!r} {why}: give each a bucket or a prefix of its own"
+            )
     if not ending:
         if place not in begins and len(begins) >= CLUSTERS_MAX:
             del begins[next(iter(begins))]
@@ -77,7 +88,9 @@ def has_not_begun(context: Context, cluster: Cluster) -> None:
 
 
 def has_reached(cluster: Cluster) -> bool:
-    """Whether its nodes are known to have read from its store. An older operator noted only that there were some: that counts as much."""
+    """Whether its nodes are known to have read from its store. An older operator noted only that there were some: that
+    counts as much.
+    """
     return cluster.status.store_use == REACHED or (not cluster.status.store_use and bool(cluster.status.store))
 
 
@@ -91,8 +104,8 @@ def use_of_store(cluster: Cluster, existing: Existing) -> StoreUse:
 
 
 def gives_way(cluster: Cluster) -> bool:
-    """Whether its nodes, if it has any, are to end where another one has the store: they never read from it, so nobody is served by them, and once
-    they could there would be two that write."""
+    """Whether its nodes, if it has any, are to end where another one has the store: they never read from it, so nobody
+    is served by them, and once they could there would be two that write."""
     return cluster.status.store_use == BEGUN and not cluster.spec.paused
 
 
@@ -107,7 +120,10 @@ def _why_kept_out(cluster: Cluster, other: _Other, *, has_nodes: bool, takes: bo
         return ""
     if (takes and other.begun_s is None) or (other.begun_s is not None and other.begun_s < CLAIM_S):
         return f"is that of {other.title}, which has begun with it, and keeps it if it reaches it within {CLAIM_S} s"
-    older = (other.meta.creation_timestamp, other.meta.uid) < (cluster.metadata.creation_timestamp, cluster.metadata.uid)
+    older = (other.meta.creation_timestamp, other.meta.uid) < (
+        cluster.metadata.creation_timestamp,
+        cluster.metadata.uid,
+    )
     return f"is waited for by {other.title}, which is older" if other.waits and older else ""
 
 
@@ -133,7 +149,9 @@ async def _others(context: Context, cluster: Cluster, place: tuple[str, ...]) ->
 
 
 def _with_a_store(manifest: Manifest) -> Cluster | None:
-    """The Cluster, or, of one that this operator does not understand, what it says of its store, or ran over; None: it says nothing. It may run."""
+    """The Cluster, or, of one that this operator does not understand, what it says of its store, or ran over; None: it
+    says nothing. It may run.
+    """
     spec, status = _part(manifest, "spec"), _part(manifest, "status")
     for known in (spec, {"store": spec.get("store")}, {"store": {"url": status.get("store")}}):
         try:

@@ -58,7 +58,10 @@ def _of_container(pod: str, status: Manifest) -> Finding | None:
     waiting = status.get("state", {}).get("waiting", {})
     reason, message = waiting.get("reason", ""), waiting.get("message", "")
     if reason in PULLING:
-        text = f"{pod}: the image {status.get('image', '')} cannot be pulled ({reason}: {message}). Correct image, or image.pullSecrets"
+        text = (
+            f"{pod}: the image {status.get('image', '')} cannot be pulled ({reason}: {message}). Correct image, "
+            "or image.pullSecrets"
+        )
         return _finding("ImageUnavailable", text)
     if reason in UNSTARTED:
         return _finding("Misconfigured", f"{pod} cannot be started: {message}")
@@ -69,7 +72,9 @@ def _of_container(pod: str, status: Manifest) -> Finding | None:
     if ended.get("reason") == "OOMKilled":
         last = f"; the last that it said: {said}" if said else ""
         return _finding(
-            "OutOfMemory", f"{pod} was ended by Kubernetes (OOMKilled), as it was out of memory: raise its memory limit, or leave it out{last}"
+            "OutOfMemory",
+            f"{pod} was ended by Kubernetes (OOMKilled), as it was out of memory: raise its memory limit, or leave "
+            f"it out{last}",
         )
     said = said or f"exit code {ended.get('exitCode')}: see its log"
     return _finding(_reason_of(said, exit_code=ended.get("exitCode", 0)), f"{pod} ended: {said}")

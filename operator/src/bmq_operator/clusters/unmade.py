@@ -1,4 +1,6 @@
-"""Why Kubernetes makes no pods of a StatefulSet or a Job: a quota, a Pod Security Standard, a webhook. No status says so, only its events do."""
+"""Why Kubernetes makes no pods of a StatefulSet or a Job: a quota, a Pod Security Standard, a webhook. No status says
+so, only its events do.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -18,13 +20,18 @@ async def refused(kube: Kube, makers: Iterable[Manifest]) -> Finding | None:
     """Of the first of these StatefulSets that lack pods and of which it is known. Raises KubeError."""
     for one in makers:
         if lacks_pods(one) and (why := await why_unmade(kube, one)):
-            text = f"Kubernetes makes no pods of {one['kind']} {one['metadata']['name']}: {why}. It is tried again: correct what this names"
+            text = (
+                f"Kubernetes makes no pods of {one['kind']} {one['metadata']['name']}: {why}. It is tried "
+                "again: correct what this names"
+            )
             return Finding(status="False", reason=REFUSED, message=text)
     return None
 
 
 async def over_quota(kube: Kube, sets: Mapping[str, Manifest]) -> frozenset[Component]:
-    """The roles of which Kubernetes makes no more pods, as a quota has no room for them. `sets` are by component. Raises KubeError."""
+    """The roles of which Kubernetes makes no more pods, as a quota has no room for them. `sets` are by component.
+    Raises KubeError.
+    """
     lacking = [role for role in ROLES if role in sets and lacks_pods(sets[role])]
     return frozenset([role for role in lacking if _QUOTA in await why_unmade(kube, sets[role])])
 
@@ -37,7 +44,12 @@ def lacks_pods(stateful_set: Manifest) -> bool:
 async def why_unmade(kube: Kube, maker: Manifest) -> str:
     """What its newest event says of it; empty: nothing is known. Raises KubeError."""
     meta = maker["metadata"]
-    about = {"involvedObject.kind": maker["kind"], "involvedObject.name": meta["name"], "involvedObject.uid": meta.get("uid", ""), "reason": _REASON}
+    about = {
+        "involvedObject.kind": maker["kind"],
+        "involvedObject.name": meta["name"],
+        "involvedObject.uid": meta.get("uid", ""),
+        "reason": _REASON,
+    }
     try:
         events = await kube.list("Event", meta["namespace"], fields=about)
     except KubeProblem as problem:

@@ -1,11 +1,12 @@
-"""What to do next to running nodes: roll out a change, drain brokers before they go, take them back into use. Pure; one step at a time.
+"""What to do next to running nodes: roll out a change, drain brokers before they go, take them back into use. Pure; one
+step at a time.
 
 - A node that is outdated and not ready is replaced at once: it serves nobody.
-- Where a node with the newest settings has ended already, or cannot be made or started, they are not given to others of its role, or of one that is
-  replaced later, though those are broken: the settings may be what breaks them.
-- Otherwise nothing is taken away unless everything else is there: all pods ready, a leading controller that answers, all nodes alive, all partitions
-  owned, and what was replaced before has worked for a while. Controllers first, the leading one last of them; then brokers, each drained before; then
-  proxies.
+- Where a node with the newest settings has ended already, or cannot be made or started, they are not given to others of
+  its role, or of one that is replaced later, though those are broken: the settings may be what breaks them.
+- Otherwise nothing is taken away unless everything else is there: all pods ready, a leading controller that answers,
+  all nodes alive, all partitions owned, and what was replaced before has worked for a while. Controllers first, the
+  leading one last of them; then brokers, each drained before; then proxies.
 - What the operator drained it notes (`marked`), so that it uncordons that and nothing that somebody else cordoned.
 """
 
@@ -66,7 +67,9 @@ class Wait(Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletePod(Step):
-    """Its StatefulSet makes it anew from the newest template. `uid`: this very pod is meant, and not one that was made in its place meanwhile."""
+    """Its StatefulSet makes it anew from the newest template. `uid`: this very pod is meant, and not one that was made
+    in its place meanwhile.
+    """
 
     pod: str
     uid: str = ""
@@ -121,9 +124,17 @@ def _outdated_and_broken(view: View) -> Step | None:
         return None
     unmade = roles_unmade(view.pods, view.current)
     for pod in view.pods:
-        if pod.outdated and not pod.ready and not pod.deleting and not doubtful(pod, view.pods, unmade, view.over_quota):
+        if (
+            pod.outdated
+            and not pod.ready
+            and not pod.deleting
+            and not doubtful(pod, view.pods, unmade, view.over_quota)
+        ):
             return DeletePod(
-                reason="Upgrading", message=f"{pod.name} is not ready and has old settings: it is replaced at once", pod=pod.name, uid=pod.uid
+                reason="Upgrading",
+                message=f"{pod.name} is not ready and has old settings: it is replaced at once",
+                pod=pod.name,
+                uid=pod.uid,
             )
     return None
 
@@ -135,11 +146,12 @@ def roles_unmade(pods: Iterable[Pod], wanted: Mapping[Component, int]) -> frozen
 
 
 def doubtful(pod: Pod, pods: Iterable[Pod], unmade: Set[Component], over_quota: Set[Component]) -> bool:
-    """Whether the newest settings may be what breaks nodes, so that this one, which starts by itself with its own, had better keep them.
+    """Whether the newest settings may be what breaks nodes, so that this one, which starts by itself with its own, had
+    better keep them.
 
-    Where others of a role work with them, they are not what keeps one from being started, or made (`unmade`: roles of which there are fewer pods than
-    there are to be, as a quota or a webhook refuses some). Nor are they why one has no room, on a machine or by a quota (`over_quota`), where this
-    pod's successor needs no other than it has.
+    Where others of a role work with them, they are not what keeps one from being started, or made (`unmade`: roles of
+    which there are fewer pods than there are to be, as a quota or a webhook refuses some). Nor are they why one has no
+    room, on a machine or by a quota (`over_quota`), where this pod's successor needs no other than it has.
     """
     before = ROLES[: ROLES.index(pod.component) + 1]
     newest = [one for one in pods if not one.outdated and one.component in before]
@@ -160,10 +172,16 @@ def _drained_in_vain(view: View) -> Step | None:
         pod, node = pods.get(node_id), view.state.nodes.get(node_id)
         ordinal = node_id - NODE_IDS_FROM["broker"]
         if pod is None and ordinal >= view.current["broker"]:
-            return Uncordon(reason="Scaling", message=f"broker {node_id} is gone: if it comes back it may have partitions", node_id=node_id)
+            return Uncordon(
+                reason="Scaling",
+                message=f"broker {node_id} is gone: if it comes back it may have partitions",
+                node_id=node_id,
+            )
         back = pod is not None and pod.ready and not pod.outdated and not pod.deleting and view.settled
         if back and ordinal < view.wanted["broker"] and node is not None and node.alive:
-            return Uncordon(reason="Upgrading", message=f"broker {node_id} is back: it gets partitions again", node_id=node_id)
+            return Uncordon(
+                reason="Upgrading", message=f"broker {node_id} is back: it gets partitions again", node_id=node_id
+            )
     return None
 
 
@@ -206,11 +224,16 @@ def _not_all_there(view: View) -> Step | None:
     for pod in view.pods:
         node = view.state.nodes.get(pod.node_id)
         if pod.ordinal < view.wanted[pod.component] and (node is None or not node.alive):
-            return Wait(reason="Upgrading", message=f"nothing is replaced while node {pod.node_id} ({pod.name}) is not alive to the controller")
+            return Wait(
+                reason="Upgrading",
+                message=f"nothing is replaced while node {pod.node_id} ({pod.name}) is not alive to the controller",
+            )
     if (settling := why_settling(view.pods, view.settle_s)) is not None:
         return Wait(reason="Upgrading", message=f"before the next one is replaced: {settling}")
     if view.state.unowned:
-        return Wait(reason="Upgrading", message=f"nothing is replaced while {view.state.unowned} partitions have no owner")
+        return Wait(
+            reason="Upgrading", message=f"nothing is replaced while {view.state.unowned} partitions have no owner"
+        )
     return None
 
 
@@ -220,7 +243,9 @@ def settling_s(pod: Pod, settle_s: float) -> float:
 
 
 def why_settling(pods: Iterable[Pod], settle_s: float) -> str | None:
-    """Which pod with the newest settings has yet to work for a while: the longer, the more often it ended; None: all have."""
+    """Which pod with the newest settings has yet to work for a while: the longer, the more often it ended; None: all
+    have.
+    """
     for pod in pods:
         needed_s = settling_s(pod, settle_s)
         if not pod.outdated and pod.worked_s < needed_s:
@@ -259,7 +284,13 @@ def _replace(pod: Pod, view: View, state: ClusterState, *, left: int) -> Step:
 def _takes_partitions(pod: Pod, view: View, state: ClusterState) -> bool:
     """Not one that goes, as there are to be fewer: the controller may have forgotten it already."""
     node = state.nodes.get(pod.node_id)
-    return node is not None and node.alive and not node.cordoned and not pod.deleting and pod.ordinal < view.wanted["broker"]
+    return (
+        node is not None
+        and node.alive
+        and not node.cordoned
+        and not pod.deleting
+        and pod.ordinal < view.wanted["broker"]
+    )
 
 
 def _is_drained(node: Node) -> bool:

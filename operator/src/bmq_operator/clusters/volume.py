@@ -1,7 +1,9 @@
-"""The embedded MinIO's volume stays when its StatefulSet goes, whoever deletes that: the operator alone deletes the claim, in `deletion`.
+"""The embedded MinIO's volume stays when its StatefulSet goes, whoever deletes that: the operator alone deletes the
+claim, in `deletion`.
 
-An older operator had Kubernetes delete both together (whenDeleted: Delete). What it left is brought to Retain by every look, even at a Cluster that
-is paused or refused: else a deletion that is to keep the records, or a StatefulSet that is deleted as a remedy, would lose them.
+An older operator had Kubernetes delete both together (whenDeleted: Delete). What it left is brought to Retain by every
+look, even at a Cluster that is paused or refused: else a deletion that is to keep the records, or a StatefulSet that is
+deleted as a remedy, would lose them.
 """
 
 from bmq.resources.cluster import Cluster
@@ -34,11 +36,17 @@ async def keep_volume(context: Context, cluster: Cluster) -> str:
     # Kubernetes itself takes the owner away only while MinIO's pod is ready.
     version = claim["metadata"]["resourceVersion"]
     body = {"metadata": {"ownerReferences": others, "resourceVersion": version}}
-    await context.kube.merge("PersistentVolumeClaim", names.namespace, names.minio_claim, body, uid=claim["metadata"]["uid"])
+    await context.kube.merge(
+        "PersistentVolumeClaim", names.namespace, names.minio_claim, body, uid=claim["metadata"]["uid"]
+    )
     return ""
 
 
 async def claim_of_minio(context: Context, cluster: Cluster) -> Manifest | None:
     """The claim of its volume; None: there is none. Raises KubeError."""
     names = Names.of(cluster)
-    return await context.kube.get("PersistentVolumeClaim", names.namespace, names.minio_claim) if cluster.spec.store.minio.embedded else None
+    return (
+        await context.kube.get("PersistentVolumeClaim", names.namespace, names.minio_claim)
+        if cluster.spec.store.minio.embedded
+        else None
+    )

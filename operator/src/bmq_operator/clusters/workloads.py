@@ -22,7 +22,9 @@ def workloads(cluster: Cluster, inputs: Inputs, *, config_hash: str, config_map:
 
 
 def scaling_note(cluster: Cluster, autoscaler: Manifest | None, *, now_ms: int) -> Finding | None:
-    """What is told where Kubernetes' autoscaler says that it cannot tell how many proxies there should be; None: it can, or there is to be none."""
+    """What is told where Kubernetes' autoscaler says that it cannot tell how many proxies there should be; None: it
+    can, or there is to be none.
+    """
     said: list[Manifest] = (autoscaler or {}).get("status", {}).get("conditions") or []
     inactive = next((one for one in said if (one["type"], one["status"]) == ("ScalingActive", "False")), None)
     if not cluster.spec.proxies.autoscaling.enabled or inactive is None:
@@ -31,8 +33,9 @@ def scaling_note(cluster: Cluster, autoscaler: Manifest | None, *, now_ms: int) 
     if since and now_ms - datetime.fromisoformat(since).timestamp() * 1000 < NO_METRICS_YET_MS:
         return None
     text = (
-        f"the number of proxies does not follow their CPU: {inactive.get('message', '').rstrip('. ')}. Write proxies.resources.requests.cpu where it "
-        "is missing, and see that Kubernetes has metrics (kubectl top pods)"
+        f"the number of proxies does not follow their CPU: {inactive.get('message', '').rstrip('. ')}. Write "
+        "proxies.resources.requests.cpu where it is missing, and see that Kubernetes has metrics (kubectl top "
+        "pods)"
     )
     return Finding(type="ProxiesScaled", status="False", reason=inactive.get("reason") or "NotScaled", message=text)
 
@@ -86,7 +89,9 @@ def _addresses(cluster: Cluster) -> dict[str, str]:
 
 
 def listener_env(cluster: Cluster) -> dict[str, str]:
-    """The keys of `bmq server` for the listeners of proxies. Their addresses come from a file, as they are known only later, and change."""
+    """The keys of `bmq server` for the listeners of proxies. Their addresses come from a file, as they are known only
+    later, and change.
+    """
     return {
         "BMQ_LISTENERS": ",".join(f"{one.name}=*:{one.port}" for one in cluster.spec.listeners),
         "BMQ_ADVERTISED_LISTENERS_FILE": f"{ADVERTISED_PATH}/{ADVERTISED_FILE}",
@@ -120,7 +125,13 @@ def _autoscaler(cluster: Cluster) -> Manifest:
             "minReplicas": bounds.min_replicas,
             "maxReplicas": bounds.max_replicas,
             "metrics": [
-                {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": bounds.target_cpu_percent}}}
+                {
+                    "type": "Resource",
+                    "resource": {
+                        "name": "cpu",
+                        "target": {"type": "Utilization", "averageUtilization": bounds.target_cpu_percent},
+                    },
+                }
             ],
         },
     }

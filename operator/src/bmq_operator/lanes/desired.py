@@ -1,7 +1,8 @@
-"""All objects of a Lane, as they are to be: a pure function of the Lane, its Cluster, and how the Cluster's own nodes run.
+"""All objects of a Lane, as they are to be: a pure function of the Lane, its Cluster, and how the Cluster's own nodes
+run.
 
-They are in the Cluster's namespace, whose Secret, configuration and account they use. Where the Lane is there too, it owns them; else the Cluster
-does, and they are deleted by name when the Lane goes.
+They are in the Cluster's namespace, whose Secret, configuration and account they use. Where the Lane is there too, it
+owns them; else the Cluster does, and they are deleted by name when the Lane goes.
 """
 
 from dataclasses import dataclass
@@ -64,33 +65,51 @@ def why_unusable(names: LaneNames) -> str:
         return ""
     longest = len(names.lane) - too_much
     remedy = f"write a laneName of at most {longest} characters" if longest > 0 else "use a Cluster with a shorter name"
-    return f"the lane {names.lane} makes names of more than {LABEL_LENGTH_MAX} characters in the Cluster {names.cluster}: {remedy}"
+    return (
+        f"the lane {names.lane} makes names of more than {LABEL_LENGTH_MAX} characters in the Cluster "
+        f"{names.cluster}: {remedy}"
+    )
 
 
 def desired(lane: Lane, cluster: Cluster, base: Manifest, *, node_ids_from: int, with_brokers: bool) -> list[Manifest]:
-    """`base` is the StatefulSet of the Cluster's proxies: a lane's nodes start anew when those do, and run the same image."""
+    """`base` is the StatefulSet of the Cluster's proxies: a lane's nodes start anew when those do, and run the same
+    image.
+    """
     names = names_of(cluster, lane)
     found = [
         _service(names),
-        _nodes(lane, cluster, base, names=names, component="proxy", part=lane.spec.proxies, node_ids_from=node_ids_from),
+        _nodes(
+            lane, cluster, base, names=names, component="proxy", part=lane.spec.proxies, node_ids_from=node_ids_from
+        ),
         _budget(names, "proxy"),
     ]
     if with_brokers:
         from_here = brokers_from(node_ids_from)
-        found.append(_nodes(lane, cluster, base, names=names, component="broker", part=lane.spec.brokers, node_ids_from=from_here))
+        found.append(
+            _nodes(
+                lane, cluster, base, names=names, component="broker", part=lane.spec.brokers, node_ids_from=from_here
+            )
+        )
         found.append(_budget(names, "broker"))
     return [_marked(lane, cluster, manifest) for manifest in found]
 
 
 def all_names(names: LaneNames) -> list[tuple[str, str]]:
     """Kinds and names of everything that a Lane may have, pods first."""
-    return [(kind, names.role(role)) for kind in ("StatefulSet", "PodDisruptionBudget") for role in ("proxy", "broker")] + [
-        ("Service", names.service)
-    ]
+    return [
+        (kind, names.role(role)) for kind in ("StatefulSet", "PodDisruptionBudget") for role in ("proxy", "broker")
+    ] + [("Service", names.service)]
 
 
 def _nodes(
-    lane: Lane, cluster: Cluster, base: Manifest, *, names: LaneNames, component: Component, part: LaneProxies | LaneBrokers, node_ids_from: int
+    lane: Lane,
+    cluster: Cluster,
+    base: Manifest,
+    *,
+    names: LaneNames,
+    component: Component,
+    part: LaneProxies | LaneBrokers,
+    node_ids_from: int,
 ) -> Manifest:
     template = base["spec"]["template"]
     own = {"BMQ_LANE": names.lane} if component == "proxy" else {"BMQ_POOL": f"lane-{names.lane}"}
@@ -120,7 +139,9 @@ def _service(names: LaneNames) -> Manifest:
         "metadata": {"name": names.service, "labels": labels_of(names.cluster, "proxy") | {LANE_LABEL: names.lane}},
         "spec": {
             "selector": selector_of(names.cluster, "proxy", names.lane),
-            "ports": [{"name": "kafka", "port": KAFKA_PORT, "targetPort": port_target("kafka", KAFKA_PORT), "protocol": "TCP"}],
+            "ports": [
+                {"name": "kafka", "port": KAFKA_PORT, "targetPort": port_target("kafka", KAFKA_PORT), "protocol": "TCP"}
+            ],
         },
     }
 
@@ -129,7 +150,10 @@ def _budget(names: LaneNames, component: Component) -> Manifest:
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
-        "metadata": {"name": names.role(component), "labels": labels_of(names.cluster, component) | {LANE_LABEL: names.lane}},
+        "metadata": {
+            "name": names.role(component),
+            "labels": labels_of(names.cluster, component) | {LANE_LABEL: names.lane},
+        },
         "spec": {
             "maxUnavailable": 1,
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
@@ -151,5 +175,9 @@ def _marked(lane: Lane, cluster: Cluster, manifest: Manifest) -> Manifest:
         "blockOwnerDeletion": False,
     }
     annotations = {OF_LANE: lane.metadata.name, OF_NAMESPACE: lane.metadata.namespace}
-    meta = manifest["metadata"] | {"namespace": Names.of(cluster).namespace, "annotations": annotations, "ownerReferences": [reference]}
+    meta = manifest["metadata"] | {
+        "namespace": Names.of(cluster).namespace,
+        "annotations": annotations,
+        "ownerReferences": [reference],
+    }
     return manifest | {"metadata": meta}

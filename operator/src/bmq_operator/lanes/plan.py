@@ -1,7 +1,8 @@
 """What is to be done about a Lane in its cluster, and what is to be said of it. Pure.
 
-As with Topics: `plan` is asked again after its action was carried out. A Lane whose status has a lane's name stands for that lane; it is written down
-before the lane is declared, when the finalizer is not on the resource yet, and so a crash leaves nothing behind that nobody knows.
+As with Topics: `plan` is asked again after its action was carried out. A Lane whose status has a lane's name stands for
+that lane; it is written down before the lane is declared, when the finalizer is not on the resource yet, and so a crash
+leaves nothing behind that nobody knows.
 """
 
 import re
@@ -59,7 +60,9 @@ class DeleteResource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """Which lane: its number, and when it was made, as another cluster under the same name counts anew. 0: not known."""
+    """Which lane: its number, and when it was made, as another cluster under the same name counts anew. 0: not
+    known.
+    """
 
     number: int = 0
     created_ms: int = 0
@@ -97,21 +100,29 @@ def plan(situation: Situation) -> Plan:
 
 
 def expires_ms(lane: Lane, present: PresentLane | None = None) -> int | None:
-    """When its time is over; None: never. The cluster counts from when the lane was made, which may be before the resource that adopted it."""
+    """When its time is over; None: never. The cluster counts from when the lane was made, which may be before the
+    resource that adopted it.
+    """
     if not lane.spec.ttl_seconds or not lane.metadata.creation_timestamp:
         return None
     times = [_ms(lane.metadata.creation_timestamp) + lane.spec.ttl_seconds * 1000]
     if not lane.status.lane_name:
         return times[0]  # it stands for no lane yet
     if present is not None:
-        times += [present.expires_ms] if present.expires_ms is not None and present.view["ttl_seconds"] == lane.spec.ttl_seconds else []
+        times += (
+            [present.expires_ms]
+            if present.expires_ms is not None and present.view["ttl_seconds"] == lane.spec.ttl_seconds
+            else []
+        )
     elif (told_ms := _told_ms(lane)) is not None and lane.status.observed_generation == lane.metadata.generation:
         times.append(told_ms)  # the cluster has deleted it already
     return min(times)
 
 
 def body_of(situation: Situation) -> dict[str, Any]:
-    """The lane as the API takes it. Its topics move to brokers of its own once one of these is ready: until then nobody could own them."""
+    """The lane as the API takes it. Its topics move to brokers of its own once one of these is ready: until then nobody
+    could own them.
+    """
     has_them = situation.brokers.ready > 0 or (situation.present is not None and situation.present.own_brokers)
     return lane_body(situation.lane.spec, own_brokers=situation.lane.spec.brokers.replicas > 0 and has_them)
 
@@ -123,7 +134,9 @@ def _expired(situation: Situation) -> Plan | None:
         return None
     text = f"ttlSeconds: {lane.spec.ttl_seconds}: the lane's time was over at {timestamp(end_ms)}"
     event = Event(reason="Expired", message=f"{text}: it is deleted with its topics and groups")
-    return _as_it_was(lane, Finding(status="False", reason="Expired", message=text), action=DeleteResource(), events=(event,))
+    return _as_it_was(
+        lane, Finding(status="False", reason="Expired", message=text), action=DeleteResource(), events=(event,)
+    )
 
 
 def told_expiry(situation: Situation) -> str:
@@ -135,8 +148,8 @@ def told_expiry(situation: Situation) -> str:
 
 
 def _over_as_news(situation: Situation) -> bool:
-    """Whether its time is over by a time to live that was, or may have been, not in force yet: the cluster has another, or does not answer and none
-    was announced that is over."""
+    """Whether its time is over by a time to live that was, or may have been, not in force yet: the cluster has another,
+    or does not answer and none was announced that is over."""
     lane, present = situation.lane, situation.present
     end_ms = expires_ms(lane, present)
     if not lane.status.lane_name or end_ms is None or situation.now_ms < end_ms:
@@ -151,8 +164,9 @@ def _too_short(situation: Situation, present: PresentLane) -> Plan:
     lane = situation.lane
     age_s = (situation.now_ms - _ms(lane.metadata.creation_timestamp)) // 1000
     why = (
-        f"ttlSeconds: {lane.spec.ttl_seconds}: it counts from the Lane's creation at {lane.metadata.creation_timestamp}, so the lane would be "
-        f"deleted at once with its topics and groups: write more than {age_s}, or delete the Lane"
+        f"ttlSeconds: {lane.spec.ttl_seconds}: it counts from the Lane's creation at "
+        f"{lane.metadata.creation_timestamp}, so the lane would be deleted at once with its topics and groups: "
+        f"write more than {age_s}, or delete the Lane"
     )
     return _as_it_was(lane, _not_ready(TTL_TOO_SHORT, why), topics=present.topics, again_after_s=LATER_S)
 
@@ -160,20 +174,34 @@ def _too_short(situation: Situation, present: PresentLane) -> Plan:
 def _obstacle(situation: Situation) -> Plan | None:
     lane, reference = situation.lane, f"Cluster {situation.cluster_name}"
     if not re.fullmatch(LANE_NAME, lane.lane_name):
-        why = f"{lane.lane_name!r} is no lane's name (1 to 32 of a-z, 0-9 and -, neither at the beginning nor at the end a -): write laneName"
+        why = (
+            f"{lane.lane_name!r} is no lane's name (1 to 32 of a-z, 0-9 and -, neither at the beginning nor at "
+            "the end a -): write laneName"
+        )
         return _as_it_was(lane, _not_ready("InvalidName", why))
     match situation.cluster:
         case ClusterState.MISSING:
             why = f"{reference} does not exist: create it, or delete this and write another clusterRef"
             return _as_it_was(lane, _not_ready("ClusterMissing", why), again_after_s=SOON_S)
         case ClusterState.ENDING:
-            return _as_it_was(lane, _not_ready("ClusterEnding", f"{reference} is being deleted: nothing is changed any more"), again_after_s=SOON_S)
+            return _as_it_was(
+                lane,
+                _not_ready("ClusterEnding", f"{reference} is being deleted: nothing is changed any more"),
+                again_after_s=SOON_S,
+            )
         case ClusterState.NOT_ALLOWED:
             namespace = lane.metadata.namespace
-            why = f"{reference} takes no Lanes of the namespace {namespace}: add it to spec.topicsFrom.namespaces of the Cluster: {namespace}"
+            why = (
+                f"{reference} takes no Lanes of the namespace {namespace}: add it to spec.topicsFrom.namespaces "
+                f"of the Cluster: {namespace}"
+            )
             return _as_it_was(lane, _not_ready("NamespaceNotAllowed", why), again_after_s=SOON_S)
         case ClusterState.NOT_READY:
-            finding = Finding(status="Unknown", reason="ClusterNotReady", message=f"{reference} does not answer, and is asked again: {situation.why}")
+            finding = Finding(
+                status="Unknown",
+                reason="ClusterNotReady",
+                message=f"{reference} does not answer, and is asked again: {situation.why}",
+            )
             return _as_it_was(lane, finding, again_after_s=SOON_S)
         case ClusterState.READY:
             pass
@@ -183,9 +211,14 @@ def _obstacle(situation: Situation) -> Plan | None:
         return _as_it_was(lane, _not_ready("NotAllowed", situation.beyond))
     other = winner(lane.metadata, owned=bool(lane.status.lane_name), rivals=situation.rivals)
     if other is not None:
-        why = f"{other.title} stands for the lane {lane.lane_name} already: delete one of the two, or write another laneName"
+        why = (
+            f"{other.title} stands for the lane {lane.lane_name} already: delete one of the two, or write "
+            "another laneName"
+        )
         # What it has under names that the other one needs goes, as that could make nothing else.
-        return Plan(finding=_not_ready("Collision", why), lane_name="", node_ids_from=-1, objects=False, again_after_s=SOON_S)
+        return Plan(
+            finding=_not_ready("Collision", why), lane_name="", node_ids_from=-1, objects=False, again_after_s=SOON_S
+        )
     return None
 
 
@@ -195,7 +228,13 @@ def _declared(situation: Situation) -> Plan:
     if not status.lane_name or status.node_ids_from < 0:
         there_before = present is not None and not status.lane_name
         if present is not None and there_before and lane.spec.existing == "Refuse":
-            return Plan(finding=_there_before(lane), lane_name="", node_ids_from=-1, topics=present.topics, again_after_s=LATER_S)
+            return Plan(
+                finding=_there_before(lane),
+                lane_name="",
+                node_ids_from=-1,
+                topics=present.topics,
+                again_after_s=LATER_S,
+            )
         text = f"the lane {lane.lane_name} was there before, and is managed from now on"
         return Plan(
             finding=creating,
@@ -206,9 +245,20 @@ def _declared(situation: Situation) -> Plan:
         )
     body = body_of(situation)
     if present is not None and lane.spec.existing == "Refuse" and not _may_be_its_own(situation, present):
-        return Plan(finding=_there_before(lane), lane_name="", node_ids_from=-1, topics=present.topics, objects=False, again_after_s=LATER_S)
+        return Plan(
+            finding=_there_before(lane),
+            lane_name="",
+            node_ids_from=-1,
+            topics=present.topics,
+            objects=False,
+            again_after_s=LATER_S,
+        )
     found = _of_its_own(situation, present, body)
-    return found if present is None else replace(found, known=Known(number=present.number, created_ms=present.created_ms), declaring=False)
+    return (
+        found
+        if present is None
+        else replace(found, known=Known(number=present.number, created_ms=present.created_ms), declaring=False)
+    )
 
 
 def _of_its_own(situation: Situation, present: PresentLane | None, body: Mapping[str, Any]) -> Plan:
@@ -218,24 +268,41 @@ def _of_its_own(situation: Situation, present: PresentLane | None, body: Mapping
         creating = Finding(status="Unknown", reason="Creating", message="the lane is being declared")
         lost = condition(status.conditions)
         text = f"the lane {lane.lane_name} was deleted by somebody, with its topics and groups: it is made again, empty"
-        events = (Event(reason="LaneLost", message=text, warning=True),) if lost is not None and lost.reason in _DECLARED else ()
+        events = (
+            (Event(reason="LaneLost", message=text, warning=True),)
+            if lost is not None and lost.reason in _DECLARED
+            else ()
+        )
         if status.number and not status.declaring:  # written down first: else nobody would know the successor
             return replace(_as_it_was(lane, creating, events=events, again_after_s=0.0), declaring=True)
-        return _as_it_was(lane, creating, action=CreateLane(body={"name": lane.lane_name, **body}), objects=True, events=events)
+        return _as_it_was(
+            lane, creating, action=CreateLane(body={"name": lane.lane_name, **body}), objects=True, events=events
+        )
     if _over_as_news(situation):
         return _too_short(situation, present)
     if differences := lane_differences(body, present.view):
-        finding = Finding(status="Unknown", reason="Changing", message=f"the lane is changed: {', '.join(one.field for one in differences)}")
-        return _as_it_was(lane, finding, topics=present.topics, action=ChangeLane(body=body, version=present.version), objects=True)
+        finding = Finding(
+            status="Unknown",
+            reason="Changing",
+            message=f"the lane is changed: {', '.join(one.field for one in differences)}",
+        )
+        return _as_it_was(
+            lane, finding, topics=present.topics, action=ChangeLane(body=body, version=present.version), objects=True
+        )
     return _pods(situation, present)
 
 
 def _pods(situation: Situation, present: PresentLane) -> Plan:
     lane, spec = situation.lane, situation.lane.spec
-    for noun, wanted, pods in (("brokers", spec.brokers.replicas, situation.brokers), ("proxies", spec.proxies.replicas, situation.proxies)):
+    for noun, wanted, pods in (
+        ("brokers", spec.brokers.replicas, situation.brokers),
+        ("proxies", spec.proxies.replicas, situation.proxies),
+    ):
         if pods.ready < wanted:
             why = f": Kubernetes makes no more of them: {pods.why}" if pods.why else ""
-            finding = _not_ready(f"{noun.capitalize()}Starting", f"{pods.ready} of {wanted} {noun} of the lane are ready{why}")
+            finding = _not_ready(
+                f"{noun.capitalize()}Starting", f"{pods.ready} of {wanted} {noun} of the lane are ready{why}"
+            )
             return _as_it_was(lane, finding, topics=present.topics, objects=True, again_after_s=STARTING_S)
     found = Finding(status="True", reason=AS_WRITTEN, message="the lane is as it is written")
     end_ms = expires_ms(lane, present)
@@ -246,9 +313,15 @@ def _pods(situation: Situation, present: PresentLane) -> Plan:
 def _deletion(situation: Situation) -> Plan:
     """The lane and its pods go; nothing is waited for where nobody is left to ask."""
     lane, present = situation.lane, situation.present
-    ending = Finding(status="Unknown", reason="Deleting", message="the lane is being deleted with its topics and groups")
+    ending = Finding(
+        status="Unknown", reason="Deleting", message="the lane is being deleted with its topics and groups"
+    )
     gone = _as_it_was(lane, ending, objects=False, finished=True)
-    if not lane.status.lane_name or situation.cluster in (ClusterState.MISSING, ClusterState.ENDING, ClusterState.NOT_ALLOWED):
+    if not lane.status.lane_name or situation.cluster in (
+        ClusterState.MISSING,
+        ClusterState.ENDING,
+        ClusterState.NOT_ALLOWED,
+    ):
         return gone
     if winner(lane.metadata, owned=True, rivals=situation.rivals) is not None:
         return gone
@@ -256,7 +329,10 @@ def _deletion(situation: Situation) -> Plan:
         left_ms = _ms(lane.metadata.deletion_timestamp or timestamp(situation.now_ms)) + GIVE_UP_MS - situation.now_ms
         if situation.namespace_ending or left_ms <= 0:
             return gone
-        why = f"Cluster {situation.cluster_name} does not answer, and is asked again for {left_ms // 1000} s: {situation.why}"
+        why = (
+            f"Cluster {situation.cluster_name} does not answer, and is asked again for {left_ms // 1000} s: "
+            f"{situation.why}"
+        )
         finding = Finding(status="Unknown", reason="ClusterNotReady", message=why)
         return _as_it_was(lane, finding, objects=False, again_after_s=SOON_S)
     if present is None or not _may_be_its_own(situation, present):
@@ -293,8 +369,9 @@ def _as_it_was(
 
 
 def _may_be_its_own(situation: Situation, present: PresentLane) -> bool:
-    """Whether it is the very lane that was found to be its own; or, where the intent that was written down came, or may have come, to this one, is as
-    it would be declared, and may have been since. Where an operator of before noted no number: also one that was seen before, or has nodes.
+    """Whether it is the very lane that was found to be its own; or, where the intent that was written down came, or may
+    have come, to this one, is as it would be declared, and may have been since. Where an operator of before noted no
+    number: also one that was seen before, or has nodes.
     """
     status = situation.lane.status
     ready = condition(status.conditions)

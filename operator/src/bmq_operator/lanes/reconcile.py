@@ -1,4 +1,6 @@
-"""Brings what is there to what a Lane says: declares it in its Cluster by the admin REST API, and has its own proxies and brokers run."""
+"""Brings what is there to what a Lane says: declares it in its Cluster by the admin REST API, and has its own proxies
+and brokers run.
+"""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -20,7 +22,17 @@ from bmq_operator.context import Context
 from bmq_operator.kube import KubeProblem, Manifest
 from bmq_operator.lanes.claims import Claim, LaneClaims, claim_of, lane_claims
 from bmq_operator.lanes.desired import all_names, desired, names_of, why_unusable
-from bmq_operator.lanes.plan import CHANGE_REFUSED, SOON_S, ChangeLane, CreateLane, DeleteLane, DeleteResource, Plan, plan, told_expiry
+from bmq_operator.lanes.plan import (
+    CHANGE_REFUSED,
+    SOON_S,
+    ChangeLane,
+    CreateLane,
+    DeleteLane,
+    DeleteResource,
+    Plan,
+    plan,
+    told_expiry,
+)
 from bmq_operator.lanes.situation import PresentLane, Ready, Situation, present_from
 from bmq_operator.lanes.slots import free_from, is_slot
 from bmq_operator.outcome import Event, Outcome
@@ -32,7 +44,9 @@ _NOT_A_LANE: Final = "UnknownLane"
 
 
 def holds(lane: Lane) -> bool:
-    """Whether a deletion has to wait for something: the finalizer is on the resource only then. It is there before the lane is."""
+    """Whether a deletion has to wait for something: the finalizer is on the resource only then. It is there before the
+    lane is.
+    """
     return bool(lane.status.lane_name)
 
 
@@ -42,7 +56,9 @@ async def reconcile(context: Context, lane: Lane) -> Outcome:
     referred = await refer(context, lane.metadata, lane.spec.cluster_ref)
     situation = await _situation(context, lane, referred)
     planned = plan(situation)
-    if situation.present is None and ((planned.lane_name and not lane.status.lane_name) or (planned.declaring and not lane.status.declaring)):
+    if situation.present is None and (
+        (planned.lane_name and not lane.status.lane_name) or (planned.declaring and not lane.status.declaring)
+    ):
         context.known.intents.mean(lane.metadata.uid)
     for _ in range(STEPS_MAX):
         if planned.action is None:
@@ -58,7 +74,9 @@ async def reconcile(context: Context, lane: Lane) -> Outcome:
                 referred = referred.unreachable(str(problem))
             elif problem.status not in _OLD_KNOWLEDGE:
                 reason = REFUSED if isinstance(planned.action, CreateLane) else CHANGE_REFUSED
-                refused = Finding(status="False", reason=reason, message=f"the cluster refuses it: {problem.why}: {problem.remedy}")
+                refused = Finding(
+                    status="False", reason=reason, message=f"the cluster refuses it: {problem.why}: {problem.remedy}"
+                )
                 # Pods of a lane that there is not would be of no use.
                 objects = None if isinstance(planned.action, CreateLane) else planned.objects
                 planned = replace(planned, finding=refused, action=None, events=(), objects=objects)
@@ -124,7 +142,13 @@ async def _claims(context: Context, *, anew: bool) -> LaneClaims:
     """Of all Lanes, read once within a few seconds for all that have their lane."""
 
     async def read() -> LaneClaims:
-        return lane_claims([one for namespace in context.settings.watched_namespaces for one in await context.kube.list("Lane", namespace)])
+        return lane_claims(
+            [
+                one
+                for namespace in context.settings.watched_namespaces
+                for one in await context.kube.list("Lane", namespace)
+            ]
+        )
 
     if anew:
         context.known.lane_claims.forget("claims")
@@ -133,15 +157,21 @@ async def _claims(context: Context, *, anew: bool) -> LaneClaims:
 
 
 def _without_a_slot_of_another(lane: Lane, node_ids: Mapping[str, int]) -> Lane:
-    """Statuses that were brought back, or copied, may name one slot twice: the smaller uid keeps it. What is no slot is nobody's."""
+    """Statuses that were brought back, or copied, may name one slot twice: the smaller uid keeps it. What is no slot is
+    nobody's.
+    """
     mine = lane.status.node_ids_from
-    if mine < 0 or (is_slot(mine) and all(first != mine or uid >= lane.metadata.uid for uid, first in node_ids.items())):
+    if mine < 0 or (
+        is_slot(mine) and all(first != mine or uid >= lane.metadata.uid for uid, first in node_ids.items())
+    ):
         return lane
     return lane.model_copy(update={"status": lane.status.model_copy(update={"node_ids_from": -1})})
 
 
 def _slot(context: Context, lane: Lane, claim: Claim, claims: LaneClaims) -> int:
-    """Slots are given out one after the other by the one operator that leads; what it gave is remembered until the status tells it."""
+    """Slots are given out one after the other by the one operator that leads; what it gave is remembered until the
+    status tells it.
+    """
     if lane.status.node_ids_from >= 0:
         return lane.status.node_ids_from
     given = context.known.slots.setdefault(claim[:2], {})
@@ -185,50 +215,74 @@ async def _carry_out(context: Context, lane: Lane, referred: Referred, planned: 
 
 
 async def _bring_about(context: Context, lane: Lane, cluster: Cluster, situation: Situation, planned: Plan) -> Plan:
-    """Makes, changes and deletes the lane's objects in the Cluster's namespace; the plan, with what kept it from that."""
+    """Makes, changes and deletes the lane's objects in the Cluster's namespace; the plan, with what kept it from
+    that.
+    """
     names = names_of(cluster, lane)
     if not planned.objects:
         await _delete(context, all_names(names), names.namespace, lane, cluster)
         return planned
     base = await context.kube.get("StatefulSet", names.namespace, Names.of(cluster).role("proxy"))
     if base is None:
-        finding = Finding(status="Unknown", reason="ClusterNotReady", message=f"Cluster {situation.cluster_name} has no proxies of its own yet")
+        finding = Finding(
+            status="Unknown",
+            reason="ClusterNotReady",
+            message=f"Cluster {situation.cluster_name} has no proxies of its own yet",
+        )
         return replace(planned, finding=finding, again_after_s=SOON_S)
     own_brokers = situation.present is not None and situation.present.own_brokers
     with_brokers = lane.spec.brokers.replicas > 0
     wanted = desired(lane, cluster, base, node_ids_from=planned.node_ids_from, with_brokers=with_brokers)
     try:
-        there = await asyncio.gather(*(context.kube.get(one["kind"], names.namespace, one["metadata"]["name"]) for one in wanted))
+        there = await asyncio.gather(
+            *(context.kube.get(one["kind"], names.namespace, one["metadata"]["name"]) for one in wanted)
+        )
         differs = any(found is None or not as_wanted(found, one) for one, found in zip(wanted, there, strict=True))
         if differs and (obstacle := await _obstacle(context, cluster, base, situation.cluster_name)) is not None:
             return replace(planned, finding=obstacle, again_after_s=SOON_S)
         for one, found in zip(wanted, there, strict=True):
             if found is not None and (other := _of_another(found, lane, cluster)):
                 finding = Finding(
-                    status="False", reason="NameTaken", message=f"{one['kind']} {one['metadata']['name']} belongs to {other}: delete it"
+                    status="False",
+                    reason="NameTaken",
+                    message=f"{one['kind']} {one['metadata']['name']} belongs to {other}: delete it",
                 )
                 return replace(planned, finding=finding, again_after_s=SOON_S)
             if found is None or not as_wanted(found, one):
                 await make_way(context.kube, found)
                 await write(context.kube, one, found)
         if not with_brokers and not own_brokers:
-            await _delete(context, [(kind, name) for kind, name in all_names(names) if name == names.role("broker")], names.namespace, lane, cluster)
+            await _delete(
+                context,
+                [(kind, name) for kind, name in all_names(names) if name == names.role("broker")],
+                names.namespace,
+                lane,
+                cluster,
+            )
     except KubeProblem as problem:
         if problem.status == 409:
             raise
-        finding = Finding(status="False", reason="Refused", message=f"the API server refuses an object of the lane: {problem.message}")
+        finding = Finding(
+            status="False", reason="Refused", message=f"the API server refuses an object of the lane: {problem.message}"
+        )
         return replace(planned, finding=finding)
     return planned
 
 
 async def _obstacle(context: Context, cluster: Cluster, base: Manifest, name: str) -> Finding | None:
-    """Why nothing may be made or changed by the Cluster's spec now, of which a lane's pods have image, keys and settings. None: it may."""
+    """Why nothing may be made or changed by the Cluster's spec now, of which a lane's pods have image, keys and
+    settings. None: it may.
+    """
     stays = "nothing of the lane is made or changed until then"
     if owner_of(base) != cluster.metadata.uid:
         text = f"StatefulSet {base['metadata']['name']} is not that of Cluster {name}: delete it, {stays}"
         return Finding(status="False", reason="NameTaken", message=text)
     if cluster.spec.paused:
-        return Finding(status="Unknown", reason="ClusterPaused", message=f"Cluster {name} is paused: write paused: false there, {stays}")
+        return Finding(
+            status="Unknown",
+            reason="ClusterPaused",
+            message=f"Cluster {name} is paused: write paused: false there, {stays}",
+        )
     try:
         await may_be(context, cluster)
     except NotToBe as why:
@@ -237,7 +291,9 @@ async def _obstacle(context: Context, cluster: Cluster, base: Manifest, name: st
     return None
 
 
-async def _delete(context: Context, objects: Iterable[tuple[str, str]], namespace: str, lane: Lane, cluster: Cluster) -> None:
+async def _delete(
+    context: Context, objects: Iterable[tuple[str, str]], namespace: str, lane: Lane, cluster: Cluster
+) -> None:
     for kind, name in objects:
         found = await context.kube.get(kind, namespace, name)
         if found is not None and not _of_another(found, lane, cluster):
@@ -245,7 +301,9 @@ async def _delete(context: Context, objects: Iterable[tuple[str, str]], namespac
 
 
 def _of_another(manifest: Manifest, lane: Lane, cluster: Cluster) -> str:
-    """Whose an object is where it is not this lane's; empty: it is. What a label says anybody may have written: its owner counts."""
+    """Whose an object is where it is not this lane's; empty: it is. What a label says anybody may have written: its
+    owner counts.
+    """
     meta = manifest["metadata"]
     annotations = meta.get("annotations") or {}
     of_lane = (annotations.get(OF_NAMESPACE), annotations.get(OF_LANE)) == (lane.metadata.namespace, lane.metadata.name)
@@ -255,7 +313,9 @@ def _of_another(manifest: Manifest, lane: Lane, cluster: Cluster) -> str:
     return "somebody else" if owner is None else f"{owner['kind']} {owner['name']}"
 
 
-async def _status(context: Context, lane: Lane, cluster: Cluster | None, planned: Plan, *, expires_at: str) -> LaneStatus:
+async def _status(
+    context: Context, lane: Lane, cluster: Cluster | None, planned: Plan, *, expires_at: str
+) -> LaneStatus:
     generation = lane.metadata.generation
     names = None if cluster is None or not planned.lane_name else names_of(cluster, lane)
     proxies = await _ready(context, cluster, lane, "proxy") if names is not None else Ready()
@@ -271,7 +331,9 @@ async def _status(context: Context, lane: Lane, cluster: Cluster | None, planned
         replicas=proxies.there,
         selector=",".join(f"{key}={value}" for key, value in selector.items()),
         expires_at=expires_at,
-        conditions=next_conditions(lane.status.conditions, [planned.finding], generation=generation, now_ms=context.clock.now_ms()),
+        conditions=next_conditions(
+            lane.status.conditions, [planned.finding], generation=generation, now_ms=context.clock.now_ms()
+        ),
         observed_generation=generation,
     )
 

@@ -11,7 +11,9 @@ SLOTS: Final = 100_000
 
 
 def is_slot(node_ids_from: int) -> bool:
-    """Whether a slot begins with it. What a status says else would have a lane's nodes take the ids of others, the base's too."""
+    """Whether a slot begins with it. What a status says else would have a lane's nodes take the ids of others, the
+    base's too.
+    """
     number, beside = divmod(node_ids_from - FIRST, WIDTH)
     return not beside and 0 <= number < SLOTS
 

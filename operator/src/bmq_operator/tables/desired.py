@@ -12,7 +12,14 @@ from bmq_operator.clusters.names import TABLES_LABEL
 from bmq_operator.clusters.pods import literal, placement_of
 from bmq_operator.kube import Manifest
 from bmq_operator.spark_settings import DriverDefaults, ExecutorDefaults, SparkSettings
-from bmq_operator.tables.arguments import FILES, SCHEMA_FILES, SCHEMA_FOLDER, compact_arguments, write_arguments, write_file
+from bmq_operator.tables.arguments import (
+    FILES,
+    SCHEMA_FILES,
+    SCHEMA_FOLDER,
+    compact_arguments,
+    write_arguments,
+    write_file,
+)
 from bmq_operator.tables.jobs import NEVER, Anew, Part, TableJob
 from bmq_operator.tables.places import KIND_LABEL, NAME_LABEL, OWNER_LABEL, PLACE, digest_of, place_of
 
@@ -21,11 +28,13 @@ PART_LABEL: Final = "bmq.io/table-part"
 """write or compact."""
 FAILURES: Final = "bmq.io/failures"
 AFTER: Final = "bmq.io/begun-anew-after"
-"""Annotations of a stream's driver: how often in a row it was begun anew, and after which end. A change has the Spark Operator begin anew."""
+"""Annotations of a stream's driver: how often in a row it was begun anew, and after which end. A change has the Spark
+Operator begin anew."""
 NUDGED: Final = "bmq.io/nudged"
 """Annotation of an application, when the Spark Operator was made to look at it once more (RFC 3339)."""
 MADE_FROM: Final = "bmq.io/made-from"
-"""Annotation of a driver: a digest of all that its run was to be. A pod with another one was made before the newest change."""
+"""Annotation of a driver: a digest of all that its run was to be. A pod with another one was made before the newest
+change."""
 _DIGEST_LENGTH: Final = 16
 DRIVER_CONTAINER: Final = "spark-kubernetes-driver"
 EXECUTOR_CONTAINER: Final = "spark-kubernetes-executor"
@@ -44,7 +53,9 @@ _METRICS: Final = {
 
 
 def desired(job: TableJob, settings: SparkSettings, *, anew: Anew = NEVER) -> list[Manifest]:
-    """ConfigMap, and the applications that write the table and merge its files. `anew`: whether the first was begun anew."""
+    """ConfigMap, and the applications that write the table and merge its files. `anew`: whether the first was begun
+    anew.
+    """
     table = job.table
     found = _schema(job)
     write = _application(job, settings, "write", file=write_file(job), arguments=write_arguments(job), anew=anew)
@@ -92,7 +103,9 @@ def _scheduled(job: TableJob, name: str, part: Part, schedule: str, template: Ma
     return _object(job, "ScheduledSparkApplication", name, part, spec)
 
 
-def _application(job: TableJob, settings: SparkSettings, part: Part, *, file: str, arguments: list[str], anew: Anew = NEVER) -> Manifest:
+def _application(
+    job: TableJob, settings: SparkSettings, part: Part, *, file: str, arguments: list[str], anew: Anew = NEVER
+) -> Manifest:
     table = job.table
     spec: Manifest = {
         "type": "Python",
@@ -131,7 +144,11 @@ def made_from(wanted: Manifest) -> str:
 def _conf(settings: SparkSettings) -> dict[str, str]:
     found = dict(_METRICS) if settings.metrics else {}
     if settings.event_log:
-        found |= {"spark.eventLog.enabled": "true", "spark.eventLog.dir": settings.event_log, "spark.eventLog.rolling.enabled": "true"}
+        found |= {
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.dir": settings.event_log,
+            "spark.eventLog.rolling.enabled": "true",
+        }
     return found | settings.conf
 
 
@@ -149,15 +166,30 @@ def _executor(job: TableJob, settings: SparkSettings, part: Part) -> Manifest:
 
 
 def _pod(
-    job: TableJob, part: Part, role: str, defaults: DriverDefaults | ExecutorDefaults, written: Mapping[str, Any], *, container: str
+    job: TableJob,
+    part: Part,
+    role: str,
+    defaults: DriverDefaults | ExecutorDefaults,
+    written: Mapping[str, Any],
+    *,
+    container: str,
 ) -> Manifest:
     given = defaults.model_dump(by_alias=True)
     found: Manifest = {
-        name: value for name in ("cores", "coreRequest", "coreLimit", "memory", "memoryOverhead") if (value := written[name] or given[name])
+        name: value
+        for name in ("cores", "coreRequest", "coreLimit", "memory", "memoryOverhead")
+        if (value := written[name] or given[name])
     }
-    found["labels"] = {**job.table.placement.labels, **_labels(job, part), "app.kubernetes.io/component": role, TABLES_LABEL: job.cluster}
+    found["labels"] = {
+        **job.table.placement.labels,
+        **_labels(job, part),
+        "app.kubernetes.io/component": role,
+        TABLES_LABEL: job.cluster,
+    }
     if job.store.secret_keys:
-        found["envSecretKeyRefs"] = {name: {"name": secret, "key": key} for name, (secret, key) in job.store.secret_keys.items()}
+        found["envSecretKeyRefs"] = {
+            name: {"name": secret, "key": key} for name, (secret, key) in job.store.secret_keys.items()
+        }
     found["template"] = _template(job, part, container)
     return found
 
@@ -198,7 +230,12 @@ def _schema(job: TableJob) -> list[Manifest]:
         {
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "metadata": {"name": _schema_name(job), "namespace": meta.namespace, "labels": labels, "ownerReferences": [_owner(job)]},
+            "metadata": {
+                "name": _schema_name(job),
+                "namespace": meta.namespace,
+                "labels": labels,
+                "ownerReferences": [_owner(job)],
+            },
             "data": {file: schema.text},
         }
     ]
@@ -213,7 +250,9 @@ def _schema_volume(job: TableJob) -> Manifest | None:
     if schema is None or schema.uri:
         return None
     file = SCHEMA_FILES.get(job.table.format, "schema")
-    name, key = (_schema_name(job), file) if schema.text else (schema.config_map_key_ref.name, schema.config_map_key_ref.key)
+    name, key = (
+        (_schema_name(job), file) if schema.text else (schema.config_map_key_ref.name, schema.config_map_key_ref.key)
+    )
     return {"name": "schema", "configMap": {"name": name, "items": [{"key": key, "path": file}]}}
 
 

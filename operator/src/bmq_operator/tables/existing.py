@@ -1,4 +1,6 @@
-"""A resource's applications in Kubernetes: read, made, changed, deleted. Which there are to be is decided in `desired`."""
+"""A resource's applications in Kubernetes: read, made, changed, deleted. Which there are to be is decided in
+`desired`.
+"""
 
 import asyncio
 from collections.abc import Sequence, Set
@@ -55,7 +57,11 @@ async def read_existing(context: Context, namespace: str, uid: str) -> Existing:
     """Raises NoSparkOperator, KubeError."""
     try:
         applications, schedules = [
-            [one for one in await context.kube.list(kind, namespace, labels=selector(uid)) if one["metadata"]["labels"].get(OWNER_LABEL) == uid]
+            [
+                one
+                for one in await context.kube.list(kind, namespace, labels=selector(uid))
+                if one["metadata"]["labels"].get(OWNER_LABEL) == uid
+            ]
             for kind in KINDS
         ]
     except KubeProblem as problem:
@@ -67,18 +73,24 @@ async def read_existing(context: Context, namespace: str, uid: str) -> Existing:
 
 
 async def may_have_any(context: Context, meta: ObjectMeta) -> bool:
-    """Whether anything is there of a resource that tells of nothing; read once within a few seconds for all of them. Of what cannot be listed
-    nothing is known: the next look that can tells."""
+    """Whether anything is there of a resource that tells of nothing; read once within a few seconds for all of them. Of
+    what cannot be listed nothing is known: the next look that can tells."""
     watched = context.settings.watched_namespaces
     where = "" if "" in watched else meta.namespace
 
     async def read() -> Set[str]:
         try:
             async with asyncio.timeout(LOOK_S):
-                lists = await asyncio.gather(*(context.kube.list(kind, where, labels={OWNER_LABEL: ""}) for kind in (*KINDS, "ConfigMap")))
+                lists = await asyncio.gather(
+                    *(context.kube.list(kind, where, labels={OWNER_LABEL: ""}) for kind in (*KINDS, "ConfigMap"))
+                )
         except (KubeError, TimeoutError) as error:
             if not (isinstance(error, KubeProblem) and error.status == 404):  # there is no Spark Operator
-                _log.warning("what is left of tables could not be looked for", namespace=where, why=str(error) or "it took too long")
+                _log.warning(
+                    "what is left of tables could not be looked for",
+                    namespace=where,
+                    why=str(error) or "it took too long",
+                )
             return frozenset()
         return frozenset(one["metadata"]["labels"][OWNER_LABEL] for found in lists for one in found)
 
@@ -90,11 +102,17 @@ async def bring_about(context: Context, existing: Existing, wanted: Sequence[Man
     done = []
     for manifest in wanted:
         kind, meta = manifest["kind"], manifest["metadata"]
-        there = existing.get(kind, meta["name"]) if kind in KINDS else await context.kube.get(kind, meta["namespace"], meta["name"])
+        there = (
+            existing.get(kind, meta["name"])
+            if kind in KINDS
+            else await context.kube.get(kind, meta["namespace"], meta["name"])
+        )
         if there is None and kind in KINDS:
             there = await context.kube.get(kind, meta["namespace"], meta["name"])
         if there is not None and not _owned(there, uid):
-            raise NameTaken(f"{kind} {meta['name']} belongs to somebody else: delete it, or give this resource another name")
+            raise NameTaken(
+                f"{kind} {meta['name']} belongs to somebody else: delete it, or give this resource another name"
+            )
         if there is not None and as_wanted(there, manifest):
             continue
         done.append(f"{'made' if there is None else 'changed'} {kind} {meta['name']}")
@@ -104,9 +122,11 @@ async def bring_about(context: Context, existing: Existing, wanted: Sequence[Man
     return done
 
 
-async def delete_others(context: Context, existing: Existing, wanted: Sequence[Manifest], *, suspended: bool, schemas: bool = True) -> list[str]:
-    """Deletes what is no longer wanted, and of what is suspended the runs that go on; what was done, in words. `schemas`: those, too, as no
-    application is as it was before. Raises KubeError."""
+async def delete_others(
+    context: Context, existing: Existing, wanted: Sequence[Manifest], *, suspended: bool, schemas: bool = True
+) -> list[str]:
+    """Deletes what is no longer wanted, and of what is suspended the runs that go on; what was done, in words.
+    `schemas`: those, too, as no application is as it was before. Raises KubeError."""
     names = {(one["kind"], one["metadata"]["name"]) for one in wanted}
     done = []
     for one in (*existing.applications, *existing.schedules, *(existing.schemas if schemas else ())):
@@ -123,8 +143,8 @@ async def delete_others(context: Context, existing: Existing, wanted: Sequence[M
 
 
 async def _reschedule(context: Context, wanted: Manifest, there: Manifest) -> Manifest:
-    """What the Spark Operator noted of the old schedule would hold until its next run, and what it refused for ever. It is cleared once the new one
-    is there, and an annotation says until then that it is yet to be. Raises KubeError."""
+    """What the Spark Operator noted of the old schedule would hold until its next run, and what it refused for ever. It
+    is cleared once the new one is there, and an annotation says until then that it is yet to be. Raises KubeError."""
     kind, meta = wanted["kind"], wanted["metadata"]
     marked = {**wanted, "metadata": {**meta, "annotations": {**meta.get("annotations", {}), RESCHEDULED: "true"}}}
     written = await write(context.kube, marked, there)

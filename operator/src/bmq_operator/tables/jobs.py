@@ -16,7 +16,8 @@ from bmq_operator.clusters.names import KAFKA_PORT, MINIO_PORT, Names
 from bmq_operator.clusters.store_keys import store_keys
 
 S3_ENDPOINT: Final = "AWS_ENDPOINT_URL_S3"
-"""Of S3 alone: by AWS_ENDPOINT_URL the proof of the pods' own identity would go to an address that is written in a resource, too."""
+"""Of S3 alone: by AWS_ENDPOINT_URL the proof of the pods' own identity would go to an address that is written in a
+resource, too."""
 NAME_LENGTH_MAX: Final = 40
 """A run of a schedule has 20 characters more, and 63 is what a label may have."""
 _DIGEST_LENGTH: Final = 8
@@ -95,7 +96,16 @@ def jobs_of_topic(topic: Topic, cluster: Cluster) -> list[TableJob]:
     if table is None:
         return []
     owner = Owner(api_version=topic.api_version, kind="Topic", meta=topic.metadata)
-    return [_job(owner, table, cluster, topics=(topic.topic_name,), output=_place(table), name=_name(topic.metadata.name, "topic"))]
+    return [
+        _job(
+            owner,
+            table,
+            cluster,
+            topics=(topic.topic_name,),
+            output=_place(table),
+            name=_name(topic.metadata.name, "topic"),
+        )
+    ]
 
 
 def jobs_of_sink(sink: ParquetSink, cluster: Cluster) -> list[TableJob]:
@@ -103,9 +113,14 @@ def jobs_of_sink(sink: ParquetSink, cluster: Cluster) -> list[TableJob]:
     spec, meta = sink.spec, sink.metadata
     owner = Owner(api_version=sink.api_version, kind="ParquetSink", meta=meta)
     if spec.one_table or spec.iceberg is not None:
-        return [_job(owner, spec, cluster, topics=tuple(spec.topics), output=_place(spec), name=_name(meta.name, "sink"))]
+        return [
+            _job(owner, spec, cluster, topics=tuple(spec.topics), output=_place(spec), name=_name(meta.name, "sink"))
+        ]
     tables = [(one, _of_topic(spec, one), f"{spec.output.rstrip('/')}/{one}") for one in spec.topics]
-    return [_job(owner, table, cluster, topics=(one,), output=output, name=_name(meta.name, "sink", one)) for one, table, output in tables]
+    return [
+        _job(owner, table, cluster, topics=(one,), output=output, name=_name(meta.name, "sink", one))
+        for one, table, output in tables
+    ]
 
 
 def _of_topic(table: Table, topic: str) -> Table:
@@ -147,7 +162,9 @@ def _name(resource: str, suffix: str, topic: str = "") -> str:
 
 
 def store_use(table: Table, cluster: Cluster, *, namespace: str) -> StoreUse:
-    """The table's own keys, else those of a Cluster of the same namespace, for its own server alone, else the pods' identity alone."""
+    """The table's own keys, else those of a Cluster of the same namespace, for its own server alone, else the pods'
+    identity alone.
+    """
     access = table.store
     written = {S3_ENDPOINT: access.endpoint, "AWS_REGION": access.region}
     keys: dict[str, tuple[str, str]] = {}
@@ -169,8 +186,15 @@ def store_use(table: Table, cluster: Cluster, *, namespace: str) -> StoreUse:
         own = {S3_ENDPOINT: options.get("endpoint", ""), "AWS_REGION": options.get("region", "")}
     else:
         own = {}
-    elsewhere = bool(keys and access.endpoint) and not _same_server(access.endpoint, own.get(S3_ENDPOINT, ""), namespace=namespace)
-    return StoreUse(env=_written(own) | _written(written), secret_keys={} if elsewhere else keys, of_cluster=bool(keys), elsewhere=elsewhere)
+    elsewhere = bool(keys and access.endpoint) and not _same_server(
+        access.endpoint, own.get(S3_ENDPOINT, ""), namespace=namespace
+    )
+    return StoreUse(
+        env=_written(own) | _written(written),
+        secret_keys={} if elsewhere else keys,
+        of_cluster=bool(keys),
+        elsewhere=elsewhere,
+    )
 
 
 def _same_server(one: str, other: str, *, namespace: str) -> bool:

@@ -32,9 +32,13 @@ async def lag_of(context: Context, job: TableJob, client: AdminClient | None) ->
 
 
 async def _group(job: TableJob, client: AdminClient) -> str:
-    """As the cluster calls it; the job names it as it does for the base, and is in the lane by its client id. Raises AdminError."""
+    """As the cluster calls it; the job names it as it does for the base, and is in the lane by its client id. Raises
+    AdminError.
+    """
     table = job.table
-    group = table.group or f"{'iceberg' if table.iceberg else 'parquet'}-{'-'.join(sorted(job.topics))}"[:GROUP_LENGTH_MAX]
+    group = (
+        table.group or f"{'iceberg' if table.iceberg else 'parquet'}-{'-'.join(sorted(job.topics))}"[:GROUP_LENGTH_MAX]
+    )
     if not table.lane:
         return group
     return stored_group(table.lane, int((await client.get("lanes", table.lane))["number"]), group)

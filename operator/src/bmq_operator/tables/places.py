@@ -1,6 +1,7 @@
 """Which resources claim which place of a table. A place is the same value whoever names it, and however. Pure.
 
-What writes a table says by an annotation which place that is, so that whoever writes keeps it, whatever is written into resources meanwhile.
+What writes a table says by an annotation which place that is, so that whoever writes keeps it, whatever is written into
+resources meanwhile.
 """
 
 import hashlib
@@ -31,7 +32,9 @@ OWNER_LABEL: Final = "bmq.io/table-owner"
 KIND_LABEL: Final = "bmq.io/table-kind"
 """Topic or ParquetSink: whose table it is. With the next one it is how an event finds its resource."""
 NAME_LABEL: Final = "bmq.io/table-name"
-REFUSED: Final = frozenset(("NotAllowed", "SecretMissing", "ConfigMapMissing", "ServiceAccountMissing", "NameTaken", "Refused"))
+REFUSED: Final = frozenset(
+    ("NotAllowed", "SecretMissing", "ConfigMapMissing", "ServiceAccountMissing", "NameTaken", "Refused")
+)
 """Reasons of resources of which nothing is made. Where nothing was made before either, they stand in nobody's way."""
 _DIGEST_LENGTH: Final = 32
 _POSTGRESQL_PORT: Final = ":5432"
@@ -45,7 +48,8 @@ def place_of(job: TableJob) -> Place:
     endpoint, iceberg = _server(_endpoint(job), namespace), job.table.iceberg
     if iceberg is None:
         return ("parquet", endpoint, _folder(job.output))
-    # How the catalog is called is each user's own choice, but for one in a database, whose tables are kept under that name.
+    # How the catalog is called is each user's own choice, but for one in a database, whose tables are kept under that
+    # name.
     catalog, _, name = iceberg.table.partition(".")
     match iceberg.catalog_type:
         case "hadoop":
@@ -85,8 +89,9 @@ def claims(
     applications: Sequence[Manifest] = (),
     unseen: Set[str] = frozenset(),
 ) -> dict[str, list[Rival]]:
-    """By the digest of a place, of all resources as the API server lists them. Those that are not understood, that a Cluster does not take, or that
-    are refused claim nothing but what they write already. `unseen`: namespaces of which it is not known what is written, which may be all."""
+    """By the digest of a place, of all resources as the API server lists them. Those that are not understood, that a
+    Cluster does not take, or that are refused claim nothing but what they write already. `unseen`: namespaces of which
+    it is not known what is written, which may be all."""
     there = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in clusters}
     jobs: list[TableJob] = []
     refused: set[str] = set()
@@ -100,30 +105,48 @@ def claims(
             refused |= _refused(manifest, "Ready")
     found: defaultdict[str, dict[str, Rival]] = defaultdict(dict)
     unmarked: set[tuple[str, str]] = set()
-    for one, kind, owner in _written(applications, [*(("Topic", one) for one in topics), *(("ParquetSink", one) for one in sinks)]):
+    for one, kind, owner in _written(
+        applications, [*(("Topic", one) for one in topics), *(("ParquetSink", one) for one in sinks)]
+    ):
         uid, place = owner["uid"], (one["metadata"].get("annotations") or {}).get(PLACE, "")
         if not place:
             unmarked.add((uid, one["metadata"]["name"]))  # an older operator's
         else:
             created = owner.get("creationTimestamp") or ""
-            found[place][uid] = Rival(kind=kind, namespace=owner["namespace"], name=owner["name"], uid=uid, created=created, owned=True)
+            found[place][uid] = Rival(
+                kind=kind, namespace=owner["namespace"], name=owner["name"], uid=uid, created=created, owned=True
+            )
     for job in jobs:
         meta, place = job.owner.meta, digest_of(place_of(job))
         before = found.get(digest_of(place_marked_before(job)), {})
-        owned = meta.uid in found[place] or meta.uid in before or (meta.uid, job.name) in unmarked or meta.namespace in unseen
+        owned = (
+            meta.uid in found[place]
+            or meta.uid in before
+            or (meta.uid, job.name) in unmarked
+            or meta.namespace in unseen
+        )
         if owned or meta.uid not in refused:
             found[place][meta.uid] = claimant(job, owned=owned)
     return {place: list(rivals.values()) for place, rivals in found.items() if rivals}
 
 
-def _written(applications: Sequence[Manifest], resources: Sequence[tuple[str, Manifest]]) -> Iterator[tuple[Manifest, str, Manifest]]:
-    """What writes a table, with the kind and metadata of the resource that it is of: by its controller, or that of the schedule whose run it is. What
-    an application says of itself by labels anybody may have written."""
-    owners = {(one["metadata"]["namespace"], one["metadata"].get("uid", "")): (kind, one["metadata"]) for kind, one in resources}
-    controllers = {(one["metadata"]["namespace"], one["metadata"].get("uid", "")): owner_of(one) for one in applications}
+def _written(
+    applications: Sequence[Manifest], resources: Sequence[tuple[str, Manifest]]
+) -> Iterator[tuple[Manifest, str, Manifest]]:
+    """What writes a table, with the kind and metadata of the resource that it is of: by its controller, or that of the
+    schedule whose run it is. What an application says of itself by labels anybody may have written."""
+    owners = {
+        (one["metadata"]["namespace"], one["metadata"].get("uid", "")): (kind, one["metadata"])
+        for kind, one in resources
+    }
+    controllers = {
+        (one["metadata"]["namespace"], one["metadata"].get("uid", "")): owner_of(one) for one in applications
+    }
     for one in applications:
         namespace, controller = one["metadata"]["namespace"], owner_of(one)
-        found = owners.get((namespace, controller)) or owners.get((namespace, controllers.get((namespace, controller), "")))
+        found = owners.get((namespace, controller)) or owners.get(
+            (namespace, controllers.get((namespace, controller), ""))
+        )
         if controller and found is not None:
             yield one, *found
 
@@ -131,7 +154,14 @@ def _written(applications: Sequence[Manifest], resources: Sequence[tuple[str, Ma
 def claimant(job: TableJob, *, owned: bool) -> Rival:
     """The resource of this table. `owned`: it writes the place."""
     meta = job.owner.meta
-    return Rival(kind=job.owner.kind, namespace=meta.namespace, name=meta.name, uid=meta.uid, created=meta.creation_timestamp, owned=owned)
+    return Rival(
+        kind=job.owner.kind,
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        created=meta.creation_timestamp,
+        owned=owned,
+    )
 
 
 def _refused(manifest: Manifest, type_: str) -> set[str]:
@@ -142,17 +172,25 @@ def _refused(manifest: Manifest, type_: str) -> set[str]:
     return {meta["uid"]} if said.get("status") == "False" and newest and said.get("reason") in REFUSED else set()
 
 
-def _taken(resource: Topic | ParquetSink, jobs: list[TableJob], clusters: Mapping[tuple[str, str], Manifest]) -> list[TableJob]:
+def _taken(
+    resource: Topic | ParquetSink, jobs: list[TableJob], clusters: Mapping[tuple[str, str], Manifest]
+) -> list[TableJob]:
     return jobs if allowed(_cluster(resource, clusters), resource.metadata.namespace) else []
 
 
 def _cluster(resource: Topic | ParquetSink, clusters: Mapping[tuple[str, str], Manifest]) -> Cluster:
-    """The one that it refers to. Where that is gone, what was begun goes on: its name and the table's own store are known all the same."""
+    """The one that it refers to. Where that is gone, what was begun goes on: its name and the table's own store are
+    known all the same.
+    """
     reference = resource.spec.cluster_ref
     namespace, name = reference.namespace or resource.metadata.namespace, reference.name
     manifest = clusters.get((namespace, name))
     found = None if manifest is None else _read(Cluster, manifest)
-    return found if isinstance(found, Cluster) else Cluster.model_validate({"metadata": {"name": name, "namespace": namespace}})
+    return (
+        found
+        if isinstance(found, Cluster)
+        else Cluster.model_validate({"metadata": {"name": name, "namespace": namespace}})
+    )
 
 
 def _read(kind: type[Resource], manifest: Manifest) -> Resource | None:

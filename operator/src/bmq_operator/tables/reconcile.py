@@ -1,4 +1,6 @@
-"""Brings what is there to what a Topic's `parquet` or a ParquetSink says, and mirrors what the Spark Operator tells of it."""
+"""Brings what is there to what a Topic's `parquet` or a ParquetSink says, and mirrors what the Spark Operator tells of
+it.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,12 +25,32 @@ from bmq_operator.references import ClusterState, Referred, refer
 from bmq_operator.rivals import Rival
 from bmq_operator.tables.claims import let_go, taken_by
 from bmq_operator.tables.desired import NUDGED, desired, made_from
-from bmq_operator.tables.existing import KINDS, Existing, NameTaken, NoSparkOperator, bring_about, delete_others, may_have_any, read_existing
+from bmq_operator.tables.existing import (
+    KINDS,
+    Existing,
+    NameTaken,
+    NoSparkOperator,
+    bring_about,
+    delete_others,
+    may_have_any,
+    read_existing,
+)
 from bmq_operator.tables.jobs import Anew, TableJob, jobs_of_sink, jobs_of_topic
 from bmq_operator.tables.lag import lag_of
 from bmq_operator.tables.places import REFUSED
 from bmq_operator.tables.report import SOON_S, Report, is_waiting, of_compaction, of_schedule, of_stream, summed_up
-from bmq_operator.tables.runs import Recipe, Run, Schedule, last_ended, made_otherwise, run_of, schedule_of, submitted_as, waiting, written_ms
+from bmq_operator.tables.runs import (
+    Recipe,
+    Run,
+    Schedule,
+    last_ended,
+    made_otherwise,
+    run_of,
+    schedule_of,
+    submitted_as,
+    waiting,
+    written_ms,
+)
 from bmq_operator.topics import reconcile as topics
 
 LATER_S: Final = 30.0
@@ -68,14 +90,18 @@ async def reconcile(context: Context, sink: ParquetSink) -> Outcome:
         desired=1 if sink.spec.one_table or sink.spec.iceberg is not None else len(sink.spec.topics),
         ready=tables.ready,
         tables=tables.statuses,
-        conditions=next_conditions(old.conditions, tables.findings, generation=generation, now_ms=context.clock.now_ms()),
+        conditions=next_conditions(
+            old.conditions, tables.findings, generation=generation, now_ms=context.clock.now_ms()
+        ),
         observed_generation=generation,
     )
     return Outcome(status=status, again_after_s=tables.again_after_s)
 
 
 async def reconcile_topic(context: Context, topic: Topic) -> Outcome:
-    """Looks at a Topic and then at its table. Whatever is the matter with the table, the topic is looked after. Raises KubeError."""
+    """Looks at a Topic and then at its table. Whatever is the matter with the table, the topic is looked after. Raises
+    KubeError.
+    """
     outcome = await topics.reconcile(context, topic)
     if outcome.status is None or outcome.finished:
         return outcome
@@ -84,8 +110,14 @@ async def reconcile_topic(context: Context, topic: Topic) -> Outcome:
         ending = topic.metadata.deletion_timestamp is not None
         tables = _while_it_ends(topic) if ending else await _tables_of_topic(context, topic, outcome.status)
     except (KubeError, AdminError) as error:
-        _log.warning("a topic's table could not be looked after", topic=f"{topic.metadata.namespace}/{topic.metadata.name}", why=str(error))
-        found = Finding(type="ParquetReady", status="Unknown", reason="NotLookedAt", message=f"it is tried again: {error}")
+        _log.warning(
+            "a topic's table could not be looked after",
+            topic=f"{topic.metadata.namespace}/{topic.metadata.name}",
+            why=str(error),
+        )
+        found = Finding(
+            type="ParquetReady", status="Unknown", reason="NotLookedAt", message=f"it is tried again: {error}"
+        )
         tables = Tables(findings=[found], statuses=[topic.status.table], again_after_s=SOON_S)
     if tables is None:
         return outcome
@@ -103,19 +135,24 @@ async def _tables_of_topic(context: Context, topic: Topic, status: TopicStatus) 
         return await _taken_out(context, topic)
     referred = await refer(context, topic.metadata, topic.spec.cluster_ref)
     if referred.cluster is None or referred.state is ClusterState.NOT_ALLOWED:
-        return _not_looked_after(topic, "TopicNotReady", "the table is not looked after while its Cluster is out of sight: see Ready")
+        return _not_looked_after(
+            topic, "TopicNotReady", "the table is not looked after while its Cluster is out of sight: see Ready"
+        )
     if not (status.topic_id and (status.owned or not topic.spec.managed)):
         begun = await _has_begun(context, topic)
         if not begun:
             text = "the table is begun once the topic is there and this resource's own, or managed is false: see Ready"
             waits = _not_looked_after(topic, "TopicNotReady", text)
             return waits if begun is None else replace(waits, statuses=[])
-    return await _tables(context, jobs_of_topic(topic, referred.cluster), referred, [topic.status.table], prefix="Parquet")
+    return await _tables(
+        context, jobs_of_topic(topic, referred.cluster), referred, [topic.status.table], prefix="Parquet"
+    )
 
 
 async def _has_begun(context: Context, topic: Topic) -> bool | None:
-    """Whether its table is written already, and so is looked after, whosever the topic is by now: `suspend` and a stream that ended are matters of
-    the table alone, and with managed: false anybody may have one. None: nobody can tell. Raises KubeError."""
+    """Whether its table is written already, and so is looked after, whosever the topic is by now: `suspend` and a
+    stream that ended are matters of the table alone, and with managed: false anybody may have one. None: nobody can
+    tell. Raises KubeError."""
     if not context.settings.spark.enabled:
         return None
     try:
@@ -126,7 +163,9 @@ async def _has_begun(context: Context, topic: Topic) -> bool | None:
 
 
 async def _taken_out(context: Context, topic: Topic) -> Tables | None:
-    """What there is of a table that is asked for no more goes, whatever the status tells of it: that may never have been written."""
+    """What there is of a table that is asked for no more goes, whatever the status tells of it: that may never have
+    been written.
+    """
     told = topic.status.table.application
     if not told and not context.settings.spark.enabled:
         return None
@@ -148,13 +187,18 @@ def _while_it_ends(topic: Topic) -> Tables | None:
     if not topic.status.table.application:
         return None
     return _not_looked_after(
-        topic, "Deleting", "nothing of its table is changed any more: what runs goes on until this resource is gone, and goes with it"
+        topic,
+        "Deleting",
+        "nothing of its table is changed any more: what runs goes on until this resource is gone, and goes with it",
     )
 
 
 def _not_looked_after(topic: Topic, reason: str, message: str) -> Tables:
     """What was told of what is there stays."""
-    return Tables(findings=[Finding(type="ParquetReady", status="Unknown", reason=reason, message=message)], statuses=[topic.status.table])
+    return Tables(
+        findings=[Finding(type="ParquetReady", status="Unknown", reason=reason, message=message)],
+        statuses=[topic.status.table],
+    )
 
 
 def _obstacle(referred: Referred, sink: ParquetSink) -> Finding | None:
@@ -169,7 +213,11 @@ def _obstacle(referred: Referred, sink: ParquetSink) -> Finding | None:
             text = f"{reference} takes no resources of the namespace {sink.metadata.namespace}: {remedy}"
             return Finding(status="False", reason="NamespaceNotAllowed", message=text)
         case ClusterState.ENDING:
-            return Finding(status="False", reason="ClusterEnding", message=f"{reference} is being deleted: nothing is changed any more")
+            return Finding(
+                status="False",
+                reason="ClusterEnding",
+                message=f"{reference} is being deleted: nothing is changed any more",
+            )
         case _:
             pass
     if referred.cluster is None:
@@ -177,26 +225,38 @@ def _obstacle(referred: Referred, sink: ParquetSink) -> Finding | None:
     return None
 
 
-async def _tables(context: Context, jobs: Sequence[TableJob], referred: Referred, old: Sequence[TableStatus], *, prefix: str = "") -> Tables:
+async def _tables(
+    context: Context, jobs: Sequence[TableJob], referred: Referred, old: Sequence[TableStatus], *, prefix: str = ""
+) -> Tables:
     """All tables of a resource. What is refused of one does not keep the others from being written."""
     ready, settings = f"{prefix}Ready", context.settings.spark
     if not jobs:
         found = Finding(type=ready, status="False", reason="NoTopics", message="no topics are named: name one or more")
         return Tables(findings=[found], statuses=[])
     if not settings.enabled:
-        found = Finding(type=ready, status="False", reason="SparkDisabled", message="the operator writes no tables: set spark.enabled in bmq's chart")
+        found = Finding(
+            type=ready,
+            status="False",
+            reason="SparkDisabled",
+            message="the operator writes no tables: set spark.enabled in bmq's chart",
+        )
         return Tables(findings=[found], statuses=list(old))
     meta = jobs[0].owner.meta
     try:
         existing = await read_existing(context, meta.namespace, meta.uid)
     except NoSparkOperator:
-        text = "the Spark Operator is not installed: install kubeflow's (docs/kubernetes.md, Tables from topics); it is noticed by itself"
+        text = (
+            "the Spark Operator is not installed: install kubeflow's (docs/kubernetes.md, Tables from topics); "
+            "it is noticed by itself"
+        )
         found = Finding(type=ready, status="False", reason="SparkOperatorMissing", message=text)
         return Tables(findings=[found], statuses=list(old), again_after_s=LATER_S)
     own = Own(images=(settings.image,), account=settings.service_account)
     # Of several tables all have the same settings.
     path = "parquet" if jobs[0].owner.kind == "Topic" else ""
-    beyond = await why_not_allowed(context.kube, jobs[0].table, namespace=meta.namespace, allow=context.settings.allow, own=own, path=path)
+    beyond = await why_not_allowed(
+        context.kube, jobs[0].table, namespace=meta.namespace, allow=context.settings.allow, own=own, path=path
+    )
     if beyond is None:
         beyond = await _keys_refused(context, jobs[0], referred)
     wanted: list[Manifest] = []
@@ -226,23 +286,31 @@ async def _tables(context: Context, jobs: Sequence[TableJob], referred: Referred
 
 
 async def _keys_refused(context: Context, job: TableJob, referred: Referred) -> Finding | None:
-    """Why the Cluster's keys to the store are not for this table; None: they are, or it has none of them. A Cluster borrows a Secret by the same rule
-    as a table does, and what that refuses of the Cluster is not to be had by way of it. Raises KubeError."""
+    """Why the Cluster's keys to the store are not for this table; None: they are, or it has none of them. A Cluster
+    borrows a Secret by the same rule as a table does, and what that refuses of the Cluster is not to be had by way of
+    it. Raises KubeError."""
     cluster = referred.cluster
     if cluster is None or not job.store.of_cluster:
         return None
     names, own_keys = Names.of(cluster), "name a Secret of your own by store.secretName"
     if job.store.elsewhere:
-        text = f"store.endpoint is not that of Cluster {referred.title}, whose keys are for its own server alone: leave it out, or {own_keys}"
+        text = (
+            f"store.endpoint is not that of Cluster {referred.title}, whose keys are for its own server alone: "
+            f"leave it out, or {own_keys}"
+        )
         return Finding(status="False", reason="NotAllowed", message=text)
     if not cluster.spec.store.minio.embedded:
         credentials, allow = cluster.spec.store.credentials, context.settings.allow
         path = f"store.credentials of Cluster {referred.title}"
-        return await why_not_allowed(context.kube, credentials, namespace=names.namespace, allow=allow, own=Own(images=()), path=path)
+        return await why_not_allowed(
+            context.kube, credentials, namespace=names.namespace, allow=allow, own=Own(images=()), path=path
+        )
     there = await context.kube.get("Secret", names.namespace, names.minio)
     if there is None:
         return Finding(
-            status="False", reason="SecretMissing", message=f"Cluster {referred.title} has made no Secret {names.minio} yet: {own_keys}, or wait"
+            status="False",
+            reason="SecretMissing",
+            message=f"Cluster {referred.title} has made no Secret {names.minio} yet: {own_keys}, or wait",
         )
     if owner_of(there) != cluster.metadata.uid:
         text = f"the Secret {names.minio} is not that of Cluster {referred.title}: delete it, or {own_keys}"
@@ -251,7 +319,9 @@ async def _keys_refused(context: Context, job: TableJob, referred: Referred) -> 
 
 
 def _desired(context: Context, job: TableJob, existing: Existing) -> list[Manifest]:
-    """With how often it was begun anew, as long as nothing else of it changes: what was changed begins with a clean record."""
+    """With how often it was begun anew, as long as nothing else of it changes: what was changed begins with a clean
+    record.
+    """
     there = existing.application(job.name)
     if there is None or job.table.continuous is None:
         return desired(job, context.settings.spark)
@@ -260,8 +330,18 @@ def _desired(context: Context, job: TableJob, existing: Existing) -> list[Manife
     return kept if same else desired(job, context.settings.spark)
 
 
-async def _table(context: Context, job: TableJob, referred: Referred, *, existing: Existing, wanted: Sequence[Manifest], old: TableStatus) -> Report:
-    """One table. Raises KubeError where the API server does not answer, or refuses what has nothing to do with this one."""
+async def _table(
+    context: Context,
+    job: TableJob,
+    referred: Referred,
+    *,
+    existing: Existing,
+    wanted: Sequence[Manifest],
+    old: TableStatus,
+) -> Report:
+    """One table. Raises KubeError where the API server does not answer, or refuses what has nothing to do with this
+    one.
+    """
     try:
         return await _written(context, job, referred, existing=existing, wanted=wanted, old=old)
     except NameTaken as taken:
@@ -271,11 +351,22 @@ async def _table(context: Context, job: TableJob, referred: Referred, *, existin
         let_go(context, job)
         if problem.status == 409 or problem.lacks_right:
             raise
-        return _refused(job, "Refused", f"the API server refuses an object of the table: {problem.message}", _with_what_is_there(old, job, existing))
+        return _refused(
+            job,
+            "Refused",
+            f"the API server refuses an object of the table: {problem.message}",
+            _with_what_is_there(old, job, existing),
+        )
 
 
 async def _written(
-    context: Context, job: TableJob, referred: Referred, *, existing: Existing, wanted: Sequence[Manifest], old: TableStatus
+    context: Context,
+    job: TableJob,
+    referred: Referred,
+    *,
+    existing: Existing,
+    wanted: Sequence[Manifest],
+    old: TableStatus,
 ) -> Report:
     """Brings it about, and has it begun anew where it ended. Raises KubeError, NameTaken."""
     uid, now_ms = job.owner.meta.uid, context.clock.now_ms()
@@ -297,11 +388,20 @@ async def _written(
         if report.adopt:
             assert application is not None and pod
             note = {"status": submitted_as(application, pod)}
-            await context.kube.merge("SparkApplication", job.owner.meta.namespace, job.name, note, part="status", uid=application["metadata"]["uid"])
+            await context.kube.merge(
+                "SparkApplication",
+                job.owner.meta.namespace,
+                job.name,
+                note,
+                part="status",
+                uid=application["metadata"]["uid"],
+            )
         if report.nudge:
             note = {"metadata": {"annotations": {NUDGED: timestamp(now_ms)}}}
             assert application is not None, "nobody is nudged who is not there"
-            await context.kube.merge("SparkApplication", job.owner.meta.namespace, job.name, note, uid=application["metadata"]["uid"])
+            await context.kube.merge(
+                "SparkApplication", job.owner.meta.namespace, job.name, note, uid=application["metadata"]["uid"]
+            )
     else:
         schedule = _schedule(existing, job.name)
         newest = schedule.runs[0] if schedule is not None and schedule.runs else None
@@ -331,7 +431,10 @@ def _schedule(existing: Existing, name: str) -> Schedule | None:
 def _taken(job: TableJob, rival: Rival) -> str:
     field = "output" if job.table.iceberg is None else "iceberg.table"
     why = "which writes it" if rival.owned else "which is older"
-    return f"{job.output} is the table of {rival.title}, {why}: write another {field} here, or delete the table there; then this one is written"
+    return (
+        f"{job.output} is the table of {rival.title}, {why}: write another {field} here, or delete the table "
+        "there; then this one is written"
+    )
 
 
 async def _account_missing(context: Context, job: TableJob) -> Finding | None:
@@ -339,13 +442,18 @@ async def _account_missing(context: Context, job: TableJob) -> Finding | None:
     name, namespace = job.table.service_account or context.settings.spark.service_account, job.owner.meta.namespace
     if await context.kube.get("ServiceAccount", namespace, name) is not None:
         return None
-    text = f"{namespace} has no ServiceAccount {name} for drivers: add the namespace to spark.namespaces of bmq's chart, or write serviceAccount"
+    text = (
+        f"{namespace} has no ServiceAccount {name} for drivers: add the namespace to spark.namespaces of bmq's "
+        "chart, or write serviceAccount"
+    )
     return Finding(status="False", reason="ServiceAccountMissing", message=text)
 
 
 def _refused(job: TableJob, reason: str, message: str, old: TableStatus) -> Report:
     finding = Finding(status="False", reason=reason, message=message)
-    return Report(finding=finding, running=False, status=old.model_copy(update={"output": job.output}), again_after_s=SOON_S)
+    return Report(
+        finding=finding, running=False, status=old.model_copy(update={"output": job.output}), again_after_s=SOON_S
+    )
 
 
 def _with_what_is_there(status: TableStatus, job: TableJob, existing: Existing) -> TableStatus:
@@ -355,15 +463,25 @@ def _with_what_is_there(status: TableStatus, job: TableJob, existing: Existing) 
 
 
 async def _driver(context: Context, job: TableJob, run: Run | None) -> Manifest | None:
-    """The driver's pod of a run of which something has to be found out. Of one that is said to run: empty where it is gone."""
-    if run is None or run.state in ("COMPLETED", "SUSPENDED") or not (driver := run.driver or (f"{run.name}-driver" if is_waiting(run) else "")):
+    """The driver's pod of a run of which something has to be found out. Of one that is said to run: empty where it is
+    gone.
+    """
+    if (
+        run is None
+        or run.state in ("COMPLETED", "SUSPENDED")
+        or not (driver := run.driver or (f"{run.name}-driver" if is_waiting(run) else ""))
+    ):
         return None
     found = await context.kube.get("Pod", job.owner.meta.namespace, driver)
     return {} if found is None and run.state == "RUNNING" else found
 
 
-def _driverless(context: Context, application: Manifest | None, run: Run | None, pod: Manifest | None, *, now_ms: int) -> int:
-    """Since when a run that the Spark Operator is about to submit was without a driver at each look; an operator that just began knows of now."""
+def _driverless(
+    context: Context, application: Manifest | None, run: Run | None, pod: Manifest | None, *, now_ms: int
+) -> int:
+    """Since when a run that the Spark Operator is about to submit was without a driver at each look; an operator that
+    just began knows of now.
+    """
     known = context.known.driverless
     if application is None or pod or not is_waiting(run):
         known.pop("" if application is None else application["metadata"]["uid"], None)
@@ -373,8 +491,12 @@ def _driverless(context: Context, application: Manifest | None, run: Run | None,
     return known.setdefault(application["metadata"]["uid"], now_ms)
 
 
-async def _give_up(context: Context, existing: Existing, run: Run | None, pod: Manifest | None, wanted: Recipe, *, now_ms: int) -> None:
-    """A run that cannot start as it was made would keep all later ones, which are made otherwise by now, waiting for ever."""
+async def _give_up(
+    context: Context, existing: Existing, run: Run | None, pod: Manifest | None, wanted: Recipe, *, now_ms: int
+) -> None:
+    """A run that cannot start as it was made would keep all later ones, which are made otherwise by now, waiting for
+    ever.
+    """
     there = None if run is None else existing.application(run.name)
     if there is not None and waiting(pod) and made_otherwise(pod, wanted, now_ms=now_ms):
         meta = there["metadata"]

@@ -15,7 +15,9 @@ SCHEDULED_LABEL: Final = "sparkoperator.k8s.io/scheduled-app-name"
 SUBMISSION_LABEL: Final = "sparkoperator.k8s.io/submission-id"
 ENDED: Final = frozenset(("COMPLETED", "FAILED"))
 HEARD_AFTER_MS: Final = 60_000
-_NOISE: Final = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d |\s+at |\s+File \"|Traceback |During handling|Caused by|\s*\^|\.\.\. \d+ more|\s+\w")
+_NOISE: Final = re.compile(
+    r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d |\s+at |\s+File \"|Traceback |During handling|Caused by|\s*\^|\.\.\. \d+ more|\s+\w"
+)
 _ERROR: Final = "error: "
 
 
@@ -67,7 +69,8 @@ class Schedule:
     reason: str
     next_run: str
     due_ms: int
-    """Since when the Spark Operator is to do something about it: take it up, or begin the next run. 0: not yet, or nobody knows."""
+    """Since when the Spark Operator is to do something about it: take it up, or begin the next run. 0: not yet, or
+    nobody knows."""
     runs: Sequence[Run]
 
 
@@ -91,7 +94,9 @@ def run_of(application: Manifest) -> Run:
 def schedule_of(scheduled: Manifest, applications: Iterable[Manifest]) -> Schedule:
     """Of a ScheduledSparkApplication, and of all SparkApplications of its owner."""
     status, meta = scheduled.get("status", {}), scheduled["metadata"]
-    of_it = [run_of(one) for one in applications if one["metadata"].get("labels", {}).get(SCHEDULED_LABEL) == meta["name"]]
+    of_it = [
+        run_of(one) for one in applications if one["metadata"].get("labels", {}).get(SCHEDULED_LABEL) == meta["name"]
+    ]
     runs = sorted(of_it, key=lambda run: (run.created_ms, run.name), reverse=True)
     state, next_run = status.get("scheduleState", ""), status.get("nextRun") or ""
     return Schedule(
@@ -148,24 +153,44 @@ def waiting(pod: Manifest | None) -> str:
 
 
 def broken(run: Run, pod: Manifest | None) -> str:
-    """Why a run that the Spark Operator takes for running does not, by its driver's pod; empty: nothing is wrong, or nobody looked (None)."""
+    """Why a run that the Spark Operator takes for running does not, by its driver's pod; empty: nothing is wrong, or
+    nobody looked (None).
+    """
     if pod is None:
         return ""
     if not pod:
         return f"the driver's pod {run.driver} is gone"
-    ended = [one for one in pod.get("status", {}).get("containerStatuses", ()) if one.get("state", {}).get("terminated")]
+    ended = [
+        one for one in pod.get("status", {}).get("containerStatuses", ()) if one.get("state", {}).get("terminated")
+    ]
     if pod.get("status", {}).get("phase") in ("Failed", "Succeeded") or ended:
         return f"the driver ended: {said(run, pod)}"
     if (found := trouble([pod])) is not None:
         return found.message
-    lost = next((one for one in pod.get("status", {}).get("conditions", ()) if one["type"] == "Ready" and one["status"] != "True"), None)
-    return f"the driver's pod {run.driver} is not ready: {lost.get('message') or lost.get('reason') or 'no reason is given'}" if lost else ""
+    lost = next(
+        (
+            one
+            for one in pod.get("status", {}).get("conditions", ())
+            if one["type"] == "Ready" and one["status"] != "True"
+        ),
+        None,
+    )
+    return (
+        f"the driver's pod {run.driver} is not ready: "
+        f"{lost.get('message') or lost.get('reason') or 'no reason is given'}"
+        if lost
+        else ""
+    )
 
 
 def written_ms(application: Manifest) -> int:
     """When the operator changed it last."""
     meta = application["metadata"]
-    ours = [one for one in meta.get("managedFields", ()) if one.get("manager") == FIELD_MANAGER and not one.get("subresource")]
+    ours = [
+        one
+        for one in meta.get("managedFields", ())
+        if one.get("manager") == FIELD_MANAGER and not one.get("subresource")
+    ]
     return max((time_ms(one.get("time")) for one in ours), default=time_ms(meta.get("creationTimestamp")))
 
 
@@ -192,7 +217,10 @@ def made_otherwise(pod: Manifest | None, wanted: Recipe, *, now_ms: int) -> bool
         return False
     if (digest := (pod["metadata"].get("annotations") or {}).get(MADE_FROM)) is not None:
         return bool(digest != wanted.digest)
-    return any(one.get("name") == DRIVER_CONTAINER and one.get("image") != wanted.image for one in pod.get("spec", {}).get("containers", ()))
+    return any(
+        one.get("name") == DRIVER_CONTAINER and one.get("image") != wanted.image
+        for one in pod.get("spec", {}).get("containers", ())
+    )
 
 
 def last_words(log: str) -> str:

@@ -26,7 +26,11 @@ def claims(manifests: Iterable[Mapping[str, object]]) -> dict[Claim, list[Rival]
         if not spec.get("managed", True):
             continue
         reference = _part(spec, "clusterRef")
-        claim = (reference.get("namespace") or meta["namespace"], reference.get("name", "bmq"), spec.get("topicName") or meta["name"])
+        claim = (
+            reference.get("namespace") or meta["namespace"],
+            reference.get("name", "bmq"),
+            spec.get("topicName") or meta["name"],
+        )
         found[claim].append(
             Rival(
                 kind="Topic",

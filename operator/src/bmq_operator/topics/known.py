@@ -1,6 +1,7 @@
 """A cluster's topics as they were a few seconds ago: five hundred Topics do not list five hundred times.
 
-Reads only. The list is used by whoever asks soon after; a topic's configuration for as long as the list tells the same version of it.
+Reads only. The list is used by whoever asks soon after; a topic's configuration for as long as the list tells the same
+version of it.
 """
 
 from dataclasses import dataclass
@@ -83,4 +84,6 @@ class TopicsOfCluster:
 
 def view_of(topic: Any) -> Present:
     """Of a TopicView of the API."""
-    return Present(topic_id=topic["topic_id"], partitions=topic["partitions"], version=topic["version"], configs=topic["configs"])
+    return Present(
+        topic_id=topic["topic_id"], partitions=topic["partitions"], version=topic["version"], configs=topic["configs"]
+    )

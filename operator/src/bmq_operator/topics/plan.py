@@ -1,7 +1,7 @@
 """What is to be done about a Topic, and what is to be said of it. Pure.
 
-`plan` is asked again after its actions were carried out, with what is there then; where it names no action, its finding is the truth. How a resource
-knows that a topic is its own is in docs/decisions/0027-topics-and-lanes.md.
+`plan` is asked again after its actions were carried out, with what is there then; where it names no action, its finding
+is the truth. How a resource knows that a topic is its own is in docs/decisions/0027-topics-and-lanes.md.
 """
 
 from collections.abc import Mapping, Sequence
@@ -88,21 +88,35 @@ def _obstacle(situation: Situation) -> Plan | None:
     reference = f"Cluster {situation.cluster_name}"
     match cluster:
         case ClusterState.MISSING:
-            return _waits(topic, "ClusterMissing", f"{reference} does not exist: create it, or delete this and write another clusterRef")
+            return _waits(
+                topic,
+                "ClusterMissing",
+                f"{reference} does not exist: create it, or delete this and write another clusterRef",
+            )
         case ClusterState.ENDING:
             return _waits(topic, "ClusterEnding", f"{reference} is being deleted: nothing is changed any more")
         case ClusterState.NOT_ALLOWED:
             namespace = topic.metadata.namespace
             remedy = f"add it to spec.topicsFrom.namespaces of the Cluster: {namespace}"
-            return _waits(topic, "NamespaceNotAllowed", f"{reference} takes no Topics of the namespace {namespace}: {remedy}")
+            return _waits(
+                topic, "NamespaceNotAllowed", f"{reference} takes no Topics of the namespace {namespace}: {remedy}"
+            )
         case ClusterState.NOT_READY:
-            return _waits(topic, "ClusterNotReady", f"{reference} does not answer, and is asked again: {situation.why}", status="Unknown")
+            return _waits(
+                topic,
+                "ClusterNotReady",
+                f"{reference} does not answer, and is asked again: {situation.why}",
+                status="Unknown",
+            )
         case ClusterState.READY:
             pass
     if why := _unusable(topic.topic_name):
         return Plan(finding=_not_ready("InvalidName", why), owned=False)
     if topic.spec.managed and (other := _winner(situation)) is not None:
-        why = f"{other.title} stands for the topic {topic.topic_name} already: delete one of the two, or write another topicName"
+        why = (
+            f"{other.title} stands for the topic {topic.topic_name} already: delete one of the two, or write "
+            "another topicName"
+        )
         return Plan(finding=_not_ready("Collision", why), owned=False, again_after_s=SOON_S)
     return None
 
@@ -116,19 +130,38 @@ def _existing(situation: Situation) -> Plan:
         return _missing(topic)
     if not status.owned or not _may_be_its_own(situation, present):
         if topic.spec.existing == "Refuse":
-            why = f"the topic {topic.topic_name} was there before this resource: write existing: Adopt to have it managed, or another topicName"
-            return Plan(finding=_not_ready("AlreadyExists", why), owned=False, topic_id=present.topic_id, partitions=present.partitions)
+            why = (
+                f"the topic {topic.topic_name} was there before this resource: write existing: Adopt to have it "
+                "managed, or another topicName"
+            )
+            return Plan(
+                finding=_not_ready("AlreadyExists", why),
+                owned=False,
+                topic_id=present.topic_id,
+                partitions=present.partitions,
+            )
         if why := _why_not_to_take_over(topic, present):
             finding = _not_ready("ConfigDiffers", f"the topic {topic.topic_name} {why}")
             return Plan(finding=finding, owned=False, topic_id=present.topic_id, partitions=present.partitions)
-        return _kept(topic, present, Event(reason="Adopted", message=f"the topic {topic.topic_name} was there before, and is managed from now on"))
+        return _kept(
+            topic,
+            present,
+            Event(
+                reason="Adopted", message=f"the topic {topic.topic_name} was there before, and is managed from now on"
+            ),
+        )
     if status.topic_id and present.topic_id != status.topic_id:
-        another = f"is another one than before ({present.topic_id}, it was {status.topic_id}): somebody deleted it and made it again"
+        another = (
+            f"is another one than before ({present.topic_id}, it was {status.topic_id}): somebody deleted it "
+            "and made it again"
+        )
         text = f"the topic {topic.topic_name} {another}"
         if why := _why_not_to_take_over(topic, present):
             finding = _not_ready("ConfigDiffers", f"{text}, and it {why}")
             return Plan(finding=finding, owned=True, topic_id=status.topic_id, partitions=present.partitions)
-        return _kept(topic, present, Event(reason="TopicReplaced", message=f"{text}; it is managed from now on", warning=True))
+        return _kept(
+            topic, present, Event(reason="TopicReplaced", message=f"{text}; it is managed from now on", warning=True)
+        )
     return _kept(topic, present)
 
 
@@ -136,16 +169,27 @@ def _why_not_to_take_over(topic: Topic, present: Present) -> str:
     """What somebody gave a topic that this resource did not make, and would lose; empty: nothing."""
     unwritten = sorted(present.configs.keys() - topic.spec.config.keys())
     has = ", ".join(f"{name}: {present.configs[name]}" for name in unwritten)
-    return f"has {has}: write it in config, else it would go back to its default, which may delete records" if unwritten else ""
+    return (
+        f"has {has}: write it in config, else it would go back to its default, which may delete records"
+        if unwritten
+        else ""
+    )
 
 
 def _missing(topic: Topic) -> Plan:
-    """It is to be made: the intent is written down first, so that what a crash leaves behind is known as this resource's own."""
+    """It is to be made: the intent is written down first, so that what a crash leaves behind is known as this
+    resource's own.
+    """
     status, creating = topic.status, Finding(status="Unknown", reason="Creating", message="the topic is being made")
     create = Create(partitions=topic.spec.partitions, configs=topic.spec.config)
     if status.owned and status.topic_id:
-        text = f"the topic {topic.topic_name} ({status.topic_id}) is gone: somebody deleted it, with its records. It is made again, empty"
-        return Plan(finding=creating, owned=True, action=create, events=(Event(reason="TopicLost", message=text, warning=True),))
+        text = (
+            f"the topic {topic.topic_name} ({status.topic_id}) is gone: somebody deleted it, with its records. "
+            "It is made again, empty"
+        )
+        return Plan(
+            finding=creating, owned=True, action=create, events=(Event(reason="TopicLost", message=text, warning=True),)
+        )
     if status.owned:
         return Plan(finding=creating, owned=True, action=create)
     return Plan(finding=creating, owned=True, again_after_s=0.0)
@@ -159,21 +203,42 @@ def _kept(topic: Topic, present: Present, *events: Event) -> Plan:
     configs = tuple(config_differences(spec.config, present.configs))
     if present.partitions < spec.partitions:
         action = Grow(total=spec.partitions, version=present.version)
-        finding = Finding(status="Unknown", reason="Changing", message=f"partitions: {present.partitions}, to be {spec.partitions}")
+        finding = Finding(
+            status="Unknown", reason="Changing", message=f"partitions: {present.partitions}, to be {spec.partitions}"
+        )
     elif configs:
         action = SetConfigs(differences=configs, version=present.version)
         finding = Finding(status="Unknown", reason="Changing", message=f"configuration: {said(configs)}")
         if _was_as_written(topic):
-            events = (*events, Event(reason="DriftPutBack", message=f"somebody changed the topic's configuration; put back: {said(configs)}"))
+            events = (
+                *events,
+                Event(
+                    reason="DriftPutBack",
+                    message=f"somebody changed the topic's configuration; put back: {said(configs)}",
+                ),
+            )
     elif present.partitions > spec.partitions:
-        why = f"partitions: {spec.partitions}: the topic has {present.partitions}, and partitions can only grow: write {present.partitions}, or more"
+        why = (
+            f"partitions: {spec.partitions}: the topic has {present.partitions}, and partitions can only grow: "
+            f"write {present.partitions}, or more"
+        )
         finding = _not_ready(MORE_PARTITIONS, why)
-    return Plan(finding=finding, owned=True, topic_id=present.topic_id, partitions=present.partitions, action=action, events=events)
+    return Plan(
+        finding=finding,
+        owned=True,
+        topic_id=present.topic_id,
+        partitions=present.partitions,
+        action=action,
+        events=events,
+    )
 
 
 def _unmanaged(topic: Topic, present: Present | None) -> Plan:
     if present is None:
-        finding = _not_ready("TopicMissing", f"there is no topic {topic.topic_name}, and managed: false keeps the operator from making it")
+        finding = _not_ready(
+            "TopicMissing",
+            f"there is no topic {topic.topic_name}, and managed: false keeps the operator from making it",
+        )
         return Plan(finding=finding, owned=False)
     differences = list(config_differences(topic.spec.config, present.configs))
     if present.partitions != topic.spec.partitions:
@@ -187,13 +252,18 @@ def _deletion(situation: Situation) -> Plan:
     """The finalizer is on resources alone that own their topic and say Delete; even then, what is in doubt stays."""
     topic, present, status = situation.topic, situation.present, situation.topic.status
     gone = Plan(finding=Finding(status="False", reason="Deleted", message=""), owned=False, finished=True)
-    if situation.namespace_ending or not (topic.spec.managed and topic.spec.deletion_policy == "Delete" and status.owned):
+    if situation.namespace_ending or not (
+        topic.spec.managed and topic.spec.deletion_policy == "Delete" and status.owned
+    ):
         return gone
     match situation.cluster:
         case ClusterState.MISSING | ClusterState.ENDING | ClusterState.NOT_ALLOWED:
             return gone
         case ClusterState.NOT_READY:
-            why = f"Cluster {situation.cluster_name} does not answer, and is asked again: {situation.why}. deletionPolicy: Retain ends the waiting"
+            why = (
+                f"Cluster {situation.cluster_name} does not answer, and is asked again: {situation.why}. "
+                "deletionPolicy: Retain ends the waiting"
+            )
             return _waits(topic, "ClusterNotReady", why, status="Unknown")
         case ClusterState.READY:
             pass
@@ -211,8 +281,13 @@ def _deletion(situation: Situation) -> Plan:
         if situation.holds_records is None:
             return replace(mine, needs_record_count=True)
         if situation.holds_records:
-            how = f'annotate it with {CONFIRM_DELETION}: "true" to lose them, or write deletionPolicy: Retain to keep the topic'
-            return replace(mine, finding=_not_ready("DataProtected", f"the topic {topic.topic_name} holds records: {how}"))
+            how = (
+                f'annotate it with {CONFIRM_DELETION}: "true" to lose them, or write deletionPolicy: Retain to '
+                "keep the topic"
+            )
+            return replace(
+                mine, finding=_not_ready("DataProtected", f"the topic {topic.topic_name} holds records: {how}")
+            )
     event = Event(reason="TopicDeleted", message=f"the topic {topic.topic_name} ({present.topic_id}) was deleted")
     return replace(mine, action=Delete(version=present.version), events=(event,))
 
@@ -232,21 +307,28 @@ def _winner(situation: Situation) -> Rival | None:
 
 
 def _may_be_its_own(situation: Situation, present: Present) -> bool:
-    """Whether the intent that was written down may have come to this topic. Of one whose id is not known only its look tells, where anything was
-    asked for: a creation whose answer was lost has made it as it is written, and one that was refused has made none."""
+    """Whether the intent that was written down may have come to this topic. Of one whose id is not known only its look
+    tells, where anything was asked for: a creation whose answer was lost has made it as it is written, and one that was
+    refused has made none."""
     topic = situation.topic
     if topic.status.topic_id:
         return True
     if situation.made_none:
         return False
-    same = present.partitions == topic.spec.partitions and not list(config_differences(topic.spec.config, present.configs))
+    same = present.partitions == topic.spec.partitions and not list(
+        config_differences(topic.spec.config, present.configs)
+    )
     return same and not was_refused(condition(topic.status.conditions))
 
 
 def _was_as_written(topic: Topic) -> bool:
     """Whether this very text was brought about before: what differs now was changed by somebody else."""
     ready = condition(topic.status.conditions)
-    return ready is not None and ready.reason in (AS_WRITTEN, MORE_PARTITIONS) and ready.observed_generation == topic.metadata.generation
+    return (
+        ready is not None
+        and ready.reason in (AS_WRITTEN, MORE_PARTITIONS)
+        and ready.observed_generation == topic.metadata.generation
+    )
 
 
 def _unusable(name: str) -> str:
@@ -260,7 +342,9 @@ def _unusable(name: str) -> str:
 def _waits(topic: Topic, reason: str, message: str, *, status: str = "False") -> Plan:
     finding = Finding(status="Unknown" if status == "Unknown" else "False", reason=reason, message=message)
     old = topic.status
-    return Plan(finding=finding, owned=old.owned, topic_id=old.topic_id, partitions=old.partitions, again_after_s=SOON_S)
+    return Plan(
+        finding=finding, owned=old.owned, topic_id=old.topic_id, partitions=old.partitions, again_after_s=SOON_S
+    )
 
 
 def _not_ready(reason: str, message: str) -> Finding:

@@ -23,7 +23,9 @@ _OLD_KNOWLEDGE: Final = frozenset((404, 409, 412))
 
 
 def holds(topic: Topic) -> bool:
-    """Whether a deletion has to wait for something: the finalizer is on the resource only then. It is there before the topic is."""
+    """Whether a deletion has to wait for something: the finalizer is on the resource only then. It is there before the
+    topic is.
+    """
     return topic.spec.managed and topic.spec.deletion_policy == "Delete" and topic.status.owned
 
 
@@ -51,7 +53,11 @@ async def reconcile(context: Context, topic: Topic) -> Outcome:
             else:
                 planned = replace(
                     planned,
-                    finding=Finding(status="False", reason=REFUSED, message=f"the cluster refuses it: {problem.why}: {problem.remedy}"),
+                    finding=Finding(
+                        status="False",
+                        reason=REFUSED,
+                        message=f"the cluster refuses it: {problem.why}: {problem.remedy}",
+                    ),
                     action=None,
                     events=(),
                 )
@@ -74,7 +80,8 @@ async def _situation(context: Context, topic: Topic, referred: Referred) -> Situ
         try:
             present = await known.present(topic.topic_name)
             if present is None or ending:
-                present = await known.present_now(topic.topic_name)  # what is made or deleted is not decided on what was so seconds ago
+                # what is made or deleted is not decided on what was so seconds ago
+                present = await known.present_now(topic.topic_name)
         except AdminError as error:
             referred = referred.unreachable(str(error))
     return Situation(
@@ -90,11 +97,17 @@ async def _situation(context: Context, topic: Topic, referred: Referred) -> Situ
 
 
 async def _rivals(context: Context, topic: Topic, referred: Referred) -> list[Rival]:
-    """Other Topics for the same topic whose namespaces the Cluster accepts; with who took it so lately that the list may not tell yet."""
+    """Other Topics for the same topic whose namespaces the Cluster accepts; with who took it so lately that the list
+    may not tell yet.
+    """
 
     async def read() -> tuple[float, dict[Claim, list[Rival]]]:
         begun_s = asyncio.get_running_loop().time()
-        listed = [one for namespace in context.settings.watched_namespaces for one in await context.kube.list("Topic", namespace)]
+        listed = [
+            one
+            for namespace in context.settings.watched_namespaces
+            for one in await context.kube.list("Topic", namespace)
+        ]
         return begun_s, claims(listed)
 
     claim = claim_of(topic)
@@ -102,13 +115,26 @@ async def _rivals(context: Context, topic: Topic, referred: Referred) -> list[Ri
     rivals = {rival.uid: rival for rival in found.get(claim, ())}
     context.known.taken.add_to(rivals, claim, read_s=read_s)
     rivals.pop(topic.metadata.uid, None)
-    return [rival for rival in rivals.values() if referred.cluster is not None and allowed(referred.cluster, rival.namespace)]
+    return [
+        rival
+        for rival in rivals.values()
+        if referred.cluster is not None and allowed(referred.cluster, rival.namespace)
+    ]
 
 
 def _take(context: Context, topic: Topic) -> None:
-    """Nothing is awaited between the look at who took it and this: of two Topics one takes it, as there is one operator that leads."""
+    """Nothing is awaited between the look at who took it and this: of two Topics one takes it, as there is one operator
+    that leads.
+    """
     meta = topic.metadata
-    taker = Rival(kind="Topic", namespace=meta.namespace, name=meta.name, uid=meta.uid, created=meta.creation_timestamp, owned=True)
+    taker = Rival(
+        kind="Topic",
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        created=meta.creation_timestamp,
+        owned=True,
+    )
     context.known.taken.take(claim_of(topic), taker, now_s=asyncio.get_running_loop().time())
 
 
@@ -127,14 +153,20 @@ async def _carry_out(context: Context, topic: Topic, referred: Referred, planned
     match planned.action:
         case Create(partitions=partitions, configs=configs):
             with context.known.intents.asking(topic.metadata.uid):
-                made = view_of(await client.post("topics", body={"name": name, "partitions": partitions, "configs": dict(configs)}))
+                made = view_of(
+                    await client.post("topics", body={"name": name, "partitions": partitions, "configs": dict(configs)})
+                )
             try:
                 await known.learn(name, made)
             except AdminError:  # of a list, not of the creation: the next look at what is there meets it again
                 known.forget()
-            return topic.model_copy(update={"status": topic.status.model_copy(update={"owned": True, "topic_id": made.topic_id})})
+            return topic.model_copy(
+                update={"status": topic.status.model_copy(update={"owned": True, "topic_id": made.topic_id})}
+            )
         case Grow(total=total, version=version):
-            await known.learn(name, view_of(await client.post("topics", name, "partitions", body={"total": total}, if_match=version)))
+            await known.learn(
+                name, view_of(await client.post("topics", name, "partitions", body={"total": total}, if_match=version))
+            )
         case SetConfigs(differences=differences, version=version):
             await client.patch("topics", name, "configs", body=as_changes(differences), if_match=version)
             await known.present_now(name)
@@ -164,7 +196,9 @@ def _outcome(context: Context, topic: Topic, planned: Plan, events: tuple[Event,
         topic_id=planned.topic_id,
         partitions=planned.partitions,
         owned=planned.owned,
-        conditions=next_conditions(topic.status.conditions, [planned.finding], generation=generation, now_ms=context.clock.now_ms()),
+        conditions=next_conditions(
+            topic.status.conditions, [planned.finding], generation=generation, now_ms=context.clock.now_ms()
+        ),
         observed_generation=generation,
     )
     return Outcome(status=status, events=events, again_after_s=planned.again_after_s, finished=planned.finished)

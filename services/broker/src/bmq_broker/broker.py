@@ -1,4 +1,6 @@
-"""The broker as proxies see it (bmq.roles.owner.Owner): every request to a partition or a coordinator that this node owns."""
+"""The broker as proxies see it (bmq.roles.owner.Owner): every request to a partition or a coordinator that this node
+owns.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -9,10 +11,31 @@ from typing_extensions import Buffer
 
 from bmq.clocks.clock_guard import ClockGuard
 from bmq.clocks.in_time import in_time
-from bmq.errors import BmqError, InvalidBatch, InvalidProducerEpoch, NotOwner, NotReady, OffsetOutOfRange, OutOfOrderSequence, RequestError
+from bmq.errors import (
+    BmqError,
+    InvalidBatch,
+    InvalidProducerEpoch,
+    NotOwner,
+    NotReady,
+    OffsetOutOfRange,
+    OutOfOrderSequence,
+    RequestError,
+)
 from bmq.fairness.turns import Turns
 from bmq.fairness.waiters import Waiters
-from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, PartitionStatus, Position, TailAnswer, TailRequest, TailRoom, Tails, Unread
+from bmq.roles.owner import (
+    Appended,
+    Caller,
+    EpochEnd,
+    OffsetForTime,
+    PartitionStatus,
+    Position,
+    TailAnswer,
+    TailRequest,
+    TailRoom,
+    Tails,
+    Unread,
+)
 from bmq.roles.unheard import REFUSALS
 from bmq.values import LeaderEpoch, Offset, TopicPartition
 from bmq.wire.batch_headers import LOG_APPEND_TIME_BIT
@@ -39,7 +62,8 @@ FEW_PARTITIONS: Final = 10
 """Who waited for more looks at them in a turn of its own: hundreds may wait for the same record."""
 UNREAD_AT_ONCE: Final = 250
 FENCE_PATIENCE_S: Final = 10.0
-"""So long a reader waits for the store to say that what it asks for is out of range; no client waits for much longer."""
+"""So long a reader waits for the store to say that what it asks for is out of range; no client waits for much
+longer."""
 
 Openings = dict[TopicPartition, "asyncio.Task[Partition]"]
 
@@ -100,7 +124,9 @@ class Broker:
             future.set_exception(error)
         return future
 
-    def _append(self, partition: Partition, records: Buffer, produce_version: int, future: "asyncio.Future[Appended]") -> None:
+    def _append(
+        self, partition: Partition, records: Buffer, produce_version: int, future: "asyncio.Future[Appended]"
+    ) -> None:
         headers = split(records)
         if len(headers) != 1:
             raise InvalidBatch(f"a produce request holds exactly one record batch per partition, not {len(headers)}")
@@ -135,7 +161,9 @@ class Broker:
         self._commit.when_durable(partition, future, answer)
 
     def _refuse(self, partition: Partition, refused: RequestError, future: "asyncio.Future[Appended]") -> None:
-        """What a producer sent before decides, so it has to be durable, and this broker still the owner: a successor may know more."""
+        """What a producer sent before decides, so it has to be durable, and this broker still the owner: a successor
+        may know more.
+        """
 
         async def refuse() -> None:
             durable: asyncio.Future[None] = self._loop.create_future()
@@ -159,14 +187,22 @@ class Broker:
         await asyncio.gather(*self._refusals)
 
     async def read_tail(
-        self, requests: Sequence[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int, room: TailRoom | None = None
+        self,
+        requests: Sequence[TailRequest],
+        *,
+        min_bytes: int,
+        max_bytes: int,
+        max_wait_ms: int,
+        room: TailRoom | None = None,
     ) -> list[TailAnswer]:
         """See Owner."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + max_wait_ms / 1000
         opening = await self._open_all([request.tp for request in requests], patience_s=READ_PATIENCE_S)
         while True:
-            with self._waiters.watched([request.tp for request in requests] if len(requests) > LOOKED_AT_ONCE else ()) as news:
+            with self._waiters.watched(
+                [request.tp for request in requests] if len(requests) > LOOKED_AT_ONCE else ()
+            ) as news:
                 self._ownership.check_alive()
                 if len(requests) > LOOKED_AT_ONCE:
                     answers, size_bytes, settled = await self._collect_in_turns(requests, opening, max_bytes=max_bytes)
@@ -193,18 +229,25 @@ class Broker:
         return self._answer(request, {}, max_bytes=request.max_bytes, first=True)
 
     async def _made_sure(self, answers: list[TailAnswer]) -> list[TailAnswer]:
-        """With those out of range only where this broker still is the owner: a successor may have what it has not. Raises Fenced, NotReady."""
+        """With those out of range only where this broker still is the owner: a successor may have what it has not.
+        Raises Fenced, NotReady.
+        """
         why = f"if this broker still is the owner, which the store did not say within {FENCE_PATIENCE_S:g} s"
         try:
             await in_time(self._loop.time() + FENCE_PATIENCE_S, self._verify_not_sealed, TimeoutError)
         except TimeoutError:
             return [
-                TailAnswer(tp=one.tp, error=NotReady(f"{one.error}, {why}")) if isinstance(one.error, OffsetOutOfRange) else one for one in answers
+                TailAnswer(tp=one.tp, error=NotReady(f"{one.error}, {why}"))
+                if isinstance(one.error, OffsetOutOfRange)
+                else one
+                for one in answers
             ]
         return answers
 
     async def _open_all(self, tps: Sequence[TopicPartition], *, patience_s: float) -> Openings:
-        """Opens what is not open yet, and waits for it a little: one that takes long holds up no other. Returns the openings, over or not."""
+        """Opens what is not open yet, and waits for it a little: one that takes long holds up no other. Returns the
+        openings, over or not.
+        """
         opening: Openings = {}
         looked_at = 0
         for tp in tps:
@@ -220,15 +263,21 @@ class Broker:
             await asyncio.wait(unfinished, timeout=patience_s)
         return opening
 
-    async def _collect_in_turns(self, requests: Sequence[TailRequest], opening: Openings, *, max_bytes: int) -> tuple[list[TailAnswer], int, bool]:
-        """The same, with turns of the loop between: each commit has those looked at again who wait for many partitions."""
+    async def _collect_in_turns(
+        self, requests: Sequence[TailRequest], opening: Openings, *, max_bytes: int
+    ) -> tuple[list[TailAnswer], int, bool]:
+        """The same, with turns of the loop between: each commit has those looked at again who wait for many
+        partitions.
+        """
         answers: list[TailAnswer] = []
         size_bytes = 0
         settled = False
         for first in range(0, len(requests), LOOKED_AT_ONCE):
             await self._turns.turn()
             some = requests[first : first + LOOKED_AT_ONCE]
-            more, more_bytes, more_settled = self._collect(some, opening, max_bytes=max_bytes - size_bytes, first=not size_bytes)
+            more, more_bytes, more_settled = self._collect(
+                some, opening, max_bytes=max_bytes - size_bytes, first=not size_bytes
+            )
             answers += more
             size_bytes += more_bytes
             settled = settled or more_settled
@@ -237,7 +286,9 @@ class Broker:
     def _collect(
         self, requests: Sequence[TailRequest], opening: Openings, *, max_bytes: int, first: bool = True
     ) -> tuple[list[TailAnswer], int, bool]:
-        """(answers, bytes in them, whether there is nothing to wait for). A partition that is being opened may bring something yet."""
+        """(answers, bytes in them, whether there is nothing to wait for). A partition that is being opened may bring
+        something yet.
+        """
         answers = []
         size_bytes = 0
         settled = False
@@ -258,14 +309,20 @@ class Broker:
                 return TailAnswer(tp=request.tp, error=self._not_open(request.tp, opening.get(request.tp)))
             partition.check_leader_epoch(request.current_leader_epoch)
         except BmqError as refused:
-            return TailAnswer(tp=request.tp, error=refused.with_traceback(None))  # which has the frames of whoever has the answer
+            # which has the frames of whoever has the answer
+            return TailAnswer(tp=request.tp, error=refused.with_traceback(None))
         error: BmqError | None = None
         batches: tuple[Buffer, ...] = ()
         size_bytes = 0
         if not partition.log_start <= request.offset <= partition.high_watermark:
-            error = OffsetOutOfRange(f"offset {request.offset} of {request.tp} is not within {partition.log_start} to {partition.high_watermark}")
+            error = OffsetOutOfRange(
+                f"offset {request.offset} of {request.tp} is not within {partition.log_start} to "
+                f"{partition.high_watermark}"
+            )
         elif partition.tail_start <= request.offset < partition.high_watermark and (first or max_bytes > 0):
-            batches, size_bytes = partition.tail.read(request.offset, max_bytes=min(request.max_bytes, max_bytes), at_least_one=first)
+            batches, size_bytes = partition.tail.read(
+                request.offset, max_bytes=min(request.max_bytes, max_bytes), at_least_one=first
+            )
         return TailAnswer(
             tp=request.tp,
             error=error,

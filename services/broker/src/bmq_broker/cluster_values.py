@@ -1,4 +1,5 @@
-"""What the cluster's configuration asks of a broker at the moment: what DescribeConfigs shows is what happens, also when it was set meanwhile.
+"""What the cluster's configuration asks of a broker at the moment: what DescribeConfigs shows is what happens, also
+when it was set meanwhile.
 
 Topics' defaults are `bmq.metadata.topic_configs`; these are the keys that are no topic's.
 """
@@ -39,7 +40,9 @@ _NOTHING: Final[Mapping[str, str]] = {}
 class ClusterValues:
     """The settings of one broker, with what the cluster's configuration says in place of what they begin with."""
 
-    def __init__(self, metadata: Metadata, static: Mapping[str, str], *, settings: BrokerSettings, groups: GroupSettings) -> None:
+    def __init__(
+        self, metadata: Metadata, static: Mapping[str, str], *, settings: BrokerSettings, groups: GroupSettings
+    ) -> None:
         """`static` is the configuration of the command line or file: the image's goes before it."""
         self._metadata = metadata
         self._static = static
@@ -74,7 +77,9 @@ def _given(configs: Mapping[str, str], keys: Mapping[str, tuple[str, int]]) -> d
             try:
                 value = CLUSTER_KEYS[name].parse(configs[name])
             except InvalidConfig as error:  # a newer version has set what this one cannot read
-                log.warning("a configuration cannot be read: the setting that it replaces goes on", key=name, error=str(error))
+                log.warning(
+                    "a configuration cannot be read: the setting that it replaces goes on", key=name, error=str(error)
+                )
             else:
                 assert isinstance(value, int)
                 found[field] = value * factor

@@ -1,6 +1,7 @@
 """The broker's signs of life, and what they carry: closed partitions, covered ranges, loads.
 
-Safety never rests on them. A broker that cannot reach the controller goes on: whoever replaces it seals its stream first, and that it meets.
+Safety never rests on them. A broker that cannot reach the controller goes on: whoever replaces it seals its stream
+first, and that it meets.
 """
 
 import asyncio
@@ -20,7 +21,8 @@ log = structlog.get_logger()
 
 BEATS_PER_LEASE = 3
 RETRY_FIRST_S = 0.1
-"""What a closed partition waits for a controller that has just changed; doubled at each failure, up to the usual interval."""
+"""What a closed partition waits for a controller that has just changed; doubled at each failure, up to the usual
+interval."""
 SHORTLY_S = 0.1
 """So long what was covered waits for more: after a start, many partitions are rolled at once."""
 REPORTS_MAX = 10_000
@@ -50,7 +52,8 @@ class Heartbeats:
         fenced: Callable[[BmqError], None],
         listeners: Callable[[], ListenerAddresses | None] = lambda: None,
     ) -> None:
-        """`lease_ms` holds until the controller's first reply. `fenced` is called once, where this incarnation is not the registered one any more.
+        """`lease_ms` holds until the controller's first reply. `fenced` is called once, where this incarnation is not
+        the registered one any more.
 
         `failing`: for how many seconds, and why, nothing could be written to the store.
         """
@@ -79,7 +82,9 @@ class Heartbeats:
         self._due.set()
 
     def shortly(self) -> None:
-        """There is something to say that need not wait for its turn: a controller that has not heard of it makes every start read more."""
+        """There is something to say that need not wait for its turn: a controller that has not heard of it makes every
+        start read more.
+        """
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(SHORTLY_S, self._now)
 
@@ -134,7 +139,9 @@ class Heartbeats:
     def _not_heard(self, error: BaseException) -> float:
         if self._is_heard:
             log.warning(
-                "the controller cannot be reached: this broker goes on with its partitions", node=self._registration.node_id, error=repr(error)
+                "the controller cannot be reached: this broker goes on with its partitions",
+                node=self._registration.node_id,
+                error=repr(error),
             )
         self._is_heard = False
         self._due.clear()  # what is to be said is said at the next try, which comes soon anyway

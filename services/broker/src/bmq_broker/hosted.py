@@ -37,11 +37,14 @@ log = structlog.get_logger()
 
 _LOAD_PATIENCE_S = 3.0
 _OPEN_PATIENCE_S = 10.0
-"""What a coordinator's partition needs of the store to be opened is waited for so long: clients wait for no more than a minute, some for less."""
+"""What a coordinator's partition needs of the store to be opened is waited for so long: clients wait for no more than a
+minute, some for less."""
 
 
 def is_abandoned(image: Image, group_id: str) -> bool:
-    """Whether the group's lane is gone. Not before the image knows the lane's number: a lane may be newer than an image."""
+    """Whether the group's lane is gone. Not before the image knows the lane's number: a lane may be newer than an
+    image.
+    """
     found = lane_group(group_id)
     if found is None or found.number >= image.next_lane:
         return False
@@ -115,7 +118,9 @@ class Coordinators:
         self._closing: set[asyncio.Task[None]] = set()
 
     async def group_call(self, partition: int, api_key: int, request: Any, caller: Caller) -> Any:
-        """See Owner.group_call. A coordinator that is being loaded is waited for a moment: not every client asks again."""
+        """See Owner.group_call. A coordinator that is being loaded is waited for a moment: not every client asks
+        again.
+        """
         topic_id = self._metadata.image.topic_ids.get(CONSUMER_OFFSETS)
         if topic_id is None:
             raise UnknownTopic(f"{CONSUMER_OFFSETS} does not exist")
@@ -134,7 +139,13 @@ class Coordinators:
         """Loads every coordinator of this node, so that sessions expire and lag shows though nobody asks."""
         topic = self._metadata.image.topic(CONSUMER_OFFSETS)
         if topic is not None:
-            await self._load_each([TopicPartition(topic.topic_id, index) for index, meta in enumerate(topic.partitions) if self._is_mine(meta)])
+            await self._load_each(
+                [
+                    TopicPartition(topic.topic_id, index)
+                    for index, meta in enumerate(topic.partitions)
+                    if self._is_mine(meta)
+                ]
+            )
 
     async def _load_each(self, tps: Sequence[TopicPartition]) -> None:
         for tp in tps:
@@ -176,8 +187,12 @@ class Coordinators:
         return found
 
     def image_changed(self, old: Image, new: Image) -> None:
-        """Deleted topics take their committed offsets along; coordinators that were elsewhere are loaded here before anybody asks."""
-        if old.lanes.keys() - new.lanes.keys() or any(lane.number != old.lanes[name].number for name, lane in new.lanes.items() if name in old.lanes):
+        """Deleted topics take their committed offsets along; coordinators that were elsewhere are loaded here before
+        anybody asks.
+        """
+        if old.lanes.keys() - new.lanes.keys() or any(
+            lane.number != old.lanes[name].number for name, lane in new.lanes.items() if name in old.lanes
+        ):
             for shard in self._shards.values():
                 shard.drop_abandoned()
         if old.configs is not new.configs:
@@ -192,7 +207,9 @@ class Coordinators:
                 shard.topics_deleted(gone)
 
     def partition_closed(self, partition: Partition) -> None:
-        """Its coordinator ends, also one that is being loaded: if the partition comes back, nobody waits for that loading."""
+        """Its coordinator ends, also one that is being loaded: if the partition comes back, nobody waits for that
+        loading.
+        """
         loading = self._loading.pop(partition.tp, None)
         if loading is not None:
             loading.task.cancel()
@@ -233,7 +250,9 @@ class Coordinators:
             del self._shards[tp]
             self._close(shard)
         shard = GroupCoordinatorShard(
-            PartitionLog(partition, commit=self._commit, segments=self._segments, snapshots=self._snapshots, clock=self._clock),
+            PartitionLog(
+                partition, commit=self._commit, segments=self._segments, snapshots=self._snapshots, clock=self._clock
+            ),
             tp.partition,
             clock=self._clock,
             rng=self._rng,
@@ -271,7 +290,9 @@ class Coordinators:
             if isinstance(error, ObjectMissing):  # an earlier owner may have merged it away
                 await self._refresh(partition)
         except Exception as error:  # noqa: BLE001 - a bug: it is told to the loop, and the coordinator is not left half loaded
-            asyncio.get_running_loop().call_exception_handler({"message": f"group coordinator {tp.partition} not loaded", "exception": error})
+            asyncio.get_running_loop().call_exception_handler(
+                {"message": f"group coordinator {tp.partition} not loaded", "exception": error}
+            )
         finally:
             if not loaded and self._shards.get(tp) is shard:
                 del self._shards[tp]

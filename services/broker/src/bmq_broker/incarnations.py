@@ -1,8 +1,8 @@
 """A broker for as long as its process lives: a new incarnation, under a new epoch, each time the last one was replaced.
 
-For a broker in a process of its own, whose node id nobody else has: then being fenced means that it was silent for too long, and it starts
-again with nothing. Where another process has taken the node id, registering says so, and this one ends. (`bmq up` does not use this: there a
-fence means that another process has taken over the whole store.)
+For a broker in a process of its own, whose node id nobody else has: then being fenced means that it was silent for too
+long, and it starts again with nothing. Where another process has taken the node id, registering says so, and this one
+ends. (`bmq up` does not use this: there a fence means that another process has taken over the whole store.)
 """
 
 import asyncio
@@ -28,9 +28,15 @@ class Incarnations:
     """Owns the incarnation of the moment; `role` is it, or the last one while the next is being started."""
 
     def __init__(
-        self, make: Callable[[Callable[[BmqError], None]], BrokerRole], *, rng: Rng, on_lost: Callable[[BmqError], None] = lambda _: None
+        self,
+        make: Callable[[Callable[[BmqError], None]], BrokerRole],
+        *,
+        rng: Rng,
+        on_lost: Callable[[BmqError], None] = lambda _: None,
     ) -> None:
-        """`make(on_fenced)` puts a BrokerRole together; it is not started. `on_lost` is called once, where this process may be no broker any more."""
+        """`make(on_fenced)` puts a BrokerRole together; it is not started. `on_lost` is called once, where this process
+        may be no broker any more.
+        """
         self._make = make
         self._rng = rng
         self._on_lost = on_lost
@@ -40,7 +46,9 @@ class Incarnations:
 
     @property
     def owner(self) -> OwnerHere:
-        """What proxies ask. Between two incarnations everything is answered NotReady or Fenced: ask for `owner` again each time."""
+        """What proxies ask. Between two incarnations everything is answered NotReady or Fenced: ask for `owner` again
+        each time.
+        """
         return self.role.owner
 
     async def start(self) -> None:
@@ -85,7 +93,9 @@ class Incarnations:
         self.role = role
 
     def _over(self, task: "asyncio.Task[None]") -> None:
-        """A process whose broker ended, and is not followed by another, is of no use to anybody: it ends, so that it is started again."""
+        """A process whose broker ended, and is not followed by another, is of no use to anybody: it ends, so that it is
+        started again.
+        """
         if not task.cancelled() and (error := task.exception()) is not None:
             self._on_lost(BmqError(f"the broker of epoch {self.role.epoch} is not followed by another: {error!r}"))
             raise error  # a bug: the loop's handler says so
@@ -96,7 +106,9 @@ class Incarnations:
         while True:
             began_s = loop.time()
             error = await self._fence
-            log.warning("this broker was replaced and starts again under a new epoch", epoch=self.role.epoch, error=str(error))
+            log.warning(
+                "this broker was replaced and starts again under a new epoch", epoch=self.role.epoch, error=str(error)
+            )
             await self.role.kill()
             if loop.time() - began_s >= LIVED_LONG_S:
                 backoff = Backoff(self._rng, first_s=RETRY_FIRST_S, limit_s=RETRY_LIMIT_S)
@@ -110,7 +122,8 @@ class Incarnations:
             try:
                 await self._begin()
             except BmqError as error:
-                if isinstance(error, Fenced) and not self._fence.done():  # said at the registration, not of an incarnation
+                # said at the registration, not of an incarnation
+                if isinstance(error, Fenced) and not self._fence.done():
                     log.error("this process is no broker any more", error=str(error))
                     self._on_lost(error)
                     return False

@@ -1,10 +1,10 @@
 """How far consumer groups are behind, from the brokers' memory: no request to the store, no record opened.
 
-In seconds: how long the first unread record has been there. For the tail that is when its WAL object's batch came; for a segment it is
-interpolated between the timestamps of the segment's first and last records.
+In seconds: how long the first unread record has been there. For the tail that is when its WAL object's batch came; for
+a segment it is interpolated between the timestamps of the segment's first and last records.
 
-A group's committed offsets are with its coordinator, and what lies behind them with the partitions' owners, which may be other brokers: they
-are asked when somebody looks at the metrics, and at no other time.
+A group's committed offsets are with its coordinator, and what lies behind them with the partitions' owners, which may
+be other brokers: they are asked when somebody looks at the metrics, and at no other time.
 """
 
 import asyncio
@@ -31,14 +31,16 @@ from bmq_broker.settings import LagMetrics
 POSITIONS_MAX: Final = 50_000
 """Committed offsets that are looked at; further ones are counted only."""
 NAME_CHARS_MAX: Final = 250
-"""Groups with longer names are counted only: a page of metrics has each name in a line for each of its partitions, twice."""
+"""Groups with longer names are counted only: a page of metrics has each name in a line for each of its partitions,
+twice."""
 POSITIONS_AT_ONCE: Final = 500
 """Asked of an owner in one call, or looked at in one turn of the event loop."""
 ANSWER_WITHIN_S: Final = 2.0
 FRESH_S: Final = 1.0
 """Whoever looks again so soon sees the same."""
 KEPT_S: Final = 60.0
-"""What an owner does not tell is taken to be as it was, for so long: a group is not seen to catch up because a broker is away."""
+"""What an owner does not tell is taken to be as it was, for so long: a group is not seen to catch up because a broker
+is away."""
 
 Key = tuple[str, str, int]
 
@@ -53,7 +55,8 @@ METRICS: Final = (
     ("bmq_groups", "Consumer groups whose coordinators are here, by state.", ("state",)),
     (
         "bmq_group_lag_left_out",
-        f"Committed offsets beyond the {POSITIONS_MAX} whose lag is looked at, or of groups whose name is longer than {NAME_CHARS_MAX} characters.",
+        f"Committed offsets beyond the {POSITIONS_MAX} whose lag is looked at, or of groups whose name is longer "
+        f"than {NAME_CHARS_MAX} characters.",
         (),
     ),
 )
@@ -95,10 +98,17 @@ class _Known:
 
 
 class GroupLags(Collector):
-    """The lags of all groups whose coordinators are here, as metrics. `refresh` asks; `collect` tells, from any thread, what was found."""
+    """The lags of all groups whose coordinators are here, as metrics. `refresh` asks; `collect` tells, from any thread,
+    what was found.
+    """
 
     def __init__(
-        self, *, coordinators: Coordinators, metadata: Metadata, owner_for: Callable[[TopicPartition], Owner], granularity: LagMetrics
+        self,
+        *,
+        coordinators: Coordinators,
+        metadata: Metadata,
+        owner_for: Callable[[TopicPartition], Owner],
+        granularity: LagMetrics,
     ) -> None:
         self._coordinators = coordinators
         self._metadata = metadata
@@ -172,7 +182,8 @@ class GroupLags(Collector):
             records, seconds = sums.get(values, (0, 0.0))
             sums[values] = records + now.records, max(seconds, now.seconds)
         in_records, in_seconds, states, beyond = (
-            GaugeMetricFamily(name, about, labels=labels[:count] if labels is _LAG_LABELS else labels) for name, about, labels in METRICS
+            GaugeMetricFamily(name, about, labels=labels[:count] if labels is _LAG_LABELS else labels)
+            for name, about, labels in METRICS
         )
         for values, (records, seconds) in sums.items():
             in_records.add_metric(values, records)
@@ -183,7 +194,9 @@ class GroupLags(Collector):
         yield from (in_records, in_seconds, states, beyond)
 
 
-def _merged(known: Mapping[Key, _Known], asked: Mapping[Key, Offset], found: dict[Key, _Known], now_s: float) -> dict[Key, _Known]:
+def _merged(
+    known: Mapping[Key, _Known], asked: Mapping[Key, Offset], found: dict[Key, _Known], now_s: float
+) -> dict[Key, _Known]:
     """What was found, and for a while what was known of those that were asked for in vain."""
     return {key: one for key, one in known.items() if key in asked and now_s - one.at_s < KEPT_S} | found
 
@@ -198,7 +211,9 @@ async def _ask_owner(owner: Owner, wanted: Sequence[tuple[Key, Position]]) -> di
                 part = wanted[first : first + POSITIONS_AT_ONCE]
                 answers = await owner.unread([position for _, position in part])
                 now_s = loop.time()
-                found.update((key, _Known(one, now_s)) for (key, _), one in zip(part, answers, strict=True) if one is not None)
+                found.update(
+                    (key, _Known(one, now_s)) for (key, _), one in zip(part, answers, strict=True) if one is not None
+                )
                 await asyncio.sleep(0)  # an owner in this process answers without a pause
     except (BmqError, TimeoutError):
         pass

@@ -38,10 +38,16 @@ class Loads:
         return self._current
 
     def _measure(self, elapsed_s: float) -> None:
-        """Most partitions are idle, and there may be a hundred thousand: they cost a look each, and nothing is made for them."""
+        """Most partitions are idle, and there may be a hundred thousand: they cost a look each, and nothing is made for
+        them.
+        """
         weight = 1 - math.exp(-elapsed_s / SMOOTHED_OVER_S)
         before, rates = self._written, self._rates
-        changed = [(tp, written) for tp, partition in self._partitions.items() if (written := partition.written_bytes) != before.get(tp, 0)]
+        changed = [
+            (tp, written)
+            for tp, partition in self._partitions.items()
+            if (written := partition.written_bytes) != before.get(tp, 0)
+        ]
         for tp, rate in list(rates.items()):
             if rate < FORGOTTEN_BYTES_PER_S or tp not in self._partitions:
                 del rates[tp]
@@ -55,4 +61,7 @@ class Loads:
         if len(before) > len(self._partitions):
             self._written = {tp: written for tp, written in before.items() if tp in self._partitions}
         busy = ((rate, tp) for tp, rate in rates.items() if rate >= LOAD_MIN_BYTES_PER_S)
-        self._current = tuple(PartitionLoad(tp=tp, bytes_per_s=rate) for rate, tp in nlargest(self._count_max, busy, key=lambda each: each[0]))
+        self._current = tuple(
+            PartitionLoad(tp=tp, bytes_per_s=rate)
+            for rate, tp in nlargest(self._count_max, busy, key=lambda each: each[0])
+        )

@@ -45,7 +45,9 @@ log = structlog.get_logger()
 
 
 class BrokerRole:
-    """One broker incarnation, from its registration to its stop. After a fence, `kill` it and make another one (bmq_broker.incarnations)."""
+    """One broker incarnation, from its registration to its stop. After a fence, `kill` it and make another one
+    (bmq_broker.incarnations).
+    """
 
     def __init__(
         self,
@@ -64,12 +66,15 @@ class BrokerRole:
         listeners: Callable[[], ListenerAddresses | None] = lambda: None,
         tracer: Tracer | None = None,
     ) -> None:
-        """`clock_guard` is the only clock a broker has: ages count for days, so no stored time may be that of a clock that was wrong for a while.
+        """`clock_guard` is the only clock a broker has: ages count for days, so no stored time may be that of a clock
+        that was wrong for a while.
 
-        `on_fenced` is called once when another incarnation took over: this one writes nothing more and is to be thrown away.
+        `on_fenced` is called once when another incarnation took over: this one writes nothing more and is to be thrown
+        away.
 
-        `owner_for` finds the owners of all partitions, for the lags of groups; None: this broker owns all that there are.
-        `listeners`: those of the proxy in the same process, which may change; None: they are as they were registered.
+        `owner_for` finds the owners of all partitions, for the lags of groups; None: this broker owns all that there
+        are. `listeners`: those of the proxy in the same process, which may change; None: they are as they were
+        registered.
         """
         self._store = store
         self._control = control
@@ -109,8 +114,8 @@ class BrokerRole:
     async def start(self) -> None:
         """Registers, reads what earlier owners left in the WAL, and serves.
 
-        Raises ControllerUnavailable, NotReady, StoreError, FormatError; Fenced where another process has taken the node id, or where this
-        incarnation was replaced before it served.
+        Raises ControllerUnavailable, NotReady, StoreError, FormatError; Fenced where another process has taken the node
+        id, or where this incarnation was replaced before it served.
         """
         loop = asyncio.get_running_loop()
         await self._clock_guard.until_compared()
@@ -136,7 +141,12 @@ class BrokerRole:
         ]
         for task in self._tasks:
             task.add_done_callback(_report_failure)
-        log.info("broker serves", node=self._registration.node_id, epoch=self.epoch, recovered_partitions=recovered_partitions)
+        log.info(
+            "broker serves",
+            node=self._registration.node_id,
+            epoch=self.epoch,
+            recovered_partitions=recovered_partitions,
+        )
 
     async def stop(self) -> None:
         """The clean stop: hands everything over and ends. After a fence it only ends."""
@@ -146,8 +156,8 @@ class BrokerRole:
     async def drain(self) -> None:
         """Hands everything over: rolls larger tails, stops, makes everything durable, seals the own stream and says so.
 
-        A store that is too slow for that is not waited for longer than `stop_timeout_ms`: who starts next recovers. Afterwards requests get
-        NotOwner, and `stop` or `kill` is all that is left to do.
+        A store that is too slow for that is not waited for longer than `stop_timeout_ms`: who starts next recovers.
+        Afterwards requests get NotOwner, and `stop` or `kill` is all that is left to do.
         """
         if not self._built or self._ended is not None or self._has_drained:
             return
@@ -164,7 +174,9 @@ class BrokerRole:
         await self._coordinators.close()
 
     async def _give_up(self) -> None:
-        """Ends a start that goes no further. Unless it was replaced, what it registered for goes to others at once, and not after a lease."""
+        """Ends a start that goes no further. Unless it was replaced, what it registered for goes to others at once, and
+        not after a lease.
+        """
         try:
             if self._ended is None:
                 await sign_off(self._seal_and_tell)
@@ -175,7 +187,9 @@ class BrokerRole:
         end = await self._handing_over.seal(self._stop_serving)
         self._is_sealed = True
         await self._end_beating()
-        await self._handing_over.tell(partial(self._control.report_stopped, self._registration.node_id, self.epoch, end))
+        await self._handing_over.tell(
+            partial(self._control.report_stopped, self._registration.node_id, self.epoch, end)
+        )
 
     def _stop_serving(self) -> None:
         self._ownership.end(NotOwner("this broker is stopping"))
@@ -192,7 +206,8 @@ class BrokerRole:
         if self._ended is None:
             self._ended = NotReady("the broker stopped")
             self._commit.end(UnknownOutcome("the broker stopped: whether the batch is in the log is not known"))
-        self._ownership.end(NotReady("this broker has stopped, or starts again"))  # what comes now is certainly not applied
+        # what comes now is certainly not applied
+        self._ownership.end(NotReady("this broker has stopped, or starts again"))
         self._waiters.wake_all()
         await self._leaving.close()
         await self._coordinators.close()
@@ -214,7 +229,9 @@ class BrokerRole:
             unsubscribe()
 
     async def _check_lease(self) -> None:
-        """An idle owner makes sure once a lease that it was not replaced; a busy one learns it from its creates anyway."""
+        """An idle owner makes sure once a lease that it was not replaced; a busy one learns it from its creates
+        anyway.
+        """
         while self._ended is None:
             await asyncio.sleep(self._settings.lease_ms / 1000)
             with suppress(BmqError):  # the writer has said so itself
@@ -238,10 +255,17 @@ class BrokerRole:
     def _build(self, cluster_id: str) -> None:
         store, rng, clock, settings = self._store, self._rng, self._clock_guard, self._settings
         total = TailTotal()
-        self.values = values = ClusterValues(self._metadata, self._cluster_configs, settings=settings, groups=self._group_settings)
+        self.values = values = ClusterValues(
+            self._metadata, self._cluster_configs, settings=settings, groups=self._group_settings
+        )
         self._waiters = Waiters()
         self._commit = GroupCommit(
-            settings, may_send=self._may_send, woken=self._woken, carried=self._carried, completed=self._completed, tracer=self._tracer
+            settings,
+            may_send=self._may_send,
+            woken=self._woken,
+            carried=self._carried,
+            completed=self._completed,
+            tracer=self._tracer,
         )
         garbage = Garbage(store, linger_ms=settings.segment_linger_ms, verify_not_sealed=self._verify_not_sealed)
         self._manifests = Manifests(
@@ -254,7 +278,9 @@ class BrokerRole:
         )
         stream = self.stream
         inheriting = Inheriting(
-            partial(read_ranges, store, clock=clock, rng=rng, is_sealed=self._is_known_to_be_sealed, read=self._wal_read),
+            partial(
+                read_ranges, store, clock=clock, rng=rng, is_sealed=self._is_known_to_be_sealed, read=self._wal_read
+            ),
             again_s=settings.stopped_retry_ms / 1000,
         )
         self._departures = Departures(stream, unpin=self._commit.unpin, closed=self._partitions_closed)
@@ -320,7 +346,12 @@ class BrokerRole:
             granularity=settings.lag_metrics,
         )
         self._handing_over = HandingOver(
-            partitions=self._ownership.partitions, commit=self._commit, roller=self._roller, writer=self._writer, settings=settings, rng=rng
+            partitions=self._ownership.partitions,
+            commit=self._commit,
+            roller=self._roller,
+            writer=self._writer,
+            settings=settings,
+            rng=rng,
         )
         self._leaving = Leaving(self._roller.roll_to, roll_bytes=settings.stop_roll_bytes)
         coverage = Coverage(partitions=self._ownership.partitions, metadata=self._metadata)
@@ -375,8 +406,8 @@ class BrokerRole:
         )
 
     def _may_send(self) -> bool:
-        """What is on its way does not count: only rolls make room, and they take what is durable. Nor do, up to as much again, partitions that
-        cannot be rolled: they grow no more, and the others go on.
+        """What is on its way does not count: only rolls make room, and they take what is durable. Nor do, up to as much
+        again, partitions that cannot be rolled: they grow no more, and the others go on.
         """
         limit_bytes = max(self._settings.tail_limit_bytes, self._settings.tail_budget_bytes)
         kept_bytes = min(self._roller.stopped_bytes, limit_bytes)
@@ -418,7 +449,8 @@ class BrokerRole:
         self._commit.abandoned(partition)
         if deleted:
             self._commit.released(runs)
-        # Otherwise an heir reads them from this broker's stream, whatever its manifest does not cover: they keep pinning it.
+        # Otherwise an heir reads them from this broker's stream, whatever its manifest does not cover: they keep
+        # pinning it.
         self._partition_left(partition)
 
     def _partition_left(self, partition: Partition) -> None:
@@ -444,7 +476,9 @@ def _replaced(image: Image, node_id: NodeId, epoch: BrokerEpoch) -> Fenced | Non
     if newest > epoch:
         return Fenced(f"node {node_id} is registered under epoch {newest}, this broker had epoch {epoch}")
     if newest == epoch and (node_id not in image.nodes or image.fencing.get(node_id) == epoch):
-        return Fenced(f"node {node_id} of epoch {epoch} was not heard for longer than its lease: its partitions go to others")
+        return Fenced(
+            f"node {node_id} of epoch {epoch} was not heard for longer than its lease: its partitions go to others"
+        )
     return None
 
 

@@ -12,7 +12,13 @@ from bmq.fairness.log_limit import RateLimited
 from bmq.metadata.image import stream_of
 from bmq.ports import ObjectStore
 from bmq.roles.controller import Metadata
-from bmq.storage.keys import SHARED_PREFIX, coordinator_snapshot_prefix, manifest_page_prefix, parse_numbered_key, segment_prefix
+from bmq.storage.keys import (
+    SHARED_PREFIX,
+    coordinator_snapshot_prefix,
+    manifest_page_prefix,
+    parse_numbered_key,
+    segment_prefix,
+)
 from bmq.storage.segment import SegmentEntry
 from bmq.values import TopicPartition
 from bmq_broker.cluster_values import ClusterValues
@@ -40,7 +46,8 @@ INTERVAL_LOOK_S = 60.0
 """How long it may take until a shorter interval is noticed."""
 OPENING_S = 60.0
 RETAINING_S = 300.0
-"""A partition whose keys the store refuses, alone, must not keep the others from their retention, merges and collection."""
+"""A partition whose keys the store refuses, alone, must not keep the others from their retention, merges and
+collection."""
 RETAINED_AGAIN_S = 600.0
 """It is let alone for so long then."""
 YIELD_EVERY = 100
@@ -103,16 +110,22 @@ class Maintenance:
             await asyncio.sleep(self._settings.maintenance_interval_ms / 1000)
 
     async def run_retention(self) -> None:
-        """Retention, merges and the collection of what earlier owners left, partition by partition. Until cancelled, or this broker was replaced.
+        """Retention, merges and the collection of what earlier owners left, partition by partition. Until cancelled, or
+        this broker was replaced.
 
-        Data grows old in partitions, too, that nobody writes to or reads any more: those that have some are opened for it, one by one.
+        Data grows old in partitions, too, that nobody writes to or reads any more: those that have some are opened for
+        it, one by one.
         """
         while self._ownership.alive:
             await self._until_retention_is_due()
             for tp in self._ownership.unopened():
-                await self._go_on_after(partial(self._limited, tp, partial(self._ownership.open_for_upkeep, tp), OPENING_S))
+                await self._go_on_after(
+                    partial(self._limited, tp, partial(self._ownership.open_for_upkeep, tp), OPENING_S)
+                )
             for number, partition in enumerate(list(self._ownership.partitions.values())):
-                await self._go_on_after(partial(self._limited, partition.tp, partial(self._retain, partition), RETAINING_S))
+                await self._go_on_after(
+                    partial(self._limited, partition.tp, partial(self._retain, partition), RETAINING_S)
+                )
                 if number % YIELD_EVERY == YIELD_EVERY - 1:
                     await asyncio.sleep(0)
             if self._ownership.alive:
@@ -150,8 +163,14 @@ class Maintenance:
                 self._retain_again_s[tp] = loop.time() + RETAINED_AGAIN_S
 
     async def _forget_producers(self) -> None:
-        """Whoever writes makes a partition remember a producer for each id that it makes up: for a day, but for this."""
-        partitions = [partition for partition in self._ownership.partitions.values() if len(partition.live) or len(partition.rolled)]
+        """Whoever writes makes a partition remember a producer for each id that it makes up: for a day, but for
+        this.
+        """
+        partitions = [
+            partition
+            for partition in self._ownership.partitions.values()
+            if len(partition.live) or len(partition.rolled)
+        ]
         counts = [max(len(partition.live), len(partition.rolled)) for partition in partitions]
         each, together = self._settings.producers_per_partition, self._settings.producers_per_broker
         if max(counts, default=0) <= each and sum(counts) <= together:
@@ -184,7 +203,9 @@ class Maintenance:
         self._roller.consider()
 
     def _pins_another(self, partition: Partition, *, now_ms: int) -> bool:
-        """Whether a living broker has had to keep its WAL for this partition for long enough. A sealed stream does not grow."""
+        """Whether a living broker has had to keep its WAL for this partition for long enough. A sealed stream does not
+        grow.
+        """
         oldest = partition.tail.runs[0]
         if oldest.slot is not None or now_ms - oldest.since_ms < self._settings.inherited_roll_ms:
             return False
@@ -213,11 +234,12 @@ class Maintenance:
     async def _collect(self, partition: Partition) -> None:
         """Gives up what no manifest names: once per ownership, after the own claim holds, and again from time to time.
 
-        An earlier owner can commit nothing any more, so what is not named now never will be. Nor will what this owner made, while nobody writes
-        for the partition and the outcome of all its commits is known. A create that was on its way is found the next time.
+        An earlier owner can commit nothing any more, so what is not named now never will be. Nor will what this owner
+        made, while nobody writes for the partition and the outcome of all its commits is known. A create that was on
+        its way is found the next time.
 
-        Unless something is missing that the manifest does name: then versions after it may be, which a merge or a snapshot made, and what was
-        made from the missing ones is named by nothing any more.
+        Unless something is missing that the manifest does name: then versions after it may be, which a merge or a
+        snapshot made, and what was made from the missing ones is named by nothing any more.
         """
         tp, loop = partition.tp, asyncio.get_running_loop()
         if not partition.claimed or loop.time() < self._collect_again_s.get(tp, 0.0):
@@ -240,14 +262,17 @@ class Maintenance:
                     if prefix == segment_prefix(tp) and partition.is_stray(parsed.leader_epoch, parsed.offset):
                         strays[meta.key] = parsed.offset
                         continue
-                    if parsed.leader_epoch < partition.leader_epoch or (settled and parsed.leader_epoch == partition.leader_epoch):
+                    if parsed.leader_epoch < partition.leader_epoch or (
+                        settled and parsed.leader_epoch == partition.leader_epoch
+                    ):
                         orphans.append(meta.key)
             async for meta in self._store.list(manifest_page_prefix(tp)):
                 missing.discard(meta.key)
                 if meta.key not in named and (settled or meta.key not in self._manifests.pages_of(tp)):
                     pages.append(meta.key)
             missing |= await self._missing_shared(tp, entries, orphans)
-            # Pages' keys have no epoch: whose they are follows from there having been no heir when they were listed, as is made sure of
+            # Pages' keys have no epoch: whose they are follows from there having been no heir when they were listed, as
+            # is made sure of
             # before any is deleted.
             if not partition.claimed or partition.state is not PartitionState.APPENDING:
                 return
@@ -255,7 +280,8 @@ class Maintenance:
                 self._keep(partition, strays)
             elif missing:
                 log.error(
-                    "objects are missing that the manifest names: what it does not name may be all that is left of them, and stays",
+                    "objects are missing that the manifest names: what it does not name may be all that is left of "
+                    "them, and stays",
                     partition=str(tp),
                     key=min(missing),
                     count=len(missing),
@@ -265,14 +291,20 @@ class Maintenance:
                 self._garbage.give_up((*orphans, *pages))
             self._collect_again_s[tp] = loop.time() + self._settings.collect_again_ms / 1000
 
-    async def _missing_shared(self, tp: TopicPartition, entries: Sequence[SegmentEntry], orphans: Sequence[str]) -> set[str]:
-        """Shared segments that are gone, of those that a merge may have made one of `orphans` from: it begins where the first of them did."""
+    async def _missing_shared(
+        self, tp: TopicPartition, entries: Sequence[SegmentEntry], orphans: Sequence[str]
+    ) -> set[str]:
+        """Shared segments that are gone, of those that a merge may have made one of `orphans` from: it begins where the
+        first of them did.
+        """
         prefix = segment_prefix(tp)
         begins = [parsed.offset for key in orphans if (parsed := parse_numbered_key(prefix, key)) is not None]
         if not begins:
             return set()
         missing: set[str] = set()
-        for key in {entry.key for entry in entries if entry.key.startswith(SHARED_PREFIX) and entry.last_offset >= min(begins)}:
+        for key in {
+            entry.key for entry in entries if entry.key.startswith(SHARED_PREFIX) and entry.last_offset >= min(begins)
+        }:
             try:
                 await self._store.head(key)
             except ObjectMissing:
@@ -280,7 +312,9 @@ class Maintenance:
         return missing
 
     def _keep(self, partition: Partition, strays: Mapping[str, int]) -> None:
-        """What missing versions of the manifest named stays, and all else that nothing names: some of it may be theirs, too."""
+        """What missing versions of the manifest named stays, and all else that nothing names: some of it may be theirs,
+        too.
+        """
         in_order = sorted(strays.items(), key=lambda each: each[1])
         # Offsets of those that begin lower were given again already; those of the others must not be.
         key, base_offset = next((each for each in in_order if each[1] >= partition.recovered_next_offset), in_order[0])
@@ -299,5 +333,7 @@ class Maintenance:
         BUFFERED_BYTES.set(self._commit.buffered_bytes)
         PARTITIONS.labels("appending").set(len(self._ownership.partitions))
         PARTITIONS.labels("leaving").set(len(self._departures))
-        refusing = sum(1 for each in self._ownership.partitions.values() if each.stray is not None and each.cannot_roll is None)
+        refusing = sum(
+            1 for each in self._ownership.partitions.values() if each.stray is not None and each.cannot_roll is None
+        )
         PARTITIONS.labels("stopped").set(self._roller.stopped_count + self._ownership.stopped_count + refusing)

@@ -18,36 +18,42 @@ class BrokerSettings:
     linger_ms: float = 5.0
     """How long a batch may wait for company before its WAL object is sent; 100 to 250 is the cheap profile on S3."""
     eager: bool = True
-    """Whether a batch that finds nothing in flight waits only for those just answered; False: WAL objects are at least `linger_ms` apart."""
+    """Whether a batch that finds nothing in flight waits only for those just answered; False: WAL objects are at least
+    `linger_ms` apart."""
     flush_bytes: int = 4 * MIB
     """A WAL object is sent at this size."""
     flush_runs_max: int = 10_000
     """A WAL object holds runs of at most this many partitions."""
     buffer_max_bytes: int = 256 * MIB
-    """What batches that wait to become durable may take in memory; above it they are refused until the store has written some."""
+    """What batches that wait to become durable may take in memory; above it they are refused until the store has
+    written some."""
     in_flight_max: int = 8
     """WAL creates in flight."""
     hedge_creates: bool = True
     """Whether a WAL create that is slower than usual is sent a second time; of no use where the store is one disk."""
     tail_budget_bytes: int = 128 * MIB
-    """What the batches of all partitions take in memory that are not yet in segments; above it the largest tail is rolled."""
+    """What the batches of all partitions take in memory that are not yet in segments; above it the largest tail is
+    rolled."""
     tail_limit_bytes: int = 256 * MIB
     """Above it nothing more is sent to the WAL until rolls have caught up."""
     wal_budget_bytes: int = 256 * MIB
     """WAL objects kept; above it the partitions that pin the oldest are carried forward or rolled."""
     wal_objects_max: int = 1_000
-    """WAL objects kept, however small: an heir reads them one by one, and nothing is written to their partitions meanwhile."""
+    """WAL objects kept, however small: an heir reads them one by one, and nothing is written to their partitions
+    meanwhile."""
     stopped_retry_ms: int = 10_000
-    """A partition that stopped for what is missing or damaged in the store is looked at again after so long: its roll is tried, or its WAL read.
-    What cannot be read is looked at less often the longer it lasts."""
+    """A partition that stopped for what is missing or damaged in the store is looked at again after so long: its roll
+    is tried, or its WAL read. What cannot be read is looked at less often the longer it lasts."""
     carry_bytes_max: int = 128 * 1024
     """Tails of at most this size are carried forward: written to the WAL once more instead of rolled."""
     carry_share: float = 0.25
     """How many bytes may be carried for each byte appended. A quarter keeps 64 MiB of quiet tails out of segments."""
     carry_parts: int = 512
-    """A tail is carried if it is at most this part of what may be carried now: so the smaller ones still are when that becomes short."""
+    """A tail is carried if it is at most this part of what may be carried now: so the smaller ones still are when that
+    becomes short."""
     carry_chunk_bytes: int = 4 * MIB
-    """What is carried of one tail at a time; the next part goes when that is durable, for a slow store takes no larger object in a create's time."""
+    """What is carried of one tail at a time; the next part goes when that is durable, for a slow store takes no larger
+    object in a create's time."""
     shared_below_bytes: int = 1 * MIB
     """Tails below this size that are rolled at the same time share a segment."""
     pending_bytes_max: int = 32 * MIB
@@ -57,7 +63,8 @@ class BrokerSettings:
     open_concurrency: int = 32
     """Partitions opened at a time."""
     inherited_roll_ms: int = 10_000
-    """What was inherited of a living broker's WAL is rolled this long after: until then that broker cannot delete it."""
+    """What was inherited of a living broker's WAL is rolled this long after: until then that broker cannot delete
+    it."""
     clock_settle_ms: int = SETTLE_MS
     """Nothing is deleted by age for so long after the machine's clock jumped, and the store's with it."""
     loads_max: int = 1_000
@@ -89,14 +96,17 @@ class BrokerSettings:
     merge_count: int = 8
     """So many small segments in a row are merged into one."""
     manifest_entries_max: int = 1_024
-    """So many segments stand in a manifest itself, at least 2 and at most 1024; with one more, the older half moves to a page."""
+    """So many segments stand in a manifest itself, at least 2 and at most 1024; with one more, the older half moves to
+    a page."""
     shared_look_ms: int = 600_000
     """How often it is looked which shared segments may go."""
     shared_look_ms_max: int = 21_600_000
     """How rarely, where the store has to be asked for it: because the partitions are other brokers' now."""
     collect_again_ms: int = 86_400_000
-    """How often a partition's objects are listed for what nobody names: what was on its way when they were listed before."""
+    """How often a partition's objects are listed for what nobody names: what was on its way when they were listed
+    before."""
     lag_metrics: LagMetrics = "topic"
     """For each of what the lag of consumer groups is told as metrics."""
     lease_ms: int = 6_000
-    """An idle owner checks at most this often that it is not sealed. Heartbeats come three times as often, until the controller says otherwise."""
+    """An idle owner checks at most this often that it is not sealed. Heartbeats come three times as often, until the
+    controller says otherwise."""

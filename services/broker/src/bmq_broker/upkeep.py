@@ -44,7 +44,9 @@ class Upkeep:
         total: TailTotal,
         garbage: Garbage,
     ) -> None:
-        writer = RollWriter(store=store, cluster_id=cluster_id, stream=stream, rng=rng, clock=clock, manifests=manifests)
+        writer = RollWriter(
+            store=store, cluster_id=cluster_id, stream=stream, rng=rng, clock=clock, manifests=manifests
+        )
         self.roller = Roller(
             writer=writer,
             carrier=Carrier(commit, settings),
@@ -69,7 +71,9 @@ class Upkeep:
             writing=writer.writing,
             settings=settings,
         )
-        merger = Merger(store=store, cluster_id=cluster_id, rng=rng, manifests=manifests, segments=self.segments, settings=settings)
+        merger = Merger(
+            store=store, cluster_id=cluster_id, rng=rng, manifests=manifests, segments=self.segments, settings=settings
+        )
         self.maintenance = Maintenance(
             store=store,
             metadata=metadata,

@@ -1,6 +1,8 @@
-"""Moves partitions, round by round, to where the balance wants them. What is moved and why is `machine.balance`'s to say.
+"""Moves partitions, round by round, to where the balance wants them. What is moved and why is `machine.balance`'s to
+say.
 
-A round begins moves; owners complete them with their heartbeats. What fails or comes late needs no care: the next round plans from what came of it.
+A round begins moves; owners complete them with their heartbeats. What fails or comes late needs no care: the next round
+plans from what came of it.
 """
 
 import asyncio
@@ -26,7 +28,8 @@ from bmq_controller.machine.placement import Incarnation
 
 LOG_INTERVAL_S = 300.0
 SHARE_MAX = 0.1
-"""Of the time, for which it plans: in a cluster of 200,000 partitions a round costs tenths of a second, and shares Python's lock with the leader."""
+"""Of the time, for which it plans: in a cluster of 200,000 partitions a round costs tenths of a second, and shares
+Python's lock with the leader."""
 
 _log = structlog.get_logger(__name__)
 
@@ -45,8 +48,8 @@ class Balancer:
         interval_s: float,
         settings: BalanceSettings | None = None,
     ) -> None:
-        """`emptying`: brokers that are to own nothing; `stopping`: those that soon hand everything over at once; `silent`: those whose lease has
-        run out, which get nothing and are not waited for.
+        """`emptying`: brokers that are to own nothing; `stopping`: those that soon hand everything over at once;
+        `silent`: those whose lease has run out, which get nothing and are not waited for.
 
         `interval_s` 0: nothing is balanced.
         """
@@ -97,7 +100,9 @@ class Balancer:
 
     @property
     def knows_loads(self) -> bool:
-        """Whether every living broker that is not silent has said to this leader what it takes. Who has not would look idle."""
+        """Whether every living broker that is not silent has said to this leader what it takes. Who has not would look
+        idle.
+        """
         return self._loads.knows(self._leader.image, silent=self._silent())
 
     async def round(self) -> None:
@@ -110,7 +115,9 @@ class Balancer:
             _log.info("a round of the balance is left out", reason=str(error))
 
     async def begin(self, found: Plan) -> list[Move]:
-        """Makes a plan this round's: begins its moves, those that are still possible, and gives them. Raises ControllerUnavailable."""
+        """Makes a plan this round's: begins its moves, those that are still possible, and gives them. Raises
+        ControllerUnavailable.
+        """
         self._balancing = found.balancing
         for problem in found.problems:
             if (left_out := self._limit.due(problem, now=asyncio.get_running_loop().time())) is not None:
@@ -120,7 +127,14 @@ class Balancer:
         begun = await self._leader.operate("balance", lambda image: begin_moves(image, found.moves))
         for one in begun:
             metrics.BALANCED.labels(str(one.kind)).inc()
-            _log.info("partition is moved", partition=str(one.tp), topic=one.topic, source=one.source, target=one.target, reason=one.reason)
+            _log.info(
+                "partition is moved",
+                partition=str(one.tp),
+                topic=one.topic,
+                source=one.source,
+                target=one.target,
+                reason=one.reason,
+            )
         return begun
 
 
@@ -153,7 +167,15 @@ def _planned(
     settings: BalanceSettings,
 ) -> Plan:
     """Runs in a thread: nothing of what it reads changes."""
-    cluster = cluster_load(image, merged(loads), now_ms=now_ms, since_ms=since_ms, draining=draining, stopping=stopping, balancing=balancing)
+    cluster = cluster_load(
+        image,
+        merged(loads),
+        now_ms=now_ms,
+        since_ms=since_ms,
+        draining=draining,
+        stopping=stopping,
+        balancing=balancing,
+    )
     return plan(cluster, settings)
 
 

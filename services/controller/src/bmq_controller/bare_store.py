@@ -1,4 +1,6 @@
-"""Whether a store without metadata is a new one. One that holds a cluster's objects is not: nobody may begin another cluster among them."""
+"""Whether a store without metadata is a new one. One that holds a cluster's objects is not: nobody may begin another
+cluster among them.
+"""
 
 from typing import Final
 
@@ -29,6 +31,7 @@ async def object_of_a_cluster(store: ObjectStore, *, rng: Rng) -> str | None:
 def without_metadata(key: str) -> StoreUnusable:
     """What to tell whoever would begin a cluster there."""
     return StoreUnusable(
-        f"the store has objects of a cluster ({key}) and no metadata log: if a copy was interrupted here, run bmq store copy again until it is "
-        "whole; if the metadata was lost, restore it from a backup; else name an empty folder, bucket or prefix"
+        f"the store has objects of a cluster ({key}) and no metadata log: if a copy was interrupted here, run bmq "
+        "store copy again until it is whole; if the metadata was lost, restore it from a backup; else name an "
+        "empty folder, bucket or prefix"
     )

@@ -1,7 +1,7 @@
 """Deletes the objects of dropped streams and of deleted topics, and has it recorded when nothing is left.
 
-Only what a committed record calls dead is deleted; the record of completion comes last, so a leader that is stopped in between leaves
-the rest to the next one.
+Only what a committed record calls dead is deleted; the record of completion comes last, so a leader that is stopped in
+between leaves the rest to the next one.
 """
 
 import asyncio
@@ -31,7 +31,16 @@ Collected = Callable[[Sequence[StreamId], Sequence[TopicId]], Awaitable[None]]
 class Collector:
     """The leader's; lives as long as it leads."""
 
-    def __init__(self, store: ObjectStore, *, rng: Rng, image: Callable[[], Image], collected: Collected, delay_s: float, interval_s: float) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        *,
+        rng: Rng,
+        image: Callable[[], Image],
+        collected: Collected,
+        delay_s: float,
+        interval_s: float,
+    ) -> None:
         """`collected` commits the record that says so."""
         self._store = store
         self._rng = rng
@@ -49,7 +58,9 @@ class Collector:
             await asyncio.sleep(self._interval_s)
 
     async def collect(self) -> None:
-        """Everything that is due now. What fails stays in the image and is tried again; it does not hold up the rest."""
+        """Everything that is due now. What fails stays in the image and is tried again; it does not hold up the
+        rest.
+        """
         image = self._image()
         for stream in list(image.dropped):
             try:
@@ -67,12 +78,16 @@ class Collector:
                 metrics.COLLECTED.labels("topic").inc(deleted)
                 await self._collected((), (topic_id,))
             except BmqError as error:
-                _log.warning("topic could not be collected, trying again", topic=name, topic_id=str(topic_id), error=str(error))
+                _log.warning(
+                    "topic could not be collected, trying again", topic=name, topic_id=str(topic_id), error=str(error)
+                )
                 continue
             _log.info("collected topic", topic=name, topic_id=str(topic_id), objects=deleted)
 
     def _due_topics(self, image: Image) -> list[TopicId]:
-        """Those that this leader has known to be deleted for the delay. A restart waits once more: no wall clock is asked."""
+        """Those that this leader has known to be deleted for the delay. A restart waits once more: no wall clock is
+        asked.
+        """
         now_s = asyncio.get_running_loop().time()
         self._first_seen_s = {topic_id: self._first_seen_s.get(topic_id, now_s) for topic_id in image.deleted}
         return [topic_id for topic_id, first_s in self._first_seen_s.items() if now_s - first_s >= self._delay_s]

@@ -55,13 +55,22 @@ class _Operate(Protocol):
 
 
 class LeadingController:
-    """`bmq.roles.controller.Controller`, `BrokerControl`, `ClusterControl` and `MetadataSource`, for as long as its leader leads."""
+    """`bmq.roles.controller.Controller`, `BrokerControl`, `ClusterControl` and `MetadataSource`, for as long as its
+    leader leads.
+    """
 
     def __init__(
-        self, leader: ControllerLeader, *, node_id: NodeId, store: ObjectStore, guard: ClockGuard, rng: Rng, silent_s: Mapping[NodeId, float]
+        self,
+        leader: ControllerLeader,
+        *,
+        node_id: NodeId,
+        store: ObjectStore,
+        guard: ClockGuard,
+        rng: Rng,
+        silent_s: Mapping[NodeId, float],
     ) -> None:
-        """`silent_s`: how long each node was silent when an earlier leader was last heard itself. `guard` is this leader's own: it compares
-        the clock where something is to be decided by it, and notices jumps from now on.
+        """`silent_s`: how long each node was silent when an earlier leader was last heard itself. `guard` is this
+        leader's own: it compares the clock where something is to be decided by it, and notices jumps from now on.
         """
         self._leader = leader
         self._operate: _Operate = leader.operate
@@ -70,7 +79,9 @@ class LeadingController:
         self._rng = rng
         self._limits = leader.settings.limits
         self._registering: defaultdict[NodeId, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._fencer = Fencer(leader, node_id=node_id, store=store, rng=rng, silent_s=silent_s, draining=lambda: self.draining)
+        self._fencer = Fencer(
+            leader, node_id=node_id, store=store, rng=rng, silent_s=silent_s, draining=lambda: self.draining
+        )
         self._sign_of_life = SignOfLife(leader, node_id=node_id, interval_s=leader.settings.sign_of_life_s)
         self._stopping: dict[NodeId, BrokerEpoch] = {}
         """Incarnations that said that they stop soon."""
@@ -90,22 +101,34 @@ class LeadingController:
             settings=BalanceSettings(rest_ms=int(leader.settings.balance_rest_s * 1000)),
         )
         leader.committed = self.balancer.committed
-        self._expiry = LaneExpiry(guard=guard, image=lambda: leader.image, delete=lambda: leader.operate("expire_lanes", self._expire_lanes))
+        self._expiry = LaneExpiry(
+            guard=guard, image=lambda: leader.image, delete=lambda: leader.operate("expire_lanes", self._expire_lanes)
+        )
 
     @property
     def beside(self) -> tuple[Beside, ...]:
         """What has to run as long as the leader leads."""
-        return ("fence", self._fencer.run), ("alive", self._sign_of_life.run), ("balance", self.balancer.run), ("lanes", self._expiry.run)
+        return (
+            ("fence", self._fencer.run),
+            ("alive", self._sign_of_life.run),
+            ("balance", self.balancer.run),
+            ("lanes", self._expiry.run),
+        )
 
     @property
     def draining(self) -> frozenset[NodeId]:
-        """Nodes that are to get no partitions: they stop soon, are being emptied, or have a wrong clock, as far as this leader has heard."""
+        """Nodes that are to get no partitions: they stop soon, are being emptied, or have a wrong clock, as far as this
+        leader has heard.
+        """
         return self._living(self._stopping) | self._living(self._emptying) | self._living(self._off_time)
 
     @property
     def troubles(self) -> dict[NodeId, str]:
         """What ails brokers that live, as they said last."""
-        off_time = dict.fromkeys(self._living(self._off_time), "has another time than its store: it gets no partitions until its clock is right")
+        off_time = dict.fromkeys(
+            self._living(self._off_time),
+            "has another time than its store: it gets no partitions until its clock is right",
+        )
         living = self._living({node_id: epoch for node_id, (epoch, _) in self._troubles.items()})
         return off_time | {node_id: self._troubles[node_id][1] for node_id in living}
 
@@ -160,7 +183,9 @@ class LeadingController:
 
     async def delete_topics(self, topics: Sequence[TopicId]) -> list[TopicResult]:
         """See the protocol."""
-        return await self._operate("delete_topics", lambda image: topic_machine.delete_topics(image, topics, cluster=self._cluster(image)))
+        return await self._operate(
+            "delete_topics", lambda image: topic_machine.delete_topics(image, topics, cluster=self._cluster(image))
+        )
 
     async def create_partitions(
         self, topic: str, total: int, *, assignments: Sequence[Sequence[int]] | None = None, validate_only: bool = False
@@ -179,7 +204,9 @@ class LeadingController:
             ),
         )
 
-    async def alter_configs(self, resource: ConfigResource, changes: Sequence[ConfigChange], *, validate_only: bool = False) -> None:
+    async def alter_configs(
+        self, resource: ConfigResource, changes: Sequence[ConfigChange], *, validate_only: bool = False
+    ) -> None:
         """See the protocol. Raises RequestError."""
         await self._operate(
             "alter_configs",
@@ -188,15 +215,21 @@ class LeadingController:
             ),
         )
 
-    async def replace_configs(self, resource: ConfigResource, configs: Mapping[str, str | None], *, validate_only: bool = False) -> None:
+    async def replace_configs(
+        self, resource: ConfigResource, configs: Mapping[str, str | None], *, validate_only: bool = False
+    ) -> None:
         """See the protocol. Raises RequestError."""
         await self._operate(
             "replace_configs",
-            lambda image: config_machine.replace_configs(image, resource, configs, limits=self._limits, validate_only=validate_only),
+            lambda image: config_machine.replace_configs(
+                image, resource, configs, limits=self._limits, validate_only=validate_only
+            ),
         )
 
     async def create_lane(self, wanted: lane_machine.LaneWanted) -> None:
-        """Returns when it is there. Raises RequestError; ControllerUnavailable also where it is to end by itself and nobody knows the time."""
+        """Returns when it is there. Raises RequestError; ControllerUnavailable also where it is to end by itself and
+        nobody knows the time.
+        """
         if wanted.ttl_s:
             await self._guard.check()
 
@@ -204,7 +237,8 @@ class LeadingController:
             now_ms = self._guard.trusted_now_ms() if wanted.ttl_s else self._guard.now_ms()
             if now_ms is None:
                 raise ControllerUnavailable(
-                    "the clock of the leading controller is not trusted, so it cannot be said when the lane ends: set the machine's clock (NTP)"
+                    "the clock of the leading controller is not trusted, so it cannot be said when the lane ends: "
+                    "set the machine's clock (NTP)"
                 )
             return lane_machine.create_lane(image, now_ms, wanted, limits=self._limits)
 
@@ -212,7 +246,10 @@ class LeadingController:
 
     async def change_lane(self, wanted: lane_machine.LaneWanted) -> None:
         """Raises RequestError."""
-        await self._operate("change_lane", lambda image: lane_machine.change_lane(image, self._guard.now_ms(), wanted, limits=self._limits))
+        await self._operate(
+            "change_lane",
+            lambda image: lane_machine.change_lane(image, self._guard.now_ms(), wanted, limits=self._limits),
+        )
 
     async def delete_lane(self, name: str) -> None:
         """With its topics; its groups are deleted by their coordinators soon after. Raises RequestError."""
@@ -232,20 +269,37 @@ class LeadingController:
             for _ in range(REGISTRATION_TRIES_MAX):
                 stream = node_machine.stream_to_seal(self._leader.image, registration)
                 end = 0 if stream is None else await self._seal(stream)
-                decide = partial(node_machine.register, registration=registration, sealed=stream, end=end, avoid=self.draining)
+                decide = partial(
+                    node_machine.register, registration=registration, sealed=stream, end=end, avoid=self.draining
+                )
                 epoch = await self._operate("register", decide)
                 if epoch is not None:
-                    _log.info("node registered", node_id=registration.node_id, broker_epoch=epoch, roles=registration.roles, sealed_end=end)
+                    _log.info(
+                        "node registered",
+                        node_id=registration.node_id,
+                        broker_epoch=epoch,
+                        roles=registration.roles,
+                        sealed_end=end,
+                    )
                     return epoch
-        raise ControllerUnavailable(f"node {registration.node_id} is registered again and again from elsewhere: give each node its own id")
+        raise ControllerUnavailable(
+            f"node {registration.node_id} is registered again and again from elsewhere: give each node its own id"
+        )
 
-    async def report_covered(self, node_id: NodeId, broker_epoch: BrokerEpoch, covered: Sequence[tuple[TopicPartition, Sequence[Range]]]) -> None:
+    async def report_covered(
+        self, node_id: NodeId, broker_epoch: BrokerEpoch, covered: Sequence[tuple[TopicPartition, Sequence[Range]]]
+    ) -> None:
         """See the protocol."""
-        await self._operate("report_covered", lambda image: node_machine.report_covered(image, node_id, broker_epoch, covered))
+        await self._operate(
+            "report_covered", lambda image: node_machine.report_covered(image, node_id, broker_epoch, covered)
+        )
 
     async def report_stopped(self, node_id: NodeId, broker_epoch: BrokerEpoch, end: int) -> None:
         """See the protocol."""
-        await self._operate("report_stopped", lambda image: node_machine.report_stopped(image, node_id, broker_epoch, end=end, avoid=self.draining))
+        await self._operate(
+            "report_stopped",
+            lambda image: node_machine.report_stopped(image, node_id, broker_epoch, end=end, avoid=self.draining),
+        )
         _log.info("node stopped", node_id=node_id, broker_epoch=broker_epoch, sealed_end=end)
 
     async def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
@@ -255,7 +309,9 @@ class LeadingController:
             self._stopping[beat.node_id] = beat.broker_epoch
         if beat.clock_differs:
             self._off_time[beat.node_id] = beat.broker_epoch
-        takes_again = not beat.clock_differs and self._off_time.pop(beat.node_id, None) == beat.broker_epoch and not beat.draining
+        takes_again = (
+            not beat.clock_differs and self._off_time.pop(beat.node_id, None) == beat.broker_epoch and not beat.draining
+        )
         self._troubles.pop(beat.node_id, None)
         if beat.trouble:
             self._troubles[beat.node_id] = beat.broker_epoch, beat.trouble
@@ -302,13 +358,19 @@ class LeadingController:
         return await self._leader.recent.poll(after_position, wait_ms)
 
     async def stop(self) -> None:
-        """Commits what is under way, lets standbys know that one of them may lead, and ends. Only the latter where it leads no more."""
+        """Commits what is under way, lets standbys know that one of them may lead, and ends. Only the latter where it
+        leads no more.
+        """
         await self._leader.stop(farewell=self._sign_of_life.farewell())
 
     def _living(self, incarnations: Mapping[NodeId, BrokerEpoch]) -> frozenset[NodeId]:
         """Those of the incarnations that are registered."""
         nodes = self._leader.image.nodes
-        return frozenset(node_id for node_id, epoch in incarnations.items() if node_id in nodes and nodes[node_id].broker_epoch == epoch)
+        return frozenset(
+            node_id
+            for node_id, epoch in incarnations.items()
+            if node_id in nodes and nodes[node_id].broker_epoch == epoch
+        )
 
     def _expire_lanes(self, image: Image) -> Decision[list[str]]:
         now_ms = self._guard.trusted_now_ms()
@@ -321,7 +383,8 @@ class LeadingController:
                 return await seal_stream(self._store, stream, cluster_id=self._leader.image.cluster_id, rng=self._rng)
         except TimeoutError:
             raise ControllerUnavailable(
-                f"the stream {stream.prefix} could not be sealed within {timeout_s:g} s: the object store is slow or down; look, and try again"
+                f"the stream {stream.prefix} could not be sealed within {timeout_s:g} s: the object store is slow "
+                "or down; look, and try again"
             ) from None
 
     def _cluster(self, image: Image) -> dict[str, str]:

@@ -1,4 +1,6 @@
-"""The controller of a process that leads at times: whoever holds it calls the leader's part of this process, or is told who leads."""
+"""The controller of a process that leads at times: whoever holds it calls the leader's part of this process, or is told
+who leads.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -20,7 +22,9 @@ from bmq_controller.controller import LeadingController
 
 
 class CurrentController:
-    """`bmq.roles.controller.Controller`, `BrokerControl`, `ClusterControl` and `MetadataSource`: NoLeader where another one leads."""
+    """`bmq.roles.controller.Controller`, `BrokerControl`, `ClusterControl` and `MetadataSource`: NoLeader where another
+    one leads.
+    """
 
     def __init__(self, metadata: Metadata, *, node_id: NodeId) -> None:
         self._metadata = metadata
@@ -39,7 +43,11 @@ class CurrentController:
     def _leader(self) -> LeadingController:
         if self._leading is None:
             image = self._metadata.image
-            where = f"node {image.controller_id} at {image.controller_host}:{image.controller_port}" if image.controller_host else "nobody"
+            where = (
+                f"node {image.controller_id} at {image.controller_host}:{image.controller_port}"
+                if image.controller_host
+                else "nobody"
+            )
             raise NoLeader(f"This controller, node {self._node_id}, does not lead; as far as it knows {where} does")
         return self._leading
 
@@ -55,13 +63,19 @@ class CurrentController:
         self, topic: str, total: int, *, assignments: Sequence[Sequence[int]] | None = None, validate_only: bool = False
     ) -> TopicResult:
         """See the protocol. Raises RequestError."""
-        return await self._leader().create_partitions(topic, total, assignments=assignments, validate_only=validate_only)
+        return await self._leader().create_partitions(
+            topic, total, assignments=assignments, validate_only=validate_only
+        )
 
-    async def alter_configs(self, resource: ConfigResource, changes: Sequence[ConfigChange], *, validate_only: bool = False) -> None:
+    async def alter_configs(
+        self, resource: ConfigResource, changes: Sequence[ConfigChange], *, validate_only: bool = False
+    ) -> None:
         """See the protocol. Raises RequestError."""
         await self._leader().alter_configs(resource, changes, validate_only=validate_only)
 
-    async def replace_configs(self, resource: ConfigResource, configs: Mapping[str, str | None], *, validate_only: bool = False) -> None:
+    async def replace_configs(
+        self, resource: ConfigResource, configs: Mapping[str, str | None], *, validate_only: bool = False
+    ) -> None:
         """See the protocol. Raises RequestError."""
         await self._leader().replace_configs(resource, configs, validate_only=validate_only)
 
@@ -77,7 +91,9 @@ class CurrentController:
         """See the protocol. Raises Fenced for a process that lost its node id to another one."""
         return await self._leader().register(registration)
 
-    async def report_covered(self, node_id: NodeId, broker_epoch: BrokerEpoch, covered: Sequence[tuple[TopicPartition, Sequence[Range]]]) -> None:
+    async def report_covered(
+        self, node_id: NodeId, broker_epoch: BrokerEpoch, covered: Sequence[tuple[TopicPartition, Sequence[Range]]]
+    ) -> None:
         """See the protocol."""
         await self._leader().report_covered(node_id, broker_epoch, covered)
 

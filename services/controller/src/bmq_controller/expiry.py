@@ -1,7 +1,7 @@
 """Deletes the lanes whose time to live is over, and counts their topics: the leader's, for as long as it leads.
 
-A lane's age is told by wall clocks, so one that is doubtful deletes nothing: before a deletion this node's clock is compared with the store's,
-and what is over is decided by what it shows afterwards, in the turn in which it is trusted.
+A lane's age is told by wall clocks, so one that is doubtful deletes nothing: before a deletion this node's clock is
+compared with the store's, and what is over is decided by what it shows afterwards, in the turn in which it is trusted.
 """
 
 import asyncio
@@ -33,7 +33,9 @@ class LaneExpiry:
         image: Callable[[], Image],
         delete: Callable[[], Awaitable[list[str]]],
     ) -> None:
-        """`delete` commits the deletion of what is over by a time that is trusted when it decides, and says what that was."""
+        """`delete` commits the deletion of what is over by a time that is trusted when it decides, and says what that
+        was.
+        """
         self._guard = guard
         self._image = image
         self._delete = delete
@@ -78,6 +80,9 @@ class LaneExpiry:
         await self._guard.check()
         doubtful = not self._guard.trusted
         if doubtful and not self._doubtful:
-            _log.error("clock is not trusted: no lane is deleted by time; set this machine's clock (NTP)", skew_ms=self._guard.skew_ms)
+            _log.error(
+                "clock is not trusted: no lane is deleted by time; set this machine's clock (NTP)",
+                skew_ms=self._guard.skew_ms,
+            )
         self._doubtful = doubtful
         return doubtful

@@ -1,7 +1,8 @@
 """Watches the leases of all nodes, and fences those that are silent: the leader's part of a node's death.
 
-The order is what makes it safe to be wrong: once `FencingBegun` is committed the node may only register anew, its stream is sealed, and only
-then its partitions go to heirs. Whatever a leader leaves undone is in the image, and the next one completes it.
+The order is what makes it safe to be wrong: once `FencingBegun` is committed the node may only register anew, its
+stream is sealed, and only then its partitions go to heirs. Whatever a leader leaves undone is in the image, and the
+next one completes it.
 """
 
 import asyncio
@@ -44,7 +45,9 @@ class Fencer:
         silent_s: Mapping[NodeId, float],
         draining: Callable[[], Collection[NodeId]],
     ) -> None:
-        """`silent_s`: what an earlier leader let it be known how long nodes have been silent. `draining`: brokers that stop soon, not to be heirs."""
+        """`silent_s`: what an earlier leader let it be known how long nodes have been silent. `draining`: brokers that
+        stop soon, not to be heirs.
+        """
         self._leader = leader
         self._node_id = node_id
         self._store = store
@@ -93,7 +96,9 @@ class Fencer:
             self._start(begun)
         if not silent:
             return
-        heirs = frozenset(node.pool for node in living_brokers(image) if (node.node_id, node.broker_epoch) not in self._silent)
+        heirs = frozenset(
+            node.pool for node in living_brokers(image) if (node.node_id, node.broker_epoch) not in self._silent
+        )
         heirless = self._heirless.among(image, [who for who in silent if "broker" in image.nodes[who[0]].roles], heirs)
         for who in silent:
             if who in heirless:
@@ -106,10 +111,14 @@ class Fencer:
         return [(node_id, node.broker_epoch) for node_id, node in image.nodes.items() if node_id != self._node_id]
 
     def _spare(self, who: Incarnation, now_s: float) -> None:
-        """Without an heir nobody would gain by a fencing; and where all are silent at once, it may be this leader that nobody reaches."""
+        """Without an heir nobody would gain by a fencing; and where all are silent at once, it may be this leader that
+        nobody reaches.
+        """
         if (left_out := self._limit.due("spared", now=now_s)) is not None:
             _log.warning(
-                "broker is silent and not fenced: no other broker of its pool is alive to take its partitions", node_id=who[0], left_out=left_out
+                "broker is silent and not fenced: no other broker of its pool is alive to take its partitions",
+                node_id=who[0],
+                left_out=left_out,
             )
 
     def _start(self, who: Incarnation) -> None:
@@ -123,7 +132,9 @@ class Fencer:
                 task.result()
 
     async def _fence(self, who: Incarnation) -> None:
-        """All steps, from where it stands. What fails is tried again: the silence goes on, or its beginning is in the image."""
+        """All steps, from where it stands. What fails is tried again: the silence goes on, or its beginning is in the
+        image.
+        """
         node_id, broker_epoch = who
         try:
             if not await self._leader.operate("fence", lambda image: begin_fencing(image, who)):
@@ -133,10 +144,24 @@ class Fencer:
             _log.warning("broker was silent for too long and is fenced", node_id=node_id, broker_epoch=broker_epoch)
             async with self._seals:
                 cluster_id = self._leader.image.cluster_id
-                end = await seal_stream(self._store, StreamId(node_id, broker_epoch), cluster_id=cluster_id, rng=self._rng)
-            if await self._leader.operate("fenced", lambda image: complete_fencing(image, who, end=end, avoid=self._draining())):
+                end = await seal_stream(
+                    self._store, StreamId(node_id, broker_epoch), cluster_id=cluster_id, rng=self._rng
+                )
+            if await self._leader.operate(
+                "fenced", lambda image: complete_fencing(image, who, end=end, avoid=self._draining())
+            ):
                 metrics.FENCINGS.labels("completed").inc()
-                _log.warning("broker is fenced, its partitions have heirs", node_id=node_id, broker_epoch=broker_epoch, sealed_end=end)
+                _log.warning(
+                    "broker is fenced, its partitions have heirs",
+                    node_id=node_id,
+                    broker_epoch=broker_epoch,
+                    sealed_end=end,
+                )
         except BmqError as error:
-            _log.error("fencing of a broker is not done, trying again", node_id=node_id, broker_epoch=broker_epoch, error=str(error))
+            _log.error(
+                "fencing of a broker is not done, trying again",
+                node_id=node_id,
+                broker_epoch=broker_epoch,
+                error=str(error),
+            )
             await asyncio.sleep(RETRY_S)

@@ -1,7 +1,8 @@
-"""The leading controller: claims the metadata log, turns operations into entries, publishes each image once its entry is durable.
+"""The leading controller: claims the metadata log, turns operations into entries, publishes each image once its entry
+is durable.
 
-One writer task makes one entry at a time out of everything that waits (group commit). The first conflict with another leader ends it for
-good: the log's rules, not a lease, decide who leads.
+One writer task makes one entry at a time out of everything that waits (group commit). The first conflict with another
+leader ends it for good: the log's rules, not a lease, decide who leads.
 """
 
 import asyncio
@@ -11,7 +12,17 @@ from typing import TypeVar
 
 import structlog
 
-from bmq.errors import BmqError, ControllerUnavailable, Fenced, FormatError, NotReady, ObjectMissing, StoreError, StoreUnavailable, UnknownOutcome
+from bmq.errors import (
+    BmqError,
+    ControllerUnavailable,
+    Fenced,
+    FormatError,
+    NotReady,
+    ObjectMissing,
+    StoreError,
+    StoreUnavailable,
+    UnknownOutcome,
+)
 from bmq.metadata.codec import LOG_PREFIX, encode_records
 from bmq.metadata.feed import MetadataFeed
 from bmq.metadata.fold import apply
@@ -54,7 +65,9 @@ class ControllerLeader:
         host: str = "",
         port: int = 0,
     ) -> None:
-        """`on_deposed(reason)` is called once, where it can lead no more; never after `stop`. `host` and `port`: where other nodes reach it."""
+        """`on_deposed(reason)` is called once, where it can lead no more; never after `stop`. `host` and `port`: where
+        other nodes reach it.
+        """
         self.settings = settings if settings is not None else ControllerSettings()
         self._store = store
         self._node_id = node_id
@@ -90,15 +103,20 @@ class ControllerLeader:
         """The newest committed image and its entry."""
         return Position(image=self._image, entry=self._entry, entries=self._entries_since_snapshot)
 
-    async def start(self, base: Position | None = None, *, attempts_max: int | None = None, beside: Sequence[Beside] = ()) -> None:
-        """Reads the metadata (unless `base` is given) and claims leadership. Waits out a store that is down; the caller sets the limit of time.
+    async def start(
+        self, base: Position | None = None, *, attempts_max: int | None = None, beside: Sequence[Beside] = ()
+    ) -> None:
+        """Reads the metadata (unless `base` is given) and claims leadership. Waits out a store that is down; the caller
+        sets the limit of time.
 
         `beside` is run as long as this leads: pairs of a name and what to run; its failure deposes the leader.
 
-        Raises FormatError, StoreUnusable where there are a cluster's objects without its metadata, Fenced where others claim it, in all of the
-        attempts.
+        Raises FormatError, StoreUnusable where there are a cluster's objects without its metadata, Fenced where others
+        claim it, in all of the attempts.
         """
-        await self._claim(base, attempts_max=attempts_max if attempts_max is not None else self.settings.start_attempts_max)
+        await self._claim(
+            base, attempts_max=attempts_max if attempts_max is not None else self.settings.start_attempts_max
+        )
         self._ended = None
         metrics.LEADING.set(1)
         metrics.EPOCH.set(self._image.controller_epoch)
@@ -106,17 +124,26 @@ class ControllerLeader:
             self._store,
             rng=self._rng,
             image=lambda: self._image,
-            collected=lambda streams, topics: self.operate("collected", lambda image: collected(image, streams=streams, topics=topics)),
+            collected=lambda streams, topics: self.operate(
+                "collected", lambda image: collected(image, streams=streams, topics=topics)
+            ),
             delay_s=self.settings.collect_delay_s,
             interval_s=self.settings.collect_interval_s,
         )
-        strays = Strays(self._store, image=lambda: self._image, current=self._current_image, interval_s=self.settings.stray_interval_s)
+        strays = Strays(
+            self._store,
+            image=lambda: self._image,
+            current=self._current_image,
+            interval_s=self.settings.stray_interval_s,
+        )
         own = (("write", self._write), ("snapshot", self._snapshot), ("collect", collector.run), ("strays", strays.run))
         for name, work in (*own, *beside):
             self._tasks.append(asyncio.get_running_loop().create_task(self._guarded(work), name=f"controller {name}"))
 
     async def stop(self, *, farewell: Decision[None] | None = None) -> None:
-        """Commits what is under way and after it the `farewell`, for a limited time, and ends. Another controller finds everything in the store."""
+        """Commits what is under way and after it the `farewell`, for a limited time, and ends. Another controller finds
+        everything in the store.
+        """
         if self._ended is None:
             self._ended = "it is stopping"
             self._stopping = True
@@ -141,7 +168,8 @@ class ControllerLeader:
     async def operate(self, name: str, decide: Callable[[Image], Decision[T]]) -> T:
         """The result of a decision once its records are durable and published.
 
-        Raises what the decision raises, and ControllerUnavailable: not applied where the operation was still waiting, unknown otherwise.
+        Raises what the decision raises, and ControllerUnavailable: not applied where the operation was still waiting,
+        unknown otherwise.
         """
         self.check_leading()
         future = self._submit(name, decide)
@@ -150,7 +178,8 @@ class ControllerLeader:
                 return await future
         except TimeoutError:
             raise ControllerUnavailable(
-                f"{name} was not durable within {self.settings.operation_timeout_s:g} s: the object store is slow or down; look, and try again"
+                f"{name} was not durable within {self.settings.operation_timeout_s:g} s: the object store is slow "
+                "or down; look, and try again"
             ) from None
         finally:
             del future  # a refusal has this frame, and so would live until the garbage is collected
@@ -176,7 +205,9 @@ class ControllerLeader:
                     continue
                 records.append(ClusterCreated(cluster_id=self.settings.cluster_id or self._new_cluster_id()))
             epoch = image.controller_epoch + 1
-            records.append(LeaderElected(controller_epoch=epoch, node_id=self._node_id, host=self._host, port=self._port))
+            records.append(
+                LeaderElected(controller_epoch=epoch, node_id=self._node_id, host=self._host, port=self._port)
+            )
             then = apply(image, image.position + 1, records)
             check_step(image, then)
             try:
@@ -184,7 +215,8 @@ class ControllerLeader:
             except Overtaken as overtaken:
                 if attempt == attempts_max:
                     break
-                # The present leader is at work. A conflict shows its entry: building on that at once, without a listing, wins where it pauses.
+                # The present leader is at work. A conflict shows its entry: building on that at once, without a
+                # listing, wins where it pauses.
                 follows = self._journal.follow(base, overtaken.entry)
                 base = follows if follows is not None else await self._journal.load()
                 continue
@@ -195,7 +227,13 @@ class ControllerLeader:
                 await backoff.wait()
                 base = await self._journal.load()
                 continue
-            _log.info("controller leads", cluster_id=then.cluster_id, controller_epoch=epoch, position=then.position, topics=len(then.topics))
+            _log.info(
+                "controller leads",
+                cluster_id=then.cluster_id,
+                controller_epoch=epoch,
+                position=then.position,
+                topics=len(then.topics),
+            )
             self._entries_since_snapshot = base.entries
             self._adopt(then, entry)
             return
@@ -259,7 +297,10 @@ class ControllerLeader:
         self.recent.add(entry)
         self._entries_since_snapshot += 1
         self._bytes_since_snapshot += len(entry.payload)
-        if self._entries_since_snapshot >= self.settings.snapshot_entries or self._bytes_since_snapshot >= self.settings.snapshot_bytes:
+        if (
+            self._entries_since_snapshot >= self.settings.snapshot_entries
+            or self._bytes_since_snapshot >= self.settings.snapshot_bytes
+        ):
             self._snapshot_due.set()
         unowned = image.owned_counts.get(NodeId(-1), 0)
         metrics.POSITION.set(image.position)
@@ -271,7 +312,9 @@ class ControllerLeader:
         metrics.PARTITIONS.labels("yes").set(sum(image.owned_counts.values()) - unowned)
 
     async def _check_leading(self) -> None:
-        """Whoever appends nothing would never learn of its successor otherwise. Raises Fenced; a store that is down says nothing."""
+        """Whoever appends nothing would never learn of its successor otherwise. Raises Fenced; a store that is down
+        says nothing.
+        """
         assert self._entry is not None
         key = numbered_key(LOG_PREFIX, self._entry.number + 1)
         try:
@@ -281,9 +324,11 @@ class ControllerLeader:
         raise Fenced(f"another controller wrote metadata entry {self._entry.number + 1}")
 
     async def _current_image(self) -> Image:
-        """The image, which nobody had added to when this was called. Raises StoreUnavailable; NotReady where that is not so.
+        """The image, which nobody had added to when this was called. Raises StoreUnavailable; NotReady where that is
+        not so.
 
-        Nor while an entry of its own is under way: that may have landed without an answer, and be gone again under a successor's snapshots.
+        Nor while an entry of its own is under way: that may have landed without an answer, and be gone again under a
+        successor's snapshots.
         """
         image = self._image
         if self._committing is not None:
@@ -307,7 +352,10 @@ class ControllerLeader:
                 await self._journal.prune()
             except (StoreError, FormatError) as error:
                 # The log is whole without a snapshot: it is only longer.
-                _log.warning("metadata snapshot was not taken or nothing deleted behind it, the next one will be", error=str(error))
+                _log.warning(
+                    "metadata snapshot was not taken or nothing deleted behind it, the next one will be",
+                    error=str(error),
+                )
 
     async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
         """A leader leads with all its tasks or not at all."""

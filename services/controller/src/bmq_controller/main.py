@@ -22,7 +22,9 @@ from bmq_controller.standby import Standby
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerRole:
-    """A leading controller. `metadata` is the node's image; `deposed` resolves with the reason once it leads no more (not by `stop`)."""
+    """A leading controller. `metadata` is the node's image; `deposed` resolves with the reason once it leads no more
+    (not by `stop`).
+    """
 
     controller: LeadingController
     metadata: MetadataFeed
@@ -36,7 +38,9 @@ class ControllerRole:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandbyRole:
-    """A controller among several, leading or not. `metadata` is the node's image at all times; `ended` resolves where it can do neither."""
+    """A controller among several, leading or not. `metadata` is the node's image at all times; `ended` resolves where
+    it can do neither.
+    """
 
     controller: CurrentController
     metadata: MetadataFeed
@@ -64,10 +68,11 @@ async def start_controller(
     host: str = "",
     port: int = 0,
 ) -> ControllerRole:
-    """Reads the metadata and claims leadership: any other controller of the store is deposed. Waits out a store that is down.
+    """Reads the metadata and claims leadership: any other controller of the store is deposed. Waits out a store that is
+    down.
 
-    `host` and `port`: where other nodes reach it. Raises FormatError where the metadata cannot be read, Fenced where others claim leadership
-    again and again.
+    `host` and `port`: where other nodes reach it. Raises FormatError where the metadata cannot be read, Fenced where
+    others claim leadership again and again.
     """
     deposed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     feed = MetadataFeed()
@@ -78,7 +83,9 @@ async def start_controller(
         if on_deposed is not None:
             on_deposed(reason)
 
-    leader = ControllerLeader(store, node_id, rng=rng, feed=feed, on_deposed=lost, settings=settings, host=host, port=port)
+    leader = ControllerLeader(
+        store, node_id, rng=rng, feed=feed, on_deposed=lost, settings=settings, host=host, port=port
+    )
     guard = ClockGuard(store, clock, rng, node_id=node_id)
     controller = LeadingController(leader, node_id=node_id, store=store, guard=guard, rng=rng, silent_s={})
     await leader.start(beside=controller.beside)
@@ -98,12 +105,13 @@ async def start_standby(
     on_ended: Callable[[str], None] | None = None,
     loaded: Position | None = None,
 ) -> StandbyRole:
-    """A controller that follows while another one leads, and leads when none does, in turns for ever. Waits out a store that is down.
+    """A controller that follows while another one leads, and leads when none does, in turns for ever. Waits out a store
+    that is down.
 
-    `poll` asks the leader for entries (`MetadataSource.metadata_poll`); without it they come from the store. `host` and `port`: where other
-    nodes reach this one when it leads. `loaded`: what was read of the metadata before.
-    For the leader to know of it, the node has to be registered with the role "controller".
-    Raises FormatError where the metadata cannot be read.
+    `poll` asks the leader for entries (`MetadataSource.metadata_poll`); without it they come from the store. `host` and
+    `port`: where other nodes reach this one when it leads. `loaded`: what was read of the metadata before. For the
+    leader to know of it, the node has to be registered with the role "controller". Raises FormatError where the
+    metadata cannot be read.
     """
     ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     feed = MetadataFeed()

@@ -5,7 +5,9 @@ from prometheus_client import Counter, Gauge, Histogram
 OPERATIONS = Counter("bmq_controller_operations", "Operations answered, by kind and outcome.", ["operation", "outcome"])
 ENTRIES = Counter("bmq_metadata_entries", "Metadata log entries committed by this leader.")
 RECORDS = Counter("bmq_metadata_records", "Metadata records committed by this leader.")
-ENTRY_BYTES = Histogram("bmq_metadata_entry_bytes", "Size of committed entries.", buckets=[2**n for n in range(6, 27, 2)])
+ENTRY_BYTES = Histogram(
+    "bmq_metadata_entry_bytes", "Size of committed entries.", buckets=[2**n for n in range(6, 27, 2)]
+)
 COMMIT_SECONDS = Histogram(
     "bmq_metadata_commit_seconds",
     "Time to make an entry durable.",
@@ -22,12 +24,20 @@ SNAPSHOTS = Counter("bmq_metadata_snapshots", "Snapshots taken.")
 SNAPSHOT_BYTES = Gauge("bmq_metadata_snapshot_bytes", "Size of the newest snapshot taken.")
 COLLECTED = Counter("bmq_collected_objects", "Objects deleted of dropped streams and deleted topics.", ["kind"])
 EPOCH = Gauge("bmq_controller_epoch", "The epoch under which this process leads or has led last.")
-TAKEOVERS = Counter("bmq_controller_takeovers", "Times that this process, as a standby, tried to take over, by outcome.", ["outcome"])
+TAKEOVERS = Counter(
+    "bmq_controller_takeovers", "Times that this process, as a standby, tried to take over, by outcome.", ["outcome"]
+)
 DEPOSED = Counter("bmq_controller_deposed", "Times that this process was deposed.")
 HEARTBEATS = Counter("bmq_controller_heartbeats", "Heartbeats answered, by outcome.", ["outcome"])
-FENCINGS = Counter("bmq_controller_fencings", "Silent nodes: brokers whose fencing was begun or completed, others that were unregistered.", ["step"])
+FENCINGS = Counter(
+    "bmq_controller_fencings",
+    "Silent nodes: brokers whose fencing was begun or completed, others that were unregistered.",
+    ["step"],
+)
 for _step in ("begun", "completed", "unregistered"):
     FENCINGS.labels(_step)  # told as 0 from the start: of a series that begins with 1 Prometheus sees no increase
-LANE_TOPICS = Gauge("bmq_controller_lane_topics", "Topics that a lane has of its own, as the leading controller knows.", ["lane"])
+LANE_TOPICS = Gauge(
+    "bmq_controller_lane_topics", "Topics that a lane has of its own, as the leading controller knows.", ["lane"]
+)
 MOVING = Gauge("bmq_partitions_moving", "Partitions under a planned move.")
 BALANCED = Counter("bmq_controller_balanced", "Moves begun by the balancer, by what for.", ["kind"])

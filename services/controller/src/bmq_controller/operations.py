@@ -1,7 +1,8 @@
-"""Operations that wait for the leader: a bounded queue, and the folding of many of them into one entry of the metadata log.
+"""Operations that wait for the leader: a bounded queue, and the folding of many of them into one entry of the metadata
+log.
 
-A decision is made on the image that the operations before it in the same entry will lead to, so its answer, also a refusal, is given only
-once that entry is durable.
+A decision is made on the image that the operations before it in the same entry will lead to, so its answer, also a
+refusal, is given only once that entry is durable.
 """
 
 import asyncio
@@ -75,7 +76,9 @@ class OperationQueue:
     def put(self, operation: Operation) -> None:
         """Raises ControllerUnavailable where too many wait."""
         if len(self._waiting) >= self._waiting_max:
-            raise ControllerUnavailable(f"{len(self._waiting)} operations wait for the controller already: try again later")
+            raise ControllerUnavailable(
+                f"{len(self._waiting)} operations wait for the controller already: try again later"
+            )
         self._waiting.append(operation)
         self._arrived.set()
         metrics.WAITING.set(len(self._waiting))
@@ -134,8 +137,8 @@ class OperationQueue:
 def _with(draft: Draft, position: int, operation: Operation) -> Draft:
     """The draft and one more operation.
 
-    Deciding, encoding and folding leave nothing behind where they fail, whatever the reason: the operation is refused, alone. Encoded before it
-    is folded, because nothing may rest on what could not be written.
+    Deciding, encoding and folding leave nothing behind where they fail, whatever the reason: the operation is refused,
+    alone. Encoded before it is folded, because nothing may rest on what could not be written.
     """
     try:
         decision = operation.decide(draft.image)
@@ -174,7 +177,9 @@ def _checked_one_by_one(base: Image, operations: Sequence[Operation]) -> Draft:
         try:
             check_step(draft.image, then.image)
         except FormatError as error:
-            _log.error("operation refused because its records break an invariant", operation=operation.name, error=str(error))
+            _log.error(
+                "operation refused because its records break an invariant", operation=operation.name, error=str(error)
+            )
             draft.answers.append((operation, _bug(operation, error)))
         else:
             draft = then

@@ -56,7 +56,9 @@ class RecentEntries:
     def _above(self, after_position: int) -> list[bytes]:
         first = self._entries[0][0] if self._entries else self._newest + 1
         if not first <= after_position + 1 <= self._newest:
-            raise NotReady(f"the leader has entries {first} to {self._newest}, not {after_position + 1}: read the store")
+            raise NotReady(
+                f"the leader has entries {first} to {self._newest}, not {after_position + 1}: read the store"
+            )
         found: list[bytes] = []
         size_bytes = 0
         for number, data in self._entries:

@@ -39,7 +39,8 @@ class ControllerSettings:
     leading_check_s: float = 5.0
     """How often an idle leader looks whether another one has taken over."""
     start_attempts_max: int = 1_000
-    """How often a start tries to claim leadership while another leader writes or others claim it too. A standby tries once."""
+    """How often a start tries to claim leadership while another leader writes or others claim it too. A standby tries
+    once."""
     snapshot_entries: int = 1_000
     """After so many entries a snapshot is taken."""
     snapshot_bytes: int = 4 * MIB
@@ -49,7 +50,8 @@ class ControllerSettings:
     collect_interval_s: float = 10.0
     """How often it is looked what is to be collected."""
     stray_interval_s: float = 21_600.0
-    """How often it is looked what has landed in streams and topics that were collected: a page of a listing for each topic."""
+    """How often it is looked what has landed in streams and topics that were collected: a page of a listing for each
+    topic."""
     stop_timeout_s: float = 5.0
     """How long a clean stop waits for the operations that are under way."""
     limits: Limits = field(default_factory=Limits)

@@ -63,4 +63,6 @@ class SignOfLife:
             _log.warning("the leader's sign of life is late: standbys may take over", error=str(error))
 
     def _alive(self, heard: Iterable[NodeId] = (), *, resigns: bool = False) -> Decision[None]:
-        return Decision(None, (LeaderAlive(heard=tuple(sorted({*self._heard, *heard, self._node_id})), resigns=resigns),))
+        return Decision(
+            None, (LeaderAlive(heard=tuple(sorted({*self._heard, *heard, self._node_id})), resigns=resigns),)
+        )

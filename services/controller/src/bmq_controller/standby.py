@@ -1,4 +1,5 @@
-"""A controller among several: it follows the metadata log, takes over when the log stands still, and follows again once it is deposed.
+"""A controller among several: it follows the metadata log, takes over when the log stands still, and follows again once
+it is deposed.
 
 Who leads is decided by the claim in the log alone. How long the log stood still only decides when to try.
 """
@@ -28,7 +29,9 @@ _log = structlog.get_logger(__name__)
 
 
 class Silence:
-    """How long nodes have been silent, by what leaders wrote: at their last sign of life, because no lease runs without a leader."""
+    """How long nodes have been silent, by what leaders wrote: at their last sign of life, because no lease runs without
+    a leader.
+    """
 
     def __init__(self) -> None:
         self._first_s: float | None = None
@@ -65,7 +68,9 @@ class Silence:
 
 
 class Standby:
-    """One controller process's whole life. `controller` is of use while this one leads; `feed` is the node's image all the time."""
+    """One controller process's whole life. `controller` is of use while this one leads; `feed` is the node's image all
+    the time.
+    """
 
     def __init__(
         self,
@@ -181,7 +186,9 @@ class Standby:
             port=self._port,
         )
         guard = ClockGuard(self._store, self._clock, self._rng, node_id=self._node_id)
-        controller = LeadingController(leader, node_id=self._node_id, store=self._store, guard=guard, rng=self._rng, silent_s=silent_s)
+        controller = LeadingController(
+            leader, node_id=self._node_id, store=self._store, guard=guard, rng=self._rng, silent_s=silent_s
+        )
         try:
             await leader.start(base, attempts_max=1, beside=controller.beside)
         except Fenced as error:
@@ -204,4 +211,6 @@ class Standby:
         error = task.exception()
         self._on_ended(f"{type(error).__name__}: {error}")
         if not isinstance(error, BmqError):
-            asyncio.get_running_loop().call_exception_handler({"message": "the controller failed", "exception": error, "task": task})
+            asyncio.get_running_loop().call_exception_handler(
+                {"message": "the controller failed", "exception": error, "task": task}
+            )

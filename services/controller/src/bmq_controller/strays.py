@@ -1,8 +1,10 @@
-"""Deletes what landed in dropped streams and deleted topics after they had been collected: creates that were on their way, for however long.
+"""Deletes what landed in dropped streams and deleted topics after they had been collected: creates that were on their
+way, for however long.
 
-Nothing goes because it is not known. A stream is dead for ever when the image shows the end of its incarnation and has the stream neither as
-sealed nor as dropped: then it was collected. A topic is dead for ever when objects of it were listed, and after that this controller still led
-with an image that does not have the topic: the record of its creation would be older than its objects.
+Nothing goes because it is not known. A stream is dead for ever when the image shows the end of its incarnation and has
+the stream neither as sealed nor as dropped: then it was collected. A topic is dead for ever when objects of it were
+listed, and after that this controller still led with an image that does not have the topic: the record of its creation
+would be older than its objects.
 """
 
 import asyncio
@@ -30,14 +32,25 @@ CURRENT_RETRY_S: Final = 1.0
 
 _log = structlog.get_logger(__name__)
 _WAL_KEY: Final = re.compile(r"wal/([0-9]+)/([0-9]+)/[0-9]+")
-_TOPIC_KEY: Final = re.compile(re.escape(TOPICS_PREFIX) + r"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})/")
+_TOPIC_KEY: Final = re.compile(
+    re.escape(TOPICS_PREFIX) + r"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})/"
+)
 
 
 class Strays:
     """The leader's; lives as long as it leads."""
 
-    def __init__(self, store: ObjectStore, *, image: Callable[[], Image], current: Callable[[], Awaitable[Image]], interval_s: float) -> None:
-        """`current`: an image that was the newest when this was called; it raises BmqError where that is not sure, NotReady where it soon may be."""
+    def __init__(
+        self,
+        store: ObjectStore,
+        *,
+        image: Callable[[], Image],
+        current: Callable[[], Awaitable[Image]],
+        interval_s: float,
+    ) -> None:
+        """`current`: an image that was the newest when this was called; it raises BmqError where that is not sure,
+        NotReady where it soon may be.
+        """
         self._store = store
         self._image = image
         self._current = current
@@ -58,7 +71,9 @@ class Strays:
                     _log.info("collected what landed late", kind=kind, objects=deleted)
 
     async def sweep_streams(self) -> int:
-        """Deletes the data objects of streams that were collected; their seals stay. Returns how many. Raises StoreError."""
+        """Deletes the data objects of streams that were collected; their seals stay. Returns how many. Raises
+        StoreError.
+        """
         image = self._image()
         keys: list[str] = []
         for node_id in image.last_epochs:
@@ -124,7 +139,9 @@ def _stream_of(key: str) -> StreamId | None:
 
 
 def _has_ended(image: Image, stream: StreamId) -> bool:
-    """Whether the image shows that this incarnation was registered and is no more. What is newer than the image has not."""
+    """Whether the image shows that this incarnation was registered and is no more. What is newer than the image has
+    not.
+    """
     node = image.nodes.get(stream.node_id)
     if node is not None:
         return stream.broker_epoch < node.broker_epoch

@@ -82,7 +82,9 @@ class Admission:
 
 
 class ByAddress:
-    """So many pieces of work of each address at a time. What waits is let in by turns of connections, and holds up no other address."""
+    """So many pieces of work of each address at a time. What waits is let in by turns of connections, and holds up no
+    other address.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

@@ -1,4 +1,6 @@
-"""How one API key is served: the function that starts a request. The table is in dispatch.py; versions and limits are the wire's."""
+"""How one API key is served: the function that starts a request. The table is in dispatch.py; versions and limits are
+the wire's.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -25,15 +27,17 @@ Handler = Callable[[Call, Message], Awaitable[Reply]]
 WAIT_FOR_OTHERS: Final = frozenset((ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP))
 """Whose answers wait for other members of a group."""
 ENDING: Final = READS | {ApiKey.JOIN_GROUP}
-"""Given up when the client is gone: nobody else can use the answer, and whoever connects anew for each would have any number of them under way."""
+"""Given up when the client is gone: nobody else can use the answer, and whoever connects anew for each would have any
+number of them under way."""
 ERRORS_LOOKED_AT: Final = 1_000
 """Elements of an answer among which its first error is looked for, which is for a metric."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """`overlaps`: may run beside earlier requests of its kind. `ends_with_client`: given up when the client is gone; others are carried through.
-    `delays_stop`: a clean stop waits for it. `on_loop`: decoded on the event loop whatever its size, so that its bytes always cost a turn.
+    """`overlaps`: may run beside earlier requests of its kind. `ends_with_client`: given up when the client is gone;
+    others are carried through. `delays_stop`: a clean stop waits for it. `on_loop`: decoded on the event loop whatever
+    its size, so that its bytes always cost a turn.
 
     `begin` raises WireError. It gets versions that are not served only where `any_version` says that it answers them.
     """
@@ -82,13 +86,20 @@ def plain(proxy: Proxy, key: ApiKey, handler: Handler) -> Route:
 
 def decoded(bulk: Bulk, call: Call, body: Buffer) -> Message:
     """The request, in which each thing is named once. Raises WireError."""
-    return once(call.api_key, messages.decode_request(call.api_key, call.version, body, elements_max=bulk.limits.request_elements_max))
+    return once(
+        call.api_key,
+        messages.decode_request(call.api_key, call.version, body, elements_max=bulk.limits.request_elements_max),
+    )
 
 
 async def encoded(bulk: Bulk, call: Call, reply: Reply, *, version: int | None = None) -> Answer:
     """The answer to a call, counted until the client has it; a wide or large one is encoded beside the event loop."""
     wide = call.answer_bytes > COUNTED_ANSWER_BYTES or elements_of(reply, at_most=WIDE_ELEMENTS) > WIDE_ELEMENTS
-    answer = await bulk.apart(call, partial(encode, call, reply, version=version)) if wide else encode(call, reply, version=version)
+    answer = (
+        await bulk.apart(call, partial(encode, call, reply, version=version))
+        if wide
+        else encode(call, reply, version=version)
+    )
     answer.flushed = bulk.counted(answer.size_bytes)
     return answer
 
@@ -100,7 +111,9 @@ def encode(call: Call, reply: Reply, *, version: int | None = None) -> Answer:
 
 
 def first_error(reply: object) -> str:
-    """The first error code in a reply by its name, "none" where there is none (among the first elements of a wide one)."""
+    """The first error code in a reply by its name, "none" where there is none (among the first elements of a wide
+    one).
+    """
     return error_name(_first_code(reply, [ERRORS_LOOKED_AT]))
 
 

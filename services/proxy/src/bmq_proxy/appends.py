@@ -1,11 +1,12 @@
 """Submits batches to owners, and again what may be sent again, so that a client does not see a failover as an error.
 
-Keeps the order of each *lane*, what one connection writes to one partition as it names it: nothing of it is sent while something earlier of it
-is to be sent again, or is still with another owner; and nothing is sent again before everything of it that is with an owner was answered. So
-whichever of a lane's batches an owner refuses, and however late, they go again in the order in which they came; and what its client has to send
-again is noted (bmq_proxy.refused), so that nothing that was sent behind it is taken first. A topic that is made again under its name stays in
-its lanes: what was sent to the one before it is answered first. What an append holds in memory is counted by its request's lease, so the lanes
-are bounded with it. A batch that is still being proved (bmq_proxy.proofs) holds up those behind it.
+Keeps the order of each *lane*, what one connection writes to one partition as it names it: nothing of it is sent while
+something earlier of it is to be sent again, or is still with another owner; and nothing is sent again before everything
+of it that is with an owner was answered. So whichever of a lane's batches an owner refuses, and however late, they go
+again in the order in which they came; and what its client has to send again is noted (bmq_proxy.refused), so that
+nothing that was sent behind it is taken first. A topic that is made again under its name stays in its lanes: what was
+sent to the one before it is answered first. What an append holds in memory is counted by its request's lease, so the
+lanes are bounded with it. A batch that is still being proved (bmq_proxy.proofs) holds up those behind it.
 """
 
 import asyncio
@@ -61,14 +62,18 @@ class _Lane:
 
 
 class _GivenUp(NamedTuple):
-    """The number of a producer's first batch that was given up, and of the newest batch that was with the owner then."""
+    """The number of a producer's first batch that was given up, and of the newest batch that was with the owner
+    then.
+    """
 
     number: int
     newest_in_flight: int
 
 
 class Append:
-    """One payload on its way. `done` resolves as Owner.append's future does; cancelled: it was given up and is not sent (again)."""
+    """One payload on its way. `done` resolves as Owner.append's future does; cancelled: it was given up and is not sent
+    (again).
+    """
 
     __slots__ = ("done", "future", "give_up_at", "lane", "number", "produce_version", "proof", "records", "tp")
 
@@ -125,17 +130,20 @@ class Appends:
         named: Named | None = None,
         proof: asyncio.Future[Buffer] | None = None,
     ) -> Append:
-        """Sends a payload before it returns, or puts it behind what waits. Not applied by `give_up_at` (loop time): its `done` says why.
+        """Sends a payload before it returns, or puts it behind what waits. Not applied by `give_up_at` (loop time): its
+        `done` says why.
 
-        `origin` is the connection that it came over, `named` what it calls the partition (by default `tp`). `proof`: it is sent when that is there,
-        as that says; what it raises, `done` raises.
+        `origin` is the connection that it came over, `named` what it calls the partition (by default `tp`). `proof`: it
+        is sent when that is there, as that says; what it raises, `done` raises.
         """
         key = origin, tp if named is None else named
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = _Lane(key, self.refused)
         done = self._loop.create_future()
-        append = Append(next(self._numbers), lane, tp, records, produce_version=produce_version, give_up_at=give_up_at, done=done)
+        append = Append(
+            next(self._numbers), lane, tp, records, produce_version=produce_version, give_up_at=give_up_at, done=done
+        )
         if proof is not None:
             append.proof = proof
             lane.unproved.append(append)
@@ -223,8 +231,13 @@ class Appends:
             if self._metadata.image.partition(append.tp) is None:
                 raise UnknownTopic(f"partition {append.tp} does not exist (any more)")
             owner = self._owner_for(append.tp)
-            if lane.in_flight and (owner is not lane.owner or lane.in_flight[0].tp != append.tp or refused_unheard(lane.in_flight, BmqError)):
-                # What is with the old owner, or went to the topic that had this name, may still be refused: nobody must have this before that.
+            if lane.in_flight and (
+                owner is not lane.owner
+                or lane.in_flight[0].tp != append.tp
+                or refused_unheard(lane.in_flight, BmqError)
+            ):
+                # What is with the old owner, or went to the topic that had this name, may still be refused: nobody must
+                # have this before that.
                 # And what is refused already goes again before this; `_answered` will hear of it.
                 insort(lane.waiting, append)
                 return
@@ -285,11 +298,14 @@ class Appends:
             lane.delay_s = min(2 * lane.delay_s, RETRY_MAX_S)
 
     def _may_be_sent_again(self, append: Append, error: BmqError) -> bool:
-        """What was not applied; and what may have been where the owner tells a second copy from the first by its sequence."""
+        """What was not applied; and what may have been where the owner tells a second copy from the first by its
+        sequence.
+        """
         if isinstance(error, NotOwner | NotReady):
             return True
         if isinstance(error, UnknownTopic):
-            return self._metadata.image.partition(append.tp) is not None  # one of the two images is behind: the owner's, or this one
+            # one of the two images is behind: the owner's, or this one
+            return self._metadata.image.partition(append.tp) is not None
         return isinstance(error, Fenced | StoreError) and _is_idempotent(append.records)
 
     def _time_to_send(self, lane: _Lane) -> None:
@@ -312,7 +328,9 @@ class Appends:
         if new.topics is old.topics and new.nodes is old.nodes:
             return
         for lane in self._lanes.values():
-            if lane.timer is not None and any(new.partition(tp) != old.partition(tp) for tp in {append.tp for append in lane.waiting}):
+            if lane.timer is not None and any(
+                new.partition(tp) != old.partition(tp) for tp in {append.tp for append in lane.waiting}
+            ):
                 lane.timer.cancel()
                 # Not here: others have yet to hear of the change, among them, in one process, the new owner.
                 lane.timer = self._loop.call_later(0, self._time_to_send, lane)
@@ -320,10 +338,12 @@ class Appends:
 
 
 def _give_up_followers(append: Append) -> None:
-    """What comes of the same producer behind a batch that is given up goes no further either, so that the client sends all of it in order.
+    """What comes of the same producer behind a batch that is given up goes no further either, so that the client sends
+    all of it in order.
 
-    An owner that knows nothing of a producer yet takes any batch of it for the first, and would refuse those before it for good. What is with
-    an owner may still be refused there: it must not be sent again then, and nothing new before that is known.
+    An owner that knows nothing of a producer yet takes any batch of it for the first, and would refuse those before it
+    for good. What is with an owner may still be refused there: it must not be sent again then, and nothing new before
+    that is known.
     """
     lane, producer_id = append.lane, _producer_id(append.records)
     if producer_id < 0:
@@ -337,7 +357,11 @@ def _give_up_followers(append: Append) -> None:
         if len(lane.given_up) > GIVEN_UP_MAX:
             del lane.given_up[next(iter(lane.given_up))]
     if lane.waiting or lane.unproved:
-        followers = [other for other in (*lane.waiting, *lane.unproved) if append < other and _producer_id(other.records) == producer_id]
+        followers = [
+            other
+            for other in (*lane.waiting, *lane.unproved)
+            if append < other and _producer_id(other.records) == producer_id
+        ]
         lane.waiting = [other for other in lane.waiting if other not in followers]
         lane.unproved = deque(other for other in lane.unproved if other not in followers)
         for follower in followers:
@@ -354,7 +378,9 @@ def _forget_proof(append: Append) -> None:
 def _forget_given_up(lane: _Lane) -> None:
     assert lane.given_up is not None
     oldest = lane.in_flight[0].number if lane.in_flight else float("inf")
-    lane.given_up = {producer_id: one for producer_id, one in lane.given_up.items() if oldest <= one.newest_in_flight} or None
+    lane.given_up = {
+        producer_id: one for producer_id, one in lane.given_up.items() if oldest <= one.newest_in_flight
+    } or None
 
 
 def _is_idempotent(records: Buffer) -> bool:

@@ -1,7 +1,8 @@
-"""The memory of requests that are still arriving, for all connections of a process: what has come of them, never what they claim to be.
+"""The memory of requests that are still arriving, for all connections of a process: what has come of them, never what
+they claim to be.
 
-Apart from the memory of whole requests, so that who sends half a request never holds up who sends a small one. When there is none left, the address
-that holds more than half of it gives way to another one at once. One request at a time
+Apart from the memory of whole requests, so that who sends half a request never holds up who sends a small one. When
+there is none left, the address that holds more than half of it gives way to another one at once. One request at a time
 may go beyond the limit, so that memory always comes back; who sends nothing then is cut off (`stuck`).
 
 No call looks at all who wait: thousands do, at the end of each frame.
@@ -21,7 +22,8 @@ SHORT_WITHIN_S: Final = 5.0
 """How long, while others wait for memory; `half_sent_within_ms` at other times."""
 
 BRINGING_SHARE: Final = 4
-"""What requests that wait may have brought in unasked: of one address the limit divided by this, of all addresses the limit times this."""
+"""What requests that wait may have brought in unasked: of one address the limit divided by this, of all addresses the
+limit times this."""
 STALE_SHARE: Final = 2
 STALE_MAX: Final = 64
 """A heap is made anew when it has more entries than those times STALE_SHARE that are current, and so many."""
@@ -67,25 +69,31 @@ class _Address:
         """The one that has moved least lately first."""
         self.waits = 0
         self.claims: list[tuple[int, int, Incoming]] = []
-        """A heap of those that wait, by what they claim and when they came; those that do no more are in there until they come up."""
+        """A heap of those that wait, by what they claim and when they came; those that do no more are in there until
+        they come up."""
 
 
 class ArrivingMemory:
-    """Grants memory: to the address that has least of it first, of its requests to the one that claims least, then first come first served."""
+    """Grants memory: to the address that has least of it first, of its requests to the one that claims least, then
+    first come first served.
+    """
 
     def __init__(self, limit_bytes: int, *, whole_within_s: float = 60.0) -> None:
         assert limit_bytes > 0
         self.limit_bytes = limit_bytes
         self.held_bytes = 0
         self.is_overdrawn = False
-        """Whether somebody has brought in so much, with requests that wait and hold nothing yet, that it matters who may: see `may_bring`."""
+        """Whether somebody has brought in so much, with requests that wait and hold nothing yet, that it matters who
+        may: see `may_bring`."""
         self._whole_within_s = whole_within_s
         self._addresses: dict[str, _Address] = {}
         self._numbers = count()
         self._waiting: OrderedDict[Incoming, tuple[int, int, int]] = OrderedDict()
-        """(what it wants in all, its number, what it has brought in that nobody was asked for), the one that has waited longest first."""
+        """(what it wants in all, its number, what it has brought in that nobody was asked for), the one that has waited
+        longest first."""
         self._turns: list[tuple[int, int, int, str]] = []
-        """A heap of addresses that wait, by what they hold and what their next one claims; what is so no more is there until it comes up."""
+        """A heap of addresses that wait, by what they hold and what their next one claims; what is so no more is there
+        until it comes up."""
         self._greedy: dict[str, _Address] = {}
         """The addresses that hold more than half: one, and the one of which a request goes beyond the limit."""
         self._brought_bytes = 0
@@ -98,7 +106,9 @@ class ArrivingMemory:
         return bool(self._waiting)
 
     def may_bring(self, peer: str) -> bool:
-        """Whether more than a little may be read of another request of an address, before it is known how large that is."""
+        """Whether more than a little may be read of another request of an address, before it is known how large that
+        is.
+        """
         address = self._addresses.get(peer)
         own_bytes = 0 if address is None else address.brought_bytes
         return own_bytes * BRINGING_SHARE < self.limit_bytes and self._brought_bytes < self.limit_bytes * BRINGING_SHARE
@@ -154,7 +164,9 @@ class ArrivingMemory:
             self._let_ahead().go_on()
 
     def stuck(self, now: float) -> Iterator[tuple[Incoming, str]]:
-        """Those to be cut off, and why: for the sake of others that wait, or because they drip. `now` is the loop's time."""
+        """Those to be cut off, and why: for the sake of others that wait, or because they drip. `now` is the loop's
+        time.
+        """
         short = bool(self._waiting)
         within_s = min(SHORT_WITHIN_S, self._whole_within_s) if short else self._whole_within_s
         for address in list(self._addresses.values()):
@@ -164,13 +176,18 @@ class ArrivingMemory:
                 if short and now - incoming.arrived_at > STILL_S_MAX:
                     yield incoming, f"nothing more of a request came for {STILL_S_MAX:.0f} s while memory is short"
                 elif now - incoming.frame_since > within_s + held_bytes / BYTES_PER_S_MIN:
-                    yield incoming, f"a request arrives at less than {BYTES_PER_S_MIN >> 10} KiB/s for more than {within_s:g} s"
+                    yield (
+                        incoming,
+                        f"a request arrives at less than {BYTES_PER_S_MIN >> 10} KiB/s for more than {within_s:g} s",
+                    )
 
     def _fits(self, address: _Address, incoming: Incoming, size_bytes: int) -> bool:
         return self.held_bytes + size_bytes - address.holds.get(incoming, 0) <= self.limit_bytes
 
     def _make_room(self, address: _Address, incoming: Incoming, size_bytes: int) -> None:
-        """Cuts off those of the address that holds more than half, the stillest first, for one of another address that has not as much."""
+        """Cuts off those of the address that holds more than half, the stillest first, for one of another address that
+        has not as much.
+        """
         wanted_bytes = address.held_bytes + size_bytes - address.holds.get(incoming, 0)
         if not self._greedy or 2 * wanted_bytes > self.limit_bytes:
             return
@@ -181,7 +198,9 @@ class ArrivingMemory:
             if not greedy.holds or incoming not in self._waiting or self._fits(address, incoming, size_bytes):
                 break
             one = next(iter(greedy.holds))
-            one.make_room("its address holds more than half of the memory for requests that arrive, which others wait for")
+            one.make_room(
+                "its address holds more than half of the memory for requests that arrive, which others wait for"
+            )
             self.forget(one)
 
     def _hold(self, address: _Address, incoming: Incoming, size_bytes: int) -> None:
@@ -244,7 +263,9 @@ class ArrivingMemory:
         whole_bytes, number, _ = self._top(address)
         heappush(self._turns, (address.held_bytes, whole_bytes, number, peer))
         if len(self._turns) > STALE_SHARE * len(self._waiting) + STALE_MAX:
-            self._turns = [(one.held_bytes, *self._top(one)[:2], name) for name, one in self._addresses.items() if one.waits]
+            self._turns = [
+                (one.held_bytes, *self._top(one)[:2], name) for name, one in self._addresses.items() if one.waits
+            ]
             heapify(self._turns)
 
     def _next(self) -> Incoming | None:

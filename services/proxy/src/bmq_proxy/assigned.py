@@ -1,4 +1,6 @@
-"""Manual assignments of a request, as the controller takes them: checked against what this proxy knows before they travel."""
+"""Manual assignments of a request, as the controller takes them: checked against what this proxy knows before they
+travel.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +18,9 @@ def assigned_by_number(image: Image, asked: Sequence[Any]) -> Assignments | None
     if len(by_number) != len(asked):
         raise InvalidReplicaAssignment("The assignment names a partition more than once: name each once")
     if by_number.keys() != set(range(len(asked))):
-        raise InvalidReplicaAssignment(f"The assignment names {len(asked)} partitions, which have to be 0 to {len(asked) - 1}")
+        raise InvalidReplicaAssignment(
+            f"The assignment names {len(asked)} partitions, which have to be 0 to {len(asked) - 1}"
+        )
     return _checked(image, [by_number[number] for number in range(len(asked))])
 
 

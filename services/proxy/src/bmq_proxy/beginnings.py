@@ -1,4 +1,6 @@
-"""Whose Produce requests are begun bit by bit: what their connections send meanwhile is begun behind them, in the order of arrival."""
+"""Whose Produce requests are begun bit by bit: what their connections send meanwhile is begun behind them, in the order
+of arrival.
+"""
 
 import asyncio
 from collections.abc import Hashable
@@ -15,7 +17,9 @@ class Beginnings:
         return origin in self._last
 
     def enter(self, origin: Hashable) -> "Place":
-        """A place behind all that came over this connection before. Whoever has it says when it is `over`, however that came."""
+        """A place behind all that came over this connection before. Whoever has it says when it is `over`, however that
+        came.
+        """
         place = Place(self, origin, self._last.get(origin))
         self._last[origin] = place
         return place

@@ -8,8 +8,8 @@ from collections.abc import Callable
 class MemoryBudget:
     """Bytes that may be held at one time, for all connections of a process together.
 
-    Who wants some `ask`s or `reserve`s, first come first served. `hold` never fails and may overdraw: it is for what is already there.
-    More than the whole budget is given when nothing else is held.
+    Who wants some `ask`s or `reserve`s, first come first served. `hold` never fails and may overdraw: it is for what is
+    already there. More than the whole budget is given when nothing else is held.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -17,7 +17,8 @@ class MemoryBudget:
         self.limit_bytes = limit_bytes
         self.held_bytes = 0
         self.refusals = 0
-        """How often somebody could not have at once what it wanted: who looks how this grows knows whether memory is short."""
+        """How often somebody could not have at once what it wanted: who looks how this grows knows whether memory is
+        short."""
         self._waiting: deque[tuple[int, Callable[[], bool]]] = deque()
 
     @property
@@ -42,7 +43,9 @@ class MemoryBudget:
             self.release(held_bytes - size_bytes)
 
     def take_up_to(self, wanted_bytes: int, least_bytes: int) -> int:
-        """Holds and returns between `least_bytes` and `wanted_bytes`; 0 where there is not even that much or somebody waits."""
+        """Holds and returns between `least_bytes` and `wanted_bytes`; 0 where there is not even that much or somebody
+        waits.
+        """
         room = self.limit_bytes - self.held_bytes
         if self._waiting or room < min(least_bytes, wanted_bytes):
             self.refusals += 1
@@ -52,7 +55,9 @@ class MemoryBudget:
         return taken
 
     def ask(self, size_bytes: int, granted: Callable[[], bool]) -> bool:
-        """Holds `size_bytes` now and says True, or later and calls `granted`; which says False where they are not wanted any more."""
+        """Holds `size_bytes` now and says True, or later and calls `granted`; which says False where they are not
+        wanted any more.
+        """
         if not self._waiting and self._fits(size_bytes):
             self.held_bytes += size_bytes
             return True

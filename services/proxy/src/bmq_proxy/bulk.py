@@ -1,9 +1,10 @@
 """Work with many elements: bounded before it begins, and done so that others wait for no more than a moment of it.
 
-Three means. Wide requests are admitted by their bytes, and wide answers by their elements; narrow requests have room for so many elements, and
-who finds none there is admitted as a wide one is. What is pure (decoding, encoding) is done beside
-the event loop, one piece of work at a time. What has to look at the node's state is done in turns: one short turn of one request in each turn
-of the loop, however many requests are at it. Who waits for any of these waits by address, and within that by connection.
+Three means. Wide requests are admitted by their bytes, and wide answers by their elements; narrow requests have room
+for so many elements, and who finds none there is admitted as a wide one is. What is pure (decoding, encoding) is done
+beside the event loop, one piece of work at a time. What has to look at the node's state is done in turns: one short
+turn of one request in each turn of the loop, however many requests are at it. Who waits for any of these waits by
+address, and within that by connection.
 """
 
 import asyncio
@@ -74,7 +75,9 @@ class Bulk:
 
     @asynccontextmanager
     async def request(self, call: Call, size_bytes: int, decode: Callable[[], Message]) -> AsyncIterator[Message]:
-        """A request, while it is worked on, which may be long: others wait. A wide one is decoded beside the event loop. Raises WireError."""
+        """A request, while it is worked on, which may be long: others wait. A wide one is decoded beside the event
+        loop. Raises WireError.
+        """
         # Before it is decoded nobody knows how many elements it has, and afterwards they are there.
         at_most = min(size_bytes // ELEMENT_BYTES_MIN, self.limits.request_elements_max)
         if self.is_small(size_bytes):
@@ -99,7 +102,9 @@ class Bulk:
     @asynccontextmanager
     async def producing(self, call: Call, size_bytes: int) -> AsyncIterator[Admitted]:
         """While a Produce request is worked on that is begun in turns."""
-        async with self._producing.admitted(call, min(size_bytes // PRODUCE_PARTITION_BYTES_MIN, PRODUCE_PARTITIONS_MAX)) as partitions:
+        async with self._producing.admitted(
+            call, min(size_bytes // PRODUCE_PARTITION_BYTES_MIN, PRODUCE_PARTITIONS_MAX)
+        ) as partitions:
             yield partitions
 
     def parsing(self, call: Call, size_bytes: int) -> AbstractAsyncContextManager[Admitted]:
@@ -108,10 +113,12 @@ class Bulk:
 
     @asynccontextmanager
     async def fetching(self, call: Call, partitions: int, *, waits: Callable[[], None]) -> AsyncIterator[bool]:
-        """While a Fetch of so many partitions is under way, and whether it may wait for records as long as it likes: others may wait for their turn.
+        """While a Fetch of so many partitions is under way, and whether it may wait for records as long as it likes:
+        others may wait for their turn.
 
-        Each partition is some 450 bytes while it is waited for, and looked at anew with each record of any of them: so those of narrow requests
-        have a bound, too. Whose address has its part of that takes its turn among wide ones. `waits` is called of one that has to wait for it.
+        Each partition is some 450 bytes while it is waited for, and looked at anew with each record of any of them: so
+        those of narrow requests have a bound, too. Whose address has its part of that takes its turn among wide ones.
+        `waits` is called of one that has to wait for it.
         """
         address = call.client_host
         if partitions <= FEW_PARTITIONS:
@@ -139,8 +146,8 @@ class Bulk:
             yield
 
     async def built(self, call: Call, elements: int) -> bool:
-        """The same until it is encoded: it waits for that with all of what it says. For those that are never `large` or `collecting`. Whether it is
-        a wide one.
+        """The same until it is encoded: it waits for that with all of what it says. For those that are never `large` or
+        `collecting`. Whether it is a wide one.
         """
         is_wide = elements > WIDE_ELEMENTS
         if is_wide:
@@ -150,14 +157,18 @@ class Bulk:
         return is_wide
 
     async def collecting(self, call: Call, size_bytes_max: int) -> Admitted:
-        """For an answer of few elements and perhaps many bytes, from before it is asked for until it is encoded and counted."""
+        """For an answer of few elements and perhaps many bytes, from before it is asked for until it is encoded and
+        counted.
+        """
         admitted = await self._collecting.enter(call, size_bytes_max)
         call.let_go = partial(admitted.keep, 0)
         await self._answers_taken()
         return admitted
 
     async def large(self, call: Call, size_bytes: int) -> None:
-        """Before an answer is encoded that says so much: clients take theirs first. What is said is held by who was asked."""
+        """Before an answer is encoded that says so much: clients take theirs first. What is said is held by who was
+        asked.
+        """
         call.answer_bytes = size_bytes
         if size_bytes > COUNTED_ANSWER_BYTES:
             await self.collecting(call, size_bytes)
@@ -176,7 +187,9 @@ class Bulk:
         return partial(self.answers.release, size_bytes)
 
     async def apart(self, call: Call, work: Callable[[], T]) -> T:
-        """The result of pure work, done in a thread. Raises what it raises. What has begun counts until it is over, also where nobody wants it."""
+        """The result of pure work, done in a thread. Raises what it raises. What has begun counts until it is over,
+        also where nobody wants it.
+        """
         admitted = await self._apart.enter(call, 1)
         working = asyncio.get_running_loop().run_in_executor(None, work)
         working.add_done_callback(partial(_over, admitted))
@@ -186,7 +199,9 @@ class Bulk:
             del working  # its error has this frame
 
     async def looked_up(self, call: Call, ask: Callable[[], Awaitable[T]]) -> T:
-        """What an owner is asked about one partition: of each address few stand there, in whose queues others stand behind them."""
+        """What an owner is asked about one partition: of each address few stand there, in whose queues others stand
+        behind them.
+        """
         return await self._look_ups.run(call, ask)
 
     async def turn(self, call: Call) -> None:
@@ -204,8 +219,12 @@ class Bulk:
             yield item
             await pace.step(each)
 
-    async def each(self, call: Call, work: Callable[[T], "asyncio.Future[object] | object"], items: Sequence[T], *, at_once: int) -> list[object]:
-        """`work` (a coroutine function) for each item, in order, at most so many at a time: no task for each of thousands."""
+    async def each(
+        self, call: Call, work: Callable[[T], "asyncio.Future[object] | object"], items: Sequence[T], *, at_once: int
+    ) -> list[object]:
+        """`work` (a coroutine function) for each item, in order, at most so many at a time: no task for each of
+        thousands.
+        """
         results: list[object] = [None] * len(items)
         numbers = iter(range(len(items)))
 
@@ -234,7 +253,9 @@ def _counted(decode: Callable[[], Message], at_most: int) -> tuple[Message, int]
 
 
 def elements_of(value: object, *, at_most: int) -> int:
-    """How many elements the arrays of a request or reply have, those of its arrays' elements included; it stops counting above `at_most`."""
+    """How many elements the arrays of a request or reply have, those of its arrays' elements included; it stops
+    counting above `at_most`.
+    """
     if isinstance(value, Message):
         value = value.__dict__
     inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()

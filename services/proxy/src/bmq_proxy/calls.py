@@ -23,7 +23,9 @@ class Counted(Protocol):
 
 
 class Lease:
-    """The memory of one request frame. Given back when the last holder lets go: the answer, and every append that still points into it."""
+    """The memory of one request frame. Given back when the last holder lets go: the answer, and every append that still
+    points into it.
+    """
 
     __slots__ = ("_budget", "_holders", "_is_held", "size_bytes")
 
@@ -54,7 +56,9 @@ class Lease:
 
 @dataclass(slots=True, kw_only=True)
 class Call:
-    """A request, as handlers see it. `arrived` is the loop's time; `client_host` is written as Kafka does, with a slash before it."""
+    """A request, as handlers see it. `arrived` is the loop's time; `client_host` is written as Kafka does, with a slash
+    before it.
+    """
 
     api_key: int
     version: int
@@ -93,7 +97,8 @@ class Call:
 
 @dataclass(slots=True, kw_only=True)
 class Answer:
-    """A response body as buffers that are sent one after the other; `parts` None: nothing is sent (acks=0), or the connection closed.
+    """A response body as buffers that are sent one after the other; `parts` None: nothing is sent (acks=0), or the
+    connection closed.
 
     `flushed` is called once, when the client's socket took it all or the connection is gone.
     """

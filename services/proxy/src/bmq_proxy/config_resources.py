@@ -20,11 +20,15 @@ def config_resource(proxy: Proxy, resource_type: int, name: str) -> ConfigResour
             proxies = proxies_of(proxy, proxy.image)
             if name not in ("", *map(str, proxies.by_id)):
                 known = ", ".join(map(str, proxies.by_id))
-                raise RequestError(f"broker {name!r} is none of those that Metadata names ({known}); leave it empty for all brokers")
+                raise RequestError(
+                    f"broker {name!r} is none of those that Metadata names ({known}); leave it empty for all brokers"
+                )
             return ConfigResource(kind="broker", name="")
         case 8:
             raise RequestError("log levels are not set through the protocol: they are settings of each process")
         case 32:
             return ConfigResource(kind="group", name=name)
         case _:
-            raise RequestError(f"resource type {resource_type} has no configuration here; topics (2), brokers (4) and groups (32) have")
+            raise RequestError(
+                f"resource type {resource_type} has no configuration here; topics (2), brokers (4) and groups (32) have"
+            )

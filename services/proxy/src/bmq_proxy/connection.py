@@ -1,8 +1,9 @@
 """One client's connection: frames in, answers out, in order. Knows nothing of what the requests mean.
 
-Produce requests may overlap earlier ones of the same connection (submitted strictly in arrival order); any other request starts only
-when everything before it is answered, which is what Kafka's clients rely on. Reading stops while there is enough to do: too many
-requests in flight, a request that has to wait its turn, memory of the process used up, or a peer that does not read its answers.
+Produce requests may overlap earlier ones of the same connection (submitted strictly in arrival order); any other
+request starts only when everything before it is answered, which is what Kafka's clients rely on. Reading stops while
+there is enough to do: too many requests in flight, a request that has to wait its turn, memory of the process used up,
+or a peer that does not read its answers.
 """
 
 import asyncio
@@ -118,7 +119,8 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()  # kept: asking for it is a system call
         self._intake = Intake(service.scratch, service.request_memory, service.arriving, service.broken)
         self._transport: asyncio.Transport | None = None
-        self._exchanges: deque[_Exchange] | None = None  # Made by the first request: most connections of a large fleet are idle.
+        # Made by the first request: most connections of a large fleet are idle.
+        self._exchanges: deque[_Exchange] | None = None
         self._started = 0
         self._waiting_bytes = 0
         self._write_paused = False
@@ -148,7 +150,11 @@ class Connection(asyncio.BufferedProtocol):
         """Whether something was started that a clean stop waits for, or an answer is on its way."""
         if self._write_paused:
             return True
-        return bool(self._started) and self._exchanges is not None and self._service.delays_stop(self._exchanges[0].call.api_key)
+        return (
+            bool(self._started)
+            and self._exchanges is not None
+            and self._service.delays_stop(self._exchanges[0].call.api_key)
+        )
 
     @property
     def unsent_bytes(self) -> int:
@@ -170,7 +176,8 @@ class Connection(asyncio.BufferedProtocol):
             self._closing = True
             self._transport.abort()
             return
-        # With a limit of zero a write is either taken whole by the socket or reported by pause_writing: that is how long an answer counts.
+        # With a limit of zero a write is either taken whole by the socket or reported by pause_writing: that is how
+        # long an answer counts.
         self._transport.set_write_buffer_limits(high=0)
         self._intake.open(self._transport)
 
@@ -204,7 +211,9 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """The event loop's: so many bytes came."""
         if self._closing or self._finishing:
-            return  # read, and not kept: closing with something unread would reset the connection, and take answers from the peer
+            # read, and not kept: closing with something unread would reset the connection, and take answers from the
+            # peer
+            return
         self.active_at = self._loop.time()
         if self._take_in(partial(self._intake.received, nbytes)):
             self._advance()
@@ -227,10 +236,11 @@ class Connection(asyncio.BufferedProtocol):
         self._advance()
 
     def finish(self) -> None:
-        """Starts nothing more, and leaves once what was started is answered: whoever sent the rest certainly may send it again.
+        """Starts nothing more, and leaves once what was started is answered: whoever sent the rest certainly may send
+        it again.
 
-        The end is told to the peer, which then closes; `close` it where it does not. A request that itself waits, for records or members, is not
-        waited for.
+        The end is told to the peer, which then closes; `close` it where it does not. A request that itself waits, for
+        records or members, is not waited for.
         """
         self._finishing = True
         self._advance()
@@ -320,7 +330,10 @@ class Connection(asyncio.BufferedProtocol):
         if self._started:
             assert self._exchanges
             # What overlaps is only ever started behind others that overlap: looking at the first is enough.
-            if not (self._service.overlaps(exchange.call.api_key) and self._service.overlaps(self._exchanges[0].call.api_key)):
+            if not (
+                self._service.overlaps(exchange.call.api_key)
+                and self._service.overlaps(self._exchanges[0].call.api_key)
+            ):
                 return False
         self._is_held_back = not self._service.admits(self, exchange.call)
         return not self._is_held_back

@@ -35,7 +35,9 @@ class GroupCalls(Protocol):
     async def call(self, group_id: str, api_key: int, request: Any, call: Call) -> Any:
         """See Coordinators."""
 
-    async def call_all(self, api_key: int, request: Any, call: Call, *, only: Callable[[TopicPartition], bool] = ...) -> list[Any]:
+    async def call_all(
+        self, api_key: int, request: Any, call: Call, *, only: Callable[[TopicPartition], bool] = ...
+    ) -> list[Any]:
         """See Coordinators."""
 
     async def call_each(
@@ -70,23 +72,34 @@ class Coordinators:
         self._creating = asyncio.Lock()
 
     async def call(self, group_id: str, api_key: int, request: Any, call: Call) -> Any:
-        """The answer of the group's coordinator. Raises what Owner.group_call raises, NotOwner, ControllerUnavailable."""
+        """The answer of the group's coordinator. Raises what Owner.group_call raises, NotOwner,
+        ControllerUnavailable.
+        """
         topic = await self.offsets_topic(call)
         return await self._ask(topic, partition_of_group(group_id, len(topic.partitions)), api_key, request, call)
 
-    async def call_all(self, api_key: int, request: Any, call: Call, *, only: Callable[[TopicPartition], bool] = lambda _: True) -> list[Any]:
-        """The answers of the coordinators of all partitions, or of some only; none where no group has ever been. Raises as `call`."""
+    async def call_all(
+        self, api_key: int, request: Any, call: Call, *, only: Callable[[TopicPartition], bool] = lambda _: True
+    ) -> list[Any]:
+        """The answers of the coordinators of all partitions, or of some only; none where no group has ever been. Raises
+        as `call`.
+        """
         topic = self._metadata.image.topic(CONSUMER_OFFSETS)
         if topic is None:
             return []
         return await self._ask_each(
-            [(index, request) for index in range(len(topic.partitions)) if only(TopicPartition(topic.topic_id, index))], topic, api_key, call
+            [(index, request) for index in range(len(topic.partitions)) if only(TopicPartition(topic.topic_id, index))],
+            topic,
+            api_key,
+            call,
         )
 
     async def call_each(
         self, group_ids: Iterable[str], api_key: int, request_for: Callable[[list[str]], Any], call: Call
     ) -> list[tuple[list[str], Any]]:
-        """One call per partition that any of the groups lives in: (its groups, the answer or the BmqError), in no particular order."""
+        """One call per partition that any of the groups lives in: (its groups, the answer or the BmqError), in no
+        particular order.
+        """
         topic = await self.offsets_topic(call)
         shares: dict[int, list[str]] = {}
         done = 0
@@ -108,7 +121,9 @@ class Coordinators:
         return list(await asyncio.gather(*(ask(partition, groups) for partition, groups in shares.items())))
 
     async def offsets_topic(self, call: Call) -> Topic:
-        """`__consumer_offsets`, made now where it does not exist. Raises ControllerUnavailable, NotReady, RequestError."""
+        """`__consumer_offsets`, made now where it does not exist. Raises ControllerUnavailable, NotReady,
+        RequestError.
+        """
         topic = self._metadata.image.topic(CONSUMER_OFFSETS)
         return topic if topic is not None else await self.patience.answered(call, self._made)
 
@@ -123,13 +138,21 @@ class Coordinators:
 
     async def _create(self) -> Topic:
         configured = self._metadata.image.configs.get(("broker", ""), {})
-        partitions = resolve_cluster(configured).offsets_topic_partitions if OFFSETS_PARTITIONS_KEY in configured else self._default_partitions
-        [result] = await self._controller.create_topics([NewTopic(name=CONSUMER_OFFSETS, partitions=partitions, configs=_CONFIGS)])
+        partitions = (
+            resolve_cluster(configured).offsets_topic_partitions
+            if OFFSETS_PARTITIONS_KEY in configured
+            else self._default_partitions
+        )
+        [result] = await self._controller.create_topics(
+            [NewTopic(name=CONSUMER_OFFSETS, partitions=partitions, configs=_CONFIGS)]
+        )
         if result.error is not None and not isinstance(result.error, TopicExists):
             raise result.error
         topic = await image_with(self._metadata, lambda image: image.topic(CONSUMER_OFFSETS), _SHOWN_WITHIN_S)
         if topic is None:
-            raise ControllerUnavailable(f"{CONSUMER_OFFSETS} was created and does not show up; this node's metadata is behind")
+            raise ControllerUnavailable(
+                f"{CONSUMER_OFFSETS} was created and does not show up; this node's metadata is behind"
+            )
         return topic
 
     async def _ask_each(self, asked: list[tuple[int, Any]], topic: Topic, api_key: int, call: Call) -> list[Any]:
@@ -145,7 +168,9 @@ class Coordinators:
         if topic.topic_id not in self._metadata.image.topics:
             raise NotOwner(f"{CONSUMER_OFFSETS} was deleted")
         owner = self._owner_for(TopicPartition(topic.topic_id, partition))
-        caller = Caller(client_id=call.client_id, client_host=call.client_host, api_version=call.version, taken=call.lease.give_back)
+        caller = Caller(
+            client_id=call.client_id, client_host=call.client_host, api_version=call.version, taken=call.lease.give_back
+        )
         if api_key in SAID:  # its group says how long it is waited for
             return await owner.group_call(partition, api_key, request, caller)
         return await self.patience.answered(call, lambda: owner.group_call(partition, api_key, request, caller))

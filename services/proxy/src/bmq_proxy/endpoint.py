@@ -1,4 +1,6 @@
-"""What all connections of a proxy share: memory, limits, counters, and the table of APIs. The other side of connection.Service."""
+"""What all connections of a proxy share: memory, limits, counters, and the table of APIs. The other side of
+connection.Service.
+"""
 
 import asyncio
 from collections import Counter
@@ -33,19 +35,23 @@ from bmq_proxy.under_way import UnderWay
 ARRIVING_SHARE = 2
 """Requests that are still arriving may hold as much as whole ones, divided by this, beside it."""
 CONNECTION_SHARE = 2
-"""What one connection may have under way of Produce requests beside others: the memory of all requests, divided by this."""
+"""What one connection may have under way of Produce requests beside others: the memory of all requests, divided by
+this."""
 WINDOW_SHARE = 2
-"""All who are greedy may have the memory of all requests divided by this beside the modest: what those send has to be read, and how long it waits to
-be is seen by nobody."""
+"""All who are greedy may have the memory of all requests divided by this beside the modest: what those send has to be
+read, and how long it waits to be is seen by nobody."""
 UNTAKEN_S_MAX = 3.0
-"""While others want more memory for answers than there is, it is looked so often how much of its answer a peer has taken…"""
+"""While others want more memory for answers than there is, it is looked so often how much of its answer a peer has
+taken…"""
 TAKEN_BYTES_PER_S_MIN = 64 << 10
 """…and it has to be as much as this: a little at a time would keep the others out as well as nothing."""
 LINGER_S = 1.0
-"""How long a peer that was told to go may take to close; closed from this side, what it has sent meanwhile would take its last answers from it."""
+"""How long a peer that was told to go may take to close; closed from this side, what it has sent meanwhile would take
+its last answers from it."""
 LOOK_S = 0.01
 CLIENT_ID_CHARS = 256
-"""By so much of its client.id a sender is told apart, as long as its connection lasts: of ten thousand connections the whole would be 300 MiB."""
+"""By so much of its client.id a sender is told apart, as long as its connection lasts: of ten thousand connections the
+whole would be 300 MiB."""
 WAITS_LONG = frozenset((ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP))
 """Whose answers wait for records, or for other members: how long they take says nothing."""
 TRACED = frozenset((ApiKey.PRODUCE, ApiKey.FETCH))
@@ -53,8 +59,8 @@ FAILURES = frozenset(("unknown_server_error", "kafka_storage_error", "request_ti
 """Errors that are not the client's, and do not belong to a failover."""
 COMPLAIN_EVERY_S = 10.0
 PRODUCE_TURN_PARTITIONS = 500
-"""Of Produce requests a turn of the loop begins as many as name so many partitions together, some tens of ms; the others wait for the next, each
-address for its turn."""
+"""Of Produce requests a turn of the loop begins as many as name so many partitions together, some tens of ms; the
+others wait for the next, each address for its turn."""
 
 _log = structlog.get_logger("bmq.proxy")
 
@@ -74,11 +80,14 @@ class Endpoint:
         answers: MemoryBudget,
         tracer: Tracer | None = None,
     ) -> None:
-        """`routes` are the base's. `modest`: who is to be protected from those who write much, is counted here. `answers`: those without records."""
+        """`routes` are the base's. `modest`: who is to be protected from those who write much, is counted here.
+        `answers`: those without records.
+        """
         self.requests_in_flight_max = settings.requests_in_flight_max
         self.request_memory = request_memory
         self.arriving = ArrivingMemory(
-            max(1, request_memory.limit_bytes // ARRIVING_SHARE), whole_within_s=settings.limits.half_sent_within_ms / 1000
+            max(1, request_memory.limit_bytes // ARRIVING_SHARE),
+            whole_within_s=settings.limits.half_sent_within_ms / 1000,
         )
         self._addresses: Counter[str] = Counter()
         """How many connections each has."""
@@ -117,7 +126,8 @@ class Endpoint:
         self._answers = answers
         self._fetch_refusals = 0
         self._unsent: dict[Connection, tuple[int, float]] = {}
-        """While consumers want more memory than there is: what each peer has yet to take of its answer, and since when it is so much."""
+        """While consumers want more memory than there is: what each peer has yet to take of its answer, and since when
+        it is so much."""
         self.scratch = bytearray(RECEIVE_BUFFER_BYTES)
         self._counted: dict[tuple[int, str], Counted] = {}
         self._stopping = False
@@ -139,7 +149,9 @@ class Endpoint:
         per_address = self._settings.limits.connections_per_address
         if self._addresses[connection.peer] >= per_address:
             metrics.CONNECTIONS_REFUSED.inc()
-            self._complain(connection.peer, f"its address has connections_per_address = {per_address} connections already")
+            self._complain(
+                connection.peer, f"its address has connections_per_address = {per_address} connections already"
+            )
             return False
         self.connections[connection] = None
         self._addresses[connection.peer] += 1
@@ -165,7 +177,9 @@ class Endpoint:
         self._complain(peer, reason)
 
     def failed(self, call: Call, error: BaseException) -> None:
-        """A handler raised what it should not: the connection is closed, and the log has the traceback, once per API, kind and interval."""
+        """A handler raised what it should not: the connection is closed, and the log has the traceback, once per API,
+        kind and interval.
+        """
         metrics.HANDLER_FAILURES.inc()
         left_out = self._complaints.due((call.api_key, type(error)), now=self._loop.time())
         if left_out is not None:
@@ -227,7 +241,9 @@ class Endpoint:
             return False
         share = connection.share
         if share is None:
-            share = connection.share = self.shares.open(call.client_id[:CLIENT_ID_CHARS], connection.go_on, address=call.client_host)
+            share = connection.share = self.shares.open(
+                call.client_id[:CLIENT_ID_CHARS], connection.go_on, address=call.client_host
+            )
         admitted = self.shares.admit(share, call.lease.size_bytes, self._loop.time())
         if admitted is None:
             return False
@@ -235,10 +251,14 @@ class Endpoint:
         return True
 
     def begin(self, call: Call, body: Buffer) -> Pending:
-        """Starts a request. Raises WireError for an API or version that is not served, or a body that does not decode."""
+        """Starts a request. Raises WireError for an API or version that is not served, or a body that does not
+        decode.
+        """
         began_s = self._loop.time()
         self._requests_left -= 1
-        if call.api_key != ApiKey.PRODUCE and (call.lease.size_bytes <= self._inline_bytes_max or call.api_key in self._on_loop):
+        if call.api_key != ApiKey.PRODUCE and (
+            call.lease.size_bytes <= self._inline_bytes_max or call.api_key in self._on_loop
+        ):
             self._requests_left -= call.lease.size_bytes * self._byte_cost
         try:
             pending = self._begin(call, body)
@@ -261,7 +281,8 @@ class Endpoint:
             self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
-        """The loop has come round since there was no more to begin: those that wait are first, each with its part of the turn.
+        """The loop has come round since there was no more to begin: those that wait are first, each with its part of
+        the turn.
 
         Only then: what begins in several turns of which none is full has no need of it, and most requests begin so.
         """
@@ -289,7 +310,9 @@ class Endpoint:
             raise WireError(f"API {call.api_key} is not served")
         api = route.api
         if not api.serves(call.version) and not route.any_version:
-            raise WireError(f"version {call.version} of {api.name} is not served, only {api.version_min} to {api.version_max}")
+            raise WireError(
+                f"version {call.version} of {api.name} is not served, only {api.version_min} to {api.version_max}"
+            )
         return route.begin(call, body)
 
     def _of_lane(self, call: Call, lane: str | None) -> Mapping[int, Route]:
@@ -302,7 +325,9 @@ class Endpoint:
         share, call.share = call.share, None
         if share is not None:
             now = self._loop.time()
-            self.shares.over(share, call.lease.size_bytes, call.admitted, took_s=None if began_s is None else now - began_s, now=now)
+            self.shares.over(
+                share, call.lease.size_bytes, call.admitted, took_s=None if began_s is None else now - began_s, now=now
+            )
 
     def _over_later(self, call: Call, began_s: float, _: "asyncio.Future[Answer]") -> None:
         self._producing.over(call.client_host)
@@ -310,7 +335,9 @@ class Endpoint:
         self._go_on_producing()
 
     def _go_on_producing(self) -> None:
-        """Who waited for fewer Produce requests under way: some now, the others soon, as many of them may be told to wait for something else."""
+        """Who waited for fewer Produce requests under way: some now, the others soon, as many of them may be told to
+        wait for something else.
+        """
         for _ in range(self._turn_requests):
             connection = self._producing.next()
             if connection is None:
@@ -372,13 +399,16 @@ class Endpoint:
         for connection in list(self.connections):
             stalled_at = connection.stalled_at
             if stalled_at is not None and (now - stalled_at) * 1000 > self._settings.write_stall_ms_max:
-                self.broken(connection.peer, f"took no answer for write_stall_ms_max = {self._settings.write_stall_ms_max} ms")
+                self.broken(
+                    connection.peer, f"took no answer for write_stall_ms_max = {self._settings.write_stall_ms_max} ms"
+                )
                 connection.abort()
             elif connection.idle and (now - connection.active_at) * 1000 > self._settings.connection_idle_ms_max:
                 connection.close()
 
     def relieve(self) -> None:
-        """Where others wait for memory, or answers have more than they may: closes who holds it and sends, or takes, nothing.
+        """Where others wait for memory, or answers have more than they may: closes who holds it and sends, or takes,
+        nothing.
 
         To be called about once a second.
         """
@@ -404,16 +434,23 @@ class Endpoint:
                 self._unsent[connection] = (unsent_bytes, now)
             else:
                 taken_bytes = before_bytes - unsent_bytes
-                self.broken(connection.peer, f"took {taken_bytes} bytes of its answer in {now - since:.0f} s while memory for others is short")
+                self.broken(
+                    connection.peer,
+                    f"took {taken_bytes} bytes of its answer in {now - since:.0f} s while memory for others is short",
+                )
                 connection.abort()
 
     async def drain(self, grace_s: float) -> None:
-        """Takes no more requests, answers those that were begun, at most for `grace_s`, tells peers to go, and closes every connection."""
+        """Takes no more requests, answers those that were begun, at most for `grace_s`, tells peers to go, and closes
+        every connection.
+        """
         self._stopping = True
         if grace_s > 0:
             for connection in list(self.connections):
                 connection.finish()
-            await self._until(lambda: not any(connection.is_answering for connection in self.connections), limit_s=grace_s)
+            await self._until(
+                lambda: not any(connection.is_answering for connection in self.connections), limit_s=grace_s
+            )
             if unanswered := sum(connection.is_answering for connection in self.connections):
                 _log.warning("closing connections with requests in flight", connections=unanswered)
             await self._until(lambda: not self.connections, limit_s=min(grace_s, LINGER_S))

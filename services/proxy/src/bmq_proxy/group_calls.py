@@ -22,5 +22,7 @@ async def forward(proxy: Proxy, call: Call, group_id: str, request: Message) -> 
     except BmqError as error:
         left_out = proxy.complaints.due(("group", type(error)), now=proxy.loop.time())
         if left_out is not None:
-            proxy.log.info("group request not answered", group=group_id, api=call.api_key, error=str(error), left_out=left_out)
+            proxy.log.info(
+                "group request not answered", group=group_id, api=call.api_key, error=str(error), left_out=left_out
+            )
         return {"error_code": coordinator_code(error)}

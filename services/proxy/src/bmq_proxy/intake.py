@@ -1,4 +1,6 @@
-"""What comes in on one connection: frames, the memory set aside for one that is still arriving, and when the transport is read."""
+"""What comes in on one connection: frames, the memory set aside for one that is still arriving, and when the transport
+is read.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -20,8 +22,8 @@ UNASKED_BYTES_MAX = 4 << 10
 class Intake:
     """Reads while its connection wants it and there is memory.
 
-    A frame that does not arrive at once needs memory of its own (`arriving`) before more of it is read. Nothing is read while whole requests
-    use up theirs, which comes back by itself.
+    A frame that does not arrive at once needs memory of its own (`arriving`) before more of it is read. Nothing is read
+    while whole requests use up theirs, which comes back by itself.
     """
 
     __slots__ = (
@@ -44,7 +46,9 @@ class Intake:
         "whole_bytes",
     )
 
-    def __init__(self, scratch: bytearray, memory: RequestMemory, arriving: ArrivingMemory, broken: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, scratch: bytearray, memory: RequestMemory, arriving: ArrivingMemory, broken: Callable[[str, str], None]
+    ) -> None:
         """`memory` is of whole requests, `arriving` of those that are not. `broken` is told who is cut off, and why."""
         self._broken = broken
         self._peer = ""
@@ -87,7 +91,9 @@ class Intake:
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where to put the next bytes."""
         buffer = self._frames.get_buffer(sizehint)
-        if not self._arriving_bytes and (not self.memory.has_room or (self._arriving.is_overdrawn and not self._arriving.may_bring(self._peer))):
+        if not self._arriving_bytes and (
+            not self.memory.has_room or (self._arriving.is_overdrawn and not self._arriving.may_bring(self._peer))
+        ):
             return buffer[:UNASKED_BYTES_MAX]  # a new connection is read once, whether it was paused or not
         return buffer
 
@@ -114,7 +120,9 @@ class Intake:
         return frames
 
     def reserve(self) -> None:
-        """Asks for the memory that the frame which is arriving needs; gives back that of one that is whole (and counted by its request)."""
+        """Asks for the memory that the frame which is arriving needs; gives back that of one that is whole (and counted
+        by its request).
+        """
         needed_bytes = self._frames.needed_bytes
         if not needed_bytes:
             if self._arriving_bytes:

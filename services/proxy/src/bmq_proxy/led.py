@@ -1,4 +1,6 @@
-"""Waiting for a controller that leads: a standby takes over within some two seconds, and an administrator's request is not refused for that."""
+"""Waiting for a controller that leads: a standby takes over within some two seconds, and an administrator's request is
+not refused for that.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -14,7 +16,8 @@ LEADER_WAIT_S: Final = 5.0
 """From a request's arrival, however often it asks the controller; less where the request says so."""
 ASK_AGAIN_S: Final = 0.1
 CHANGE_WAIT_S: Final = 20.0
-"""From a request's first question, for one that leads and cannot write. Less than clients wait for a request that says no time of its own."""
+"""From a request's first question, for one that leads and cannot write. Less than clients wait for a request that says
+no time of its own."""
 CHANGE_WAIT_S_MAX: Final = 300.0
 
 
@@ -25,7 +28,9 @@ async def when_led(proxy: Proxy, call: Call, ask: Callable[[], Awaitable[T]], *,
     """
     least_s = proxy.settings.write_timeout_ms_min / 1000
     in_all_s = CHANGE_WAIT_S if timeout_ms is None else min(max(timeout_ms / 1000, least_s), CHANGE_WAIT_S_MAX)
-    return await proxy.patience.answered(call, lambda: _when_led(proxy, call, ask, timeout_ms), wait_s=in_all_s, late=ControllerUnavailable)
+    return await proxy.patience.answered(
+        call, lambda: _when_led(proxy, call, ask, timeout_ms), wait_s=in_all_s, late=ControllerUnavailable
+    )
 
 
 async def _when_led(proxy: Proxy, call: Call, ask: Callable[[], Awaitable[T]], timeout_ms: int | None) -> T:
@@ -37,5 +42,7 @@ async def _when_led(proxy: Proxy, call: Call, ask: Callable[[], Awaitable[T]], t
         except NoLeader as error:
             left_s = until - proxy.loop.time()
             if left_s <= 0:
-                raise ControllerUnavailable(f"{error}: nothing was changed; try again once a controller leads (see bmq cluster status)") from None
+                raise ControllerUnavailable(
+                    f"{error}: nothing was changed; try again once a controller leads (see bmq cluster status)"
+                ) from None
         await asyncio.sleep(min(ASK_AGAIN_S, left_s))

@@ -1,4 +1,6 @@
-"""A proxy put together: started over a store, the owners and a controller, and stopped again. The only module that knows all parts."""
+"""A proxy put together: started over a store, the owners and a controller, and stopped again. The only module that
+knows all parts.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -48,7 +50,9 @@ class ProxyRole:
     """(host, port) of further listeners, by name."""
 
     async def listen(self, name: str, host: str, port: int) -> None:
-        """Listens at one address more. Clients are not told of it before `Proxy.listeners` says where they reach it. Raises OSError."""
+        """Listens at one address more. Clients are not told of it before `Proxy.listeners` says where they reach it.
+        Raises OSError.
+        """
         self.listening = {**self.listening, name: await self.server.start(host, port, listener=name)}
 
     async def stop(self, grace_s: float = 5.0) -> None:
@@ -80,7 +84,9 @@ def build_proxy(
         catch_up_gets_at_once=settings.catch_up_gets_at_once,
         idle_ms=settings.cache_idle_ms,
     )
-    segments = SegmentReader(store, blocks, index_cache_bytes=settings.index_cache_bytes, read_ahead_blocks=settings.read_ahead_blocks)
+    segments = SegmentReader(
+        store, blocks, index_cache_bytes=settings.index_cache_bytes, read_ahead_blocks=settings.read_ahead_blocks
+    )
     manifests = ManifestCache(store, rng, entries_max=settings.manifest_cache_entries)
     modest = Modest()
     turns = ReadTurns(modest, bytes_max=settings.fetch_memory_bytes)
@@ -101,7 +107,9 @@ def build_proxy(
             eviction_ms=settings.fetch_session_eviction_ms,
             random=rng.random,
         ),
-        reader=FetchReader(owner_for, metadata, manifests, segments, memory=MemoryBudget(settings.fetch_memory_bytes), turns=turns),
+        reader=FetchReader(
+            owner_for, metadata, manifests, segments, memory=MemoryBudget(settings.fetch_memory_bytes), turns=turns
+        ),
         modest=modest,
         coordinators=BaseGroups(coordinators),
         appends=Appends(owner_for, metadata),
@@ -139,16 +147,36 @@ async def start_proxy(
     tracer: Tracer | None = None,
     held: bool = False,
 ) -> ProxyRole:
-    """Listens on `host`:`port` (0: any free one) and serves; what comes waits for the endpoint's `release` where it is `held`.
+    """Listens on `host`:`port` (0: any free one) and serves; what comes waits for the endpoint's `release` where it is
+    `held`.
 
-    Raises OSError where it cannot listen. `cluster_configs` are the cluster's as the command line gives them (the controller and the brokers get
-    the same).
+    Raises OSError where it cannot listen. `cluster_configs` are the cluster's as the command line gives them (the
+    controller and the brokers get the same).
     """
-    proxy = build_proxy(store, owner_for, controller, metadata, settings, clock=clock, rng=rng, log_dir=log_dir, cluster_configs=cluster_configs)
+    proxy = build_proxy(
+        store,
+        owner_for,
+        controller,
+        metadata,
+        settings,
+        clock=clock,
+        rng=rng,
+        log_dir=log_dir,
+        cluster_configs=cluster_configs,
+    )
     table = routes(proxy)
     memory = RequestMemory(settings.request_memory_bytes)
     lanes = LaneTables(proxy, table)
-    endpoint = Endpoint(settings, table, memory, proxy.reader.memory, proxy.modest, lanes=lanes, answers=proxy.bulk.answers, tracer=tracer)
+    endpoint = Endpoint(
+        settings,
+        table,
+        memory,
+        proxy.reader.memory,
+        proxy.modest,
+        lanes=lanes,
+        answers=proxy.bulk.answers,
+        tracer=tracer,
+    )
     if held:
         endpoint.hold()
     server = ProxyServer(endpoint)

@@ -1,7 +1,7 @@
 """How long a request waits for what owners and coordinators have from the store.
 
-A store that is down is waited out by whoever needs it, for as long as it takes. A client is told to ask again before it gives up itself: then it
-knows what is going on, and nothing is done any more for somebody who has gone.
+A store that is down is waited out by whoever needs it, for as long as it takes. A client is told to ask again before it
+gives up itself: then it knows what is going on, and nothing is done any more for somebody who has gone.
 """
 
 import asyncio
@@ -23,7 +23,9 @@ COMPLAIN_EVERY_S: Final = 10.0
 
 
 class Patience:
-    """One proxy's. Counts from a request's first question, for all that it asks: it may name thousands of partitions."""
+    """One proxy's. Counts from a request's first question, for all that it asks: it may name thousands of
+    partitions.
+    """
 
     def __init__(self, wait_ms: int) -> None:
         self._wait_s = wait_ms / 1000
@@ -31,9 +33,15 @@ class Patience:
         self._complaints = RateLimited(interval_s=COMPLAIN_EVERY_S)
 
     async def answered(
-        self, call: Call, ask: Callable[[], Awaitable[T]], *, wait_s: float | None = None, late: Callable[[str], Exception] = NotReady
+        self,
+        call: Call,
+        ask: Callable[[], Awaitable[T]],
+        *,
+        wait_s: float | None = None,
+        late: Callable[[str], Exception] = NotReady,
     ) -> T:
-        """What `ask` answers; it is cancelled where the time is up. `wait_s`: where the request itself says how long, with its first question.
+        """What `ask` answers; it is cancelled where the time is up. `wait_s`: where the request itself says how long,
+        with its first question.
 
         Raises `late` then, also where the time was up before, and what `ask` raises.
         """
@@ -45,8 +53,10 @@ class Patience:
         api = ApiKey(call.api_key).name.lower()
         left_out = self._complaints.due(api, now=self._loop.time())
         if left_out is not None:
-            log.warning("requests are not answered in time: is the object store down or full?", api=api, left_out=left_out)
+            log.warning(
+                "requests are not answered in time: is the object store down or full?", api=api, left_out=left_out
+            )
         return (
-            f"what {api} needs of the object store was not there in time: the store does not answer, or takes nothing (bmq cluster status tells); "
-            "what was to be changed may be yet: look, and ask again"
+            f"what {api} needs of the object store was not there in time: the store does not answer, or takes "
+            "nothing (bmq cluster status tells); what was to be changed may be yet: look, and ask again"
         )

@@ -1,8 +1,9 @@
-"""Proves that produced batches can be read, before their owners get them: one that no reader can open would stop all of them for good.
+"""Proves that produced batches can be read, before their owners get them: one that no reader can open would stop all of
+them for good.
 
-How much is proved says the topic (`bmq.validation`). Small batches are proved at once, as many as one turn of the loop has time for; what
-takes longer, or decompresses to an unknown size, goes to a thread while later batches of the same connection and partition wait behind it
-(bmq_proxy.appends). A proof that is cancelled holds its batch no longer.
+How much is proved says the topic (`bmq.validation`). Small batches are proved at once, as many as one turn of the loop
+has time for; what takes longer, or decompresses to an unknown size, goes to a thread while later batches of the same
+connection and partition wait behind it (bmq_proxy.appends). A proof that is cancelled holds its batch no longer.
 """
 
 import asyncio
@@ -33,11 +34,13 @@ INLINE_OPENED_BYTES_MAX: Final = 64 << 10
 INLINE_HEADERS_MAX: Final = 200
 """Headers of a batch that is proved at once."""
 INLINE_TURN_RECORDS: Final = 10_000
-"""A request may bring thousands of small batches: of so many records one turn of the loop proves them, some ms, and the others go to a thread."""
+"""A request may bring thousands of small batches: of so many records one turn of the loop proves them, some ms, and the
+others go to a thread."""
 BATCH_RECORDS: Final = 10
 OPENED_RECORDS: Final = 300
 LOOKED_AT_RECORDS: Final = 200
-"""As so many records counts a batch in itself, one that is compressed besides, and one whose records are all looked at."""
+"""As so many records counts a batch in itself, one that is compressed besides, and one whose records are all looked
+at."""
 ORDINARY_HEADERS_MAX: Final = 25_000
 """A batch with more is as large a one as one that decompresses to much (bmq.fairness.opening)."""
 
@@ -56,7 +59,9 @@ class Proofs:
         clock: Clock,
         inline_records_max: int = INLINE_RECORDS_MAX,
     ) -> None:
-        """`cluster_configs` are those of the command line or file. `inline_records_max` 0: everything goes to a thread."""
+        """`cluster_configs` are those of the command line or file. `inline_records_max` 0: everything goes to a
+        thread.
+        """
         self._metadata = metadata
         self._clock = clock
         self._configs = TopicConfigs(cluster_configs)
@@ -70,10 +75,11 @@ class Proofs:
     def begin(self, tp: TopicPartition, records: Buffer, *, party: Hashable = None, origin: Hashable = None) -> Proof:
         """Proves what the topic asks for. What the owner refuses by the header alone is left to it.
 
-        `party` is the client's address and `origin` its connection: each address has its turns, and in those each of its connections.
+        `party` is the client's address and `origin` its connection: each address has its turns, and in those each of
+        its connections.
 
-        Raises CorruptBatch (its checksum does not hold), InvalidBatch (it does, and no reader could open the batch), BatchTooLarge
-        (decompressed), InvalidTimestamp, UnsupportedCompression.
+        Raises CorruptBatch (its checksum does not hold), InvalidBatch (it does, and no reader could open the batch),
+        BatchTooLarge (decompressed), InvalidTimestamp, UnsupportedCompression.
         """
         config = self._config(tp)
         headers = split(records)
@@ -81,7 +87,8 @@ class Proofs:
             return records
         header = headers[0]
         if header.producer_id >= 0:
-            # The owner would refuse it as well, but in another process only when what its producer sent behind it is there, too, and was taken.
+            # The owner would refuse it as well, but in another process only when what its producer sent behind it is
+            # there, too, and was taken.
             check_crc(records, header)
         if config is None or config.validation == "header":
             return records
@@ -98,7 +105,9 @@ class Proofs:
                 return prove(records, header, decompressed_bytes_max=bytes_max, headers_max=INLINE_HEADERS_MAX)
             except BatchTooLarge:
                 pass  # for this place
-        task = loop.create_task(self._opener.look(prove, records, header, party=party, sender=origin), name=f"prove a batch for {tp}")
+        task = loop.create_task(
+            self._opener.look(prove, records, header, party=party, sender=origin), name=f"prove a batch for {tp}"
+        )
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
         return task
@@ -136,7 +145,11 @@ def _nothing() -> None:
 
 def _is_left_to_the_owner(header: BatchHeader, config: TopicConfig) -> bool:
     """Whether it is refused anyway, so that opening it would be work for nothing."""
-    return not 0 < header.record_count <= BATCH_RECORDS_MAX or header.size_bytes > config.max_message_bytes or header.is_control
+    return (
+        not 0 < header.record_count <= BATCH_RECORDS_MAX
+        or header.size_bytes > config.max_message_bytes
+        or header.is_control
+    )
 
 
 def _weight(header: BatchHeader, config: TopicConfig) -> int:
@@ -157,7 +170,8 @@ def _proved(
 ) -> Buffer:
     """The batch, or a copy with the largest timestamp that its records have. Blocking. Raises as `Proofs.begin`.
 
-    `headers_max`: by default what goes with an ordinary batch, or with a large one, of which `decompressed_bytes_max` tells.
+    `headers_max`: by default what goes with an ordinary batch, or with a large one, of which `decompressed_bytes_max`
+    tells.
     """
     if headers_max is None:
         headers_max = ORDINARY_HEADERS_MAX if decompressed_bytes_max <= ORDINARY_BYTES_MAX else BATCH_HEADERS_MAX
@@ -165,7 +179,9 @@ def _proved(
         if config.validation == "lengths":
             count_records(batch, header, decompressed_bytes_max=decompressed_bytes_max)
             return batch
-        summary = validate_records(batch, header, decompressed_bytes_max=decompressed_bytes_max, headers_max=headers_max)
+        summary = validate_records(
+            batch, header, decompressed_bytes_max=decompressed_bytes_max, headers_max=headers_max
+        )
     except CorruptBatch as error:
         check_crc(batch, header)
         metrics.UNREADABLE_BATCHES.inc()

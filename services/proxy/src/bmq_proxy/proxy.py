@@ -1,4 +1,6 @@
-"""What every handler of a proxy works with: the owners of partitions, the controller, the image, settings and caches."""
+"""What every handler of a proxy works with: the owners of partitions, the controller, the image, settings and
+caches.
+"""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -117,4 +119,8 @@ class Proxy:
     def auto_creates_topics(self) -> bool:
         """The cluster's word where it has one, else the proxy's own setting."""
         configured = {**self.static_configs, **self.dynamic_configs}
-        return resolve_cluster(configured).auto_create_topics if AUTO_CREATE_KEY in configured else self.settings.auto_create_topics
+        return (
+            resolve_cluster(configured).auto_create_topics
+            if AUTO_CREATE_KEY in configured
+            else self.settings.auto_create_topics
+        )

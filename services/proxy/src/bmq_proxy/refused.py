@@ -1,9 +1,11 @@
-"""Which batch of an idempotent producer was refused first: until it comes again, what is numbered behind it is refused too.
+"""Which batch of an idempotent producer was refused first: until it comes again, what is numbered behind it is refused
+too.
 
-Clients send the next batches before they know what became of the first one. An owner that knows nothing of a producer takes any batch of it for
-the first: one that overtook another would leave that one refused for good, and the client would have to give up its numbers and its order.
-So whoever refuses a batch in a way that clients send it again says so here in the same moment, and each batch that arrives is looked up.
-Remembered for each connection, because a client that connects again sends what has no answer in order. Pure, but for the connections' end.
+Clients send the next batches before they know what became of the first one. An owner that knows nothing of a producer
+takes any batch of it for the first: one that overtook another would leave that one refused for good, and the client
+would have to give up its numbers and its order. So whoever refuses a batch in a way that clients send it again says so
+here in the same moment, and each batch that arrives is looked up. Remembered for each connection, because a client that
+connects again sends what has no answer in order. Pure, but for the connections' end.
 """
 
 from collections.abc import Hashable
@@ -24,7 +26,8 @@ NAME_CHARS_MAX: Final = 249
 _SEQUENCES: Final = 2**31
 
 Named = tuple[Any, int]
-"""(a topic's name or id, the number of a partition): as the client names it, for by its next batch the name may be another topic's."""
+"""(a topic's name or id, the number of a partition): as the client names it, for by its next batch the name may be
+another topic's."""
 
 
 class _First(NamedTuple):
@@ -53,7 +56,11 @@ class RefusedBatches:
 
     def note(self, origin: Hashable, place: Named, records: Buffer, error: BmqError) -> None:
         """A batch that came over the connection `origin` (None: over none) is refused with that error."""
-        if origin is None or not isinstance(error, SENT_AGAIN) or (isinstance(place[0], str) and len(place[0]) > NAME_CHARS_MAX):
+        if (
+            origin is None
+            or not isinstance(error, SENT_AGAIN)
+            or (isinstance(place[0], str) and len(place[0]) > NAME_CHARS_MAX)
+        ):
             return
         try:
             header = read_header(records)
@@ -69,7 +76,9 @@ class RefusedBatches:
         known = own.get(key)
         if known is None:
             self._count += 1
-        elif known.epoch > header.producer_epoch or (known.epoch == header.producer_epoch and _is_behind(header.base_sequence, known.sequence)):
+        elif known.epoch > header.producer_epoch or (
+            known.epoch == header.producer_epoch and _is_behind(header.base_sequence, known.sequence)
+        ):
             return
         own[key] = _First(header.producer_epoch, header.base_sequence)
         if len(own) > self._per_connection or self._count > self._per_proxy:
@@ -77,7 +86,9 @@ class RefusedBatches:
             self._count -= 1
 
     def check(self, origin: Hashable, place: Named, records: Buffer) -> None:
-        """A batch has come: the one that was waited for is waited for no more. Raises NotReady for one that is numbered behind it."""
+        """A batch has come: the one that was waited for is waited for no more. Raises NotReady for one that is numbered
+        behind it.
+        """
         own = None if origin is None else self._connections.get(origin)
         if not own:
             return
@@ -93,7 +104,8 @@ class RefusedBatches:
             self._count -= 1
         elif _is_behind(header.base_sequence, first.sequence):
             raise NotReady(
-                f"producer {header.producer_id}: sequence {first.sequence} was refused, and has to be sent again before {header.base_sequence}"
+                f"producer {header.producer_id}: sequence {first.sequence} was refused, and has to be sent again "
+                f"before {header.base_sequence}"
             )
 
     def _left(self, own: "dict[tuple[Named, int], _First]") -> None:

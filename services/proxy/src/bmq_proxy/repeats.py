@@ -1,7 +1,7 @@
 """What a request names more than once: answered once, or refused once, whichever Kafka does. Pure.
 
-A table with a line for each API that has an array; a test walks the schemas and finds an API without one. Elements of an array that name the
-same thing become one, which has the parts of all of them.
+A table with a line for each API that has an array; a test walks the schemas and finds an API without one. Elements of
+an array that name the same thing become one, which has the parts of all of them.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,8 @@ from bmq.wire.message import Message
 class Named:
     """An array. `by`: the fields that say what an element names; none: it is the element itself.
 
-    `refused`: who names a thing twice says two things of it: one element is left, with `repeated` set. `empty_is_all`: as null is.
+    `refused`: who names a thing twice says two things of it: one element is left, with `repeated` set. `empty_is_all`:
+    as null is.
     """
 
     by: tuple[str, ...] = ()
@@ -37,14 +38,21 @@ _FETCHED_OFFSETS: Final = _topics("partition_indexes", ("name", "topic_id"))
 ONCE: Final[Mapping[int, Mapping[str, Named]]] = {
     ApiKey.LIST_OFFSETS: {"topics": _topics("partitions", of=Named(by=("partition_index",), refused=True))},
     ApiKey.METADATA: {"topics": Named(by=("topic_id", "name"))},
-    ApiKey.OFFSET_FETCH: {"topics": _FETCHED_OFFSETS, "groups": Named(by=("group_id",), inside={"topics": _FETCHED_OFFSETS})},
+    ApiKey.OFFSET_FETCH: {
+        "topics": _FETCHED_OFFSETS,
+        "groups": Named(by=("group_id",), inside={"topics": _FETCHED_OFFSETS}),
+    },
     ApiKey.FIND_COORDINATOR: {"coordinator_keys": _ITSELF},
     ApiKey.DESCRIBE_GROUPS: {"groups": _ITSELF},
     ApiKey.LIST_GROUPS: {"states_filter": _ITSELF, "types_filter": _ITSELF},
     ApiKey.DELETE_TOPICS: {"topics": Named(by=("topic_id", "name")), "topic_names": _ITSELF},
     ApiKey.DELETE_RECORDS: {"topics": _topics("partitions", of=Named(by=("partition_index",), refused=True))},
     ApiKey.OFFSET_FOR_LEADER_EPOCH: {"topics": _topics("partitions", ("topic",), of=Named(by=("partition",)))},
-    ApiKey.DESCRIBE_CONFIGS: {"resources": Named(by=("resource_type", "resource_name"), inside={"configuration_keys": Named(empty_is_all=True)})},
+    ApiKey.DESCRIBE_CONFIGS: {
+        "resources": Named(
+            by=("resource_type", "resource_name"), inside={"configuration_keys": Named(empty_is_all=True)}
+        )
+    },
     ApiKey.ALTER_CONFIGS: {"resources": Named(by=("resource_type", "resource_name"), refused=True)},
     ApiKey.DESCRIBE_LOG_DIRS: {"topics": _topics("partitions", ("topic",))},
     ApiKey.DELETE_GROUPS: {"groups_names": _ITSELF},

@@ -1,7 +1,8 @@
-"""The memory of whole requests, for all connections of a proxy: while it is short an address that has much of it is not read, and others are.
+"""The memory of whole requests, for all connections of a proxy: while it is short an address that has much of it is not
+read, and others are.
 
-What is whole is held until it is answered, which may take as long as the cluster and the store do, also where its client has gone: a bound over
-all of them alone would let one address keep everybody else from being read.
+What is whole is held until it is answered, which may take as long as the cluster and the store do, also where its
+client has gone: a bound over all of them alone would let one address keep everybody else from being read.
 """
 
 import asyncio
@@ -12,16 +13,21 @@ from typing import Final
 from bmq.fairness.turns import Rotation
 
 OWN_SHARE: Final = 3
-"""An address is read while it has less than so many times what is free: one alone takes three quarters, so that its greedy producers, who have
-half, leave something to its others; two that take all they can leave a seventh to a third one."""
+"""An address is read while it has less than so many times what is free: one alone takes three quarters, so that its
+greedy producers, who have half, leave something to its others; two that take all they can leave a seventh to a third
+one."""
 ROOMS_AT_ONCE: Final = 8
-"""Who hears that there is room takes nothing at once: so many hear it in one turn of the loop, and the next when those have read."""
+"""Who hears that there is room takes nothing at once: so many hear it in one turn of the loop, and the next when those
+have read."""
 PASSED_OVER_MAX: Final = 64
-"""Addresses without room that are passed over at a time: each of them gives something back later, and then the next ones are looked at."""
+"""Addresses without room that are passed over at a time: each of them gives something back later, and then the next
+ones are looked at."""
 
 
 class RequestMemory:
-    """Counts; owns no memory itself. What is there is held, and may overdraw; room is only ever asked for to read on."""
+    """Counts; owns no memory itself. What is there is held, and may overdraw; room is only ever asked for to read
+    on.
+    """
 
     def __init__(self, limit_bytes: int) -> None:
         assert limit_bytes > 0
@@ -80,7 +86,12 @@ class RequestMemory:
 
     def _wake(self) -> None:
         passed_over, parties = 0, self._waiting.parties
-        while self._waiting and self.has_room and self._rooms < ROOMS_AT_ONCE and passed_over < min(parties, PASSED_OVER_MAX):
+        while (
+            self._waiting
+            and self.has_room
+            and self._rooms < ROOMS_AT_ONCE
+            and passed_over < min(parties, PASSED_OVER_MAX)
+        ):
             address = self._waiting.first_party
             assert isinstance(address, str)
             if not self._fits(address):

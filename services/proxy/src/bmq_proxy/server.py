@@ -1,4 +1,6 @@
-"""The listening side of the proxy: accepts connections and stops cleanly. Only the loop's own network is used, so it runs in the simulator."""
+"""The listening side of the proxy: accepts connections and stops cleanly. Only the loop's own network is used, so it
+runs in the simulator.
+"""
 
 import asyncio
 import errno

@@ -7,7 +7,14 @@ from bmq.errors import ConfigurationError, InvalidRequest
 from bmq.naming.lanes import check_lane_name
 
 MIB = 1 << 20
-MAY_BE_0 = ("node_id", "advertised_port", "read_ahead_blocks", "produce_retry_ms", "slow_request_ms", "write_timeout_ms_min")
+MAY_BE_0 = (
+    "node_id",
+    "advertised_port",
+    "read_ahead_blocks",
+    "produce_retry_ms",
+    "slow_request_ms",
+    "write_timeout_ms_min",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +44,8 @@ class ProxySettings:
     requests_in_flight_max: int = 64
     """Requests of one connection that were read and not answered; further ones are not read."""
     request_memory_bytes: int = 128 * MIB
-    """Request frames held by all connections; above it none is read, and none of an address that holds three times what is free."""
+    """Request frames held by all connections; above it none is read, and none of an address that holds three times what
+    is free."""
     fetch_memory_bytes: int = 128 * MIB
     """Records on their way to consumers, from being read until the client's socket took them."""
     fetch_bytes_max: int = 64 * MIB
@@ -49,7 +57,8 @@ class ProxySettings:
     fetch_session_eviction_ms: int = 120_000
     """A fetch session unused for so long makes room for a new one."""
     tail_cache_bytes: int = 32 * MIB
-    """Segment blocks kept for readers near the end of the log; they may use what those far behind do not, and the other way round."""
+    """Segment blocks kept for readers near the end of the log; they may use what those far behind do not, and the other
+    way round."""
     catch_up_cache_bytes: int = 64 * MIB
     """Segment blocks kept for readers far behind."""
     cache_idle_ms: int = 300_000
@@ -70,7 +79,8 @@ class ProxySettings:
     store_wait_ms: int = 10_000
     """What owners and coordinators need of the store is waited for so long; then the client is told to ask again."""
     write_timeout_ms_min: int = 10_000
-    """What an owner has of a Produce or a DeleteRecords is waited for at least so long, however short the request's own time."""
+    """What an owner has of a Produce or a DeleteRecords is waited for at least so long, however short the request's own
+    time."""
 
     limits: Limits = field(default_factory=Limits)
     """What a single client may ask for."""
@@ -88,4 +98,6 @@ class ProxySettings:
             except InvalidRequest as error:
                 raise ConfigurationError(f"lane = {self.lane!r}: {error}") from None
         if not self.advertised_host:
-            raise ConfigurationError("advertised_host is empty: set it to the name or address under which clients reach this proxy")
+            raise ConfigurationError(
+                "advertised_host is empty: set it to the name or address under which clients reach this proxy"
+            )

@@ -63,31 +63,44 @@ def described_topic(topic: Topic, *, operations: int = NOT_ASKED) -> dict[str, A
 
 
 def proxies_of(proxy: Proxy, image: Image, call: Call | None = None, *, in_zone: bool = True) -> Proxies:
-    """The proxies that this client is told of: those of its listener. Those of its zone stand for partitions, where it says one.
+    """The proxies that this client is told of: those of its listener. Those of its zone stand for partitions, where it
+    says one.
 
     Without a `call`: those of the default listener, which are all.
     """
     listener = DEFAULT_LISTENER if call is None else call.listener
     host, port = proxy.address_of(listener)
     own = ProxyAddress(node_id=proxy.settings.node_id, host=host, port=port)
-    return Proxies.of(image, own, zone=zone_of(call.client_id) if call is not None and in_zone else None, listener=listener, lane=proxy.settings.lane)
+    return Proxies.of(
+        image,
+        own,
+        zone=zone_of(call.client_id) if call is not None and in_zone else None,
+        listener=listener,
+        lane=proxy.settings.lane,
+    )
 
 
 def controller_among(proxy: Proxy, proxies: Proxies) -> int:
-    """The node that clients send to what is the controller's: this one, where they are told of it; -1: there is none."""
+    """The node that clients send to what is the controller's: this one, where they are told of it; -1: there is
+    none.
+    """
     own = proxy.settings.node_id
     return own if own in proxies.by_id else next(iter(proxies.by_id), -1)
 
 
 def stands_for(proxy: Proxy, proxies: Proxies, tp: TopicPartition) -> bool:
-    """Whether clients are told that the partition is here. What each proxy is asked for its share of, nobody counts twice."""
+    """Whether clients are told that the partition is here. What each proxy is asked for its share of, nobody counts
+    twice.
+    """
     meta = proxy.image.partition(tp)
     standing = proxies.standing_for(tp, owner=-1 if meta is None else meta.node_id)
     return standing is not None and standing.node_id == proxy.settings.node_id
 
 
 def name_topic(image: Image, asked: Any, *, by_id: bool) -> bool:
-    """Gives a topic of a request both its `name` and its `topic_id`; a name may be unknown (id None), for an unknown id it says False."""
+    """Gives a topic of a request both its `name` and its `topic_id`; a name may be unknown (id None), for an unknown id
+    it says False.
+    """
     if by_id:
         topic = image.topics.get(TopicId(asked.topic_id)) if asked.topic_id is not None else None
         if topic is None:

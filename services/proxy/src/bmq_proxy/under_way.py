@@ -1,10 +1,10 @@
 """How many Produce requests a proxy has under way, and which connections wait until there are fewer. Pure.
 
-Each takes some KiB however few bytes it has, until its outcome is known, also when its client is gone: while the store is slow, bytes alone would
-bound nothing. Whoever waits here is not begun, and takes what it was sent.
+Each takes some KiB however few bytes it has, until its outcome is known, also when its client is gone: while the store
+is slow, bytes alone would bound nothing. Whoever waits here is not begun, and takes what it was sent.
 
-How long one is under way may be in the client's hands: batches that are to be opened wait for their turn, for as long as their time-out says. So
-an address has no more of them than are free (`bmq.fairness.fair_room`).
+How long one is under way may be in the client's hands: batches that are to be opened wait for their turn, for as long
+as their time-out says. So an address has no more of them than are free (`bmq.fairness.fair_room`).
 """
 
 from collections.abc import Hashable
@@ -16,7 +16,8 @@ from bmq.fairness.turns import Rotation
 T = TypeVar("T", bound=Hashable)
 
 LOOKED_AT_MAX: Final = 64
-"""How many addresses that have too many are passed over when one is over: thousands may wait. When the next one is over, others are looked at."""
+"""How many addresses that have too many are passed over when one is over: thousands may wait. When the next one is
+over, others are looked at."""
 
 
 class UnderWay(Generic[T]):

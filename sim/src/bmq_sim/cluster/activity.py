@@ -43,7 +43,12 @@ class Activity:
 
     def steps_of(self, host: str) -> set[Step]:
         """What the node of this host is doing."""
-        steps = {step for request, found in self._requests.values() if request.node == host and _is_alive(request) for step in found}
+        steps = {
+            step
+            for request, found in self._requests.values()
+            if request.node == host and _is_alive(request)
+            for step in found
+        }
         steps |= {step for step, one, other in self._calls.values() if host in (one, other)}
         node = self._cluster.by_host(host)
         if node is not None:

@@ -1,6 +1,7 @@
 """A campaign of faults: each is aimed at a step of a protocol, which is brought about where it does not come by itself.
 
-Which pairs of fault and step a seed aims at follows from the seed alone, so that many seeds meet all of them equally often.
+Which pairs of fault and step a seed aims at follows from the seed alone, so that many seeds meet all of them equally
+often.
 """
 
 import asyncio
@@ -25,7 +26,9 @@ PROXIES = range(1, 4)
 SKIPS_MAX = 3
 """A node enters some steps all the time: not always the first is met."""
 
-_OFTEN = frozenset((Step.HEARTBEAT, Step.PRODUCE, Step.FETCH, Step.COMMIT, Step.GROUP, Step.SIGN_OF_LIFE, Step.MANIFEST, Step.ROLL))
+_OFTEN = frozenset(
+    (Step.HEARTBEAT, Step.PRODUCE, Step.FETCH, Step.COMMIT, Step.GROUP, Step.SIGN_OF_LIFE, Step.MANIFEST, Step.ROLL)
+)
 
 
 def pairs_of(seed: int, count: int) -> Iterator[tuple[Kind, Step]]:
@@ -119,7 +122,11 @@ class Campaign:
 
     def _move(self) -> None:
         rng, image = self._rng, self._cluster.image()
-        places = [TopicPartition(topic.topic_id, index) for topic in image.topics.values() for index in range(len(topic.partitions))]
+        places = [
+            TopicPartition(topic.topic_id, index)
+            for topic in image.topics.values()
+            for index in range(len(topic.partitions))
+        ]
         brokers = [node_id for node_id, node in image.nodes.items() if "broker" in node.roles]
         if places and brokers:
             self._cluster.operator.move(rng.choice(places), rng.choice(brokers))

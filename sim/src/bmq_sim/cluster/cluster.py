@@ -102,7 +102,9 @@ class SimCluster:
             node.kill()
 
     def check(self) -> None:
-        """Raises InvariantViolated where a process gave itself up: whatever happens to the rest, a node of its own id goes on."""
+        """Raises InvariantViolated where a process gave itself up: whatever happens to the rest, a node of its own id
+        goes on.
+        """
         for node in self.nodes.values():
             if not node.alive:
                 node.keep_end()
@@ -112,7 +114,9 @@ class SimCluster:
         self._eyes.check()
 
     async def until_found(self) -> None:
-        """Returns when the metadata say of every node that is wanted where it is. Raises InvariantViolated where they go on saying something else."""
+        """Returns when the metadata say of every node that is wanted where it is. Raises InvariantViolated where they
+        go on saying something else.
+        """
         loop = asyncio.get_running_loop()
         until_s = loop.time() + FOUND_WITHIN_S
         while wrong := [line for node in self.nodes.values() if node.wanted for line in self._not_found(node)]:
@@ -131,7 +135,10 @@ class SimCluster:
         if node.spec.role is Role.PROXY:
             outside = {OUTSIDE: node.outside} if self._settings.listeners_change else {}
             if ((told.host, told.port), dict(told.listeners)) != (node.address, outside):
-                yield f"clients reach {node.host} at {node.address} and {outside}, told is {told.host}:{told.port} and {told.listeners}"
+                yield (
+                    f"clients reach {node.host} at {node.address} and {outside}, told is {told.host}:{told.port} "
+                    f"and {told.listeners}"
+                )
 
     async def _move_listeners(self) -> None:
         rng = self._world.rng("listeners move")
@@ -179,7 +186,9 @@ class SimCluster:
 
     def _watch(self, node: SimNode) -> None:
         rng = self._world.rng(f"supervisor of {node.host}")
-        self._watching.append(asyncio.get_running_loop().create_task(self._keep_running(node, rng), name=f"supervisor of {node.host}"))
+        self._watching.append(
+            asyncio.get_running_loop().create_task(self._keep_running(node, rng), name=f"supervisor of {node.host}")
+        )
 
     async def _keep_running(self, node: SimNode, rng: Random) -> None:
         while node.wanted or node.alive:

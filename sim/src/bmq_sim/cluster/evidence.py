@@ -1,5 +1,5 @@
-"""What the store and the metadata tell of a cluster, past every service: who wrote which partition under which epoch, where streams ended, who was
-taken for dead.
+"""What the store and the metadata tell of a cluster, past every service: who wrote which partition under which epoch,
+where streams ended, who was taken for dead.
 """
 
 from bmq.metadata.image import Image
@@ -22,7 +22,8 @@ class Evidence:
         self._cluster = cluster
         self._ends: dict[StreamId, int] = {}
         self._writers: dict[tuple[TopicPartition, int], dict[StreamId, int]] = {}
-        """By partition and leader epoch: the streams that hold batches of it, and the lowest number of each that does."""
+        """By partition and leader epoch: the streams that hold batches of it, and the lowest number of each that
+        does."""
         self._names: dict[TopicPartition, Place] = {}
         self._wrong: list[str] = []
         self.fenced: list[tuple[float, NodeId]] = []
@@ -46,7 +47,9 @@ class Evidence:
                 continue
             for stream, number in streams.items():
                 if number < self._ends.get(stream, number + 1):
-                    history.owner_appends.append(OwnerAppend(place=place, leader_epoch=leader_epoch, owner=stream.prefix))
+                    history.owner_appends.append(
+                        OwnerAppend(place=place, leader_epoch=leader_epoch, owner=stream.prefix)
+                    )
 
     def check_metadata(self) -> None:
         """Raises InvariantViolated."""
@@ -60,7 +63,9 @@ class Evidence:
 
     def uncollected(self) -> list[str]:
         """What is named by nothing and still there."""
-        return [line for line in unreachable(self._world.store, self._cluster.image()) if not _is_of_a_coordinator(line)]
+        return [
+            line for line in unreachable(self._world.store, self._cluster.image()) if not _is_of_a_coordinator(line)
+        ]
 
     def check_collected(self) -> None:
         """Where all owners had time to: that everything that nothing names is gone. Raises InvariantViolated."""
@@ -76,11 +81,15 @@ class Evidence:
                 self._wrong.append(f"at {new.position}: {stream.prefix} ends at {end}, it ended at {before}")
         for topic in new.topics.values():
             for index in range(len(topic.partitions)):
-                self._names.setdefault(TopicPartition(topic.topic_id, index), Place(f"{topic.name}#{topic.topic_id}", index))
+                self._names.setdefault(
+                    TopicPartition(topic.topic_id, index), Place(f"{topic.name}#{topic.topic_id}", index)
+                )
         now_s = self._world.loop.time()
         self.fenced += [(now_s, node_id) for node_id, epoch in new.fencing.items() if old.fencing.get(node_id) != epoch]
 
 
 def _is_of_a_coordinator(line: str) -> bool:
-    """A coordinator claims and collects when groups commit, and nobody has to: what its predecessors left may be there yet."""
+    """A coordinator claims and collects when groups commit, and nobody has to: what its predecessors left may be there
+    yet.
+    """
     return "coordinator" in line or line.startswith("__")

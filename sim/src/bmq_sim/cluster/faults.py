@@ -128,10 +128,19 @@ def _store_faults(kind: Kind, usual: StoreFaults, rng: Random) -> StoreFaults:
     latency_s_min, latency_s_max = usual.latency_s_min, usual.latency_s_max
     match kind:
         case Kind.SLOW:
-            return StoreFaults(latency_s_min=latency_s_min, latency_s_max=latency_s_max, slow_probability=0.7, slow_s_max=rng.choice((1.0, 4.0)))
+            return StoreFaults(
+                latency_s_min=latency_s_min,
+                latency_s_max=latency_s_max,
+                slow_probability=0.7,
+                slow_s_max=rng.choice((1.0, 4.0)),
+            )
         case Kind.REFUSED:
             return StoreFaults(
-                latency_s_min=latency_s_min, latency_s_max=latency_s_max, not_applied_probability=0.6, unavailable_probability=0.6, timeout_s=1.0
+                latency_s_min=latency_s_min,
+                latency_s_max=latency_s_max,
+                not_applied_probability=0.6,
+                unavailable_probability=0.6,
+                timeout_s=1.0,
             )
         case Kind.THROTTLED:
             return StoreFaults(

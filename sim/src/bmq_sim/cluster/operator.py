@@ -1,4 +1,6 @@
-"""Whoever runs the simulated cluster: follows the metadata log as a node does, and asks the leading controller for moves, drains and cordons."""
+"""Whoever runs the simulated cluster: follows the metadata log as a node does, and asks the leading controller for
+moves, drains and cordons.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -67,7 +69,9 @@ class Operator:
 
     def _controller(self) -> RemoteController:
         if self._control is None:
-            self._control = RemoteController(self._feed, me=Identity(cluster_id=self.image.cluster_id, node_id=NODE_ID, copy=self.image.copy))
+            self._control = RemoteController(
+                self._feed, me=Identity(cluster_id=self.image.cluster_id, node_id=NODE_ID, copy=self.image.copy)
+            )
         return self._control
 
     def _ask(self, what: str, call: Callable[[RemoteController], Awaitable[None]]) -> None:

@@ -23,7 +23,9 @@ ADVERTISED_S_MAX = 2.0
 class ServerProcess:
     """From its start to its end. It runs on the host's clock and sees the store as its host does."""
 
-    def __init__(self, world: World, spec: NodeSpec, *, number: int, settings: ClusterSettings, clock: SimClock) -> None:
+    def __init__(
+        self, world: World, spec: NodeSpec, *, number: int, settings: ClusterSettings, clock: SimClock
+    ) -> None:
         self.spec = spec
         self.process = SimProcess(f"{spec.host}#{number}", host=spec.host)
         self.serving = False
@@ -77,7 +79,9 @@ class ServerProcess:
         self.process.start(self._live())
 
     def advertise(self, address: str) -> None:
-        """Has the file of its listeners say that clients reach the further one there: it reads that file again from time to time."""
+        """Has the file of its listeners say that clients reach the further one there: it reads that file again from
+        time to time.
+        """
         self._address = address
         self.process.start(self._advertise(), name=f"{self.process.name} is reached at {address}")
 
@@ -148,7 +152,9 @@ class SimNode:
     @property
     def outside(self) -> Address:
         """Where clients reach its further listener."""
-        return f"door-{self._names}.{self.host}", self._settings.port(self.spec, OUTSIDE_PORT, start=max(1, self.starts))
+        return f"door-{self._names}.{self.host}", self._settings.port(
+            self.spec, OUTSIDE_PORT, start=max(1, self.starts)
+        )
 
     def move(self) -> None:
         """Its further listener is reached by another name, and by the last one no more."""
@@ -158,7 +164,12 @@ class SimNode:
         self._advertise()
 
     def _advertise(self) -> None:
-        if self.current is not None and self.current.alive and self._settings.listeners_change and self.spec.role is Role.PROXY:
+        if (
+            self.current is not None
+            and self.current.alive
+            and self._settings.listeners_change
+            and self.spec.role is Role.PROXY
+        ):
             self._world.note(f"{self.host} is reached at {self.outside}")
             self.current.advertise("{}:{}".format(*self.outside))
 
@@ -177,7 +188,9 @@ class SimNode:
         assert not self.alive
         self.keep_end()
         self.starts += 1
-        self.current = ServerProcess(self._world, self.spec, number=self.starts, settings=self._settings, clock=self.clock)
+        self.current = ServerProcess(
+            self._world, self.spec, number=self.starts, settings=self._settings, clock=self.clock
+        )
         self.current.start()
         self._advertise()
 

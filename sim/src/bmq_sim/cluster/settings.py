@@ -1,4 +1,6 @@
-"""Settings of a simulated cluster's nodes: small enough that rolls, merges, snapshots, moves and deletions happen within a few kilobytes."""
+"""Settings of a simulated cluster's nodes: small enough that rolls, merges, snapshots, moves and deletions happen
+within a few kilobytes.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -42,9 +44,11 @@ class NodeSpec:
 
 
 class ClusterSettings:
-    """Of one seed. Every start of a node asks for its own: what may differ from release to release differs from start to start.
+    """Of one seed. Every start of a node asks for its own: what may differ from release to release differs from start
+    to start.
 
-    In half of the seeds the ports of every node do, too, and proxies have a second listener, which is reached by names that come and go.
+    In half of the seeds the ports of every node do, too, and proxies have a second listener, which is reached by names
+    that come and go.
     """
 
     def __init__(self, chance: Chance, *, balance_interval_s: float = 0.0, deletes_soon: bool = False) -> None:
@@ -109,7 +113,9 @@ class ClusterSettings:
         """For a start of the node."""
         made = role_settings(self.config(spec, start=start), one_disk=False, log_dir="simulated")
         proxy = replace(made.proxy, offsets_topic_partitions=self.offsets_topic_partitions, limits=self._limits)
-        return replace(made, controller=self.controller, groups=self.groups, broker=self._broker(spec, start), proxy=proxy)
+        return replace(
+            made, controller=self.controller, groups=self.groups, broker=self._broker(spec, start), proxy=proxy
+        )
 
     def _broker(self, spec: NodeSpec, start: int) -> BrokerSettings:
         draws, factor = Draws(self._chance, f"settings of start {start} of {spec.host}"), self.size_factor
@@ -147,4 +153,11 @@ class ClusterSettings:
         )
         if not self._deletes_soon:
             return made
-        return replace(made, linger_ms=0.0, tail_budget_bytes=1_500, wal_budget_bytes=500, maintenance_interval_ms=200, segment_linger_ms=500)
+        return replace(
+            made,
+            linger_ms=0.0,
+            tail_budget_bytes=1_500,
+            wal_budget_bytes=500,
+            maintenance_interval_ms=200,
+            segment_linger_ms=500,
+        )

@@ -1,4 +1,5 @@
-"""What a node is doing, told from outside: by its requests to the store, by its calls to other nodes, and by the records that it commits.
+"""What a node is doing, told from outside: by its requests to the store, by its calls to other nodes, and by the
+records that it commits.
 
 No service says anything about itself to the simulator: a key, a verb, a frame's head and a record's type are enough.
 """
@@ -95,7 +96,9 @@ _FRAME: Final = struct.Struct(">IBhQI")
 
 
 def step_of_request(request: Request, *, node_id: int, is_claimed: Callable[[str, int], bool]) -> Iterator[Step]:
-    """What node `node_id` does with this request. `is_claimed(log, epoch)`: whether the manifest log has an entry of that epoch."""
+    """What node `node_id` does with this request. `is_claimed(log, epoch)`: whether the manifest log has an entry of
+    that epoch.
+    """
     key, verb = request.key, request.verb
     if verb == "delete":
         yield Step.COLLECT

@@ -21,10 +21,11 @@ async def set_until_told(
     writes: Sequence[tuple[str, str]],
     fine: frozenset[int] = frozenset(),
 ) -> int:
-    """Asks until there is an answer that no client tries again after; `fine` are error codes that say so much as success. Returns the code.
+    """Asks until there is an answer that no client tries again after; `fine` are error codes that say so much as
+    success. Returns the code.
 
-    `writes`: what (register, value) one success means. A try without an answer may come true later: it stays in the history without an end.
-    An answer that says "try again" may have been done all the same.
+    `writes`: what (register, value) one success means. A try without an answer may come true later: it stays in the
+    history without an end. An answer that says "try again" may have been done all the same.
     """
     attempt = 0
     while True:

@@ -23,7 +23,9 @@ from bmq_sim.client import (
 from bmq_sim.history import History, Place, Told, Written
 
 NONE = "-1"
-_GOES_ON = frozenset({*RETRIABLE, NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS, THROTTLING_QUOTA_EXCEEDED})
+_GOES_ON = frozenset(
+    {*RETRIABLE, NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS, THROTTLING_QUOTA_EXCEEDED}
+)
 
 
 class OffsetKeeper:
@@ -36,7 +38,9 @@ class OffsetKeeper:
         self._coordinator: Address | None = None
 
     def register(self, place: Place) -> str:
-        """A topic made again under its name goes on with the register of its predecessor: its deletion is one more write."""
+        """A topic made again under its name goes on with the register of its predecessor: its deletion is one more
+        write.
+        """
         return f"the offset of {self._group} in {place.on_the_wire}"
 
     async def commit(self, place: Place, offset: int) -> None:
@@ -59,7 +63,10 @@ class OffsetKeeper:
 
     async def forget(self, place: Place) -> None:
         """OffsetDelete. Returns when it is acknowledged."""
-        fields = {"group_id": self._group, "topics": [{"name": place.name, "partitions": [{"partition_index": place.partition}]}]}
+        fields = {
+            "group_id": self._group,
+            "topics": [{"name": place.name, "partitions": [{"partition_index": place.partition}]}],
+        }
 
         def code_of(answer: Message) -> int:
             return int(answer.error_code or answer.topics[0].partitions[0].error_code)
@@ -69,12 +76,18 @@ class OffsetKeeper:
     async def delete_group(self, places: list[Place]) -> None:
         """DeleteGroups. Returns when it is acknowledged; `places` are all in which it has committed."""
         fields = {"groups_names": [self._group]}
-        await self._set(DELETE_GROUPS, fields, lambda answer: int(answer.results[0].error_code), [(place, NONE) for place in places])
+        await self._set(
+            DELETE_GROUPS, fields, lambda answer: int(answer.results[0].error_code), [(place, NONE) for place in places]
+        )
 
     async def look(self, place: Place) -> None:
         """OffsetFetch, until there is an answer."""
         self._history.initial.setdefault(self.register(place), NONE)
-        fields = {"groups": [{"group_id": self._group, "topics": [{"name": place.name, "partition_indexes": [place.partition]}]}]}
+        fields = {
+            "groups": [
+                {"group_id": self._group, "topics": [{"name": place.name, "partition_indexes": [place.partition]}]}
+            ]
+        }
         attempt = 0
         while True:
             asked = self._history.turn()
@@ -86,7 +99,9 @@ class OffsetKeeper:
                 code = found.error_code or found.topics[0].partitions[0].error_code
                 if not code:
                     offset = str(found.topics[0].partitions[0].committed_offset)
-                    self._history.told.append(Told(register=self.register(place), value=offset, asked=asked, told=self._history.turn()))
+                    self._history.told.append(
+                        Told(register=self.register(place), value=offset, asked=asked, told=self._history.turn())
+                    )
                     return
                 if code not in _GOES_ON:
                     self._history.refused.append(f"{self._group}: OffsetFetch of {place} was told {code}")
@@ -95,7 +110,9 @@ class OffsetKeeper:
             attempt += 1
             await self._client.back_off(attempt)
 
-    async def _set(self, api_key: int, fields: dict[str, Any], code_of: Callable[[Message], int], writes: list[tuple[Place, str]]) -> None:
+    async def _set(
+        self, api_key: int, fields: dict[str, Any], code_of: Callable[[Message], int], writes: list[tuple[Place, str]]
+    ) -> None:
         attempt = 0
         for place, _ in writes:
             self._history.initial.setdefault(self.register(place), NONE)
@@ -125,7 +142,9 @@ class OffsetKeeper:
 
     async def _connection(self) -> Any:
         if self._coordinator is None:
-            answer = await (await self._client.connection()).send(FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": [self._group]})
+            answer = await (await self._client.connection()).send(
+                FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": [self._group]}
+            )
             found = answer.coordinators[0]
             if found.error_code:
                 raise ConnectionLost(f"error {found.error_code}")

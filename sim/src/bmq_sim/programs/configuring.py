@@ -13,7 +13,9 @@ _SET, _DELETE = 0, 1
 class ConfigChanger:
     """Sets keys of one topic, each to one of its values, again and again."""
 
-    def __init__(self, client: SimClient, history: History, topic: str, choices: Mapping[str, Sequence[str]], *, pause_s: float) -> None:
+    def __init__(
+        self, client: SimClient, history: History, topic: str, choices: Mapping[str, Sequence[str]], *, pause_s: float
+    ) -> None:
         """`choices` by key."""
         self._client = client
         self._history = history
@@ -36,7 +38,9 @@ class ConfigChanger:
                 self._history,
                 api_key=INCREMENTAL_ALTER_CONFIGS,
                 fields={
-                    "resources": [{"resource_type": _TOPIC_RESOURCE, "resource_name": self._topic, "configs": [config]}],
+                    "resources": [
+                        {"resource_type": _TOPIC_RESOURCE, "resource_name": self._topic, "configs": [config]}
+                    ],
                     "validate_only": False,
                 },
                 code_of=lambda answer: int(answer.responses[0].error_code),
@@ -53,10 +57,16 @@ class ConfigChanger:
         return f"{key} of {self._topic}"
 
     async def _described(self) -> dict[str, str]:
-        asked = {"resource_type": _TOPIC_RESOURCE, "resource_name": self._topic, "configuration_keys": sorted(self._choices)}
+        asked = {
+            "resource_type": _TOPIC_RESOURCE,
+            "resource_name": self._topic,
+            "configuration_keys": sorted(self._choices),
+        }
         attempt = 0
         while True:
-            answer = await self._client.call(DESCRIBE_CONFIGS, {"resources": [asked], "include_synonyms": False, "include_documentation": False})
+            answer = await self._client.call(
+                DESCRIBE_CONFIGS, {"resources": [asked], "include_synonyms": False, "include_documentation": False}
+            )
             found = answer.results[0]
             if not found.error_code:
                 return {self._register(config.name): config.value for config in found.configs}

@@ -49,9 +49,14 @@ class RecordDeleter:
             else:
                 part = answer.topics[0].partitions[0]
                 if not part.error_code:
-                    history.deleted.append(Deleted(sent=sent, acknowledged=history.turn(), place=place, offset=part.low_watermark))
+                    history.deleted.append(
+                        Deleted(sent=sent, acknowledged=history.turn(), place=place, offset=part.low_watermark)
+                    )
                     if part.low_watermark < offset:
-                        history.refused.append(f"{place}: DeleteRecords below {offset} was told that the log starts at {part.low_watermark}")
+                        history.refused.append(
+                            f"{place}: DeleteRecords below {offset} was told that the log starts at "
+                            f"{part.low_watermark}"
+                        )
                     return
                 if part.error_code not in RETRIABLE:
                     name = "out of range" if part.error_code == OFFSET_OUT_OF_RANGE else part.error_code

@@ -62,7 +62,9 @@ class OffsetExpirer:
                 due = offset if kept_ms == LONG_MS else -1
                 while (told := await self._committed(group, place)) != due:
                     if loop.time() > until_s:
-                        self._history.refused.append(f"{place}: {group} committed {offset} for {kept_ms} ms and has {told}")
+                        self._history.refused.append(
+                            f"{place}: {group} committed {offset} for {kept_ms} ms and has {told}"
+                        )
                         break
                     await asyncio.sleep(1.0)
 
@@ -71,11 +73,15 @@ class OffsetExpirer:
         answer = await self._until_told(group, OFFSET_FETCH, {"groups": [{"group_id": group, "topics": topics}]})
         return int(answer.groups[0].topics[0].partitions[0].committed_offset)
 
-    async def _until_told(self, group: str, api_key: int, fields: dict[str, Any], *, version: int | None = None) -> Message:
+    async def _until_told(
+        self, group: str, api_key: int, fields: dict[str, Any], *, version: int | None = None
+    ) -> Message:
         client, attempt = self._client, 0
         while True:
             try:
-                found = await (await client.connection()).send(FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": [group]})
+                found = await (await client.connection()).send(
+                    FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": [group]}
+                )
                 at = found.coordinators[0]
                 if not at.error_code:
                     answer = await (await client.connection((at.host, at.port))).send(api_key, fields, version=version)

@@ -1,4 +1,6 @@
-"""CreatePartitions: a topic gets one partition after the other, and what is written to a new one at once is there in the end."""
+"""CreatePartitions: a topic gets one partition after the other, and what is written to a new one at once is there in
+the end.
+"""
 
 from bmq_sim.client import CREATE_PARTITIONS, INVALID_PARTITIONS, SimClient
 from bmq_sim.history import History, Place
@@ -12,7 +14,9 @@ PARTITIONS_MAX = 5
 class TopicGrower:
     """Of one topic, which it makes."""
 
-    def __init__(self, client: SimClient, history: History, places: list[Place], *, configs: dict[str, str], pause_s: float) -> None:
+    def __init__(
+        self, client: SimClient, history: History, places: list[Place], *, configs: dict[str, str], pause_s: float
+    ) -> None:
         """`places` gets what was acknowledged."""
         self._client = client
         self._history = history
@@ -44,4 +48,6 @@ class TopicGrower:
     async def _use(self, place: Place) -> None:
         self._places.append(place)
         await self._client.refresh_until_known(place)
-        await PlainProducer(self._client, self._history, place, batches=self._client.rng.randint(1, 3), pace_s=0.2).run()
+        await PlainProducer(
+            self._client, self._history, place, batches=self._client.rng.randint(1, 3), pace_s=0.2
+        ).run()

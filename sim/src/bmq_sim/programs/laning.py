@@ -1,4 +1,6 @@
-"""A lane that is made, used, deleted and made again under its name: it never has anything of the base, of another, or of its predecessor."""
+"""A lane that is made, used, deleted and made again under its name: it never has anything of the base, of another, or
+of its predecessor.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -42,7 +44,9 @@ class LaneUser:
         while not client.stopped:
             self.made += 1
             reads_base = rng.random() < 0.5
-            await self._rest.until_told("POST", "/v1/lanes", {"name": LANE, **(READS_BASE if reads_base else {})}, fine=(409,))
+            await self._rest.until_told(
+                "POST", "/v1/lanes", {"name": LANE, **(READS_BASE if reads_base else {})}, fine=(409,)
+            )
             await self._until_everywhere(lambda topic: topic.error_code != TOPIC_AUTHORIZATION_FAILED)
             place = Place(f"{self._topic}#{LANE}-{self.made}", 0)
             client.forget_leaders()
@@ -65,10 +69,18 @@ class LaneUser:
             await self._until_everywhere(lambda topic: topic.error_code == TOPIC_AUTHORIZATION_FAILED)
 
     async def _go_over(self, place: Place, producer: IdempotentProducer) -> None:
-        """Reads in the base's topic, until the lane has its own: no offset of the base's leads into it. As many clients it sends no epochs."""
+        """Reads in the base's topic, until the lane has its own: no offset of the base's leads into it. As many clients
+        it sends no epochs.
+        """
         client, history = self._client, self._history
         base = Place(self._topic, place.partition)
-        reader = PartitionReader(client, history, base, reader=f"{client.name}-{self.made}", position=await start_offset(client, history, base))
+        reader = PartitionReader(
+            client,
+            history,
+            base,
+            reader=f"{client.name}-{self.made}",
+            position=await start_offset(client, history, base),
+        )
         for _ in range(client.rng.randint(1, 3)):
             await self._fetch(reader)
         await self._keeper.commit(base, reader.position)
@@ -83,7 +95,9 @@ class LaneUser:
         await self._keeper.look(place)
         stale = PartitionReader(client, history, place, reader=client.name, position=reader.position)
         if await self._fetch(stale):
-            history.refused.append(f"{place}: an offset of the base's, {reader.position}, was found in the lane's own topic")
+            history.refused.append(
+                f"{place}: an offset of the base's, {reader.position}, was found in the lane's own topic"
+            )
         await self._keeper.commit_as_nothing(place, reader.position)
         await self._keeper.look(place)
 

@@ -1,4 +1,6 @@
-"""Who looks at everything: partitions by time and by leader epoch, groups, nodes, placements, by Kafka's APIs and by REST. Changes nothing."""
+"""Who looks at everything: partitions by time and by leader epoch, groups, nodes, placements, by Kafka's APIs and by
+REST. Changes nothing.
+"""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -47,7 +49,9 @@ GROUPS: Final = ("group", "statics", "keeper", "nobody")
 class Looker:
     """Asks one thing after the other. What it is told of partitions is compared with the logs in the end."""
 
-    def __init__(self, client: SimClient, history: History, rest: Rest, places: Sequence[Place], *, pause_s: float) -> None:
+    def __init__(
+        self, client: SimClient, history: History, rest: Rest, places: Sequence[Place], *, pause_s: float
+    ) -> None:
         self._client = client
         self._history = history
         self._rest = rest
@@ -69,10 +73,16 @@ class Looker:
         rng, place = self._client.rng, self._client.rng.choice(self._places)
         asked, wanted = self._history.turn(), rng.choice((MAX_TIMESTAMP, true_now_ms() - rng.randrange(60_000)))
         part = {"partition_index": place.partition, "timestamp": wanted}
-        fields = {"replica_id": -1, "isolation_level": rng.choice((0, 1)), "topics": [{"name": place.name, "partitions": [part]}]}
+        fields = {
+            "replica_id": -1,
+            "isolation_level": rng.choice((0, 1)),
+            "topics": [{"name": place.name, "partitions": [part]}],
+        }
         found = (await self._of_leader(place, LIST_OFFSETS, fields)).topics[0].partitions[0]
         if not found.error_code and wanted >= 0:
-            told = FoundByTime(asked=asked, place=place, wanted_ms=wanted, offset=found.offset, timestamp_ms=found.timestamp)
+            told = FoundByTime(
+                asked=asked, place=place, wanted_ms=wanted, offset=found.offset, timestamp_ms=found.timestamp
+            )
             self._history.found_by_time.append(told)
 
     async def _by_epoch(self) -> None:
@@ -102,9 +112,13 @@ class Looker:
         await self._ask(DESCRIBE_CLUSTER, {"include_cluster_authorized_operations": True})
         await self._ask(METADATA, {"topics": None, "allow_auto_topic_creation": False})
         await self._ask(DESCRIBE_LOG_DIRS, {"topics": None})
-        await self._ask(DESCRIBE_TOPIC_PARTITIONS, {"topics": [{"name": topic}], "response_partition_limit": 1, "cursor": None})
+        await self._ask(
+            DESCRIBE_TOPIC_PARTITIONS, {"topics": [{"name": topic}], "response_partition_limit": 1, "cursor": None}
+        )
         await self._ask(LIST_PARTITION_REASSIGNMENTS, {"topics": None})
-        await self._ask(DESCRIBE_CONFIGS, {"resources": [broker], "include_synonyms": True, "include_documentation": False})
+        await self._ask(
+            DESCRIBE_CONFIGS, {"resources": [broker], "include_synonyms": True, "include_documentation": False}
+        )
 
     async def _pages(self) -> None:
         await self._rest.until_told("GET", self._client.rng.choice(ALL_PAGES), fine=(404, 406))

@@ -1,4 +1,6 @@
-"""Who runs the cluster by its APIs: leads partitions elsewhere, cordons, drains and uncordons brokers, balances, sets what holds for all."""
+"""Who runs the cluster by its APIs: leads partitions elsewhere, cordons, drains and uncordons brokers, balances, sets
+what holds for all.
+"""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -22,7 +24,8 @@ TIMEOUT_MS: Final = 20_000
 TOPIC_RESOURCE: Final = 2
 PREFERRED: Final = 0
 NO_SUCH: Final = frozenset((39, 84, 85))
-"""INVALID_REPLICA_ASSIGNMENT: that broker is about to start again. ELECTION_NOT_NEEDED, NO_REASSIGNMENT_IN_PROGRESS: it is as it was to be."""
+"""INVALID_REPLICA_ASSIGNMENT: that broker is about to start again. ELECTION_NOT_NEEDED, NO_REASSIGNMENT_IN_PROGRESS: it
+is as it was to be."""
 NO_LEADER: Final = frozenset((80,))
 """PREFERRED_LEADER_NOT_AVAILABLE: no broker is there at the moment."""
 FINE: Final = (400, 404, 409, 412)
@@ -32,7 +35,9 @@ FINE: Final = (400, 404, 409, 412)
 class Operating:
     """One thing after the other."""
 
-    def __init__(self, client: SimClient, history: History, rest: Rest, places: Sequence[Place], *, topic: str, pause_s: float) -> None:
+    def __init__(
+        self, client: SimClient, history: History, rest: Rest, places: Sequence[Place], *, topic: str, pause_s: float
+    ) -> None:
         """`topic`: one whose configuration nobody else sets."""
         self._client = client
         self._history = history
@@ -44,7 +49,16 @@ class Operating:
     async def run(self) -> None:
         """Until its client is stopped; every broker takes partitions then."""
         rng = self._client.rng
-        operations = (self._reassign, self._reassign, self._move, self._empty, self._balance, self._elect, self._configure, self._configure_all)
+        operations = (
+            self._reassign,
+            self._reassign,
+            self._move,
+            self._empty,
+            self._balance,
+            self._elect,
+            self._configure,
+            self._configure_all,
+        )
         while not self._client.stopped:
             await self._client.rest(self._pause_s * rng.random())
             try:
@@ -53,7 +67,9 @@ class Operating:
                 continue
 
     async def _brokers(self) -> list[int]:
-        answer = await (await self._client.connection()).send(DESCRIBE_CLUSTER, {"include_cluster_authorized_operations": False})
+        answer = await (await self._client.connection()).send(
+            DESCRIBE_CLUSTER, {"include_cluster_authorized_operations": False}
+        )
         return sorted(broker.broker_id for broker in answer.brokers)
 
     async def _owners(self) -> list[int]:
@@ -66,8 +82,11 @@ class Operating:
         for replicas in ([rng.choice(owners)] if owners else None, None):  # begun, and now and then taken back
             part = {"partition_index": place.partition, "replicas": replicas}
             fields = {"timeout_ms": TIMEOUT_MS, "topics": [{"name": place.name, "partitions": [part]}]}
-            await self._ask(ALTER_PARTITION_REASSIGNMENTS, fields, fine=frozenset({INVALID_REPLICA_ASSIGNMENT}))  # a broker may go meanwhile
-            await self._ask(LIST_PARTITION_REASSIGNMENTS, {"topics": [{"name": place.name, "partition_indexes": [place.partition]}]})
+            # a broker may go meanwhile
+            await self._ask(ALTER_PARTITION_REASSIGNMENTS, fields, fine=frozenset({INVALID_REPLICA_ASSIGNMENT}))
+            await self._ask(
+                LIST_PARTITION_REASSIGNMENTS, {"topics": [{"name": place.name, "partition_indexes": [place.partition]}]}
+            )
             if rng.random() < 0.7:
                 return
 
@@ -91,12 +110,20 @@ class Operating:
 
     async def _elect(self) -> None:
         place = self._client.rng.choice(self._places)
-        fields = {"election_type": PREFERRED, "topic_partitions": [{"topic": place.name, "partitions": [place.partition]}], "timeout_ms": TIMEOUT_MS}
+        fields = {
+            "election_type": PREFERRED,
+            "topic_partitions": [{"topic": place.name, "partitions": [place.partition]}],
+            "timeout_ms": TIMEOUT_MS,
+        }
         await self._ask(ELECT_LEADERS, fields, fine=NO_LEADER)
 
     async def _configure(self) -> None:
         value = self._client.rng.choice(("1209600000", "604800000"))
-        resource = {"resource_type": TOPIC_RESOURCE, "resource_name": self._topic, "configs": [{"name": "retention.ms", "value": value}]}
+        resource = {
+            "resource_type": TOPIC_RESOURCE,
+            "resource_name": self._topic,
+            "configs": [{"name": "retention.ms", "value": value}],
+        }
         await self._ask(ALTER_CONFIGS, {"resources": [resource], "validate_only": self._client.rng.random() < 0.3})
 
     async def _configure_all(self) -> None:
@@ -108,4 +135,6 @@ class Operating:
         answer = await (await self._client.connection()).send(api_key, fields)
         codes = set(codes_of(answer))
         if wrong := codes - RETRIABLE - NO_SUCH - fine - {0}:
-            self._history.refused.append(f"{self._client.name}: API {api_key} was told {sorted(wrong)} for {fields}: {answer}")
+            self._history.refused.append(
+                f"{self._client.name}: API {api_key} was told {sorted(wrong)} for {fields}: {answer}"
+            )

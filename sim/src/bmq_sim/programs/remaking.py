@@ -21,7 +21,9 @@ TOPIC = "again"
 
 
 class TopicRemaker:
-    """Makes the topic, writes to it, commits an offset, reads all of it, deletes it; again and again. Whoever asks by name asks all proxies first."""
+    """Makes the topic, writes to it, commits an offset, reads all of it, deletes it; again and again. Whoever asks by
+    name asks all proxies first.
+    """
 
     def __init__(self, client: SimClient, history: History, *, configs: dict[str, str], pause_s: float) -> None:
         self._client = client
@@ -74,7 +76,9 @@ class TopicRemaker:
         async def is_known_at(connection: KafkaConnection) -> bool:
             nonlocal made
             answer = await connection.send(METADATA, {"topics": [{"name": TOPIC}], "allow_auto_topic_creation": False})
-            found: list[UUID] = [one.topic_id for one in answer.topics if not one.error_code and one.topic_id != not_this]
+            found: list[UUID] = [
+                one.topic_id for one in answer.topics if not one.error_code and one.topic_id != not_this
+            ]
             made = found[0] if found else made
             return bool(found)
 

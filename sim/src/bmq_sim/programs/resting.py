@@ -1,4 +1,6 @@
-"""Who administers by REST: makes topics, grows them, sets what they have, reads every list by small pages, deletes again."""
+"""Who administers by REST: makes topics, grows them, sets what they have, reads every list by small pages, deletes
+again.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -34,7 +36,8 @@ class RestAdministrator:
             name = f"rested-{number}"
             await rest.until_told("POST", "/v1/topics", {"name": name, "partitions": 1}, fine=(409,))
             await self._expect(name, 1)
-            await rest.until_told("POST", f"/v1/topics/{name}/partitions", {"total": 2}, fine=(400,))  # an earlier try did it
+            # an earlier try did it
+            await rest.until_told("POST", f"/v1/topics/{name}/partitions", {"total": 2}, fine=(400,))
             await self._expect(name, 2)
             await self._configure(name, rng.choice(RETENTIONS))
             await self._look(rng.choice(LISTS), rng.choice(PAGES))
@@ -46,7 +49,10 @@ class RestAdministrator:
 
     async def _expect(self, name: str, partitions: int) -> None:
         asked = self._history.turn()
-        found = await self._seen(f"/v1/topics/{name}", lambda answer: answer.status == 200 and answer.document.get("partitions") == partitions)
+        found = await self._seen(
+            f"/v1/topics/{name}",
+            lambda answer: answer.status == 200 and answer.document.get("partitions") == partitions,
+        )
         told = str(found.document.get("partitions")) if found.status == 200 else "none"
         register = f"the number of partitions of {name}, of which {partitions} were acknowledged"
         self._history.initial[register] = str(partitions)
@@ -54,17 +60,22 @@ class RestAdministrator:
 
     async def _configure(self, name: str, value: str) -> None:
         register = f"retention.ms of {name}"
-        await self._rest.until_told("PATCH", f"/v1/topics/{name}/configs", {"retention.ms": value}, writes=[(register, value)])
+        await self._rest.until_told(
+            "PATCH", f"/v1/topics/{name}/configs", {"retention.ms": value}, writes=[(register, value)]
+        )
         asked = self._history.turn()
         found = await self._seen(
-            f"/v1/topics/{name}", lambda answer: answer.status == 200 and answer.document["configs"].get("retention.ms") == value
+            f"/v1/topics/{name}",
+            lambda answer: answer.status == 200 and answer.document["configs"].get("retention.ms") == value,
         )
         if found.status == 200:
             told = found.document["configs"].get("retention.ms", "")
             self._history.told.append(Told(register=register, value=told, asked=asked, told=self._history.turn()))
 
     async def _seen(self, path: str, is_so: Callable[[Answer], bool]) -> Answer:
-        """The first answer that is so, or the last of many: a node tells what it knows, and one that has just slept knows nothing new yet."""
+        """The first answer that is so, or the last of many: a node tells what it knows, and one that has just slept
+        knows nothing new yet.
+        """
         for _ in range(SEEN_TRIES):
             found = await self._rest.until_told("GET", path, fine=(404,))
             if is_so(found):

@@ -1,6 +1,8 @@
-"""A whole cluster under a campaign of faults, with clients of every kind. In the end everything is healed and all invariants are checked.
+"""A whole cluster under a campaign of faults, with clients of every kind. In the end everything is healed and all
+invariants are checked.
 
-Controllers with standbys, brokers and proxies run what `bmq server` runs. Partitions are moved all the time, nodes come and go.
+Controllers with standbys, brokers and proxies run what `bmq server` runs. Partitions are moved all the time, nodes come
+and go.
 """
 
 import asyncio

@@ -1,4 +1,6 @@
-"""A cluster of several nodes to which nothing happens: what `bmq server` composes serves every kind of client in the simulator."""
+"""A cluster of several nodes to which nothing happens: what `bmq server` composes serves every kind of client in the
+simulator.
+"""
 
 import asyncio
 
@@ -19,7 +21,9 @@ SERVING_S = 30.0
 async def scenario(world: World) -> None:
     """One run."""
     rng = world.rng("scenario")
-    world.network.faults = NetworkFaults(latency_s_min=0.0001, latency_s_max=0.002, split_probability=rng.choice((0.0, 0.3)))
+    world.network.faults = NetworkFaults(
+        latency_s_min=0.0001, latency_s_max=0.002, split_probability=rng.choice((0.0, 0.3))
+    )
     world.store.faults = StoreFaults(latency_s_min=0.001, latency_s_max=0.02)
     cluster = SimCluster(world, SHAPE, ClusterSettings(world.rng))
     cluster.start()
@@ -37,8 +41,12 @@ async def scenario(world: World) -> None:
     await asyncio.gather(*clients.finishing)
     lost = [attempt for attempt in world.history.attempts if attempt.acknowledged is None]
     if lost:
-        raise InvariantViolated(f"nothing happened, and {len(lost)} batches were not acknowledged, the first of them {lost[0]}")
+        raise InvariantViolated(
+            f"nothing happened, and {len(lost)} batches were not acknowledged, the first of them {lost[0]}"
+        )
     again = {node.host: node.starts for node in cluster.nodes.values() if node.starts > 1}
     if again or any(epoch > 1 for epoch in cluster.image().last_epochs.values()):
-        raise InvariantViolated(f"nothing happened, and nodes started or registered again: {again}, {cluster.image().last_epochs}")
+        raise InvariantViolated(
+            f"nothing happened, and nodes started or registered again: {again}, {cluster.image().last_epochs}"
+        )
     await finish(clients)

@@ -1,8 +1,10 @@
-"""A cluster that works on, and another over a copy of its store: with its ids, its cluster id, and, in the metadata, its addresses.
+"""A cluster that works on, and another over a copy of its store: with its ids, its cluster id, and, in the metadata,
+its addresses.
 
-The copy is made by what `bmq store copy` runs, while the original is written to, moves partitions and has nodes killed. The nodes over the copy know
-no other controller than the original's, and no other brokers: they have to be refused there, and to become a cluster of their own. So nothing that
-clients of the original are told is in the copy alone, and all that was acknowledged before the copy began is in it.
+The copy is made by what `bmq store copy` runs, while the original is written to, moves partitions and has nodes killed.
+The nodes over the copy know no other controller than the original's, and no other brokers: they have to be refused
+there, and to become a cluster of their own. So nothing that clients of the original are told is in the copy alone, and
+all that was acknowledged before the copy began is in it.
 """
 
 import asyncio
@@ -32,7 +34,8 @@ SHAPE = {Role.CONTROLLER: 1, Role.BROKER: 2, Role.PROXY: 1}
 WHERE = "copy-of-"
 COPIER = "copier"
 SERVING_S = 120.0
-"""In which a cluster over a copy serves, and has nobody of the original in its metadata: leases and what is being fenced take a while."""
+"""In which a cluster over a copy serves, and has nobody of the original in its metadata: leases and what is being
+fenced take a while."""
 BESIDE_S = 20.0
 COPIED_S = 600.0
 
@@ -51,7 +54,10 @@ async def scenario(world: World) -> None:
     world.note("the copy is made")
     cluster = SimCluster(other, SHAPE, ClusterSettings(other.rng), where=WHERE)
     cluster.start()
-    async with _killing(stage, rng.choice((4.0, 1_000.0))), moving(stage.campaign, pause_s_max=rng.choice((2.0, 1_000.0))):
+    async with (
+        _killing(stage, rng.choice((4.0, 1_000.0))),
+        moving(stage.campaign, pause_s_max=rng.choice((2.0, 1_000.0))),
+    ):
         await _until_serving(cluster)
         await _use(other, cluster, stage.workload.followed, world.history, before)
         await asyncio.sleep(BESIDE_S * rng.random())
@@ -66,7 +72,11 @@ def _beside(world: World) -> World:
     """The same hosts and the same time, another store, and clients of its own."""
     other = copy.copy(world)
     other.store = SimStore(rng=world.rng("the copy's store"))
-    other.store.listing, other.store.faults, other.store.trace = world.store.listing, world.store.faults, world.store.trace
+    other.store.listing, other.store.faults, other.store.trace = (
+        world.store.listing,
+        world.store.faults,
+        world.store.trace,
+    )
     other.history = History()
     return other
 
@@ -75,7 +85,9 @@ async def _copy(world: World, other: World) -> None:
     # Otherwise tiny settings have the WAL deleted faster than it is copied.
     for store in (world.store, other.store):
         store.trouble(COPIER, StoreFaults(latency_s_min=0.0, latency_s_max=0.0001), COPIED_S)
-    source = Reader(world.store.for_node(COPIER), rng=SimRng(world.rng("reads the source")), at_once=16, progress=Progress())
+    source = Reader(
+        world.store.for_node(COPIER), rng=SimRng(world.rng("reads the source")), at_once=16, progress=Progress()
+    )
     await Copier(source, other.store.for_node(COPIER), rng=SimRng(world.rng(COPIER))).run()
 
 
@@ -113,7 +125,9 @@ async def _use(other: World, cluster: SimCluster, places: tuple[Place, ...], ori
         if attempt.acknowledged is not None and attempt.acknowledged < before
         for value in attempt.values
     }
-    client = SimClient("user of the copy", cluster.addresses, rng=other.rng("user of the copy"), resolve=lambda: cluster.addresses)
+    client = SimClient(
+        "user of the copy", cluster.addresses, rng=other.rng("user of the copy"), resolve=lambda: cluster.addresses
+    )
     found: set[tuple[Place, bytes]] = set()
     for place in places:
         await PlainProducer(client, other.history, place, batches=3, pace_s=0.1).run()
@@ -121,7 +135,11 @@ async def _use(other: World, cluster: SimCluster, places: tuple[Place, ...], ori
         found |= {(place, record.value) for record in log.records}
     if missing := acknowledged.keys() - found:
         place, value = min(missing)
-        raise InvariantViolated(f"{place}: {value!r} was acknowledged before the copy was made, and is not in it ({len(missing)} records)")
+        raise InvariantViolated(
+            f"{place}: {value!r} was acknowledged before the copy was made, and is not in it ({len(missing)} records)"
+        )
     for attempt in other.history.attempts:
         if attempt.acknowledged is not None and any((attempt.place, value) not in found for value in attempt.values):
-            raise InvariantViolated(f"{attempt.place}: {attempt.values!r} was acknowledged over the copy, and is not in it")
+            raise InvariantViolated(
+                f"{attempt.place}: {attempt.values!r} was acknowledged over the copy, and is not in it"
+            )

@@ -1,4 +1,6 @@
-"""A broker and a proxy that reach each other, and nobody else: not the store, not the controllers. What the broker says is old soon."""
+"""A broker and a proxy that reach each other, and nobody else: not the store, not the controllers. What the broker says
+is old soon.
+"""
 
 import asyncio
 
@@ -33,7 +35,10 @@ async def scenario(world: World) -> None:
         world.store.cut_off(host, CUT_OFF_S)
         for other in others:
             world.network.block_both_ways(host, other)
-    asking = [SimProcess(f"asks-{number}", host=f"asks-{number}").start(_ask(world, stage.workload, proxy.address, number)) for number in range(ASKS)]
+    asking = [
+        SimProcess(f"asks-{number}", host=f"asks-{number}").start(_ask(world, stage.workload, proxy.address, number))
+        for number in range(ASKS)
+    ]
     await asyncio.sleep(CUT_OFF_S)
     for host in island:
         for other in others:
@@ -53,8 +58,13 @@ async def _ask(world: World, workload: ClusterWorkload, address: Address, number
     part = {"partition_index": place.partition, "timestamp": LATEST}
     while True:
         asked = world.history.turn()
-        answer = await client.call(LIST_OFFSETS, {"replica_id": -1, "isolation_level": 0, "topics": [{"name": place.name, "partitions": [part]}]})
+        answer = await client.call(
+            LIST_OFFSETS,
+            {"replica_id": -1, "isolation_level": 0, "topics": [{"name": place.name, "partitions": [part]}]},
+        )
         found = answer.topics[0].partitions[0]
         if not found.error_code:
-            world.history.ends.append(EndOffset(asked=asked, told=world.history.turn(), place=place, offset=int(found.offset)))
+            world.history.ends.append(
+                EndOffset(asked=asked, told=world.history.turn(), place=place, offset=int(found.offset))
+            )
         await client.back_off(5)

@@ -1,11 +1,13 @@
-"""Proxies, or brokers, whose metadata is seconds behind, while partitions move and topics are deleted and made again under their names.
+"""Proxies, or brokers, whose metadata is seconds behind, while partitions move and topics are deleted and made again
+under their names.
 
-What a proxy that lags is asked, it answers by the cluster of a moment ago: it knows no topic that is new, sends to owners that were, and learns of
-both in the middle of what a client has in flight. Every idempotent producer has five batches in flight, by name or by id, and begins as soon as
-its topic is there: its first batch is refused where its second one may find the topic.
+What a proxy that lags is asked, it answers by the cluster of a moment ago: it knows no topic that is new, sends to
+owners that were, and learns of both in the middle of what a client has in flight. Every idempotent producer has five
+batches in flight, by name or by id, and begins as soon as its topic is there: its first batch is refused where its
+second one may find the topic.
 
-A broker that lags goes on as owner of what it has to hand over, knows nothing of what it is to take, and works for topics that are gone. Batches of
-a topic that was made again come to it before it has heard of that.
+A broker that lags goes on as owner of what it has to hand over, knows nothing of what it is to take, and works for
+topics that are gone. Batches of a topic that was made again come to it before it has heard of that.
 """
 
 import asyncio
@@ -47,13 +49,18 @@ async def brokers(world: World) -> None:
 
 async def _run(world: World, role: Role) -> None:
     rng = world.rng("scenario")
-    world.network.faults = NetworkFaults(latency_s_min=0.001, latency_s_max=0.02, jitter_s=rng.choice((0.02, 0.1)), split_probability=0.1)
+    world.network.faults = NetworkFaults(
+        latency_s_min=0.001, latency_s_max=0.02, jitter_s=rng.choice((0.02, 0.1)), split_probability=0.1
+    )
     world.store.faults = StoreFaults(latency_s_min=0.002, latency_s_max=rng.choice((0.02, 0.1)))
     stage = Stage(world, SHAPE, partitions=2, writes_only=True, light=True)
     await stage.begin()
     lagging = _Lagging(world, stage)
     async with moving(stage.campaign, pause_s_max=rng.choice((0.5, 3.0))):
-        tasks = [asyncio.get_running_loop().create_task(lagging.run(node), name=f"{node.host} lags") for node in stage.cluster.with_role(role)]
+        tasks = [
+            asyncio.get_running_loop().create_task(lagging.run(node), name=f"{node.host} lags")
+            for node in stage.cluster.with_role(role)
+        ]
         knows = Role.PROXY if role is Role.BROKER else Role.BROKER
         await SimProcess(TOPIC, host=TOPIC).start(_Remaking(world, stage, knows=knows).run())
         for task in tasks:
@@ -80,7 +87,12 @@ class _Lagging:
             for controller in self._cluster.with_role(Role.CONTROLLER):
                 world.network.block(controller.host, node.host)
             usual = world.store.faults
-            unread = StoreFaults(latency_s_min=usual.latency_s_min, latency_s_max=usual.latency_s_max, unavailable_prefix="meta/", timeout_s=0.2)
+            unread = StoreFaults(
+                latency_s_min=usual.latency_s_min,
+                latency_s_max=usual.latency_s_max,
+                unavailable_prefix="meta/",
+                timeout_s=0.2,
+            )
             world.store.trouble(node.host, unread, lag_s)
             await asyncio.sleep(lag_s)
             for controller in self._cluster.with_role(Role.CONTROLLER):
@@ -94,7 +106,9 @@ class _Remaking:
     """Makes the topic, has it written to at once, reads all of it, deletes it, and makes it again at once."""
 
     def __init__(self, world: World, stage: Stage, *, knows: Role) -> None:
-        """`knows`: nodes of which role know the topic before it is written to. The others may learn of it in the middle of that."""
+        """`knows`: nodes of which role know the topic before it is written to. The others may learn of it in the middle
+        of that.
+        """
         self._world = world
         self._stage = stage
         self._knows = knows
@@ -109,7 +123,8 @@ class _Remaking:
             places = [Place(f"{TOPIC}#{number}", partition) for partition in range(PARTITIONS)]
             await client.create_topic(TOPIC, partitions=PARTITIONS)
             made = await self._until(partial(self._made, last))
-            # Owners or proxies know which topic is meant by the name, or what is acknowledged could be its predecessor's. Not both need to.
+            # Owners or proxies know which topic is meant by the name, or what is acknowledged could be its
+            # predecessor's. Not both need to.
             await self._until(partial(self._all_know, self._knows, made))
             producers = [self._producer(place, made if by_id else None) for place in places for by_id in (False, True)]
             await asyncio.gather(*(producer.run() for producer in producers))

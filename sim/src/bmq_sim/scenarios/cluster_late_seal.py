@@ -39,9 +39,17 @@ async def _run(world: World, *, deletes_soon: bool) -> None:
                 stage.faults.count(Kind.PARTITION, stage.activity.steps_of(broker.host))
                 world.network.block_both_ways(broker.host, controller.host)
                 # It creates as fast as ever, and hears late, from the store, that it is taken for dead.
-                deaf = StoreFaults(latency_s_min=0.002, latency_s_max=0.01, unavailable_prefix="meta/", refusal=Fault.THROTTLED, timeout_s=0.5)
+                deaf = StoreFaults(
+                    latency_s_min=0.002,
+                    latency_s_max=0.01,
+                    unavailable_prefix="meta/",
+                    refusal=Fault.THROTTLED,
+                    timeout_s=0.5,
+                )
                 world.store.trouble(broker.host, deaf, UNHEARD_S)
-        slow = StoreFaults(latency_s_min=0.1, latency_s_max=2.0, slow_probability=0.5, slow_s_max=rng.choice((3.0, 8.0)))
+        slow = StoreFaults(
+            latency_s_min=0.1, latency_s_max=2.0, slow_probability=0.5, slow_s_max=rng.choice((3.0, 8.0))
+        )
         world.store.trouble(controller.host, slow, UNHEARD_S)
         await asyncio.sleep(UNHEARD_S)
         for broker in brokers:

@@ -1,6 +1,8 @@
-"""Manifest versions that come to stand late: their creates are slow, and their partitions move while they are on their way.
+"""Manifest versions that come to stand late: their creates are slow, and their partitions move while they are on their
+way.
 
-What a version names no more may be in use: an heir that began with the version before serves with that until it writes one itself.
+What a version names no more may be in use: an heir that began with the version before serves with that until it writes
+one itself.
 """
 
 import asyncio
@@ -26,7 +28,9 @@ async def scenario(world: World) -> None:
     """One run."""
     rng = world.rng("scenario")
     slow_s_max = rng.choice((1.0, 2.0, 4.0))
-    world.store.faults = StoreFaults(latency_s_min=0.002, latency_s_max=0.02, slow_creates_of="/manifest/", slow_s_max=slow_s_max)
+    world.store.faults = StoreFaults(
+        latency_s_min=0.002, latency_s_max=0.02, slow_creates_of="/manifest/", slow_s_max=slow_s_max
+    )
     stage = Stage(world, SHAPE, partitions=2, writes_only=True, deletes_soon=True)
     await stage.begin()
     await asyncio.sleep(rng.random() * 5)
@@ -67,5 +71,9 @@ class _Moving:
         topic = image.topic(self._place.topic)
         assert topic is not None
         owner = topic.partitions[self._place.partition].node_id
-        others = [node.spec.node_id for node in self._stage.cluster.with_role(Role.BROKER) if node.spec.node_id != owner]
-        self._stage.cluster.operator.move(TopicPartition(topic.topic_id, self._place.partition), self._rng.choice(others))
+        others = [
+            node.spec.node_id for node in self._stage.cluster.with_role(Role.BROKER) if node.spec.node_id != owner
+        ]
+        self._stage.cluster.operator.move(
+            TopicPartition(topic.topic_id, self._place.partition), self._rng.choice(others)
+        )

@@ -1,4 +1,6 @@
-"""Partitions that move all the time while plain producers write several batches at once and readers keep up with the tail. Nothing else happens."""
+"""Partitions that move all the time while plain producers write several batches at once and readers keep up with the
+tail. Nothing else happens.
+"""
 
 import asyncio
 

@@ -1,4 +1,6 @@
-"""Brokers that no controller hears, although clients do, and sealers that are slow, die or hang: a stream has one end, and nothing below it goes."""
+"""Brokers that no controller hears, although clients do, and sealers that are slow, die or hang: a stream has one end,
+and nothing below it goes.
+"""
 
 import asyncio
 

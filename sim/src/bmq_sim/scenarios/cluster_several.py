@@ -1,4 +1,6 @@
-"""Readers of several partitions, of several owners, by one Fetch: of what an owner that hangs, dies or is left has, and of what the others have."""
+"""Readers of several partitions, of several owners, by one Fetch: of what an owner that hangs, dies or is left has, and
+of what the others have.
+"""
 
 from bmq_node.configuration.values import Role
 from bmq_sim.cluster.campaign import pairs_of
@@ -16,7 +18,9 @@ async def scenario(world: World) -> None:
     rng = world.rng("scenario")
     world.network.faults = ordinary_network_faults(rng)
     world.store.faults = StoreFaults(latency_s_min=0.002, latency_s_max=rng.choice((0.02, 0.3)))
-    stage = Stage(world, {Role.CONTROLLER: 1, Role.BROKER: 3, Role.PROXY: rng.choice((1, 2))}, partitions=PARTITIONS, light=True)
+    stage = Stage(
+        world, {Role.CONTROLLER: 1, Role.BROKER: 3, Role.PROXY: rng.choice((1, 2))}, partitions=PARTITIONS, light=True
+    )
     await stage.begin()
     for number in range(rng.choice((1, 3))):
         stage.workload.clients.several(f"several-{number}", stage.workload.followed)

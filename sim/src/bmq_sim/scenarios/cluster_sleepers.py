@@ -46,7 +46,9 @@ async def alone(world: World) -> None:
         stage.faults.pause(leader, ASLEEP_S_MIN + (ASLEEP_S_MAX - ASLEEP_S_MIN) * rng.random())
         await asyncio.sleep(ASLEEP_S_MAX + 3)
     if (after := _epochs(stage)) != before:
-        raise InvariantViolated(f"nobody is taken for dead while its leader sleeps: node epochs were {before}, they are {after}")
+        raise InvariantViolated(
+            f"nobody is taken for dead while its leader sleeps: node epochs were {before}, they are {after}"
+        )
     await stage.end()
 
 

@@ -1,4 +1,6 @@
-"""A cluster with its clients, its faults and all who watch it: what every scenario of a cluster begins and ends with."""
+"""A cluster with its clients, its faults and all who watch it: what every scenario of a cluster begins and ends
+with.
+"""
 
 import asyncio
 from collections.abc import Mapping
@@ -15,13 +17,14 @@ from bmq_sim.scenarios.workload import finish
 from bmq_sim.world import World
 
 HEALED_WITHIN_S = 400.0
-"""Virtual time after healing by which every client must be done. Starts that read one WAL object at a time take a minute and more, twice."""
+"""Virtual time after healing by which every client must be done. Starts that read one WAL object at a time take a
+minute and more, twice."""
 QUIET_S = 90.0
 """Longer than readers may still want what was given up, and than anything is on its way to the store."""
 
 ROUNDS_MAX = 6
-"""After so many of them all is collected: who was given a partition for evenness in one of them had claimed nothing, and tiny settings delete
-little at a time."""
+"""After so many of them all is collected: who was given a partition for evenness in one of them had claimed nothing,
+and tiny settings delete little at a time."""
 
 
 class Stage:
@@ -48,7 +51,12 @@ class Stage:
         self.faults = Faults(world, self.cluster, self.activity)
         self.campaign = Campaign(world, self.cluster, self.activity, self.faults)
         self.workload = ClusterWorkload(
-            world, self.cluster, partitions=partitions, writes_only=writes_only, light=light, programs_share=programs_share
+            world,
+            self.cluster,
+            partitions=partitions,
+            writes_only=writes_only,
+            light=light,
+            programs_share=programs_share,
         )
 
     async def begin(self) -> None:

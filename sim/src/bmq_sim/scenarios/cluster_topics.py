@@ -1,4 +1,6 @@
-"""A small cluster that is administered all the time, with few records and some faults: topics, offsets, configurations, retention, deletions."""
+"""A small cluster that is administered all the time, with few records and some faults: topics, offsets, configurations,
+retention, deletions.
+"""
 
 from bmq_node.configuration.values import Role
 from bmq_sim.cluster.campaign import pairs_of

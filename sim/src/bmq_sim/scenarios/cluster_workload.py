@@ -1,4 +1,6 @@
-"""What clients do to a cluster while things go wrong: produce with and without idempotence, follow, consume in a group, create and delete topics."""
+"""What clients do to a cluster while things go wrong: produce with and without idempotence, follow, consume in a group,
+create and delete topics.
+"""
 
 import asyncio
 from random import Random
@@ -31,7 +33,8 @@ class ClusterWorkload:
         light: bool = False,
         programs_share: float = 0.0,
     ) -> None:
-        """`partitions` None: as the seed will. `writes_only`: no groups, no other topics. `light`: hardly more than a few batches each second.
+        """`partitions` None: as the seed will. `writes_only`: no groups, no other topics. `light`: hardly more than a
+        few batches each second.
 
         `programs_share`: how likely each kind of program (bmq_sim.scenarios.programs) is.
         """
@@ -48,7 +51,9 @@ class ClusterWorkload:
         self._configs = {"segment.ms": str(self._segment_ms)}
         self._administering: asyncio.Task[None] | None = None
         rng = world.rng("programs")
-        self.programs = Programs(self.clients, cluster, self.followed, rng=rng, configs=self._configs, share=programs_share)
+        self.programs = Programs(
+            self.clients, cluster, self.followed, rng=rng, configs=self._configs, share=programs_share
+        )
 
     @property
     def rolls_soon(self) -> bool:
@@ -63,9 +68,13 @@ class ClusterWorkload:
             records_max = 4 if self._light else rng.choice((4, 4, 40, 400))
             slower = 5 if self._light else 1
             pace_s = slower * rng.choice((0.1, 0.5))
-            clients.idempotent(f"idempotent-{place.partition}", place, batches=BATCHES, pace_s=pace_s, batch_records_max=records_max)
+            clients.idempotent(
+                f"idempotent-{place.partition}", place, batches=BATCHES, pace_s=pace_s, batch_records_max=records_max
+            )
             if rng.random() < 0.5:
-                clients.plain(f"plain-{place.partition}", place, batches=BATCHES, pace_s=slower * rng.choice((0.05, 0.5)))
+                clients.plain(
+                    f"plain-{place.partition}", place, batches=BATCHES, pace_s=slower * rng.choice((0.05, 0.5))
+                )
             if rng.random() < 0.5:
                 clients.follower(f"follower-{place.partition}", place)
         if self._writes_only:
@@ -87,7 +96,9 @@ class ClusterWorkload:
     async def write_once_more(self) -> None:
         """A batch to every partition: its owner collects what earlier ones left once it has claimed."""
         for place in self.places:
-            producer = PlainProducer(self.clients.client(f"last-{place}"), self._world.history, place, batches=1, pace_s=0.1)
+            producer = PlainProducer(
+                self.clients.client(f"last-{place}"), self._world.history, place, batches=1, pace_s=0.1
+            )
             await producer.run()
 
     async def _administer(self, rng: Random) -> None:

@@ -1,10 +1,13 @@
-"""One node over a store in which one partition's things are damaged for a while: the others go on, and once it is mended nothing is lost.
+"""One node over a store in which one partition's things are damaged for a while: the others go on, and once it is
+mended nothing is lost.
 
-Somebody puts what is no manifest where the partition's next version goes, loses a page of its manifest, its newest versions, or all of them,
-or has the store refuse what is below its prefix; the node is killed meanwhile in some seeds. Later it is mended, as an operator does from a backup.
+Somebody puts what is no manifest where the partition's next version goes, loses a page of its manifest, its newest
+versions, or all of them, or has the store refuse what is below its prefix; the node is killed meanwhile in some seeds.
+Later it is mended, as an operator does from a backup.
 
-Versions are lost with a node that is killed at once: one that runs knows what they said. What is left of them (in the metadata, or segments that
-nothing names) tells that they are missing: until they are back the partition does not open, and gives no offset that they cover.
+Versions are lost with a node that is killed at once: one that runs knows what they said. What is left of them (in the
+metadata, or segments that nothing names) tells that they are missing: until they are back the partition does not open,
+and gives no offset that they cover.
 """
 
 import asyncio
@@ -61,7 +64,8 @@ async def scenario(world: World) -> None:
         killed = rng.random() < 0.4
         if killed:
             supervisor.kill_within(steps=rng.choice((10, 300)))
-        if killed and isinstance(damage, _Prefix):  # a start waits for a store that does not answer, whatever it is asked for
+        # a start waits for a store that does not answer, whatever it is asked for
+        if killed and isinstance(damage, _Prefix):
             await asyncio.sleep(GOES_ON_S * rng.random())
         else:
             await _others_go_on(clients, [place for place in places if place.partition != hurt], rng)
@@ -113,7 +117,9 @@ class _Version:
 
 
 class _Newest:
-    """The newest versions of the manifest are lost, or all of them, where something is left that tells; with the node, which knew them."""
+    """The newest versions of the manifest are lost, or all of them, where something is left that tells; with the node,
+    which knew them.
+    """
 
     def __init__(self, world: World, tp: TopicPartition, rng: Random, supervisor: Supervisor) -> None:
         self._world = world
@@ -130,7 +136,11 @@ class _Newest:
         told = self._supervisor.image().partition(self._tp)
         keys = store.keys(prefix)
         first = self._rng.randrange(len(keys)) if keys else 0
-        if not keys or told is None or not ((number_of(prefix, keys[first]) or 0) <= told.manifest_version or self._left_segments(keys, first)):
+        if (
+            not keys
+            or told is None
+            or not ((number_of(prefix, keys[first]) or 0) <= told.manifest_version or self._left_segments(keys, first))
+        ):
             return
         self._supervisor.kill()
         for key in keys[first:]:
@@ -140,7 +150,9 @@ class _Newest:
         self._world.work.faults["lost manifest"] += 1
 
     def mend(self) -> None:
-        """From a backup, unless the partition went on: then the WAL had all that they named, or the checks at the end find it."""
+        """From a backup, unless the partition went on: then the WAL had all that they named, or the checks at the end
+        find it.
+        """
         if self._world.store.objects.keys() & self._lost.keys():
             self._world.note("the partition has gone on by itself")
             return
@@ -149,10 +161,15 @@ class _Newest:
             self._world.store.apply_create("an operator", key, data)
 
     def _left_segments(self, keys: list[str], first: int) -> bool:
-        """Whether the first that is lost named a segment of the partition's own behind all that versions below it have."""
+        """Whether the first that is lost named a segment of the partition's own behind all that versions below it
+        have.
+        """
         if not first:
             return False
-        before, lost = (decode_manifest(decode_entry(self._world.store.objects[key].data, what=key).payload) for key in keys[first - 1 : first + 1])
+        before, lost = (
+            decode_manifest(decode_entry(self._world.store.objects[key].data, what=key).payload)
+            for key in keys[first - 1 : first + 1]
+        )
         own = segment_prefix(self._tp)
         return any(entry.base_offset >= before.next_offset and entry.key.startswith(own) for entry in lost.entries)
 
@@ -197,7 +214,9 @@ class _Prefix:
     def do(self) -> None:
         """Now."""
         self._world.note(f"the store refuses {self._prefix}")
-        self._world.store.faults = replace(self._world.store.faults, unavailable_prefix=self._prefix, refused_prefix=self._prefix)
+        self._world.store.faults = replace(
+            self._world.store.faults, unavailable_prefix=self._prefix, refused_prefix=self._prefix
+        )
 
     def mend(self) -> None:
         """It serves it again."""

@@ -1,6 +1,8 @@
-"""One node with all roles over a store that fails, clients of every kind, kills, pauses, outages, and a second incarnation now and then.
+"""One node with all roles over a store that fails, clients of every kind, kills, pauses, outages, and a second
+incarnation now and then.
 
-In the end everything is healed, the producers finish, every partition is read through the front door, and all invariants are checked.
+In the end everything is healed, the producers finish, every partition is read through the front door, and all
+invariants are checked.
 """
 
 import asyncio
@@ -34,9 +36,16 @@ async def scenario(world: World) -> None:
 def _start(clients: Clients, rng: Random) -> None:
     for place in clients.places:
         for index in range(rng.choice((1, 2))):
-            clients.idempotent(f"idempotent-{index}-{place.partition}", place, batches=rng.randint(5, 15), pace_s=rng.choice((0.01, 0.3, 2)))
+            clients.idempotent(
+                f"idempotent-{index}-{place.partition}",
+                place,
+                batches=rng.randint(5, 15),
+                pace_s=rng.choice((0.01, 0.3, 2)),
+            )
         if rng.random() < 0.5:
-            clients.plain(f"plain-{place.partition}", place, batches=rng.randint(3, 10), pace_s=rng.choice((0.01, 0.3, 2)))
+            clients.plain(
+                f"plain-{place.partition}", place, batches=rng.randint(3, 10), pace_s=rng.choice((0.01, 0.3, 2))
+            )
         if rng.random() < 0.7:
             clients.follower(f"follower-{place.partition}", place)
     for index in range(rng.choice((0, 1, 2))):

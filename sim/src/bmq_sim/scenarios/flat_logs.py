@@ -1,6 +1,7 @@
 """A flat log: writers of growing epochs that do not know of each other's fate, readers, snapshots and deletions.
 
-Checked: what was appended (the call returned) is on the one chain that the newest entry ends, and so is everything that a reader was shown.
+Checked: what was appended (the call returned) is on the one chain that the newest entry ends, and so is everything that
+a reader was shown.
 """
 
 import asyncio
@@ -31,7 +32,9 @@ async def scenario(world: World) -> None:
     world.store.keep_all = True
     known = _Known()
     writers = []
-    readers = [SimProcess(f"reader-{index}", host="r").start(_read(world, f"reader-{index}", known)) for index in range(2)]
+    readers = [
+        SimProcess(f"reader-{index}", host="r").start(_read(world, f"reader-{index}", known)) for index in range(2)
+    ]
     for epoch in range(1, rng.randint(2, 6)):
         process = SimProcess(f"writer-{epoch}", host=f"w{epoch}")
         writing = process.start(_write(world, process.name, known, epoch=epoch))
@@ -109,7 +112,12 @@ async def _read(world: World, name: str, known: _Known) -> None:
 
 
 async def _check(world: World, known: _Known) -> None:
-    every = {entry.nonce: entry for key, data in world.store.ever if key.startswith(PREFIX) for entry in [decode_entry(data, what=key)]}
+    every = {
+        entry.nonce: entry
+        for key, data in world.store.ever
+        if key.startswith(PREFIX)
+        for entry in [decode_entry(data, what=key)]
+    }
     log = FlatLog(world.store.for_node("check"), PREFIX, rng=SimRng(1), what="log")
     entry = await log.newest()
     chain: set[Nonce] = set()

@@ -1,7 +1,8 @@
-"""A node that rolls, carries and merges all the time is killed at every kind of moment. In the end nothing is left behind, and nothing named is gone.
+"""A node that rolls, carries and merges all the time is killed at every kind of moment. In the end nothing is left
+behind, and nothing named is gone.
 
-Quiet partitions share segments with busy ones and with those of a topic that is deleted. A partition's owner collects after its own claim holds,
-so the last owner writes once to every partition.
+Quiet partitions share segments with busy ones and with those of a topic that is deleted. A partition's owner collects
+after its own claim holds, so the last owner writes once to every partition.
 """
 
 import asyncio
@@ -24,7 +25,9 @@ QUIET_S = 200.0
 async def scenario(world: World) -> None:
     """One run."""
     rng = world.rng("scenario")
-    world.store.faults = replace(ordinary_store_faults(rng), slow_probability=rng.choice((0.0, 0.1, 0.3)), slow_s_max=2.0)
+    world.store.faults = replace(
+        ordinary_store_faults(rng), slow_probability=rng.choice((0.0, 0.1, 0.3)), slow_s_max=2.0
+    )
     world.store.page_keys = 10  # with more faults than pages a listing never ends
     supervisor = Supervisor(world)
     supervisor.start()
@@ -35,7 +38,9 @@ async def scenario(world: World) -> None:
     await admin.create_topic(PASSING, partitions=2, configs={"segment.ms": "500"})
     for place in places:
         busy = place.partition < 2
-        clients.idempotent(f"idempotent-{place.partition}", place, batches=rng.randint(5, 20) if busy else 6, pace_s=0.5 if busy else 1)
+        clients.idempotent(
+            f"idempotent-{place.partition}", place, batches=rng.randint(5, 20) if busy else 6, pace_s=0.5 if busy else 1
+        )
     passing = [_pass(clients, Place(PASSING, partition), rng) for partition in range(2)]
     for _ in range(rng.randint(1, 4)):
         await asyncio.sleep(rng.random() * 4)

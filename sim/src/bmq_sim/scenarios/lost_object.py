@@ -1,9 +1,11 @@
-"""A node dies, and before it starts again the store loses or damages one WAL object (a fault that no rule of bmq allows for, such as a bad disk).
+"""A node dies, and before it starts again the store loses or damages one WAL object (a fault that no rule of bmq allows
+for, such as a bad disk).
 
-The object is one that the newest one says was durable: the loss of a later one looks like a create that never arrived. That of the oldest looks like
-its owner's deletion; where it had the log's end, and all above it were copies of older records, nothing in the store tells (docs/formats/stream.md).
-Checked: either nothing was lost by it, or the partition stops and says so, until the object is restored: then it goes on by itself. What must
-never be is a log with a hole that looks whole.
+The object is one that the newest one says was durable: the loss of a later one looks like a create that never arrived.
+That of the oldest looks like its owner's deletion; where it had the log's end, and all above it were copies of older
+records, nothing in the store tells (docs/formats/stream.md). Checked: either nothing was lost by it, or the partition
+stops and says so, until the object is restored: then it goes on by itself. What must never be is a log with a hole that
+looks whole.
 """
 
 import asyncio
@@ -61,7 +63,9 @@ async def scenario(world: World) -> None:
             raise InvariantViolated(f"{lost} was restored, and the partition does not go on")
     await reading
     if (wrong := violations(world.history)) and is_known_of:
-        raise InvariantViolated(f"{lost} is gone, and the partition went on as if nothing were missing:\n" + "\n".join(wrong))
+        raise InvariantViolated(
+            f"{lost} is gone, and the partition went on as if nothing were missing:\n" + "\n".join(wrong)
+        )
 
 
 def _damaged(data: bytes, rng: Random) -> bytes:

@@ -1,4 +1,5 @@
-"""What else goes on beside producers, readers and groups: retention, deletions, changed configurations, topics made again, lanes, REST.
+"""What else goes on beside producers, readers and groups: retention, deletions, changed configurations, topics made
+again, lanes, REST.
 
 A seed has some of it, so that what it has meets the faults often, and a run stays as short as it is.
 """
@@ -44,16 +45,27 @@ class Programs:
     """Of one run."""
 
     def __init__(
-        self, clients: Clients, deployment: Administered, followed: Sequence[Place], *, rng: Random, configs: dict[str, str], share: float
+        self,
+        clients: Clients,
+        deployment: Administered,
+        followed: Sequence[Place],
+        *,
+        rng: Random,
+        configs: dict[str, str],
+        share: float,
     ) -> None:
-        """`followed`: partitions of a topic that stays; `configs` of the topics that are made; `share`: how likely each kind is."""
+        """`followed`: partitions of a topic that stays; `configs` of the topics that are made; `share`: how likely each
+        kind is.
+        """
         self._clients = clients
         self._deployment = deployment
         self._followed = list(followed)
         self._rng = rng
         self._configs = configs
         self._more = clients.world.rng("more programs")
-        self.kinds = [kind for kind in KINDS if rng.random() < share] + [kind for kind in MORE_KINDS if self._more.random() < share]
+        self.kinds = [kind for kind in KINDS if rng.random() < share] + [
+            kind for kind in MORE_KINDS if self._more.random() < share
+        ]
         """What this seed has."""
         self._used: list[SimClient] = []
         self._configuring: ConfigChanger | None = None
@@ -68,7 +80,9 @@ class Programs:
                 case "retention":
                     await self._start_expiring()
                 case "deleting":
-                    deleter = RecordDeleter(self._client("deleter"), self._history, self._followed, pause_s=self._pause_s(8))
+                    deleter = RecordDeleter(
+                        self._client("deleter"), self._history, self._followed, pause_s=self._pause_s(8)
+                    )
                     self._run("deleter", deleter.run())
                 case "growing":
                     client = self._client("grower")
@@ -81,33 +95,48 @@ class Programs:
                     self._run("remaker", remaker.run())
                 case "configuring":
                     client = self._client("configurer")
-                    self._configuring = ConfigChanger(client, self._history, self._followed[0].topic, CHOICES, pause_s=self._pause_s(4))
+                    self._configuring = ConfigChanger(
+                        client, self._history, self._followed[0].topic, CHOICES, pause_s=self._pause_s(4)
+                    )
                     self._run("configurer", self._configuring.run())
                 case "static":
                     for index in range(2):
                         self._clients.member(f"static-{index}", group="statics", instance_id=f"instance-{index}")
                 case "rest":
                     rest = self._rest("rest")
-                    self._run("rester", RestAdministrator(self._client("rester"), self._history, rest, pause_s=self._pause_s(4)).run())
+                    self._run(
+                        "rester",
+                        RestAdministrator(self._client("rester"), self._history, rest, pause_s=self._pause_s(4)).run(),
+                    )
                 case "lanes":
                     client, topic = self._client(client_id("laner")), self._followed[0].topic
                     user = LaneUser(client, self._history, self._rest("lanes"), topic=topic, pause_s=self._pause_s(3))
                     self._run("laner", user.run())
                 case "looking":
                     client, rest = self._client("looker"), self._rest("looker's")
-                    looker = Looker(client, self._history, rest, self._followed, pause_s=2 * self._more.choice((0.2, 1.0)))
+                    looker = Looker(
+                        client, self._history, rest, self._followed, pause_s=2 * self._more.choice((0.2, 1.0))
+                    )
                     self._run("looker", looker.run())
                 case "operating":
-                    client, rest, pause_s = self._client("operator's"), self._rest("operator's rest"), 4 * self._more.choice((0.5, 1.0))
+                    client, rest, pause_s = (
+                        self._client("operator's"),
+                        self._rest("operator's rest"),
+                        4 * self._more.choice((0.5, 1.0)),
+                    )
                     await client.create_topic(OPERATED, partitions=2, configs=self._configs)
                     operating = Operating(client, self._history, rest, self._followed, topic=OPERATED, pause_s=pause_s)
                     self._run("operating", operating.run())
                 case "expiring":
                     short, long = self._followed[:2]
-                    self._expiring = OffsetExpirer(self._client("expiring"), self._history, short=short, long=long, pause_s=4.0)
+                    self._expiring = OffsetExpirer(
+                        self._client("expiring"), self._history, short=short, long=long, pause_s=4.0
+                    )
                     self._run("expiring", self._expiring.run())
                 case "offsets":
-                    self._offsets = OffsetWriter(self._client("keeper"), self._history, self._followed[:2], pause_s=self._pause_s(2))
+                    self._offsets = OffsetWriter(
+                        self._client("keeper"), self._history, self._followed[:2], pause_s=self._pause_s(2)
+                    )
                     self._run("keeper", self._offsets.run())
 
     def stop(self) -> None:
@@ -154,7 +183,9 @@ class Programs:
         await clients.client("expirer").create_topic(EXPIRING, partitions=1, configs=configs)
         place = Place(EXPIRING, 0)
         began_ms = true_now_ms()
-        self._history.expires[place] = Expiry(young_from_ms=began_ms - OLD_MS // 2 if by_time else None, kept_bytes=kept_bytes)
+        self._history.expires[place] = Expiry(
+            young_from_ms=began_ms - OLD_MS // 2 if by_time else None, kept_bytes=kept_bytes
+        )
         turns = rng.choice((3, 10, 40))
         clients.plain(
             "expiring-producer",

@@ -1,7 +1,9 @@
-"""Quiet partitions beside a busy one, a short WAL and much carrying, kills at every kind of moment, incarnations that hang and wake up.
+"""Quiet partitions beside a busy one, a short WAL and much carrying, kills at every kind of moment, incarnations that
+hang and wake up.
 
-What is acknowledged outlives the WAL objects that it was in, again and again. In half of the seeds WAL objects
-are slow to land, and whoever has it written down that something inherited is covered is killed: what covers it has to be durable by then.
+What is acknowledged outlives the WAL objects that it was in, again and again. In half of the seeds WAL objects are slow
+to land, and whoever has it written down that something inherited is covered is killed: what covers it has to be durable
+by then.
 """
 
 import asyncio
@@ -59,10 +61,17 @@ async def scenario(world: World) -> None:
     supervisor.start()
     places = [Place(TOPIC, partition) for partition in range(PARTITIONS)]
     clients = Clients(world=world, supervisor=supervisor, places=places)
-    await clients.client("admin").create_topic(TOPIC, partitions=PARTITIONS, configs={"segment.ms": str(rng.choice((2_000, 604_800_000)))})
+    await clients.client("admin").create_topic(
+        TOPIC, partitions=PARTITIONS, configs={"segment.ms": str(rng.choice((2_000, 604_800_000)))}
+    )
     for place in places:
         busy = place.partition == 0
-        clients.idempotent(f"idempotent-{place.partition}", place, batches=rng.randint(20, 60) if busy else 4, pace_s=0.05 if busy else 1)
+        clients.idempotent(
+            f"idempotent-{place.partition}",
+            place,
+            batches=rng.randint(20, 60) if busy else 4,
+            pace_s=0.05 if busy else 1,
+        )
         clients.follower(f"follower-{place.partition}", place)
     if kills_at_covers:
         world.store.watcher = _KillsAtCovers(supervisor, covers)

@@ -1,6 +1,8 @@
-"""Idempotent producers that lose their connections again and again over a slow store, and a node that is killed in the middle of it.
+"""Idempotent producers that lose their connections again and again over a slow store, and a node that is killed in the
+middle of it.
 
-So batches are sent again while the first ones are in flight, rolls run beside creates in flight, and what was in flight is lost.
+So batches are sent again while the first ones are in flight, rolls run beside creates in flight, and what was in flight
+is lost.
 """
 
 import asyncio
@@ -24,7 +26,11 @@ async def scenario(world: World) -> None:
     for index in range(2):
         clients.idempotent(f"idempotent-{index}", place, batches=rng.randint(10, 25), pace_s=0.3)
     world.store.faults = StoreFaults(
-        latency_s_min=0.01, latency_s_max=rng.choice((0.2, 1.0)), slow_probability=0.2, slow_s_max=3.0, unknown_late_probability=0.05
+        latency_s_min=0.01,
+        latency_s_max=rng.choice((0.2, 1.0)),
+        slow_probability=0.2,
+        slow_s_max=3.0,
+        unknown_late_probability=0.05,
     )
     for _ in range(rng.randint(1, 4)):
         for _ in range(rng.randint(1, 8)):

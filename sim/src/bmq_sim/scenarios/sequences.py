@@ -1,6 +1,8 @@
-"""Producers whose sequences and epochs go wrong, at an owner that is killed, hangs, and is replaced by another process over the same store.
+"""Producers whose sequences and epochs go wrong, at an owner that is killed, hangs, and is replaced by another process
+over the same store.
 
-What an owner refuses for good rests on what the producer sent before: that has to be durable, and the owner still the owner.
+What an owner refuses for good rests on what the producer sent before: that has to be durable, and the owner still the
+owner.
 """
 
 import asyncio
@@ -27,12 +29,24 @@ async def scenario(world: World) -> None:
     supervisor.start()
     places = [Place(TOPIC, partition) for partition in range(PARTITIONS)]
     clients = Clients(world=world, supervisor=supervisor, places=places)
-    configs = {"segment.ms": str(rng.choice((500, 5_000, 604_800_000))), "message.timestamp.type": rng.choice(("CreateTime", "LogAppendTime"))}
+    configs = {
+        "segment.ms": str(rng.choice((500, 5_000, 604_800_000))),
+        "message.timestamp.type": rng.choice(("CreateTime", "LogAppendTime")),
+    }
     await clients.client("admin").create_topic(TOPIC, partitions=PARTITIONS, configs=configs)
     for number in range(rng.choice((1, 2, 4))):
         name = f"odd-{number}"
-        own = [SimClient(f"{name} by {at[0]}", [at], rng=world.rng(f"{name} by {at[0]}")) for at in supervisor.addresses]
-        producer = OddProducer(name, own, world.history, places[number % PARTITIONS], batches=rng.randint(10, 25), pace_s=rng.choice((0.05, 0.5)))
+        own = [
+            SimClient(f"{name} by {at[0]}", [at], rng=world.rng(f"{name} by {at[0]}")) for at in supervisor.addresses
+        ]
+        producer = OddProducer(
+            name,
+            own,
+            world.history,
+            places[number % PARTITIONS],
+            batches=rng.randint(10, 25),
+            pace_s=rng.choice((0.05, 0.5)),
+        )
         clients.finishing.append(SimProcess(name, host=name).start(producer.run()))
     for _ in range(ACCIDENTS):
         await asyncio.sleep(rng.random() * 4)

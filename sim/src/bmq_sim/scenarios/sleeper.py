@@ -1,4 +1,5 @@
-"""A node hangs for an hour with creates on their way. Another takes over, and everything that the first left is collected. Then the first wakes up.
+"""A node hangs for an hour with creates on their way. Another takes over, and everything that the first left is
+collected. Then the first wakes up.
 
 It still finds its seal: it says nothing, writes nothing that counts, and deletes nothing.
 """

@@ -1,6 +1,7 @@
 """A WAL stream: its writer against heirs that seal it, killed, paused and slow, over a store that loses replies.
 
-Checked: what was completed before the seal is read back by every heir, unchanged; sealers agree; nothing completes at or above the seal.
+Checked: what was completed before the seal is read back by every heir, unchanged; sealers agree; nothing completes at
+or above the seal.
 """
 
 import asyncio
@@ -98,7 +99,10 @@ async def scenario(world: World) -> None:
         case "cut off":
             world.store.cut_off("owner", rng.random() * 60)
     ends: list[int] = []
-    reads = [SimProcess(f"heir-{index}", host=f"heir-{index}").start(_inherit(world, f"heir-{index}", writer, ends)) for index in range(2)]
+    reads = [
+        SimProcess(f"heir-{index}", host=f"heir-{index}").start(_inherit(world, f"heir-{index}", writer, ends))
+        for index in range(2)
+    ]
     await asyncio.sleep(rng.random() * 20)
     world.loop.resume(process)
     await asyncio.gather(*reads)
@@ -137,4 +141,7 @@ async def _inherit(world: World, name: str, writer: _Writer, ends: list[int]) ->
         raise InvariantViolated(f"{name} cannot read the stream from {start} to {end}")
     for number, payload in writer.completed.items():
         if number >= end or (number >= writer.checkpoint and found.get(number) != payload):
-            raise InvariantViolated(f"{name}: {number} was completed as {payload!r}, sealed at {end}, checkpoint {writer.checkpoint}, read {found!r}")
+            raise InvariantViolated(
+                f"{name}: {number} was completed as {payload!r}, sealed at {end}, checkpoint {writer.checkpoint}, "
+                f"read {found!r}"
+            )

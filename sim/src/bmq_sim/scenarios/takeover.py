@@ -1,4 +1,6 @@
-"""A node hangs, a second incarnation takes over, and the first one wakes up while clients still ask it: it must not answer from its memory."""
+"""A node hangs, a second incarnation takes over, and the first one wakes up while clients still ask it: it must not
+answer from its memory.
+"""
 
 import asyncio
 
@@ -23,7 +25,9 @@ async def scenario(world: World) -> None:
     supervisor.start()
     place = Place(TOPIC, 0)
     clients = Clients(world=world, supervisor=supervisor, places=[place])
-    await clients.client("admin").create_topic(TOPIC, partitions=1, configs={"segment.ms": str(rng.choice((500, 5_000, 604_800_000)))})
+    await clients.client("admin").create_topic(
+        TOPIC, partitions=1, configs={"segment.ms": str(rng.choice((500, 5_000, 604_800_000)))}
+    )
     for index in range(2):
         clients.idempotent(f"idempotent-{index}", place, batches=rng.randint(10, 25), pace_s=0.5)
     clients.follower("follower", place)

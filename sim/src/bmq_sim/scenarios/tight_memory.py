@@ -1,4 +1,6 @@
-"""A node whose memory for unrolled records is tight, over a store that fails: producers wait, and afterwards all goes on by itself."""
+"""A node whose memory for unrolled records is tight, over a store that fails: producers wait, and afterwards all goes
+on by itself.
+"""
 
 import asyncio
 
@@ -19,7 +21,9 @@ async def scenario(world: World) -> None:
     await clients.client("admin").create_topic(TOPIC, partitions=2)
     for place in places:
         for index in range(2):
-            clients.idempotent(f"idempotent-{index}-{place.partition}", place, batches=15, pace_s=rng.choice((0.01, 0.3)))
+            clients.idempotent(
+                f"idempotent-{index}-{place.partition}", place, batches=15, pace_s=rng.choice((0.01, 0.3))
+            )
     await asyncio.sleep(rng.random() * 2)
     world.store.outage(rng.choice((1, 60)))
     await asyncio.sleep(rng.random() * 80)

@@ -1,4 +1,6 @@
-"""Clients of every kind for scenarios with a whole node, and the end of such a run: heal, finish, read everything, check."""
+"""Clients of every kind for scenarios with a whole node, and the end of such a run: heal, finish, read everything,
+check.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -19,7 +21,8 @@ TOPIC = "orders"
 HEALED_WITHIN_S = 900.0
 """Virtual time after healing by which every client must be done: what takes longer is stuck."""
 PAGE_KEYS_HEALED = 100
-"""Keys of a page of a listing then. By threes a start takes more than a minute to list a thousand entries of the metadata log."""
+"""Keys of a page of a listing then. By threes a start takes more than a minute to list a thousand entries of the
+metadata log."""
 
 
 class Deployment(Protocol):
@@ -58,17 +61,28 @@ class Clients:
         addresses = sorted(self.supervisor.addresses_for(name), key=lambda address: address[0] != host)
         return SimClient(name, addresses, rng=self.world.rng(name), resolve=lambda: self.supervisor.addresses_for(name))
 
-    def idempotent(self, name: str, place: Place, *, batches: int, pace_s: float, batch_records_max: int = BATCH_RECORDS_MAX) -> None:
+    def idempotent(
+        self, name: str, place: Place, *, batches: int, pace_s: float, batch_records_max: int = BATCH_RECORDS_MAX
+    ) -> None:
         """One more idempotent producer."""
         producer = IdempotentProducer(
-            self.client(name), self.world.history, place, batches=batches, pace_s=pace_s, batch_records_max=batch_records_max
+            self.client(name),
+            self.world.history,
+            place,
+            batches=batches,
+            pace_s=pace_s,
+            batch_records_max=batch_records_max,
         )
         self.producers.append(producer)
         self._begin(name, producer.run(), self.finishing)
 
-    def plain(self, name: str, place: Place, *, batches: int, pace_s: float, host: str | None = None, age_ms: Age = young) -> None:
+    def plain(
+        self, name: str, place: Place, *, batches: int, pace_s: float, host: str | None = None, age_ms: Age = young
+    ) -> None:
         """One more plain producer."""
-        producer = PlainProducer(self.client(name, host=host), self.world.history, place, batches=batches, pace_s=pace_s, age_ms=age_ms)
+        producer = PlainProducer(
+            self.client(name, host=host), self.world.history, place, batches=batches, pace_s=pace_s, age_ms=age_ms
+        )
         self.producers.append(producer)
         self._begin(name, producer.run(), self.finishing)
 
@@ -82,7 +96,9 @@ class Clients:
 
     def member(self, name: str, *, group: str = "group", instance_id: str | None = None) -> None:
         """One more member of a group; a static one with `instance_id`."""
-        member = GroupMember(self.client(name), self.world.history, group=group, places=self.places, instance_id=instance_id)
+        member = GroupMember(
+            self.client(name), self.world.history, group=group, places=self.places, instance_id=instance_id
+        )
         self._begin(name, member.run(), self.following)
 
     def stop(self) -> None:
@@ -95,7 +111,9 @@ class Clients:
 
 
 async def finish(clients: Clients, *, within_s: float = HEALED_WITHIN_S) -> None:
-    """Heals, lets the producers finish, stops the readers, reads every partition and checks all invariants. Raises InvariantViolated."""
+    """Heals, lets the producers finish, stops the readers, reads every partition and checks all invariants. Raises
+    InvariantViolated.
+    """
     world, supervisor = clients.world, clients.supervisor
     world.note("heal")
     supervisor.settle()

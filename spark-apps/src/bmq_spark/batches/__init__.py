@@ -1,1 +1,3 @@
-"""What every job's batch has: places of records in topics, rows of records, what is left for the dead letters, and why it failed."""
+"""What every job's batch has: places of records in topics, rows of records, what is left for the dead letters, and why
+it failed.
+"""

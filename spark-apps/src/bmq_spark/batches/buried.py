@@ -1,7 +1,8 @@
-"""What a batch that comes again finds among the dead letters already: they are committed before the rows, and a kill may lie between.
+"""What a batch that comes again finds among the dead letters already: they are committed before the rows, and a kill
+may lie between.
 
-What was decided then stays decided, even if the schema is another one now: a record that is among the dead letters is no row, and one that was a row
-then cannot become a dead letter below the place which their table has.
+What was decided then stays decided, even if the schema is another one now: a record that is among the dead letters is
+no row, and one that was a row then cannot become a dead letter below the place which their table has.
 """
 
 from collections.abc import Callable, Mapping
@@ -38,16 +39,24 @@ class Buried:
         from pyspark.sql import functions as sql
 
         between = [
-            (sql.col("topic") == topic) & (sql.col("partition") == partition) & (sql.col("offset") >= (place(table, topic, partition) or 0))
+            (sql.col("topic") == topic)
+            & (sql.col("partition") == partition)
+            & (sql.col("offset") >= (place(table, topic, partition) or 0))
             for topic, partition, _ in each(ahead)
         ]
         found: dict[tuple[str, int], set[int]] = {}
-        for row in letters().select("topic", "partition", "offset").where(reduce(lambda one, other: one | other, between)).toLocalIterator():
+        for row in (
+            letters()
+            .select("topic", "partition", "offset")
+            .where(reduce(lambda one, other: one | other, between))
+            .toLocalIterator()
+        ):
             found.setdefault((row["topic"], row["partition"]), set()).add(row["offset"])
         return cls(places=ahead, offsets={where: frozenset(offsets) for where, offsets in found.items()})
 
     def split(self, records: pa.RecordBatch, reasons: pa.Array, *, settled: bool = True) -> tuple[pa.Array, pa.Array]:
-        """Which of the records are rows and which are dead letters, both as booleans; those that are buried are neither.
+        """Which of the records are rows and which are dead letters, both as booleans; those that are buried are
+        neither.
 
         Raises JobStopped where a record that was a row then does not fit now; unless columns are still to be found in
         the values (`settled` is false): then it counts as a dead letter for now.
@@ -55,21 +64,30 @@ class Buried:
         rows, letters = reasons.is_null(), reasons.is_valid()
         if not self.places:
             return rows, letters
-        there = [self._is_buried(*found, settled=settled) for found in zip(*_where(records), reasons.to_pylist(), strict=True)]
+        there = [
+            self._is_buried(*found, settled=settled)
+            for found in zip(*_where(records), reasons.to_pylist(), strict=True)
+        ]
         pairs = zip(rows.to_pylist(), letters.to_pylist(), there, strict=True)
         kept = [(row and not buried, letter and not buried) for row, letter, buried in pairs]
-        return pa.array([row for row, _ in kept], type=pa.bool_()), pa.array([letter for _, letter in kept], type=pa.bool_())
+        return pa.array([row for row, _ in kept], type=pa.bool_()), pa.array(
+            [letter for _, letter in kept], type=pa.bool_()
+        )
 
     def _is_buried(self, topic: str, partition: int, offset: int, reason: str | None, *, settled: bool) -> bool:
         below = offset < (place(self.places, topic, partition) or 0)
         buried = below and offset in self.offsets.get((topic, partition), ())
         if below and reason is not None and not buried and settled:
             raise JobStopped(
-                f"topic {topic} partition {partition}, offset {offset}: it does not fit any more ({reason}), and did when this batch was begun: "
-                "run the job once with the schema that it had then"
+                f"topic {topic} partition {partition}, offset {offset}: it does not fit any more ({reason}), and "
+                "did when this batch was begun: run the job once with the schema that it had then"
             )
         return buried
 
 
 def _where(records: pa.RecordBatch) -> tuple[list[str], list[int], list[int]]:
-    return records.column("topic").to_pylist(), records.column("partition").to_pylist(), records.column("offset").to_pylist()
+    return (
+        records.column("topic").to_pylist(),
+        records.column("partition").to_pylist(),
+        records.column("offset").to_pylist(),
+    )

@@ -1,4 +1,6 @@
-"""What stopped a Spark query, in one line that a person can act on: Java's and Python's tracebacks are read for what is known of them."""
+"""What stopped a Spark query, in one line that a person can act on: Java's and Python's tracebacks are read for what is
+known of them.
+"""
 
 import re
 from collections.abc import Sequence
@@ -8,10 +10,16 @@ from bmq_spark.batches.places import Range
 from bmq_spark.errors import BmqError, ConfigurationError, JobStopped
 
 _PARTITION: Final = re.compile(
-    r"(?:fetching the next record from|[Rr]ecord (?:batch )?for partition|partition) ([A-Za-z0-9._-]{1,249})-([0-9]{1,9})\b"
+    r"(?:fetching the next record from|[Rr]ecord (?:batch )?for partition|partition) "
+    r"([A-Za-z0-9._-]{1,249})-([0-9]{1,9})\b"
 )
 _OFFSET: Final = re.compile(r"for partition \S+ at offset ([0-9]{1,19}) is invalid")
-_CORRUPT: Final = ("CorruptRecordException", "Received exception when fetching the next record", "InvalidRecordException", "Unknown compression type")
+_CORRUPT: Final = (
+    "CorruptRecordException",
+    "Received exception when fetching the next record",
+    "InvalidRecordException",
+    "Unknown compression type",
+)
 _TIME_OVERFLOWS: Final = ("ArithmeticException", "long overflow")
 _UNREACHABLE: Final = (
     "Timed out waiting for a node assignment",
@@ -20,7 +28,14 @@ _UNREACHABLE: Final = (
     "Failed to create new KafkaAdminClient",
     "No resolvable bootstrap urls",
 )
-_REFUSED: Final = ("AccessDenied", "Access Denied", "403 Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch", "NoSuchBucket")
+_REFUSED: Final = (
+    "AccessDenied",
+    "Access Denied",
+    "403 Forbidden",
+    "InvalidAccessKeyId",
+    "SignatureDoesNotMatch",
+    "NoSuchBucket",
+)
 _DONE_ON: Final = re.compile(r"\b([A-Z][A-Za-z]+(?: [A-Za-z]+){0,3} on [^\s:]{1,300})")
 """What S3A was doing to which object, in its words."""
 _OURS: Final = re.compile(r"^(?:bmq(?:_spark)?\.[a-z_.]+)\.([A-Z][A-Za-z]+): (.+)$", re.MULTILINE)
@@ -32,7 +47,9 @@ _CONDITION: Final = re.compile(r"\[[A-Z_.]+\] (?:Query \[[^\]]*\] terminated wit
 
 
 def explained(error: Exception, *, servers: str, ranges: Sequence[Range] = (), checkpoint: str = "") -> BmqError:
-    """The error to end with. `ranges` are what the batch under way was to add, to say where something cannot be read; `checkpoint` is a URI."""
+    """The error to end with. `ranges` are what the batch under way was to add, to say where something cannot be read;
+    `checkpoint` is a URI.
+    """
     text = str(error)
     if ours := _OURS.findall(text):
         name, message = ours[-1]
@@ -41,14 +58,19 @@ def explained(error: Exception, *, servers: str, ranges: Sequence[Range] = (), c
         return _unreadable(text, ranges)
     if all(word in text for word in _TIME_OVERFLOWS):
         return JobStopped(
-            f"{_named(ranges) or 'a topic'}: a record has a timestamp that Spark's Kafka connector cannot hold (nanoseconds, by the look of it): "
-            "read it with --source bmq, which takes it for the last one that there is; the table keeps its place"
+            f"{_named(ranges) or 'a topic'}: a record has a timestamp that Spark's Kafka connector cannot hold "
+            "(nanoseconds, by the look of it): read it with --source bmq, which takes it for the last one that "
+            "there is; the table keeps its place"
         )
     if any(word in text for word in _REFUSED):
         return _refused(text, checkpoint)
     if any(word in text for word in _UNREACHABLE):
-        return JobStopped(f"brokers {servers}: no answer: {cause(text)}: start them, or name others by --bootstrap-servers")
-    return JobStopped(f"Spark: {cause(text)}: the place is kept; BMQ_SPARK_LOG=WARN shows Spark's log, BMQ_DEBUG=1 the traceback")
+        return JobStopped(
+            f"brokers {servers}: no answer: {cause(text)}: start them, or name others by --bootstrap-servers"
+        )
+    return JobStopped(
+        f"Spark: {cause(text)}: the place is kept; BMQ_SPARK_LOG=WARN shows Spark's log, BMQ_DEBUG=1 the traceback"
+    )
 
 
 def cause(text: str) -> str:
@@ -69,18 +91,29 @@ def _refused(text: str, checkpoint: str) -> JobStopped:
     done = _DONE_ON.search(text)
     what = f"{next(word for word in _REFUSED if word in text)}: {done[1]}" if done else cause(text)
     where = f" (checkpoint {checkpoint})" if checkpoint and done else ""
-    return JobStopped(f"the bucket refuses: {what}{where}: check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and what they may do; the place is kept")
+    return JobStopped(
+        f"the bucket refuses: {what}{where}: check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and what they may do; "
+        "the place is kept"
+    )
 
 
 def _unreadable(text: str, ranges: Sequence[Range]) -> JobStopped:
     found, offset = _PARTITION.search(text), _OFFSET.search(text)
     if found:
         ranges = [part for part in ranges if (part.topic, part.partition) == (found[1], int(found[2]))]
-    where = f"topic {found[1]} partition {found[2]}, offset {offset[1]}" if found and offset else _named(ranges) or "a topic"
+    where = (
+        f"topic {found[1]} partition {found[2]}, offset {offset[1]}"
+        if found and offset
+        else _named(ranges) or "a topic"
+    )
     return JobStopped(
-        f"{where}: a batch cannot be read: {cause(text)}: `bmq store check --repair` mends what can be mended; the table keeps its place"
+        f"{where}: a batch cannot be read: {cause(text)}: `bmq store check --repair` mends what can be mended; the "
+        "table keeps its place"
     )
 
 
 def _named(ranges: Sequence[Range]) -> str:
-    return " or ".join(f"topic {part.topic} partition {part.partition}, within offsets {part.start} to {part.end - 1}" for part in ranges[:3])
+    return " or ".join(
+        f"topic {part.topic} partition {part.partition}, within offsets {part.start} to {part.end - 1}"
+        for part in ranges[:3]
+    )

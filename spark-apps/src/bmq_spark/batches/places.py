@@ -1,7 +1,8 @@
 """Places in topics, and what a batch may add to a table that has some of it already. Pure.
 
-A place is the next offset of a partition: everything below it is done. The table's own places win over whatever Spark's checkpoint says:
-a batch adds what lies between the table's place and the batch's end, so nothing is added twice, and nothing is passed over unseen.
+A place is the next offset of a partition: everything below it is done. The table's own places win over whatever Spark's
+checkpoint says: a batch adds what lies between the table's place and the batch's end, so nothing is added twice, and
+nothing is passed over unseen.
 """
 
 import json
@@ -53,7 +54,10 @@ def merged(first: Places, over: Places) -> dict[str, dict[int, int]]:
 
 def ahead(have: Places, ends: Places) -> dict[str, dict[int, int]]:
     """`ends`, but where `have` is further it stays there: a place never goes back."""
-    return {topic: {number: max(end, place(have, topic, number) or 0) for number, end in partitions.items()} for topic, partitions in ends.items()}
+    return {
+        topic: {number: max(end, place(have, topic, number) or 0) for number, end in partitions.items()}
+        for topic, partitions in ends.items()
+    }
 
 
 def ends_of(ranges: Iterable[Range]) -> dict[str, dict[int, int]]:
@@ -66,14 +70,21 @@ def ends_of(ranges: Iterable[Range]) -> dict[str, dict[int, int]]:
 
 def to_json(places: Places) -> str:
     """As Spark's Kafka connector writes it."""
-    return json.dumps({topic: {str(number): offset for number, offset in sorted(found.items())} for topic, found in sorted(places.items())})
+    return json.dumps(
+        {
+            topic: {str(number): offset for number, offset in sorted(found.items())}
+            for topic, found in sorted(places.items())
+        }
+    )
 
 
 def from_json(text: str) -> dict[str, dict[int, int]]:
     """Either source's way of writing them. Raises BmqError where it is something else."""
     try:
         partitions = {str(topic): found.get("partitions", found) for topic, found in json.loads(text).items()}
-        return {topic: {int(number): int(offset) for number, offset in found.items()} for topic, found in partitions.items()}
+        return {
+            topic: {int(number): int(offset) for number, offset in found.items()} for topic, found in partitions.items()
+        }
     except (ValueError, AttributeError, TypeError) as error:
         raise BmqError(f"places {text[:100]!r}: not what a job wrote") from error
 

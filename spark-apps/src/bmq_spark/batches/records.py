@@ -1,4 +1,6 @@
-"""Records as a table's columns: keys and values decoded, and for those that do not fit the reason. Arrow in, Arrow out; Spark only carries it."""
+"""Records as a table's columns: keys and values decoded, and for those that do not fit the reason. Arrow in, Arrow out;
+Spark only carries it.
+"""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -55,7 +57,12 @@ def place_columns(records: pa.RecordBatch) -> list[pa.Array]:
 
 def dead_letters(records: pa.RecordBatch, reasons: pa.Array, which: pa.Array) -> pa.RecordBatch:
     """Those `which` do not fit, as bytes, with the reason."""
-    columns = [records.column("key").cast(pa.binary()), records.column("value").cast(pa.binary()), *place_columns(records), reasons]
+    columns = [
+        records.column("key").cast(pa.binary()),
+        records.column("value").cast(pa.binary()),
+        *place_columns(records),
+        reasons,
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=DEAD_LETTERS).filter(which)
 
 
@@ -85,5 +92,7 @@ def _headers(headers: pa.Array) -> pa.Array:
     if not headers.null_count and headers.type == HEADERS:
         return headers
     if headers.null_count == len(headers):
-        return pa.ListArray.from_arrays(pa.array([0] * (len(headers) + 1), type=pa.int32()), pa.array([], type=HEADERS.value_type))
+        return pa.ListArray.from_arrays(
+            pa.array([0] * (len(headers) + 1), type=pa.int32()), pa.array([], type=HEADERS.value_type)
+        )
     return pa.array([found or [] for found in headers.to_pylist()], type=HEADERS)

@@ -1,6 +1,8 @@
-"""Iceberg's catalogs, as arguments name them and as Spark is told of them. Secrets come from the environment, never by arguments.
+"""Iceberg's catalogs, as arguments name them and as Spark is told of them. Secrets come from the environment, never by
+arguments.
 
-Data and metadata are read and written by Hadoop's file systems (S3A for buckets), as Spark's checkpoints are: no second client for buckets.
+Data and metadata are read and written by Hadoop's file systems (S3A for buckets), as Spark's checkpoints are: no second
+client for buckets.
 """
 
 import re
@@ -26,7 +28,9 @@ BY_ENVIRONMENT: Final = {
 """Variables by type of catalog, and the catalog's properties that they give."""
 _FROM_VARIABLE: Final = "env:"
 """Iceberg's own mark of a value that is a variable's name."""
-_SECRET: Final = re.compile(r"(?i)secret|passw(?:or)?d|token(?!-(?:exchange|expires|refresh))|credential$|authorization|access[-.]?key|api[-.]?key")
+_SECRET: Final = re.compile(
+    r"(?i)secret|passw(?:or)?d|token(?!-(?:exchange|expires|refresh))|credential$|authorization|access[-.]?key|api[-.]?key"
+)
 _PASSWORD_IN_URI: Final = re.compile(r"(?i)//[^/@?]*:[^/@?]*@|[?&;]\w*(?:user|passw(?:or)?d)=")
 _REFUSED: Final = (
     ("NotAuthorizedException", "rest"),
@@ -38,7 +42,8 @@ _REFUSED: Final = (
     ("password-based authentication", "sql"),
 )
 _CHECK: Final = {
-    "rest": "check ICEBERG_REST_TOKEN, or ICEBERG_REST_CREDENTIAL with ICEBERG_REST_OAUTH2_SERVER_URI and ICEBERG_REST_SCOPE, and what they may do",
+    "rest": "check ICEBERG_REST_TOKEN, or ICEBERG_REST_CREDENTIAL with ICEBERG_REST_OAUTH2_SERVER_URI and "
+    "ICEBERG_REST_SCOPE, and what they may do",
     "sql": "check ICEBERG_SQL_USER and ICEBERG_SQL_PASSWORD",
 }
 
@@ -56,9 +61,13 @@ class TableName:
         """Raises ConfigurationError."""
         parts = text.split(".")
         if len(parts) < 3 or not all(_NAME.fullmatch(part) for part in parts):
-            raise ConfigurationError(f"--table {text!r}: write CATALOG.DB.NAME, each of letters, digits and underscores")
+            raise ConfigurationError(
+                f"--table {text!r}: write CATALOG.DB.NAME, each of letters, digits and underscores"
+            )
         if parts[0] == "spark_catalog":
-            raise ConfigurationError(f"--table {text}: spark_catalog is Spark's own: choose another name for the catalog")
+            raise ConfigurationError(
+                f"--table {text}: spark_catalog is Spark's own: choose another name for the catalog"
+            )
         return cls(catalog=parts[0], namespace=tuple(parts[1:-1]), name=parts[-1])
 
     @property
@@ -107,55 +116,84 @@ class Catalog:
     def __post_init__(self) -> None:
         """Raises ConfigurationError."""
         if self.kind == "hadoop" and self.uri:
-            raise ConfigurationError(f"--catalog-uri {self.uri}: --catalog-type hadoop has none: the warehouse is the catalog")
+            raise ConfigurationError(
+                f"--catalog-uri {self.uri}: --catalog-type hadoop has none: the warehouse is the catalog"
+            )
         if self.kind == "rest" and not (self.uri or "").startswith(("http://", "https://")):
-            raise ConfigurationError(f"--catalog-uri {self.uri or ''!r}: --catalog-type rest needs the server's URL, as http://HOST:8181")
+            raise ConfigurationError(
+                f"--catalog-uri {self.uri or ''!r}: --catalog-type rest needs the server's URL, as http://HOST:8181"
+            )
         if self.kind == "sql" and not (self.uri or "").startswith("jdbc:"):
             raise ConfigurationError(
-                f"--catalog-uri {self.uri or ''!r}: --catalog-type sql needs jdbc:sqlite:FILE or jdbc:postgresql://HOST/DATABASE"
+                f"--catalog-uri {self.uri or ''!r}: --catalog-type sql needs jdbc:sqlite:FILE or "
+                "jdbc:postgresql://HOST/DATABASE"
             )
         if _PASSWORD_IN_URI.search(self.uri or ""):
             raise ConfigurationError(
-                "--catalog-uri: it has a user or a password in it, which anybody sees who lists processes: give them by "
-                + (" and ".join(BY_ENVIRONMENT["sql"]) if self.kind == "sql" else "ICEBERG_REST_CREDENTIAL")
+                "--catalog-uri: it has a user or a password in it, which anybody sees who lists processes: give "
+                "them by " + (" and ".join(BY_ENVIRONMENT["sql"]) if self.kind == "sql" else "ICEBERG_REST_CREDENTIAL")
             )
         for key, value in self.config.items():
             if _SECRET.search(key) and not value.startswith(_FROM_VARIABLE):
-                variable = next((name for name, given in BY_ENVIRONMENT.get(self.kind, {}).items() if given == key), None)
-                remedy = f"set {variable}" if variable else f"put it into a variable of the environment, and write {key}=env:VARIABLE"
-                raise ConfigurationError(f"--catalog-config {key}: a secret, which anybody sees who lists processes: {remedy}")
+                variable = next(
+                    (name for name, given in BY_ENVIRONMENT.get(self.kind, {}).items() if given == key), None
+                )
+                remedy = (
+                    f"set {variable}"
+                    if variable
+                    else f"put it into a variable of the environment, and write {key}=env:VARIABLE"
+                )
+                raise ConfigurationError(
+                    f"--catalog-config {key}: a secret, which anybody sees who lists processes: {remedy}"
+                )
         if self.kind != "rest" and not self.warehouse:
-            raise ConfigurationError(f"--warehouse: --catalog-type {self.kind} needs one: a folder, or s3a://BUCKET/PREFIX")
+            raise ConfigurationError(
+                f"--warehouse: --catalog-type {self.kind} needs one: a folder, or s3a://BUCKET/PREFIX"
+            )
 
     @property
     def commits_are_atomic(self) -> bool:
-        """Hadoop's catalog commits by a rename, which a bucket has none of: there only one process at a time may write."""
+        """Hadoop's catalog commits by a rename, which a bucket has none of: there only one process at a time may
+        write.
+        """
         return self.kind != "hadoop" or (self.warehouse or "").partition("://")[0] in ("file", self.warehouse)
 
     def settings(self, environment: Mapping[str, str]) -> dict[str, str]:
         """Spark's settings. Raises ConfigurationError where a variable is not there that a property names.
 
-        A REST catalog is told the variables' names, and reads them in the driver: its secrets are not among Spark's settings.
+        A REST catalog is told the variables' names, and reads them in the driver: its secrets are not among Spark's
+        settings.
         """
         prefix = f"spark.sql.catalog.{self.name}"
         found = {"io-impl": FILE_IO, "cache-enabled": "false", "type": {"sql": "jdbc"}.get(self.kind, self.kind)}
         if self.warehouse:
-            found["warehouse"] = self.warehouse if self.kind == "rest" else Location.parse(self.warehouse).hadoop().rstrip("/")
+            found["warehouse"] = (
+                self.warehouse if self.kind == "rest" else Location.parse(self.warehouse).hadoop().rstrip("/")
+            )
         if self.uri:
             found["uri"] = self.uri
         if self.kind == "sql":
             found["jdbc.schema-version"] = "V1"
-        given = {key: f"{_FROM_VARIABLE}{name}" for name, key in BY_ENVIRONMENT.get(self.kind, {}).items() if environment.get(name)}
+        given = {
+            key: f"{_FROM_VARIABLE}{name}"
+            for name, key in BY_ENVIRONMENT.get(self.kind, {}).items()
+            if environment.get(name)
+        }
         if "credential" in given:
-            # What the credential got once it gets again: not every server exchanges an old token for a new one, which is Iceberg's default.
+            # What the credential got once it gets again: not every server exchanges an old token for a new one, which
+            # is Iceberg's default.
             found["token-exchange-enabled"] = "false"
         for key, value in (given | dict(self.config)).items():
             found[key] = _known(key, value, environment) if self.kind == "rest" else _looked_up(key, value, environment)
-        return {prefix: "org.apache.iceberg.spark.SparkCatalog"} | {f"{prefix}.{key}": value for key, value in found.items()}
+        return {prefix: "org.apache.iceberg.spark.SparkCatalog"} | {
+            f"{prefix}.{key}": value for key, value in found.items()
+        }
 
 
 def refusal(text: str) -> str | None:
-    """What to do where the text says that a catalog knows nobody by these credentials; None where it says something else."""
+    """What to do where the text says that a catalog knows nobody by these credentials; None where it says something
+    else.
+    """
     return next((_CHECK[kind] for name, kind in _REFUSED if name in text), None)
 
 

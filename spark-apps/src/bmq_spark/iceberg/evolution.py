@@ -1,6 +1,8 @@
-"""How a table's schema follows what is written to it: fields are added, numbers widened, nothing is taken away or narrowed.
+"""How a table's schema follows what is written to it: fields are added, numbers widened, nothing is taken away or
+narrowed.
 
-`bmq_spark.values` says what the columns become; this says which changes bring an Iceberg table there. Nothing here talks to Spark.
+`bmq_spark.values` says what the columns become; this says which changes bring an Iceberg table there. Nothing here
+talks to Spark.
 """
 
 from collections.abc import Iterator
@@ -96,7 +98,8 @@ def _quoted(path: tuple[str, ...]) -> str:
 def _type_ddl(kind: DataType) -> str:
     match kind:
         case StructType():
-            return f"struct<{', '.join(f'{_quoted((field.name,))}: {_type_ddl(field.dataType)}' for field in kind.fields)}>"
+            fields = (f"{_quoted((field.name,))}: {_type_ddl(field.dataType)}" for field in kind.fields)
+            return f"struct<{', '.join(fields)}>"
         case ArrayType():
             return f"array<{_type_ddl(kind.elementType)}>"
         case MapType():

@@ -1,7 +1,8 @@
-"""What keeps an Iceberg table quick to read and small: merged files, rewritten manifests, expired snapshots, no orphans, no rows past retention.
+"""What keeps an Iceberg table quick to read and small: merged files, rewritten manifests, expired snapshots, no
+orphans, no rows past retention.
 
-Every step is bounded, is a commit of its own, and may be killed: the next run does what is left. It may run beside a job that writes, and
-beside others that maintain: a table's places are its properties, which no step touches.
+Every step is bounded, is a commit of its own, and may be killed: the next run does what is left. It may run beside a
+job that writes, and beside others that maintain: a table's places are its properties, which no step touches.
 """
 
 import secrets
@@ -52,7 +53,10 @@ class Upkeep:
     def __post_init__(self) -> None:
         """Raises ConfigurationError."""
         if self.orphan_age_ms < ORPHAN_AGE_MIN_MS:
-            raise ConfigurationError(f"--orphans-older-than {self.orphan_age_ms // 3_600_000}h: give 24h or more: writes under way look like orphans")
+            raise ConfigurationError(
+                f"--orphans-older-than {self.orphan_age_ms // 3_600_000}h: give 24h or more: writes under way look "
+                "like orphans"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,14 +77,19 @@ class Upkept:
 
 
 def require_own(table: IcebergTable, upkeep: Upkeep) -> None:
-    """Raises ConfigurationError where it is no table of a job's rows, or has no partitions that a retention could take."""
+    """Raises ConfigurationError where it is no table of a job's rows, or has no partitions that a retention could
+    take.
+    """
     if MADE_BY not in table.properties():
-        raise ConfigurationError(f"--table {table.name}: not made by this job, which maintains its own alone: name another")
+        raise ConfigurationError(
+            f"--table {table.name}: not made by this job, which maintains its own alone: name another"
+        )
     table.require_rows()
     if upkeep.retention_ms is not None and not table.has_times:
         raise ConfigurationError(
-            f"--retention: the table {table.name} has no partitions by time, and only whole ones leave a table (with --upsert-key a row that nobody "
-            "wrote for long is still the newest of its key): leave the option out"
+            f"--retention: the table {table.name} has no partitions by time, and only whole ones leave a table "
+            "(with --upsert-key a row that nobody wrote for long is still the newest of its key): leave the "
+            "option out"
         )
 
 
@@ -90,13 +99,18 @@ def now_ms() -> int:
 
 
 def maintain(
-    spark: SparkSession, table: IcebergTable, upkeep: Upkeep, *, below: Places | None = None, clock_ms: Callable[[], int] = now_ms
+    spark: SparkSession,
+    table: IcebergTable,
+    upkeep: Upkeep,
+    *,
+    below: Places | None = None,
+    clock_ms: Callable[[], int] = now_ms,
 ) -> Upkept:
-    """Runs every step once; where this machine's clock is not the store's, none that deletes by age. Raises JobStopped with what failed; the steps
-    before it are committed.
+    """Runs every step once; where this machine's clock is not the store's, none that deletes by age. Raises JobStopped
+    with what failed; the steps before it are committed.
 
-    `below`, of dead letters: up to where the table of the rows has each partition. What lies further stays, however old:
-    a batch that was killed between the two commits comes again, and has to find what it has buried.
+    `below`, of dead letters: up to where the table of the rows has each partition. What lies further stays, however
+    old: a batch that was killed between the two commits comes again, and has to find what it has buried.
     """
     at_ms = clock_ms()
     expired, orphans = 0, []
@@ -112,7 +126,9 @@ def maintain(
             expired = _expire(spark, table, at_ms - upkeep.keep_snapshots_ms)
             orphans = _remove_orphans(spark, table, at_ms - upkeep.orphan_age_ms)
     except (PySparkException, Py4JError) as error:
-        raise JobStopped(f"table {table.name}: maintenance: {cause(str(error))}: what was done before stays; run it again") from error
+        raise JobStopped(
+            f"table {table.name}: maintenance: {cause(str(error))}: what was done before stays; run it again"
+        ) from error
     return Upkept(
         files_merged=rewritten["rewritten_data_files_count"],
         files_made=rewritten["added_data_files_count"],
@@ -123,21 +139,25 @@ def maintain(
 
 
 def _is_the_stores(spark: SparkSession, table: IcebergTable, clock_ms: Callable[[], int]) -> bool:
-    """Whether this machine's clock is that of the table's store, by the time of a file just made; else a line says that it is not."""
+    """Whether this machine's clock is that of the table's store, by the time of a file just made; else a line says that
+    it is not.
+    """
     jvm: Any = spark._jvm
     path = jvm.org.apache.hadoop.fs.Path(f"{table.location}/_bmq/clock-{secrets.token_hex(16)}")
     files = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())  # type: ignore[no-untyped-call,unused-ignore]
     before_ms = clock_ms()
     try:
         files.create(path, True).close()
-        skew_ms = skew_of(before_ms=before_ms, after_ms=clock_ms(), modified_ms=int(files.getFileStatus(path).getModificationTime()))
+        skew_ms = skew_of(
+            before_ms=before_ms, after_ms=clock_ms(), modified_ms=int(files.getFileStatus(path).getModificationTime())
+        )
     finally:
         files.delete(path, False)
     if abs(skew_ms) > SKEW_MS_MAX:
         which = "behind" if skew_ms > 0 else "ahead of"
         say(
-            f"warning: {table.name}: this machine's clock is {abs(skew_ms) // 1000} s {which} the store's: no row, snapshot or orphan goes because "
-            "of its age until they agree: set the clock"
+            f"warning: {table.name}: this machine's clock is {abs(skew_ms) // 1000} s {which} the store's: no row, "
+            "snapshot or orphan goes because of its age until they agree: set the clock"
         )
     return abs(skew_ms) <= SKEW_MS_MAX
 
@@ -148,7 +168,8 @@ def _delete_old_rows(spark: SparkSession, table: IcebergTable, before_ms: int, b
     if before_ms <= 0:
         return
     kept = [
-        f" AND NOT (topic = '{topic}' AND `partition` = {number} AND `offset` >= {place(below or {}, topic, number) or 0})"
+        f" AND NOT (topic = '{topic}' AND `partition` = {number} AND `offset` >= "
+        f"{place(below or {}, topic, number) or 0})"
         for topic, number, end in each({} if below is None else table.places())
         if end > (place(below or {}, topic, number) or 0)
     ]
@@ -181,8 +202,8 @@ def _rewrite_manifests(spark: SparkSession, table: IcebergTable) -> int:
 def _expire(spark: SparkSession, table: IcebergTable, before_ms: int) -> int:
     """How many snapshots went.
 
-    First comes an empty one, where the newest merged files: what that one replaced goes when it expires itself. By it places
-    that only snapshots have, since an older version of the job wrote the table, become properties.
+    First comes an empty one, where the newest merged files: what that one replaced goes when it expires itself. By it
+    places that only snapshots have, since an older version of the job wrote the table, become properties.
     """
     before = _snapshots(spark, table)
     if not any(committed < before_ms for committed in before[:-1]):
@@ -195,19 +216,22 @@ def _expire(spark: SparkSession, table: IcebergTable, before_ms: int) -> int:
 
 
 def _remove_orphans(spark: SparkSession, table: IcebergTable, before_ms: int) -> list[Row]:
-    """In the folders of the table's own files alone: within its folder lie the tables of a namespace that has its name, and whatever else others
-    put there, of which no snapshot of this table says anything. A folder of ours that is another table's own, or has another's in it, is left alone.
-    Where another table lies in the very same folder, nothing goes.
+    """In the folders of the table's own files alone: within its folder lie the tables of a namespace that has its name,
+    and whatever else others put there, of which no snapshot of this table says anything. A folder of ours that is
+    another table's own, or has another's in it, is left alone. Where another table lies in the very same folder,
+    nothing goes.
     """
     if (of_another := table.metadata_of_another()) is not None:
         say(
-            f"warning: {table.name}: {of_another} cannot be read, or is another table's in the same folder (a catalog gives a new table the folder "
-            "of its name, also where one lies that was renamed or dropped): no orphans go; if nobody wants that table any more, delete its metadata "
-            "files"
+            f"warning: {table.name}: {of_another} cannot be read, or is another table's in the same folder (a "
+            "catalog gives a new table the folder of its name, also where one lies that was renamed or dropped): "
+            "no orphans go; if nobody wants that table any more, delete its metadata files"
         )
         return []
     jvm: Any = spark._jvm
-    files = jvm.org.apache.hadoop.fs.Path(table.location).getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())  # type: ignore[no-untyped-call,unused-ignore]
+    files = jvm.org.apache.hadoop.fs.Path(table.location).getFileSystem(
+        spark._jsparkSession.sessionState().newHadoopConf()
+    )  # type: ignore[no-untyped-call,unused-ignore]
 
     def exists(path: str) -> bool:
         return bool(files.exists(jvm.org.apache.hadoop.fs.Path(path)))
@@ -217,10 +241,16 @@ def _remove_orphans(spark: SparkSession, table: IcebergTable, before_ms: int) ->
         if not exists(folder) or exists(f"{folder}/{METADATA}"):
             continue
         given = {"older_than": _timestamp(before_ms), "location": _text(folder)}
-        found = [str(row["orphan_file_location"]) for row in _call(spark, table, "remove_orphan_files", **given, dry_run="true")]
+        found = [
+            str(row["orphan_file_location"])
+            for row in _call(spark, table, "remove_orphan_files", **given, dry_run="true")
+        ]
         inner = next((each for each in sorted(_folders_within(folder, found)) if exists(f"{each}/{METADATA}")), None)
         if inner is not None:
-            say(f"warning: {table.name}: {inner} is another table's, within the folder of this one's files: no orphans go from {folder}")
+            say(
+                f"warning: {table.name}: {inner} is another table's, within the folder of this one's files: no "
+                f"orphans go from {folder}"
+            )
         elif found:
             removed += _call(spark, table, "remove_orphan_files", **given)
     return removed
@@ -252,7 +282,9 @@ def _snapshots(spark: SparkSession, table: IcebergTable) -> list[int]:
 
 def _call(spark: SparkSession, table: IcebergTable, procedure: str, **arguments: str) -> list[Row]:
     given = "".join(f", {name} => {value}" for name, value in arguments.items())
-    return spark.sql(f"CALL `{table.name.catalog}`.system.{procedure}(table => '{table.name.in_catalog}'{given})").collect()
+    return spark.sql(
+        f"CALL `{table.name.catalog}`.system.{procedure}(table => '{table.name.in_catalog}'{given})"
+    ).collect()
 
 
 def _timestamp(at_ms: int) -> str:

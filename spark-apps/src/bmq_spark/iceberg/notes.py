@@ -1,7 +1,8 @@
 """What a table says of the topics: up to where it has them, and by which batch.
 
-A batch's snapshot says it in its summary, and the table in its properties, by the same commit as the rows, so the three never disagree. The
-properties stay where snapshots expire, whoever has them expire; the summaries tell where a table was rolled back to. Nothing here talks to a catalog.
+A batch's snapshot says it in its summary, and the table in its properties, by the same commit as the rows, so the three
+never disagree. The properties stay where snapshots expire, whoever has them expire; the summaries tell where a table
+was rolled back to. Nothing here talks to a catalog.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +15,8 @@ from bmq_spark.errors import BmqError, TableBroken
 PLACES: Final = "bmq.places"
 """In a summary: the places of the table with this snapshot. As a property: those of the table."""
 SNAPSHOT: Final = "bmq.places-snapshot"
-"""The property ID:SEQUENCE of the snapshot that came with the places; a person who sets places by hand writes BY_HAND."""
+"""The property ID:SEQUENCE of the snapshot that came with the places; a person who sets places by hand writes
+BY_HAND."""
 BY_HAND: Final = "any"
 QUERY: Final = "bmq.query-id"
 BATCH: Final = "bmq.batch-id"
@@ -64,7 +66,9 @@ def places_of(summary: Mapping[str, str], *, table: str) -> Places:
     try:
         return from_json(text)
     except BmqError as error:
-        raise TableBroken(f"table {table}: {PLACES}: {error}: roll the table back to a snapshot that a job wrote") from error
+        raise TableBroken(
+            f"table {table}: {PLACES}: {error}: roll the table back to a snapshot that a job wrote"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,14 +80,16 @@ class Lineage:
     complete: bool
     """Whether the last of these is the table's first."""
     stands: bool | None
-    """Whether the snapshot that the properties name is among those that the newest stands on, or was; None: nothing tells."""
+    """Whether the snapshot that the properties name is among those that the newest stands on, or was; None: nothing
+    tells."""
     undone: Sequence[Places] = ()
     """Of the snapshots that the one named stands on, or is, and the newest does not."""
 
 
 def places_by(kept: Mapping[str, str], lineage: Lineage, *, table: str) -> dict[str, dict[int, int]]:
-    """A table's places. The properties hold where their snapshot counts. Where the table was rolled back to before it, the summaries do; of a
-    partition that none of these has, since it had nothing new for longer than snapshots are kept, what the properties say, unless that was undone.
+    """A table's places. The properties hold where their snapshot counts. Where the table was rolled back to before it,
+    the summaries do; of a partition that none of these has, since it had nothing new for longer than snapshots are
+    kept, what the properties say, unless that was undone.
 
     Raises TableBroken.
     """
@@ -97,11 +103,17 @@ def places_by(kept: Mapping[str, str], lineage: Lineage, *, table: str) -> dict[
         return merged(by_properties, {})
     named = named_by(kept)
     if named is None:
-        raise TableBroken(f"table {table}: property {SNAPSHOT} = {at!r}: not what a job wrote: write {BY_HAND} if {PLACES} is right")
+        raise TableBroken(
+            f"table {table}: property {SNAPSHOT} = {at!r}: not what a job wrote: write {BY_HAND} if {PLACES} is right"
+        )
     stands = lineage.stands
     if stands is None:
         oldest_noted = min((found.sequence for found in ancestors if found.places), default=None)
-        stands = not lineage.complete and bool(ancestors) and named[1] < (ancestors[0].sequence if oldest_noted is None else oldest_noted)
+        stands = (
+            not lineage.complete
+            and bool(ancestors)
+            and named[1] < (ancestors[0].sequence if oldest_noted is None else oldest_noted)
+        )
     if stands:
         return merged(by_properties, noted)
     if lineage.complete:
@@ -115,7 +127,9 @@ def places_by(kept: Mapping[str, str], lineage: Lineage, *, table: str) -> dict[
 
 
 def named_by(kept: Mapping[str, str]) -> tuple[int, int] | None:
-    """Id and sequence number of the snapshot that came with the places of the properties; None where they do not say it."""
+    """Id and sequence number of the snapshot that came with the places of the properties; None where they do not say
+    it.
+    """
     try:
         snapshot_id, sequence = (int(part) for part in kept.get(SNAPSHOT, "").split(":"))
     except ValueError:

@@ -1,8 +1,10 @@
-"""How a snapshot gets into a table: staged by whoever writes the rows, then made the newest by the driver, in one step that compares.
+"""How a snapshot gets into a table: staged by whoever writes the rows, then made the newest by the driver, in one step
+that compares.
 
-A staged snapshot is in the table's metadata and no reader sees it. The step is one commit of the catalog: it makes the snapshot the newest and sets
-the table's places, on the condition that the newest is still the one which the snapshot was staged on. So whoever slept, and whatever came meanwhile,
-nothing is added to a table that is not the one that was looked at; and a step of unknown outcome may be repeated, for it comes through once.
+A staged snapshot is in the table's metadata and no reader sees it. The step is one commit of the catalog: it makes the
+snapshot the newest and sets the table's places, on the condition that the newest is still the one which the snapshot
+was staged on. So whoever slept, and whatever came meanwhile, nothing is added to a table that is not the one that was
+looked at; and a step of unknown outcome may be repeated, for it comes through once.
 """
 
 import secrets
@@ -43,8 +45,8 @@ def commit(
 ) -> Mapping[str, str]:
     """What `write` has Spark write (None: nothing) becomes the newest snapshot, with these notes; returns its summary.
 
-    `have` is what the caller took for the table's places. Raises JobStopped where another has moved them, and what `verify` raises, which is called
-    when all is written: nothing was committed then.
+    `have` is what the caller took for the table's places. Raises JobStopped where another has moved them, and what
+    `verify` raises, which is called when all is written: nothing was committed then.
     """
     lost = 0
     for _ in range(ATTEMPTS):
@@ -65,16 +67,26 @@ def commit(
         if _published(table, staged, notes, have):
             return staged.summary
         table.drop(staged)
-    raise JobStopped(f"table {table.name}: others committed to it {ATTEMPTS} times while one batch was written: the place is kept; run fewer of them")
+    raise JobStopped(
+        f"table {table.name}: others committed to it {ATTEMPTS} times while one batch was written: the place is "
+        "kept; run fewer of them"
+    )
 
 
 def moved(table: IcebergTable) -> JobStopped:
     """Somebody else has added to the table what a batch was to add, or something else of the topics."""
-    return JobStopped(f"table {table.name}: its places are others than they were: does another job write to it? Let one of them go on alone")
+    return JobStopped(
+        f"table {table.name}: its places are others than they were: does another job write to it? Let one of them "
+        "go on alone"
+    )
 
 
-def _staged(session: SparkSession, table: IcebergTable, notes: Notes, write: Callable[[], None] | None) -> Staged | None:
-    """The snapshot, which Spark staged, or which adds nothing where Spark had nothing to write. None: to be tried again."""
+def _staged(
+    session: SparkSession, table: IcebergTable, notes: Notes, write: Callable[[], None] | None
+) -> Staged | None:
+    """The snapshot, which Spark staged, or which adds nothing where Spark had nothing to write. None: to be tried
+    again.
+    """
     mark = f"bmq-{secrets.token_hex(8)}"
     if write is None:
         return table.stage_nothing(mark, notes.summary())
@@ -101,13 +113,18 @@ def _staged(session: SparkSession, table: IcebergTable, notes: Notes, write: Cal
 
 
 def _published(table: IcebergTable, staged: Staged, notes: Notes, have: Places) -> bool:
-    """Whether it is in the table; if not, it never will be. Raises JobStopped where that is not known, or where the places have moved."""
+    """Whether it is in the table; if not, it never will be. Raises JobStopped where that is not known, or where the
+    places have moved.
+    """
     cause = "whether a batch was committed is not known"
     for _ in range(STEPS):
         state = table.state()
         if staged.snapshot_id in state.ancestors:
             return True
-        if any(place(state.places, topic, partition) != place(have, topic, partition) for topic, partition, _ in each(notes.places)):
+        if any(
+            place(state.places, topic, partition) != place(have, topic, partition)
+            for topic, partition, _ in each(notes.places)
+        ):
             table.drop(staged)
             raise moved(table)
         if state.newest_id != staged.parent_id or not state.has(staged):

@@ -1,4 +1,6 @@
-"""One Iceberg table as the jobs see it: made when it is missing, its schema brought up to date, its places read, snapshots staged and published."""
+"""One Iceberg table as the jobs see it: made when it is missing, its schema brought up to date, its places read,
+snapshots staged and published.
+"""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,15 +17,30 @@ from bmq_spark.batches.places import Places, merged
 from bmq_spark.errors import ConfigurationError, JobStopped, TableBroken
 from bmq_spark.iceberg.catalogs import TableName, refusal
 from bmq_spark.iceberg.evolution import changes, columns, ddl
-from bmq_spark.iceberg.notes import BY_HAND, PLACES, SNAPSHOT, Ancestor, Lineage, named_by, places_by, places_of, properties
+from bmq_spark.iceberg.notes import (
+    BY_HAND,
+    PLACES,
+    SNAPSHOT,
+    Ancestor,
+    Lineage,
+    named_by,
+    places_by,
+    places_of,
+    properties,
+)
 
-PARTITIONINGS: Final = {"hour": "PARTITIONED BY (hours(timestamp))", "date": "PARTITIONED BY (days(timestamp))", "none": ""}
+PARTITIONINGS: Final = {
+    "hour": "PARTITIONED BY (hours(timestamp))",
+    "date": "PARTITIONED BY (days(timestamp))",
+    "none": "",
+}
 MADE_BY: Final = "bmq.upsert-key"
 """The property by which a table of these jobs is known; empty where rows are only added."""
 TOPIC: Final = "bmq.topic-id."
 """With a topic's name behind it: its id. Tables of rows have it before their first batch, those beside them never."""
 BESIDE: Final = "bmq.beside"
-"""Of a table beside another: what of it is there (`DEAD_LETTERS`, `TOMBSTONES`). Tables of before are known by their columns."""
+"""Of a table beside another: what of it is there (`DEAD_LETTERS`, `TOMBSTONES`). Tables of before are known by their
+columns."""
 DEAD_LETTERS: Final = "dead letters"
 TOMBSTONES: Final = "tombstones"
 WAP: Final = "write.wap.enabled"
@@ -78,7 +95,9 @@ class State:
 
 
 class IcebergTable:
-    """A table that is there. Its methods raise JobStopped, in one line, where the catalog or the bucket does not answer."""
+    """A table that is there. Its methods raise JobStopped, in one line, where the catalog or the bucket does not
+    answer.
+    """
 
     def __init__(self, spark: SparkSession, name: TableName) -> None:
         self.name = name
@@ -109,7 +128,9 @@ class IcebergTable:
         target_file_size_bytes: int,
         beside: str = "",
     ) -> "IcebergTable":
-        """The table, made if it is not there; `beside`: what of another table it has. Raises ConfigurationError where it is one of another kind."""
+        """The table, made if it is not there; `beside`: what of another table it has. Raises ConfigurationError where
+        it is one of another kind.
+        """
         found = cls.open(spark, name)
         if found is None:
             made = _PROPERTIES | {MADE_BY: upsert_key, "write.target-file-size-bytes": str(target_file_size_bytes)}
@@ -118,7 +139,8 @@ class IcebergTable:
             try:
                 spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {name.namespace_sql}")
                 spark.sql(
-                    f"CREATE TABLE IF NOT EXISTS {name.sql} ({ddl(schema)}) USING iceberg {PARTITIONINGS[partition_by]} TBLPROPERTIES ({listed})"
+                    f"CREATE TABLE IF NOT EXISTS {name.sql} ({ddl(schema)}) USING iceberg "
+                    f"{PARTITIONINGS[partition_by]} TBLPROPERTIES ({listed})"
                 )
             except (PySparkException, Py4JJavaError) as error:
                 raise unreachable(name, error) from error
@@ -130,7 +152,8 @@ class IcebergTable:
             raise ConfigurationError(f"--table {name}: it is there, and not made by this job: choose another name")
         if kept != upsert_key:
             raise ConfigurationError(
-                f"--upsert-key {upsert_key or 'none'}: the table {name} was made with {kept or 'none'}: give it that one, or choose another --table"
+                f"--upsert-key {upsert_key or 'none'}: the table {name} was made with {kept or 'none'}: give it "
+                "that one, or choose another --table"
             )
         if found.newest_id() is None:  # just made, perhaps by a job that was killed then
             found._sort()
@@ -140,7 +163,9 @@ class IcebergTable:
 
     @classmethod
     def open_beside(cls, spark: SparkSession, name: TableName, beside: str) -> "IcebergTable | None":
-        """The table of these of another one's; None where there is none. Raises ConfigurationError where it is somebody else's."""
+        """The table of these of another one's; None where there is none. Raises ConfigurationError where it is somebody
+        else's.
+        """
         found = cls.open(spark, name)
         if found is None:
             return None
@@ -149,14 +174,18 @@ class IcebergTable:
         if MADE_BY in kept and not topics:
             return found
         whose = f"a table of the topic {topics[0]}" if topics else "not made by this job"
-        raise ConfigurationError(f"--table: its {beside} would go to {name}, which is {whose}: rename that one, or choose another --table")
+        raise ConfigurationError(
+            f"--table: its {beside} would go to {name}, which is {whose}: rename that one, or choose another --table"
+        )
 
     def require_rows(self) -> None:
         """Raises ConfigurationError where it has what another table's records left beside it, and no rows."""
         kept, names = self.properties(), self.columns().names
         if MADE_BY not in kept or any(key.startswith(TOPIC) for key in kept):
             return
-        beside = kept.get(BESIDE) or (DEAD_LETTERS if "reason" in names else TOMBSTONES if "headers" not in names else None)
+        beside = kept.get(BESIDE) or (
+            DEAD_LETTERS if "reason" in names else TOMBSTONES if "headers" not in names else None
+        )
         if beside:
             raise ConfigurationError(f"--table {self.name}: it has the {beside} of another table: choose another name")
 
@@ -176,14 +205,19 @@ class IcebergTable:
         return not self.properties().get(MADE_BY) and not self._table.spec().isUnpartitioned()
 
     def metadata_of_another(self) -> str | None:
-        """A file of metadata in this table's folder that is another table's, or cannot be read; None where there is none.
+        """A file of metadata in this table's folder that is another table's, or cannot be read; None where there is
+        none.
 
-        Those that the table's own metadata names are not read. Others of its own are few: commits that failed left them.
+        Those that the table's own metadata names are not read. Others of its own are few: commits that failed left
+        them.
         """
         jvm: Any = self._spark._jvm
         try:
             metadata = self._table.operations().refresh()
-            own = {_last_part(str(metadata.metadataFileLocation())), *(_last_part(str(each.file())) for each in metadata.previousFiles())}
+            own = {
+                _last_part(str(metadata.metadataFileLocation())),
+                *(_last_part(str(each.file())) for each in metadata.previousFiles()),
+            }
             folder = jvm.org.apache.hadoop.fs.Path(f"{self.location}/{METADATA}")
             files = folder.getFileSystem(self._spark._jsparkSession.sessionState().newHadoopConf())  # type: ignore[no-untyped-call,unused-ignore]
             there = [found.getPath() for found in files.listStatus(folder)] if files.exists(folder) else []
@@ -193,7 +227,10 @@ class IcebergTable:
             if _METADATA_FILE not in path.getName() or path.getName().startswith((".", "_")) or path.getName() in own:
                 continue
             try:
-                if str(jvm.org.apache.iceberg.TableMetadataParser.read(self._table.io(), path.toString()).uuid()) == self.id:
+                if (
+                    str(jvm.org.apache.iceberg.TableMetadataParser.read(self._table.io(), path.toString()).uuid())
+                    == self.id
+                ):
                     continue
             except Py4JJavaError:
                 pass
@@ -221,7 +258,8 @@ class IcebergTable:
             raise unreachable(self.name, error) from error
 
     def places(self) -> dict[str, dict[int, int]]:
-        """Up to where it has each partition, read anew. A table that was rolled back has the places of what it was rolled back to.
+        """Up to where it has each partition, read anew. A table that was rolled back has the places of what it was
+        rolled back to.
 
         Raises TableBroken where it has rows and nothing says whose.
         """
@@ -229,8 +267,9 @@ class IcebergTable:
         newest = state.metadata.currentSnapshot()
         if not state.places and newest is not None and self._has_rows(newest):
             raise TableBroken(
-                f"table {self.name}: it has rows, and nothing says up to where it has its topics: roll it back to a snapshot that a job wrote, or "
-                f"say it: ALTER TABLE … SET TBLPROPERTIES ('{PLACES}' = '{{\"TOPIC\": {{\"0\": NEXT_OFFSET}}}}', '{SNAPSHOT}' = '{BY_HAND}')"
+                f"table {self.name}: it has rows, and nothing says up to where it has its topics: roll it back to "
+                f"a snapshot that a job wrote, or say it: ALTER TABLE … SET TBLPROPERTIES ('{PLACES}' = "
+                f"'{{\"TOPIC\": {{\"0\": NEXT_OFFSET}}}}', '{SNAPSHOT}' = '{BY_HAND}')"
             )
         return state.places
 
@@ -262,7 +301,9 @@ class IcebergTable:
         )
 
     def _lineage(self, metadata: Any, named: tuple[int, int] | None) -> Lineage:
-        """`named`: by the properties. Where it is not found, metadata of before is read: rollbacks and expiries by others leave no other trace."""
+        """`named`: by the properties. Where it is not found, metadata of before is read: rollbacks and expiries by
+        others leave no other trace.
+        """
         newest = metadata.currentSnapshot()
         if newest is None:
             return Lineage(ancestors=(), complete=True, stands=False if named else None)
@@ -303,7 +344,9 @@ class IcebergTable:
         undone = self._undone(snapshot(named[0]), snapshot, found) if stands is False else ()
         return Lineage(ancestors=found, complete=parent is None, stands=stands, undone=undone)
 
-    def _walk(self, newest: Any, snapshot: Callable[[int], Any], wanted: int | None) -> tuple[list[Ancestor], int | None]:
+    def _walk(
+        self, newest: Any, snapshot: Callable[[int], Any], wanted: int | None
+    ) -> tuple[list[Ancestor], int | None]:
         """From the newest to the one wanted, or as far as there are any; with the parent of the last."""
         found: list[Ancestor] = []
         at: Any = newest
@@ -329,18 +372,22 @@ class IcebergTable:
     def evolve(self, wanted: pa.Schema, *, found_by: Collection[tuple[str, ...]] = ()) -> bool:
         """Adds and widens columns until rows of `wanted` go in, in one commit; whether anything changed.
 
-        Raises JobStopped where they never do, or a column of `found_by` is not there: the rows that are have lost it, and adding it does not help.
-        Names go to Iceberg as they are. In the text of a statement Spark would put the driver's environment in the place of `${env:…}`.
+        Raises JobStopped where they never do, or a column of `found_by` is not there: the rows that are have lost it,
+        and adding it does not help. Names go to Iceberg as they are. In the text of a statement Spark would put the
+        driver's environment in the place of `${env:…}`.
         """
         self.refresh()
         needed = changes(self.schema(), wanted, table=str(self.name))
         if not needed:
             return False
-        gone = [path for path in found_by for change in needed if change.added and path[: len(change.path)] == change.path]
+        gone = [
+            path for path in found_by for change in needed if change.added and path[: len(change.path)] == change.path
+        ]
         if gone:
             raise JobStopped(
-                f"table {self.name}: column {'.'.join(gone[0])} is not there, by which rows are found: somebody renamed or dropped it: give it its "
-                "name back (ALTER TABLE … RENAME COLUMN …), roll the table back, or write to another --table"
+                f"table {self.name}: column {'.'.join(gone[0])} is not there, by which rows are found: somebody "
+                "renamed or dropped it: give it its name back (ALTER TABLE … RENAME COLUMN …), roll the table "
+                "back, or write to another --table"
             )
         try:
             update = self._table.updateSchema()
@@ -365,7 +412,9 @@ class IcebergTable:
         self.refresh()
 
     def expire(self, before_ms: int) -> None:
-        """Forgets the snapshots that were committed before, but never the newest, and deletes the files that only they name."""
+        """Forgets the snapshots that were committed before, but never the newest, and deletes the files that only they
+        name.
+        """
         try:
             self._table.expireSnapshots().expireOlderThan(before_ms).retainLast(1).commit()
         except Py4JJavaError as error:
@@ -381,7 +430,9 @@ class IcebergTable:
         self.refresh()
 
     def stages(self) -> None:
-        """Has Spark stage what it is told to. A table that an older version of the job made has this to be said first."""
+        """Has Spark stage what it is told to. A table that an older version of the job made has this to be said
+        first.
+        """
         if self.properties().get(WAP) != "true":
             self.set_property(WAP, "true")
 
@@ -404,7 +455,9 @@ class IcebergTable:
             raise unreachable(self.name, error) from error
         found = self.staged(mark)
         if found is None:
-            raise JobStopped(f"table {self.name}: a snapshot that was staged is not there: the place is kept; run the job again")
+            raise JobStopped(
+                f"table {self.name}: a snapshot that was staged is not there: the place is kept; run the job again"
+            )
         return found
 
     def step(self, state: State, staged: Staged, places: Places) -> str | None:
@@ -430,7 +483,9 @@ class IcebergTable:
         return None
 
     def drop(self, staged: Staged) -> None:
-        """Forgets a staged snapshot that is not to be the newest, and deletes its files. What goes wrong here is left to maintenance."""
+        """Forgets a staged snapshot that is not to be the newest, and deletes its files. What goes wrong here is left
+        to maintenance.
+        """
         try:
             self._table.refresh()
             if self._table.snapshot(staged.snapshot_id) is not None:
@@ -450,7 +505,9 @@ class IcebergTable:
         if number not in self._ancestors:
             text = snapshot.summary().get(PLACES)
             places = places_of({PLACES: text} if text else {}, table=str(self.name))
-            self._ancestors[number] = Ancestor(snapshot_id=number, sequence=int(snapshot.sequenceNumber()), places=places)
+            self._ancestors[number] = Ancestor(
+                snapshot_id=number, sequence=int(snapshot.sequenceNumber()), places=places
+            )
         return self._ancestors[number]
 
     def _has_rows(self, snapshot: Any) -> bool:
@@ -458,9 +515,14 @@ class IcebergTable:
         return bool(self._table.newScan().planFiles().iterator().hasNext()) if rows is None else int(rows) > 0
 
     def _sort(self) -> None:
-        """Files have rows in the order of the topics: offsets compress well, and a reader of one partition skips most."""
+        """Files have rows in the order of the topics: offsets compress well, and a reader of one partition skips
+        most.
+        """
         jvm: Any = self._spark._jvm
-        first, reference = jvm.org.apache.iceberg.NullOrder.NULLS_FIRST, jvm.org.apache.iceberg.expressions.Expressions.ref
+        first, reference = (
+            jvm.org.apache.iceberg.NullOrder.NULLS_FIRST,
+            jvm.org.apache.iceberg.expressions.Expressions.ref,
+        )
         order = self._table.replaceSortOrder()
         for column in ORDER:
             order.asc(reference(column), first)
@@ -493,4 +555,6 @@ def unreachable(name: TableName, error: Exception) -> JobStopped:
     """In one line, with what to do."""
     if remedy := refusal(str(error)):
         return JobStopped(f"table {name}: the catalog refuses: {cause(str(error))}: {remedy}")
-    return JobStopped(f"table {name}: {cause(str(error))}: see that the catalog runs and lets this job write; the place is kept")
+    return JobStopped(
+        f"table {name}: {cause(str(error))}: see that the catalog runs and lets this job write; the place is kept"
+    )

@@ -1,11 +1,13 @@
-"""A compacted topic as a table with one row for each key: which record of a batch counts, and how it meets the row that is there.
+"""A compacted topic as a table with one row for each key: which record of a batch counts, and how it meets the row that
+is there.
 
-A key's order within a partition is that of the offsets. Between partitions (a topic that got more of them, or several topics
-in one table) time decides: E of a partition is the greatest timestamp of all its records of that key so far, and the last record
-of the partition with the greatest (E, topic, partition) is what is left of the key. E never falls, so who has lost needs not be
-kept: to win later a partition has to tell a greater time, which then is its E. One state for each key is enough, then: a row with
-E in `key_timestamp`, or, where the winner is a tombstone, a row of a table beside it, which is written first.
-`tests/upsert_model.py` shows that no division into batches matters, nor a kill between the two tables.
+A key's order within a partition is that of the offsets. Between partitions (a topic that got more of them, or several
+topics in one table) time decides: E of a partition is the greatest timestamp of all its records of that key so far, and
+the last record of the partition with the greatest (E, topic, partition) is what is left of the key. E never falls, so
+who has lost needs not be kept: to win later a partition has to tell a greater time, which then is its E. One state for
+each key is enough, then: a row with E in `key_timestamp`, or, where the winner is a tombstone, a row of a table beside
+it, which is written first. `tests/upsert_model.py` shows that no division into batches matters, nor a kill between the
+two tables.
 """
 
 from collections.abc import Sequence
@@ -49,7 +51,12 @@ class KeyedTyping(Typing):
             return rows, reasons
         missing = [
             (None if key else self._reason(tombstone)) if said is None else said
-            for key, tombstone, said in zip(keys.is_valid().to_pylist(), rows.column("value").is_null().to_pylist(), reasons.to_pylist(), strict=True)
+            for key, tombstone, said in zip(
+                keys.is_valid().to_pylist(),
+                rows.column("value").is_null().to_pylist(),
+                reasons.to_pylist(),
+                strict=True,
+            )
         ]
         return rows, pa.array(missing, type=pa.string())
 
@@ -57,7 +64,10 @@ class KeyedTyping(Typing):
         if self.field == RECORD_KEY:
             return "no key: rows are found by it"
         if tombstone:
-            return f"a tombstone has no field {self.field}, by which rows are found: only --upsert-key key lets tombstones delete"
+            return (
+                f"a tombstone has no field {self.field}, by which rows are found: only --upsert-key key lets "
+                "tombstones delete"
+            )
         return f"field {self.field} is null: rows are found by it"
 
 
@@ -67,9 +77,13 @@ def keyed(typing: Typing, field: str) -> KeyedTyping:
         kind = typing.value.arrow_type
         names = [part.name for part in kind] if pa.types.is_struct(kind) else []
         if field not in names:
-            raise ConfigurationError(f"--upsert-key {field}: the values have {', '.join(names) or 'no fields'}: name one of these, or key")
+            raise ConfigurationError(
+                f"--upsert-key {field}: the values have {', '.join(names) or 'no fields'}: name one of these, or key"
+            )
         if pa.types.is_nested(kind.field(field).type):
-            raise ConfigurationError(f"--upsert-key {field}: it is a {kind.field(field).type}: name a field with a single value, or key")
+            raise ConfigurationError(
+                f"--upsert-key {field}: it is a {kind.field(field).type}: name a field with a single value, or key"
+            )
     return KeyedTyping(**{part.name: getattr(typing, part.name) for part in fields(typing)}, field=field)
 
 
@@ -88,34 +102,50 @@ def last_of_each_partition(rows: DataFrame, field: str) -> DataFrame:
     key: Column = sql.expr(key_path(field))
     within = Window.partitionBy(key, "topic", "partition").orderBy(sql.desc("offset"))
     all_of_it = within.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
-    ranked = rows.repartition(key).withColumn(KEY_TIMESTAMP, sql.max("timestamp").over(all_of_it)).withColumn(_RANK, sql.row_number().over(within))
+    ranked = (
+        rows.repartition(key)
+        .withColumn(KEY_TIMESTAMP, sql.max("timestamp").over(all_of_it))
+        .withColumn(_RANK, sql.row_number().over(within))
+    )
     return ranked.filter(sql.col(_RANK) == 1).drop(_RANK)
 
 
 def are_alone(last: DataFrame, field: str) -> bool:
-    """Whether MERGE itself can compare these with the table's rows: each key comes from one partition, and none is deleted."""
-    counted = last.groupBy(sql.expr(key_path(field)).alias(_KEY)).agg(sql.count("*").alias("n"), sql.max(sql.col("value").isNull()).alias("gone"))
+    """Whether MERGE itself can compare these with the table's rows: each key comes from one partition, and none is
+    deleted.
+    """
+    counted = last.groupBy(sql.expr(key_path(field)).alias(_KEY)).agg(
+        sql.count("*").alias("n"), sql.max(sql.col("value").isNull()).alias("gone")
+    )
     return not counted.filter("n > 1 OR gone").limit(1).count()
 
 
 def winners(last: DataFrame, table: DataFrame, tombstones: DataFrame | None, field: str) -> DataFrame:
-    """What is left of each key of the batch: one row, also where it is a tombstone; nothing where the table's row stays.
+    """What is left of each key of the batch: one row, also where it is a tombstone; nothing where the table's row
+    stays.
 
-    Everything that is known of a key comes together first: for E of a partition, which may be the row's, and since a tombstone
-    leaves no row to compare with. `_bmq_own` is E as the entry knew it before.
+    Everything that is known of a key comes together first: for E of a partition, which may be the row's, and since a
+    tombstone leaves no row to compare with. `_bmq_own` is E as the entry knew it before.
     """
     key: Column = sql.expr(key_path(field))
     asked = last.withColumn(_KEY, key).withColumn(_SOURCE, sql.lit(_BATCH))
     keys = asked.select(_KEY).distinct()
     entries = asked.unionByName(_entries(table, key, _ROW).join(keys, _KEY, "left_semi"), allowMissingColumns=True)
     if tombstones is not None:
-        entries = entries.unionByName(_entries(tombstones, sql.col(RECORD_KEY), _TOMBSTONE).join(keys, _KEY, "left_semi"), allowMissingColumns=True)
+        entries = entries.unionByName(
+            _entries(tombstones, sql.col(RECORD_KEY), _TOMBSTONE).join(keys, _KEY, "left_semi"),
+            allowMissingColumns=True,
+        )
     within = Window.partitionBy(_KEY, "topic", "partition").orderBy(sql.desc("offset"), sql.desc(_SOURCE))
     all_of_it = within.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     among = Window.partitionBy(_KEY).orderBy(sql.desc(KEY_TIMESTAMP), sql.desc("topic"), sql.desc("partition"))
     found = entries.repartition(_KEY).withColumn(_OWN, sql.col(KEY_TIMESTAMP))
-    found = found.withColumn(_RANK, sql.row_number().over(within)).withColumn(KEY_TIMESTAMP, sql.max(KEY_TIMESTAMP).over(all_of_it))
-    found = found.filter(sql.col(_RANK) == 1).withColumn(_RANK, sql.row_number().over(among)).filter(sql.col(_RANK) == 1)
+    found = found.withColumn(_RANK, sql.row_number().over(within)).withColumn(
+        KEY_TIMESTAMP, sql.max(KEY_TIMESTAMP).over(all_of_it)
+    )
+    found = (
+        found.filter(sql.col(_RANK) == 1).withColumn(_RANK, sql.row_number().over(among)).filter(sql.col(_RANK) == 1)
+    )
     return found.filter(sql.col(_SOURCE) != _ROW).drop(_RANK)
 
 
@@ -126,7 +156,8 @@ def deletions(won: DataFrame) -> DataFrame:
 
 
 def merge_statement(table_sql: str, source: str, field: str, *, columns: Sequence[str], own: Sequence[str]) -> str:
-    """Rows of the view `source`, one for each key: a null value deletes, another replaces or is new; nothing that the row wins over counts.
+    """Rows of the view `source`, one for each key: a null value deletes, another replaces or is new; nothing that the
+    row wins over counts.
 
     `columns` are the table's. What is not among the job's `own` somebody else has added: a row that is there keeps it.
     """
@@ -139,18 +170,27 @@ def merge_statement(table_sql: str, source: str, field: str, *, columns: Sequenc
     )
     names = [f"`{name}`" for name in columns]
     sets = [f"t.`{name}` = s.`{name}`" for name in columns if name in own and name != KEY_TIMESTAMP]
-    sets.append(f"t.`{KEY_TIMESTAMP}` = CASE WHEN {same} THEN greatest(s.`{KEY_TIMESTAMP}`, {time}) ELSE s.`{KEY_TIMESTAMP}` END")
+    sets.append(
+        f"t.`{KEY_TIMESTAMP}` = CASE WHEN {same} THEN greatest(s.`{KEY_TIMESTAMP}`, {time}) ELSE "
+        f"s.`{KEY_TIMESTAMP}` END"
+    )
     return (
-        f"MERGE INTO {table_sql} t USING {source} s ON t.{key} = s.{key} "
-        f"WHEN MATCHED AND s.`value` IS NULL AND {newer} THEN DELETE "
-        f"WHEN MATCHED AND {newer} THEN UPDATE SET {', '.join(sets)} "
-        f"WHEN NOT MATCHED AND s.`value` IS NOT NULL THEN INSERT ({', '.join(names)}) VALUES ({', '.join(f's.{name}' for name in names)})"
+        f"MERGE INTO {table_sql} t USING {source} s ON t.{key} = s.{key} WHEN MATCHED AND s.`value` IS NULL AND "
+        f"{newer} THEN DELETE WHEN MATCHED AND {newer} THEN UPDATE SET {', '.join(sets)} WHEN NOT MATCHED AND "
+        f"s.`value` IS NOT NULL THEN INSERT ({', '.join(names)}) VALUES "
+        f"({', '.join(f's.{name}' for name in names)})"
     )
 
 
 def tombstone_columns(key: pa.DataType) -> pa.Schema:
     """Of the table that remembers deletions."""
-    where = [("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("timestamp", TIMESTAMP), (KEY_TIMESTAMP, TIMESTAMP)]
+    where = [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", TIMESTAMP),
+        (KEY_TIMESTAMP, TIMESTAMP),
+    ]
     return pa.schema([(RECORD_KEY, key), *where])
 
 
@@ -158,7 +198,10 @@ def remember_statement(tombstones_sql: str, source: str) -> str:
     """The last tombstone of each key and partition. Whatever is written twice, or by two jobs, it ends the same."""
     names = (RECORD_KEY, *_PLACE, KEY_TIMESTAMP)
     same = " AND ".join(f"t.`{name}` = s.`{name}`" for name in names[:3])
-    later = f"s.`offset` > t.`offset` OR (s.`offset` = t.`offset` AND s.`{KEY_TIMESTAMP}` > coalesce(t.`{KEY_TIMESTAMP}`, t.`timestamp`))"
+    later = (
+        f"s.`offset` > t.`offset` OR (s.`offset` = t.`offset` AND s.`{KEY_TIMESTAMP}` > "
+        f"coalesce(t.`{KEY_TIMESTAMP}`, t.`timestamp`))"
+    )
     newer = ", ".join(f"t.`{name}` = s.`{name}`" for name in names[3:])
     listed = ", ".join(f"`{name}`" for name in names)
     given = ", ".join(f"s.`{name}`" for name in names)

@@ -1,4 +1,6 @@
-"""Batches as rows: what workers make of records, and how rows are added to a table, or merged by their key, in one snapshot (`publishing`)."""
+"""Batches as rows: what workers make of records, and how rows are added to a table, or merged by their key, in one
+snapshot (`publishing`).
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +23,8 @@ from bmq_spark.values import conform, observe
 from bmq_spark.values.inference import NOTHING, union
 
 LETTER: Final = "_bmq_dead_letter"
-"""The column beside a table's own that has a record which does not fit, as its dead letter; null where it fits. Spelt as nobody names a column."""
+"""The column beside a table's own that has a record which does not fit, as its dead letter; null where it fits. Spelt
+as nobody names a column."""
 _LETTER_TYPE: Final = pa.struct(list(DEAD_LETTERS))
 _SOURCE: Final = "bmq_batch"
 SEEN: Final = "seen binary"
@@ -31,8 +34,8 @@ SEEN: Final = "seen binary"
 class Rows:
     """What a worker makes of records: rows of the table's columns, and LETTER; nothing of those that are buried.
 
-    One look at a record decides both: a second one might find what the first did not, in a registry that has learnt a schema meanwhile, and the
-    record would be in neither table.
+    One look at a record decides both: a second one might find what the first did not, in a registry that has learnt a
+    schema meanwhile, and the record would be in neither table.
     """
 
     typing: Typing
@@ -86,13 +89,26 @@ def seen_in(content: bytes) -> pa.DataType:
     return pa.ipc.read_schema(pa.py_buffer(content)).field("value").type
 
 
-def append(rows: DataFrame, table: IcebergTable, notes: Notes, *, have: Places, verify: Callable[[], None]) -> Mapping[str, str]:
-    """Adds rows of the table's columns. See `publishing.commit`; raises also what Spark raised where nothing was committed."""
-    return commit(rows.sparkSession, table, notes, have=have, verify=verify, write=lambda: rows.writeTo(table.name.sql).append())
+def append(
+    rows: DataFrame, table: IcebergTable, notes: Notes, *, have: Places, verify: Callable[[], None]
+) -> Mapping[str, str]:
+    """Adds rows of the table's columns. See `publishing.commit`; raises also what Spark raised where nothing was
+    committed.
+    """
+    return commit(
+        rows.sparkSession, table, notes, have=have, verify=verify, write=lambda: rows.writeTo(table.name.sql).append()
+    )
 
 
 def upsert(
-    rows: DataFrame, table: IcebergTable, notes: Notes, *, field: str, own: Sequence[str], have: Places, verify: Callable[[], None]
+    rows: DataFrame,
+    table: IcebergTable,
+    notes: Notes,
+    *,
+    field: str,
+    own: Sequence[str],
+    have: Places,
+    verify: Callable[[], None],
 ) -> Mapping[str, str]:
     """Merges rows by their key, of which each has one; `own`: the columns that are the job's. See `append`."""
     session = rows.sparkSession
@@ -108,7 +124,9 @@ def upsert(
 
 
 def remember(tombstones: DataFrame, table: IcebergTable) -> None:
-    """Merges them into the table of tombstones. To be repeated at will: it needs no places. Raises what Spark raised."""
+    """Merges them into the table of tombstones. To be repeated at will: it needs no places. Raises what Spark
+    raised.
+    """
     session = tombstones.sparkSession
     tombstones.createOrReplaceTempView(_SOURCE)
     try:
@@ -122,9 +140,15 @@ def _letters(records: pa.RecordBatch, reasons: pa.Array, which: pa.Array) -> pa.
     if not which.true_count:
         return pa.nulls(len(which), type=_LETTER_TYPE)
     places = pc.subtract(pc.cumulative_sum(which.cast(pa.int64())), 1)
-    return dead_letters(records, reasons, which).to_struct_array().take(pc.if_else(which, places, pa.scalar(None, pa.int64())))
+    return (
+        dead_letters(records, reasons, which)
+        .to_struct_array()
+        .take(pc.if_else(which, places, pa.scalar(None, pa.int64())))
+    )
 
 
 def _columns(rows: pa.RecordBatch, columns: pa.Schema) -> list[pa.Array]:
-    """Null where the rows have no such column. Raises what `conform` does, also where the table lacks a whole column."""
+    """Null where the rows have no such column. Raises what `conform` does, also where the table lacks a whole
+    column.
+    """
     return list(conform(rows.to_struct_array(), pa.struct(list(columns))).flatten())

@@ -1,10 +1,10 @@
 """Spark's notes on a stream, and whether they agree with the table.
 
-A checkpoint belongs to one table (`bmq.json` says which). In it each query has a folder `NNNN` with `NNNN.json` beside it: what it reads,
-where it began, and where the job did.
-A query goes on as long as what it reads is the same and its last batch is finished and ends where the table does; else the next number
-is begun from the table's places, which are the truth: neither a kill nor a checkpoint that was restored, nor a table that was, loses or doubles a
-record. (Spark's own way, to run an unfinished batch again, ends in a NullPointerException of its Kafka connector 4.1 with AvailableNow.)
+A checkpoint belongs to one table (`bmq.json` says which). In it each query has a folder `NNNN` with `NNNN.json` beside
+it: what it reads, where it began, and where the job did. A query goes on as long as what it reads is the same and its
+last batch is finished and ends where the table does; else the next number is begun from the table's places, which are
+the truth: neither a kill nor a checkpoint that was restored, nor a table that was, loses or doubles a record. (Spark's
+own way, to run an unfinished batch again, ends in a NullPointerException of its Kafka connector 4.1 with AvailableNow.)
 """
 
 import json
@@ -56,17 +56,24 @@ class Checkpoint:
         if not text:  # none, or what a full disk or a kill has left of the first run
             # Queries are begun after this: what has such a name is somebody else's, and `begin` would delete it.
             if strange := sorted(name for name in self._folder.names() if name in _OF_SPARK or _NOTES.fullmatch(name)):
-                raise JobStopped(f"--checkpoint {self._folder.uri}: holds {strange[0]} of another program: give this job a --checkpoint of its own")
+                raise JobStopped(
+                    f"--checkpoint {self._folder.uri}: holds {strange[0]} of another program: give this job a "
+                    "--checkpoint of its own"
+                )
             self._folder.write(OWNER, json.dumps({"table_id": self._table_id, "table": self._table}))
             return
         try:
             owner = json.loads(text)
             table_id, table = str(owner["table_id"]), str(owner["table"])
         except (ValueError, KeyError, TypeError) as error:
-            raise JobStopped(f"--checkpoint {self._folder.child(OWNER)}: not what a job wrote: give this job a --checkpoint of its own") from error
+            raise JobStopped(
+                f"--checkpoint {self._folder.child(OWNER)}: not what a job wrote: give this job a --checkpoint of "
+                "its own"
+            ) from error
         if table_id != self._table_id:
             raise JobStopped(
-                f"--checkpoint {self._folder.uri}: it is of the table {table}, not of {self._table}: give this job a --checkpoint of its own"
+                f"--checkpoint {self._folder.uri}: it is of the table {table}, not of {self._table}: give this job "
+                "a --checkpoint of its own"
             )
 
     def newest(self) -> "Query | None":
@@ -75,10 +82,17 @@ class Checkpoint:
         return Query(self._folder, max(numbers)) if numbers else None
 
     def begin(self, reads: Reads, initial: Places, *, job_began: Places) -> "Query":
-        """The next query, which begins at these places; the job itself did at others. Those before the one that ran last are deleted."""
+        """The next query, which begins at these places; the job itself did at others. Those before the one that ran
+        last are deleted.
+        """
         numbers = self._numbers()
         number = max(numbers, default=0) + 1
-        notes: dict[str, Any] = {"source": reads.source, "lane": reads.lane, "topics": dict(reads.topics), "initial": json.loads(to_json(initial))}
+        notes: dict[str, Any] = {
+            "source": reads.source,
+            "lane": reads.lane,
+            "topics": dict(reads.topics),
+            "initial": json.loads(to_json(initial)),
+        }
         notes["job_began"] = json.loads(to_json(job_began))
         self._folder.write(f"{number:04}.json", json.dumps(notes))
         for old in sorted(numbers)[:-1]:
@@ -110,7 +124,9 @@ class Query:
 
     @property
     def job_began(self) -> dict[str, dict[int, int]] | None:
-        """Where the job began in its topics, when the table had nothing of them: the table may be rolled back to that. None in notes of before."""
+        """Where the job began in its topics, when the table had nothing of them: the table may be rolled back to that.
+        None in notes of before.
+        """
         found = self._notes.get("job_began")
         return None if found is None else from_json(json.dumps(found))
 
@@ -123,14 +139,18 @@ class Query:
 
     def reads(self) -> Reads:
         """What it reads."""
-        return Reads(source=self._notes.get("source", ""), lane=self._notes.get("lane", ""), topics=self._notes.get("topics", {}))
+        return Reads(
+            source=self._notes.get("source", ""), lane=self._notes.get("lane", ""), topics=self._notes.get("topics", {})
+        )
 
     def id(self) -> str:
         """Spark's id of it, which its batches are known by."""
         return str(json.loads(self._folder.read(f"{self._name}/metadata") or "{}").get("id", self._name))
 
     def end(self, batch_id: int) -> dict[str, dict[int, int]] | None:
-        """Where a batch ends; where the query began for the one before the first. None where Spark has no such batch."""
+        """Where a batch ends; where the query began for the one before the first. None where Spark has no such
+        batch.
+        """
         if batch_id < 0:
             return self.initial
         text = self._folder.read(f"{self._name}/offsets/{batch_id}")
@@ -138,7 +158,10 @@ class Query:
             return None
         lines = text.splitlines()
         if len(lines) < 3 or not lines[2].startswith("{"):
-            raise JobStopped(f"{self.uri}/offsets/{batch_id}: not a batch's offsets: restore it, or give the job another --checkpoint")
+            raise JobStopped(
+                f"{self.uri}/offsets/{batch_id}: not a batch's offsets: restore it, or give the job another "
+                "--checkpoint"
+            )
         return from_json(lines[2])
 
     def planned(self) -> Planned | None:
@@ -152,7 +175,9 @@ class Query:
 
 
 def _notes_in(text: str) -> Mapping[str, Any]:
-    """Nothing where they were cut off, by a full disk or a kill: such a query goes on with nothing, and the next one is begun."""
+    """Nothing where they were cut off, by a full disk or a kill: such a query goes on with nothing, and the next one is
+    begun.
+    """
     try:
         found = json.loads(text)
     except ValueError:
@@ -162,11 +187,16 @@ def _notes_in(text: str) -> Mapping[str, Any]:
 
 def checkpoint_gone(uri: str) -> JobStopped:
     """What to raise where a query's notes are not there any more."""
-    return JobStopped(f"--checkpoint {uri}: it is gone: was it deleted while the job ran? Run the job again: it begins where the table ends")
+    return JobStopped(
+        f"--checkpoint {uri}: it is gone: was it deleted while the job ran? Run the job again: it begins where the "
+        "table ends"
+    )
 
 
 def agrees(planned: Planned | None, initial: Places, table: Places) -> bool:
-    """Whether a query may go on for a table at these places: where its newest batch ended, or where it began if it had none."""
+    """Whether a query may go on for a table at these places: where its newest batch ended, or where it began if it had
+    none.
+    """
     if planned is not None and not planned.finished:
         return False
     for topic, partition, offset in each(initial if planned is None else planned.end):

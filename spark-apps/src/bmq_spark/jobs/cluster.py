@@ -1,4 +1,5 @@
-"""What a job asks of the cluster beside its records: ids and partitions of topics, where logs begin and end, and its group's offsets.
+"""What a job asks of the cluster beside its records: ids and partitions of topics, where logs begin and end, and its
+group's offsets.
 
 Each question has a bounded wait, after which it is JobStopped with the address in it.
 """
@@ -35,15 +36,24 @@ class Cluster:
         self._servers = options.bootstrap_servers
         self._wait_s = WAIT_S
         self._admin = AdminClient(
-            {"bootstrap.servers": options.bootstrap_servers, "client.id": options.client_id, "log_level": 0, "socket.timeout.ms": WAIT_S * 1000}
+            {
+                "bootstrap.servers": options.bootstrap_servers,
+                "client.id": options.client_id,
+                "log_level": 0,
+                "socket.timeout.ms": WAIT_S * 1000,
+            }
         )
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
         """Raises JobStopped where there is no such topic, or no answer."""
         found = {}
-        for name, answer in self._ask(lambda: self._admin.describe_topics(TopicCollection(list(names)), request_timeout=self._wait_s)).items():
+        for name, answer in self._ask(
+            lambda: self._admin.describe_topics(TopicCollection(list(names)), request_timeout=self._wait_s)
+        ).items():
             described = self._result(answer, f"topic {name}")
-            found[name] = Topic(id=str(described.topic_id), partitions=tuple(sorted(partition.id for partition in described.partitions)))
+            found[name] = Topic(
+                id=str(described.topic_id), partitions=tuple(sorted(partition.id for partition in described.partitions))
+            )
         return found
 
     def starts(self, topics: Mapping[str, Topic]) -> dict[str, dict[int, int]]:
@@ -58,13 +68,17 @@ class Cluster:
         """Commits the places as the group's offsets. Raises JobStopped."""
         offsets = [TopicPartition(topic, partition, offset) for topic, partition, offset in each(places)]
         request = [ConsumerGroupTopicPartitions(group, offsets)]
-        for answer in self._ask(lambda: self._admin.alter_consumer_group_offsets(request, request_timeout=self._wait_s)).values():
+        for answer in self._ask(
+            lambda: self._admin.alter_consumer_group_offsets(request, request_timeout=self._wait_s)
+        ).values():
             for committed in self._result(answer, f"group {group}").topic_partitions:
                 if committed.error is not None:
                     raise JobStopped(f"group {group}: {committed.topic}/{committed.partition}: {committed.error.str()}")
 
     def _offsets(self, topics: Mapping[str, Topic], spec: Any) -> dict[str, dict[int, int]]:
-        asked = {TopicPartition(name, partition): spec for name, topic in topics.items() for partition in topic.partitions}
+        asked = {
+            TopicPartition(name, partition): spec for name, topic in topics.items() for partition in topic.partitions
+        }
         found: dict[str, dict[int, int]] = {name: {} for name in topics}
         for where, answer in self._ask(lambda: self._admin.list_offsets(asked, request_timeout=self._wait_s)).items():
             found[where.topic][where.partition] = self._result(answer, f"topic {where.topic}").offset
@@ -90,8 +104,13 @@ class Cluster:
         if reason.code() in _UNREACHABLE:
             return JobStopped(self._no_answer())
         if reason.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            return JobStopped(f"{what}: the cluster at {self._servers} has no such topic: create it, or name another by --topic")
+            return JobStopped(
+                f"{what}: the cluster at {self._servers} has no such topic: create it, or name another by --topic"
+            )
         return JobStopped(f"{what or 'the cluster'} at {self._servers}: {reason.str()}")
 
     def _no_answer(self) -> str:
-        return f"brokers {self._servers}: no answer within {self._wait_s:g} s: start them, or name others by --bootstrap-servers"
+        return (
+            f"brokers {self._servers}: no answer within {self._wait_s:g} s: start them, or name others by "
+            "--bootstrap-servers"
+        )

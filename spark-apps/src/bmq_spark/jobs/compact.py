@@ -1,6 +1,8 @@
-"""Keeps a Parquet table small in files: retention, merging, vacuum, in that order, each atomic; for the table and for its dead letters.
+"""Keeps a Parquet table small in files: retention, merging, vacuum, in that order, each atomic; for the table and for
+its dead letters.
 
-Under spark-submit the merges are Spark's tasks; elsewhere they are done in this process, one after the other, without a JVM.
+Under spark-submit the merges are Spark's tasks; elsewhere they are done in this process, one after the other, without a
+JVM.
 """
 
 import argparse
@@ -44,12 +46,30 @@ class CompactOptions:
 
 def parse(arguments: Sequence[str]) -> CompactOptions:
     """Raises ConfigurationError; argparse ends the process with 2 for what it sees itself."""
-    parser = argparse.ArgumentParser(prog="compact.py", description="Merge the small files of a Parquet table, and delete what no version names.")
-    parser.add_argument("--output", metavar="URI", required=True, help="the table: what the job that writes it was given as --output")
-    parser.add_argument("--target-file-size", metavar="SIZE", default=f"{TARGET_BYTES // _MIB}MiB", help="of merged files (default: %(default)s)")
-    parser.add_argument("--min-files", metavar="N", type=int, default=MIN_FILES, help="leave folders with fewer small files (default: %(default)s)")
+    parser = argparse.ArgumentParser(
+        prog="compact.py", description="Merge the small files of a Parquet table, and delete what no version names."
+    )
     parser.add_argument(
-        "--older-than", metavar="TIME", default="1h", help="leave folders whose time ended later than so long ago (default: %(default)s)"
+        "--output", metavar="URI", required=True, help="the table: what the job that writes it was given as --output"
+    )
+    parser.add_argument(
+        "--target-file-size",
+        metavar="SIZE",
+        default=f"{TARGET_BYTES // _MIB}MiB",
+        help="of merged files (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--min-files",
+        metavar="N",
+        type=int,
+        default=MIN_FILES,
+        help="leave folders with fewer small files (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--older-than",
+        metavar="TIME",
+        default="1h",
+        help="leave folders whose time ended later than so long ago (default: %(default)s)",
     )
     parser.add_argument(
         "--vacuum-older-than",
@@ -57,7 +77,11 @@ def parse(arguments: Sequence[str]) -> CompactOptions:
         default="1h",
         help="how long readers of replaced versions have before their files go (default: %(default)s)",
     )
-    parser.add_argument("--retention", metavar="TIME", help="folders that ended so long ago leave the table, e.g. 30d (default: none do)")
+    parser.add_argument(
+        "--retention",
+        metavar="TIME",
+        help="folders that ended so long ago leave the table, e.g. 30d (default: none do)",
+    )
     parser.add_argument("--once", action="store_true", help="as always: the job ends when it is done")
     found = parser.parse_args(arguments)
     if found.min_files < 2:
@@ -72,8 +96,15 @@ def parse(arguments: Sequence[str]) -> CompactOptions:
     )
 
 
-def run(options: CompactOptions, spark: "SparkSession | None" = None, *, at_ms: int | None = None, clock: Clock | None = None) -> list[str]:
-    """The table, then its dead letters where there are some; `at_ms` stands for now. Returns the summary lines. Raises BmqError.
+def run(
+    options: CompactOptions,
+    spark: "SparkSession | None" = None,
+    *,
+    at_ms: int | None = None,
+    clock: Clock | None = None,
+) -> list[str]:
+    """The table, then its dead letters where there are some; `at_ms` stands for now. Returns the summary lines. Raises
+    BmqError.
 
     Where this machine's `clock` is not the store's, files are merged, and none are deleted.
     """
@@ -92,8 +123,20 @@ def run(options: CompactOptions, spark: "SparkSession | None" = None, *, at_ms: 
     return lines
 
 
-def _maintain(table: Table, options: CompactOptions, spark: "SparkSession | None", at_ms: int, *, by_age: bool, below: Places | None = None) -> str:
-    expired = None if options.retention_ms is None or not by_age else expire(table, before_ms=at_ms - options.retention_ms, below=below)
+def _maintain(
+    table: Table,
+    options: CompactOptions,
+    spark: "SparkSession | None",
+    at_ms: int,
+    *,
+    by_age: bool,
+    below: Places | None = None,
+) -> str:
+    expired = (
+        None
+        if options.retention_ms is None or not by_age
+        else expire(table, before_ms=at_ms - options.retention_ms, below=below)
+    )
     done = compact(
         table,
         target_bytes=options.target_file_size_bytes,
@@ -105,12 +148,19 @@ def _maintain(table: Table, options: CompactOptions, spark: "SparkSession | None
     # Who reads without the log has to be told of the merged files before the small ones go.
     publish(table)
     line = f"{table.location.hadoop()} version {table.snapshot().version}: {_merged(done)}"
-    line += f"; {_vacuumed(vacuum(table, before_ms=at_ms - options.vacuum_older_than_ms, now_ms=at_ms))}" if by_age else "; deleted nothing"
+    line += (
+        f"; {_vacuumed(vacuum(table, before_ms=at_ms - options.vacuum_older_than_ms, now_ms=at_ms))}"
+        if by_age
+        else "; deleted nothing"
+    )
     return line if expired is None else f"{line}; retention took out {expired.files} files with {expired.rows} rows"
 
 
 def _merged(done: Compacted) -> str:
-    line = f"merged {done.files_before} files of {done.bytes_before / _MIB:.1f} MiB into {done.files_after} of {done.bytes_after / _MIB:.1f} MiB"
+    line = (
+        f"merged {done.files_before} files of {done.bytes_before / _MIB:.1f} MiB into {done.files_after} of "
+        f"{done.bytes_after / _MIB:.1f} MiB"
+    )
     line += f", {done.rows} rows in {done.folders} folders"
     return line if not done.given_up else f"{line} ({done.given_up} parts were left to another writer that was faster)"
 

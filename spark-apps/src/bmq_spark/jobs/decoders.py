@@ -20,15 +20,21 @@ def is_inferred(options: JobOptions) -> bool:
 
 
 def typing_of(options: JobOptions, known: pa.Schema | None = None) -> Typing:
-    """How records become rows of a table whose schema is `known`. Reads the schema; a registry's subject is that of the first topic.
+    """How records become rows of a table whose schema is `known`. Reads the schema; a registry's subject is that of the
+    first topic.
 
-    Raises ConfigurationError where --schema takes something away from what the table has, JobStopped where the registry's newest schema does.
+    Raises ConfigurationError where --schema takes something away from what the table has, JobStopped where the
+    registry's newest schema does.
     """
     have = None if known is None or "value" not in known.names else known.field("value").type
     if is_inferred(options):
         if have is not None and not pa.types.is_struct(have):
-            raise ConfigurationError(f"--format json: the table has {have} values, which were made with another --format: {_OTHER}")
-        return inferred(Typing(key=decoder(options.key_format), value=decoder("bytes"), columns=NO_COLUMNS), have or NO_COLUMNS)
+            raise ConfigurationError(
+                f"--format json: the table has {have} values, which were made with another --format: {_OTHER}"
+            )
+        return inferred(
+            Typing(key=decoder(options.key_format), value=decoder("bytes"), columns=NO_COLUMNS), have or NO_COLUMNS
+        )
     value = decoder(
         options.format,
         schema=read_schema(options.schema) if options.schema else None,
@@ -42,10 +48,12 @@ def typing_of(options: JobOptions, known: pa.Schema | None = None) -> Typing:
         if options.schema:
             raise ConfigurationError(f"--schema {options.schema}: {error}") from error
         if not options.registry:
-            raise ConfigurationError(f"--format {options.format}: {str(error).partition(', which')[0]}: {_OTHER}") from error
+            raise ConfigurationError(
+                f"--format {options.format}: {str(error).partition(', which')[0]}: {_OTHER}"
+            ) from error
         raise JobStopped(
-            f"registry {options.registry}, subject {options.topics[0]}-value: {error}; or keep the columns by the former schema as "
-            "--schema FILE_OR_URI: then what does not fit goes to the dead letters"
+            f"registry {options.registry}, subject {options.topics[0]}-value: {error}; or keep the columns by the "
+            "former schema as --schema FILE_OR_URI: then what does not fit goes to the dead letters"
         ) from error
     return Typing(key=decoder(options.key_format), value=value, columns=columns)
 

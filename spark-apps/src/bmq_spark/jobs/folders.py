@@ -1,9 +1,12 @@
-"""How many folders a batch may have records of: as many as `--max-partitions-per-batch`, and one for the records of all the others.
+"""How many folders a batch may have records of: as many as `--max-partitions-per-batch`, and one for the records of all
+the others.
 
-A batch is written as it comes, and only counted meanwhile. Where that were too many folders, nothing of it stays, and it is written again: the
-folders with the most records are chosen, and each is written by one task. So what an ordinary batch pays is the counting.
+A batch is written as it comes, and only counted meanwhile. Where that were too many folders, nothing of it stays, and
+it is written again: the folders with the most records are chosen, and each is written by one task. So what an ordinary
+batch pays is the counting.
 
-Which folder a record lies in decides nothing else: a batch that comes again, after a kill and cut in another way, may choose others.
+Which folder a record lies in decides nothing else: a batch that comes again, after a kill and cut in another way, may
+choose others.
 """
 
 from collections.abc import Sequence
@@ -60,9 +63,13 @@ def number_of(by: PartitionBy) -> Column:
 
 
 def fullest(records: DataFrame, by: PartitionBy, most: int) -> frozenset[int]:
-    """The folders with the most records, of those with as many the newest. Spark counts, on disk where memory does not do."""
+    """The folders with the most records, of those with as many the newest. Spark counts, on disk where memory does not
+    do.
+    """
     counted = records.groupBy(number_of(by).alias("number")).count()
-    return frozenset(row["number"] for row in counted.orderBy(sql.desc("count"), sql.desc("number")).limit(most).collect())
+    return frozenset(
+        row["number"] for row in counted.orderBy(sql.desc("count"), sql.desc("number")).limit(most).collect()
+    )
 
 
 def by_folder(records: DataFrame, by: PartitionBy, *, tasks: int) -> DataFrame:

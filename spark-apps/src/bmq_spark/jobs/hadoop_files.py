@@ -1,4 +1,6 @@
-"""A folder as Spark sees it: checkpoints may lie wherever Hadoop's file systems reach, which is more than locations.py does."""
+"""A folder as Spark sees it: checkpoints may lie wherever Hadoop's file systems reach, which is more than locations.py
+does.
+"""
 
 from typing import Any, Final
 
@@ -22,7 +24,9 @@ class HadoopFolder:
         try:
             self._files = self._path("").getFileSystem(self._conf)
         except Py4JJavaError as error:
-            raise ConfigurationError(f"--checkpoint {uri}: {_reason(error)}: name a folder or s3a://BUCKET/PREFIX") from error
+            raise ConfigurationError(
+                f"--checkpoint {uri}: {_reason(error)}: name a folder or s3a://BUCKET/PREFIX"
+            ) from error
 
     def names(self, name: str = "") -> list[str]:
         """What is in this folder, or one below it; nothing where it is not there."""
@@ -72,7 +76,10 @@ class HadoopFolder:
         return self._jvm.org.apache.hadoop.fs.Path(f"{self.uri}/{name}" if name else self.uri)
 
     def _stopped(self, verb: str, name: str, error: Py4JJavaError) -> JobStopped:
-        return JobStopped(f"--checkpoint {self.child(name)}: cannot {verb} it: {_reason(error)}: let this job's credentials read and write there")
+        return JobStopped(
+            f"--checkpoint {self.child(name)}: cannot {verb} it: {_reason(error)}: let this job's credentials read "
+            "and write there"
+        )
 
 
 def _reason(error: Py4JJavaError) -> str:

@@ -50,38 +50,84 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(
         prog="iceberg.py",
-        description="Topics as an Iceberg table, exactly once; without --topic, maintenance alone. Credentials come from the environment "
-        "(AWS_ACCESS_KEY_ID, …; ICEBERG_REST_TOKEN or ICEBERG_REST_CREDENTIAL; ICEBERG_SQL_USER and ICEBERG_SQL_PASSWORD).",
+        description="Topics as an Iceberg table, exactly once; without --topic, maintenance alone. Credentials "
+        "come from the environment (AWS_ACCESS_KEY_ID, …; ICEBERG_REST_TOKEN or "
+        "ICEBERG_REST_CREDENTIAL; ICEBERG_SQL_USER and ICEBERG_SQL_PASSWORD).",
     )
     table = made.add_argument_group("table")
-    table.add_argument("--table", metavar="CATALOG.DB.NAME", required=True, help="the table; records that do not fit go to NAME_dead_letters")
-    table.add_argument("--catalog-type", choices=CATALOG_TYPES, required=True, help="hadoop: a folder of tables. sql: a database, by JDBC")
-    table.add_argument("--warehouse", metavar="URI", help="where tables lie: a folder or s3a://BUCKET/PREFIX; what a REST server calls it")
-    table.add_argument("--catalog-uri", metavar="URI", help="http://HOST:8181 of a REST server; jdbc:sqlite:FILE, jdbc:postgresql://HOST/DATABASE")
     table.add_argument(
-        "--catalog-config", metavar="KEY=VALUE", action="append", default=[], help="one more of Iceberg's catalog properties; repeatable"
+        "--table",
+        metavar="CATALOG.DB.NAME",
+        required=True,
+        help="the table; records that do not fit go to NAME_dead_letters",
     )
     table.add_argument(
-        "--partition-by", choices=list(PARTITIONINGS), help="of a new table, by the records' time in UTC (default: hour; none with --upsert-key)"
+        "--catalog-type",
+        choices=CATALOG_TYPES,
+        required=True,
+        help="hadoop: a folder of tables. sql: a database, by JDBC",
     )
-    table.add_argument("--target-file-size", metavar="SIZE", default="128MiB", help="what files are written and merged to (default: %(default)s)")
     table.add_argument(
-        "--upsert-key", metavar="key|FIELD", default="", help="one row for each key, the last one: the record's key, or a field of the value"
+        "--warehouse",
+        metavar="URI",
+        help="where tables lie: a folder or s3a://BUCKET/PREFIX; what a REST server calls it",
+    )
+    table.add_argument(
+        "--catalog-uri",
+        metavar="URI",
+        help="http://HOST:8181 of a REST server; jdbc:sqlite:FILE, jdbc:postgresql://HOST/DATABASE",
+    )
+    table.add_argument(
+        "--catalog-config",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="one more of Iceberg's catalog properties; repeatable",
+    )
+    table.add_argument(
+        "--partition-by",
+        choices=list(PARTITIONINGS),
+        help="of a new table, by the records' time in UTC (default: hour; none with --upsert-key)",
+    )
+    table.add_argument(
+        "--target-file-size",
+        metavar="SIZE",
+        default="128MiB",
+        help="what files are written and merged to (default: %(default)s)",
+    )
+    table.add_argument(
+        "--upsert-key",
+        metavar="key|FIELD",
+        default="",
+        help="one row for each key, the last one: the record's key, or a field of the value",
     )
     upkeep = made.add_argument_group("maintenance")
     upkeep.add_argument(
-        "--maintain", action="store_true", help="merge small files, expire snapshots, remove orphans: at the end of --once, or between batches"
+        "--maintain",
+        action="store_true",
+        help="merge small files, expire snapshots, remove orphans: at the end of --once, or between batches",
     )
     upkeep.add_argument("--maintain-every", metavar="TIME", default="1h", help="of a stream (default: %(default)s)")
-    upkeep.add_argument("--keep-snapshots", metavar="TIME", default="5d", help="snapshots that are older expire (default: %(default)s)")
-    upkeep.add_argument("--orphans-older-than", metavar="TIME", default="3d", help="files that no snapshot names, 24h or more (default: %(default)s)")
-    upkeep.add_argument("--retention", metavar="TIME", help="days of rows that are older leave the table (default: none do)")
+    upkeep.add_argument(
+        "--keep-snapshots", metavar="TIME", default="5d", help="snapshots that are older expire (default: %(default)s)"
+    )
+    upkeep.add_argument(
+        "--orphans-older-than",
+        metavar="TIME",
+        default="3d",
+        help="files that no snapshot names, 24h or more (default: %(default)s)",
+    )
+    upkeep.add_argument(
+        "--retention", metavar="TIME", help="days of rows that are older leave the table (default: none do)"
+    )
     add_shared_arguments(made, job=JOB, topics_required=False)
     return made
 
 
 def parse(arguments: Sequence[str]) -> IcebergOptions | Target:
-    """The table alone where only maintenance is asked for. Raises ConfigurationError; argparse ends the process with code 2 by itself."""
+    """The table alone where only maintenance is asked for. Raises ConfigurationError; argparse ends the process with
+    code 2 by itself.
+    """
     found = parser().parse_args(arguments)
     name = TableName.parse(found.table)
     catalog = Catalog(
@@ -98,8 +144,8 @@ def parse(arguments: Sequence[str]) -> IcebergOptions | Target:
         raise ConfigurationError("--topic: name one or more, or give --maintain alone")
     if not catalog.commits_are_atomic:
         raise ConfigurationError(
-            f"--maintain without --topic: a hadoop catalog in a bucket ({catalog.warehouse}) has one writer: give --maintain to the job that writes, "
-            "or keep the table in a rest or sql catalog"
+            f"--maintain without --topic: a hadoop catalog in a bucket ({catalog.warehouse}) has one writer: give "
+            "--maintain to the job that writes, or keep the table in a rest or sql catalog"
         )
     return target
 
@@ -108,7 +154,9 @@ def run(options: IcebergOptions, spark: SparkSession, *, stop: StopRequest | Non
     """Until what is there is taken (`once`), or until it is told to stop. Raises BmqError."""
     target = options.target
     if is_inferred(options) and target.settings.upsert_key:
-        raise ConfigurationError("--upsert-key: columns are not inferred where rows are found by a key: give --schema FILE_OR_URI")
+        raise ConfigurationError(
+            "--upsert-key: columns are not inferred where rows are found by a key: give --schema FILE_OR_URI"
+        )
     # Before a table is made, whose format is for good: a run that reaches nobody makes none.
     Cluster(options).topics(options.topics)
     there = IcebergTable.open(spark, target.table)
@@ -129,7 +177,9 @@ def run(options: IcebergOptions, spark: SparkSession, *, stop: StopRequest | Non
 
 
 def require_paths(options: JobOptions, typing: Typing, have: pa.Schema | None) -> None:
-    """Raises ConfigurationError where two fields of the values are one column for Iceberg, which says so of a statement with all of them."""
+    """Raises ConfigurationError where two fields of the values are one column for Iceberg, which says so of a statement
+    with all of them.
+    """
     known = have.field("value").type if have is not None and "value" in have.names else None
     both = collision(typing.columns, known)
     if both is None:
@@ -137,8 +187,9 @@ def require_paths(options: JobOptions, typing: Typing, have: pa.Schema | None) -
     one, other = (" in ".join(json.dumps(name, ensure_ascii=False) for name in reversed(names)) for names in both)
     schema = f"--schema {options.schema}" if options.schema else f"registry {options.registry}"
     raise ConfigurationError(
-        f"{schema}: fields {one} and {other} are one column for Iceberg, which joins names by dots: {'.'.join(both[1])}: give one of them a name "
-        "without the dot, leave it out of the schema, or keep the topic as a Parquet table (parquet.py)"
+        f"{schema}: fields {one} and {other} are one column for Iceberg, which joins names by dots: "
+        f"{'.'.join(both[1])}: give one of them a name without the dot, leave it out of the schema, or keep the "
+        "topic as a Parquet table (parquet.py)"
     )
 
 
@@ -188,11 +239,14 @@ def main(arguments: Sequence[str]) -> int:
 def _settings(found: argparse.Namespace) -> TableSettings:
     if found.upsert_key and found.partition_by not in (None, "none"):
         raise ConfigurationError(
-            f"--partition-by {found.partition_by}: with --upsert-key a row's time changes with every record of its key: leave the option out"
+            f"--partition-by {found.partition_by}: with --upsert-key a row's time changes with every record of its "
+            "key: leave the option out"
         )
     partition_by = found.partition_by or ("none" if found.upsert_key else "hour")
     if found.retention and partition_by == "none":
-        raise ConfigurationError(f"--retention {found.retention}: only whole partitions leave a table: choose --partition-by hour or date")
+        raise ConfigurationError(
+            f"--retention {found.retention}: only whole partitions leave a table: choose --partition-by hour or date"
+        )
     target = size_bytes("--target-file-size", found.target_file_size)
     upkeep = Upkeep(
         tidies=found.maintain,

@@ -1,8 +1,8 @@
 """Batches into an Iceberg table and its table of dead letters.
 
-A batch is one snapshot, which is committed together with the table's places, on the condition that the table is still where the batch begins
-(`iceberg.publishing`). Dead letters are committed first, in a table with places of its own, so that a batch which is killed between the two commits
-adds the second half alone when it comes again.
+A batch is one snapshot, which is committed together with the table's places, on the condition that the table is still
+where the batch begins (`iceberg.publishing`). Dead letters are committed first, in a table with places of its own, so
+that a batch which is killed between the two commits adds the second half alone when it comes again.
 """
 
 import time
@@ -46,7 +46,8 @@ from bmq_spark.jobs.sinks import Added, Batch
 from bmq_spark.values import SchemaBreaks, iceberg_rules, merge_types, settle
 
 UPSERT_ORDER: Final = "bmq.upsert-order"
-"""Of a table with one row for each key: the column by which partitions are compared. A table of before gets it when it is opened."""
+"""Of a table with one row for each key: the column by which partitions are compared. A table of before gets it when it
+is opened."""
 CHANGES_MAX: Final = 5
 """So often a batch is begun anew where others change the table's columns while it is written."""
 KEPT: Final = StorageLevel.MEMORY_AND_DISK
@@ -69,7 +70,9 @@ class TableSettings:
 class IcebergSink:
     """See sinks.Sink."""
 
-    def __init__(self, spark: SparkSession, name: TableName, typing: Typing, settings: TableSettings, *, infers: bool = False) -> None:
+    def __init__(
+        self, spark: SparkSession, name: TableName, typing: Typing, settings: TableSettings, *, infers: bool = False
+    ) -> None:
         """Makes the table if it is missing; `infers`: values that do not fit may make columns. Raises BmqError."""
         self._spark = spark
         self._typing = keyed(typing, settings.upsert_key) if settings.upsert_key else typing
@@ -77,7 +80,9 @@ class IcebergSink:
         self._settings = settings
         # Before a table is made that could not have these.
         self._dead = IcebergTable.open_beside(spark, name.dead_letters, LETTERS) if self._may_not_fit() else None
-        self._tombstones = IcebergTable.open_beside(spark, name.tombstones, TOMBSTONES) if settings.upsert_key == RECORD_KEY else None
+        self._tombstones = (
+            IcebergTable.open_beside(spark, name.tombstones, TOMBSTONES) if settings.upsert_key == RECORD_KEY else None
+        )
         self._table = self._create(name, self._schema(), settings.upsert_key)
         if settings.upkeep is not None:
             require_own(self._table, settings.upkeep)
@@ -130,9 +135,11 @@ class IcebergSink:
         commit(self._spark, self._table, Notes(places=ahead(have, places)), have=have)
 
     def add(self, batch: Batch) -> Added:
-        """See Sink. A batch that the table has is passed over; one whose rows do not go in since others changed the columns is begun anew.
+        """See Sink. A batch that the table has is passed over; one whose rows do not go in since others changed the
+        columns is begun anew.
 
-        That is as if the run had ended and begun again: what is in the dead letters by then stays there, and is not added again.
+        That is as if the run had ended and begun again: what is in the dead letters by then stays there, and is not
+        added again.
         """
         letters = 0
         for _ in range(CHANGES_MAX):
@@ -148,7 +155,8 @@ class IcebergSink:
             else:
                 return replace(added, dead_letters=letters + added.dead_letters)
         raise JobStopped(
-            f"{self.name}: others changed its columns {CHANGES_MAX} times while one batch was written: the place is kept; run it when they are done"
+            f"{self.name}: others changed its columns {CHANGES_MAX} times while one batch was written: the place "
+            "is kept; run it when they are done"
         )
 
     def _add(self, batch: Batch) -> Added:
@@ -175,7 +183,12 @@ class IcebergSink:
             rows.unpersist()
         count = {key: int(summary.get(key, 0)) for key in ("added-records", "added-data-files", "added-files-size")}
         self._keep()
-        return Added(rows=count["added-records"], files=count["added-data-files"], size_bytes=count["added-files-size"], dead_letters=self._letters)
+        return Added(
+            rows=count["added-records"],
+            files=count["added-data-files"],
+            size_bytes=count["added-files-size"],
+            dead_letters=self._letters,
+        )
 
     def _create(self, name: TableName, schema: pa.Schema, upsert_key: str = "", *, beside: str = "") -> IcebergTable:
         settings = self._settings
@@ -203,7 +216,9 @@ class IcebergSink:
         self._table.evolve(self._schema(), found_by=needed)
 
     def _adopt(self) -> None:
-        """Where columns are inferred, those that somebody has added to the table since have the types that they were given there."""
+        """Where columns are inferred, those that somebody has added to the table since have the types that they were
+        given there.
+        """
         have = self._table.columns()
         if not self._infers or "value" not in have.names or not pa.types.is_struct(have.field("value").type):
             return
@@ -223,7 +238,9 @@ class IcebergSink:
         """The rows again, where values had something that becomes a column; else the same."""
         self._adopt()
         told = batch.records.mapInArrow(Seen(typing=self._typing), SEEN).collect()
-        columns = settle(self._typing.columns, [seen_in(bytes(row["seen"])) for row in told], rules=iceberg_rules, by_path=True)
+        columns = settle(
+            self._typing.columns, [seen_in(bytes(row["seen"])) for row in told], rules=iceberg_rules, by_path=True
+        )
         if columns == self._typing.columns and not buried.places:
             return rows
         rows.unpersist()
@@ -234,7 +251,9 @@ class IcebergSink:
     def _may_not_fit(self) -> bool:
         """Bytes always do, where no key is needed."""
         binary = pa.binary()
-        return bool(self._settings.upsert_key) or not (self._typing.key.arrow_type == binary and self._typing.value.arrow_type == binary)
+        return bool(self._settings.upsert_key) or not (
+            self._typing.key.arrow_type == binary and self._typing.value.arrow_type == binary
+        )
 
     def _write(self, rows: DataFrame, notes: Notes, have: Places, batch: Batch) -> Mapping[str, str]:
         key = self._settings.upsert_key
@@ -252,18 +271,23 @@ class IcebergSink:
         # Tables as the session of the batch has them: a stream's batches have one of their own.
         session = rows.sparkSession
         known = session.table(self._tombstones.name.sql) if self._tombstones else None
-        # Made now, and without the table in it: Spark cannot merge into a table what it would read from it through a view.
+        # Made now, and without the table in it: Spark cannot merge into a table what it would read from it through a
+        # view.
         won = winners(last, session.table(self._table.name.sql), known, key).localCheckpoint(storageLevel=KEPT)
         gone = deletions(won)
         if gone.limit(1).count():
             batch.verify()
             if self._tombstones is None:
-                self._tombstones = self._create(self._table.name.tombstones, self._tombstone_columns(), beside=TOMBSTONES)
+                self._tombstones = self._create(
+                    self._table.name.tombstones, self._tombstone_columns(), beside=TOMBSTONES
+                )
             remember(gone, self._tombstones)
         return won
 
     def _bury(self, letters: DataFrame, batch: Batch, notes: Notes, have: Places) -> int:
-        """Commits the batch's dead letters, as far as their table has not got them; how many. `have`: the places of their table."""
+        """Commits the batch's dead letters, as far as their table has not got them; how many. `have`: the places of
+        their table.
+        """
         if self._dead is None:
             self._dead = self._create(self._table.name.dead_letters, DEAD_LETTERS, beside=LETTERS)
             have = self._dead.places()
@@ -287,13 +311,21 @@ class IcebergSink:
         assert self._settings.upkeep is not None
         say(f"{self._table.name}: {maintain(self._spark, self._table, self._settings.upkeep)}")
         if self._dead is not None:
-            say(f"{self._dead.name}: {maintain(self._spark, self._dead, self._settings.upkeep, below=self._table.places())}")
+            say(
+                f"{self._dead.name}: "
+                f"{maintain(self._spark, self._dead, self._settings.upkeep, below=self._table.places())}"
+            )
         if self._tombstones is not None:
-            say(f"{self._tombstones.name}: {maintain(self._spark, self._tombstones, replace(self._settings.upkeep, retention_ms=None))}")
+            say(
+                f"{self._tombstones.name}: "
+                f"{maintain(self._spark, self._tombstones, replace(self._settings.upkeep, retention_ms=None))}"
+            )
 
 
 def known_anew(table: pa.DataType, known: pa.DataType) -> pa.DataType:
-    """The columns of the values that a job knew, with those that the table has now; where the two cannot be one, the table's alone."""
+    """The columns of the values that a job knew, with those that the table has now; where the two cannot be one, the
+    table's alone.
+    """
     try:
         return merge_types(table, known, rules=iceberg_rules)
     except SchemaBreaks:

@@ -1,6 +1,7 @@
 """Which topics a table is of: their ids are kept with it, one object for each name, created once.
 
-A topic that was deleted and made again has another id and begins at offset 0: its records are not the ones that the table's places speak of.
+A topic that was deleted and made again has another id and begins at offset 0: its records are not the ones that the
+table's places speak of.
 """
 
 import hashlib
@@ -39,9 +40,9 @@ def _file_name(topic: str) -> str:
 def another_topic(name: str, topic: Topic, *, kept: str, what: str, option: str) -> JobStopped:
     """What to raise for a topic whose id is not the one that `what` is of; `option` names another table."""
     return JobStopped(
-        f"topic {name}: its id is {topic.id}, but {what} is of one with id {kept}: it was deleted and made again, is of another cluster, "
-        "or is a lane's own since the lane has written to what it read of the base: "
-        f"give the new topic a table of its own, by another {option}"
+        f"topic {name}: its id is {topic.id}, but {what} is of one with id {kept}: it was deleted and made again, "
+        "is of another cluster, or is a lane's own since the lane has written to what it read of the base: give "
+        f"the new topic a table of its own, by another {option}"
     )
 
 
@@ -52,4 +53,6 @@ def _kept(location: Location, key: str) -> str | None:
     except ObjectMissing:
         return None
     except (ValueError, KeyError, TypeError) as error:
-        raise TableBroken(f"{location.hadoop(key)}: not what a job wrote: restore it, or delete it to take the topic's present id") from error
+        raise TableBroken(
+            f"{location.hadoop(key)}: not what a job wrote: restore it, or delete it to take the topic's present id"
+        ) from error

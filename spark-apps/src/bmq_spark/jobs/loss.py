@@ -24,8 +24,9 @@ def check_ends(places: Places, ends: Places, *, what: str) -> None:
         end = place(ends, topic, partition)
         if end is not None and end < have:
             raise JobStopped(
-                f"topic {topic} partition {partition}: it ends at offset {end}, but {what} has it up to {have}: the cluster lost records, "
-                "or is another one: name the right one by --bootstrap-servers, or give the topic another --output"
+                f"topic {topic} partition {partition}: it ends at offset {end}, but {what} has it up to {have}: "
+                "the cluster lost records, or is another one: name the right one by --bootstrap-servers, or give "
+                "the topic another --output"
             )
 
 
@@ -41,10 +42,12 @@ def overtaken(holes: Sequence[Range], *, what: str) -> JobStopped:
 def set_back(holes: Sequence[Range], *, what: str) -> JobStopped:
     """What to raise for holes that a batch would leave in a table which stood further."""
     return JobStopped(
-        f"{_named(holes)}: {what} has them no more, and did when the batch before was added: was it rolled back while the job ran? "
-        "Run the job again: it begins where the table is"
+        f"{_named(holes)}: {what} has them no more, and did when the batch before was added: was it rolled back "
+        "while the job ran? Run the job again: it begins where the table is"
     )
 
 
 def _named(holes: Sequence[Range]) -> str:
-    return ", ".join(str(hole) for hole in holes[:NAMED_MAX]) + (f" and {len(holes) - NAMED_MAX} more" if len(holes) > NAMED_MAX else "")
+    return ", ".join(str(hole) for hole in holes[:NAMED_MAX]) + (
+        f" and {len(holes) - NAMED_MAX} more" if len(holes) > NAMED_MAX else ""
+    )

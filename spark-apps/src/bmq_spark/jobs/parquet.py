@@ -41,7 +41,8 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(
         prog="parquet.py",
-        description="Topics as a Parquet table, exactly once. Credentials come from the environment (AWS_ACCESS_KEY_ID, …), as bmq's own do.",
+        description="Topics as a Parquet table, exactly once. Credentials come from the environment "
+        "(AWS_ACCESS_KEY_ID, …), as bmq's own do.",
     )
     table = made.add_argument_group("table")
     table.add_argument("--output", metavar="URI", required=True, help="the table: a folder, or s3a://BUCKET/PREFIX")
@@ -51,8 +52,17 @@ def parser() -> argparse.ArgumentParser:
         default="hour",
         help="folders by the records' time, in UTC; hour has date=/hour= (default: %(default)s)",
     )
-    table.add_argument("--target-file-size", metavar="SIZE", default="128MiB", help="a file is ended when it has this size (default: %(default)s)")
-    table.add_argument("--retention", metavar="TIME", help="folders that ended so long ago leave the table, e.g. 30d (default: none do)")
+    table.add_argument(
+        "--target-file-size",
+        metavar="SIZE",
+        default="128MiB",
+        help="a file is ended when it has this size (default: %(default)s)",
+    )
+    table.add_argument(
+        "--retention",
+        metavar="TIME",
+        help="folders that ended so long ago leave the table, e.g. 30d (default: none do)",
+    )
     table.add_argument(
         "--max-partitions-per-batch",
         metavar="N",

@@ -1,8 +1,9 @@
 """Batches into a Parquet table and its dead letters.
 
-One pass over a batch writes both: a worker decodes records, writes rows and dead letters as files of their tables, and tells which. Nothing of it
-counts until the driver commits: first the dead letters, then the table. The table's places decide what a batch adds; the dead letters have places
-of their own, so that a batch which is killed between the two commits adds the second half alone when it comes again.
+One pass over a batch writes both: a worker decodes records, writes rows and dead letters as files of their tables, and
+tells which. Nothing of it counts until the driver commits: first the dead letters, then the table. The table's places
+decide what a batch adds; the dead letters have places of their own, so that a batch which is killed between the two
+commits adds the second half alone when it comes again.
 """
 
 import math
@@ -28,7 +29,20 @@ from bmq_spark.jobs.parquet_task import DEAD_BYTES_MAX, OUTCOME, ParquetTask, se
 from bmq_spark.jobs.sinks import Added, Batch
 from bmq_spark.locations import Location
 from bmq_spark.options import JobOptions
-from bmq_spark.table import DEAD_LETTERS_FOLDER, Commit, Covered, DataFile, FileName, Gap, Layout, PartitionBy, Snapshot, Table, data_files, frame
+from bmq_spark.table import (
+    DEAD_LETTERS_FOLDER,
+    Commit,
+    Covered,
+    DataFile,
+    FileName,
+    Gap,
+    Layout,
+    PartitionBy,
+    Snapshot,
+    Table,
+    data_files,
+    frame,
+)
 from bmq_spark.table.clocks import why_not_by_age
 from bmq_spark.table.delta import LOG as DELTA_LOG
 from bmq_spark.table.delta import publish
@@ -60,7 +74,9 @@ class ParquetSink:
         folders_max: int = FOLDERS_MAX,
         clock: Clock | None = None,
     ) -> None:
-        """`open` checks that the table is of these. Raises ConfigurationError where another one's rows are in the folder of its dead letters."""
+        """`open` checks that the table is of these. Raises ConfigurationError where another one's rows are in the
+        folder of its dead letters.
+        """
         self.location = table.location
         self._spark = spark
         self._table = table
@@ -91,16 +107,23 @@ class ParquetSink:
     ) -> Self:
         """The table there, which is made if there is none.
 
-        Raises ConfigurationError where it was made with another format, partitioning or lane, StoreUnusable where the store cannot carry a table, and
-        BmqError.
+        Raises ConfigurationError where it was made with another format, partitioning or lane, StoreUnusable where the
+        store cannot carry a table, and BmqError.
         """
-        fixed = {"format": options.format, "key-format": options.key_format, "partition-by": partition_by.value, "lane": options.lane}
+        fixed = {
+            "format": options.format,
+            "key-format": options.key_format,
+            "partition-by": partition_by.value,
+            "lane": options.lane,
+        }
         prove(location)
         table = Table.create(location, {"id": secrets.token_hex(8), **fixed})
         snapshot = table.snapshot()
         kept = snapshot.properties
         if DEAD_LETTERS_OF in kept:
-            raise ConfigurationError(f"--output {location.hadoop()}: it has the dead letters of another table: name another folder")
+            raise ConfigurationError(
+                f"--output {location.hadoop()}: it has the dead letters of another table: name another folder"
+            )
         for name, value in fixed.items():
             if kept.get(name, value) != value:
                 raise ConfigurationError(
@@ -144,9 +167,15 @@ class ParquetSink:
 
     def pass_over(self, lost: Sequence[Range]) -> None:
         """See Sink."""
-        covered = tuple(Covered(topic=hole.topic, partition=hole.partition, first=hole.end, next=hole.end) for hole in lost)
+        covered = tuple(
+            Covered(topic=hole.topic, partition=hole.partition, first=hole.end, next=hole.end) for hole in lost
+        )
         gaps = tuple(_gap(hole) for hole in lost)
-        self._table.commit_on_newest(lambda newest: self._table.commit_after(newest, covered=covered, gaps=gaps, notes={"operation": "accept loss"}))
+        self._table.commit_on_newest(
+            lambda newest: self._table.commit_after(
+                newest, covered=covered, gaps=gaps, notes={"operation": "accept loss"}
+            )
+        )
         self._publish()
 
     def begin_at(self, places: Places) -> None:
@@ -158,7 +187,11 @@ class ParquetSink:
                 for topic, partition, offset in each(places)
                 if place(newest.offsets, topic, partition) is None
             )
-            return self._table.commit_after(newest, covered=standing, notes={"operation": "begin at"}) if standing else None
+            return (
+                self._table.commit_after(newest, covered=standing, notes={"operation": "begin at"})
+                if standing
+                else None
+            )
 
         self._table.commit_on_newest(decide)
 
@@ -181,7 +214,9 @@ class ParquetSink:
                 notes={"dead_letters": str(sum(file.rows for file in letters))} if letters else None,
             )
         except CommitRefused as error:
-            raise JobStopped(f"{self.name}: {error}: does another job write to it? Let one of them go on alone") from error
+            raise JobStopped(
+                f"{self.name}: {error}: does another job write to it? Let one of them go on alone"
+            ) from error
         self.expire()
         self._publish()
         return Added(
@@ -193,7 +228,9 @@ class ParquetSink:
         )
 
     def expire(self) -> None:
-        """Takes out what is older than the retention, once an hour at most, where this machine's clock is the store's. Raises BmqError."""
+        """Takes out what is older than the retention, once an hour at most, where this machine's clock is the store's.
+        Raises BmqError.
+        """
         if self._retention_ms is None or now_ms() - self._expired_ms < EXPIRY_INTERVAL_MS:
             return
         self._expired_ms = now_ms()
@@ -227,13 +264,16 @@ class ParquetSink:
         if self._dead is None:
             return Buried()
         dead = self._dead.snapshot()
-        return Buried.read(lambda: frame(self._spark, self._dead_location, dead), theirs=dead.offsets, table=before.offsets)
+        return Buried.read(
+            lambda: frame(self._spark, self._dead_location, dead), theirs=dead.offsets, table=before.offsets
+        )
 
     def _write(self, batch: Batch, before: Snapshot, buried: Buried) -> tuple[list[DataFile], list[DataFile]]:
-        """Again where values had something that is no column yet, or where records are of too many folders (`folders`): what was written without
-        that is removed.
+        """Again where values had something that is no column yet, or where records are of too many folders (`folders`):
+        what was written without that is removed.
 
-        A batch that was killed between its two commits may have made the columns which were lost with it: they are found first.
+        A batch that was killed between its two commits may have made the columns which were lost with it: they are
+        found first.
         """
         settled = not (self._infers and buried.places)
         tasks = tasks_for(batch.offsets, cores=self._spark.sparkContext.defaultParallelism, files=before.files)
@@ -254,7 +294,9 @@ class ParquetSink:
             outcome = [row.asDict(recursive=True) for row in records.mapInArrow(task, OUTCOME).collect()]
             files = data_files([row for row in outcome if row["dead"] is False])
             letters = data_files([row for row in outcome if row["dead"]])
-            if folders_max is not None and (any(row["many"] for row in outcome) or are_many(files, folders_max) or are_many(letters, folders_max)):
+            if folders_max is not None and (
+                any(row["many"] for row in outcome) or are_many(files, folders_max) or are_many(letters, folders_max)
+            ):
                 self._remove(files, letters)
                 only = fullest(batch.records, self._partition_by, folders_max)
                 records, folders_max = by_folder(batch.records, self._partition_by, tasks=tasks), None
@@ -288,12 +330,26 @@ class ParquetSink:
             if (first := _first(places, part)) <= part.end
         ]
         try:
-            self._dead.commit_batch((batch.query_id, batch.batch_id), added=letters, offsets=covered, schema=DEAD_LETTERS, properties=properties)
+            self._dead.commit_batch(
+                (batch.query_id, batch.batch_id),
+                added=letters,
+                offsets=covered,
+                schema=DEAD_LETTERS,
+                properties=properties,
+            )
         except CommitRefused as error:
-            raise JobStopped(f"{self._dead_location.hadoop()}: {error}: does another job write to it? Let one of them go on alone") from error
+            raise JobStopped(
+                f"{self._dead_location.hadoop()}: {error}: does another job write to it? Let one of them go on alone"
+            ) from error
 
     def _layout(self, location: Location, schema: Any, only: frozenset[int] | None) -> Layout:
-        return Layout(location=location, schema=schema, partition_by=self._partition_by, target_bytes=self._target_bytes, only=only)
+        return Layout(
+            location=location,
+            schema=schema,
+            partition_by=self._partition_by,
+            target_bytes=self._target_bytes,
+            only=only,
+        )
 
 
 def _dead_letters_at(location: Location) -> Table | None:
@@ -304,7 +360,8 @@ def _dead_letters_at(location: Location) -> Table | None:
     if is_of_rows(table):
         folder = location.hadoop()
         raise ConfigurationError(
-            f"--output: its dead letters would go to {folder}, which is a table of its own: move that one, or name another folder"
+            f"--output: its dead letters would go to {folder}, which is a table of its own: move that one, or name "
+            "another folder"
         )
     return table
 
@@ -318,12 +375,15 @@ def tasks_for(offsets: int, *, cores: int, files: Sequence[DataFile]) -> int:
 
 
 def _covered(batch: Batch, table: Places) -> list[Covered]:
-    """What a batch takes, and of partitions that the table knows nothing of, where they stand though they have nothing yet.
+    """What a batch takes, and of partitions that the table knows nothing of, where they stand though they have nothing
+    yet.
 
-    Without that only Spark's checkpoint would know that their later records are due: were it lost, what retention takes of these meanwhile would be
-    missed by nobody.
+    Without that only Spark's checkpoint would know that their later records are due: were it lost, what retention takes
+    of these meanwhile would be missed by nobody.
     """
-    found = [Covered(topic=part.topic, partition=part.partition, first=part.start, next=part.end) for part in batch.ranges]
+    found = [
+        Covered(topic=part.topic, partition=part.partition, first=part.start, next=part.end) for part in batch.ranges
+    ]
     there = {(part.topic, part.partition) for part in batch.ranges}
     return found + [
         Covered(topic=topic, partition=partition, first=end, next=end)
@@ -338,4 +398,10 @@ def _first(places: Places, part: Range) -> int:
 
 
 def _gap(hole: Range) -> Gap:
-    return Gap(topic=hole.topic, partition=hole.partition, first=hole.start, next=hole.end, reason="gone from the log before the job came to it")
+    return Gap(
+        topic=hole.topic,
+        partition=hole.partition,
+        first=hole.start,
+        next=hole.end,
+        reason="gone from the log before the job came to it",
+    )

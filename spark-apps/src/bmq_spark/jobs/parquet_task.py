@@ -1,4 +1,6 @@
-"""What a Spark task does with a batch's records: rows as files of the table, dead letters as files of theirs, in one pass. Runs in Python workers."""
+"""What a Spark task does with a batch's records: rows as files of the table, dead letters as files of theirs, in one
+pass. Runs in Python workers.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
@@ -16,8 +18,8 @@ from bmq_spark.values import observe
 from bmq_spark.values.inference import NOTHING, union
 
 OUTCOME: Final = f"{FILE_COLUMNS}, dead boolean, seen binary, many boolean"
-"""A row of each file that was written, and which table it is of, as Spark's DDL; a row without a file has what was `seen` (`seen_in`), or says that
-the records are of too many folders (`many`): then the task wrote nothing."""
+"""A row of each file that was written, and which table it is of, as Spark's DDL; a row without a file has what was
+`seen` (`seen_in`), or says that the records are of too many folders (`many`): then the task wrote nothing."""
 DEAD_BYTES_MAX: Final = 32 << 20
 """Dead letters that a task holds in memory; all records of a batch may be some."""
 _MARKS: Final = [pa.field("dead", pa.bool_()), pa.field("seen", pa.binary()), pa.field("many", pa.bool_())]
@@ -34,7 +36,8 @@ class ParquetTask:
     buried: Buried
     """The dead letters that are in their table already."""
     infers: bool
-    """Whether values that do not fit may make columns: then what they have is told, also of those that are buried, which made columns then."""
+    """Whether values that do not fit may make columns: then what they have is told, also of those that are buried,
+    which made columns then."""
     settled: bool
     """Whether the columns are known to be those that the batch needs: see Buried."""
     name: FileName
@@ -66,7 +69,9 @@ class ParquetTask:
             rows, reasons = self.typing.rows(batch)
             fit, unfit = self.buried.split(batch, reasons, settled=self.settled)
             if self.infers and reasons.null_count < len(reasons):
-                letters.seen = union(letters.seen, observe(batch.column("value").filter(reasons.is_valid()), known=self.typing.columns))
+                letters.seen = union(
+                    letters.seen, observe(batch.column("value").filter(reasons.is_valid()), known=self.typing.columns)
+                )
             if unfit.true_count:
                 letters.add(dead_letters(batch, reasons, unfit))
             yield rows if fit.true_count == len(fit) else rows.filter(fit)

@@ -29,7 +29,12 @@ class Progress:
         try:
             self._cluster.commit(self._group, news)
         except BmqError as error:
-            say(f"warning: {error}: the table is committed, but `bmq groups describe {self._group}` shows an older place until the next batch")
+            say(
+                f"warning: {error}: the table is committed, but `bmq groups describe {self._group}` shows an older "
+                "place until the next batch"
+            )
             return False
-        self._told.update({(topic, partition): offset for topic, found in news.items() for partition, offset in found.items()})
+        self._told.update(
+            {(topic, partition): offset for topic, found in news.items() for partition, offset in found.items()}
+        )
         return True

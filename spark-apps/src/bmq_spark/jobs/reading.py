@@ -1,4 +1,6 @@
-"""Topics as a stream of records of one shape, whether brokers serve them (Spark's Kafka connector) or the bucket does (format `bmq`)."""
+"""Topics as a stream of records of one shape, whether brokers serve them (Spark's Kafka connector) or the bucket does
+(format `bmq`).
+"""
 
 import datetime
 from typing import Final
@@ -17,8 +19,8 @@ TIME_LAST: Final = datetime.datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=d
 def records_stream(spark: SparkSession, options: JobOptions, initial: Places) -> DataFrame:
     """The stream from these places on, which name every partition that there is now.
 
-    Where records are gone it fails rather than to pass over them. A time that no calendar of SQL has becomes the first or
-    the last one that it has: folders, partitions and readers know no others.
+    Where records are gone it fails rather than to pass over them. A time that no calendar of SQL has becomes the first
+    or the last one that it has: folders, partitions and readers know no others.
     """
     frame = _kafka(spark, options, initial) if options.source == "kafka" else _bmq(spark, options, initial)
     # The lane that is read in, also of what it reads of the base: the brokers do not say which records those are.

@@ -1,4 +1,6 @@
-"""The table of options in docs/tables.md: `python -m bmq_spark.jobs.reference` writes it, and a test holds the page to it."""
+"""The table of options in docs/tables.md: `python -m bmq_spark.jobs.reference` writes it, and a test holds the page to
+it.
+"""
 
 import argparse
 

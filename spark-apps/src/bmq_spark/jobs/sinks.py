@@ -27,7 +27,8 @@ class Batch:
     query_id: str
     batch_id: int
     verify: Callable[[], None]
-    """To be called when all is written and before it is committed: raises JobStopped where the topics are others by now."""
+    """To be called when all is written and before it is committed: raises JobStopped where the topics are others by
+    now."""
 
     @property
     def offsets(self) -> int:
@@ -50,12 +51,14 @@ class Added:
 def too_many_files(added: Added) -> str | None:
     """What to say of a batch whose records have times all over the calendar; None: they have not."""
     remedy = (
-        "Let the topic refuse times that cannot be: message.timestamp.before.max.ms and message.timestamp.after.max.ms, with bmq.validation=records"
+        "Let the topic refuse times that cannot be: message.timestamp.before.max.ms and "
+        "message.timestamp.after.max.ms, with bmq.validation=records"
     )
     if added.apart:
         return (
-            f"{added.apart} records of one batch are in a folder without a time (date={NO_TIME}): it has records of more hours (or days) than "
-            f"--max-partitions-per-batch. {remedy}; where the times are right, allow more, or fewer records in a batch (--max-records-per-batch)"
+            f"{added.apart} records of one batch are in a folder without a time (date={NO_TIME}): it has records "
+            f"of more hours (or days) than --max-partitions-per-batch. {remedy}; where the times are right, allow "
+            "more, or fewer records in a batch (--max-records-per-batch)"
         )
     if added.files <= FILES_MANY:
         return None
@@ -82,10 +85,14 @@ class Sink(Protocol):
         """This query adds nothing any more: what it left without a commit may go."""
 
     def pass_over(self, lost: Sequence[Range]) -> None:
-        """Commits that these are gone, as somebody accepted, so that the table's places are where they end. Raises BmqError."""
+        """Commits that these are gone, as somebody accepted, so that the table's places are where they end. Raises
+        BmqError.
+        """
 
     def begin_at(self, places: Places) -> None:
-        """Commits that topics of which the table has nothing begin there, so that it is known whatever becomes of the checkpoint. Raises BmqError."""
+        """Commits that topics of which the table has nothing begin there, so that it is known whatever becomes of the
+        checkpoint. Raises BmqError.
+        """
 
     def add(self, batch: Batch) -> Added:
         """Writes and commits. Raises BmqError where nothing was committed."""
@@ -104,7 +111,9 @@ class Total:
     def summary(self, *, table: str, dead_letters: str) -> str:
         """The last line of a run; the arguments are their names."""
         line = f"{self.rows} rows in {self.files} files of {mib(self.size_bytes)} committed to {table}"
-        return f"{line}; {self.dead_letters} records did not fit and are in {dead_letters}" if self.dead_letters else line
+        return (
+            f"{line}; {self.dead_letters} records did not fit and are in {dead_letters}" if self.dead_letters else line
+        )
 
 
 def mib(size_bytes: int) -> str:

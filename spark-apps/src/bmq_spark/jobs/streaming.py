@@ -1,7 +1,8 @@
 """A stream of batches into a table of some kind: where it begins, what of a batch is new to the table, and how it ends.
 
-The sink commits a batch together with the places up to which it goes, and only those places count. So whatever is killed at whatever moment: what
-is not committed comes again, and what is committed is cut off the batch that comes again.
+The sink commits a batch together with the places up to which it goes, and only those places count. So whatever is
+killed at whatever moment: what is not committed comes again, and what is committed is cut off the batch that comes
+again.
 """
 
 import time
@@ -34,7 +35,15 @@ LOOK_S: Final = 1
 class Stream:
     """One run of a job."""
 
-    def __init__(self, spark: SparkSession, options: JobOptions, sink: Sink, checkpoint: Checkpoint, *, stop: StopRequest | None = None) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        options: JobOptions,
+        sink: Sink,
+        checkpoint: Checkpoint,
+        *,
+        stop: StopRequest | None = None,
+    ) -> None:
         self._spark = spark
         self._options = options
         self._sink = sink
@@ -59,7 +68,8 @@ class Stream:
             frame = records_stream(self._spark, self._options, self._query.initial)
             writer = frame.writeStream.foreachBatch(self._on_batch).option("checkpointLocation", self._query.uri)
             if self._options.once and self._options.source == "bmq":
-                # Spark 4.1 makes one batch of all that there is for AvailableNow from a source in Python, however much that is.
+                # Spark 4.1 makes one batch of all that there is for AvailableNow from a source in Python, however much
+                # that is.
                 self._goal = self._cluster.ends(self._cluster.topics(self._options.topics))
                 if self._is_there():
                     return self.total
@@ -78,7 +88,9 @@ class Stream:
                 continue
             finally:
                 query.stop()
-            self._progress.tell({topic: places for topic, places in self._sink.places().items() if topic in self._options.topics})
+            self._progress.tell(
+                {topic: places for topic, places in self._sink.places().items() if topic in self._options.topics}
+            )
             return self.total
 
     def _prepare(self) -> Query:
@@ -89,11 +101,18 @@ class Stream:
         table = {name: found for name, found in self._sink.places().items() if name in topics}
         starts, ends = self._cluster.starts(topics), self._cluster.ends(topics)
         check_ends(table, ends, what=self._sink.name)
-        reads = Reads(source=self._options.source, lane=self._options.lane, topics={name: topic.id for name, topic in topics.items()})
+        reads = Reads(
+            source=self._options.source,
+            lane=self._options.lane,
+            topics={name: topic.id for name, topic in topics.items()},
+        )
         query = self._checkpoint.newest()
-        # Where nothing was committed yet, a partition begins where it did when the job first began, also if other topics or another source are read
-        # now: what retention took since is missed. --starting-offsets latest means the end of then, which the table says itself (`begin_at`).
-        # So it is where the table was rolled back to before it had anything of a topic: the query that ran last began where the table was by then.
+        # Where nothing was committed yet, a partition begins where it did when the job first began, also if other
+        # topics or another source are read
+        # now: what retention took since is missed. --starting-offsets latest means the end of then, which the table
+        # says itself (`begin_at`).
+        # So it is where the table was rolled back to before it had anything of a topic: the query that ran last began
+        # where the table was by then.
         job_began = merged(self._first(topics, starts, ends, table), _begun(query, reads, table))
         have = merged(job_began, table)
         goes_on = False
@@ -118,8 +137,12 @@ class Stream:
             query = self._checkpoint.begin(reads, have, job_began=job_began)
         return query
 
-    def _first(self, topics: Mapping[str, Topic], starts: Places, ends: Places, table: Places) -> dict[str, dict[int, int]]:
-        """Where partitions begin: --starting-offsets is for topics that the table has nothing of, later partitions of others begin at their start."""
+    def _first(
+        self, topics: Mapping[str, Topic], starts: Places, ends: Places, table: Places
+    ) -> dict[str, dict[int, int]]:
+        """Where partitions begin: --starting-offsets is for topics that the table has nothing of, later partitions of
+        others begin at their start.
+        """
         first: dict[str, dict[int, int]] = {}
         for name, topic in topics.items():
             chosen = ends if self._options.starting_offsets == "latest" and name not in table else starts
@@ -128,10 +151,14 @@ class Stream:
 
     def _is_there(self) -> bool:
         """Whether everything is in the table that there was when a run of the source `bmq` with --once began."""
-        return self._goal is not None and all(offset <= (place(self._have, topic, partition) or 0) for topic, partition, offset in each(self._goal))
+        return self._goal is not None and all(
+            offset <= (place(self._have, topic, partition) or 0) for topic, partition, offset in each(self._goal)
+        )
 
     def _wait(self, query: StreamingQuery) -> None:
-        """Until it ends. Told to stop, it waits for the batch under way, though not for ever. Raises StreamingQueryException."""
+        """Until it ends. Told to stop, it waits for the batch under way, though not for ever. Raises
+        StreamingQueryException.
+        """
         deadline: float | None = None
         while not query.awaitTermination(LOOK_S):
             if not self._stop and not self._is_there():
@@ -198,7 +225,9 @@ class Stream:
     def _report(self, batch: Batch, added: Added, seconds: float) -> None:
         try:
             ends = self._cluster.ends(self._cluster.topics(self._options.topics))
-            lag = str(sum(max(0, end - (place(batch.ends, topic, partition) or 0)) for topic, partition, end in each(ends)))
+            lag = str(
+                sum(max(0, end - (place(batch.ends, topic, partition) or 0)) for topic, partition, end in each(ends))
+            )
         except BmqError:
             lag = "unknown"
         say(
@@ -211,8 +240,8 @@ class Stream:
     def _explain(self, error: StreamingQueryException) -> None:
         """Raises what stopped the query, in one line.
 
-        Returns where the query is to begin anew: after loss that was accepted, or where partitions were added whose first
-        records were deleted before Spark saw them, which it takes for a loss.
+        Returns where the query is to begin anew: after loss that was accepted, or where partitions were added whose
+        first records were deleted before Spark saw them, which it takes for a loss.
         """
         if self._failure is not None:
             raise self._failure from None
@@ -230,11 +259,15 @@ class Stream:
         if self._query and self._query.is_gone():
             raise checkpoint_gone(self._query.uri) from None
         checkpoint = self._query.uri if self._query else ""
-        raise explained(self._cause or error, servers=self._options.bootstrap_servers, ranges=self._ranges, checkpoint=checkpoint) from None
+        raise explained(
+            self._cause or error, servers=self._options.bootstrap_servers, ranges=self._ranges, checkpoint=checkpoint
+        ) from None
 
 
 def _begun(query: Query | None, reads: Reads, table: Places) -> Places:
-    """Where the job began in those topics of the query that ran last that are read now. Notes of before say it of what the table has nothing of."""
+    """Where the job began in those topics of the query that ran last that are read now. Notes of before say it of what
+    the table has nothing of.
+    """
     if query is None or (before := query.reads()).lane != reads.lane:
         return {}
     told = query.job_began
@@ -243,7 +276,11 @@ def _begun(query: Query | None, reads: Reads, table: Places) -> Places:
             topic: {number: offset for number, offset in found.items() if place(table, topic, number) is None}
             for topic, found in query.initial.items()
         }
-    return {name: places for name, places in told.items() if name in reads.topics and before.topics.get(name) == reads.topics[name]}
+    return {
+        name: places
+        for name, places in told.items()
+        if name in reads.topics and before.topics.get(name) == reads.topics[name]
+    }
 
 
 def _known(query: Query, planned: Planned | None) -> Places:
@@ -266,5 +303,7 @@ def _cut(frame: DataFrame, *, start: Places, end: Places, table: Places) -> Data
     for topic, partition, _ in each(end):
         have = place(table, topic, partition)
         if have is not None and have > (place(start, topic, partition) or 0):
-            conditions.append((sql.col("topic") == topic) & (sql.col("partition") == partition) & (sql.col("offset") < have))
+            conditions.append(
+                (sql.col("topic") == topic) & (sql.col("partition") == partition) & (sql.col("offset") < have)
+            )
     return frame.filter(~reduce(lambda one, other: one | other, conditions)) if conditions else frame

@@ -1,4 +1,6 @@
-"""The data source `bmq`: topics read from manifests and segments, straight from the bucket or folder, without the brokers."""
+"""The data source `bmq`: topics read from manifests and segments, straight from the bucket or folder, without the
+brokers.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +11,8 @@ __all__ = ["BmqDataSource", "end_of", "reached", "register"]
 
 
 def end_of(options: Mapping[str, str]) -> dict[str, Any]:
-    """Where the topics end now, for the options of a stream, as its offsets' JSON: what a run that is to end has to read.
+    """Where the topics end now, for the options of a stream, as its offsets' JSON: what a run that is to end has to
+    read.
 
     Raises ConfigurationError, SourceFailed.
     """

@@ -1,6 +1,7 @@
 """Reading once: `spark.read.format("bmq")`.
 
-Executors import this module to read. What only plans is imported where it is needed: every worker would spend half a second on it.
+Executors import this module to read. What only plans is imported where it is needed: every worker would spend half a
+second on it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -55,7 +56,10 @@ class BatchReader(DataSourceReader):
 def tasks_of(options: SourceOptions, pieces: Sequence[Piece]) -> list[InputPartition]:
     """Of about the wanted size each; the tail of each partition is a task of its own."""
     slices = [piece for piece in pieces if isinstance(piece, Slice)]
-    tasks: list[InputPartition] = [Task(task) for task in cut(slices, target_bytes=options.target_partition_bytes, tasks_min=options.partitions_min)]
+    tasks: list[InputPartition] = [
+        Task(task)
+        for task in cut(slices, target_bytes=options.target_partition_bytes, tasks_min=options.partitions_min)
+    ]
     return tasks + [Task((piece,)) for piece in pieces if isinstance(piece, TailSlice)]
 
 
@@ -68,4 +72,10 @@ def read_task(options: SourceOptions, partition: InputPartition) -> Iterator[pa.
         if isinstance(piece, TailSlice):
             yield from options.brokers.read(piece, options.columns)
         else:
-            yield from read_slice(opened(options.store), piece, columns=options.columns, fail_on_data_loss=options.fail_on_data_loss, scratch=scratch)
+            yield from read_slice(
+                opened(options.store),
+                piece,
+                columns=options.columns,
+                fail_on_data_loss=options.fail_on_data_loss,
+                scratch=scratch,
+            )

@@ -1,4 +1,6 @@
-"""The columns of a record, the same whatever the source: those of Spark's Kafka connector, and the lane. Owns their Spark and Arrow types."""
+"""The columns of a record, the same whatever the source: those of Spark's Kafka connector, and the lane. Owns their
+Spark and Arrow types.
+"""
 
 from collections.abc import Sequence
 from typing import Final

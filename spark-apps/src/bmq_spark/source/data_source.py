@@ -1,7 +1,7 @@
 """The entry that Spark knows: `format("bmq")`, by its Python data source API.
 
-Spark loads this in a new process for each query, to ask for the columns, before it loads it again to plan and to read. So what only plans and reads
-is imported where it is needed: that halves the time to the first record.
+Spark loads this in a new process for each query, to ask for the columns, before it loads it again to plan and to read.
+So what only plans and reads is imported where it is needed: that halves the time to the first record.
 """
 
 from typing import Any

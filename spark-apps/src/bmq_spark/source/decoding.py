@@ -1,6 +1,7 @@
 """From record batches to Arrow: every column of many records at once, without an object for each record. Pure.
 
-Owns what Spark sees of a record: -1 where a batch has no timestamp, null where a record has no headers, both as Spark's own Kafka source has them.
+Owns what Spark sees of a record: -1 where a batch has no timestamp, null where a record has no headers, both as Spark's
+own Kafka source has them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +25,9 @@ _MILLISECONDS_MAX: Final = _MICROSECONDS_MAX // 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Which records, and what of them. Batches whose largest timestamp is below `min_timestamp_ms` may be left out, and some are."""
+    """Which records, and what of them. Batches whose largest timestamp is below `min_timestamp_ms` may be left out, and
+    some are.
+    """
 
     topic: str
     partition: int
@@ -35,12 +38,16 @@ class Wanted:
     min_timestamp_ms: int | None = None
 
 
-def decode(data: bytes, headers: Sequence[BatchHeader], wanted: Wanted, scratch: Scratch | None = None) -> Iterator[pa.RecordBatch]:
+def decode(
+    data: bytes, headers: Sequence[BatchHeader], wanted: Wanted, scratch: Scratch | None = None
+) -> Iterator[pa.RecordBatch]:
     """The records of these batches of `data`, which are in order. Raises BatchBroken, also after some were given.
 
     Whoever decodes again and again brings `scratch`; nothing of it is in what is given.
     """
-    for sections in sections_of(data, [header for header in headers if _has_wanted(header, wanted)], scratch or Scratch()):
+    for sections in sections_of(
+        data, [header for header in headers if _has_wanted(header, wanted)], scratch or Scratch()
+    ):
         try:
             found = _to_arrow(sections, wanted)
         except Misfit:
@@ -78,7 +85,9 @@ def _to_arrow(sections: Sections, wanted: Wanted) -> pa.RecordBatch:
         raise Misfit
     offsets = np.repeat(np.array([header.base_offset for header in headers], np.int64), counts) + fields.offset_delta
     columns = _Columns(sections, data, fields, counts, offsets, wanted)
-    table = pa.RecordBatch.from_arrays([columns.column(name) for name in wanted.columns], schema=arrow_schema(wanted.columns))
+    table = pa.RecordBatch.from_arrays(
+        [columns.column(name) for name in wanted.columns], schema=arrow_schema(wanted.columns)
+    )
     if headers[0].base_offset >= wanted.from_offset and headers[-1].last_offset < wanted.below_offset:
         return table
     inside = np.flatnonzero((offsets >= wanted.from_offset) & (offsets < wanted.below_offset))
@@ -115,19 +124,27 @@ class _Columns:
                 kinds = np.array([header.is_log_append_time for header in self.sections.headers], np.int32)
                 return _array(np.repeat(kinds, self.counts), pa.int32())
             case _:
-                constant = {"topic": self.wanted.topic, "partition": self.wanted.partition, "lane": self.wanted.lane}[name]
+                constant = {"topic": self.wanted.topic, "partition": self.wanted.partition, "lane": self.wanted.lane}[
+                    name
+                ]
                 return pa.repeat(pa.scalar(constant, ARROW_TYPES[name]), len(self.offsets))
 
     def _timestamps(self) -> pa.Array:
         headers = self.sections.headers
-        # With LogAppendTime every record has the batch's largest time. What Spark cannot hold becomes the first or last time that it can.
+        # With LogAppendTime every record has the batch's largest time. What Spark cannot hold becomes the first or last
+        # time that it can.
         appended = np.array([header.is_log_append_time for header in headers])
-        base = np.array([header.max_timestamp_ms if header.is_log_append_time else header.base_timestamp_ms for header in headers], np.int64)
+        base = np.array(
+            [header.max_timestamp_ms if header.is_log_append_time else header.base_timestamp_ms for header in headers],
+            np.int64,
+        )
         delta = np.where(np.repeat(appended, self.counts), 0, self.fields.timestamp_delta)
         base = np.repeat(base, self.counts)
         milliseconds = base + delta
         wrapped = (delta > 0) != (milliseconds > base)
-        milliseconds = np.where(wrapped & (delta != 0), np.where(delta > 0, _MILLISECONDS_MAX, -_MILLISECONDS_MAX), milliseconds)
+        milliseconds = np.where(
+            wrapped & (delta != 0), np.where(delta > 0, _MILLISECONDS_MAX, -_MILLISECONDS_MAX), milliseconds
+        )
         return _array(np.clip(milliseconds, -_MILLISECONDS_MAX, _MILLISECONDS_MAX) * 1000, ARROW_TYPES["timestamp"])
 
     def _headers(self) -> pa.Array:
@@ -145,7 +162,9 @@ class _Columns:
 
 
 def _array(values: npt.NDArray[Any], kind: pa.DataType, valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
-    """Numbers as they lie in memory. `pa.array` would import pandas, if it is there, to see whether they are pandas' own: a quarter of a second."""
+    """Numbers as they lie in memory. `pa.array` would import pandas, if it is there, to see whether they are pandas'
+    own: a quarter of a second.
+    """
     return pa.Array.from_buffers(kind, len(values), [None if valid is None else _bitmap(valid), pa.py_buffer(values)])
 
 
@@ -156,7 +175,8 @@ def _bitmap(valid: npt.NDArray[np.bool_]) -> pa.Buffer:
 def _binary(data: bytes | bytearray, starts: Ints, lengths: Ints) -> pa.Array:
     """The byte strings at ascending positions of `data`; a length of -1 is null.
 
-    The buffer is read as an array in which they and the gaps between them take turns; Arrow's own `take` copies every other one.
+    The buffer is read as an array in which they and the gaps between them take turns; Arrow's own `take` copies every
+    other one.
     """
     count = len(starts)
     valid = lengths >= 0

@@ -1,4 +1,6 @@
-"""What can go wrong while a topic is read from its segments. Nouns under bmq's one base; every message is one line and ends with a remedy."""
+"""What can go wrong while a topic is read from its segments. Nouns under bmq's one base; every message is one line and
+ends with a remedy.
+"""
 
 from bmq_spark.errors import BmqError
 

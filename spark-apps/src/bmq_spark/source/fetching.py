@@ -22,7 +22,8 @@ from bmq.wire.messages import decode_response, encode_request
 from bmq_spark.source.failures import SourceFailed
 
 VERSION: Final = 13
-"""The first that names topics by their ids: another topic of the same name is never read for the one that was planned."""
+"""The first that names topics by their ids: another topic of the same name is never read for the one that was
+planned."""
 METADATA_VERSION: Final = 12
 FETCH_BYTES: Final = 4 << 20
 ANSWER_BYTES_MAX: Final = 256 << 20

@@ -1,4 +1,5 @@
-"""What segments a partition's log is in, as its manifest and the manifest's pages say. Two requests for each partition, and one for each page.
+"""What segments a partition's log is in, as its manifest and the manifest's pages say. Two requests for each partition,
+and one for each page.
 
 Requests of many partitions run at once. Everything here is asynchronous: it runs on the loop of an OpenedStore.
 """
@@ -42,9 +43,12 @@ class LogPart:
 
 
 def read_logs(
-    store: OpenedStore, wanted: Mapping[TopicPartition, tuple[int, int]], first_offsets: Mapping[TopicId, int] | None = None
+    store: OpenedStore,
+    wanted: Mapping[TopicPartition, tuple[int, int]],
+    first_offsets: Mapping[TopicId, int] | None = None,
 ) -> dict[TopicPartition, LogPart]:
-    """The logs of these partitions, with the entries of the offsets from the first number and below the second. Raises SourceFailed.
+    """The logs of these partitions, with the entries of the offsets from the first number and below the second. Raises
+    SourceFailed.
 
     `first_offsets`: where those begin that have no manifest yet, by topic; 0 where nothing is said.
     """
@@ -65,7 +69,9 @@ async def _read_all(
     return {tp: task.result() for tp, task in tasks.items()}
 
 
-async def read_log(store: OpenedStore, tp: TopicPartition, from_offset: int, below: int, *, first_offset: int = 0) -> LogPart:
+async def read_log(
+    store: OpenedStore, tp: TopicPartition, from_offset: int, below: int, *, first_offset: int = 0
+) -> LogPart:
     """One partition's; one without a manifest is empty, and begins at `first_offset`. Raises SourceFailed."""
     log = FlatLog(store.objects, manifest_prefix(tp), rng=store.rng, what="manifest")
     try:
@@ -81,8 +87,12 @@ async def read_log(store: OpenedStore, tp: TopicPartition, from_offset: int, bel
                 continue
             return LogPart(manifest=manifest, entries=(*entries, *manifest.entries))
     except FormatError as error:
-        raise SegmentBroken(f"manifest {manifest_prefix(tp)} in {store.url}: {error}: `bmq store check` says more") from error
-    raise SourceFailed(f"manifest {manifest_prefix(tp)} in {store.url}: a page that it names is missing: `bmq store check` says more")
+        raise SegmentBroken(
+            f"manifest {manifest_prefix(tp)} in {store.url}: {error}: `bmq store check` says more"
+        ) from error
+    raise SourceFailed(
+        f"manifest {manifest_prefix(tp)} in {store.url}: a page that it names is missing: `bmq store check` says more"
+    )
 
 
 async def _read_page(store: OpenedStore, tp: TopicPartition, page: PageRef) -> tuple[SegmentEntry, ...]:

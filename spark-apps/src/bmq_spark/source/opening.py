@@ -1,6 +1,8 @@
-"""A cluster's store, opened for reading alone, in processes that have no event loop: one loop and one client for each process and URL.
+"""A cluster's store, opened for reading alone, in processes that have no event loop: one loop and one client for each
+process and URL.
 
-Owns how long an operation is tried before it counts as failed: bmq's own readers wait for a store that is down, a job has to say so.
+Owns how long an operation is tried before it counts as failed: bmq's own readers wait for a store that is down, a job
+has to say so.
 """
 
 import asyncio
@@ -68,7 +70,10 @@ def _open(url: str) -> ObjectStore:
         raise ConfigurationError(f"option store={url}: nothing of it outlives its process: name a folder or a bucket")
     if parsed.folder is not None:
         if not parsed.folder.is_dir():
-            raise ConfigurationError(f"option store={url}: there is no such folder: name the one that bmq keeps its data in, on every executor")
+            raise ConfigurationError(
+                f"option store={url}: there is no such folder: name the one that bmq keeps its data in, on every "
+                "executor"
+            )
         return open_read_only(parsed.folder)
     from bmq.runtime.obstore_store import ObstoreStore  # not needed for a folder
 

@@ -1,4 +1,6 @@
-"""The options of `format("bmq")`, checked before anything is opened. Names are not case-sensitive, as Spark's never are."""
+"""The options of `format("bmq")`, checked before anything is opened. Names are not case-sensitive, as Spark's never
+are.
+"""
 
 import json
 import os
@@ -21,8 +23,26 @@ OFFSET_MAX: Final = (1 << 63) - 1
 MIB: Final = 1 << 20
 TARGET_PARTITION_BYTES: Final = 128 * MIB
 KNOWN: Final = (
-    *("store", "cluster_id", "topic", "lane", "columns", "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp"),
-    *("tail", "kafka.bootstrap.servers", "maxBytesPerTrigger", "maxRecordsPerTrigger", "targetPartitionBytes", "minPartitions", "failOnDataLoss"),
+    *(
+        "store",
+        "cluster_id",
+        "topic",
+        "lane",
+        "columns",
+        "startingOffsets",
+        "endingOffsets",
+        "startingTimestamp",
+        "endingTimestamp",
+    ),
+    *(
+        "tail",
+        "kafka.bootstrap.servers",
+        "maxBytesPerTrigger",
+        "maxRecordsPerTrigger",
+        "targetPartitionBytes",
+        "minPartitions",
+        "failOnDataLoss",
+    ),
     "trustBatchTimes",
 )
 _SIZE: Final = re.compile(r"([0-9]+)\s*(|b|kib|mib|gib|k|m|g)", re.IGNORECASE)
@@ -72,7 +92,9 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         if name not in known and not name.startswith("kafka."):
             raise ConfigurationError(f"option {name}: there is no such option: use {', '.join(KNOWN)}")
     if not options.get("store"):
-        raise ConfigurationError("option store: missing: name the cluster's store as bmq's --store does, file:///… or s3://…")
+        raise ConfigurationError(
+            "option store: missing: name the cluster's store as bmq's --store does, file:///… or s3://…"
+        )
     topics = tuple(dict.fromkeys(part.strip() for part in options.get("topic", "").split(",") if part.strip()))
     if not topics:
         raise ConfigurationError("option topic: missing: name a topic, or several with commas between")
@@ -81,7 +103,9 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     if tail not in ("none", "protocol"):
         raise ConfigurationError(f"option tail={tail}: write none or protocol")
     if tail == "protocol" and not kafka.get("bootstrap.servers"):
-        raise ConfigurationError("option tail=protocol: needs kafka.bootstrap.servers, where the newest records are fetched")
+        raise ConfigurationError(
+            "option tail=protocol: needs kafka.bootstrap.servers, where the newest records are fetched"
+        )
     _exclusive(options, "startingoffsets", "startingtimestamp")
     _exclusive(options, "endingoffsets", "endingtimestamp")
     return SourceOptions(
@@ -119,7 +143,10 @@ def parse_offsets(text: str, *, name: str) -> Bound:
             return LATEST
     try:
         decoded = _object(json.loads(text, object_pairs_hook=_once))
-        return {topic: {_partition(number): _offset(offset) for number, offset in _partitions(found).items()} for topic, found in decoded.items()}
+        return {
+            topic: {_partition(number): _offset(offset) for number, offset in _partitions(found).items()}
+            for topic, found in decoded.items()
+        }
     except (ValueError, RecursionError) as error:
         remedy = 'write earliest, latest or {"topic": {"0": 23, "1": -2}}'
         raise ConfigurationError(f"option {name}={text[:200]}: {remedy}") from error

@@ -1,7 +1,8 @@
-"""From options to slices: which topics, which offsets of them, and which segments these are in. Reads metadata and manifests, never a broker.
+"""From options to slices: which topics, which offsets of them, and which segments these are in. Reads metadata and
+manifests, never a broker.
 
-Requests: two to five for the metadata, two for each partition, one for each manifest page in range, and for a time one index and one block
-for each partition. A segment costs none, however many there are.
+Requests: two to five for the metadata, two for each partition, one for each manifest page in range, and for a time one
+index and one block for each partition. A segment costs none, however many there are.
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,11 +53,18 @@ class Planner:
             self._named_checked = True
         return topics
 
-    def logs(self, topics: Sequence[SourceTopic], *, after: Mapping[tuple[str, int], int] | None = None) -> dict[tuple[str, int], PartitionEnd]:
-        """Every partition's log as it is now, by topic's name and partition; of its entries those from `after` on. Raises SourceFailed."""
+    def logs(
+        self, topics: Sequence[SourceTopic], *, after: Mapping[tuple[str, int], int] | None = None
+    ) -> dict[tuple[str, int], PartitionEnd]:
+        """Every partition's log as it is now, by topic's name and partition; of its entries those from `after` on.
+        Raises SourceFailed.
+        """
         places = [(topic, number) for topic in topics for number in range(topic.partition_count)]
         begin = after or {}
-        wanted = {TopicPartition(topic.topic_id, number): (begin.get((topic.name, number), 0), OFFSETS_END) for topic, number in places}
+        wanted = {
+            TopicPartition(topic.topic_id, number): (begin.get((topic.name, number), 0), OFFSETS_END)
+            for topic, number in places
+        }
         # Watermarks first: a log is rolled meanwhile, and never shrinks.
         marks = self._options.brokers.ends(places) if self._options.tail == "protocol" else {}
         found = read_logs(self.store, wanted, {topic.topic_id: topic.first_offset for topic in topics})
@@ -79,17 +87,37 @@ class Planner:
         return pieces
 
     def pieces(
-        self, topic: SourceTopic, partition: int, log: LogPart, from_offset: int, below: int, *, min_timestamp_ms: int | None = None
+        self,
+        topic: SourceTopic,
+        partition: int,
+        log: LogPart,
+        from_offset: int,
+        below: int,
+        *,
+        min_timestamp_ms: int | None = None,
     ) -> list[Piece]:
         """What is in segments, and what is not yet. Raises RecordsGone where the beginning was deleted."""
         if from_offset < log.log_start and from_offset < below:
             place = f"topic {topic.name}, partition {partition}"
-            lost(place, from_offset, min(log.log_start, below), log.log_start, fail_on_data_loss=self._options.fail_on_data_loss)
+            lost(
+                place,
+                from_offset,
+                min(log.log_start, below),
+                log.log_start,
+                fail_on_data_loss=self._options.fail_on_data_loss,
+            )
             from_offset = log.log_start
         stored_below = min(below, log.end)
         pieces: list[Piece] = []
         if from_offset < stored_below:
-            piece = slice_of(topic, partition, log.entries, from_offset=from_offset, below_offset=stored_below, min_timestamp_ms=min_timestamp_ms)
+            piece = slice_of(
+                topic,
+                partition,
+                log.entries,
+                from_offset=from_offset,
+                below_offset=stored_below,
+                min_timestamp_ms=min_timestamp_ms,
+            )
             pieces += [piece] if piece.segments else []
         if (tail_from := max(from_offset, log.end)) < below:
             pieces.append(TailSlice(topic=topic, partition=partition, from_offset=tail_from, below_offset=below))
@@ -102,8 +130,8 @@ class Planner:
         offset = _named(self._options.starting, topic.name, partition, EARLIEST)
         if offset > log.end:
             raise SourceFailed(
-                f"option startingOffsets: topic {topic.name}, partition {partition} begins at {offset}, {self._ends} {log.end}: "
-                "name an offset that there is, or latest"
+                f"option startingOffsets: topic {topic.name}, partition {partition} begins at {offset}, "
+                f"{self._ends} {log.end}: name an offset that there is, or latest"
             )
         return {EARLIEST: log.log.log_start, LATEST: log.end}.get(offset, offset)
 
@@ -113,9 +141,14 @@ class Planner:
             return self._at_time(topic, partition, log, self._options.ending_ms)
         offset = _named(self._options.ending, topic.name, partition, LATEST)
         if offset > log.end:
-            remedy = "read later" if self._options.tail == "protocol" else "newer records are still with the broker: set tail=protocol, or read later"
+            remedy = (
+                "read later"
+                if self._options.tail == "protocol"
+                else "newer records are still with the broker: set tail=protocol, or read later"
+            )
             raise SourceFailed(
-                f"option endingOffsets: topic {topic.name}, partition {partition} ends before {offset}, {self._ends} {log.end}: {remedy}"
+                f"option endingOffsets: topic {topic.name}, partition {partition} ends before {offset}, "
+                f"{self._ends} {log.end}: {remedy}"
             )
         return {EARLIEST: log.log.log_start, LATEST: log.end}.get(offset, offset)
 
@@ -136,12 +169,21 @@ def _named(bound: Bound, topic: str, partition: int, default: int) -> int:
 
 
 def _check_named(bound: Bound, read: Sequence[str], topics: Sequence[SourceTopic], name: str) -> None:
-    """`topics`: those of `read` that have records; of the others, which a lane has not written to yet, nothing is known."""
+    """`topics`: those of `read` that have records; of the others, which a lane has not written to yet, nothing is
+    known.
+    """
     if isinstance(bound, int):
         return
     by_name = {topic.name: topic for topic in topics}
     for topic, partitions in bound.items():
         if topic not in read:
-            raise SourceFailed(f"option {name}: topic {topic} is not among those that are read: {', '.join(read)}: name one of these")
-        if topic in by_name and (unknown := [number for number in partitions if number >= by_name[topic].partition_count]):
-            raise SourceFailed(f"option {name}: topic {topic} has no partition {unknown[0]}: it has 0 to {by_name[topic].partition_count - 1}")
+            raise SourceFailed(
+                f"option {name}: topic {topic} is not among those that are read: {', '.join(read)}: name one of these"
+            )
+        if topic in by_name and (
+            unknown := [number for number in partitions if number >= by_name[topic].partition_count]
+        ):
+            raise SourceFailed(
+                f"option {name}: topic {topic} has no partition {unknown[0]}: it has 0 to "
+                f"{by_name[topic].partition_count - 1}"
+            )

@@ -18,7 +18,9 @@ Positions: TypeAlias = dict[str, dict[str, object]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
-    """Of one partition: from where on there is something to read, and up to where. `segments` hold it as far as it is in any."""
+    """Of one partition: from where on there is something to read, and up to where. `segments` hold it as far as it is
+    in any.
+    """
 
     topic: str
     partition: int
@@ -35,7 +37,10 @@ class Backlog:
 def positions_of(topics: Sequence[SourceTopic], offsets: Mapping[tuple[str, int], int]) -> Positions:
     """The JSON of these offsets, by topic's name and partition."""
     return {
-        topic.name: {"id": str(topic.topic_id), "partitions": {str(p): offsets[topic.name, p] for p in range(topic.partition_count)}}
+        topic.name: {
+            "id": str(topic.topic_id),
+            "partitions": {str(p): offsets[topic.name, p] for p in range(topic.partition_count)},
+        }
         for topic in topics
     }
 
@@ -63,20 +68,27 @@ def check_ids(positions: Positions, topics: Sequence[SourceTopic]) -> None:
     for topic in topics:
         if topic.name in positions and UUID(str(positions[topic.name]["id"])) != topic.topic_id:
             raise TopicGone(
-                f"topic {topic.name}: it was deleted and made again: the checkpoint is of {positions[topic.name]['id']}, now it is {topic.topic_id}: "
-                "start with a new checkpoint, and a new table"
+                f"topic {topic.name}: it was deleted and made again: the checkpoint is of "
+                f"{positions[topic.name]['id']}, now it is {topic.topic_id}: start with a new checkpoint, and a "
+                "new table"
             )
     known = {topic.name for topic in topics}
     for name in positions:
         if name not in known:
-            raise TopicGone(f"topic {name}: the checkpoint has it and the option topic does not, or it is gone: name the topics it was begun with")
+            raise TopicGone(
+                f"topic {name}: the checkpoint has it and the option topic does not, or it is gone: name the "
+                "topics it was begun with"
+            )
 
 
-def limited(backlogs: Sequence[Backlog], *, bytes_max: int | None, records_max: int | None) -> dict[tuple[str, int], int]:
-    """Up to where one trigger reads, by topic's name and partition: each partition gets a share of the limits by what waits in it.
+def limited(
+    backlogs: Sequence[Backlog], *, bytes_max: int | None, records_max: int | None
+) -> dict[tuple[str, int], int]:
+    """Up to where one trigger reads, by topic's name and partition: each partition gets a share of the limits by what
+    waits in it.
 
-    Each in which something waits gets on by one record at least, however much waits in others: these may never be done. What is in no segment yet
-    comes when all that is in segments fits.
+    Each in which something waits gets on by one record at least, however much waits in others: these may never be done.
+    What is in no segment yet comes when all that is in segments fits.
     """
     ends = {(each.topic, each.partition): each.end for each in backlogs}
     if records_max is not None and sum(each.end - each.from_offset for each in backlogs) > records_max:
@@ -89,7 +101,12 @@ def limited(backlogs: Sequence[Backlog], *, bytes_max: int | None, records_max: 
 
 
 def _shared(
-    backlogs: Sequence[Backlog], ends: Mapping[tuple[str, int], int], budget: int, sizes: Sequence[int], *, by_bytes: bool
+    backlogs: Sequence[Backlog],
+    ends: Mapping[tuple[str, int], int],
+    budget: int,
+    sizes: Sequence[int],
+    *,
+    by_bytes: bool,
 ) -> dict[tuple[str, int], int]:
     total = sum(sizes)
     found = {}

@@ -1,7 +1,8 @@
-"""What a query's filters say about topics, partitions, offsets and times, so that segments and blocks are passed over. Pure.
+"""What a query's filters say about topics, partitions, offsets and times, so that segments and blocks are passed over.
+Pure.
 
-Spark applies every filter again: here it is only decided what need not be read. Upper bounds of time pass over nothing, because a segment's
-least timestamp is that of its batches' first records, and others may be older.
+Spark applies every filter again: here it is only decided what need not be read. Upper bounds of time pass over nothing,
+because a segment's least timestamp is that of its batches' first records, and others may be older.
 """
 
 from collections.abc import Iterable, Sequence
@@ -54,7 +55,9 @@ def _among(found: Narrowing, column: str, values: Sequence[object]) -> Narrowing
 def _from(found: Narrowing, column: str, value: object, *, is_exclusive: bool) -> Narrowing:
     if isinstance(value, datetime) and column == "timestamp":
         least = _milliseconds(value)
-        return replace(found, min_timestamp_ms=least if found.min_timestamp_ms is None else max(found.min_timestamp_ms, least))
+        return replace(
+            found, min_timestamp_ms=least if found.min_timestamp_ms is None else max(found.min_timestamp_ms, least)
+        )
     if not isinstance(value, int):
         return found
     least = value + is_exclusive

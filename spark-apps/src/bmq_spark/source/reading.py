@@ -1,4 +1,6 @@
-"""Reading slices: ranged GETs ahead of the decoder, every batch checked, and a manifest read again where a segment has gone meanwhile."""
+"""Reading slices: ranged GETs ahead of the decoder, every batch checked, and a manifest read again where a segment has
+gone meanwhile.
+"""
 
 import logging
 from collections import deque
@@ -29,7 +31,12 @@ _log = logging.getLogger(__name__)
 
 
 def read_slice(
-    store: OpenedStore, piece: Slice, *, columns: tuple[str, ...], fail_on_data_loss: bool, scratch: Scratch | None = None
+    store: OpenedStore,
+    piece: Slice,
+    *,
+    columns: tuple[str, ...],
+    fail_on_data_loss: bool,
+    scratch: Scratch | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The records of a slice. Raises SegmentBroken, RecordsGone, StoreLost; records may have been given before.
 
@@ -62,15 +69,23 @@ def read_slice(
             at = piece.from_offset
             continue
         return
-    raise RecordsGone(f"{_place(piece, at)}: segments went {REREADS_MAX} times while they were to be read: start the job again")
+    raise RecordsGone(
+        f"{_place(piece, at)}: segments went {REREADS_MAX} times while they were to be read: start the job again"
+    )
 
 
 def lost(piece: str, from_offset: int, below: int, log_start: int | None, *, fail_on_data_loss: bool) -> None:
     """Records that are gone: raises RecordsGone, or says it in the log where that is wanted."""
-    why = "the topic was deleted" if log_start is None else f"its log starts at {log_start}: retention or a deletion was faster"
+    why = (
+        "the topic was deleted"
+        if log_start is None
+        else f"its log starts at {log_start}: retention or a deletion was faster"
+    )
     message = f"{piece}, offsets {from_offset} to {below - 1} are gone: {why}"
     if fail_on_data_loss:
-        raise RecordsGone(f"{message}: set failOnDataLoss=false to go on without them, and keep the topic's records for longer")
+        raise RecordsGone(
+            f"{message}: set failOnDataLoss=false to go on without them, and keep the topic's records for longer"
+        )
     _log.warning("%s; going on without them", message)
 
 
@@ -87,12 +102,22 @@ def _again(store: OpenedStore, piece: Slice, at: int, what: str, *, fail_on_data
         lost(place, at, min(log.log_start, piece.below_offset), log.log_start, fail_on_data_loss=fail_on_data_loss)
         at = min(log.log_start, piece.below_offset)
     elif log.end < piece.below_offset:
-        raise SegmentBroken(f"{place}: its manifest ends at {log.end} and ended behind {piece.below_offset - 1} before: `bmq store check` says more")
+        raise SegmentBroken(
+            f"{place}: its manifest ends at {log.end} and ended behind {piece.below_offset - 1} before: `bmq store "
+            "check` says more"
+        )
     found = slice_of(
-        piece.topic, piece.partition, log.entries, from_offset=at, below_offset=piece.below_offset, min_timestamp_ms=piece.min_timestamp_ms
+        piece.topic,
+        piece.partition,
+        log.entries,
+        from_offset=at,
+        below_offset=piece.below_offset,
+        min_timestamp_ms=piece.min_timestamp_ms,
     )
     if found.segments and found.segments == piece.segments and at == piece.from_offset:
-        raise SegmentBroken(f"{_place(piece, at)}: the manifest names an object that is missing ({what}): `bmq store check` says more")
+        raise SegmentBroken(
+            f"{_place(piece, at)}: the manifest names an object that is missing ({what}): `bmq store check` says more"
+        )
     return found
 
 
@@ -109,15 +134,21 @@ class _RunReader:
         self._records = 0
 
     def read(self) -> Iterator[tuple[int, pa.RecordBatch | None]]:
-        """RecordBatches (with 0), and after each stretch without one (the offset up to which everything was given, None)."""
+        """RecordBatches (with 0), and after each stretch without one (the offset up to which everything was given,
+        None).
+        """
         if self._entry.store_id != 0:
-            raise SegmentBroken(f"{self._where(self._entry.base_offset)}: it is in the store {self._entry.store_id}, which this version cannot read")
+            raise SegmentBroken(
+                f"{self._where(self._entry.base_offset)}: it is in the store {self._entry.store_id}, which this "
+                "version cannot read"
+            )
         start, end = self._stretch()
         is_whole = (start, end) == (0, self._entry.length)
         rest, position = b"", start
         for chunk in self._chunks(start, end):
             begin = 0
-            if rest:  # the batch between two chunks is joined alone: new memory for all of a chunk costs more than reading it
+            # the batch between two chunks is joined alone: new memory for all of a chunk costs more than reading it
+            if rest:
                 begin = _missing(rest, chunk)
                 rest += chunk[:begin]
                 read = yield from self._decoded(rest, 0, position, end)
@@ -128,10 +159,16 @@ class _RunReader:
         if rest:
             raise self._broken(f"{len(rest)} bytes are left that are no batch", self._next_offset, position)
         if is_whole and self._records != self._entry.record_count:
-            raise self._broken(f"{self._records} records instead of {self._entry.record_count}", self._entry.base_offset, 0)
+            raise self._broken(
+                f"{self._records} records instead of {self._entry.record_count}", self._entry.base_offset, 0
+            )
 
-    def _decoded(self, data: bytes, start: int, position: int, end: int) -> Generator[tuple[int, pa.RecordBatch | None], None, int]:
-        """Gives what `read` does, of the whole batches in `data` from `start` on, which is `position` of the run. Returns how long they are."""
+    def _decoded(
+        self, data: bytes, start: int, position: int, end: int
+    ) -> Generator[tuple[int, pa.RecordBatch | None], None, int]:
+        """Gives what `read` does, of the whole batches in `data` from `start` on, which is `position` of the run.
+        Returns how long they are.
+        """
         headers = self._headers(data, start, position, end)
         if not headers:
             return 0
@@ -139,14 +176,20 @@ class _RunReader:
             for batch in decode(data, headers, self._wanted, self._scratch):
                 yield 0, batch
         except BatchBroken as broken:
-            raise self._broken(broken.why, broken.header.base_offset, position + broken.header.position - start) from broken
+            raise self._broken(
+                broken.why, broken.header.base_offset, position + broken.header.position - start
+            ) from broken
         yield headers[-1].next_offset, None
         return headers[-1].end - start
 
     def _stretch(self) -> tuple[int, int]:
         """(first position, position behind the last) within the run: all of it, or the blocks that are wanted."""
         entry, wanted = self._entry, self._wanted
-        is_cut = wanted.from_offset > entry.base_offset or wanted.below_offset <= entry.last_offset or wanted.min_timestamp_ms is not None
+        is_cut = (
+            wanted.from_offset > entry.base_offset
+            or wanted.below_offset <= entry.last_offset
+            or wanted.min_timestamp_ms is not None
+        )
         if not is_cut or entry.length < INDEX_PAYS_BYTES:
             return 0, entry.length
         index = self._index()
@@ -163,13 +206,22 @@ class _RunReader:
 
     def _index(self) -> SegmentIndex:
         entry = self._entry
-        data = self._store.run(self._store.objects.get(entry.key, start=entry.index_position, length=entry.index_length))
+        data = self._store.run(
+            self._store.objects.get(entry.key, start=entry.index_position, length=entry.index_length)
+        )
         try:
             index = decode_index(data)
         except FormatError as error:
             raise self._broken(str(error), entry.base_offset, entry.length) from error
-        if (index.tp, index.base_offset, index.last_offset, index.length) != (self._piece.tp, entry.base_offset, entry.last_offset, entry.length):
-            raise self._broken(f"its index is that of {index.tp} at {index.base_offset}", entry.base_offset, entry.length)
+        if (index.tp, index.base_offset, index.last_offset, index.length) != (
+            self._piece.tp,
+            entry.base_offset,
+            entry.last_offset,
+            entry.length,
+        ):
+            raise self._broken(
+                f"its index is that of {index.tp} at {index.base_offset}", entry.base_offset, entry.length
+            )
         return index
 
     def _chunks(self, start: int, end: int) -> Iterator[bytes]:
@@ -186,14 +238,18 @@ class _RunReader:
                 length, future = ahead.popleft()
                 data = future.result()
                 if len(data) != length:
-                    raise self._broken(f"the object ends {length - len(data)} bytes too early", self._next_offset, asked)
+                    raise self._broken(
+                        f"the object ends {length - len(data)} bytes too early", self._next_offset, asked
+                    )
                 yield data
         finally:
             for _, future in ahead:
                 future.cancel()
 
     def _headers(self, data: bytes, start: int, position: int, end: int) -> list[BatchHeader]:
-        """The headers of the whole batches in `data` from `start` on, which is `position` of the run; the last batch may not be whole."""
+        """The headers of the whole batches in `data` from `start` on, which is `position` of the run; the last batch
+        may not be whole.
+        """
         headers: list[BatchHeader] = []
         at, position = start, position - start
         while len(data) - at >= HEADER_SIZE_BYTES:
@@ -205,7 +261,9 @@ class _RunReader:
             except (CorruptBatch, UnsupportedMessageFormat) as error:
                 raise self._broken(str(error), self._next_offset, position + at) from error
             if header.base_offset < self._next_offset or header.last_offset > self._entry.last_offset:
-                raise self._broken(f"a batch of offsets {header.base_offset} to {header.last_offset}", self._next_offset, position + at)
+                raise self._broken(
+                    f"a batch of offsets {header.base_offset} to {header.last_offset}", self._next_offset, position + at
+                )
             headers.append(header)
             self._next_offset = header.next_offset
             self._records += header.record_count
@@ -214,7 +272,9 @@ class _RunReader:
 
     def _broken(self, why: str, offset: int, position: int) -> SegmentBroken:
         byte = self._entry.position + position
-        remedy = f"`bmq store check` says more; to read on behind this segment begin at offset {self._entry.last_offset + 1}"
+        remedy = (
+            f"`bmq store check` says more; to read on behind this segment begin at offset {self._entry.last_offset + 1}"
+        )
         return SegmentBroken(f"{self._where(offset)}, byte {byte}: {why}: {remedy}")
 
     def _where(self, offset: int) -> str:

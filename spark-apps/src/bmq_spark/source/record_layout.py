@@ -1,7 +1,9 @@
-"""Where the fields of many records lie: their varints read for all records at once, by numpy, into arrays of positions. Pure; makes no objects.
+"""Where the fields of many records lie: their varints read for all records at once, by numpy, into arrays of positions.
+Pure; makes no objects.
 
-A record's length says where the next one begins, so finding them is the one thing that goes record by record, or in lockstep through many batches.
-What does not add up raises Misfit, which says nothing more: `bmq.wire.batches.iterate_records` tells what is wrong with which record.
+A record's length says where the next one begins, so finding them is the one thing that goes record by record, or in
+lockstep through many batches. What does not add up raises Misfit, which says nothing more:
+`bmq.wire.batches.iterate_records` tells what is wrong with which record.
 """
 
 from array import array
@@ -45,7 +47,9 @@ class Fields:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeaderFields:
-    """Of all record headers, by record and place within it: positions and lengths (-1: null) of their keys and values."""
+    """Of all record headers, by record and place within it: positions and lengths (-1: null) of their keys and
+    values.
+    """
 
     key_start: Ints
     key_length: Ints
@@ -53,11 +57,20 @@ class HeaderFields:
     value_length: Ints
 
 
-def find_records(data: bytes | bytearray, starts: Sequence[int], ends: Sequence[int], counts: Sequence[int]) -> tuple[Ints, Ints]:
-    """(where each record's bytes after its length begin, where they end) for sections that hold so many records each. Raises Misfit."""
+def find_records(
+    data: bytes | bytearray, starts: Sequence[int], ends: Sequence[int], counts: Sequence[int]
+) -> tuple[Ints, Ints]:
+    """(where each record's bytes after its length begin, where they end) for sections that hold so many records each.
+    Raises Misfit.
+    """
     steps = max(counts, default=0)
     if sum(counts) > steps * _LOCKSTEP_PAYS:
-        return _find_in_lockstep(np.frombuffer(data, np.uint8), np.array(starts, np.int64), np.array(ends, np.int64), np.array(counts, np.int64))
+        return _find_in_lockstep(
+            np.frombuffer(data, np.uint8),
+            np.array(starts, np.int64),
+            np.array(ends, np.int64),
+            np.array(counts, np.int64),
+        )
     return _find_one_by_one(data, starts, ends, counts)
 
 
@@ -116,7 +129,9 @@ def read_headers(data: Bytes, fields: Fields) -> HeaderFields:
     return HeaderFields(key_start=found[0], key_length=found[1], value_start=found[2], value_length=found[3])
 
 
-def _find_one_by_one(data: bytes | bytearray, starts: Sequence[int], ends: Sequence[int], counts: Sequence[int]) -> tuple[Ints, Ints]:
+def _find_one_by_one(
+    data: bytes | bytearray, starts: Sequence[int], ends: Sequence[int], counts: Sequence[int]
+) -> tuple[Ints, Ints]:
     """Walks from length to length; the lengths are judged afterwards, all at once."""
     finish = array("q")
     finished = finish.append
@@ -152,7 +167,9 @@ def _find_one_by_one(data: bytes | bytearray, starts: Sequence[int], ends: Seque
 
 
 def _find_in_lockstep(data: Bytes, starts: Ints, ends: Ints, counts: Ints) -> tuple[Ints, Ints]:
-    """One record of every batch at each step: the batches that have the most records come first, so that those still going are a slice."""
+    """One record of every batch at each step: the batches that have the most records come first, so that those still
+    going are a slice.
+    """
     order = np.argsort(-counts, kind="stable")
     at, section_end, wanted = starts[order], ends[order], counts[order]
     first = (np.cumsum(counts) - counts)[order]
@@ -183,7 +200,9 @@ def _behind(start: Ints, length: Ints, end: Ints) -> Ints:
 
 
 def _varints(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
-    """(zigzag varints, the positions after them). Raises Misfit (more than ten bytes), IndexError (beyond the buffer)."""
+    """(zigzag varints, the positions after them). Raises Misfit (more than ten bytes), IndexError (beyond the
+    buffer).
+    """
     byte = data[at]
     raw = byte.astype(np.uint64)
     after = at + 1

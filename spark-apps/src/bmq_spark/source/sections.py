@@ -1,6 +1,8 @@
-"""The records of batches, decompressed one behind the other into memory that is used again and again. CRCs are checked here.
+"""The records of batches, decompressed one behind the other into memory that is used again and again. CRCs are checked
+here.
 
-Memory that is new costs several times what decompression does (each page is given and zeroed by the system), so a reader has one Scratch.
+Memory that is new costs several times what decompression does (each page is given and zeroed by the system), so a
+reader has one Scratch.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,7 +15,8 @@ from bmq.wire.compression import decompress_into
 from bmq.wire.limits import DECOMPRESSED_BYTES_MAX
 
 DECODED_BYTES: Final = 4 << 20
-"""Of so many bytes of records or more a RecordBatch is made, unless there are no more. More than this leaves the processor's cache."""
+"""Of so many bytes of records or more a RecordBatch is made, unless there are no more. More than this leaves the
+processor's cache."""
 
 
 class BatchBroken(Exception):
@@ -27,7 +30,9 @@ class BatchBroken(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sections:
-    """The records of several batches: from `starts` to `ends` of `data`, which holds only until the next Sections are asked for."""
+    """The records of several batches: from `starts` to `ends` of `data`, which holds only until the next Sections are
+    asked for.
+    """
 
     data: bytes | bytearray
     headers: Sequence[BatchHeader]
@@ -36,13 +41,17 @@ class Sections:
 
 
 class Scratch:
-    """Where one reader decompresses. It grows to what the largest batches need: at most DECODED_BYTES and DECOMPRESSED_BYTES_MAX together."""
+    """Where one reader decompresses. It grows to what the largest batches need: at most DECODED_BYTES and
+    DECOMPRESSED_BYTES_MAX together.
+    """
 
     def __init__(self) -> None:
         self.data = bytearray()
 
     def append(self, data: memoryview, header: BatchHeader, size: int) -> int:
-        """Puts a batch's records behind the first `size` bytes; the new size. Raises CorruptBatch, UnsupportedCompression, BatchTooLarge."""
+        """Puts a batch's records behind the first `size` bytes; the new size. Raises CorruptBatch,
+        UnsupportedCompression, BatchTooLarge.
+        """
         payload = data[header.position + HEADER_SIZE_BYTES : header.end]
         while True:
             room = memoryview(self.data)[size : size + DECOMPRESSED_BYTES_MAX]
@@ -50,7 +59,9 @@ class Scratch:
             if written is not None:
                 return size + written
             if len(room) == DECOMPRESSED_BYTES_MAX:
-                raise BatchTooLarge(f"{len(payload)} bytes decompress to more than {DECOMPRESSED_BYTES_MAX}, which is the most allowed")
+                raise BatchTooLarge(
+                    f"{len(payload)} bytes decompress to more than {DECOMPRESSED_BYTES_MAX}, which is the most allowed"
+                )
             self._grow(size)
 
     def _grow(self, used: int) -> None:
@@ -60,7 +71,9 @@ class Scratch:
 
 
 def sections_of(data: bytes, headers: Sequence[BatchHeader], scratch: Scratch) -> Iterator[Sections]:
-    """The records of these batches of `data`, in groups. Records that are not compressed are not copied, where all are. Raises BatchBroken."""
+    """The records of these batches of `data`, in groups. Records that are not compressed are not copied, where all are.
+    Raises BatchBroken.
+    """
     view = memoryview(data)
     is_copied = any(header.attributes & 7 for header in headers)
     group: list[BatchHeader] = []

@@ -1,4 +1,6 @@
-"""How a log is cut for Spark: from offsets and segments to slices, and from slices to tasks of about the same size. Pure."""
+"""How a log is cut for Spark: from offsets and segments to slices, and from slices to tasks of about the same size.
+Pure.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +17,8 @@ _SLACK: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceTopic:
-    """A topic as it is read: `name` as its clients call it, the lane that its records are in ("": none), id and number of partitions.
+    """A topic as it is read: `name` as its clients call it, the lane that its records are in ("": none), id and number
+    of partitions.
 
     `first_offset`: where its partitions began.
     """
@@ -40,7 +43,8 @@ class Narrowing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """A stretch of one partition, from an offset and below another, in consecutive segments. `segments` are manifest entries.
+    """A stretch of one partition, from an offset and below another, in consecutive segments. `segments` are manifest
+    entries.
 
     Records whose batches are wholly before `min_timestamp_ms` may be left out.
     """
@@ -77,7 +81,13 @@ Piece: TypeAlias = Slice | TailSlice
 
 
 def slice_of(
-    topic: SourceTopic, partition: int, entries: Iterable[SegmentEntry], *, from_offset: int, below_offset: int, min_timestamp_ms: int | None = None
+    topic: SourceTopic,
+    partition: int,
+    entries: Iterable[SegmentEntry],
+    *,
+    from_offset: int,
+    below_offset: int,
+    min_timestamp_ms: int | None = None,
 ) -> Slice:
     """The whole stretch as one slice, without the segments that are outside or too old."""
     return Slice(
@@ -91,9 +101,11 @@ def slice_of(
 
 
 def cut(slices: Sequence[Slice], *, target_bytes: int, tasks_min: int) -> list[tuple[Slice, ...]]:
-    """Tasks of about the same size, at most about `target_bytes`: `tasks_min` or a multiple of it, less where they were tiny then.
+    """Tasks of about the same size, at most about `target_bytes`: `tasks_min` or a multiple of it, less where they were
+    tiny then.
 
-    The bytes of all slices are cut at even distances. A segment on such a cut is read by two tasks, unless nearly all of it is on one side.
+    The bytes of all slices are cut at even distances. A segment on such a cut is read by two tasks, unless nearly all
+    of it is on one side.
     """
     total = sum(each.size_bytes for each in slices)
     target = min(target_bytes, max(TASK_BYTES_MIN, -(-total // tasks_min)))
@@ -117,9 +129,15 @@ def cut(slices: Sequence[Slice], *, target_bytes: int, tasks_min: int) -> list[t
 
 
 def _add(task: list[Slice], piece: Slice) -> None:
-    """Puts a piece behind the others: into the last one where both are of one stretch. What lies between them is in no segment that is wanted."""
+    """Puts a piece behind the others: into the last one where both are of one stretch. What lies between them is in no
+    segment that is wanted.
+    """
     last = task[-1] if task else None
-    if last is not None and (last.topic, last.partition) == (piece.topic, piece.partition) and last.below_offset <= piece.from_offset:
+    if (
+        last is not None
+        and (last.topic, last.partition) == (piece.topic, piece.partition)
+        and last.below_offset <= piece.from_offset
+    ):
         further = tuple(entry for entry in piece.segments if entry != last.segments[-1])
         task[-1] = replace(last, below_offset=piece.below_offset, segments=last.segments + further)
     else:

@@ -1,9 +1,10 @@
 """Reading on and on: `spark.readStream.format("bmq")`, and where a stream that is to end has to end.
 
-Spark 4.1 tells a Python source neither where it is nor how much it wants. The reader keeps its place itself: Spark calls `partitions` for every
-batch, and after a restart once with the checkpoint's newest offsets. But not with Trigger.AvailableNow: there it asks for the newest offset, once, of
-a reader that cannot know whether there is a checkpoint. So limits hold only once Spark has told the place; what is answered before is the end.
-A run that is to end and has limits takes `end_of` and `reached` instead of AvailableNow.
+Spark 4.1 tells a Python source neither where it is nor how much it wants. The reader keeps its place itself: Spark
+calls `partitions` for every batch, and after a restart once with the checkpoint's newest offsets. But not with
+Trigger.AvailableNow: there it asks for the newest offset, once, of a reader that cannot know whether there is a
+checkpoint. So limits hold only once Spark has told the place; what is answered before is the end. A run that is to end
+and has limits takes `end_of` and `reached` instead of AvailableNow.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,14 +24,17 @@ if TYPE_CHECKING:  # executors import this module too: see batch
 
 
 class StreamReader(DataSourceStreamReader):
-    """Of one query. The driver keeps one for as long as the query runs; executors get another that has not been used."""
+    """Of one query. The driver keeps one for as long as the query runs; executors get another that has not been
+    used.
+    """
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._planner: Planner | None = None
         self._at: Positions | None = None
         self._is_told = False
-        """Whether Spark has said where it is: before that, an offset short of the end could lie before the checkpoint's."""
+        """Whether Spark has said where it is: before that, an offset short of the end could lie before the
+        checkpoint's."""
         self._planned: tuple[Positions, list[SourceTopic], dict[tuple[str, int], PartitionEnd]] | None = None
         """From where on, which topics and which logs `latestOffset` saw last."""
 
@@ -40,7 +44,9 @@ class StreamReader(DataSourceStreamReader):
             planner = self._plan()
             topics = planner.topics()
             logs = planner.logs(topics)
-            starts = {(t.name, p): planner.start_of(t, p, logs[t.name, p]) for t in topics for p in range(t.partition_count)}
+            starts = {
+                (t.name, p): planner.start_of(t, p, logs[t.name, p]) for t in topics for p in range(t.partition_count)
+            }
             self._at = positions_of(topics, starts)
         return self._at
 
@@ -55,7 +61,9 @@ class StreamReader(DataSourceStreamReader):
                 start = _start(at, topic.name, number, log)
                 end = max(start, self._plan().end_of(topic, number, log))
                 entries = [entry for entry in log.log.entries if entry.last_offset >= start and entry.base_offset < end]
-                backlogs.append(Backlog(topic=topic.name, partition=number, from_offset=start, end=end, segments=entries))
+                backlogs.append(
+                    Backlog(topic=topic.name, partition=number, from_offset=start, end=end, segments=entries)
+                )
         if not self._is_told:
             return positions_of(topics, {(each.topic, each.partition): each.end for each in backlogs})
         options = self._options
@@ -106,24 +114,31 @@ class StreamReader(DataSourceStreamReader):
         self._planned = (at, topics, logs)
         return topics, logs
 
-    def _pieces(self, topic: SourceTopic, partition: int, log: "PartitionEnd", from_offset: int, below: int) -> list[Piece]:
+    def _pieces(
+        self, topic: SourceTopic, partition: int, log: "PartitionEnd", from_offset: int, below: int
+    ) -> list[Piece]:
         if below > log.end:
             raise SourceFailed(
-                f"topic {topic.name}, partition {partition}: the checkpoint goes to {below}, the store {self._options.store} ends at {log.end}: "
-                "it is another store, or an older copy: start with a new checkpoint"
+                f"topic {topic.name}, partition {partition}: the checkpoint goes to {below}, the store "
+                f"{self._options.store} ends at {log.end}: it is another store, or an older copy: start with a new "
+                "checkpoint"
             )
         return self._plan().pieces(topic, partition, log.log, from_offset, below)
 
 
 def end_of(options: Mapping[str, str]) -> Positions:
-    """Where the topics end now, for the options of a stream: what a run that is to end has to read. Raises ConfigurationError, SourceFailed."""
+    """Where the topics end now, for the options of a stream: what a run that is to end has to read. Raises
+    ConfigurationError, SourceFailed.
+    """
     from bmq_spark.source.planning import Planner
 
     parsed = parse_options(options)
     planner = Planner(parsed)
     topics = planner.topics()
     logs = planner.logs(topics)
-    return positions_of(topics, {(t.name, p): planner.end_of(t, p, logs[t.name, p]) for t in topics for p in range(t.partition_count)})
+    return positions_of(
+        topics, {(t.name, p): planner.end_of(t, p, logs[t.name, p]) for t in topics for p in range(t.partition_count)}
+    )
 
 
 def _start(positions: Positions, topic: str, partition: int, log: "PartitionEnd") -> int:

@@ -1,4 +1,6 @@
-"""The newest records, that are in no segment yet: their ends and themselves, fetched from the brokers by the Kafka protocol. Only where asked for."""
+"""The newest records, that are in no segment yet: their ends and themselves, fetched from the brokers by the Kafka
+protocol. Only where asked for.
+"""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +26,8 @@ PAUSE_S: Final = 0.2
 _PASSING: Final = frozenset(
     (
         ErrorCode.unknown_topic_or_partition,
-        ErrorCode.unknown_topic_id,  # by who has not heard of it yet, or of another topic's of that name: its leader is looked for again
+        # by who has not heard of it yet, or of another topic's of that name: its leader is looked for again
+        ErrorCode.unknown_topic_id,
         ErrorCode.leader_not_available,
         ErrorCode.not_leader_or_follower,
         ErrorCode.request_timed_out,
@@ -48,13 +51,19 @@ class Brokers:
         except KafkaException as error:
             raise self._failed(error) from error
         if found != cluster_id:
-            raise SourceFailed(f"{self._where}: that is the cluster {found}, the store is that of {cluster_id}: check store and servers")
+            raise SourceFailed(
+                f"{self._where}: that is the cluster {found}, the store is that of {cluster_id}: check store and "
+                "servers"
+            )
 
     def ends(self, partitions: Sequence[tuple[SourceTopic, int]]) -> dict[tuple[str, int], int]:
         """The high watermarks, by topic's name and partition. Raises SourceFailed."""
         with _Consumer(self) as consumer:
             try:
-                return {(t.name, p): consumer.get_watermark_offsets(TopicPartition(t.name, p), timeout=TIMEOUT_S)[1] for t, p in partitions}
+                return {
+                    (t.name, p): consumer.get_watermark_offsets(TopicPartition(t.name, p), timeout=TIMEOUT_S)[1]
+                    for t, p in partitions
+                }
             except KafkaException as error:
                 raise self._failed(error) from error
 
@@ -62,7 +71,9 @@ class Brokers:
         """The first offset at or after a time; None where there is none. Raises SourceFailed."""
         with _Consumer(self) as consumer:
             try:
-                (found,) = consumer.offsets_for_times([TopicPartition(topic, partition, timestamp_ms)], timeout=TIMEOUT_S)
+                (found,) = consumer.offsets_for_times(
+                    [TopicPartition(topic, partition, timestamp_ms)], timeout=TIMEOUT_S
+                )
             except KafkaException as error:
                 raise self._failed(error) from error
             return int(found.offset) if found.offset >= 0 else None
@@ -162,11 +173,14 @@ class _Consumer:
 
 
 def _check_same(piece: TailSlice, now: UUID | None) -> None:
-    """Raises TopicGone where the name is another topic's now; None: whoever was asked knows of none, or has not heard of it yet."""
+    """Raises TopicGone where the name is another topic's now; None: whoever was asked knows of none, or has not heard
+    of it yet.
+    """
     if now is not None and now != piece.topic.topic_id:
         raise TopicGone(
-            f"topic {piece.topic.name}, partition {piece.partition}: the topic was deleted while it was read, and made again (its id was "
-            f"{piece.topic.topic_id}, and is {now}): start again, for the records of the new one"
+            f"topic {piece.topic.name}, partition {piece.partition}: the topic was deleted while it was read, and "
+            f"made again (its id was {piece.topic.topic_id}, and is {now}): start again, for the records of the "
+            "new one"
         )
 
 

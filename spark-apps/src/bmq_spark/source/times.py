@@ -1,4 +1,6 @@
-"""The first offset at or after a time, as Kafka's ListOffsets gives it, from segments alone: one index and some blocks of one run."""
+"""The first offset at or after a time, as Kafka's ListOffsets gives it, from segments alone: one index and some blocks
+of one run.
+"""
 
 from collections.abc import Sequence
 
@@ -13,7 +15,9 @@ from bmq_spark.source.opening import OpenedStore
 
 
 async def offset_at(store: OpenedStore, tp: TopicPartition, log: LogPart, timestamp_ms: int) -> int | None:
-    """None where no record in a segment is as new. `log` has all entries whose largest timestamp is. Raises SegmentBroken, ObjectMissing."""
+    """None where no record in a segment is as new. `log` has all entries whose largest timestamp is. Raises
+    SegmentBroken, ObjectMissing.
+    """
     for entry in _candidates(log.entries, log.log_start, timestamp_ms):
         try:
             found = await _offset_in(store, entry, timestamp_ms, max(log.log_start, entry.base_offset))

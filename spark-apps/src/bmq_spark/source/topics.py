@@ -1,4 +1,6 @@
-"""From topic names, in a lane or in none, to topic ids and partitions: by the cluster's metadata as the store has it, without a controller."""
+"""From topic names, in a lane or in none, to topic ids and partitions: by the cluster's metadata as the store has it,
+without a controller.
+"""
 
 from collections.abc import Sequence
 
@@ -26,9 +28,13 @@ class Topics:
         try:
             self._position = self._store.run(self._load())
         except FormatError as error:
-            raise SourceFailed(f"{error}: the metadata in {self._store.url} cannot be read: `bmq store check` says more") from error
+            raise SourceFailed(
+                f"{error}: the metadata in {self._store.url} cannot be read: `bmq store check` says more"
+            ) from error
         if self._position.entry is None:
-            raise SourceFailed(f"option store={self._store.url}: no cluster of bmq is there: check folder or bucket, and the prefix")
+            raise SourceFailed(
+                f"option store={self._store.url}: no cluster of bmq is there: check folder or bucket, and the prefix"
+            )
         return self._position.image
 
     async def _load(self) -> Position:
@@ -43,11 +49,15 @@ class Topics:
 def check_cluster(image: Image, cluster_id: str | None, *, url: str) -> None:
     """Raises SourceFailed where another cluster's store is open than the one that was named."""
     if cluster_id is not None and image.cluster_id != cluster_id:
-        raise SourceFailed(f"option cluster_id={cluster_id}: the store {url} is that of the cluster {image.cluster_id}: check option store")
+        raise SourceFailed(
+            f"option cluster_id={cluster_id}: the store {url} is that of the cluster {image.cluster_id}: check "
+            "option store"
+        )
 
 
 def find_topics(image: Image, names: Sequence[str], *, lane: str) -> list[SourceTopic]:
-    """The topics of these names; one that a lane has not written to yet is left out (it is empty, or a topic of the base that the lane reads).
+    """The topics of these names; one that a lane has not written to yet is left out (it is empty, or a topic of the
+    base that the lane reads).
 
     Raises TopicGone.
     """
@@ -62,7 +72,9 @@ def _find(image: Image, name: str, lane: str) -> SourceTopic | None:
     in_base = image.topic(name) if lane else None
     if own is not None:
         first_offset = first_offset_of(own.configs)
-        return SourceTopic(name=name, lane=lane, topic_id=own.topic_id, partition_count=len(own.partitions), first_offset=first_offset)
+        return SourceTopic(
+            name=name, lane=lane, topic_id=own.topic_id, partition_count=len(own.partitions), first_offset=first_offset
+        )
     if in_base is not None and matches(name, image.lanes[lane].reads_base):
         return SourceTopic(name=name, lane=BASE, topic_id=in_base.topic_id, partition_count=len(in_base.partitions))
     if in_base is None:

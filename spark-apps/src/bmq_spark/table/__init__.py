@@ -1,9 +1,10 @@
 """A Parquet table with a log of commits: exactly the committed files, whoever was killed while writing.
 
 A job: `table = Table.create(location, properties)`, `table.begin(query_id)` once, then for each batch: skip it where
-`table.snapshot().has_batch(query_id, batch_id)`; else `records.mapInArrow(partial(write_batches, layout=…, name=FileName(query_id=…, batch_id=…)),
-FILE_COLUMNS)`, `data_files(frame.toArrow())` and `table.commit_batch((query_id, batch_id), added=…, offsets=[Covered(…)], schema=…)`.
-Readers: `files(uri)`, `read(spark, uri)`, `dataset(uri)`. docs/formats/parquet-table.md says what lies where.
+`table.snapshot().has_batch(query_id, batch_id)`; else `records.mapInArrow(partial(write_batches, layout=…,
+name=FileName(query_id=…, batch_id=…)), FILE_COLUMNS)`, `data_files(frame.toArrow())` and `table.commit_batch((query_id,
+batch_id), added=…, offsets=[Covered(…)], schema=…)`. Readers: `files(uri)`, `read(spark, uri)`, `dataset(uri)`.
+docs/formats/parquet-table.md says what lies where.
 """
 
 from bmq_spark.table.layout import DEAD_LETTERS_FOLDER, TARGET_BYTES, FileName, Layout, PartitionBy, record_schema

@@ -15,7 +15,9 @@ from bmq_spark.table.reading import files
 
 def main(arguments: Sequence[str]) -> int:
     """Runs one command; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m bmq_spark.table", description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(
+        prog="python -m bmq_spark.table", description=__doc__.splitlines()[0] if __doc__ else None
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     listing = commands.add_parser("files", help="print the files of the newest version, one a line")
     listing.add_argument("--version", type=int, help="of that version")
@@ -23,7 +25,9 @@ def main(arguments: Sequence[str]) -> int:
     checking = commands.add_parser("check", help="compare the newest version with what is stored")
     checking.add_argument("--quick", action="store_true", help="read no data files")
     for command in commands.choices.values():
-        command.add_argument("uri", metavar="URI", help="a folder, or s3a://BUCKET/PREFIX: what a job was given as --output")
+        command.add_argument(
+            "uri", metavar="URI", help="a folder, or s3a://BUCKET/PREFIX: what a job was given as --output"
+        )
     found = parser.parse_args(arguments)
     try:
         return _run(found)
@@ -52,8 +56,8 @@ def _run(found: argparse.Namespace) -> int:
         print(finding)
     verdict = f"{len(done.findings)} findings" if done.findings else "nothing wrong"
     print(
-        f"version {done.version}: {done.files} files, {done.rows:,} rows, {done.bytes:,} bytes, {done.without_record:,} offsets without a record, "
-        f"{done.unnamed} objects beside it: {verdict}"
+        f"version {done.version}: {done.files} files, {done.rows:,} rows, {done.bytes:,} bytes, "
+        f"{done.without_record:,} offsets without a record, {done.unnamed} objects beside it: {verdict}"
     )
     return 1 if done.findings else 0
 

@@ -1,6 +1,8 @@
-"""Whether a table is what its log says: versions without holes, files that are there with their rows, every record once.
+"""Whether a table is what its log says: versions without holes, files that are there with their rows, every record
+once.
 
-What is wrong is a finding; nothing is mended here. Offsets without a record are no finding: compacted topics and transactions have them.
+What is wrong is a finding; nothing is mended here. Offsets without a record are no finding: compacted topics and
+transactions have them.
 """
 
 import re
@@ -42,7 +44,8 @@ class Checked:
 
 
 def check(location: Location, *, quick: bool = False) -> Checked:
-    """Checks the newest version; `quick` reads no data file. Memory: the offsets of one partition at a time, 8 bytes each.
+    """Checks the newest version; `quick` reads no data file. Memory: the offsets of one partition at a time, 8 bytes
+    each.
 
     Raises ConfigurationError (no table), Corrupt, FormatTooNew, TableBroken, StoreError.
     """
@@ -90,7 +93,11 @@ def _of_the_log(table: Table, snapshot: Snapshot) -> Iterator[str]:
         yield f"log: version {max(versions)} is there, and it can be read up to {snapshot.version} only"
     if snapshot.checkpoint and set(range(1, snapshot.version + 1)) <= versions:
         replayed = Table(table.location).replayed(snapshot.version)
-        if (replayed.by_key, replayed.offsets, replayed.last_batch) != (snapshot.by_key, snapshot.offsets, snapshot.last_batch):
+        if (replayed.by_key, replayed.offsets, replayed.last_batch) != (
+            snapshot.by_key,
+            snapshot.offsets,
+            snapshot.last_batch,
+        ):
             yield f"log: the stored snapshot {snapshot.checkpoint} says something else than the commits: delete it"
 
 
@@ -124,7 +131,9 @@ def _of_records(location: Location, files: list[DataFile]) -> Iterator[str]:
         yield from _doubled(where, parts)
     for file in files:
         if file.key in rows and rows[file.key] != file.rows:
-            yield f"file {file.key}: {rows[file.key]} rows of the partitions that the log names, and it says {file.rows}"
+            yield (
+                f"file {file.key}: {rows[file.key]} rows of the partitions that the log names, and it says {file.rows}"
+            )
 
 
 def _doubled(where: TopicPartition, parts: list[npt.NDArray[np.int64]]) -> Iterator[str]:
@@ -136,7 +145,9 @@ def _doubled(where: TopicPartition, parts: list[npt.NDArray[np.int64]]) -> Itera
 
 def _offsets(location: Location, file: DataFile, where: TopicPartition) -> npt.NDArray[np.int64]:
     source, root = file_system(location)
-    table = pq.read_table(f"{root}{file.key}", columns=["topic", "partition", "offset"], filesystem=source, partitioning=None)
+    table = pq.read_table(
+        f"{root}{file.key}", columns=["topic", "partition", "offset"], filesystem=source, partitioning=None
+    )
     mask = pc.and_(pc.equal(table.column("topic"), where[0]), pc.equal(table.column("partition"), where[1]))
     found: npt.NDArray[np.int64] = table.filter(mask).column("offset").to_numpy()
     return found
@@ -160,13 +171,18 @@ def described(location: Location) -> Iterator[str]:
     files = snapshot.files
     yield f"table       {location.hadoop()}"
     yield f"version     {snapshot.version} of {np.datetime64(snapshot.time_ms, 'ms')}Z"
-    yield f"files       {len(files)} in {len({file.folder for file in files})} folders, {sum(file.bytes for file in files):,} bytes"
+    yield (
+        f"files       {len(files)} in {len({file.folder for file in files})} folders, "
+        f"{sum(file.bytes for file in files):,} bytes"
+    )
     yield f"rows        {sum(file.rows for file in files):,}"
     for name, value in sorted(snapshot.properties.items()):
         yield f"property    {name} = {value}"
     for query, batch in sorted(snapshot.last_batch.items()):
         yield f"query       {query}: batch {batch}"
     for topic, partitions in sorted(snapshot.offsets.items()):
-        yield f"offsets     {topic}: " + ", ".join(f"{partition}: {end}" for partition, end in sorted(partitions.items()))
+        yield f"offsets     {topic}: " + ", ".join(
+            f"{partition}: {end}" for partition, end in sorted(partitions.items())
+        )
     for field in snapshot.schema or ():
         yield f"column      {field.name} {field.type}"

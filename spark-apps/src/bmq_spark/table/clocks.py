@@ -1,6 +1,7 @@
 """This machine's clock against that of the table's store, before anything goes because of its age.
 
-A clock that is a year ahead would take every folder for older than its retention. Nothing else of a table is judged by a clock.
+A clock that is a year ahead would take every folder for older than its retention. Nothing else of a table is judged by
+a clock.
 """
 
 import asyncio
@@ -20,19 +21,22 @@ SKEW_MS_MAX: Final = 60_000
 
 
 def why_not_by_age(location: Location, clock: Clock | None = None) -> str | None:
-    """Why nothing is to go because of its age, in one line; None where the clocks agree. Three requests. Raises StoreError.
+    """Why nothing is to go because of its age, in one line; None where the clocks agree. Three requests. Raises
+    StoreError.
 
     Over a folder of this machine's own both clocks are one.
     """
     skew_ms = _skew_ms(location.child(PROOF_FOLDER), clock or SystemClock())
     if skew_ms is None:
-        return f"{location.hadoop()}: this machine's clock jumped: nothing leaves the table because of its age in this run"
+        return (
+            f"{location.hadoop()}: this machine's clock jumped: nothing leaves the table because of its age in this run"
+        )
     if abs(skew_ms) <= SKEW_MS_MAX:
         return None
     which = "behind" if skew_ms > 0 else "ahead of"
     return (
-        f"{location.hadoop()}: this machine's clock is {abs(skew_ms) // 1000} s {which} the store's: nothing leaves the table because of its age "
-        "until they agree: set the clock"
+        f"{location.hadoop()}: this machine's clock is {abs(skew_ms) // 1000} s {which} the store's: nothing "
+        "leaves the table because of its age until they agree: set the clock"
     )
 
 

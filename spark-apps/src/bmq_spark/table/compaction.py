@@ -1,7 +1,7 @@
 """Merges small files by one commit that adds the merged and removes the small ones.
 
-The merges go on while others commit. At the end, units of which a file is gone meanwhile (another compaction, retention) are left out, and the
-rest is committed on the newest version; until then nobody sees anything of it.
+The merges go on while others commit. At the end, units of which a file is gone meanwhile (another compaction,
+retention) are left out, and the rest is committed on the newest version; until then nobody sees anything of it.
 """
 
 import secrets
@@ -60,18 +60,27 @@ def compact(
     spark: "SparkSession | None" = None,
     progress: Progress | None = None,
 ) -> Compacted:
-    """Merges small files of folders whose time ended before `before_ms`, in this process or by Spark's tasks, and commits.
+    """Merges small files of folders whose time ended before `before_ms`, in this process or by Spark's tasks, and
+    commits.
 
     Raises CommitRace (after 100 races), JobStopped, CommitRefused (a vacuum passed by: do it again), StoreError.
     """
     snapshot = table.snapshot()
-    units = plan(snapshot, target_bytes=target_bytes, min_files=min_files, before_ms=before_ms, nonce=secrets.token_hex(6))
+    units = plan(
+        snapshot, target_bytes=target_bytes, min_files=min_files, before_ms=before_ms, nonce=secrets.token_hex(6)
+    )
     merged = _merge_all(table.location, snapshot, units, target_bytes=target_bytes, spark=spark, progress=progress)
     return _commit(table, snapshot, units, merged)
 
 
 def _merge_all(
-    location: Location, snapshot: Snapshot, units: Sequence[Unit], *, target_bytes: int, spark: "SparkSession | None", progress: Progress | None
+    location: Location,
+    snapshot: Snapshot,
+    units: Sequence[Unit],
+    *,
+    target_bytes: int,
+    spark: "SparkSession | None",
+    progress: Progress | None,
 ) -> list[list[DataFile]]:
     """What became of each unit; nothing where others were faster."""
     if not units or snapshot.schema is None:
@@ -98,7 +107,9 @@ def merge_task(numbers: Iterator[pa.RecordBatch], *, units: Sequence[Unit], layo
     for batch in numbers:
         for number in batch.column(0).to_pylist():
             for rows in merge(units[number], layout):
-                yield pa.RecordBatch.from_arrays([*rows.columns, pa.array([number] * rows.num_rows, pa.int64())], schema=schema)
+                yield pa.RecordBatch.from_arrays(
+                    [*rows.columns, pa.array([number] * rows.num_rows, pa.int64())], schema=schema
+                )
 
 
 def _commit(table: Table, before: Snapshot, units: Sequence[Unit], merged: Sequence[list[DataFile]]) -> Compacted:
@@ -106,7 +117,11 @@ def _commit(table: Table, before: Snapshot, units: Sequence[Unit], merged: Seque
     taken: list[int] = []
 
     def decide(newest: Snapshot) -> Commit | None:
-        taken[:] = [number for number, files in enumerate(merged) if files and all(file.key in newest.by_key for file in units[number].files)]
+        taken[:] = [
+            number
+            for number, files in enumerate(merged)
+            if files and all(file.key in newest.by_key for file in units[number].files)
+        ]
         if not taken:
             return None
         return table.commit_after(
@@ -123,7 +138,10 @@ def _commit(table: Table, before: Snapshot, units: Sequence[Unit], merged: Seque
         _delete(table.location, [file for files in merged for file in files])
         raise
     _delete(table.location, [file for number, files in enumerate(merged) if number not in set(taken) for file in files])
-    had, has = [file for number in taken for file in units[number].files], [file for number in taken for file in merged[number]]
+    had, has = (
+        [file for number in taken for file in units[number].files],
+        [file for number in taken for file in merged[number]],
+    )
     return Compacted(
         version=after.version,
         folders=len({file.folder for file in had}),

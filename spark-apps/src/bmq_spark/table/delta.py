@@ -1,9 +1,9 @@
 """A table's committed versions as a Delta log beside its own, for readers that know Delta and not the log: they see no
 uncommitted file, and no record twice, at any moment.
 
-Derived, as stored snapshots are: a version of the Delta log is created after the commit that it tells of, once, and says
-up to which version it goes. What a killed process did not publish goes with the next one. Nobody else writes to it: a
-writer's feature that no other program knows makes them refuse.
+Derived, as stored snapshots are: a version of the Delta log is created after the commit that it tells of, once, and
+says up to which version it goes. What a killed process did not publish goes with the next one. Nobody else writes to
+it: a writer's feature that no other program knows makes them refuse.
 """
 
 import json
@@ -34,7 +34,8 @@ VERSIONS_KEPT: Final = 4 * CHECKPOINT_INTERVAL
 """Below a checkpoint so many stay, for readers that have begun."""
 APP: Final = "bmq"
 FORMAT: Final = 2
-"""What a version is written like, in its commitInfo. Versions without it had bounds of `timestamp`; after another than this one all is told again."""
+"""What a version is written like, in its commitInfo. Versions without it had bounds of `timestamp`; after another than
+this one all is told again."""
 _RACES_MAX: Final = 100
 _VERSION_KEY: Final = re.compile(rf"{LOG}/([0-9]{{20}})\.(json|checkpoint\.parquet)")
 _LAST_CHECKPOINT: Final = f"{LOG}/_last_checkpoint"
@@ -42,8 +43,8 @@ _STRINGS: Final = pa.map_(pa.string(), pa.string())
 _CHECKPOINT: Final = pa.schema(
     [
         ("protocol", pa.struct(
-            [("minReaderVersion", pa.int32()), ("minWriterVersion", pa.int32()), ("readerFeatures", pa.list_(pa.string())),
-             ("writerFeatures", pa.list_(pa.string()))]
+            [("minReaderVersion", pa.int32()), ("minWriterVersion", pa.int32()),
+             ("readerFeatures", pa.list_(pa.string())), ("writerFeatures", pa.list_(pa.string()))]
         )),
         ("metaData", pa.struct(
             [("id", pa.string()), ("name", pa.string()), ("description", pa.string()),
@@ -52,8 +53,8 @@ _CHECKPOINT: Final = pa.schema(
         )),
         ("txn", pa.struct([("appId", pa.string()), ("version", pa.int64()), ("lastUpdated", pa.int64())])),
         ("add", pa.struct(
-            [("path", pa.string()), ("partitionValues", _STRINGS), ("size", pa.int64()), ("modificationTime", pa.int64()),
-             ("dataChange", pa.bool_()), ("stats", pa.string())]
+            [("path", pa.string()), ("partitionValues", _STRINGS), ("size", pa.int64()),
+             ("modificationTime", pa.int64()), ("dataChange", pa.bool_()), ("stats", pa.string())]
         )),
         ("remove", pa.struct(
             [("path", pa.string()), ("deletionTimestamp", pa.int64()), ("dataChange", pa.bool_())]
@@ -78,9 +79,11 @@ class _Published:
 
 
 def publish(table: Table) -> int:
-    """Brings the Delta log up to the table's newest version; the version that it tells of now (0: the table has no columns yet).
+    """Brings the Delta log up to the table's newest version; the version that it tells of now (0: the table has no
+    columns yet).
 
-    Raises CommitRace (after 100 races), TableBroken (somebody else wrote to the Delta log), Corrupt, FormatTooNew, StoreError.
+    Raises CommitRace (after 100 races), TableBroken (somebody else wrote to the Delta log), Corrupt, FormatTooNew,
+    StoreError.
     """
     location = table.location
     for _ in range(_RACES_MAX):
@@ -90,7 +93,11 @@ def publish(table: Table) -> int:
         published = _published(location)
         if published.of < newest.version or not published.is_current:
             version = published.version + 1
-            actions = _whole(newest) if published.version < 0 else _difference(table, published.of, newest, again=not published.is_current)
+            actions = (
+                _whole(newest)
+                if published.version < 0
+                else _difference(table, published.of, newest, again=not published.is_current)
+            )
             content = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
             if not location.create(_key(version), content.encode()):
                 continue
@@ -110,16 +117,27 @@ def _published(location: Location) -> _Published:
         return _Published(version=-1, of=0, checkpoint=checkpoint, oldest=0)
     newest = max(versions)
     if (told := _told_of(location.read(_key(newest)))) is not None:
-        return _Published(version=newest, of=told[0], checkpoint=checkpoint, oldest=min(versions), is_current=told[1] == FORMAT)
-    raise TableBroken(f"{location.hadoop(_key(newest))}: another program wrote it: delete the folder {LOG}, and it is made anew")
+        return _Published(
+            version=newest, of=told[0], checkpoint=checkpoint, oldest=min(versions), is_current=told[1] == FORMAT
+        )
+    raise TableBroken(
+        f"{location.hadoop(_key(newest))}: another program wrote it: delete the folder {LOG}, and it is made anew"
+    )
 
 
 def _told_of(content: bytes) -> tuple[int, int] | None:
-    """The table's version that a version of the Delta log tells of, and its FORMAT; None where it is not one that was published."""
+    """The table's version that a version of the Delta log tells of, and its FORMAT; None where it is not one that was
+    published.
+    """
     try:
         actions = [json.loads(line) for line in content.splitlines()]
-        of = next((int(action["txn"]["version"]) for action in actions if "txn" in action and action["txn"]["appId"] == APP), None)
-        written = next((int(action["commitInfo"].get("bmqFormat", 1)) for action in actions if "commitInfo" in action), 1)
+        of = next(
+            (int(action["txn"]["version"]) for action in actions if "txn" in action and action["txn"]["appId"] == APP),
+            None,
+        )
+        written = next(
+            (int(action["commitInfo"].get("bmqFormat", 1)) for action in actions if "commitInfo" in action), 1
+        )
         return None if of is None else (of, written)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
@@ -135,7 +153,8 @@ def _whole(newest: Snapshot) -> Iterator[dict[str, Any]]:
 def _difference(table: Table, after: int, newest: Snapshot, *, again: bool) -> Iterator[dict[str, Any]]:
     """One version of the Delta log for all commits since; files that came and went meanwhile are in neither list.
 
-    `again`, and where the folders' columns are said only now: columns and files that were told before are told once more, in place of that.
+    `again`, and where the folders' columns are said only now: columns and files that were told before are told once
+    more, in place of that.
     """
     added: dict[str, DataFile] = {}
     removed: list[str] = []
@@ -158,7 +177,15 @@ def _difference(table: Table, after: int, newest: Snapshot, *, again: bool) -> I
 
 
 def _head(newest: Snapshot, operation: str) -> Iterator[dict[str, Any]]:
-    yield {"commitInfo": {"timestamp": newest.time_ms, "operation": operation, "operationParameters": {}, "engineInfo": APP, "bmqFormat": FORMAT}}
+    yield {
+        "commitInfo": {
+            "timestamp": newest.time_ms,
+            "operation": operation,
+            "operationParameters": {},
+            "engineInfo": APP,
+            "bmqFormat": FORMAT,
+        }
+    }
     yield {"txn": {"appId": APP, "version": newest.version, "lastUpdated": newest.time_ms}}
 
 
@@ -189,7 +216,9 @@ def _columns(newest: Snapshot) -> Iterator[dict[str, Any]]:
 
 
 def _folders(newest: Snapshot) -> list[str]:
-    """The columns that folders stand for: a table says it. Dead letters of before did not, and lie as their table does."""
+    """The columns that folders stand for: a table says it. Dead letters of before did not, and lie as their table
+    does.
+    """
     kept = newest.properties.get("partition-by")
     if kept is None:
         return list(newest.files[0].partition_values) if newest.files else []
@@ -197,7 +226,8 @@ def _folders(newest: Snapshot) -> list[str]:
 
 
 def _add(file: DataFile, newest: Snapshot, *, data_change: bool) -> dict[str, Any]:
-    # Rows alone. Where a file has bounds for one column, delta-rs takes a column without them for one of nulls, and passes over the file.
+    # Rows alone. Where a file has bounds for one column, delta-rs takes a column without them for one of nulls, and
+    # passes over the file.
     stats = {"numRecords": file.rows}
     return {
         "path": _path(file.key),
@@ -223,7 +253,9 @@ def _value(name: str, values: Mapping[str, str]) -> str | None:
 
 
 def _check_point(location: Location, published: _Published, newest: Snapshot) -> None:
-    """Everything at that version as one object, and without what is far below it. What is cut off is done by the next."""
+    """Everything at that version as one object, and without what is far below it. What is cut off is done by the
+    next.
+    """
     rows = [action for action in _whole(newest) if "commitInfo" not in action]
     table = pa.Table.from_pylist(rows, schema=_CHECKPOINT)
     with tempfile.TemporaryDirectory() as folder:

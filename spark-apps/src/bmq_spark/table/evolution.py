@@ -26,7 +26,9 @@ def _require_fields(path: str, old: list[pa.Field], new: list[pa.Field]) -> None
         _require_type(name, field.type, later.type)
     for field in by_name.values():
         if not field.nullable:
-            raise CommitRefused(f"schema: column {path}{field.name} is new and has to be nullable: the old rows have none")
+            raise CommitRefused(
+                f"schema: column {path}{field.name} is new and has to be nullable: the old rows have none"
+            )
 
 
 def _require_type(name: str, old: pa.DataType, new: pa.DataType) -> None:
@@ -39,4 +41,6 @@ def _require_type(name: str, old: pa.DataType, new: pa.DataType) -> None:
     elif types.is_map(old) and types.is_map(new) and old.key_type == new.key_type:
         _require_type(f"{name}.value", old.item_type, new.item_type)
     elif types.is_nested(old) or types.is_nested(new) or parquet_rules(old, new) != new:
-        raise CommitRefused(f"schema: column {name} is {old} and cannot become {new}: columns are only added or widened")
+        raise CommitRefused(
+            f"schema: column {name} is {old} and cannot become {new}: columns are only added or widened"
+        )

@@ -59,7 +59,9 @@ def batches_are_of_the_current_run(snapshot: Snapshot, commit: Commit) -> None:
     query_id, batch_id = commit.batch
     current = snapshot.runs.get(query_id)
     if current is not None and (commit.run is None or commit.run[1] != current):
-        raise CommitRefused(f"batch {batch_id} of query {query_id}: another run of this query has begun: this one is to end")
+        raise CommitRefused(
+            f"batch {batch_id} of query {query_id}: another run of this query has begun: this one is to end"
+        )
 
 
 def offsets_continue(snapshot: Snapshot, commit: Commit) -> None:
@@ -90,10 +92,16 @@ def files_lie_in_what_their_batch_covers(snapshot: Snapshot, commit: Commit) -> 
         for (topic, partition), (first, last) in file.topic_partitions.items():
             start, end = covered.get((topic, partition), (0, 0))
             if not start <= first <= last < end:
-                raise CommitRefused(f"file {file.key}: offsets {first} to {last} of {topic}-{partition} are outside of the batch's {start} to {end}")
+                raise CommitRefused(
+                    f"file {file.key}: offsets {first} to {last} of {topic}-{partition} are outside of the batch's "
+                    f"{start} to {end}"
+                )
     rows = sum(file.rows for file in commit.added)
     if rows > sum(end - start for start, end in covered.values()):
-        raise CommitRefused(f"batch {commit.batch[1]} of query {commit.batch[0]}: {rows} rows, and it has no more offsets than {_span(covered)}")
+        raise CommitRefused(
+            f"batch {commit.batch[1]} of query {commit.batch[0]}: {rows} rows, and it has no more offsets than "
+            f"{_span(covered)}"
+        )
 
 
 def a_rewrite_keeps_every_row(snapshot: Snapshot, commit: Commit) -> None:
@@ -112,13 +120,18 @@ def a_rewrite_keeps_every_row(snapshot: Snapshot, commit: Commit) -> None:
 def a_rewrite_began_after_the_last_vacuum(snapshot: Snapshot, commit: Commit) -> None:
     """Vacuum has removed unnamed files of works that began below its horizon: those cannot be committed any more."""
     if commit.added and commit.batch is None and (commit.base is None or commit.base < snapshot.horizon):
-        raise CommitRefused(f"a rewrite that began at version {commit.base}: a vacuum has removed what began below {snapshot.horizon}: do it again")
+        raise CommitRefused(
+            f"a rewrite that began at version {commit.base}: a vacuum has removed what began below "
+            f"{snapshot.horizon}: do it again"
+        )
 
 
 def the_horizon_only_rises(snapshot: Snapshot, commit: Commit) -> None:
     """A vacuum does not take back what an earlier one refused."""
     if commit.horizon is not None and not snapshot.horizon <= commit.horizon <= snapshot.version:
-        raise CommitRefused(f"horizon {commit.horizon}: it is at {snapshot.horizon}, and the table at version {snapshot.version}")
+        raise CommitRefused(
+            f"horizon {commit.horizon}: it is at {snapshot.horizon}, and the table at version {snapshot.version}"
+        )
 
 
 def the_schema_evolves(snapshot: Snapshot, commit: Commit) -> None:

@@ -33,7 +33,8 @@ _DELTA_COLUMNS: Final = ("offset", "timestamp")
 _NAME: Final = re.compile(r"bmq-([0-9a-f]{12})-([0-9]{10})-([0-9]{5})-([0-9]{5})-([0-9a-f]{16})\.parquet")
 _MERGED_NAME: Final = re.compile(r"bmq-merged-([0-9]{20})-([0-9a-f]{16})-([0-9]{5})\.parquet")
 _FOLDERS: Final = re.compile(r"((date=[^/]+/)(hour=[^/]+/)?)?")
-"""Those in which a table's own files lie. What is below others may be another table's, whose folder somebody has put into this one's."""
+"""Those in which a table's own files lie. What is below others may be another table's, whose folder somebody has put
+into this one's."""
 _NOTES: Final = ("_bmq", "_delta_log")
 
 
@@ -96,7 +97,9 @@ def record_schema(value: pa.DataType | None = None, key: pa.DataType | None = No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileName:
-    """Whose files these are. A file's whole name has its content's digest too, so that no attempt ever replaces what another one wrote."""
+    """Whose files these are. A file's whole name has its content's digest too, so that no attempt ever replaces what
+    another one wrote.
+    """
 
     query_id: str
     batch_id: int
@@ -151,7 +154,9 @@ def base_of_name(key: str) -> int | None:
 
 
 def is_own_folder(path: str) -> bool:
-    """Whether a folder below a table's location (`` for that itself) is one that the table writes to; others may be another table's."""
+    """Whether a folder below a table's location (`` for that itself) is one that the table writes to; others may be
+    another table's.
+    """
     return path.partition("/")[0] in _NOTES or _FOLDERS.fullmatch(f"{path}/" if path else "") is not None
 
 
@@ -161,20 +166,28 @@ def _named(key: str, names: re.Pattern[str]) -> re.Match[str] | None:
 
 
 def folder_numbers(timestamps: pa.Array, by: PartitionBy, only: frozenset[int] | None = None) -> npt.NDArray[np.int64]:
-    """The hour or day since 1970 of each timestamp; zeros where there are no folders. A record without one is in the first hour of 1970.
+    """The hour or day since 1970 of each timestamp; zeros where there are no folders. A record without one is in the
+    first hour of 1970.
 
     APART where it is not one of `only`.
     """
     if by is PartitionBy.NONE:
         return np.zeros(len(timestamps), dtype=np.int64)
     micros: npt.NDArray[np.int64]
-    micros = timestamps.cast(pa.timestamp("us", tz="UTC"), safe=False).cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    micros = (
+        timestamps.cast(pa.timestamp("us", tz="UTC"), safe=False)
+        .cast(pa.int64())
+        .fill_null(0)
+        .to_numpy(zero_copy_only=False)
+    )
     numbers = micros // by.micros
     return numbers if only is None else np.where(np.isin(numbers, np.fromiter(only, dtype=np.int64)), numbers, APART)
 
 
 def folder_name(number: int, by: PartitionBy) -> str:
-    """`date=2026-01-01/hour=03`, `date=2026-01-01`, or ''; NO_TIME in the place of each value where the number is APART."""
+    """`date=2026-01-01/hour=03`, `date=2026-01-01`, or ''; NO_TIME in the place of each value where the number is
+    APART.
+    """
     if by is PartitionBy.NONE:
         return ""
     if number == APART:
@@ -219,7 +232,8 @@ def encoding(schema: pa.Schema) -> Encoding:
     paths = [leaves.column(index).path for index in range(len(leaves))]
     delta = [path for path in paths if path in _DELTA_COLUMNS]
     payload = [path for path in ("value",) if path in paths and types.is_binary(schema.field(path).type)]
-    # Parquet's least and greatest leave NaN out, which is above all numbers for DuckDB and Spark: they would pass over it.
+    # Parquet's least and greatest leave NaN out, which is above all numbers for DuckDB and Spark: they would pass over
+    # it.
     floats = [path for index, path in enumerate(paths) if leaves.column(index).physical_type in ("FLOAT", "DOUBLE")]
     return Encoding(
         dictionary=[path for path in paths if path not in (*delta, *payload)],

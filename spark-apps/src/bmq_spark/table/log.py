@@ -1,7 +1,9 @@
-"""The log of a table: one object for each version, created once; stored snapshots, so that a reader need not start from the first.
+"""The log of a table: one object for each version, created once; stored snapshots, so that a reader need not start from
+the first.
 
-`LOCATION/_bmq/log/VERSION.json` are the commits. They are never deleted: a version's number is never free again, so who creates it is first,
-however long it slept. `LOCATION/_bmq/snapshots/VERSION` are derived from them; the newest few are kept, and one that cannot be read is passed over.
+`LOCATION/_bmq/log/VERSION.json` are the commits. They are never deleted: a version's number is never free again, so who
+creates it is first, however long it slept. `LOCATION/_bmq/snapshots/VERSION` are derived from them; the newest few are
+kept, and one that cannot be read is passed over.
 """
 
 import re
@@ -55,17 +57,23 @@ def snapshot_key(version: int) -> str:
 
 
 def now_ms() -> int:
-    """Milliseconds since 1970 UTC. A commit's time is for people and for the age of what is removed: no commit is judged by it."""
+    """Milliseconds since 1970 UTC. A commit's time is for people and for the age of what is removed: no commit is
+    judged by it.
+    """
     return time.time_ns() // 1_000_000
 
 
 def is_of_rows(table: "Table") -> bool:
-    """Whether a job made it for rows, which have a format; dead letters have none. Raises what `Table.snapshot` does."""
+    """Whether a job made it for rows, which have a format; dead letters have none. Raises what `Table.snapshot`
+    does.
+    """
     return "format" in table.snapshot().properties
 
 
 class Table:
-    """A table at a location, as one process sees it. Each `Table` is a run of its own: what it commits carries its nonce."""
+    """A table at a location, as one process sees it. Each `Table` is a run of its own: what it commits carries its
+    nonce.
+    """
 
     def __init__(self, location: Location, *, clock_ms: Callable[[], int] = now_ms, run: str | None = None) -> None:
         """Reads nothing yet; `open` and `create` do."""
@@ -84,15 +92,23 @@ class Table:
 
     @classmethod
     def create(
-        cls, location: Location, properties: Mapping[str, str] | None = None, *, schema: pa.Schema | None = None, clock_ms: Callable[[], int] = now_ms
+        cls,
+        location: Location,
+        properties: Mapping[str, str] | None = None,
+        *,
+        schema: pa.Schema | None = None,
+        clock_ms: Callable[[], int] = now_ms,
     ) -> "Table":
-        """The table at that location, made with these properties and this schema unless there is one: then it is left as it is.
+        """The table at that location, made with these properties and this schema unless there is one: then it is left
+        as it is.
 
         Raises Corrupt, FormatTooNew, TableBroken, StoreError.
         """
         table = cls(location, clock_ms=clock_ms)
         if table._refreshed().version == 0:
-            first = table.commit_after(NOTHING, properties=dict(properties or {}), schema=schema, notes={"operation": "create"})
+            first = table.commit_after(
+                NOTHING, properties=dict(properties or {}), schema=schema, notes={"operation": "create"}
+            )
             location.create(commit_key(1), log_format.encode(Kind.COMMIT, commit_fields(first)))
         table.snapshot()
         return table
@@ -103,25 +119,34 @@ class Table:
         return cls(location)._refreshed().version > 0
 
     def snapshot(self, version: int | None = None) -> Snapshot:
-        """The newest version, or that one. Raises ConfigurationError (no such version, no table), Corrupt, FormatTooNew, TableBroken, StoreError."""
+        """The newest version, or that one. Raises ConfigurationError (no such version, no table), Corrupt,
+        FormatTooNew, TableBroken, StoreError.
+        """
         if version is None:
             newest = self._refreshed()
             if newest.version == 0:
-                raise ConfigurationError(f"table {self.location.uri}: there is none: name the folder that a job writes to (its --output)")
+                raise ConfigurationError(
+                    f"table {self.location.uri}: there is none: name the folder that a job writes to (its --output)"
+                )
             return newest
         found = self._read_from(self._stored_snapshot(at_most=version), last=version)
         if found.version != version or version == 0:
-            raise ConfigurationError(f"version {version}: table {self.location.uri} is at version {found.version}: name one from 1 to that")
+            raise ConfigurationError(
+                f"version {version}: table {self.location.uri} is at version {found.version}: name one from 1 to that"
+            )
         return found
 
     def begin(self, query_id: str) -> Snapshot:
-        """Begins a run of a streaming query: from here on, batches of earlier runs are refused, and those that this `Table` commits are not.
+        """Begins a run of a streaming query: from here on, batches of earlier runs are refused, and those that this
+        `Table` commits are not.
 
-        To be called once before the first batch. Also removes the files that killed runs of this query have left (`orphans`).
-        Raises StoreError, and what `snapshot` does.
+        To be called once before the first batch. Also removes the files that killed runs of this query have left
+        (`orphans`). Raises StoreError, and what `snapshot` does.
         """
         self._begun.add(query_id)
-        snapshot = self.commit_on_newest(lambda newest: self.commit_after(newest, run=(query_id, self.run), notes={"operation": "begin"}))
+        snapshot = self.commit_on_newest(
+            lambda newest: self.commit_after(newest, run=(query_id, self.run), notes={"operation": "begin"})
+        )
         last = snapshot.batch_versions.get(query_id)
         named = set() if last is None else {file.key for file in self.read_commit(last).added}
         remove_orphans(self.location, snapshot, query_id, named=named)
@@ -144,10 +169,11 @@ class Table:
     ) -> Snapshot:
         """Makes the version after `snapshot`, as one object: all of it or nothing. Returns the table at that version.
 
-        `offsets` is what the batch took from each partition, with its records or without; `gaps` names what it could not take; `properties` are
-        added to those that are there. A batch that is in the table already changes nothing: the newest snapshot is returned.
-        Raises CommitRace (another version came meanwhile: take a new snapshot and decide anew), CommitRefused (`invariants`), and StoreError; after
-        an UnknownOutcome the commit may still come, so that nothing that it names is to be deleted.
+        `offsets` is what the batch took from each partition, with its records or without; `gaps` names what it could
+        not take; `properties` are added to those that are there. A batch that is in the table already changes nothing:
+        the newest snapshot is returned. Raises CommitRace (another version came meanwhile: take a new snapshot and
+        decide anew), CommitRefused (`invariants`), and StoreError; after an UnknownOutcome the commit may still come,
+        so that nothing that it names is to be deleted.
         """
         if batch is not None and snapshot.has_batch(*batch):
             return snapshot
@@ -162,7 +188,9 @@ class Table:
             horizon=horizon,
             covered=tuple(offsets),
             gaps=tuple(gaps),
-            schema=schema if schema is None or snapshot.schema is None or not schema.equals(snapshot.schema, check_metadata=True) else None,
+            schema=schema
+            if schema is None or snapshot.schema is None or not schema.equals(snapshot.schema, check_metadata=True)
+            else None,
             properties=properties,
             notes=dict(notes or {}),
         )
@@ -189,14 +217,23 @@ class Table:
         for _ in range(_RACES_MAX):
             try:
                 return self.commit(
-                    self._refreshed(), added=added, batch=batch, offsets=offsets, gaps=gaps, schema=schema, properties=properties, notes=notes
+                    self._refreshed(),
+                    added=added,
+                    batch=batch,
+                    offsets=offsets,
+                    gaps=gaps,
+                    schema=schema,
+                    properties=properties,
+                    notes=notes,
                 )
             except CommitRace:
                 continue
         raise CommitRace(f"table {self.location.uri}: {_RACES_MAX} times another writer was faster: run fewer of them")
 
     def commit_on_newest(self, decide: Callable[[Snapshot], Commit | None]) -> Snapshot:
-        """Creates what `decide` makes of the newest version (None: nothing), again after each race. Raises CommitRace after 100 of them."""
+        """Creates what `decide` makes of the newest version (None: nothing), again after each race. Raises CommitRace
+        after 100 of them.
+        """
         for _ in range(_RACES_MAX):
             newest = self.snapshot()
             commit = decide(newest)
@@ -213,7 +250,9 @@ class Table:
         return self._read_from(NOTHING, last=version)
 
     def commits(self, *, after: int = 0, last: int | None = None) -> Iterator[Commit]:
-        """The commits above version `after`, in order, up to `last` or the newest. Raises Corrupt, FormatTooNew, StoreError."""
+        """The commits above version `after`, in order, up to `last` or the newest. Raises Corrupt, FormatTooNew,
+        StoreError.
+        """
         version = after + 1
         while last is None or version <= last:
             try:
@@ -225,20 +264,28 @@ class Table:
     def read_commit(self, version: int) -> Commit:
         """Raises ObjectMissing, Corrupt, FormatTooNew, StoreError."""
         name = f"{self.location.uri} {commit_key(version)}"
-        commit = commit_of(log_format.decode(Kind.COMMIT, self.location.read(commit_key(version)), name=name), name=name)
+        commit = commit_of(
+            log_format.decode(Kind.COMMIT, self.location.read(commit_key(version)), name=name), name=name
+        )
         if commit.version != version:
             raise Corrupt(f"{name}: it says that it is version {commit.version}")
         return commit
 
     def commit_after(self, snapshot: Snapshot, **changes: object) -> Commit:
         """A commit for the version after `snapshot`, with these fields; not created."""
-        return Commit(version=snapshot.version + 1, nonce=secrets.token_hex(8), time_ms=max(self._clock_ms(), snapshot.time_ms), **changes)  # type: ignore[arg-type]
+        return Commit(
+            version=snapshot.version + 1,
+            nonce=secrets.token_hex(8),
+            time_ms=max(self._clock_ms(), snapshot.time_ms),
+            **changes,  # type: ignore[arg-type]
+        )
 
     def _create(self, snapshot: Snapshot, commit: Commit) -> Snapshot:
         after = replay(snapshot, (commit,))
         self._require_there(snapshot)
         if not self.location.create(
-            commit_key(commit.version), log_format.encode(Kind.COMMIT, commit_fields(commit), version=format_of(commit.added))
+            commit_key(commit.version),
+            log_format.encode(Kind.COMMIT, commit_fields(commit), version=format_of(commit.added)),
         ):
             raise CommitRace(f"table {self.location.uri}: version {commit.version} is another writer's")
         if after.version - after.checkpoint >= SNAPSHOT_INTERVAL:
@@ -247,7 +294,9 @@ class Table:
         return after
 
     def _require_there(self, snapshot: Snapshot) -> None:
-        """Raises TableBroken where the log does not have that version any more: a version after it would break the table that is made there next."""
+        """Raises TableBroken where the log does not have that version any more: a version after it would break the
+        table that is made there next.
+        """
         if snapshot.version == 0:
             return
         try:
@@ -256,16 +305,20 @@ class Table:
         except ObjectMissing:
             pass
         raise TableBroken(
-            f"table {self.location.uri}: its log is another's, or gone: was the table deleted while the job ran? Run the job again: it makes a new "
-            "one, or goes on with what is there"
+            f"table {self.location.uri}: its log is another's, or gone: was the table deleted while the job ran? "
+            "Run the job again: it makes a new one, or goes on with what is there"
         )
 
     def _store(self, snapshot: Snapshot) -> Snapshot:
-        """Stores a snapshot and drops the oldest stored ones. What goes wrong here is the next writer's: the commit stands."""
+        """Stores a snapshot and drops the oldest stored ones. What goes wrong here is the next writer's: the commit
+        stands.
+        """
         from bmq.errors import StoreError
 
         try:
-            content = log_format.encode(Kind.SNAPSHOT, snapshot_fields(snapshot), version=format_of(snapshot.by_key.values()))
+            content = log_format.encode(
+                Kind.SNAPSHOT, snapshot_fields(snapshot), version=format_of(snapshot.by_key.values())
+            )
             self.location.create(snapshot_key(snapshot.version), content)
             for version in self._stored_versions()[SNAPSHOTS_KEPT:]:
                 self.location.delete(snapshot_key(version))
@@ -293,7 +346,9 @@ class Table:
                 continue
             name = f"{self.location.uri} {snapshot_key(version)}"
             try:
-                found = snapshot_of(log_format.decode(Kind.SNAPSHOT, self.location.read(snapshot_key(version)), name=name), name=name)
+                found = snapshot_of(
+                    log_format.decode(Kind.SNAPSHOT, self.location.read(snapshot_key(version)), name=name), name=name
+                )
             except (Corrupt, ObjectMissing):  # derived from the commits, which are all there; or dropped meanwhile
                 continue
             if found.version == version:

@@ -1,7 +1,7 @@
 """The bytes of an object of a table's log: one line that says kind, format version, checksum and length, then JSON.
 
-What is cut off, changed or of another kind is Corrupt; what a newer bmq wrote is FormatTooNew, refused by name. docs/formats/parquet-table.md has
-the fields. What the JSON means is `state`'s.
+What is cut off, changed or of another kind is Corrupt; what a newer bmq wrote is FormatTooNew, refused by name.
+docs/formats/parquet-table.md has the fields. What the JSON means is `state`'s.
 """
 
 import json
@@ -44,7 +44,9 @@ def decode(kind: Kind, content: bytes, *, name: str) -> dict[str, Any]:
     if header is None or header[1] != kind.encode():
         raise Corrupt(f"{name}: no {kind} object")
     if int(header[2]) > FORMAT_VERSION:
-        raise FormatTooNew(f"{name}: {kind} of version {int(header[2])}, and this bmq reads up to {FORMAT_VERSION}: upgrade it")
+        raise FormatTooNew(
+            f"{name}: {kind} of version {int(header[2])}, and this bmq reads up to {FORMAT_VERSION}: upgrade it"
+        )
     body = content[header.end() :]
     if len(body) != int(header[4]) or header[4] != b"%d" % len(body):
         raise Corrupt(f"{name}: {len(body)} bytes where {int(header[4])} were written")

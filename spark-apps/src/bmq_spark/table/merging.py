@@ -1,4 +1,5 @@
-"""Small files of a folder as few of the target size: what is merged with what, and the merge itself. The commit is `compaction`'s.
+"""Small files of a folder as few of the target size: what is merged with what, and the merge itself. The commit is
+`compaction`'s.
 
 A merge reads one row group at a time and writes one file at a time, so its memory does not grow with what is merged.
 """
@@ -22,7 +23,8 @@ from bmq_spark.table.writing import ROW_GROUP_BYTES, FileWriter, conform, merged
 SMALL: Final = 0.75
 """Below this part of the target size a file is small."""
 UNIT_TARGETS: Final = 8
-"""How many files of the target size one unit of work makes at most: what a task reads, and what a killed one repeats."""
+"""How many files of the target size one unit of work makes at most: what a task reads, and what a killed one
+repeats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,9 +80,11 @@ def _place(file: DataFile) -> tuple[str, int, int]:
 
 
 def merge(unit: Unit, layout: Layout) -> list[pa.RecordBatch]:
-    """Writes what the unit's files hold as files of the layout; returns their rows in FILE_SCHEMA. Nothing is committed.
+    """Writes what the unit's files hold as files of the layout; returns their rows in FILE_SCHEMA. Nothing is
+    committed.
 
-    No rows where a file is gone: another writer has replaced it. Raises JobStopped (the temporary folder is full), StoreError.
+    No rows where a file is gone: another writer has replaced it. Raises JobStopped (the temporary folder is full),
+    StoreError.
     """
     with temporary_folder() as folder, room_in(folder):
         writer = FileWriter(layout, folder, unit, {"bmq.merged": str(len(unit.files)), "bmq.base": str(unit.base)})
@@ -93,7 +97,9 @@ def merge(unit: Unit, layout: Layout) -> list[pa.RecordBatch]:
 
 
 def _pieces(files: Sequence[DataFile], layout: Layout, folder: Path) -> Iterator[pa.Table]:
-    """All records, one partition after the other, by offset: batches of a partition follow each other, so that whole files do."""
+    """All records, one partition after the other, by offset: batches of a partition follow each other, so that whole
+    files do.
+    """
     ranges = sorted((where, first, file.key) for file in files for where, (first, _) in file.topic_partitions.items())
     uses = {file.key: len(file.topic_partitions) for file in files}
     for where, _, key in ranges:
@@ -134,6 +140,11 @@ def _may_have(group: pq.RowGroupMetaData, where: TopicPartition) -> bool:
         column = group.column(index)
         value = wanted.get(column.path_in_schema)
         statistics = column.statistics
-        if value is not None and statistics is not None and statistics.has_min_max and not statistics.min <= value <= statistics.max:
+        if (
+            value is not None
+            and statistics is not None
+            and statistics.has_min_max
+            and not statistics.min <= value <= statistics.max
+        ):
             return False
     return True

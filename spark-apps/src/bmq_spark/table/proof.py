@@ -1,6 +1,8 @@
-"""Proves, before a job writes to a table, that its store lets one of two creates of a key fail: the table's log rests on nothing else.
+"""Proves, before a job writes to a table, that its store lets one of two creates of a key fail: the table's log rests
+on nothing else.
 
-There are gateways that ignore If-None-Match. Over one of them two writers each commit the same version, and the first one's records are gone.
+There are gateways that ignore If-None-Match. Over one of them two writers each commit the same version, and the first
+one's records are gone.
 """
 
 import asyncio
@@ -17,7 +19,9 @@ PROOF_FOLDER: Final = "_bmq"
 
 
 def prove(location: Location) -> None:
-    """Some dozen requests in a bucket, two files in a folder; what it made is deleted. Raises StoreUnusable (one line, with the remedy)."""
+    """Some dozen requests in a bucket, two files in a folder; what it made is deleted. Raises StoreUnusable (one line,
+    with the remedy).
+    """
     place = location.child(PROOF_FOLDER)
     if place.folder is None:
         asyncio.run(_prove_bucket(place))
@@ -25,7 +29,9 @@ def prove(location: Location) -> None:
     key = f"{PREFIX}{secrets.token_hex(16)}"
     try:
         if not place.create(key, b"first") or place.create(key, b"second"):
-            raise StoreUnusable(f"the folder {place.folder} lets a second create of one file succeed: use a file system with hard links")
+            raise StoreUnusable(
+                f"the folder {place.folder} lets a second create of one file succeed: use a file system with hard links"
+            )
     finally:
         place.delete(key)
 

@@ -1,4 +1,6 @@
-"""A committed version of a table, for those who read Parquet: as a list of files, an Arrow dataset, a Spark DataFrame."""
+"""A committed version of a table, for those who read Parquet: as a list of files, an Arrow dataset, a Spark
+DataFrame.
+"""
 
 import os
 from typing import TYPE_CHECKING, Any
@@ -18,7 +20,8 @@ if TYPE_CHECKING:
 
 
 def files(uri: str, version: int | None = None) -> list[str]:
-    """Paths of the files of the newest version (or that one): of a folder as they are, of a bucket as `s3://BUCKET/KEY`.
+    """Paths of the files of the newest version (or that one): of a folder as they are, of a bucket as
+    `s3://BUCKET/KEY`.
 
     Raises ConfigurationError, Corrupt, FormatTooNew, TableBroken, StoreError.
     """
@@ -46,11 +49,16 @@ def frame(spark: "SparkSession", location: Location, snapshot: Snapshot) -> "Dat
     if not snapshot.by_key:
         return spark.createDataFrame([], schema)
     # The paths are what they are: brackets and braces in a folder's name are no patterns.
-    return spark.read.option("__globPaths__", "false").schema(schema).parquet(*(location.hadoop(key) for key in snapshot.by_key))
+    return (
+        spark.read.option("__globPaths__", "false")
+        .schema(schema)
+        .parquet(*(location.hadoop(key) for key in snapshot.by_key))
+    )
 
 
 def dataset(uri: str, version: int | None = None) -> "ds.Dataset":
-    """The table as an Arrow dataset, which DuckDB and Polars query with filters pushed down; folders and S3 (others: `read`).
+    """The table as an Arrow dataset, which DuckDB and Polars query with filters pushed down; folders and S3 (others:
+    `read`).
 
     Raises ConfigurationError, Corrupt, FormatTooNew, TableBroken, StoreError.
     """
@@ -61,7 +69,9 @@ def dataset(uri: str, version: int | None = None) -> "ds.Dataset":
     source, root = file_system(location)
     import pyarrow.dataset as ds  # brings pandas, which workers that write need not wait for
 
-    return ds.dataset([f"{root}{key}" for key in snapshot.by_key], schema=snapshot.schema, format="parquet", filesystem=source)
+    return ds.dataset(
+        [f"{root}{key}" for key in snapshot.by_key], schema=snapshot.schema, format="parquet", filesystem=source
+    )
 
 
 def arrow(uri: str, version: int | None = None) -> pa.Table:
@@ -70,13 +80,22 @@ def arrow(uri: str, version: int | None = None) -> pa.Table:
 
 
 def file_system(location: Location) -> tuple[Any, str]:
-    """Arrow's file system for a location, and what comes before a key there. Raises ConfigurationError (neither a folder nor S3)."""
+    """Arrow's file system for a location, and what comes before a key there. Raises ConfigurationError (neither a
+    folder nor S3).
+    """
     if location.folder is not None:
         return fs.LocalFileSystem(), f"{location.folder}/"
     url = parse_store_url(location.uri)
     if url.kind is not StoreKind.S3:
-        raise ConfigurationError(f"table {location.uri}: read this bucket by Spark, or open the paths of files() with a file system of your own")
+        raise ConfigurationError(
+            f"table {location.uri}: read this bucket by Spark, or open the paths of files() with a file system of "
+            "your own"
+        )
     options: dict[str, Any] = {"region": url.region or os.environ.get("AWS_REGION") or "us-east-1"}
     if url.endpoint is not None:
-        options |= {"endpoint_override": url.endpoint, "scheme": url.endpoint.partition(":")[0], "force_virtual_addressing": False}
+        options |= {
+            "endpoint_override": url.endpoint,
+            "scheme": url.endpoint.partition(":")[0],
+            "force_virtual_addressing": False,
+        }
     return fs.S3FileSystem(**options), f"{url.bucket}/{url.prefix}"

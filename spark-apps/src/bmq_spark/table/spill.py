@@ -1,6 +1,7 @@
 """Records of a task that do not fit its memory: in one temporary file, grouped by folder, read back folder by folder.
 
-The temporary folder is the task's own and goes with it. One that a killed process left is removed by the next: its lock is free.
+The temporary folder is the task's own and goes with it. One that a killed process left is removed by the next: its lock
+is free.
 """
 
 import errno
@@ -58,7 +59,9 @@ class Spill:
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """A folder of this task's own, below Spark's local folder where it has one. Raises JobStopped where there is no room."""
+    """A folder of this task's own, below Spark's local folder where it has one. Raises JobStopped where there is no
+    room.
+    """
     root = Path((os.environ.get("SPARK_LOCAL_DIRS") or tempfile.gettempdir()).split(",")[0])
     with room_in(root):
         root.mkdir(parents=True, exist_ok=True)
@@ -82,8 +85,8 @@ def room_in(folder: Path) -> Iterator[None]:
         if error.errno not in _FULL:
             raise
         raise JobStopped(
-            f"temporary folder {folder}: {os.strerror(error.errno or 0)}: free space there, or name another by SPARK_LOCAL_DIRS or TMPDIR;"
-            " nothing was committed"
+            f"temporary folder {folder}: {os.strerror(error.errno or 0)}: free space there, or name another by "
+            "SPARK_LOCAL_DIRS or TMPDIR; nothing was committed"
         ) from error
 
 

@@ -1,6 +1,8 @@
-"""What a table is at a version, and how a commit changes it. Pure: the objects of the log are `log`'s, their bytes `log_format`'s.
+"""What a table is at a version, and how a commit changes it. Pure: the objects of the log are `log`'s, their bytes
+`log_format`'s.
 
-One function, `replay`, serves writers and readers: a commit is applied to the state before it is created, by the code that later reads it.
+One function, `replay`, serves writers and readers: a commit is applied to the state before it is created, by the code
+that later reads it.
 """
 
 import base64
@@ -44,7 +46,9 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Covered:
-    """The offsets [first, next) of one partition that a batch took from its source: what is not in its files has no record there."""
+    """The offsets [first, next) of one partition that a batch took from its source: what is not in its files has no
+    record there.
+    """
 
     topic: str
     partition: int
@@ -195,8 +199,13 @@ def commit_of(fields: Mapping[str, Any], *, name: str) -> Commit:
             run=_pair(fields.get("run"), str),
             base=fields.get("base"),
             horizon=fields.get("horizon"),
-            covered=tuple(Covered(topic=t, partition=p, first=first, next=end) for t, p, first, end in fields.get("offsets", ())),
-            gaps=tuple(Gap(topic=t, partition=p, first=first, next=end, reason=why) for t, p, first, end, why in fields.get("gaps", ())),
+            covered=tuple(
+                Covered(topic=t, partition=p, first=first, next=end) for t, p, first, end in fields.get("offsets", ())
+            ),
+            gaps=tuple(
+                Gap(topic=t, partition=p, first=first, next=end, reason=why)
+                for t, p, first, end, why in fields.get("gaps", ())
+            ),
             schema=_schema_of(fields.get("schema")),
             properties=fields.get("properties"),
             notes=fields.get("notes", {}),
@@ -218,7 +227,11 @@ def snapshot_fields(snapshot: Snapshot) -> dict[str, Any]:
         "files": [_file_fields(file) for file in snapshot.by_key.values()],
         "schema": _schema_text(snapshot.schema),
         "properties": dict(snapshot.properties),
-        "offsets": [[topic, partition, end] for topic, partitions in snapshot.offsets.items() for partition, end in partitions.items()],
+        "offsets": [
+            [topic, partition, end]
+            for topic, partitions in snapshot.offsets.items()
+            for partition, end in partitions.items()
+        ],
         "last_batch": dict(snapshot.last_batch),
         "batch_versions": dict(snapshot.batch_versions),
         "runs": dict(snapshot.runs),

@@ -1,8 +1,10 @@
-"""What leaves a table: files that no version of the last while names (vacuum), and folders that are older than their retention (a commit).
+"""What leaves a table: files that no version of the last while names (vacuum), and folders that are older than their
+retention (a commit).
 
-Vacuum deletes only what no commit can name any more, whoever sleeps and wakes: files of batches that are committed, and files of merges that began
-below the horizon which it commits first (`invariants.a_rewrite_began_after_the_last_vacuum`). Times decide only how long readers of older versions
-have. Files of a batch above its query's last one are the query's own to remove (`orphans`).
+Vacuum deletes only what no commit can name any more, whoever sleeps and wakes: files of batches that are committed, and
+files of merges that began below the horizon which it commits first
+(`invariants.a_rewrite_began_after_the_last_vacuum`). Times decide only how long readers of older versions have. Files
+of a batch above its query's last one are the query's own to remove (`orphans`).
 """
 
 import contextlib
@@ -39,7 +41,8 @@ class Expired:
 
 
 def vacuum(table: Table, *, before_ms: int, now_ms: int | None = None) -> Vacuumed:
-    """Deletes files that no version named since `before_ms`. Versions that were replaced before then can no longer be read whole.
+    """Deletes files that no version named since `before_ms`. Versions that were replaced before then can no longer be
+    read whole.
 
     `now_ms`: commits that say a later time, by a clock that was ahead, are as old as the store says.
 
@@ -52,7 +55,11 @@ def vacuum(table: Table, *, before_ms: int, now_ms: int | None = None) -> Vacuum
     found = list(data_objects(table.location))
     if any(key.key not in kept and _began_below(key.key, newest.horizon, since) for key in found):
         newest = table.commit_on_newest(
-            lambda latest: table.commit_after(latest, horizon=since, notes={"operation": "vacuum"}) if latest.horizon < since else None
+            lambda latest: (
+                table.commit_after(latest, horizon=since, notes={"operation": "vacuum"})
+                if latest.horizon < since
+                else None
+            )
         )
         kept |= newest.by_key.keys()
     last = {query_mark(query): batch for query, batch in newest.last_batch.items()}
@@ -73,8 +80,9 @@ def vacuum(table: Table, *, before_ms: int, now_ms: int | None = None) -> Vacuum
 
 
 def expire(table: Table, *, before_ms: int, below: Mapping[str, Mapping[int, int]] | None = None) -> Expired:
-    """Takes files whose folder's time ended before `before_ms` out of the table by one commit; where there are no folders, files whose records are
-    all older. Vacuum deletes them later. Raises CommitRace (after 100 races), StoreError.
+    """Takes files whose folder's time ended before `before_ms` out of the table by one commit; where there are no
+    folders, files whose records are all older. Vacuum deletes them later. Raises CommitRace (after 100 races),
+    StoreError.
 
     `below`, of dead letters: up to where the table of the rows has each partition. A file that goes further stays,
     however old: a batch that was killed between the two commits comes again, and has to find what it has buried.
@@ -82,15 +90,31 @@ def expire(table: Table, *, before_ms: int, below: Mapping[str, Mapping[int, int
     gone: list[DataFile] = []
 
     def decide(newest: Snapshot) -> Commit | None:
-        gone[:] = [file for file in newest.by_key.values() if _end_ms(file) <= before_ms and (below is None or _is_below(file, below))]
-        return table.commit_after(newest, removed=tuple(file.key for file in gone), notes={"operation": "retention"}) if gone else None
+        gone[:] = [
+            file
+            for file in newest.by_key.values()
+            if _end_ms(file) <= before_ms and (below is None or _is_below(file, below))
+        ]
+        return (
+            table.commit_after(newest, removed=tuple(file.key for file in gone), notes={"operation": "retention"})
+            if gone
+            else None
+        )
 
     after = table.commit_on_newest(decide)
-    return Expired(version=after.version, files=len(gone), rows=sum(file.rows for file in gone), bytes=sum(file.bytes for file in gone))
+    return Expired(
+        version=after.version,
+        files=len(gone),
+        rows=sum(file.rows for file in gone),
+        bytes=sum(file.bytes for file in gone),
+    )
 
 
 def _is_below(file: DataFile, places: Mapping[str, Mapping[int, int]]) -> bool:
-    return all(last < places.get(topic, {}).get(partition, 0) for (topic, partition), (_, last) in file.topic_partitions.items())
+    return all(
+        last < places.get(topic, {}).get(partition, 0)
+        for (topic, partition), (_, last) in file.topic_partitions.items()
+    )
 
 
 def _end_ms(file: DataFile) -> int:
@@ -99,14 +123,20 @@ def _end_ms(file: DataFile) -> int:
 
 
 def _named_since(table: Table, newest: Snapshot, before_ms: int, now_ms: int | None) -> tuple[int, Set[str]]:
-    """The version that was the newest at `before_ms` (0: there was none), and every file that it or a later one names."""
+    """The version that was the newest at `before_ms` (0: there was none), and every file that it or a later one
+    names.
+    """
     kept = set(newest.by_key)
     version = newest.version
     is_ahead = now_ms is not None and newest.time_ms > now_ms
     stored_ms = {found.key: found.modified_ms for found in table.location.list(LOG)} if is_ahead else {}
     while version > 0:
         commit = table.read_commit(version)
-        time_ms = commit.time_ms if now_ms is None or commit.time_ms <= now_ms else stored_ms.get(commit_key(version), commit.time_ms)
+        time_ms = (
+            commit.time_ms
+            if now_ms is None or commit.time_ms <= now_ms
+            else stored_ms.get(commit_key(version), commit.time_ms)
+        )
         if time_ms <= before_ms:
             break
         kept.update(commit.removed)
@@ -128,5 +158,9 @@ def _sweep_half_written(location: Location, before_ms: int) -> None:
     for path in location.folder.rglob(".*.tmp"):
         folder = path.parent.relative_to(location.folder).as_posix()
         with contextlib.suppress(FileNotFoundError):
-            if is_half_written(path.name) and is_own_folder("" if folder == "." else folder) and path.stat().st_mtime * 1000 < before_ms:
+            if (
+                is_half_written(path.name)
+                and is_own_folder("" if folder == "." else folder)
+                and path.stat().st_mtime * 1000 < before_ms
+            ):
                 path.unlink()

@@ -1,7 +1,8 @@
 """What a Spark task does with its records: data files of a table, sorted, of the target size, each uploaded as a whole.
 
-Memory does not grow with the task: records beyond `Layout.buffer_bytes` go to a temporary folder, and one file is written at a time, however many
-hours the records are of. Nothing here is committed: the rows that come back name the files, for the driver's commit.
+Memory does not grow with the task: records beyond `Layout.buffer_bytes` go to a temporary folder, and one file is
+written at a time, however many hours the records are of. Nothing here is committed: the rows that come back name the
+files, for the driver's commit.
 """
 
 import hashlib
@@ -26,7 +27,9 @@ from bmq_spark.table.state import DataFile, TopicPartition
 
 ROW_GROUP_BYTES: Final = 32 * MIB
 """Of records in memory: what a reader decodes at once."""
-_RANGE: Final = pa.struct([("topic", pa.string()), ("partition", pa.int32()), ("first", pa.int64()), ("last", pa.int64())])
+_RANGE: Final = pa.struct(
+    [("topic", pa.string()), ("partition", pa.int32()), ("first", pa.int64()), ("last", pa.int64())]
+)
 FILE_SCHEMA: Final = pa.schema(
     [
         ("key", pa.string()),
@@ -38,8 +41,8 @@ FILE_SCHEMA: Final = pa.schema(
     ]
 )
 FILE_COLUMNS: Final = (
-    "key string, rows bigint, bytes bigint, ranges array<struct<topic string, partition int, first bigint, last bigint>>, "
-    "min_timestamp_ms bigint, max_timestamp_ms bigint"
+    "key string, rows bigint, bytes bigint, ranges array<struct<topic string, partition int, first bigint, last "
+    "bigint>>, min_timestamp_ms bigint, max_timestamp_ms bigint"
 )
 """FILE_SCHEMA as Spark writes it, for mapInArrow."""
 
@@ -55,7 +58,8 @@ class Naming(Protocol):
 def write_batches(batches: Iterable[pa.RecordBatch], layout: Layout, name: FileName) -> Iterator[pa.RecordBatch]:
     """Writes the records to files of the layout's table; yields a row of FILE_SCHEMA for each file.
 
-    The batches have the columns of the layout's schema, in any order, and maybe more. Raises JobStopped (the temporary folder is full), StoreError.
+    The batches have the columns of the layout's schema, in any order, and maybe more. Raises JobStopped (the temporary
+    folder is full), StoreError.
     """
     with BatchWriter(layout, name) as writer:
         for batch in batches:
@@ -64,7 +68,9 @@ def write_batches(batches: Iterable[pa.RecordBatch], layout: Layout, name: FileN
 
 
 class BatchWriter:
-    """The same for records that come one by one; a context, with which its temporary folder goes. Raises what `write_batches` does."""
+    """The same for records that come one by one; a context, with which its temporary folder goes. Raises what
+    `write_batches` does.
+    """
 
     def __init__(self, layout: Layout, name: FileName) -> None:
         self._layout = layout
@@ -79,7 +85,9 @@ class BatchWriter:
             self._open = opening.pop_all()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._open.__exit__(kind, error, trace)
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -87,8 +95,15 @@ class BatchWriter:
         self._records.add(batch)
 
     def files(self) -> Iterator[pa.RecordBatch]:
-        """Writes all of them, once; each folder's records come together, so that it has one file, or several of the target size."""
-        writer = FileWriter(self._layout, self._folder, self._name, {"bmq.query": self._name.query_id, "bmq.batch": str(self._name.batch_id)})
+        """Writes all of them, once; each folder's records come together, so that it has one file, or several of the
+        target size.
+        """
+        writer = FileWriter(
+            self._layout,
+            self._folder,
+            self._name,
+            {"bmq.query": self._name.query_id, "bmq.batch": str(self._name.batch_id)},
+        )
         for number, pieces in self._records.by_folder():
             writer.write(folder_name(number, self._layout.partition_by), pieces)
             if (rows := writer.take_rows()) is not None:
@@ -129,7 +144,11 @@ def sorted_by_folder(table: pa.Table, numbers: npt.NDArray[np.int64]) -> tuple[p
     topics = table.column("topic").combine_chunks().dictionary_encode()
     names = topics.dictionary.to_numpy(zero_copy_only=False).astype(str)
     ranks = np.argsort(np.argsort(names))
-    codes = ranks[topics.indices.fill_null(0).to_numpy(zero_copy_only=False)] if len(names) else np.zeros(table.num_rows, dtype=np.int64)
+    codes = (
+        ranks[topics.indices.fill_null(0).to_numpy(zero_copy_only=False)]
+        if len(names)
+        else np.zeros(table.num_rows, dtype=np.int64)
+    )
     partitions, offsets = (table.column(column).fill_null(0).to_numpy() for column in SORTED_BY[1:])
     order = np.lexsort((offsets, partitions, codes, numbers))
     if np.array_equal(order, np.arange(len(order))):
@@ -176,7 +195,9 @@ class _Records:
             return
         table = pa.concat_tables(held)
         del held
-        table, numbers = sorted_by_folder(table, folder_numbers(table.column("timestamp"), self._layout.partition_by, self._layout.only))
+        table, numbers = sorted_by_folder(
+            table, folder_numbers(table.column("timestamp"), self._layout.partition_by, self._layout.only)
+        )
         starts = np.concatenate(([0], np.flatnonzero(np.diff(numbers)) + 1, [len(numbers)]))
         for start, end in pairwise(starts):
             yield int(numbers[start]), table.slice(start, end - start)
@@ -200,7 +221,9 @@ def _joined(pieces: list[pa.Table]) -> pa.Table:
 
 
 class FileWriter:
-    """Writes sorted pieces as files of about the target size, one at a time. A piece that belongs before what was written begins a new file."""
+    """Writes sorted pieces as files of about the target size, one at a time. A piece that belongs before what was
+    written begins a new file.
+    """
 
     def __init__(self, layout: Layout, folder: Path, naming: Naming, metadata: Mapping[str, str]) -> None:
         self._layout = layout
@@ -270,7 +293,9 @@ class _OpenFile:
         return self._last is not None and _place(piece, 0) < self._last
 
     def write(self, group: pa.Table) -> int:
-        """Writes one row group; returns how large the file will be with half of another, so that files come out about as large as they should."""
+        """Writes one row group; returns how large the file will be with half of another, so that files come out about
+        as large as they should.
+        """
         start = self._sink.tell()
         self._writer.write_table(group, row_group_size=group.num_rows)
         self._group_bytes = self._sink.tell() - start
@@ -281,7 +306,10 @@ class _OpenFile:
 
     def close(self) -> dict[str, Any]:
         """The file's row but for key and size."""
-        ranges = [{"topic": topic, "partition": partition, "first": a, "last": b} for (topic, partition), (a, b) in sorted(self._ranges.items())]
+        ranges = [
+            {"topic": topic, "partition": partition, "first": a, "last": b}
+            for (topic, partition), (a, b) in sorted(self._ranges.items())
+        ]
         self._writer.add_key_value_metadata({**self._metadata, "bmq.offsets": json.dumps(ranges)})
         self._writer.close()
         self._sink.close()
@@ -289,7 +317,9 @@ class _OpenFile:
         return {"rows": self._rows, "ranges": ranges, "min_timestamp_ms": low, "max_timestamp_ms": high}
 
     def _note_bounds(self, group: pa.Table) -> None:
-        bounds = group.select(SORTED_BY).group_by(["topic", "partition"]).aggregate([("offset", "min"), ("offset", "max")])
+        bounds = (
+            group.select(SORTED_BY).group_by(["topic", "partition"]).aggregate([("offset", "min"), ("offset", "max")])
+        )
         for row in bounds.to_pylist():
             where = (row["topic"], row["partition"])
             low, high = self._ranges.get(where, (row["offset_min"], row["offset_max"]))

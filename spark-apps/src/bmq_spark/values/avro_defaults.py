@@ -1,7 +1,9 @@
-"""What a reader's defaults are as values of its columns: those that its schema gives to fields that a writer did not have. Pure.
+"""What a reader's defaults are as values of its columns: those that its schema gives to fields that a writer did not
+have. Pure.
 
-A default is JSON of the field's type: of a union the first branch that it is one of, text whose characters are the octets for bytes and fixed,
-an object for a record, whose fields that are left out have their own defaults. What is none of its type is refused when the schema is read.
+A default is JSON of the field's type: of a union the first branch that it is one of, text whose characters are the
+octets for bytes and fixed, an object for a record, whose fields that are left out have their own defaults. What is none
+of its type is refused when the schema is read.
 """
 
 import math
@@ -38,7 +40,9 @@ class Defaults:
             read = column_of(field["type"], self._named)
             require_calendar(pa.array([value], type=read).cast(in_table(read)))
         except (_Illegal, Unfit, *ARROW_REFUSES) as error:
-            raise NoColumn(f"{path}: the default {field['default']!r} is no value of the field's type ({error})") from error
+            raise NoColumn(
+                f"{path}: the default {field['default']!r} is no value of the field's type ({error})"
+            ) from error
         return value
 
     def _value(self, schema: Any, default: Any, path: str) -> Any:
@@ -51,7 +55,9 @@ class Defaults:
                 return None
             case "boolean", bool():
                 return default
-            case "int" | "long", int() if not isinstance(default, bool) and -(1 << _BITS[kind]) <= default < 1 << _BITS[kind]:
+            case "int" | "long", int() if (
+                not isinstance(default, bool) and -(1 << _BITS[kind]) <= default < 1 << _BITS[kind]
+            ):
                 return default
             case "float" | "double", int() | float() if not isinstance(default, bool):
                 return _number(kind, default)
@@ -66,9 +72,13 @@ class Defaults:
             case "array", list():
                 return [self._value(schema["items"], each, f"{path}[]") for each in default]
             case "map", dict():
-                return {_text(key): self._value(schema["values"], each, f"{path}.value") for key, each in default.items()}
+                return {
+                    _text(key): self._value(schema["values"], each, f"{path}.value") for key, each in default.items()
+                }
             case "record", dict():
-                return {field["name"]: self._field(field, default, f"{path}.{field['name']}") for field in schema["fields"]}
+                return {
+                    field["name"]: self._field(field, default, f"{path}.{field['name']}") for field in schema["fields"]
+                }
         raise _Illegal(f"{path} is {schema.get('name', kind)}")
 
     def _field(self, field: Any, record: dict[str, Any], path: str) -> Any:

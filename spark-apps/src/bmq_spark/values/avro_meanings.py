@@ -1,4 +1,6 @@
-"""From what Avro stores to what Arrow takes, where a logical type says more: decimals, uuids, and times of another unit than the writer's. Pure."""
+"""From what Avro stores to what Arrow takes, where a logical type says more: decimals, uuids, and times of another unit
+than the writer's. Pure.
+"""
 
 import decimal
 import uuid
@@ -10,7 +12,8 @@ from bmq_spark.values.decoded import Unfit
 
 _DIGITS: Final = decimal.Context(prec=100)
 _DECIMAL_BYTES: Final = 40
-"""No decimal of 38 digits is longer, sign bytes of careless writers included; a number of a megabyte would take minutes to convert."""
+"""No decimal of 38 digits is longer, sign bytes of careless writers included; a number of a megabyte would take minutes
+to convert."""
 _INEXACT: Final = ("float", "double")
 
 Convert = Callable[[Any], Any]
@@ -21,11 +24,13 @@ class Unlike(Exception):
 
 
 def meant(writer: Any, reader: Any, path: str) -> Convert | None:
-    """What makes of a value that is stored as the writer says the value that the reader's column holds; None where it is that already.
+    """What makes of a value that is stored as the writer says the value that the reader's column holds; None where it
+    is that already.
 
-    Both as `spelled` gives them, of types that Avro promotes. Where both have a logical type, it is the writer's that says what is stored, and the
-    reader's what is wanted: another scale or unit is converted exactly or the value is refused, another kind does not resolve. Where one has
-    none, the number or the bytes are as they are: text for the octets of a decimal, and the other way, would be neither. Raises Unlike.
+    Both as `spelled` gives them, of types that Avro promotes. Where both have a logical type, it is the writer's that
+    says what is stored, and the reader's what is wanted: another scale or unit is converted exactly or the value is
+    refused, another kind does not resolve. Where one has none, the number or the bytes are as they are: text for the
+    octets of a decimal, and the other way, would be neither. Raises Unlike.
     """
     written, read = logical_of(writer), logical_of(reader)
     if written is not None and read is not None and written.kind != read.kind:
@@ -52,7 +57,10 @@ def _rescaled(have: int, want: int, path: str) -> Convert:
     def convert(number: int) -> int:
         whole, left = divmod(number, divisor)
         if left:
-            raise Unfit(f"{path}: {number} of the writer's unit is no whole number of the reader's, which is {divisor} times as large")
+            raise Unfit(
+                f"{path}: {number} of the writer's unit is no whole number of the reader's, which is {divisor} "
+                "times as large"
+            )
         return whole
 
     return convert

@@ -1,7 +1,8 @@
-"""Avro values: plain binary of one schema, or in Confluent's wire format, where each record names the schema that it was written with.
+"""Avro values: plain binary of one schema, or in Confluent's wire format, where each record names the schema that it
+was written with.
 
-A record is read with its writer's schema and resolved to the reader's, which makes the columns. A schema that is within itself is refused: fastavro
-ends the process on deep nesting.
+A record is read with its writer's schema and resolved to the reader's, which makes the columns. A schema that is within
+itself is refused: fastavro ends the process on deep nesting.
 """
 
 import decimal
@@ -28,15 +29,26 @@ from bmq_spark.values.registry import RegisteredSchema, Registry, schema_id
 from bmq_spark.values.schema_files import SchemaFile
 
 AVRO_REFUSES: Final = (
-    EOFError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError, AttributeError, StopIteration, AssertionError, MemoryError,
-    decimal.DecimalException,
+    EOFError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError, AttributeError, StopIteration,
+    AssertionError, MemoryError, decimal.DecimalException,
 )  # fmt: skip
-_SCHEMA_REFUSES: Final = (SchemaParseException, UnknownType, KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError)
+_SCHEMA_REFUSES: Final = (
+    SchemaParseException,
+    UnknownType,
+    KeyError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    RecursionError,
+    OverflowError,
+)
 
 
 @dataclass(frozen=True, eq=False)
 class AvroDecoder(RecordDecoder):
-    """`reader` is a schema as parse_avro gives it. With a registry values are in the wire format, without one they are all of the reader's schema."""
+    """`reader` is a schema as parse_avro gives it. With a registry values are in the wire format, without one they are
+    all of the reader's schema.
+    """
 
     reader: Any
     registry: Registry | None = None
@@ -122,12 +134,15 @@ def read_avro_schema(source: SchemaFile) -> Any:
         written = json.loads(source.text)
     except (ValueError, RecursionError) as error:
         position = error.pos if isinstance(error, json.JSONDecodeError) else None
-        raise source.broken(f"not JSON ({str(error).partition(': line')[0]})", "give an Avro schema (.avsc)", position=position) from error
+        raise source.broken(
+            f"not JSON ({str(error).partition(': line')[0]})", "give an Avro schema (.avsc)", position=position
+        ) from error
     try:
         return checked_avro(parse_avro(written))
     except (NoColumn, *_SCHEMA_REFUSES) as error:
         raise source.broken(
-            f"not an Avro schema of a table: {reason(error)}", "give an Avro record's schema (.avsc), its named types included"
+            f"not an Avro schema of a table: {reason(error)}",
+            "give an Avro record's schema (.avsc), its named types included",
         ) from error
 
 
@@ -136,11 +151,15 @@ def registered_reader(registry: Registry, registered: RegisteredSchema, name: st
     try:
         return checked_avro(registered_avro(registry, registered))
     except (NoColumn, *_SCHEMA_REFUSES) as error:
-        raise ConfigurationError(f"schema {name}: not an Avro schema of a table: {reason(error)}: register a record's schema") from error
+        raise ConfigurationError(
+            f"schema {name}: not an Avro schema of a table: {reason(error)}: register a record's schema"
+        ) from error
 
 
 def registered_avro(registry: Registry, registered: RegisteredSchema) -> Any:
-    """The parsed schema of a registry, what it refers to included. Raises what parse_avro raises, SchemaUnknown, RegistryUnavailable."""
+    """The parsed schema of a registry, what it refers to included. Raises what parse_avro raises, SchemaUnknown,
+    RegistryUnavailable.
+    """
     named: dict[str, Any] = {}
     for _, text in registry.referred(registered):
         parse_avro(json.loads(text), named)

@@ -1,9 +1,11 @@
-"""How records of a writer's schema become values of the reader's columns, as Avro's specification resolves the two. Pure.
+"""How records of a writer's schema become values of the reader's columns, as Avro's specification resolves the two.
+Pure.
 
-fastavro reads bytes by `wire`, the writer's schema with everything laid out as the columns are; `convert` does what is left. fastavro's own
-resolution is not used: it knows nothing of what logical types mean, takes the first branch that it can, and defaults as JSON has them.
-A field of one record is stored as its value alone is: so a branch of a union is spelled as a record of one field, whose name tells the branch.
-What does not resolve is refused where a value of it is met, as Java's does: an empty list of another type is an empty list.
+fastavro reads bytes by `wire`, the writer's schema with everything laid out as the columns are; `convert` does what is
+left. fastavro's own resolution is not used: it knows nothing of what logical types mean, takes the first branch that it
+can, and defaults as JSON has them. A field of one record is stored as its value alone is: so a branch of a union is
+spelled as a record of one field, whose name tells the branch. What does not resolve is refused where a value of it is
+met, as Java's does: an empty list of another type is an empty list.
 """
 
 import itertools
@@ -20,7 +22,8 @@ _PROMOTED: Final = {
     ("int", "long"): 2, ("int", "double"): 3, ("float", "double"): 2, ("string", "bytes"): 2, ("bytes", "string"): 2,
     ("int", "float"): 4, ("long", "double"): 4, ("long", "float"): 5,
 }  # fmt: skip
-"""Promotions; of a reader's union that branch is taken whose number is the lowest: types as they are (0, 1) before those that lose no digit."""
+"""Promotions; of a reader's union that branch is taken whose number is the lowest: types as they are (0, 1) before
+those that lose no digit."""
 
 
 class Resolved(NamedTuple):
@@ -69,11 +72,17 @@ class _Resolution:
 
     def _union(self, writer: list[Any], reader: Any, path: str) -> Resolved:
         parts = [self.of(branch, reader, path) for branch in writer]
-        nulls = [part.convert for branch, part in zip(writer, parts, strict=True) if spelled(branch, self._writer)["type"] == "null"]
+        nulls = [
+            part.convert
+            for branch, part in zip(writer, parts, strict=True)
+            if spelled(branch, self._writer)["type"] == "null"
+        ]
         null = nulls[0] if nulls else None
         if len(parts) - len(nulls) <= 1:
             held = next((part.convert for part in parts if part.wire != "null"), None)
-            return Resolved([part.wire for part in parts], None if held is None and null is None else _nullable(held, null))
+            return Resolved(
+                [part.wire for part in parts], None if held is None and null is None else _nullable(held, null)
+            )
         if all(part.convert is None for part in parts):
             return Resolved([part.wire for part in parts], None)
         converts: dict[str, Convert | None] = {}
@@ -120,7 +129,10 @@ class _Resolution:
         source = {name: name for name in ours if name in theirs}
         for name, field in ours.items():
             if name not in source:
-                alias = next((alias for alias in field.get("aliases", ()) if alias in theirs and alias not in source.values()), None)
+                alias = next(
+                    (alias for alias in field.get("aliases", ()) if alias in theirs and alias not in source.values()),
+                    None,
+                )
                 if alias is not None:
                     source[name] = alias
         goes_to = {theirs: name for name, theirs in source.items()}
@@ -161,7 +173,10 @@ class _Resolution:
 
     def _array(self, items: Resolved) -> Resolved:
         each = items.convert
-        return Resolved({"type": "array", "items": items.wire}, None if each is None else lambda values: [each(value) for value in values])
+        return Resolved(
+            {"type": "array", "items": items.wire},
+            None if each is None else lambda values: [each(value) for value in values],
+        )
 
     def _map(self, values: Resolved) -> Resolved:
         each = values.convert
@@ -184,7 +199,10 @@ class _Resolution:
             return [part if part == "null" else self._one_field("skipped", part) for part in parts]
         match writer["type"]:
             case "record":
-                fields = [{"name": f"f{index}", "type": self._skipped(field["type"])} for index, field in enumerate(writer["fields"])]
+                fields = [
+                    {"name": f"f{index}", "type": self._skipped(field["type"])}
+                    for index, field in enumerate(writer["fields"])
+                ]
                 return {"type": "record", "name": self._name(), "fields": fields}
             case "array":
                 return {"type": "array", "items": self._skipped(writer["items"])}

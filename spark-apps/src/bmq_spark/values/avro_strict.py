@@ -1,7 +1,8 @@
 """Whether bytes are Avro of a schema to the letter, told before fastavro makes objects of them. Pure.
 
-fastavro takes a negative index of an enum or a union from the end, any byte for true, and numbers of any length. And an item of an array may take one
-byte and become hundreds of columns (null fields, defaults of the reader's): what is claimed is counted, and bounded, before it is made.
+fastavro takes a negative index of an enum or a union from the end, any byte for true, and numbers of any length. And an
+item of an array may take one byte and become hundreds of columns (null fields, defaults of the reader's): what is
+claimed is counted, and bounded, before it is made.
 """
 
 from collections.abc import Callable
@@ -17,7 +18,8 @@ _LENGTHS: Final = ("string", "bytes")
 _NUMBERS: Final = ("int", "long")
 
 Walk = Callable[[bytes, int], int]
-"""From where a value begins to behind it, perhaps behind the end. Raises Unfit, and IndexError where the bytes end within it."""
+"""From where a value begins to behind it, perhaps behind the end. Raises Unfit, and IndexError where the bytes end
+within it."""
 _ITEM: Final = "[]"
 
 
@@ -42,7 +44,9 @@ Parts = tuple[_Part, ...]
 
 
 class StrictAvro:
-    """The check of one writer's schema (parsed, named types spelled out where they are first used); `reader` is what its records become."""
+    """The check of one writer's schema (parsed, named types spelled out where they are first used); `reader` is what
+    its records become.
+    """
 
     def __init__(self, writer: Any, reader: Any) -> None:
         self._named: dict[str, Any] = {}
@@ -235,7 +239,10 @@ def _parts_of(reader: Any) -> _Part:
                 named[schema["name"]] = schema
                 names = {each["name"] for each in fields}
                 for each in fields:
-                    look(each["type"], part.named(each["name"], *(alias for alias in each.get("aliases", ()) if alias not in names)))
+                    look(
+                        each["type"],
+                        part.named(each["name"], *(alias for alias in each.get("aliases", ()) if alias not in names)),
+                    )
             case {"type": "array" | "map"}:
                 items, inner = schema.get("items", schema.get("values")), part.named(_ITEM)
                 look(items, inner)

@@ -29,7 +29,8 @@ _CLOCKS: Final = ("time", "timestamp", "local-timestamp")
 _RECORDS: Final = ("record", "error")
 
 COLUMNS_MAX: Final = 20_000
-"""Parts of a schema with every named type where it is used: thirty lines that each use the one before twice would be a billion columns."""
+"""Parts of a schema with every named type where it is used: thirty lines that each use the one before twice would be a
+billion columns."""
 
 
 class NoColumn(Exception):
@@ -38,14 +39,18 @@ class NoColumn(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Logical:
-    """What a stored number, text or bytes mean: of `kind`, so many to the unit: 10^scale of a decimal, parts of a second of a time."""
+    """What a stored number, text or bytes mean: of `kind`, so many to the unit: 10^scale of a decimal, parts of a
+    second of a time.
+    """
 
     kind: str
     parts: int = 1
 
 
 def column_of(schema: Any, named: dict[str, Any] | None = None) -> pa.DataType:
-    """What pa.array is told for values of a parsed schema (fastavro.parse_schema): numbers of a time are in the schema's unit. Raises NoColumn."""
+    """What pa.array is told for values of a parsed schema (fastavro.parse_schema): numbers of a time are in the
+    schema's unit. Raises NoColumn.
+    """
     return _Columns(named or {}).of(schema, "value", ())
 
 
@@ -99,7 +104,9 @@ def spelled(schema: Any, named: dict[str, Any]) -> Any:
 
 
 def logical_of(schema: Any) -> Logical | None:
-    """What a schema as `spelled` gives it means beyond how it is stored. A logical type that is unknown or on the wrong type means nothing."""
+    """What a schema as `spelled` gives it means beyond how it is stored. A logical type that is unknown or on the wrong
+    type means nothing.
+    """
     kind, logical = schema["type"], schema.get("logicalType")
     if not isinstance(logical, str):
         return None
@@ -116,12 +123,14 @@ def logical_of(schema: Any) -> Logical | None:
 
 
 def members(union: list[Any], path: str) -> list[str | None]:
-    """The member of a union's struct that each of its branches goes to. All are None where the union is no struct, or the branch is null.
+    """The member of a union's struct that each of its branches goes to. All are None where the union is no struct, or
+    the branch is null.
 
     Null and one other: that other. int and long, float and double: the wider. Else a struct with a member for each.
 
     Members are called after their types, as Spark's stable identifiers are: a branch that is put before the others, or
-    takes another's place, is another column, and no row of a table is read as what it is not. Raises NoColumn where two would be called alike.
+    takes another's place, is another column, and no row of a table is read as what it is not. Raises NoColumn where two
+    would be called alike.
     """
     kinds = _kinds(union)
     if len(kinds) <= 1:
@@ -130,9 +139,15 @@ def members(union: list[Any], path: str) -> list[str | None]:
     names = [f"member_{name.rpartition('.')[2].lower()}" for name in full]
     for index, name in enumerate(names):
         if name in names[:index]:
-            raise NoColumn(f"{path}: {full[names.index(name)]} and {full[index]} of a union would be one column, {name}: rename one of them")
+            raise NoColumn(
+                f"{path}: {full[names.index(name)]} and {full[index]} of a union would be one column, {name}: "
+                "rename one of them"
+            )
     wider = {"int": "member_long", "float": "member_double"}
-    return [None if branch == "null" else names[kinds.index(branch)] if branch in kinds else wider[branch] for branch in union]
+    return [
+        None if branch == "null" else names[kinds.index(branch)] if branch in kinds else wider[branch]
+        for branch in union
+    ]
 
 
 def _kinds(union: list[Any]) -> list[Any]:
@@ -169,7 +184,9 @@ class _Columns:
         if kind == "array":
             items = self.of(schema["items"], f"{path}[]", within)
             if _may_be_empty(schema["items"], self._named):
-                raise NoColumn(f"{path}: an array whose items take no bytes: a few bytes could claim any number of them")
+                raise NoColumn(
+                    f"{path}: an array whose items take no bytes: a few bytes could claim any number of them"
+                )
             return pa.list_(items)
         if kind == "map":
             return pa.map_(pa.string(), self.of(schema["values"], f"{path}.value", within))
@@ -192,7 +209,10 @@ class _Columns:
             if schema.get("logicalType") == "decimal":
                 return _decimal(schema, path)
             return pa.string() if logical_of(schema) == Logical("uuid") else pa.binary()
-        columns = [(field["name"], self.of(field["type"], f"{path}.{field['name']}", (*within, name))) for field in schema["fields"]]
+        columns = [
+            (field["name"], self.of(field["type"], f"{path}.{field['name']}", (*within, name)))
+            for field in schema["fields"]
+        ]
         if not columns:
             raise NoColumn(f"{path}: {name} is a record without fields")
         return pa.struct(columns)
@@ -203,21 +223,31 @@ class _Columns:
         kinds = _kinds(branches)
         if len(kinds) <= 1:
             return self.of(kinds[0], path, within) if kinds else pa.string()
-        names = dict.fromkeys(name for branch, name in zip(branches, members(branches, path), strict=True) if branch in kinds)
-        return pa.struct([(name, self.of(kind, f"{path}.{name}", within)) for name, kind in zip(names, kinds, strict=True)])
+        names = dict.fromkeys(
+            name for branch, name in zip(branches, members(branches, path), strict=True) if branch in kinds
+        )
+        return pa.struct(
+            [(name, self.of(kind, f"{path}.{name}", within)) for name, kind in zip(names, kinds, strict=True)]
+        )
 
 
 def _decimal(schema: Any, path: str) -> pa.DataType:
     precision, scale = schema["precision"], schema.get("scale", 0)
     if not 1 <= precision <= 38 or not 0 <= scale <= precision:
-        raise NoColumn(f"{path}: decimal({precision},{scale}) has more than the 38 digits that Parquet's readers take, or no such scale")
+        raise NoColumn(
+            f"{path}: decimal({precision},{scale}) has more than the 38 digits that Parquet's readers take, or no "
+            "such scale"
+        )
     return pa.decimal128(precision, scale)
 
 
 def _may_be_empty(schema: Any, named: dict[str, Any]) -> bool:
     match schema:
         case str():
-            return schema == "null" or (schema in named and _may_be_empty(named[schema], {key: each for key, each in named.items() if key != schema}))
+            return schema == "null" or (
+                schema in named
+                and _may_be_empty(named[schema], {key: each for key, each in named.items() if key != schema})
+            )
         case {"type": "record", "fields": fields}:
             return all(_may_be_empty(field["type"], named) for field in fields)
         case {"type": "fixed", "size": size}:

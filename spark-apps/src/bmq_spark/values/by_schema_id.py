@@ -10,8 +10,8 @@ from bmq_spark.values.registry import RegisteredSchema, Registry, SchemaUnknown
 IDS_MAX: Final = 1000
 """How many are remembered."""
 UNKNOWN_MAX: Final = 1000
-"""Asking for one takes milliseconds, and values that are not in the wire format have as many ids as there are values. After so many that the
-registry did not know,"""
+"""Asking for one takes milliseconds, and values that are not in the wire format have as many ids as there are values.
+After so many that the registry did not know,"""
 NEAR: Final = 1_000_000
 """it is asked only for ids up to so far above the highest that it has known: registries count their ids."""
 
@@ -19,7 +19,9 @@ T = TypeVar("T")
 
 
 class BySchemaId(Generic[T]):
-    """What `learn` makes of the registry's schemas of one `kind`, each asked for once. It raises Unfit or ConfigurationError for what is no use."""
+    """What `learn` makes of the registry's schemas of one `kind`, each asked for once. It raises Unfit or
+    ConfigurationError for what is no use.
+    """
 
     def __init__(self, registry: Registry, *, kind: str, learn: Callable[[int, RegisteredSchema], T]) -> None:
         self._registry = registry
@@ -43,7 +45,11 @@ class BySchemaId(Generic[T]):
 
     def _asked(self, number: int) -> tuple[T | None, str]:
         if self._unknown >= UNKNOWN_MAX and number > self._highest + NEAR:
-            return None, f"schema id {number}: the registry was not asked: it did not know {self._unknown} others, and none above {self._highest}"
+            return (
+                None,
+                f"schema id {number}: the registry was not asked: it did not know {self._unknown} others, and none "
+                f"above {self._highest}",
+            )
         try:
             registered = self._registry.schema(number)
             self._highest = max(self._highest, number)

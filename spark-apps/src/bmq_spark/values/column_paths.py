@@ -1,7 +1,9 @@
-"""By which names Iceberg knows columns: the names from the top with dots between, whatever dots the names have themselves. Pure.
+"""By which names Iceberg knows columns: the names from the top with dots between, whatever dots the names have
+themselves. Pure.
 
-Two columns of one such path make a schema that Iceberg refuses: `{"x.y": …}` beside `{"x": {"y": …}}`. It also finds a field of a list's or map's
-objects without the step `element` or `value`, and looks there before it adds a column. Paths that differ by case alone count as one.
+Two columns of one such path make a schema that Iceberg refuses: `{"x.y": …}` beside `{"x": {"y": …}}`. It also finds a
+field of a list's or map's objects without the step `element` or `value`, and looks there before it adds a column. Paths
+that differ by case alone count as one.
 """
 
 from dataclasses import dataclass
@@ -26,7 +28,9 @@ class Path:
         return self._part("element", arrow_type)
 
     def _part(self, step: str, arrow_type: pa.DataType) -> "Path":
-        return Path(_joined(self.full, step), self.short if pa.types.is_struct(arrow_type) else _joined(self.short, step))
+        return Path(
+            _joined(self.full, step), self.short if pa.types.is_struct(arrow_type) else _joined(self.short, step)
+        )
 
     def parts(self, arrow_type: pa.DataType) -> "list[tuple[Path, pa.DataType]]":
         """What a column of that type there consists of."""
@@ -79,8 +83,8 @@ Names = tuple[str, ...]
 def collision(arrow_type: pa.DataType, known: pa.DataType | None = None) -> tuple[Names, Names] | None:
     """Two columns of an object that are one for Iceberg, which tells case apart here; None where there are none.
 
-    It has no two of one whole path. And where it finds a column by a path without the steps into a list's or map's objects, it
-    adds none of that path: for what is not in `known`, the columns of a table that is there.
+    It has no two of one whole path. And where it finds a column by a path without the steps into a list's or map's
+    objects, it adds none of that path: for what is not in `known`, the columns of a table that is there.
     """
     there = {} if known is None else dict(_columns(known))
     short = {path.short: names for names, path in there.items() if path.short != path.full}
@@ -98,7 +102,13 @@ def _columns(arrow_type: pa.DataType) -> list[tuple[Names, Path]]:
     found: list[tuple[Names, Path]] = []
     waiting: list[tuple[Names, Path, pa.DataType]] = [((), TOP, arrow_type)]
     for names, path, kind in waiting:
-        steps = [part.name for part in kind] if pa.types.is_struct(kind) else ["element"] if pa.types.is_list(kind) else ["key", "value"]
+        steps = (
+            [part.name for part in kind]
+            if pa.types.is_struct(kind)
+            else ["element"]
+            if pa.types.is_list(kind)
+            else ["key", "value"]
+        )
         parts = [((*names, step), *part) for step, part in zip(steps, path.parts(kind), strict=False)]
         found += [(part_names, part_path) for part_names, part_path, _ in parts]
         waiting += parts
@@ -107,7 +117,9 @@ def _columns(arrow_type: pa.DataType) -> list[tuple[Names, Path]]:
 
 @dataclass(slots=True)
 class Room:
-    """What there may be yet: so many columns, and where the table knows them by their paths, none of a path that is taken."""
+    """What there may be yet: so many columns, and where the table knows them by their paths, none of a path that is
+    taken.
+    """
 
     columns: int
     paths: Paths | None = None

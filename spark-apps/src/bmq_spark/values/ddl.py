@@ -1,4 +1,6 @@
-"""Spark's DDL of types, read and written without a JVM: `id bigint, tags array<string>, address struct<street: string not null>`."""
+"""Spark's DDL of types, read and written without a JVM: `id bigint, tags array<string>, address struct<street: string
+not null>`.
+"""
 
 import re
 from typing import Final, NoReturn
@@ -46,7 +48,8 @@ _WRITTEN: Final = {
     pa.timestamp("us"): "timestamp_ntz",
 }
 _TOKEN: Final = re.compile(
-    r"(?P<word>(?:[A-Za-z0-9_$.]|-(?!-))+)|`(?P<quoted>(?:[^`]|``)+)`|(?P<mark>[<>():,])|'(?P<text>(?:[^'\\]|\\.)*)'", re.DOTALL
+    r"(?P<word>(?:[A-Za-z0-9_$.]|-(?!-))+)|`(?P<quoted>(?:[^`]|``)+)`|(?P<mark>[<>():,])|'(?P<text>(?:[^'\\]|\\.)*)'",
+    re.DOTALL,
 )
 _BLANK: Final = re.compile(r"(?:\s|--(?:\\\n|[^\r\n])*)+")
 _COMMENT_EDGE: Final = re.compile(r"/\*|\*/")
@@ -56,20 +59,28 @@ DEPTH: Final = 50
 
 
 def read_ddl(source: SchemaFile) -> pa.DataType:
-    """The struct type. `NOT NULL` becomes a field that is not nullable. Raises ConfigurationError with line and column."""
+    """The struct type. `NOT NULL` becomes a field that is not nullable. Raises ConfigurationError with line and
+    column.
+    """
     return _Parser(source).whole()
 
 
 def write_ddl(arrow_type: pa.DataType) -> str:
-    """A type in DDL; a struct comes as its fields, as StructType.fromDDL and CREATE TABLE take them. Types of ddl.SIMPLE and their nesting only."""
+    """A type in DDL; a struct comes as its fields, as StructType.fromDDL and CREATE TABLE take them. Types of
+    ddl.SIMPLE and their nesting only.
+    """
     if pa.types.is_struct(arrow_type):
-        return ", ".join(f"{_name(field.name)} {_nested(field.type)}{'' if field.nullable else ' NOT NULL'}" for field in arrow_type)
+        return ", ".join(
+            f"{_name(field.name)} {_nested(field.type)}{'' if field.nullable else ' NOT NULL'}" for field in arrow_type
+        )
     return _nested(arrow_type)
 
 
 def _nested(arrow_type: pa.DataType) -> str:
     if pa.types.is_struct(arrow_type):
-        fields = (f"{_name(field.name)}: {_nested(field.type)}{'' if field.nullable else ' NOT NULL'}" for field in arrow_type)
+        fields = (
+            f"{_name(field.name)}: {_nested(field.type)}{'' if field.nullable else ' NOT NULL'}" for field in arrow_type
+        )
         return f"struct<{', '.join(fields)}>"
     if pa.types.is_map(arrow_type):
         return f"map<{_nested(arrow_type.key_type)}, {_nested(arrow_type.item_type)}>"
@@ -85,7 +96,9 @@ def _name(name: str) -> str:
 
 
 class _Parser:
-    """Recursive descent over the tokens of one text; the grammar has no more than names, types, and NOT NULL and COMMENT after them."""
+    """Recursive descent over the tokens of one text; the grammar has no more than names, types, and NOT NULL and
+    COMMENT after them.
+    """
 
     def __init__(self, source: SchemaFile) -> None:
         self._source = source
@@ -97,7 +110,9 @@ class _Parser:
             if match is None:
                 self._fail("a character that DDL does not have here", position)
             kind = match.lastgroup or ""
-            self._tokens.append((kind, match[kind].replace("``", "`") if kind == "quoted" else match[kind], match.start(kind)))
+            self._tokens.append(
+                (kind, match[kind].replace("``", "`") if kind == "quoted" else match[kind], match.start(kind))
+            )
             position = self._past_blanks(match.end())
         self._at = 0
 
@@ -183,7 +198,8 @@ class _Parser:
                 arrow_type = SIMPLE[simple]
             case _:
                 self._fail(
-                    f"type {word!r} is not known (known: {', '.join(sorted({*_WRITTEN.values(), 'decimal(P,S)', 'array', 'map', 'struct'}))})",
+                    f"type {word!r} is not known (known: "
+                    f"{', '.join(sorted({*_WRITTEN.values(), 'decimal(P,S)', 'array', 'map', 'struct'}))})",
                     position,
                 )
         return arrow_type
@@ -201,7 +217,11 @@ class _Parser:
             or not 1 <= int(digits[0]) <= 38
             or int(digits[-1]) > int(digits[0])
         ):
-            self._fail(f"decimal({','.join(digits)[:40]}) has to have a precision of 1 to 38 and a scale of at most the precision", position)
+            self._fail(
+                f"decimal({','.join(digits)[:40]}) has to have a precision of 1 to 38 and a scale of at most the "
+                "precision",
+                position,
+            )
         return pa.decimal128(int(digits[0]), int(digits[1]) if len(digits) > 1 else 0)
 
     def _peek(self) -> str:
@@ -219,4 +239,6 @@ class _Parser:
             self._fail(f"{found!r} where {mark!r} should be", position)
 
     def _fail(self, what: str, position: int) -> NoReturn:
-        raise self._source.broken(what, "write Spark's DDL, for example: id bigint, name string, tags array<string>", position=position)
+        raise self._source.broken(
+            what, "write Spark's DDL, for example: id bigint, name string, tags array<string>", position=position
+        )

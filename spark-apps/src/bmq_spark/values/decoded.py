@@ -1,4 +1,6 @@
-"""What decoding gives, and how a format's records become one array: in slices, each at once, and one by one only where a slice does not hold."""
+"""What decoding gives, and how a format's records become one array: in slices, each at once, and one by one only where
+a slice does not hold.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -21,8 +23,8 @@ REASON_CHARACTERS: Final = 500
 class Decoded:
     """Two arrays as long as what was decoded, in its order.
 
-    `values` has the decoder's `arrow_type`. `reasons` (string) says why a value does not fit, and is null where it fits or there is none;
-    where there is a reason the value is null.
+    `values` has the decoder's `arrow_type`. `reasons` (string) says why a value does not fit, and is null where it fits
+    or there is none; where there is a reason the value is null.
     """
 
     values: pa.Array
@@ -37,7 +39,9 @@ class Decoder(Protocol):
         """binary, string, or a struct of nullable fields."""
 
     def decode(self, values: pa.Array) -> Decoded:
-        """Takes binary values; null (a tombstone) stays null. Raises only for what no record is to blame for: a registry out of reach."""
+        """Takes binary values; null (a tombstone) stays null. Raises only for what no record is to blame for: a
+        registry out of reach.
+        """
 
 
 class Unfit(Exception):
@@ -45,7 +49,9 @@ class Unfit(Exception):
 
 
 class RecordDecoder(ABC):
-    """Formats that are parsed record by record into Python's objects, from which Arrow builds the columns of a slice at once."""
+    """Formats that are parsed record by record into Python's objects, from which Arrow builds the columns of a slice at
+    once.
+    """
 
     @property
     @abstractmethod
@@ -54,7 +60,8 @@ class RecordDecoder(ABC):
 
     @abstractmethod
     def parse(self, values: Sequence[bytes | None]) -> tuple[list[Any], dict[int, str]]:
-        """What pa.array takes for `arrow_type`, one for each value, None for null and for those that do not fit: their positions with reasons.
+        """What pa.array takes for `arrow_type`, one for each value, None for null and for those that do not fit: their
+        positions with reasons.
 
         It may stop before the end where it has made much, but not before the first: the rest comes again.
         """
@@ -76,7 +83,9 @@ class RecordDecoder(ABC):
         return pa.array(objects, type=self.arrow_type)
 
     def _build(self, objects: list[Any], unfit: dict[int, str], first: int) -> pa.Array:
-        """Where Arrow refuses the objects, halves tell which one it is: a decimal with too many digits, a year that no calendar has."""
+        """Where Arrow refuses the objects, halves tell which one it is: a decimal with too many digits, a year that no
+        calendar has.
+        """
         try:
             array = self.array(objects)
             require_calendar(array)
@@ -86,14 +95,18 @@ class RecordDecoder(ABC):
                 unfit[first] = reason(_culprit(self.arrow_type, objects[0], "$") or error)
                 return pa.nulls(1, type=self.arrow_type)
             middle = len(objects) // 2
-            return pa.concat_arrays([self._build(objects[:middle], unfit, first), self._build(objects[middle:], unfit, first + middle)])
+            return pa.concat_arrays(
+                [self._build(objects[:middle], unfit, first), self._build(objects[middle:], unfit, first + middle)]
+            )
 
 
 ARROW_REFUSES: Final = (pa.ArrowException, ValueError, TypeError, OverflowError, ArithmeticError, KeyError)
 
 
 def _culprit(arrow_type: pa.DataType, value: Any, path: str) -> Exception | None:
-    """What Arrow says of the innermost part that it refuses, with the part's path; None where it takes the value, or where that is a message."""
+    """What Arrow says of the innermost part that it refuses, with the part's path; None where it takes the value, or
+    where that is a message.
+    """
     if path == "$" and not isinstance(value, dict):
         return None
     try:
@@ -111,7 +124,9 @@ def _culprit(arrow_type: pa.DataType, value: Any, path: str) -> Exception | None
 
 
 def slice_bytes(arrow_type: pa.DataType) -> int:
-    """SLICE_BYTES, or less where elements of lists and maps have many columns: two bytes may be an element, and all of its columns are made."""
+    """SLICE_BYTES, or less where elements of lists and maps have many columns: two bytes may be an element, and all of
+    its columns are made.
+    """
     return max(SLICE_BYTES_MIN, SLICE_BYTES // max(1, _widest_element(arrow_type)))
 
 

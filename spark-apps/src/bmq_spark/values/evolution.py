@@ -9,7 +9,8 @@ from bmq_spark.errors import BmqError
 from bmq_spark.values.ddl import write_ddl
 
 Rules = Callable[[pa.DataType, pa.DataType], pa.DataType | None]
-"""From what a column is and what is to go into it to what it becomes; None where that may not be. Types without parts only."""
+"""From what a column is and what is to go into it to what it becomes; None where that may not be. Types without parts
+only."""
 
 
 class SchemaBreaks(BmqError):
@@ -24,7 +25,9 @@ _INTEGERS: Final = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 
 
 def parquet_rules(known: pa.DataType, new: pa.DataType) -> pa.DataType | None:
-    """What Spark and DuckDB read across files of both types: Iceberg's promotions, and integers of up to 32 bits as double."""
+    """What Spark and DuckDB read across files of both types: Iceberg's promotions, and integers of up to 32 bits as
+    double.
+    """
     if known == pa.float64() and new in _INTEGERS[:3]:
         return known
     if new == pa.float64() and known in _INTEGERS[:3]:
@@ -33,7 +36,9 @@ def parquet_rules(known: pa.DataType, new: pa.DataType) -> pa.DataType | None:
 
 
 def iceberg_rules(known: pa.DataType, new: pa.DataType) -> pa.DataType | None:
-    """What Iceberg's specification calls type promotion (schema evolution): int to long, float to double, a decimal's precision."""
+    """What Iceberg's specification calls type promotion (schema evolution): int to long, float to double, a decimal's
+    precision.
+    """
     if known == new:
         return known
     if known in _INTEGERS and new in _INTEGERS:
@@ -46,7 +51,9 @@ def iceberg_rules(known: pa.DataType, new: pa.DataType) -> pa.DataType | None:
 
 
 def json_rules(known: pa.DataType, new: pa.DataType) -> pa.DataType | None:
-    """What columns do that no file has yet: integers become doubles beside fractions, and whatever else meets something other becomes JSON text."""
+    """What columns do that no file has yet: integers become doubles beside fractions, and whatever else meets something
+    other becomes JSON text.
+    """
     if known == new:
         return known
     return pa.float64() if {known, new} == {pa.int64(), pa.float64()} else pa.string()
@@ -70,15 +77,16 @@ def merge_types(known: pa.DataType, new: pa.DataType, *, rules: Rules = parquet_
         key = merge_types(known.key_type, new.key_type, rules=rules, path=f"{path}.key")
         if key != merge_types(known.key_type, known.key_type, rules=rules):
             raise SchemaBreaks(
-                f"field {path or 'value'}: the table has it as a map by {_shown(known.key_type)} and the new schema by {_shown(new.key_type)}, and a "
-                "map's keys do not widen in tables: write the new schema to another table, or give the field another name"
+                f"field {path or 'value'}: the table has it as a map by {_shown(known.key_type)} and the new "
+                f"schema by {_shown(new.key_type)}, and a map's keys do not widen in tables: write the new schema "
+                "to another table, or give the field another name"
             )
         return pa.map_(key, merge_types(known.item_type, new.item_type, rules=rules, path=f"{path}.value"))
     merged = known if pa.types.is_null(new) else new if pa.types.is_null(known) else rules(known, new)
     if merged is None:
         raise SchemaBreaks(
-            f"field {path or 'value'}: the table has {_shown(known)} and the new schema {_shown(new)}, which it cannot become: "
-            "write the new schema to another table, or give the field another name"
+            f"field {path or 'value'}: the table has {_shown(known)} and the new schema {_shown(new)}, which it "
+            "cannot become: write the new schema to another table, or give the field another name"
         )
     return merged
 
@@ -86,7 +94,8 @@ def merge_types(known: pa.DataType, new: pa.DataType, *, rules: Rules = parquet_
 def conform(values: pa.Array, arrow_type: pa.DataType) -> pa.Array:
     """Values of an older or a narrower schema as the wider one that `merge` made: missing fields are null.
 
-    Raises FieldMissing where that has no place for a field of the values, and pyarrow's ArrowInvalid where it has none for a value.
+    Raises FieldMissing where that has no place for a field of the values, and pyarrow's ArrowInvalid where it has none
+    for a value.
     """
     if values.type == arrow_type:
         return values
@@ -101,8 +110,13 @@ def _structs(known: pa.DataType, new: pa.DataType, rules: Rules, path: str) -> p
         inner = f"{path}.{field.name}" if path else field.name
         spelling = spellings.setdefault(field.name.lower(), field.name)
         if spelling != field.name:
-            raise SchemaBreaks(f"field {inner}: the table has it as {spelling}, and Spark does not tell names apart by case: write it as {spelling}")
-        types[field.name] = merge_types(types[field.name], field.type, rules=rules, path=inner) if field.name in types else field.type
+            raise SchemaBreaks(
+                f"field {inner}: the table has it as {spelling}, and Spark does not tell names apart by case: "
+                f"write it as {spelling}"
+            )
+        types[field.name] = (
+            merge_types(types[field.name], field.type, rules=rules, path=inner) if field.name in types else field.type
+        )
     return pa.struct([pa.field(name, arrow_type) for name, arrow_type in types.items()])
 
 
@@ -112,7 +126,10 @@ def _require_fields(have: pa.DataType, want: pa.DataType, path: str) -> None:
         for field in have:
             inner = f"{path}.{field.name}" if path else field.name
             if field.name not in types:
-                raise FieldMissing(f"field {inner}: the rows have it and the table does not: run the job again: it adds what is missing")
+                raise FieldMissing(
+                    f"field {inner}: the rows have it and the table does not: run the job again: it adds what is "
+                    "missing"
+                )
             _require_fields(field.type, types[field.name], inner)
     elif pa.types.is_list(have) and pa.types.is_list(want):
         _require_fields(have.value_type, want.value_type, f"{path}[]")

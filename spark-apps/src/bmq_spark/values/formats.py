@@ -1,6 +1,7 @@
 """From a format's name and what is known of its schema to its decoder.
 
-Avro, Protobuf and the registry's client are imported where they are asked for: half a second of CPU that each worker of another format saves.
+Avro, Protobuf and the registry's client are imported where they are asked for: half a second of CPU that each worker of
+another format saves.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -30,28 +31,40 @@ def decoder(
     subject: str | None = None,
     message: str | None = None,
 ) -> Decoder:
-    """`columns` are a struct from inference.settle, for JSON without a schema. `message` names one of a Protobuf schema that has several.
+    """`columns` are a struct from inference.settle, for JSON without a schema. `message` names one of a Protobuf schema
+    that has several.
 
-    With `registry` (a URL), Avro and Protobuf are in the wire format; `subject`'s newest version makes the columns unless `schema` does.
+    With `registry` (a URL), Avro and Protobuf are in the wire format; `subject`'s newest version makes the columns
+    unless `schema` does.
 
-    Raises ConfigurationError, in one line, for a schema that is missing, broken, or of no use to the format; RegistryUnavailable, SchemaUnknown.
+    Raises ConfigurationError, in one line, for a schema that is missing, broken, or of no use to the format;
+    RegistryUnavailable, SchemaUnknown.
     """
-    made = _decoder(value_format, schema=schema, columns=columns, found=_registry(registry), subject=subject, message=message)
+    made = _decoder(
+        value_format, schema=schema, columns=columns, found=_registry(registry), subject=subject, message=message
+    )
     check_names(made.arrow_type, schema.name if schema is not None else f"{registry} {subject}")
     return made
 
 
 def check_names(arrow_type: pa.DataType, name: str, path: str = "") -> None:
-    """Spark and DuckDB do not tell columns apart by case, and Parquet has no object without fields within another. Raises ConfigurationError."""
+    """Spark and DuckDB do not tell columns apart by case, and Parquet has no object without fields within another.
+    Raises ConfigurationError.
+    """
     if pa.types.is_struct(arrow_type):
         if path and not arrow_type.num_fields:
-            raise ConfigurationError(f"schema {name}: {path.rstrip('.')} is an object without fields, which no column can be: leave it out")
+            raise ConfigurationError(
+                f"schema {name}: {path.rstrip('.')} is an object without fields, which no column can be: leave it out"
+            )
         seen: dict[str, str] = {}
         for field in arrow_type:
             first = seen.get(field.name.lower())
             if first is not None:
                 alike = "differ by case alone" if first != field.name else "have one name"
-                raise ConfigurationError(f"schema {name}: fields {path}{first} and {path}{field.name} {alike}: rename one, or use format bytes")
+                raise ConfigurationError(
+                    f"schema {name}: fields {path}{first} and {path}{field.name} {alike}: rename one, or use "
+                    "format bytes"
+                )
             seen[field.name.lower()] = field.name
             check_names(field.type, name, f"{path}{field.name}.")
     elif pa.types.is_list(arrow_type):
@@ -61,13 +74,25 @@ def check_names(arrow_type: pa.DataType, name: str, path: str = "") -> None:
 
 
 def _decoder(
-    value_format: str, *, schema: SchemaFile | None, columns: pa.DataType | None, found: "Registry | None", subject: str | None, message: str | None
+    value_format: str,
+    *,
+    schema: SchemaFile | None,
+    columns: pa.DataType | None,
+    found: "Registry | None",
+    subject: str | None,
+    message: str | None,
 ) -> Decoder:
     match value_format:
         case "bytes" | "string" | "json" if found is not None:
-            raise ConfigurationError(f"registry {found.url}: format {value_format} does not use one: leave it away, or choose avro or protobuf")
+            raise ConfigurationError(
+                f"registry {found.url}: format {value_format} does not use one: leave it away, or choose avro or "
+                "protobuf"
+            )
         case "bytes" | "string" if schema is not None:
-            raise ConfigurationError(f"schema {schema.name}: format {value_format} has none: leave the schema away, or choose json, avro or protobuf")
+            raise ConfigurationError(
+                f"schema {schema.name}: format {value_format} has none: leave the schema away, or choose json, "
+                "avro or protobuf"
+            )
         case "bytes":
             return BytesDecoder()
         case "string":
@@ -102,7 +127,9 @@ def _avro(schema: SchemaFile | None, registry: "Registry | None", subject: str |
     return AvroDecoder(registered_reader(registry, registered, name), registry)
 
 
-def _protobuf(schema: SchemaFile | None, registry: "Registry | None", subject: str | None, message: str | None) -> Decoder:
+def _protobuf(
+    schema: SchemaFile | None, registry: "Registry | None", subject: str | None, message: str | None
+) -> Decoder:
     from bmq_spark.values.protobuf_files import read_protobuf_schema
     from bmq_spark.values.protobuf_records import protobuf_decoder, registered_protobuf
 
@@ -112,11 +139,15 @@ def _protobuf(schema: SchemaFile | None, registry: "Registry | None", subject: s
     return protobuf_decoder(*registered_protobuf(registry, registered, message, name), registry, name)
 
 
-def _newest(value_format: str, registry: "Registry | None", subject: str | None) -> "tuple[Registry, RegisteredSchema, str]":
+def _newest(
+    value_format: str, registry: "Registry | None", subject: str | None
+) -> "tuple[Registry, RegisteredSchema, str]":
     """The registry, the subject's newest schema, and what to call it."""
     if registry is None or subject is None:
         raise ConfigurationError(f"format {value_format}: neither a schema nor a registry: give one of them")
     registered = registry.latest(subject)
     if registered.kind != value_format.upper():
-        raise ConfigurationError(f"registry {registry.url}: subject {subject} is {registered.kind}: choose that format, or another subject")
+        raise ConfigurationError(
+            f"registry {registry.url}: subject {subject} is {registered.kind}: choose that format, or another subject"
+        )
     return registry, registered, f"{registry.url} subject {subject}"

@@ -1,12 +1,15 @@
-"""Columns of JSON values that nobody wrote a schema for: what a batch has beyond what is known, and what the table's columns become by it.
+"""Columns of JSON values that nobody wrote a schema for: what a batch has beyond what is known, and what the table's
+columns become by it.
 
-The lattice: integer (64 bits) → double → string, boolean → string, and an object or a list that meets something else → string. A string column
-holds the JSON text of what is not a string. null, [] and {} tell nothing: a field that was never anything else has no column yet.
+The lattice: integer (64 bits) → double → string, boolean → string, and an object or a list that meets something else →
+string. A string column holds the JSON text of what is not a string. null, [] and {} tell nothing: a field that was
+never anything else has no column yet.
 
-The lattice holds within a batch. Columns that are known have files already, and widen as `rules` allow: by default as Spark reads old files and new
-ones together. One odd record does not turn a table's column into text; it gets a reason.
+The lattice holds within a batch. Columns that are known have files already, and widen as `rules` allow: by default as
+Spark reads old files and new ones together. One odd record does not turn a table's column into text; it gets a reason.
 
-`observe` runs where the records are and `settle` once for a batch. Both are deterministic: new fields come in the order of their names.
+`observe` runs where the records are and `settle` once for a batch. Both are deterministic: new fields come in the order
+of their names.
 """
 
 import re
@@ -37,7 +40,9 @@ def infer(known: pa.DataType | None, values: pa.Array, *, rules: Rules = parquet
 
 
 def observe(values: pa.Array, *, known: pa.DataType | None = None) -> pa.DataType:
-    """What the values have that `known` does not: a struct, with null for what is not told yet. Values that are not JSON objects tell nothing."""
+    """What the values have that `known` does not: a struct, with null for what is not told yet. Values that are not
+    JSON objects tell nothing.
+    """
     seen: Seen = {}
     check = _checker(known if known is not None else NOTHING, NOTHING)
     for piece in slices(values):
@@ -48,11 +53,18 @@ def observe(values: pa.Array, *, known: pa.DataType | None = None) -> pa.DataTyp
     return arrow_of(seen)
 
 
-def settle(known: pa.DataType | None, observations: Iterable[pa.DataType], *, rules: Rules = parquet_rules, by_path: bool = False) -> pa.DataType:
+def settle(
+    known: pa.DataType | None,
+    observations: Iterable[pa.DataType],
+    *,
+    rules: Rules = parquet_rules,
+    by_path: bool = False,
+) -> pa.DataType:
     """The columns after a batch: those known, wider where `rules` let them, and new ones by name, COLUMNS in all.
 
-    What does not become a column or a wider one stays out, and the decoder gives such records a reason. `by_path`: the table knows columns by their
-    names from the top with dots between (Iceberg), where a name with dots may be the path of another.
+    What does not become a column or a wider one stays out, and the decoder gives such records a reason. `by_path`: the
+    table knows columns by their names from the top with dots between (Iceberg), where a name with dots may be the path
+    of another.
     """
     seen = NOTHING
     for observation in observations:
@@ -76,15 +88,25 @@ def fields_beyond(value: Any, arrow_type: pa.DataType, path: str = "$") -> str |
         inner = ((part, types[name], f"{path}.{name}") for name, part in value.items() if name in types)
         return next((found for each in inner if (found := fields_beyond(*each)) is not None), None)
     if pa.types.is_list(arrow_type) and isinstance(value, list):
-        return next((found for part in value if (found := fields_beyond(part, arrow_type.value_type, f"{path}[]")) is not None), None)
+        return next(
+            (found for part in value if (found := fields_beyond(part, arrow_type.value_type, f"{path}[]")) is not None),
+            None,
+        )
     if pa.types.is_map(arrow_type) and isinstance(value, dict):
-        return next((found for part in value.values() if (found := fields_beyond(part, arrow_type.item_type, f"{path}[...]")) is not None), None)
+        return next(
+            (
+                found
+                for part in value.values()
+                if (found := fields_beyond(part, arrow_type.item_type, f"{path}[...]")) is not None
+            ),
+            None,
+        )
     return None
 
 
 def strict_type(arrow_type: pa.DataType) -> Any:
-    """As json_records.python_type, and a field that the type does not have is refused, or whose name is odd. For checking alone: what is refused is
-    looked at more closely.
+    """As json_records.python_type, and a field that the type does not have is refused, or whose name is odd. For
+    checking alone: what is refused is looked at more closely.
     """
     if pa.types.is_struct(arrow_type):
         plain = [field for field in arrow_type if not _ODD_NAME.search(field.name)]
@@ -99,7 +121,9 @@ def strict_type(arrow_type: pa.DataType) -> Any:
 
 
 def _possible(known: pa.DataType | None, told: Seen) -> Seen:
-    """`told` without what is of another kind than a known object or list: it becomes no column, nor may it hide what others add there."""
+    """`told` without what is of another kind than a known object or list: it becomes no column, nor may it hide what
+    others add there.
+    """
     if known is not None and pa.types.is_struct(known):
         if not isinstance(told, dict):
             return None
@@ -111,7 +135,9 @@ def _possible(known: pa.DataType | None, told: Seen) -> Seen:
 
 
 def _see(objects: Sequence[bytes | None], known: pa.DataType | None, check: Callable[[bytes], Any], seen: Seen) -> bool:
-    """Adds what these have to `seen`; whether that was anything. What fits the known columns and those seen so far as they stand costs one check."""
+    """Adds what these have to `seen`; whether that was anything. What fits the known columns and those seen so far as
+    they stand costs one check.
+    """
     adds = False
     for value in objects:
         if value is None:
@@ -160,7 +186,12 @@ def _settled(known: pa.DataType, seen: pa.DataType, rules: Rules, room: Room, at
         for field in seen:
             if field.name in types:
                 types[field.name] = _settled(types[field.name], field.type, rules, room, at.field(field.name))
-            elif field.name and not _ODD_NAME.search(field.name) and field.name.lower() not in spellings and room.has(at.field(field.name)):
+            elif (
+                field.name
+                and not _ODD_NAME.search(field.name)
+                and field.name.lower() not in spellings
+                and room.has(at.field(field.name))
+            ):
                 added = _settled(pa.null(), field.type, rules, room, at.field(field.name))
                 if not _tells_nothing(added):
                     room.take(at.field(field.name))

@@ -1,4 +1,6 @@
-"""JSON values by inferred columns: strings take anything as JSON text, and a field that has no column is a reason, for it must not get lost."""
+"""JSON values by inferred columns: strings take anything as JSON text, and a field that has no column is a reason, for
+it must not get lost.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +19,9 @@ from bmq_spark.values.made_values import SLICE_VALUES, made_by, may_be_many, req
 
 @dataclass(frozen=True, eq=False)
 class InferredJsonDecoder(RecordDecoder):
-    """Most records are of exactly these columns: they are checked and taken. Others are read again with strings as raw JSON."""
+    """Most records are of exactly these columns: they are checked and taken. Others are read again with strings as raw
+    JSON.
+    """
 
     columns: pa.DataType
 
@@ -67,8 +71,9 @@ class InferredJsonDecoder(RecordDecoder):
             beyond = fields_beyond(msgspec.json.decode(value), self.columns)
             if beyond is not None:
                 raise Unfit(
-                    f"{beyond} has no column: its name differs from another's by case alone, or with its dots is the path of another, or "
-                    "has a quote, a backslash or a control character, or it is within a map, or there are too many columns: give a schema"
+                    f"{beyond} has no column: its name differs from another's by case alone, or with its dots is "
+                    "the path of another, or has a quote, a backslash or a control character, or it is within a "
+                    "map, or there are too many columns: give a schema"
                 )
             return loose(value)
 

@@ -28,9 +28,13 @@ _EXACT: Final[dict[pa.DataType, Any]] = {
     pa.date32(): datetime.date,
     JSON_TEXT: msgspec.Raw,
 }
-_KEEP_UTF8: Final = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(("PyUnicode_AsUTF8AndSize", ctypes.pythonapi))
+_KEEP_UTF8: Final = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
+    ("PyUnicode_AsUTF8AndSize", ctypes.pythonapi)
+)
 """It caches what it gives in the string, by Python's documentation."""
-_DIGITS: Final = decimal.Context(prec=100, traps=[decimal.Inexact, decimal.InvalidOperation, decimal.Overflow, decimal.Clamped])
+_DIGITS: Final = decimal.Context(
+    prec=100, traps=[decimal.Inexact, decimal.InvalidOperation, decimal.Overflow, decimal.Clamped]
+)
 FLOAT_MAX: Final = float.fromhex("0x1.fffffefffffffp+127")
 """The largest number that rounds to a float of 32 bits: what is above becomes infinite."""
 _NUMBER_BEGINS: Final = frozenset(bytes([octet]) for octet in b"-0123456789")
@@ -41,7 +45,9 @@ _INTEGERS: Final = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64
 
 @dataclass(frozen=True, eq=False)
 class JsonDecoder(RecordDecoder):
-    """Values that are JSON objects of a given schema: types are held to, fields that the schema does not have are left out."""
+    """Values that are JSON objects of a given schema: types are held to, fields that the schema does not have are left
+    out.
+    """
 
     schema: pa.DataType
     """A struct; fields that are not nullable have to be there. JSON_TEXT may stand for any part."""
@@ -126,7 +132,9 @@ def _field_type(field: pa.Field) -> Any:
 
 
 def _findable(name: str) -> str:
-    """The name with its UTF-8 kept beside it: msgspec (0.22) finds no field of a TypedDict by a name without, unless it is of ASCII alone."""
+    """The name with its UTF-8 kept beside it: msgspec (0.22) finds no field of a TypedDict by a name without, unless it
+    is of ASCII alone.
+    """
     _KEEP_UTF8(name, None)
     return name
 
@@ -138,7 +146,8 @@ def _optional(arrow_type: pa.DataType) -> Any:
 
 
 def finisher(arrow_type: pa.DataType, path: str = "$", *, nullable: bool = True) -> Callable[[Any], Any] | None:
-    """What has still to be done to an object of the type before Arrow takes it, in place where that can be; None where nothing is.
+    """What has still to be done to an object of the type before Arrow takes it, in place where that can be; None where
+    nothing is.
 
     `nullable`: whether it may be null, which msgspec does not check where it leaves the JSON as it is.
     """
@@ -151,7 +160,9 @@ def finisher(arrow_type: pa.DataType, path: str = "$", *, nullable: bool = True)
     if pa.types.is_timestamp(arrow_type) and arrow_type.tz is None:
         return _without_zone
     if pa.types.is_struct(arrow_type):
-        parts = {field.name: finisher(field.type, f"{path}.{field.name}", nullable=field.nullable) for field in arrow_type}
+        parts = {
+            field.name: finisher(field.type, f"{path}.{field.name}", nullable=field.nullable) for field in arrow_type
+        }
         needed = [field.name for field in arrow_type if not field.nullable and python_type(field.type) is msgspec.Raw]
         return _fields_finisher({name: finish for name, finish in parts.items() if finish is not None}, needed, path)
     if pa.types.is_map(arrow_type):
@@ -175,7 +186,9 @@ def json_text(raw: msgspec.Raw) -> str | None:
     return None if content == b"null" else content.decode("utf-8")
 
 
-def _fields_finisher(finishers: dict[str, Callable[[Any], Any]], needed: Sequence[str], path: str) -> Callable[[Any], Any] | None:
+def _fields_finisher(
+    finishers: dict[str, Callable[[Any], Any]], needed: Sequence[str], path: str
+) -> Callable[[Any], Any] | None:
     if not finishers:
         return None
 
@@ -192,7 +205,9 @@ def _fields_finisher(finishers: dict[str, Callable[[Any], Any]], needed: Sequenc
     return finish
 
 
-def _decimal_finisher(arrow_type: pa.DataType, path: str, *, nullable: bool) -> Callable[[msgspec.Raw], decimal.Decimal | None]:
+def _decimal_finisher(
+    arrow_type: pa.DataType, path: str, *, nullable: bool
+) -> Callable[[msgspec.Raw], decimal.Decimal | None]:
     """Takes a JSON number alone, whose every digit has to fit; msgspec has held it to JSON's grammar.
 
     Arrow is not asked: an exponent like 1e-999999999 ends the process there (pyarrow 26).
@@ -210,7 +225,10 @@ def _decimal_finisher(arrow_type: pa.DataType, path: str, *, nullable: bool) -> 
         except decimal.DecimalException:
             fitted = None
         if fitted is None or not fitted.is_finite() or (fitted and fitted.adjusted() >= bound):
-            raise ValueError(f"decimal({arrow_type.precision},{arrow_type.scale}) does not hold all digits of the number - at `{path}`")
+            raise ValueError(
+                f"decimal({arrow_type.precision},{arrow_type.scale}) does not hold all digits of the number - at "
+                f"`{path}`"
+            )
         return fitted
 
     return finish

@@ -1,7 +1,8 @@
-"""Schemas for JSON values as three kinds of text: Spark's DDL, Spark's schema as JSON, and JSON Schema. All become one Arrow struct.
+"""Schemas for JSON values as three kinds of text: Spark's DDL, Spark's schema as JSON, and JSON Schema. All become one
+Arrow struct.
 
-Of JSON Schema the types, `required`, `format` (date-time, date) and `$ref` within the file are followed. Bounds, patterns and enumerations are not
-checked: whether a record fits is a question of types here.
+Of JSON Schema the types, `required`, `format` (date-time, date) and `$ref` within the file are followed. Bounds,
+patterns and enumerations are not checked: whether a record fits is a question of types here.
 """
 
 import json
@@ -31,7 +32,9 @@ def read_json_schema(source: SchemaFile) -> pa.DataType:
     """The struct of the values; fields that have to be there are not nullable. Raises ConfigurationError."""
     struct = _read(source)
     if (path := _keyed_by_others(struct, "value")) is not None:
-        raise source.broken(f"{path}: a map whose keys are no strings: a JSON object has no others", "write map<string, …>")
+        raise source.broken(
+            f"{path}: a map whose keys are no strings: a JSON object has no others", "write map<string, …>"
+        )
     return struct
 
 
@@ -42,7 +45,9 @@ def _keyed_by_others(arrow_type: pa.DataType, path: str) -> str | None:
     if pa.types.is_list(arrow_type):
         return _keyed_by_others(arrow_type.value_type, f"{path}[]")
     parts = arrow_type if pa.types.is_struct(arrow_type) else ()
-    return next((found for field in parts if (found := _keyed_by_others(field.type, f"{path}.{field.name}")) is not None), None)
+    return next(
+        (found for field in parts if (found := _keyed_by_others(field.type, f"{path}.{field.name}")) is not None), None
+    )
 
 
 def _read(source: SchemaFile) -> pa.DataType:
@@ -69,7 +74,11 @@ def _spark_type(source: SchemaFile, written: Any, path: str, depth: int) -> pa.D
     try:
         match written:
             case str():
-                return SIMPLE[written] if written in SIMPLE else read_ddl(SchemaFile(name=source.name, content=f"x {written}".encode())).field(0).type
+                return (
+                    SIMPLE[written]
+                    if written in SIMPLE
+                    else read_ddl(SchemaFile(name=source.name, content=f"x {written}".encode())).field(0).type
+                )
             case _ if depth > DEPTH:
                 raise source.broken(f"{path}: more than {DEPTH} types within one another", _REMEDY)
             case {"type": "struct", "fields": fields}:
@@ -86,7 +95,10 @@ def _spark_type(source: SchemaFile, written: Any, path: str, depth: int) -> pa.D
             case {"type": "array", "elementType": element}:
                 return pa.list_(_spark_type(source, element, f"{path}[]", depth + 1))
             case {"type": "map", "keyType": key, "valueType": value}:
-                return pa.map_(_spark_type(source, key, f"{path}.key", depth + 1), _spark_type(source, value, f"{path}.value", depth + 1))
+                return pa.map_(
+                    _spark_type(source, key, f"{path}.key", depth + 1),
+                    _spark_type(source, value, f"{path}.value", depth + 1),
+                )
     except (KeyError, TypeError, AttributeError) as error:
         raise source.broken(f"{path}: not a type as Spark writes it ({error!r})", _REMEDY) from error
     raise source.broken(f"{path}: type {json.dumps(written)[:80]} is not known", _REMEDY)
@@ -112,7 +124,11 @@ class _JsonSchema:
             return self._referred(schema["$ref"], path, depth)
         for word in ("oneOf", "anyOf"):
             if word in schema:
-                return self._one_of([each for each in schema[word] if not (isinstance(each, dict) and each.get("type") == "null")], path, depth)
+                return self._one_of(
+                    [each for each in schema[word] if not (isinstance(each, dict) and each.get("type") == "null")],
+                    path,
+                    depth,
+                )
         kinds = schema.get("type", "object" if "properties" in schema else None)
         kinds = [kind for kind in (kinds if isinstance(kinds, list) else [kinds]) if kind != "null"]
         for kind in kinds:
@@ -126,7 +142,8 @@ class _JsonSchema:
         """Raises ConfigurationError where what is followed is not of the form that JSON Schema gives it."""
         for word, (form, called) in _FORMS.items():
             if word in schema and not (
-                isinstance(schema[word], form) and (word != "required" or all(isinstance(name, str) for name in schema[word]))
+                isinstance(schema[word], form)
+                and (word != "required" or all(isinstance(name, str) for name in schema[word]))
             ):
                 raise self._source.broken(f'{path}: "{word}" is {json.dumps(schema[word])[:80]}, not {called}', _REMEDY)
 
@@ -168,7 +185,9 @@ class _JsonSchema:
         try:
             target = self._target(reference)
         except (KeyError, TypeError) as error:
-            raise self._source.broken(f"{path}: $ref {reference} is not in this file", "put what it refers to under $defs") from error
+            raise self._source.broken(
+                f"{path}: $ref {reference} is not in this file", "put what it refers to under $defs"
+            ) from error
         self._open.append(reference)
         try:
             return self.type_of(target, path, depth + 1)
@@ -193,4 +212,8 @@ class _JsonSchema:
             return reference not in within and self._may_be_null(self._target(reference), within | {reference})
         kinds = schema.get("type")
         choices = [*schema.get("oneOf", ()), *schema.get("anyOf", ())]
-        return kinds == "null" or (isinstance(kinds, list) and "null" in kinds) or any(self._may_be_null(choice, within) for choice in choices)
+        return (
+            kinds == "null"
+            or (isinstance(kinds, list) and "null" in kinds)
+            or any(self._may_be_null(choice, within) for choice in choices)
+        )

@@ -1,7 +1,8 @@
-"""What was seen in JSON values, as a tree that grows in place: a value costs what it is long, whatever was seen before it. Pure.
+"""What was seen in JSON values, as a tree that grows in place: a value costs what it is long, whatever was seen before
+it. Pure.
 
-A tree keeps the first names of an object, FIELDS of them: objects whose keys are data do not make it grow without end, and which names are
-kept depends neither on the order of values nor on who saw them.
+A tree keeps the first names of an object, FIELDS of them: objects whose keys are data do not make it grow without end,
+and which names are kept depends neither on the order of values nor on who saw them.
 """
 
 from heapq import nsmallest
@@ -42,7 +43,9 @@ def seen_in(value: Any, level: int = 0) -> Seen:
 
 
 def merged(one: Seen, other: Seen) -> Seen:
-    """Both; `one` grows where it is an object or a list, and parts of `other` become its own. Commutative and associative."""
+    """Both; `one` grows where it is an object or a list, and parts of `other` become its own. Commutative and
+    associative.
+    """
     if one is None or other is None:
         return other if one is None else one
     if isinstance(one, dict) and isinstance(other, dict):

@@ -1,7 +1,8 @@
 """How many values a record's lists and maps become as columns, and how many they may. Pure.
 
-Two bytes may be an element, and all of its columns are made. A record that becomes more than VALUES_FREE values, and more than VALUES_PER_BYTE
-for each of its bytes, does not fit, in every format. It is counted before what would hold the values is made.
+Two bytes may be an element, and all of its columns are made. A record that becomes more than VALUES_FREE values, and
+more than VALUES_PER_BYTE for each of its bytes, does not fit, in every format. It is counted before what would hold the
+values is made.
 """
 
 from collections.abc import Callable
@@ -51,12 +52,16 @@ def widest_item(arrow_type: pa.DataType) -> int:
 
 
 def made_by(arrow_type: pa.DataType) -> tuple[int, Counter | None]:
-    """What each record becomes, and how what its items become is counted; None where these are so narrow that they never become too many."""
+    """What each record becomes, and how what its items become is counted; None where these are so narrow that they
+    never become too many.
+    """
     return width(arrow_type), None if are_narrow(widest_item(arrow_type)) else counter(arrow_type)
 
 
 def are_narrow(widest: int) -> bool:
-    """Whether items, of which the widest is so wide, never become too many, however many of them are in a record's bytes."""
+    """Whether items, of which the widest is so wide, never become too many, however many of them are in a record's
+    bytes.
+    """
     return widest <= ITEM_BYTES_MIN * VALUES_PER_BYTE
 
 
@@ -66,8 +71,8 @@ def may_be_many(widest: int, size_bytes: int) -> bool:
 
 
 def counter(arrow_type: pa.DataType) -> Counter | None:
-    """How many values the items in an object of Python become: dicts, lists, and dicts or lists of pairs for maps. What is of another type counts
-    nothing. None where the type has no items.
+    """How many values the items in an object of Python become: dicts, lists, and dicts or lists of pairs for maps. What
+    is of another type counts nothing. None where the type has no items.
     """
     if pa.types.is_struct(arrow_type):
         parts = [(field.name, count) for field in arrow_type if (count := counter(field.type)) is not None]
@@ -77,12 +82,18 @@ def counter(arrow_type: pa.DataType) -> Counter | None:
         return lambda found: _of_items(found, each, within) if isinstance(found, list) else 0
     if pa.types.is_map(arrow_type):
         each, within = 1 + width(arrow_type.item_type), counter(arrow_type.item_type)
-        return lambda found: _of_items([item for _, item in (found.items() if isinstance(found, dict) else found)], each, within)
+        return lambda found: _of_items(
+            [item for _, item in (found.items() if isinstance(found, dict) else found)], each, within
+        )
     return None
 
 
 def _of_fields(found: Any, parts: list[tuple[str, Counter]]) -> int:
-    return sum(count(found[name]) for name, count in parts if found.get(name) is not None) if isinstance(found, dict) else 0
+    return (
+        sum(count(found[name]) for name, count in parts if found.get(name) is not None)
+        if isinstance(found, dict)
+        else 0
+    )
 
 
 def _of_items(items: list[Any], each: int, within: Counter | None) -> int:

@@ -1,4 +1,6 @@
-"""What a Protobuf message can be asked, by its class: a field that is called as a method hides that of the message itself."""
+"""What a Protobuf message can be asked, by its class: a field that is called as a method hides that of the message
+itself.
+"""
 
 from typing import Any
 

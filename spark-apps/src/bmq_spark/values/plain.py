@@ -33,7 +33,9 @@ class StringDecoder:
         return pa.string()
 
     def decode(self, values: pa.Array) -> Decoded:
-        """See Decoder. Arrow checks all at once and copies nothing; only parts in which it finds something are looked at one by one."""
+        """See Decoder. Arrow checks all at once and copies nothing; only parts in which it finds something are looked
+        at one by one.
+        """
         decoded = _parts(values)
         return Decoded(
             values=joined([part.values for part in decoded], pa.string()),

@@ -1,7 +1,8 @@
 """What a Protobuf message is as columns, and how many parsed messages become them, field by field.
 
-Fields that know whether they were set (optional, oneof, messages, all of proto2) are null where they were not; others have their default. Enums are
-their names; a number without one does not fit. Messages without an end (within themselves, Struct, Value) are JSON text.
+Fields that know whether they were set (optional, oneof, messages, all of proto2) are null where they were not; others
+have their default. Enums are their names; a number without one does not fit. Messages without an end (within
+themselves, Struct, Value) are JSON text.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +30,8 @@ _SCALARS: Final[dict[int, pa.DataType]] = {
     FieldDescriptor.CPPTYPE_BOOL: pa.bool_(),
 }
 _WRAPPERS: Final = frozenset(
-    f"google.protobuf.{kind}Value" for kind in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
+    f"google.protobuf.{kind}Value"
+    for kind in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 )
 _ENDLESS: Final = frozenset({"google.protobuf.Struct", "google.protobuf.Value", "google.protobuf.ListValue"})
 
@@ -51,16 +53,22 @@ def _columns(message: Descriptor, known: dict[str, int]) -> int:
     """How many there are, with every message where it is used; those that are within themselves count once."""
     if message.full_name not in known:
         known[message.full_name] = 1
-        known[message.full_name] = 1 + sum(1 if field.message_type is None else _columns(field.message_type, known) for field in message.fields)
+        known[message.full_name] = 1 + sum(
+            1 if field.message_type is None else _columns(field.message_type, known) for field in message.fields
+        )
     return known[message.full_name]
 
 
 def _message(message: Descriptor, within: tuple[str, ...]) -> tuple[pa.DataType, Build]:
     name = message.full_name
     if name == "google.protobuf.Timestamp":
-        return UTC_TIMESTAMP, lambda values: pa.array([None if v is None else v.seconds * 1_000_000 + v.nanos // 1000 for v in values], UTC_TIMESTAMP)
+        return UTC_TIMESTAMP, lambda values: pa.array(
+            [None if v is None else v.seconds * 1_000_000 + v.nanos // 1000 for v in values], UTC_TIMESTAMP
+        )
     if name == "google.protobuf.Duration":
-        return pa.int64(), lambda values: pa.array([None if v is None else v.seconds * 1_000_000 + v.nanos // 1000 for v in values], pa.int64())
+        return pa.int64(), lambda values: pa.array(
+            [None if v is None else v.seconds * 1_000_000 + v.nanos // 1000 for v in values], pa.int64()
+        )
     if name in _WRAPPERS:
         arrow_type, build = _scalar(message.fields_by_name["value"])
         return arrow_type, lambda values: build([None if v is None else v.value for v in values])
@@ -82,7 +90,9 @@ def _struct(message: Descriptor, within: tuple[str, ...]) -> tuple[pa.DataType, 
         if len(present) == len(messages):
             return array
         positions = accumulate((each is not None for each in messages), initial=0)
-        return array.take(pa.array([None if each is None else at for each, at in zip(messages, positions, strict=False)], pa.int64()))
+        return array.take(
+            pa.array([None if each is None else at for each, at in zip(messages, positions, strict=False)], pa.int64())
+        )
 
     return struct, build
 
@@ -113,7 +123,8 @@ def _map(field: FieldDescriptor, get: Callable[[Any], Any], within: tuple[str, .
     arrow_type = pa.map_(key_type, item_type)
 
     def build(messages: Sequence[Any]) -> pa.Array:
-        # By key: Protobuf's own order differs from process to process, and a batch that runs again has to write the same bytes.
+        # By key: Protobuf's own order differs from process to process, and a batch that runs again has to write the
+        # same bytes.
         maps = [sorted(get(each).items(), key=itemgetter(0)) for each in messages]
         offsets = pa.array(list(accumulate(map(len, maps), initial=0)), pa.int32())
         keys, items = [key for each in maps for key, _ in each], [item for each in maps for _, item in each]

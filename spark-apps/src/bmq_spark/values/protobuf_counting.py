@@ -1,7 +1,8 @@
-"""How many values the lists and maps of a Protobuf message become: by its bytes before they are parsed, and by the parsed message.
+"""How many values the lists and maps of a Protobuf message become: by its bytes before they are parsed, and by the
+parsed message.
 
-Protobuf's parser takes room for all fields of a message, however few are set: two bytes may be a message of a thousand. So the
-bytes are counted first where they may become too many.
+Protobuf's parser takes room for all fields of a message, however few are set: two bytes may be a message of a thousand.
+So the bytes are counted first where they may become too many.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,6 @@
-"""Protobuf schemas: .proto files with what they import, compiled by protoc, or descriptor sets; and which message of them is meant."""
+"""Protobuf schemas: .proto files with what they import, compiled by protoc, or descriptor sets; and which message of
+them is meant.
+"""
 
 import errno
 import os
@@ -23,7 +25,8 @@ FILES: Final = 500
 ROOTS_ABOVE: Final = 4
 """Folders above a file in which what it imports is looked for."""
 _TOKEN: Final = re.compile(
-    r"""/\*.*?(?:\*/|\Z)|//[^\n]*|(?P<text>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')|(?P<word>[A-Za-z_]\w*)|(?P<mark>[^\s\w])""", re.DOTALL
+    r"""/\*.*?(?:\*/|\Z)|//[^\n]*|(?P<text>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')|(?P<word>[A-Za-z_]\w*)|(?P<mark>[^\s\w])""",
+    re.DOTALL,
 )
 _OF_PROTOC: Final = "google/protobuf/"
 _NO_PATH: Final = frozenset((errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ))
@@ -31,12 +34,18 @@ _NO_PATH: Final = frozenset((errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.EN
 
 def read_protobuf_schema(source: SchemaFile, message: str | None) -> tuple[bytes, str]:
     """A serialized FileDescriptorSet and the full name of the message. Raises ConfigurationError."""
-    descriptors = compiled(dict(_with_imports(source)), _file_name(source), source.name) if source.suffix == ".proto" else _descriptor_set(source)
+    descriptors = (
+        compiled(dict(_with_imports(source)), _file_name(source), source.name)
+        if source.suffix == ".proto"
+        else _descriptor_set(source)
+    )
     return descriptors.SerializeToString(), _message(descriptors, message, source.name)
 
 
 def compiled(files: dict[str, bytes], main: str, name: str) -> FileDescriptorSet:
-    """What protoc makes of `main`, the files by the paths under which they import each other. Raises ConfigurationError."""
+    """What protoc makes of `main`, the files by the paths under which they import each other. Raises
+    ConfigurationError.
+    """
     with tempfile.TemporaryDirectory(prefix="bmq-proto-") as temporary:
         folder, shipped, output = f"{temporary}/given", f"{temporary}/shipped", Path(temporary) / "descriptors"
         _write(folder, files, name)
@@ -45,7 +54,13 @@ def compiled(files: dict[str, bytes], main: str, name: str) -> FileDescriptorSet
         else:
             os.mkdir(shipped)
         # The whole path: a name that begins with a dash would be an option.
-        arguments = [f"-I{folder}", f"-I{shipped}", "--include_imports", f"--descriptor_set_out={output}", f"{folder}/{main}"]
+        arguments = [
+            f"-I{folder}",
+            f"-I{shipped}",
+            "--include_imports",
+            f"--descriptor_set_out={output}",
+            f"{folder}/{main}",
+        ]
         try:
             run = subprocess.run(
                 [sys.executable, "-m", "grpc_tools.protoc", *arguments],
@@ -56,11 +71,16 @@ def compiled(files: dict[str, bytes], main: str, name: str) -> FileDescriptorSet
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise ConfigurationError(f"schema {name}: protoc took longer than {PROTOC_TIMEOUT_S} s: give a descriptor set instead") from error
-        if run.returncode:
-            said = next((line for line in run.stderr.splitlines() if "error" in line.lower() or ":" in line), "no reason given")
             raise ConfigurationError(
-                f"schema {name}: protoc says {said.replace(folder + '/', '').strip()[:300]}: mend the file, or give a descriptor set"
+                f"schema {name}: protoc took longer than {PROTOC_TIMEOUT_S} s: give a descriptor set instead"
+            ) from error
+        if run.returncode:
+            said = next(
+                (line for line in run.stderr.splitlines() if "error" in line.lower() or ":" in line), "no reason given"
+            )
+            raise ConfigurationError(
+                f"schema {name}: protoc says {said.replace(folder + '/', '').strip()[:300]}: mend the file, or "
+                "give a descriptor set"
             )
         return FileDescriptorSet.FromString(output.read_bytes())
 
@@ -81,7 +101,9 @@ def _write(folder: str, files: Mapping[str, bytes], name: str) -> None:
 
 
 def messages_of(descriptors: FileDescriptorSet) -> dict[tuple[int, ...], str]:
-    """The messages of the last file, which is the one that was compiled, by their indexes as Confluent's wire format has them."""
+    """The messages of the last file, which is the one that was compiled, by their indexes as Confluent's wire format
+    has them.
+    """
     file = descriptors.file[-1]
     return dict(_numbered(file.message_type, _prefix(file.package), ()))
 
@@ -91,14 +113,20 @@ def _prefix(package: str) -> str:
     return f"{package}." if package else ""
 
 
-def _numbered(messages: Iterable[DescriptorProto], prefix: str, path: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], str]]:
+def _numbered(
+    messages: Iterable[DescriptorProto], prefix: str, path: tuple[int, ...]
+) -> Iterator[tuple[tuple[int, ...], str]]:
     for index, message in enumerate(messages):
         yield (*path, index), prefix + message.name
         yield from _numbered(message.nested_type, f"{prefix}{message.name}.", (*path, index))
 
 
 def _message(descriptors: FileDescriptorSet, wanted: str | None, name: str) -> str:
-    everywhere = {found: file.package for file in descriptors.file for _, found in _numbered(file.message_type, _prefix(file.package), ())}
+    everywhere = {
+        found: file.package
+        for file in descriptors.file
+        for _, found in _numbered(file.message_type, _prefix(file.package), ())
+    }
     if wanted is not None:
         matching = (
             [found for found in everywhere if found == wanted]
@@ -111,7 +139,9 @@ def _message(descriptors: FileDescriptorSet, wanted: str | None, name: str) -> s
         raise ConfigurationError(f"schema {name}: message {wanted} {what}: it has {_some(list(everywhere))}")
     own = [found for path, found in messages_of(descriptors).items() if len(path) == 1]
     if len(own) != 1:
-        raise ConfigurationError(f"schema {name}: more than one message, or none: say which by its name (it has {_some(own)})")
+        raise ConfigurationError(
+            f"schema {name}: more than one message, or none: say which by its name (it has {_some(own)})"
+        )
     return own[0]
 
 
@@ -123,13 +153,20 @@ def _descriptor_set(source: SchemaFile) -> FileDescriptorSet:
     try:
         descriptors = FileDescriptorSet.FromString(source.content)
     except DecodeError as error:
-        raise source.broken("not a descriptor set", "give a .proto file, or what protoc --include_imports --descriptor_set_out writes") from error
+        raise source.broken(
+            "not a descriptor set", "give a .proto file, or what protoc --include_imports --descriptor_set_out writes"
+        ) from error
     if not descriptors.file:
-        raise source.broken("a descriptor set without files", "give a .proto file, or what protoc --include_imports --descriptor_set_out writes")
+        raise source.broken(
+            "a descriptor set without files",
+            "give a .proto file, or what protoc --include_imports --descriptor_set_out writes",
+        )
     there = {file.name for file in descriptors.file}
     missing = [name for file in descriptors.file for name in file.dependency if name not in there]
     if missing:
-        raise source.broken(f"{missing[0]} is imported and not in the descriptor set", "write it with protoc --include_imports")
+        raise source.broken(
+            f"{missing[0]} is imported and not in the descriptor set", "write it with protoc --include_imports"
+        )
     return descriptors
 
 
@@ -153,7 +190,9 @@ def _with_imports(source: SchemaFile) -> Iterator[tuple[str, bytes]]:
 
 
 def _found(source: SchemaFile, folder: str, path: PurePosixPath, options: str) -> SchemaFile:
-    """In the folder (a whole path, or a URI without its options) or above it, or among SHIPPED. Raises ConfigurationError."""
+    """In the folder (a whole path, or a URI without its options) or above it, or among SHIPPED. Raises
+    ConfigurationError.
+    """
     why = ""
     for _ in range(ROOTS_ABOVE + 1):
         try:
@@ -165,7 +204,10 @@ def _found(source: SchemaFile, folder: str, path: PurePosixPath, options: str) -
         folder = folder.rpartition("/")[0]
     if str(path) in SHIPPED:
         return SchemaFile(name=str(path), content=SHIPPED[str(path)])
-    raise source.broken(f"imports {path}, which is neither beside it nor in the folders above ({why})", "put it there, or give a descriptor set")
+    raise source.broken(
+        f"imports {path}, which is neither beside it nor in the folders above ({why})",
+        "put it there, or give a descriptor set",
+    )
 
 
 def _imports(source: SchemaFile) -> list[str]:

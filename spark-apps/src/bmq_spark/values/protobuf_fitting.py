@@ -1,8 +1,9 @@
-"""Whether bytes that Protobuf's parser took are a message of the type: it takes nearly everything, and leaves over what it does not know.
+"""Whether bytes that Protobuf's parser took are a message of the type: it takes nearly everything, and leaves over what
+it does not know.
 
 A required field that is missing, a field of the type that came as another kind of number or text, a value that a closed
-enum does not have, and bytes of which the type knows nothing at all do not fit. Fields that the type does not have, beside
-some that it has, are a newer writer's.
+enum does not have, and bytes of which the type knows nothing at all do not fit. Fields that the type does not have,
+beside some that it has, are a newer writer's.
 """
 
 from collections.abc import Callable, Iterable
@@ -28,7 +29,9 @@ def check_of(message: Descriptor) -> Check:
 
     def check(found: Any) -> None:
         if has_required and (lacks := missing(found)):
-            raise Unfit(f"not a Protobuf message {message.full_name}: no {', '.join(lacks[:_SHOWN])}, which is required")
+            raise Unfit(
+                f"not a Protobuf message {message.full_name}: no {', '.join(lacks[:_SHOWN])}, which is required"
+            )
         inner(found)
         unknown = UnknownFieldSet(found)
         if len(unknown) and not has_fields(found):
@@ -86,9 +89,15 @@ def _requires(message: Descriptor, seen: set[str]) -> bool:
     if message.full_name in seen:
         return False
     seen.add(message.full_name)
-    return any(field.is_required or (field.message_type is not None and _requires(field.message_type, seen)) for field in message.fields)
+    return any(
+        field.is_required or (field.message_type is not None and _requires(field.message_type, seen))
+        for field in message.fields
+    )
 
 
 def _numbers(unknown: UnknownFieldSet) -> str:
     numbers = sorted({each.field_number for each in unknown})
-    return f"field{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers[:_SHOWN]))}{', …' if len(numbers) > _SHOWN else ''}"
+    return (
+        f"field{'s' if len(numbers) > 1 else ''} "
+        f"{', '.join(map(str, numbers[:_SHOWN]))}{', …' if len(numbers) > _SHOWN else ''}"
+    )

@@ -1,4 +1,6 @@
-"""Protobuf values: a message of one type each, plain or in Confluent's wire format, which names schema and message before the message."""
+"""Protobuf values: a message of one type each, plain or in Confluent's wire format, which names schema and message
+before the message.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +31,9 @@ INDEXES: Final = 32
 
 @dataclass(frozen=True, eq=False)
 class ProtobufDecoder(RecordDecoder):
-    """`descriptors` is a serialized FileDescriptorSet, `message` a full name in it. With a registry values are in the wire format."""
+    """`descriptors` is a serialized FileDescriptorSet, `message` a full name in it. With a registry values are in the
+    wire format.
+    """
 
     descriptors: bytes
     message: str
@@ -140,12 +144,18 @@ def protobuf_decoder(descriptors: bytes, message: str, registry: Registry | None
     try:
         assert made.arrow_type
     except (TypeError, ValueError, KeyError) as error:
-        raise ConfigurationError(f"schema {name}: {reason(error)}: give a message with fields, and all files that it needs") from error
+        raise ConfigurationError(
+            f"schema {name}: {reason(error)}: give a message with fields, and all files that it needs"
+        ) from error
     return made
 
 
-def registered_protobuf(registry: Registry, registered: RegisteredSchema, message: str | None, name: str) -> tuple[bytes, str]:
-    """As protobuf_files.read_protobuf_schema, of a registry's schema. Raises ConfigurationError, SchemaUnknown, RegistryUnavailable."""
+def registered_protobuf(
+    registry: Registry, registered: RegisteredSchema, message: str | None, name: str
+) -> tuple[bytes, str]:
+    """As protobuf_files.read_protobuf_schema, of a registry's schema. Raises ConfigurationError, SchemaUnknown,
+    RegistryUnavailable.
+    """
     descriptors = registered_descriptors(registry, registered, name).SerializeToString()
     return read_protobuf_schema(SchemaFile(name=name, content=descriptors), message)
 
@@ -159,7 +169,9 @@ def registered_descriptors(registry: Registry, registered: RegisteredSchema, nam
     try:
         files = {path: text.encode() for path, text in {**texts, main: registered.text}.items()}
     except UnicodeEncodeError as error:
-        raise ConfigurationError(f"schema {name}: half a character of two in its text: mend the schema, or give a descriptor set") from error
+        raise ConfigurationError(
+            f"schema {name}: half a character of two in its text: mend the schema, or give a descriptor set"
+        ) from error
     return compiled(files, main, name)
 
 

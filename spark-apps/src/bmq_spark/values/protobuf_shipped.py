@@ -1,5 +1,6 @@
-"""Protobuf files that others import and nobody registers or ships: registries and their clients have them, so that a schema refers to them without
-a reference. The definitions of google/type (googleapis, Apache License 2.0) and confluent (Confluent's Schema Registry), without their comments.
+"""Protobuf files that others import and nobody registers or ships: registries and their clients have them, so that a
+schema refers to them without a reference. The definitions of google/type (googleapis, Apache License 2.0) and confluent
+(Confluent's Schema Registry), without their comments.
 """
 
 from typing import Final
@@ -32,7 +33,8 @@ _TEXTS: Final = {
         SUNDAY = 7; }
     """,
     "google/type/decimal.proto": "message Decimal { string value = 1; }",
-    "google/type/expr.proto": "message Expr { string expression = 1; string title = 2; string description = 3; string location = 4; }",
+    "google/type/expr.proto": "message Expr { string expression = 1; string title = 2; string description = 3; "
+    "string location = 4; }",
     "google/type/fraction.proto": "message Fraction { int64 numerator = 1; int64 denominator = 2; }",
     "google/type/interval.proto": """
         import "google/protobuf/timestamp.proto"; message Interval { google.protobuf.Timestamp start_time = 1; google.protobuf.Timestamp
@@ -55,7 +57,11 @@ _TEXTS: Final = {
         repeated string recipients = 10; string organization = 11; }
     """,
     "google/type/quaternion.proto": "message Quaternion { double x = 1; double y = 2; double z = 3; double w = 4; }",
-    "google/type/timeofday.proto": "message TimeOfDay { int32 hours = 1; int32 minutes = 2; int32 seconds = 3; int32 nanos = 4; }",
+    "google/type/timeofday.proto": "message TimeOfDay { int32 hours = 1; int32 minutes = 2; int32 seconds = 3; "
+    "int32 nanos = 4; }",
 }
-SHIPPED: Final = {path: f'syntax = "proto3"; package {path.rpartition("/")[0].replace("/", ".")}; {text}'.encode() for path, text in _TEXTS.items()}
+SHIPPED: Final = {
+    path: f'syntax = "proto3"; package {path.rpartition("/")[0].replace("/", ".")}; {text}'.encode()
+    for path, text in _TEXTS.items()
+}
 """The files by the paths under which they are imported."""

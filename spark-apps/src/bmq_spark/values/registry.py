@@ -1,7 +1,8 @@
 """A schema registry by Confluent's REST API, and the wire format that names schemas by its ids.
 
-Credentials come from SCHEMA_REGISTRY_USER and SCHEMA_REGISTRY_PASSWORD, on the driver and on executors. What an id names never changes, so it is
-asked for once in a process. An unknown id is a record's fault; a registry out of reach is nobody's, and stops the task, for Spark to try it again.
+Credentials come from SCHEMA_REGISTRY_USER and SCHEMA_REGISTRY_PASSWORD, on the driver and on executors. What an id
+names never changes, so it is asked for once in a process. An unknown id is a record's fault; a registry out of reach is
+nobody's, and stops the task, for Spark to try it again.
 """
 
 import os
@@ -66,10 +67,15 @@ class Registry:
         """Raises ConfigurationError."""
         split = urlsplit(url)
         if split.scheme not in ("http", "https") or not split.hostname:
-            raise ConfigurationError(f"registry {url!r}: not a URL of a schema registry: write http://HOST:PORT or https://HOST")
+            raise ConfigurationError(
+                f"registry {url!r}: not a URL of a schema registry: write http://HOST:PORT or https://HOST"
+            )
         if split.username is not None:
             place = f"{split.scheme}://{split.hostname}"
-            raise ConfigurationError(f"registry {place}: credentials in a URL end up in logs: set SCHEMA_REGISTRY_USER and SCHEMA_REGISTRY_PASSWORD")
+            raise ConfigurationError(
+                f"registry {place}: credentials in a URL end up in logs: set SCHEMA_REGISTRY_USER and "
+                "SCHEMA_REGISTRY_PASSWORD"
+            )
         return cls(url.rstrip("/"))
 
     def schema(self, number: int) -> RegisteredSchema:
@@ -94,7 +100,9 @@ class Registry:
                 if reference.name in found or reference.name in open_names:
                     continue
                 if len(found) + len(open_names) >= REFERENCES:
-                    raise SchemaUnknown(f"registry {self.url}: schema {registered.id} refers to more than {REFERENCES} others")
+                    raise SchemaUnknown(
+                        f"registry {self.url}: schema {registered.id} refers to more than {REFERENCES} others"
+                    )
                 open_names.add(reference.name)
                 inner = _version(self.url, reference.subject, reference.version)
                 yield from follow(inner.references)
@@ -108,7 +116,9 @@ def schema_id(value: bytes) -> int:
     """The id in a value of the wire format: a zero byte and 32 bits, big-endian. Raises Unfit."""
     if len(value) < 5 or value[0] != 0:
         start = value[:5].hex(" ") or "nothing"
-        raise Unfit(f"not in the registry's wire format, which starts with a zero byte and a schema id: starts with {start}")
+        raise Unfit(
+            f"not in the registry's wire format, which starts with a zero byte and a schema id: starts with {start}"
+        )
     return int.from_bytes(value[1:5], "big")
 
 
@@ -126,9 +136,15 @@ def _version(url: str, subject: str, version: int) -> RegisteredSchema:
 
 def _registered(url: str, path: str, answer: dict[str, Any]) -> RegisteredSchema:
     try:
-        references = tuple(Reference(str(each["name"]), str(each["subject"]), int(each["version"])) for each in answer.get("references") or ())
+        references = tuple(
+            Reference(str(each["name"]), str(each["subject"]), int(each["version"]))
+            for each in answer.get("references") or ()
+        )
         return RegisteredSchema(
-            id=int(answer.get("id", 0)), kind=str(answer.get("schemaType") or "AVRO"), text=str(answer["schema"]), references=references
+            id=int(answer.get("id", 0)),
+            kind=str(answer.get("schemaType") or "AVRO"),
+            text=str(answer["schema"]),
+            references=references,
         )
     except (KeyError, TypeError, ValueError) as error:
         raise RegistryUnavailable(
@@ -152,23 +168,36 @@ def _ask(url: str, path: str) -> dict[str, Any]:
             why = f"HTTP {response.status_code}"
             continue
         return _answer(url, path, response)
-    raise RegistryUnavailable(f"registry {url}{path}: no answer in {TRIES} tries ({why}): is it up, and reachable from the driver and the executors?")
+    raise RegistryUnavailable(
+        f"registry {url}{path}: no answer in {TRIES} tries ({why}): is it up, and reachable from the driver and "
+        "the executors?"
+    )
 
 
 def _answer(url: str, path: str, response: "httpx.Response") -> dict[str, Any]:
     if response.status_code in (401, 403):
         remedy = "set SCHEMA_REGISTRY_USER and SCHEMA_REGISTRY_PASSWORD for the driver and the executors"
-        raise RegistryUnavailable(f"registry {url}{path}: refuses these credentials (HTTP {response.status_code}): {remedy}")
+        raise RegistryUnavailable(
+            f"registry {url}{path}: refuses these credentials (HTTP {response.status_code}): {remedy}"
+        )
     if response.status_code == 200 and len(response.content) > MAX_SCHEMA_BYTES:
-        raise SchemaUnknown(f"registry {url}{path}: a schema of {len(response.content)} bytes: {MAX_SCHEMA_BYTES} at most are read")
+        raise SchemaUnknown(
+            f"registry {url}{path}: a schema of {len(response.content)} bytes: {MAX_SCHEMA_BYTES} at most are read"
+        )
     try:
         answer = response.json()
     except ValueError:
         answer = None
     if response.status_code == 404 and isinstance(answer, dict) and answer.get("error_code") in (40401, 40402, 40403):
-        raise SchemaUnknown(f"registry {url}{path}: {answer.get('message', 'not found')}: register the schema there, or name the subject that has it")
+        raise SchemaUnknown(
+            f"registry {url}{path}: {answer.get('message', 'not found')}: register the schema there, or name the "
+            "subject that has it"
+        )
     if response.status_code != 200 or not isinstance(answer, dict):
-        raise RegistryUnavailable(f"registry {url}{path}: HTTP {response.status_code} and not a registry's answer: is this the registry's address?")
+        raise RegistryUnavailable(
+            f"registry {url}{path}: HTTP {response.status_code} and not a registry's answer: is this the "
+            "registry's address?"
+        )
     return answer
 
 
@@ -178,4 +207,6 @@ def _client(_url: str) -> "httpx.Client":
 
     user = os.environ.get("SCHEMA_REGISTRY_USER")
     auth = (user, os.environ.get("SCHEMA_REGISTRY_PASSWORD", "")) if user else None
-    return httpx.Client(timeout=TIMEOUT_S, auth=auth, headers={"Accept": "application/vnd.schemaregistry.v1+json, application/json"})
+    return httpx.Client(
+        timeout=TIMEOUT_S, auth=auth, headers={"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
+    )

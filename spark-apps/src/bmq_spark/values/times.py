@@ -1,4 +1,6 @@
-"""Dates and times that a calendar of SQL has, the years 1 to 9999: pandas refuses a whole table for one other, and DuckDB calls it infinity. Pure."""
+"""Dates and times that a calendar of SQL has, the years 1 to 9999: pandas refuses a whole table for one other, and
+DuckDB calls it infinity. Pure.
+"""
 
 from collections.abc import Iterator
 from functools import lru_cache

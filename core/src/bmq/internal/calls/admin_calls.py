@@ -34,12 +34,19 @@ def decode_admin_reply(frame: Frame) -> AdminReply:
 
 
 async def ask_node(image: Image, node_id: NodeId, request: AdminRequest, *, me: Identity) -> AdminReply:
-    """What that node itself answers, over a connection for this one request. Raises NotReady (not sent), UnknownOutcome, and what it raises."""
+    """What that node itself answers, over a connection for this one request. Raises NotReady (not sent),
+    UnknownOutcome, and what it raises.
+    """
     node = image.nodes.get(node_id)
     if node is None or not node.internal_host:
         raise NotReady(f"node {node_id} has no address in the metadata: it does not run, or is the whole cluster")
     client = InternalClient(
-        node.internal_host, node.internal_port, peer=node_id, purpose=Purpose.CONTROL, me=me, scratch=bytearray(limits.SMALL_BUFFER_BYTES)
+        node.internal_host,
+        node.internal_port,
+        peer=node_id,
+        purpose=Purpose.CONTROL,
+        me=me,
+        scratch=bytearray(limits.SMALL_BUFFER_BYTES),
     )
     try:
         return await client.call(Api.ADMIN, ADMIN.encode(request), decode_admin_reply, timeout_s=ADMIN_TIMEOUT_S)

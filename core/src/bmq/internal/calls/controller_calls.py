@@ -1,6 +1,7 @@
 """The headers of the calls to the leading controller and of their replies (docs/formats/internal-protocol.md). Pure.
 
-What `bmq.roles.controller` names travels as maps by field name, so that a node of another version passes over what it does not know.
+What `bmq.roles.controller` names travels as maps by field name, so that a node of another version passes over what it
+does not know.
 """
 
 from typing import Final
@@ -14,7 +15,16 @@ from bmq.internal.framing.frames import Frame, cut
 from bmq.internal.framing.packing import Packed
 from bmq.internal.framing.routes import Outgoing
 from bmq.metadata.records import Range
-from bmq.roles.controller import ConfigChange, ConfigResource, Heartbeat, HeartbeatReply, NewTopic, Reassignment, Registration, TopicResult
+from bmq.roles.controller import (
+    ConfigChange,
+    ConfigResource,
+    Heartbeat,
+    HeartbeatReply,
+    NewTopic,
+    Reassignment,
+    Registration,
+    TopicResult,
+)
 from bmq.values import TopicId, TopicPartition
 
 ENTRIES_BYTES_MAX: Final = 8 << 20
@@ -178,7 +188,9 @@ def decode_entries(frame: Frame) -> list[bytes]:
 
 def _outcome(result: TopicResult) -> TopicOutcome:
     failure = None if result.error is None else Failure.of(result.error)
-    return TopicOutcome(result.name, result.topic_id, failure, result.partitions, result.replication_factor, dict(result.configs))
+    return TopicOutcome(
+        result.name, result.topic_id, failure, result.partitions, result.replication_factor, dict(result.configs)
+    )
 
 
 def _result(outcome: TopicOutcome) -> TopicResult:

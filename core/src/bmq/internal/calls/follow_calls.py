@@ -18,7 +18,8 @@ from bmq.values import Offset, TopicId, TopicPartition
 KEPT_FRAME_BYTES: Final = 64 << 10
 """A frame of so many may be kept for whatever small part of it."""
 COPIED_SHARE: Final = 8
-"""From a larger one a batch is copied that is smaller than this share of it: who reads it may hold it for long, and counts its own bytes alone."""
+"""From a larger one a batch is copied that is smaller than this share of it: who reads it may hold it for long, and
+counts its own bytes alone."""
 
 _Followed = msgspec.Meta(max_length=FOLLOWED_MAX)
 
@@ -38,7 +39,9 @@ class Follow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ChangeCall(msgspec.Struct, frozen=True, array_like=True):
-    """What is followed besides, and what no more. `changes_before`: how many of these calls this session has had; 0 begins it anew."""
+    """What is followed besides, and what no more. `changes_before`: how many of these calls this session has had; 0
+    begins it anew.
+    """
 
     changes_before: int
     follows: Annotated[list[Follow], _Followed]
@@ -54,7 +57,9 @@ class PollCall(msgspec.Struct, frozen=True, array_like=True):
 
 
 class News(msgspec.Struct, frozen=True, array_like=True):
-    """Of one partition: what came behind what was told before, or facts that changed, or (error, or below the tail) the end of following it."""
+    """Of one partition: what came behind what was told before, or facts that changed, or (error, or below the tail) the
+    end of following it.
+    """
 
     number: int
     found: Found
@@ -77,7 +82,9 @@ def encode_news(news: Sequence[tuple[int, TailAnswer]]) -> Outgoing:
 
 
 def decode_news(frame: Frame, partition_of: Callable[[int], TopicPartition | None]) -> list[tuple[int, TailAnswer]]:
-    """By number; of those that are not followed any more (None) nothing is told. Large batches are views of the frame. Raises WireError."""
+    """By number; of those that are not followed any more (None) nothing is told. Large batches are views of the frame.
+    Raises WireError.
+    """
     news = _NEWS.decode(frame.header)
     batches = cut(frame.attachments, [size_bytes for one in news for size_bytes in one.found.batch_bytes])
     whole = frame.attachments.nbytes

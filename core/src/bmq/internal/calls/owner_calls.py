@@ -12,7 +12,16 @@ from bmq.internal.framing.frames import Frame, cut
 from bmq.internal.framing.packing import Packed
 from bmq.internal.framing.routes import Outgoing
 from bmq.internal.limits import BATCHES_MAX, PARTITIONS_MAX
-from bmq.roles.owner import Appended, EpochEnd, OffsetForTime, PartitionStatus, Position, TailAnswer, TailRequest, Unread
+from bmq.roles.owner import (
+    Appended,
+    EpochEnd,
+    OffsetForTime,
+    PartitionStatus,
+    Position,
+    TailAnswer,
+    TailRequest,
+    Unread,
+)
 from bmq.values import LeaderEpoch, ManifestVersion, Offset, TopicId, TopicPartition
 
 _Partitions = msgspec.Meta(max_length=PARTITIONS_MAX)
@@ -20,7 +29,9 @@ _Batches = msgspec.Meta(max_length=BATCHES_MAX)
 
 
 class AppendCall(msgspec.Struct, frozen=True, array_like=True):
-    """The batches are the attachment. `refusal_heard`: the newest refusal of the connection that its sender knows (bmq.internal.framing.refusals)."""
+    """The batches are the attachment. `refusal_heard`: the newest refusal of the connection that its sender knows
+    (bmq.internal.framing.refusals).
+    """
 
     topic_id: UUID
     partition: int
@@ -149,7 +160,11 @@ def encode_appended(done: Appended) -> Outgoing:
 def decode_appended(frame: Frame) -> Appended:
     """Raises WireError."""
     reply = APPEND_REPLY.decode(frame.header)
-    return Appended(base_offset=Offset(reply.base_offset), log_append_time_ms=reply.log_append_time_ms, log_start=Offset(reply.log_start))
+    return Appended(
+        base_offset=Offset(reply.base_offset),
+        log_append_time_ms=reply.log_append_time_ms,
+        log_start=Offset(reply.log_start),
+    )
 
 
 def encode_positions(positions: Sequence[Position]) -> bytes:
@@ -159,12 +174,16 @@ def encode_positions(positions: Sequence[Position]) -> bytes:
 
 def positions_of(calls: list[UnreadCall]) -> list[Position]:
     """The same again."""
-    return [Position(tp=TopicPartition(TopicId(one.topic_id), one.partition), offset=Offset(one.offset)) for one in calls]
+    return [
+        Position(tp=TopicPartition(TopicId(one.topic_id), one.partition), offset=Offset(one.offset)) for one in calls
+    ]
 
 
 def encode_unread(found: list[Unread | None]) -> Outgoing:
     """The reply to UNREAD."""
-    return Outgoing(UNREAD_REPLY.encode([None if one is None else UnreadReply(one.records, one.seconds) for one in found]))
+    return Outgoing(
+        UNREAD_REPLY.encode([None if one is None else UnreadReply(one.records, one.seconds) for one in found])
+    )
 
 
 def decode_unread(frame: Frame, count: int) -> list[Unread | None]:
@@ -177,7 +196,9 @@ def decode_unread(frame: Frame, count: int) -> list[Unread | None]:
 
 def wanted(request: TailRequest) -> Wanted:
     """A request as it travels."""
-    return Wanted(request.tp.topic_id, request.tp.partition, request.offset, request.max_bytes, request.current_leader_epoch)
+    return Wanted(
+        request.tp.topic_id, request.tp.partition, request.offset, request.max_bytes, request.current_leader_epoch
+    )
 
 
 def tail_request(asked: Wanted) -> TailRequest:
@@ -224,7 +245,10 @@ def tail_answer(tp: TopicPartition, found: Found, batches: list[memoryview]) -> 
 
 def encode_tails(answers: list[TailAnswer]) -> Outgoing:
     """The reply to READ_TAIL; batches are not copied."""
-    return Outgoing(TAIL_REPLY.encode([found_of(answer) for answer in answers]), [batch for answer in answers for batch in answer.batches])
+    return Outgoing(
+        TAIL_REPLY.encode([found_of(answer) for answer in answers]),
+        [batch for answer in answers for batch in answer.batches],
+    )
 
 
 def decode_tails(frame: Frame, requests: list[TailRequest]) -> list[TailAnswer]:

@@ -1,1 +1,3 @@
-"""What goes over a connection between nodes: frames and what is packed in them, greetings, refusals, the names of calls."""
+"""What goes over a connection between nodes: frames and what is packed in them, greetings, refusals, the names of
+calls.
+"""

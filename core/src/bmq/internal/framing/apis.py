@@ -1,4 +1,6 @@
-"""The calls between nodes: their keys, which connection each travels on, and which may be stopped half-way. The tables of the protocol."""
+"""The calls between nodes: their keys, which connection each travels on, and which may be stopped half-way. The tables
+of the protocol.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,14 +9,17 @@ from types import MappingProxyType
 from typing import Final
 
 PROTOCOL_VERSION: Final = 2
-"""The newest one that this bmq speaks. Fields are only ever added at the end of a header, with a default; anything else is a new version."""
+"""The newest one that this bmq speaks. Fields are only ever added at the end of a header, with a default; anything else
+is a new version."""
 PROTOCOL_VERSION_MIN: Final = 1
 PINGS_FROM: Final = 2
 """The first version whose servers know pings, and tails that are followed."""
 
 
 class Purpose(IntEnum):
-    """What a connection is for. Back-pressure stops PRODUCE alone: a slow store must end no long poll, no group session and no lease."""
+    """What a connection is for. Back-pressure stops PRODUCE alone: a slow store must end no long poll, no group session
+    and no lease.
+    """
 
     PRODUCE = 0
     TAIL = 1
@@ -24,7 +29,9 @@ class Purpose(IntEnum):
 
 
 class Api(IntEnum):
-    """The calls' keys, apart from Kafka's so that one is never taken for the other. A key is never used again for something else."""
+    """The calls' keys, apart from Kafka's so that one is never taken for the other. A key is never used again for
+    something else.
+    """
 
     APPEND = 1000
     READ_TAIL = 1001
@@ -57,8 +64,8 @@ class Api(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiSpec:
-    """`stoppable`: ended when its caller does not want it any more or is gone; everything else is carried through, and its answer dropped (but for
-    what a route says of a single call: `Kept.ends`)."""
+    """`stoppable`: ended when its caller does not want it any more or is gone; everything else is carried through, and
+    its answer dropped (but for what a route says of a single call: `Kept.ends`)."""
 
     purpose: Purpose = Purpose.CONTROL
     stoppable: bool = False

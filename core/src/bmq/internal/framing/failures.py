@@ -1,6 +1,7 @@
 """Errors that cross between nodes: the same class and the same text on the other side.
 
-An error travels with the names of its classes, its own first, so that a node which does not know the newest takes the nearest that it knows.
+An error travels with the names of its classes, its own first, so that a node which does not know the newest takes the
+nearest that it knows.
 """
 
 from typing import Final
@@ -27,7 +28,8 @@ class ConnectionLost(UnknownOutcome):
 
 
 class Failure(msgspec.Struct, frozen=True, array_like=True):
-    """An error as it travels. `kinds` are names of `bmq.errors`, the most exact one first; never empty in what bmq sends.
+    """An error as it travels. `kinds` are names of `bmq.errors`, the most exact one first; never empty in what bmq
+    sends.
 
     `refusal` and `looked_at`: see bmq.internal.framing.refusals; 0 where it is none.
     """

@@ -1,10 +1,11 @@
 """Frames between nodes. No sockets: bytes in, frames out (docs/formats/internal-protocol.md).
 
-    u32 length of what follows | u8 kind | i16 API key | u64 correlation id | u32 header length | u32 CRC32C of the header
-    | u32 CRC32C of the 23 bytes before | header | attachments
+    u32 length of what follows | u8 kind | i16 API key | u64 correlation id | u32 header length | u32 CRC32C of the
+    header | u32 CRC32C of the 23 bytes before | header | attachments
 
-The header holds what this side reads; attachments are record batches, which it does not look at and which have checksums of their own.
-What a peer only claims costs nothing: lengths are checked before anything is allocated, and a large frame's memory grows with what came.
+The header holds what this side reads; attachments are record batches, which it does not look at and which have
+checksums of their own. What a peer only claims costs nothing: lengths are checked before anything is allocated, and a
+large frame's memory grows with what came.
 """
 
 import struct
@@ -68,12 +69,16 @@ class Frame(NamedTuple):
         return len(self.header) + len(self.attachments)
 
 
-def encode_frame(kind: Kind, *, api_key: int = 0, correlation_id: int = 0, header: bytes = b"", attachments: Sequence[Buffer] = ()) -> list[Buffer]:
+def encode_frame(
+    kind: Kind, *, api_key: int = 0, correlation_id: int = 0, header: bytes = b"", attachments: Sequence[Buffer] = ()
+) -> list[Buffer]:
     """The frame as buffers to be written one after the other. Attachments are not copied, unless they are small."""
     size_bytes = 0
     for part in attachments:
         size_bytes += memoryview(part).nbytes
-    head = _PREFIX.pack(_REST_OF_PREFIX_BYTES + len(header) + size_bytes, kind, api_key, correlation_id, len(header), crc32c(header))
+    head = _PREFIX.pack(
+        _REST_OF_PREFIX_BYTES + len(header) + size_bytes, kind, api_key, correlation_id, len(header), crc32c(header)
+    )
     head = b"".join((head, _CRC.pack(crc32c(head)), header))
     if not size_bytes:
         return [head]
@@ -93,9 +98,17 @@ class _Prefix(NamedTuple):
 
 
 class FrameReader(FrameSplitter[Frame]):
-    """Frames whose prefix and header match their checksums. WireError: they do not, or the stream is something else, or a frame is too large."""
+    """Frames whose prefix and header match their checksums. WireError: they do not, or the stream is something else, or
+    a frame is too large.
+    """
 
-    def __init__(self, *, scratch: bytearray | None = None, header_bytes_max: int = HELLO_BYTES_MAX, attachment_bytes_max: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        scratch: bytearray | None = None,
+        header_bytes_max: int = HELLO_BYTES_MAX,
+        attachment_bytes_max: int = 0,
+    ) -> None:
         """The limits are those of a stranger; `trust` raises them."""
         super().__init__(scratch)
         self._header_bytes_max = header_bytes_max
@@ -108,7 +121,9 @@ class FrameReader(FrameSplitter[Frame]):
         """Whether the connection may end here without anything being cut off."""
         return self._prefix is None and not self._rest
 
-    def trust(self, *, header_bytes_max: int = HEADER_BYTES_MAX, attachment_bytes_max: int = ATTACHMENT_BYTES_MAX) -> None:
+    def trust(
+        self, *, header_bytes_max: int = HEADER_BYTES_MAX, attachment_bytes_max: int = ATTACHMENT_BYTES_MAX
+    ) -> None:
         """The other side has said who it is: from now on frames may be so large."""
         self._header_bytes_max = header_bytes_max
         self._attachment_bytes_max = attachment_bytes_max
@@ -145,7 +160,9 @@ class FrameReader(FrameSplitter[Frame]):
         if header_bytes > self._header_bytes_max:
             raise WireError(f"a header of {header_bytes} bytes; at most {self._header_bytes_max} are allowed here")
         if attachment_bytes > self._attachment_bytes_max:
-            raise WireError(f"attachments of {attachment_bytes} bytes; at most {self._attachment_bytes_max} are allowed here")
+            raise WireError(
+                f"attachments of {attachment_bytes} bytes; at most {self._attachment_bytes_max} are allowed here"
+            )
         return _Prefix(kind, api_key, correlation_id, header_bytes, header_crc, _LENGTH_SIZE_BYTES + length)
 
 
@@ -185,4 +202,7 @@ def _stranger(start: bytes) -> str:
         return "a TLS hello on bmq's internal listener, which speaks plaintext"
     if start in HTTP_STARTS:
         return f"an HTTP request ({start.decode().strip()}…) on bmq's internal listener"
-    return "not bmq's internal protocol: this listener is for nodes of the cluster; Kafka clients belong to the proxies' port"
+    return (
+        "not bmq's internal protocol: this listener is for nodes of the cluster; Kafka clients belong to the "
+        "proxies' port"
+    )

@@ -1,7 +1,8 @@
-"""The first frame of each side: who speaks, to whom, for which cluster, in which version, and who knows the cluster's secret. Pure.
+"""The first frame of each side: who speaks, to whom, for which cluster, in which version, and who knows the cluster's
+secret. Pure.
 
-A node of another cluster or of a copy of this one, a listener that belongs to another node now (an address was given away), a version that one
-side does not speak, or another secret is refused with one line that says what to do.
+A node of another cluster or of a copy of this one, a listener that belongs to another node now (an address was given
+away), a version that one side does not speak, or another secret is refused with one line that says what to do.
 """
 
 from dataclasses import dataclass
@@ -66,8 +67,8 @@ def welcome(me: Identity, said: Hello) -> Welcome:
     """The answer to a hello. Raises WireError, to be told to the other side."""
     if said.cluster_id != me.cluster_id:
         raise WireError(
-            f"node {said.node_id} belongs to cluster {said.cluster_id!r} and this is node {me.node_id} of cluster {me.cluster_id!r}: "
-            "give both the same store and --cluster-id, or each cluster addresses of its own"
+            f"node {said.node_id} belongs to cluster {said.cluster_id!r} and this is node {me.node_id} of cluster "
+            f"{me.cluster_id!r}: give both the same store and --cluster-id, or each cluster addresses of its own"
         )
     if said.copy != me.copy:
         raise WireError(
@@ -75,15 +76,19 @@ def welcome(me: Identity, said: Hello) -> Welcome:
             "each of them is a cluster of its own, give both the same store, or each addresses of its own"
         )
     if said.to_node_id != me.node_id:
-        raise WireError(f"node {said.node_id} looks for node {said.to_node_id} at this address, which is node {me.node_id}'s now")
+        raise WireError(
+            f"node {said.node_id} looks for node {said.to_node_id} at this address, which is node {me.node_id}'s now"
+        )
     version = min(said.version_max, PROTOCOL_VERSION)
     if version < max(said.version_min, PROTOCOL_VERSION_MIN):
         raise WireError(
-            f"node {said.node_id} speaks versions {said.version_min} to {said.version_max} of the internal protocol, node {me.node_id} "
-            f"{PROTOCOL_VERSION_MIN} to {PROTOCOL_VERSION}: upgrade the older one"
+            f"node {said.node_id} speaks versions {said.version_min} to {said.version_max} of the internal "
+            f"protocol, node {me.node_id} {PROTOCOL_VERSION_MIN} to {PROTOCOL_VERSION}: upgrade the older one"
         )
     if said.purpose not in set(Purpose):
-        raise WireError(f"node {said.node_id} opened a connection for purpose {said.purpose}, which this bmq does not know")
+        raise WireError(
+            f"node {said.node_id} opened a connection for purpose {said.purpose}, which this bmq does not know"
+        )
     if me.secret is not None and not said.nonce:
         raise WireError(f"node {said.node_id} has no cluster secret and node {me.node_id} asks for one: {REMEDY}")
     return Welcome(version, me.cluster_id, me.node_id, copy=me.copy)
@@ -101,12 +106,18 @@ def check_welcome(me: Identity, to_node_id: NodeId, answer: Welcome, challenge: 
         raise WireError(f"node {answer.node_id} did not prove that it knows the cluster's secret: {REMEDY}")
     if answer.cluster_id != me.cluster_id or answer.node_id != to_node_id:
         raise WireError(
-            f"node {answer.node_id} of cluster {answer.cluster_id!r} answered where node {to_node_id} of cluster {me.cluster_id!r} was looked for"
+            f"node {answer.node_id} of cluster {answer.cluster_id!r} answered where node {to_node_id} of cluster "
+            f"{me.cluster_id!r} was looked for"
         )
     if answer.copy != me.copy:
-        raise WireError(f"node {answer.node_id} answered from {_which(answer.copy)}, and node {me.node_id} runs over {_which(me.copy)}")
+        raise WireError(
+            f"node {answer.node_id} answered from {_which(answer.copy)}, and node {me.node_id} runs over "
+            f"{_which(me.copy)}"
+        )
     if not PROTOCOL_VERSION_MIN <= answer.version <= PROTOCOL_VERSION:
-        raise WireError(f"node {answer.node_id} wants version {answer.version} of the internal protocol, which was not offered")
+        raise WireError(
+            f"node {answer.node_id} wants version {answer.version} of the internal protocol, which was not offered"
+        )
 
 
 def _which(copy: str) -> str:

@@ -1,4 +1,6 @@
-"""Headers to bytes and back: msgpack, typed by msgspec; and wire Messages, exactly as they are, whatever their API's versions can say."""
+"""Headers to bytes and back: msgpack, typed by msgspec; and wire Messages, exactly as they are, whatever their API's
+versions can say.
+"""
 
 from collections.abc import Mapping
 from typing import Any, Final, Generic, TypeVar
@@ -27,7 +29,9 @@ _UUID: Final = 2
 
 
 class Packed(Generic[T]):
-    """Packs and reads one kind of header. A type with fields can gain some at its end, with defaults, and is still read by older nodes."""
+    """Packs and reads one kind of header. A type with fields can gain some at its end, with defaults, and is still read
+    by older nodes.
+    """
 
     __slots__ = ("_decoder", "_name")
 
@@ -53,7 +57,9 @@ def pack_message(value: Any) -> msgspec.Raw:
 
 
 def unpack_message(raw: Buffer) -> Any:
-    """The same again: Messages as Messages, mappings as dicts, arrays as lists, buffers as bytes. Raises WireError and nothing else."""
+    """The same again: Messages as Messages, mappings as dicts, arrays as lists, buffers as bytes. Raises WireError and
+    nothing else.
+    """
     try:
         return _message_decoder.decode(raw)
     except (msgspec.DecodeError, ValueError, TypeError, RecursionError) as error:
@@ -61,7 +67,8 @@ def unpack_message(raw: Buffer) -> Any:
 
 
 def _packable(value: Any) -> Any:
-    # msgspec would write a UUID as plain bytes and knows no Message: both are marked, so that they come back as what they were.
+    # msgspec would write a UUID as plain bytes and knows no Message: both are marked, so that they come back as what
+    # they were.
     if isinstance(value, Message):
         return msgspec.msgpack.Ext(_MESSAGE, _encoder.encode(_packable(value.__dict__)))
     if isinstance(value, Mapping):

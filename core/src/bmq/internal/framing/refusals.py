@@ -1,9 +1,11 @@
-"""Keeps a partition's batches in order when one of them was refused while later ones were on their way already. Pure: the server's side.
+"""Keeps a partition's batches in order when one of them was refused while later ones were on their way already. Pure:
+the server's side.
 
-A proxy sends batch 2 before it knows what became of batch 1. When the owner refuses batch 1 (*not applied*, to be sent again), batch 2 must
-not be taken before batch 1 was sent again. So from a refusal on, everything of that partition is refused until its sender has heard of it.
-Refusals of a connection are numbered; each says which call was the last that had been looked at, so that the client knows at once what of
-its calls is refused as well; and each append says the number of the newest refusal that its sender has heard of.
+A proxy sends batch 2 before it knows what became of batch 1. When the owner refuses batch 1 (*not applied*, to be sent
+again), batch 2 must not be taken before batch 1 was sent again. So from a refusal on, everything of that partition is
+refused until its sender has heard of it. Refusals of a connection are numbered; each says which call was the last that
+had been looked at, so that the client knows at once what of its calls is refused as well; and each append says the
+number of the newest refusal that its sender has heard of.
 """
 
 from collections.abc import Hashable
@@ -11,7 +13,9 @@ from typing import NamedTuple
 
 
 class Refusal(NamedTuple):
-    """`number` counts from 1; every call of the partition above `looked_at` that was sent before its sender heard of this is refused."""
+    """`number` counts from 1; every call of the partition above `looked_at` that was sent before its sender heard of
+    this is refused.
+    """
 
     number: int
     looked_at: int

@@ -1,4 +1,6 @@
-"""How a server answers one call: what starts it, and how its result travels. The tables are made by owner_handlers and controller_handlers."""
+"""How a server answers one call: what starts it, and how its result travels. The tables are made by owner_handlers and
+controller_handlers.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -64,7 +66,9 @@ class Outgoing(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route(Generic[T]):
-    """`begin` starts the work before it returns (so calls of a connection start in their order). Raises BmqError, or its future does."""
+    """`begin` starts the work before it returns (so calls of a connection start in their order). Raises BmqError, or
+    its future does.
+    """
 
     begin: Callable[[Incoming], "asyncio.Future[T]"]
     encode: Callable[[T], Outgoing]

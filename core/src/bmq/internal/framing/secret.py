@@ -1,10 +1,12 @@
-"""The cluster's secret: each end of a connection proves that it knows it, and neither sends it. Pure: nonces come from outside.
+"""The cluster's secret: each end of a connection proves that it knows it, and neither sends it. Pure: nonces come from
+outside.
 
-The client proves first (docs/formats/internal-protocol.md), so a stranger who connects gets nothing that it could guess the secret from. What
-is proved is bound to the hello and to both nonces: a proof is of no use on any other connection, or to the other end. It says who may speak,
-and hides nothing: what follows is not encrypted.
+The client proves first (docs/formats/internal-protocol.md), so a stranger who connects gets nothing that it could guess
+the secret from. What is proved is bound to the hello and to both nonces: a proof is of no use on any other connection,
+or to the other end. It says who may speak, and hides nothing: what follows is not encrypted.
 
-While a secret is replaced, some nodes have the old one already left behind and some not yet: a node proves by one, and accepts several.
+While a secret is replaced, some nodes have the old one already left behind and some not yet: a node proves by one, and
+accepts several.
 """
 
 import hmac
@@ -22,8 +24,8 @@ _SERVER: Final = b"bmq internal server"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSecret:
-    """`key` is what a client of this node proves by; `accepted` are further ones that may be proved to it. `nonce` gives 16 bytes that were never
-    given before (Rng.nonce)."""
+    """`key` is what a client of this node proves by; `accepted` are further ones that may be proved to it. `nonce`
+    gives 16 bytes that were never given before (Rng.nonce)."""
 
     key: bytes = field(repr=False)
     nonce: Callable[[], bytes]
@@ -35,7 +37,9 @@ class ClusterSecret:
 
 
 class Challenge:
-    """What one connection's two ends have to prove to each other. The server proves by the secret by which the client did."""
+    """What one connection's two ends have to prove to each other. The server proves by the secret by which the client
+    did.
+    """
 
     __slots__ = ("_accepted", "_key", "_said", "nonce")
 

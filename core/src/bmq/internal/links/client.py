@@ -1,8 +1,9 @@
 """Calls to one node over one connection, which is made when it is first needed and again after it was lost.
 
-Owns which calls are waiting to be sent and which to be answered, and what is said of them when the connection ends: a call of which nothing
-was written certainly was not applied (NotSent, a NotReady), of any other nobody knows (ConnectionLost, an UnknownOutcome). After a loss
-nothing is sent for a moment: who waits for the calls that failed learns of them before a later one of theirs can overtake.
+Owns which calls are waiting to be sent and which to be answered, and what is said of them when the connection ends: a
+call of which nothing was written certainly was not applied (NotSent, a NotReady), of any other nobody knows
+(ConnectionLost, an UnknownOutcome). After a loss nothing is sent for a moment: who waits for the calls that failed
+learns of them before a later one of theirs can overtake.
 """
 
 import asyncio
@@ -35,7 +36,16 @@ class _Call:
 
     __slots__ = ("api", "correlation_id", "decode", "future", "key", "parts", "size_bytes")
 
-    def __init__(self, api: Api, correlation_id: int, parts: list[Buffer], *, size_bytes: int, decode: Callable[[Frame], Any], key: Hashable) -> None:
+    def __init__(
+        self,
+        api: Api,
+        correlation_id: int,
+        parts: list[Buffer],
+        *,
+        size_bytes: int,
+        decode: Callable[[Frame], Any],
+        key: Hashable,
+    ) -> None:
         self.api = api
         self.correlation_id = correlation_id
         self.parts: list[Buffer] | None = parts
@@ -52,7 +62,9 @@ class _Call:
 class InternalClient:
     """Calls to node `peer` at (host, port) for one purpose."""
 
-    def __init__(self, host: str, port: int, *, peer: NodeId, purpose: Purpose, me: Identity, scratch: bytearray | None = None) -> None:
+    def __init__(
+        self, host: str, port: int, *, peer: NodeId, purpose: Purpose, me: Identity, scratch: bytearray | None = None
+    ) -> None:
         """`scratch` may be shared by the clients of a loop."""
         self.peer = peer
         self.purpose = purpose
@@ -94,11 +106,19 @@ class InternalClient:
         return len(self._calls)
 
     def submit(
-        self, api: Api, header: bytes, decode: Callable[[Frame], T], *, attachments: Sequence[Buffer] = (), key: Hashable = None
+        self,
+        api: Api,
+        header: bytes,
+        decode: Callable[[Frame], T],
+        *,
+        attachments: Sequence[Buffer] = (),
+        key: Hashable = None,
     ) -> "asyncio.Future[T]":
-        """Takes a call before it returns: calls go out in their order. The future gets what `decode` makes of the reply, or a BmqError.
+        """Takes a call before it returns: calls go out in their order. The future gets what `decode` makes of the
+        reply, or a BmqError.
 
-        With a `key` (APPEND: the partition), what was called behind a refused call of that key fails with it (bmq.internal.framing.refusals).
+        With a `key` (APPEND: the partition), what was called behind a refused call of that key fails with it
+        (bmq.internal.framing.refusals).
         """
         return self._take(api, header, decode, attachments, key).future
 
@@ -132,9 +152,13 @@ class InternalClient:
 
     # --- sending ---
 
-    def _take(self, api: Api, header: bytes, decode: Callable[[Frame], Any], attachments: Sequence[Buffer], key: Hashable) -> _Call:
+    def _take(
+        self, api: Api, header: bytes, decode: Callable[[Frame], Any], attachments: Sequence[Buffer], key: Hashable
+    ) -> _Call:
         correlation_id, self._next_id = self._next_id, self._next_id + 1
-        parts = encode_frame(Kind.REQUEST, api_key=api, correlation_id=correlation_id, header=header, attachments=attachments)
+        parts = encode_frame(
+            Kind.REQUEST, api_key=api, correlation_id=correlation_id, header=header, attachments=attachments
+        )
         size_bytes = sum([memoryview(part).nbytes for part in parts])
         call = _Call(api, correlation_id, parts, size_bytes=size_bytes, decode=decode, key=key)
         refused = self._refusal(size_bytes, key)
@@ -229,7 +253,9 @@ class InternalClient:
 
     def _connect(self) -> None:
         if self._connecting is None:
-            self._connecting = self._loop.create_task(self._connected(), name=f"connect to {self._name} for {self.purpose.name.lower()}")
+            self._connecting = self._loop.create_task(
+                self._connected(), name=f"connect to {self._name} for {self.purpose.name.lower()}"
+            )
 
     async def _connected(self) -> None:
         """Makes one try; `welcomed` or `lost` says how it went, unless there was no connection at all."""
@@ -264,7 +290,9 @@ class InternalClient:
             self._flush_soon()
 
     def lost(self, link: Link, reason: str) -> None:
-        """The link's: it is over. What was written is unknown, the rest was not sent, in the order in which it was called."""
+        """The link's: it is over. What was written is unknown, the rest was not sent, in the order in which it was
+        called.
+        """
         stood = link is self._link
         if stood:
             self._link = None
@@ -324,12 +352,16 @@ class InternalClient:
             call.future.set_result(result)
 
     def _refused(self, call: _Call, failure: Failure) -> None:
-        """What follows a refused call is refused as well, so it fails here and now: whoever sends them again sends them in order."""
+        """What follows a refused call is refused as well, so it fails here and now: whoever sends them again sends them
+        in order.
+        """
         self.refusal_heard = failure.refusal
         for behind in list(self._by_key.get(call.key, {}).values()):
             if behind.correlation_id > failure.looked_at:
                 self._remove(behind)
-                behind.fail(NotReady(f"{self._name} refused an earlier batch of {call.key}, which has to be sent again first"))
+                behind.fail(
+                    NotReady(f"{self._name} refused an earlier batch of {call.key}, which has to be sent again first")
+                )
         self._settling.refused(call.key)
 
     def _leave(self, link: Link) -> None:
@@ -344,7 +376,9 @@ class InternalClient:
     # --- silence ---
 
     def _listen(self) -> None:
-        """From the welcome on, whether something is waited for or not: that a peer is gone is known before the next call needs it."""
+        """From the welcome on, whether something is waited for or not: that a peer is gone is known before the next
+        call needs it.
+        """
         self._silent_ticks = 0
         if self._ticker is None:
             self._ticker = self._loop.call_later(limits.ALIVE_EVERY_S, self._tick)

@@ -1,8 +1,9 @@
-"""One connection of a server: hello, calls in, answers out in whatever order they are ready. Knows nothing of what the calls mean.
+"""One connection of a server: hello, calls in, answers out in whatever order they are ready. Knows nothing of what the
+calls mean.
 
-A produce connection is not read while too much of it is being worked on, or its answers are not read. The others are read whatever is worked on,
-and what is too much there is refused: only while their peer leaves too much of its answers unread they are not. Clients always read, so that no two
-nodes ever wait for each other.
+A produce connection is not read while too much of it is being worked on, or its answers are not read. The others are
+read whatever is worked on, and what is too much there is refused: only while their peer leaves too much of its answers
+unread they are not. Clients always read, so that no two nodes ever wait for each other.
 """
 
 import asyncio
@@ -258,7 +259,9 @@ class Connection(asyncio.BufferedProtocol):
         if self._service.is_stopping:
             raise WireError(f"node {self._service.me.node_id} is stopping")
         if not self._service.welcomed(self):
-            raise WireError(f"node {self._service.me.node_id} has {limits.CONNECTIONS_MAX} connections of nodes already")
+            raise WireError(
+                f"node {self._service.me.node_id} has {limits.CONNECTIONS_MAX} connections of nodes already"
+            )
         self._purpose = purpose
         self._challenged = None
         self._still_ticks = 0
@@ -272,13 +275,21 @@ class Connection(asyncio.BufferedProtocol):
         if not self._leaving:
             self._still_ticks = 0
         if frame.api_key not in self._service.handlers:
-            self._fail(correlation_id, NotOwner(f"node {self._service.me.node_id} does not serve {api_name(frame.api_key)}: it has not that role"))
+            self._fail(
+                correlation_id,
+                NotOwner(
+                    f"node {self._service.me.node_id} does not serve {api_name(frame.api_key)}: it has not that role"
+                ),
+            )
         elif APIS[frame.api_key].purpose is not self._purpose:
             raise WireError(f"{api_name(frame.api_key)} on a connection of another purpose")
         elif self._leaving or self._service.is_stopping:
             self._fail(correlation_id, self._gone())
         elif self._purpose is not Purpose.PRODUCE and len(self._running) + len(self._waiting) >= limits.CALLS_MAX:
-            self._fail(correlation_id, NotReady(f"node {self._service.me.node_id} has {limits.CALLS_MAX} calls of this connection to answer"))
+            self._fail(
+                correlation_id,
+                NotReady(f"node {self._service.me.node_id} has {limits.CALLS_MAX} calls of this connection to answer"),
+            )
         elif self._write_paused and self._purpose is not Purpose.PRODUCE:
             self._waiting.append(frame)
             self._waiting_bytes += frame.size_bytes
@@ -360,10 +371,20 @@ class Connection(asyncio.BufferedProtocol):
             self._bug(api_key, error)
             self._fail(correlation_id, error)
         else:
-            self._send(encode_frame(Kind.REPLY, api_key=api_key, correlation_id=correlation_id, header=reply.header, attachments=reply.attachments))
+            self._send(
+                encode_frame(
+                    Kind.REPLY,
+                    api_key=api_key,
+                    correlation_id=correlation_id,
+                    header=reply.header,
+                    attachments=reply.attachments,
+                )
+            )
 
     def _bug(self, api_key: int, error: BaseException) -> None:
-        self._loop.call_exception_handler({"message": f"{api_name(api_key)} of {self._peer} failed", "exception": error})
+        self._loop.call_exception_handler(
+            {"message": f"{api_name(api_key)} of {self._peer} failed", "exception": error}
+        )
 
     def _gone(self) -> NotReady:
         return NotReady(f"node {self._service.me.node_id} takes no more calls on this connection")
@@ -411,7 +432,11 @@ class Connection(asyncio.BufferedProtocol):
         return not self._write_paused or self.untaken_bytes < limits.UNTAKEN_BYTES_MAX
 
     def _has_room_for_appends(self) -> bool:
-        mine_full = self._write_paused or self._held_bytes >= limits.PRODUCE_CONNECTION_BYTES_MAX or len(self._running) >= limits.CALLS_MAX
+        mine_full = (
+            self._write_paused
+            or self._held_bytes >= limits.PRODUCE_CONNECTION_BYTES_MAX
+            or len(self._running) >= limits.CALLS_MAX
+        )
         full = self._service.room.is_full
         if full and not mine_full:
             self._service.room.wait(self._update_reading)

@@ -1,4 +1,6 @@
-"""The client's end of one connection: says hello, splits what comes into frames. Its client decides what becomes of calls."""
+"""The client's end of one connection: says hello, splits what comes into frames. Its client decides what becomes of
+calls.
+"""
 
 import asyncio
 from typing import Protocol, cast
@@ -125,7 +127,9 @@ class Link(asyncio.BufferedProtocol):
             answer = WELCOME.decode(frame.header)
             check_welcome(self._caller.me, self._caller.peer, answer, self._challenge)
             self.version = answer.version
-            self._reader.trust(attachment_bytes_max=0 if self._caller.purpose is Purpose.CONTROL else ATTACHMENT_BYTES_MAX)
+            self._reader.trust(
+                attachment_bytes_max=0 if self._caller.purpose is Purpose.CONTROL else ATTACHMENT_BYTES_MAX
+            )
             self.greeted.set_result(None)
             self._caller.welcomed(self)
         else:

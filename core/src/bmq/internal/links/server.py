@@ -1,4 +1,6 @@
-"""The internal listener of a node: accepts other nodes' connections and stops cleanly. Only the loop's own network is used, as in the simulator."""
+"""The internal listener of a node: accepts other nodes' connections and stops cleanly. Only the loop's own network is
+used, as in the simulator.
+"""
 
 import asyncio
 import errno
@@ -42,7 +44,8 @@ class InternalServer:
         self._server: asyncio.Server | None = None
         self._ticker: asyncio.TimerHandle | None = None
         self._connections: dict[Connection, None] = {}
-        """In the order in which they were opened: what is done with each of them is done in one order, so that a simulated run repeats."""
+        """In the order in which they were opened: what is done with each of them is done in one order, so that a
+        simulated run repeats."""
         self._strangers: dict[Connection, None] = {}
         """Those of them that have yet to show that they belong here."""
         self._strangers_max = strangers_max
@@ -64,9 +67,11 @@ class InternalServer:
         return str(name[0]), int(name[1])
 
     async def stop(self, *, grace_s: float = 5.0) -> None:
-        """Accepts no more, tells every client to go, waits for what is being worked on and for them to close, at most `grace_s`; then ends all.
+        """Accepts no more, tells every client to go, waits for what is being worked on and for them to close, at most
+        `grace_s`; then ends all.
 
-        Calls that come meanwhile are refused (NotReady): a client that follows the goodbye has none whose outcome is unknown.
+        Calls that come meanwhile are refused (NotReady): a client that follows the goodbye has none whose outcome is
+        unknown.
         """
         self.is_stopping = True
         if self._server is not None:
@@ -111,7 +116,11 @@ class InternalServer:
         most = Counter(one.host for one in self._strangers).most_common(1)[0][0]
         first = next(one for one in self._strangers if one.host == most)
         del self._strangers[first]
-        self.broken(first.peer, f"internal_strangers_max = {self._strangers_max} connections have yet to show that they belong to this cluster")
+        self.broken(
+            first.peer,
+            f"internal_strangers_max = {self._strangers_max} connections have yet to show that they belong to this "
+            "cluster",
+        )
         first.abort()
 
     def closed(self, connection: Connection) -> None:

@@ -1,4 +1,5 @@
-"""The leading controller, wherever it is: `Controller`, `BrokerControl`, `ClusterControl` and `MetadataSource` of bmq.roles.controller.
+"""The leading controller, wherever it is: `Controller`, `BrokerControl`, `ClusterControl` and `MetadataSource` of
+bmq.roles.controller.
 
 Owns the connections to whoever the image says leads, and changes them when it says somebody else does.
 """
@@ -80,9 +81,11 @@ class _Leader(NamedTuple):
 
 
 class RemoteController:
-    """Calls go to whoever the image names as the leader at that moment. NoLeader where nobody is, or it was not reached: nothing was applied.
+    """Calls go to whoever the image names as the leader at that moment. NoLeader where nobody is, or it was not
+    reached: nothing was applied.
 
-    ControllerUnavailable after a lost connection means that the change may have been made all the same: its text says so.
+    ControllerUnavailable after a lost connection means that the change may have been made all the same: its text says
+    so.
     """
 
     def __init__(self, metadata: Metadata, *, me: Identity) -> None:
@@ -103,7 +106,9 @@ class RemoteController:
 
     async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicResult]:
         """See Controller."""
-        return await self._ask(Api.CREATE_TOPICS, CREATE_TOPICS.encode(CreateTopics(list(topics), validate_only)), decode_results)
+        return await self._ask(
+            Api.CREATE_TOPICS, CREATE_TOPICS.encode(CreateTopics(list(topics), validate_only)), decode_results
+        )
 
     async def delete_topics(self, topics: Sequence[TopicId]) -> list[TopicResult]:
         """See Controller."""
@@ -114,17 +119,33 @@ class RemoteController:
     ) -> TopicResult:
         """See Controller."""
         call = CreatePartitions(
-            topic, total, assignments is not None, validate_only, None if assignments is None else [list(node_ids) for node_ids in assignments]
+            topic,
+            total,
+            assignments is not None,
+            validate_only,
+            None if assignments is None else [list(node_ids) for node_ids in assignments],
         )
         return await self._ask(Api.CREATE_PARTITIONS, CREATE_PARTITIONS.encode(call), decode_result)
 
-    async def alter_configs(self, resource: ConfigResource, changes: Sequence[ConfigChange], *, validate_only: bool = False) -> None:
+    async def alter_configs(
+        self, resource: ConfigResource, changes: Sequence[ConfigChange], *, validate_only: bool = False
+    ) -> None:
         """See Controller."""
-        await self._ask(Api.ALTER_CONFIGS, ALTER_CONFIGS.encode(AlterConfigs(resource, list(changes), validate_only)), _header(NOTHING))
+        await self._ask(
+            Api.ALTER_CONFIGS,
+            ALTER_CONFIGS.encode(AlterConfigs(resource, list(changes), validate_only)),
+            _header(NOTHING),
+        )
 
-    async def replace_configs(self, resource: ConfigResource, configs: Mapping[str, str | None], *, validate_only: bool = False) -> None:
+    async def replace_configs(
+        self, resource: ConfigResource, configs: Mapping[str, str | None], *, validate_only: bool = False
+    ) -> None:
         """See Controller."""
-        await self._ask(Api.REPLACE_CONFIGS, REPLACE_CONFIGS.encode(ReplaceConfigs(resource, dict(configs), validate_only)), _header(NOTHING))
+        await self._ask(
+            Api.REPLACE_CONFIGS,
+            REPLACE_CONFIGS.encode(ReplaceConfigs(resource, dict(configs), validate_only)),
+            _header(NOTHING),
+        )
 
     async def allocate_producer_ids(self, count: int) -> range:
         """See Controller."""
@@ -141,18 +162,24 @@ class RemoteController:
         header = REGISTER.encode(registration)
         return BrokerEpoch(await self._ask(Api.REGISTER, header, _header(NUMBER), timeout_s=REGISTER_TIMEOUT_S))
 
-    async def report_covered(self, node_id: NodeId, broker_epoch: BrokerEpoch, covered: Sequence[tuple[TopicPartition, Sequence[Range]]]) -> None:
+    async def report_covered(
+        self, node_id: NodeId, broker_epoch: BrokerEpoch, covered: Sequence[tuple[TopicPartition, Sequence[Range]]]
+    ) -> None:
         """See BrokerControl."""
         call = ReportCovered(node_id, broker_epoch, [(tp, tuple(ranges)) for tp, ranges in covered])
         await self._ask(Api.REPORT_COVERED, REPORT_COVERED.encode(call), _header(NOTHING))
 
     async def report_stopped(self, node_id: NodeId, broker_epoch: BrokerEpoch, end: int) -> None:
         """See BrokerControl."""
-        await self._ask(Api.REPORT_STOPPED, REPORT_STOPPED.encode(ReportStopped(node_id, broker_epoch, end)), _header(NOTHING))
+        await self._ask(
+            Api.REPORT_STOPPED, REPORT_STOPPED.encode(ReportStopped(node_id, broker_epoch, end)), _header(NOTHING)
+        )
 
     async def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
         """See BrokerControl."""
-        return await self._ask(Api.HEARTBEAT, HEARTBEAT.encode(beat), _header(HEARTBEAT_REPLY), timeout_s=HEARTBEAT_TIMEOUT_S)
+        return await self._ask(
+            Api.HEARTBEAT, HEARTBEAT.encode(beat), _header(HEARTBEAT_REPLY), timeout_s=HEARTBEAT_TIMEOUT_S
+        )
 
     # --- ClusterControl ---
 
@@ -187,7 +214,9 @@ class RemoteController:
 
     # --- the leader ---
 
-    async def _ask(self, api: Api, header: bytes, decode: Callable[[Frame], T], *, timeout_s: float = COMMIT_TIMEOUT_S) -> T:
+    async def _ask(
+        self, api: Api, header: bytes, decode: Callable[[Frame], T], *, timeout_s: float = COMMIT_TIMEOUT_S
+    ) -> T:
         call: Awaitable[T] = self._client(Purpose.CONTROL).call(api, header, decode, timeout_s=timeout_s)
         try:
             return await call
@@ -210,7 +239,12 @@ class RemoteController:
         client = self._clients.get(purpose)
         if client is None:
             client = self._clients[purpose] = InternalClient(
-                leader.host, leader.port, peer=leader.node_id, purpose=purpose, me=self._me, scratch=bytearray(limits.SMALL_BUFFER_BYTES)
+                leader.host,
+                leader.port,
+                peer=leader.node_id,
+                purpose=purpose,
+                me=self._me,
+                scratch=bytearray(limits.SMALL_BUFFER_BYTES),
             )
         return client
 
@@ -218,7 +252,9 @@ class RemoteController:
         """What is under way with the old leader fails now: it cannot commit any more."""
         clients, self._clients = self._clients, {}
         for client in clients.values():
-            task = asyncio.get_running_loop().create_task(client.close(), name="close the connection to the old controller")
+            task = asyncio.get_running_loop().create_task(
+                client.close(), name="close the connection to the old controller"
+            )
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 

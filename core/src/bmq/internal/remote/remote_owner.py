@@ -1,4 +1,6 @@
-"""A broker of another process as a proxy sees it: `bmq.roles.owner.Owner` over four connections, made when they are first needed."""
+"""A broker of another process as a proxy sees it: `bmq.roles.owner.Owner` over four connections, made when they are
+first needed.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
@@ -63,7 +65,8 @@ from bmq.wire.apis import ApiKey
 T = TypeVar("T")
 
 READ_TIMEOUT_S = 30.0
-"""How long an owner may take for a read, beyond the wait that was asked for: it may have to open the partition first."""
+"""How long an owner may take for a read, beyond the wait that was asked for: it may have to open the partition
+first."""
 DELETE_TIMEOUT_S = 60.0
 LEAST_BYTES: Final = 64 << 10
 """What is counted for a read at least: the first batch comes whole."""
@@ -72,11 +75,13 @@ FEW_PARTITIONS: Final = 10
 
 
 class RemoteOwner:
-    """Implements Owner. What certainly was not applied is NotReady, and so is every read that was not answered; the rest is UnknownOutcome.
+    """Implements Owner. What certainly was not applied is NotReady, and so is every read that was not answered; the
+    rest is UnknownOutcome.
 
-    Readers at the end of a partition wait here, and one poll waits for all of them there (bmq.internal.tails.tail_follower).
-    A group call has no time limit of its own (JoinGroup is held for as long as members take). A JoinGroup ends with its caller or the connection, at
-    the broker too; others are carried through there.
+    Readers at the end of a partition wait here, and one poll waits for all of them there
+    (bmq.internal.tails.tail_follower). A group call has no time limit of its own (JoinGroup is held for as long as
+    members take). A JoinGroup ends with its caller or the connection, at the broker too; others are carried through
+    there.
     """
 
     def __init__(self, host: str, port: int, *, peer: NodeId, me: Identity, cache: TailCache | None = None) -> None:
@@ -108,7 +113,13 @@ class RemoteOwner:
         return done
 
     async def read_tail(
-        self, requests: Sequence[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int, room: TailRoom | None = None
+        self,
+        requests: Sequence[TailRequest],
+        *,
+        min_bytes: int,
+        max_bytes: int,
+        max_wait_ms: int,
+        room: TailRoom | None = None,
     ) -> list[TailAnswer]:
         """See Owner. Answers of one owner are bounded (TAIL_BYTES_MAX), whatever `max_bytes` says."""
         asked, tps = list(requests), [request.tp for request in requests]
@@ -129,9 +140,16 @@ class RemoteOwner:
                 missing = [i for i, answer in enumerate(known) if answer is None]
                 is_followed = not missing or await self._complete(known, missing, asked, max_bytes=max_bytes, room=room)
                 answers = [answer for answer in known if answer is not None]
-                settled = any(answer.error is not None or request.offset < answer.tail_start for request, answer in zip(asked, answers, strict=True))
+                settled = any(
+                    answer.error is not None or request.offset < answer.tail_start
+                    for request, answer in zip(asked, answers, strict=True)
+                )
                 left_s = deadline_s - self._loop.time()
-                if settled or left_s <= 0 or sum([answer.size_bytes + answer.unsent_bytes for answer in answers]) >= min_bytes:
+                if (
+                    settled
+                    or left_s <= 0
+                    or sum([answer.size_bytes + answer.unsent_bytes for answer in answers]) >= min_bytes
+                ):
                     return answers
                 known.clear()
                 answers.clear()  # neither is held while it waits
@@ -139,7 +157,13 @@ class RemoteOwner:
                     room.leave()
                 if not is_followed:
                     left_ms = int(left_s * 1000)
-                    return await self._ask(asked, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=left_ms, sizes_only=room is not None)
+                    return await self._ask(
+                        asked,
+                        min_bytes=min_bytes,
+                        max_bytes=max_bytes,
+                        max_wait_ms=left_ms,
+                        sizes_only=room is not None,
+                    )
                 if missing:
                     continue  # what the owner said may be older than what others have heard meanwhile
                 if many:
@@ -148,7 +172,9 @@ class RemoteOwner:
                 else:
                     await self._follower.waiters.wait(tps, left_s)
 
-    async def _looked_at_in_turns(self, asked: list[TailRequest], *, max_bytes: int, may_wait: bool) -> list[TailAnswer | None]:
+    async def _looked_at_in_turns(
+        self, asked: list[TailRequest], *, max_bytes: int, may_wait: bool
+    ) -> list[TailAnswer | None]:
         """What is known, with turns of the loop between: hundreds may wait for the same record."""
         answers: list[TailAnswer | None] = []
         known_bytes = 0
@@ -162,9 +188,17 @@ class RemoteOwner:
         return answers
 
     async def _complete(
-        self, known: list[TailAnswer | None], missing: list[int], asked: list[TailRequest], *, max_bytes: int, room: TailRoom | None
+        self,
+        known: list[TailAnswer | None],
+        missing: list[int],
+        asked: list[TailRequest],
+        *,
+        max_bytes: int,
+        room: TailRoom | None,
     ) -> bool:
-        """Puts in the owner's answers where none are known. Whether news of those partitions come by themselves from now on."""
+        """Puts in the owner's answers where none are known. Whether news of those partitions come by themselves from
+        now on.
+        """
         requests = [asked[i] for i in missing]
         left_bytes = max(0, max_bytes - sum([answer.size_bytes for answer in known if answer is not None]))
         found = await self._fetched(requests, max_bytes=left_bytes, room=room)
@@ -181,28 +215,44 @@ class RemoteOwner:
             room.settle(at_most, sum([answer.size_bytes for answer in found]))
         return found
 
-    async def _ask(self, asked: list[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int, sizes_only: bool = False) -> list[TailAnswer]:
+    async def _ask(
+        self, asked: list[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int, sizes_only: bool = False
+    ) -> list[TailAnswer]:
         call = TailCall([wanted(request) for request in asked], min_bytes, max_bytes, max_wait_ms, sizes_only)
         timeout_s = max_wait_ms / 1000 + READ_TIMEOUT_S
-        return await _read(self._tail.call(Api.READ_TAIL, TAIL_CALL.encode(call), lambda frame: decode_tails(frame, asked), timeout_s=timeout_s))
+        return await _read(
+            self._tail.call(
+                Api.READ_TAIL, TAIL_CALL.encode(call), lambda frame: decode_tails(frame, asked), timeout_s=timeout_s
+            )
+        )
 
     async def offset_for_time(
         self, tp: TopicPartition, timestamp_ms: int, *, current_leader_epoch: int = -1, committed: bool = False
     ) -> OffsetForTime:
         """See Owner."""
         header = TIME_CALL.encode(TimeCall(tp.topic_id, tp.partition, timestamp_ms, current_leader_epoch, committed))
-        return await _read(self._control.call(Api.OFFSET_FOR_TIME, header, lambda frame: TIME_REPLY.decode(frame.header), timeout_s=READ_TIMEOUT_S))
+        return await _read(
+            self._control.call(
+                Api.OFFSET_FOR_TIME, header, lambda frame: TIME_REPLY.decode(frame.header), timeout_s=READ_TIMEOUT_S
+            )
+        )
 
     async def epoch_end(self, tp: TopicPartition, leader_epoch: int, *, current_leader_epoch: int = -1) -> EpochEnd:
         """See Owner."""
         header = EPOCH_CALL.encode(EpochCall(tp.topic_id, tp.partition, leader_epoch, current_leader_epoch))
-        return await _read(self._control.call(Api.EPOCH_END, header, lambda frame: EPOCH_REPLY.decode(frame.header), timeout_s=READ_TIMEOUT_S))
+        return await _read(
+            self._control.call(
+                Api.EPOCH_END, header, lambda frame: EPOCH_REPLY.decode(frame.header), timeout_s=READ_TIMEOUT_S
+            )
+        )
 
     async def delete_records(self, tp: TopicPartition, before: Offset) -> Offset:
         """See Owner."""
         header = DELETE_CALL.encode(DeleteCall(tp.topic_id, tp.partition, before))
         log_start = Offset(
-            await self._control.call(Api.DELETE_RECORDS, header, lambda frame: OFFSET_REPLY.decode(frame.header), timeout_s=DELETE_TIMEOUT_S)
+            await self._control.call(
+                Api.DELETE_RECORDS, header, lambda frame: OFFSET_REPLY.decode(frame.header), timeout_s=DELETE_TIMEOUT_S
+            )
         )
         self._follower.deleted_before(tp, log_start)
         return log_start
@@ -210,13 +260,19 @@ class RemoteOwner:
     async def status(self, tps: Sequence[TopicPartition]) -> list[PartitionStatus]:
         """See Owner."""
         header = STATUS_CALL.encode(list(tps))
-        return await _read(self._control.call(Api.STATUS, header, lambda frame: STATUS_REPLY.decode(frame.header), timeout_s=READ_TIMEOUT_S))
+        return await _read(
+            self._control.call(
+                Api.STATUS, header, lambda frame: STATUS_REPLY.decode(frame.header), timeout_s=READ_TIMEOUT_S
+            )
+        )
 
     async def unread(self, positions: Sequence[Position]) -> list[Unread | None]:
         """See Owner."""
         count = len(positions)
         header = encode_positions(positions)
-        return await _read(self._control.call(Api.UNREAD, header, lambda frame: decode_unread(frame, count), timeout_s=READ_TIMEOUT_S))
+        return await _read(
+            self._control.call(Api.UNREAD, header, lambda frame: decode_unread(frame, count), timeout_s=READ_TIMEOUT_S)
+        )
 
     async def group_call(self, partition: int, api_key: int, request: Any, caller: Caller) -> Any:
         """See Owner. A list of groups comes in pages."""
@@ -232,7 +288,9 @@ class RemoteOwner:
 
     async def _group_call(self, partition: int, api_key: int, request: Any, caller: Caller) -> Any:
         packed = pack_message(request)
-        header = GROUP_CALL.encode(GroupCall(partition, api_key, caller.client_id, caller.client_host, caller.api_version, packed))
+        header = GROUP_CALL.encode(
+            GroupCall(partition, api_key, caller.client_id, caller.client_host, caller.api_version, packed)
+        )
         let_go(api_key, request)
         calling = self._control.call(Api.GROUP_CALL, header, _message)
         del packed, header  # while it is on its way the connection has it, and counts it

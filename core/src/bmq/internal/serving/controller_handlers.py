@@ -1,4 +1,6 @@
-"""Serves the leading controller to other processes: the routes from each call to its method in `bmq.roles.controller`."""
+"""Serves the leading controller to other processes: the routes from each call to its method in
+`bmq.roles.controller`.
+"""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
@@ -43,7 +45,9 @@ class LeadingController(Controller, BrokerControl, ClusterControl, Protocol):
 
 
 def controller_handlers(leading: Callable[[], LeadingController | None]) -> Handlers:
-    """The routes of a controller, for an InternalServer. `leading` is None while another one leads: its clients look for that one then."""
+    """The routes of a controller, for an InternalServer. `leading` is None while another one leads: its clients look
+    for that one then.
+    """
 
     def now() -> LeadingController:
         controller = leading()
@@ -66,9 +70,13 @@ def controller_handlers(leading: Callable[[], LeadingController | None]) -> Hand
 
     routes: dict[int, Route[Any]] = {
         Api.CREATE_TOPICS: answered_by(
-            CREATE_TOPICS, lambda call: now().create_topics(call.topics, validate_only=call.validate_only), encode_results
+            CREATE_TOPICS,
+            lambda call: now().create_topics(call.topics, validate_only=call.validate_only),
+            encode_results,
         ),
-        Api.DELETE_TOPICS: answered_by(DELETE_TOPICS, lambda ids: now().delete_topics([TopicId(one) for one in ids]), encode_results),
+        Api.DELETE_TOPICS: answered_by(
+            DELETE_TOPICS, lambda ids: now().delete_topics([TopicId(one) for one in ids]), encode_results
+        ),
         Api.CREATE_PARTITIONS: answered_by(
             CREATE_PARTITIONS,
             lambda call: now().create_partitions(
@@ -80,15 +88,25 @@ def controller_handlers(leading: Callable[[], LeadingController | None]) -> Hand
             ),
             encode_result,
         ),
-        Api.ALTER_CONFIGS: done(ALTER_CONFIGS, lambda call: now().alter_configs(call.resource, call.changes, validate_only=call.validate_only)),
-        Api.REPLACE_CONFIGS: done(REPLACE_CONFIGS, lambda call: now().replace_configs(call.resource, call.configs, validate_only=call.validate_only)),
+        Api.ALTER_CONFIGS: done(
+            ALTER_CONFIGS,
+            lambda call: now().alter_configs(call.resource, call.changes, validate_only=call.validate_only),
+        ),
+        Api.REPLACE_CONFIGS: done(
+            REPLACE_CONFIGS,
+            lambda call: now().replace_configs(call.resource, call.configs, validate_only=call.validate_only),
+        ),
         Api.ALLOCATE_PRODUCER_IDS: answered_by(NUMBER, producer_ids, header_of(NUMBERS)),
         Api.REASSIGN: answered_by(REASSIGN, lambda changes: now().reassign(changes), encode_refusals),
         Api.REGISTER: answered_by(REGISTER, lambda registration: now().register(registration), header_of(NUMBER)),
         Api.REPORT_COVERED: done(
-            REPORT_COVERED, lambda call: now().report_covered(NodeId(call.node_id), BrokerEpoch(call.broker_epoch), call.covered)
+            REPORT_COVERED,
+            lambda call: now().report_covered(NodeId(call.node_id), BrokerEpoch(call.broker_epoch), call.covered),
         ),
-        Api.REPORT_STOPPED: done(REPORT_STOPPED, lambda call: now().report_stopped(NodeId(call.node_id), BrokerEpoch(call.broker_epoch), call.end)),
+        Api.REPORT_STOPPED: done(
+            REPORT_STOPPED,
+            lambda call: now().report_stopped(NodeId(call.node_id), BrokerEpoch(call.broker_epoch), call.end),
+        ),
         Api.HEARTBEAT: answered_by(HEARTBEAT, lambda beat: now().heartbeat(beat), header_of(HEARTBEAT_REPLY)),
         Api.MOVE: done(MOVE, move),
         Api.DRAIN: done(NUMBER, lambda node_id: now().drain(NodeId(node_id))),

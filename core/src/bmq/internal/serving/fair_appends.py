@@ -1,8 +1,9 @@
-"""Appends of several proxies to one broker: those of greedy topics wait here for their turn, so that those of the modest need not.
+"""Appends of several proxies to one broker: those of greedy topics wait here for their turn, so that those of the
+modest need not.
 
-A topic's appends stay in their order: what comes behind one that waits waits too. What waits behind a refused one of its partition is refused,
-and so is what comes before everybody has heard of that. Each proxy sees to its own clients (bmq.fairness.fair_shares); only here are all of them
-seen, and topics are what is known of them.
+A topic's appends stay in their order: what comes behind one that waits waits too. What waits behind a refused one of
+its partition is refused, and so is what comes before everybody has heard of that. Each proxy sees to its own clients
+(bmq.fairness.fair_shares); only here are all of them seen, and topics are what is known of them.
 """
 
 import asyncio
@@ -51,7 +52,9 @@ class _Topic:
         """Of its partitions."""
 
     def refuses(self, partition: int) -> bool:
-        """Whether nothing of a partition may be taken now, because something before it was refused and not everybody has heard of it."""
+        """Whether nothing of a partition may be taken now, because something before it was refused and not everybody
+        has heard of it.
+        """
         if partition in self.settling:
             return True
         in_flight = self.in_flight.get(partition)
@@ -120,7 +123,9 @@ class FairAppends:
             future.add_done_callback(partial(self._over, topic, one, admitted, now))
         return future
 
-    def _over(self, topic: _Topic, one: _Append, admitted: Admitted, began_s: float, future: "asyncio.Future[Appended]") -> None:
+    def _over(
+        self, topic: _Topic, one: _Append, admitted: Admitted, began_s: float, future: "asyncio.Future[Appended]"
+    ) -> None:
         topic.over(one)
         if one.done is not None:
             _answered(one, future)
@@ -130,7 +135,9 @@ class FairAppends:
         self._shares.over(topic.share, one.size_bytes, admitted, took_s=now - began_s, now=now)
 
     def _refuse_waiting(self, topic: _Topic, tp: TopicPartition) -> None:
-        """An earlier batch of the partition is to be sent again: what waits behind it, or comes now, must not be taken before it."""
+        """An earlier batch of the partition is to be sent again: what waits behind it, or comes now, must not be taken
+        before it.
+        """
         waiting, topic.waiting = topic.waiting, deque()
         for one in waiting:
             if one.tp == tp:

@@ -1,4 +1,6 @@
-"""Serves a broker to the proxies of other processes: the routes from each call to its method of `bmq.roles.owner.OwnerHere`."""
+"""Serves a broker to the proxies of other processes: the routes from each call to its method of
+`bmq.roles.owner.OwnerHere`.
+"""
 
 import asyncio
 from dataclasses import replace
@@ -55,12 +57,16 @@ def owner_handlers(owner: OwnerHere) -> Handlers:
 
     async def read_tail(call: TailCall) -> list[TailAnswer]:
         requests = [tail_request(one) for one in call.requests]
-        answers = await owner.read_tail(requests, min_bytes=call.min_bytes, max_bytes=call.max_bytes, max_wait_ms=call.max_wait_ms)
+        answers = await owner.read_tail(
+            requests, min_bytes=call.min_bytes, max_bytes=call.max_bytes, max_wait_ms=call.max_wait_ms
+        )
         return [_size_alone(answer) for answer in answers] if call.sizes_only else answers
 
     async def offset_for_time(call: TimeCall) -> OffsetForTime:
         tp = TopicPartition(TopicId(call.topic_id), call.partition)
-        return await owner.offset_for_time(tp, call.timestamp_ms, current_leader_epoch=call.current_leader_epoch, committed=call.committed)
+        return await owner.offset_for_time(
+            tp, call.timestamp_ms, current_leader_epoch=call.current_leader_epoch, committed=call.committed
+        )
 
     async def epoch_end(call: EpochCall) -> EpochEnd:
         tp = TopicPartition(TopicId(call.topic_id), call.partition)
@@ -93,7 +99,9 @@ def _group_call(owner: Owner) -> Route[Any]:
     async def ask(call: GroupCall) -> Any:
         taken = said.hold(call.client_host, len(call.request)) if call.api_key in SAID else _nothing
         try:
-            caller = Caller(client_id=call.client_id, client_host=call.client_host, api_version=call.api_version, taken=taken)
+            caller = Caller(
+                client_id=call.client_id, client_host=call.client_host, api_version=call.api_version, taken=taken
+            )
             partition, api_key, request = call.partition, call.api_key, unpack_message(call.request)
             del call  # an answer may take as long as the group wants
             return await owner.group_call(partition, api_key, request, caller)
@@ -118,7 +126,9 @@ class Appender(Protocol):
 
 
 def append_route(owner: Appender) -> Route[Appended]:
-    """A partition's are submitted in the order of arrival, at once but for the greedy. What follows a refusal on its connection is refused too."""
+    """A partition's are submitted in the order of arrival, at once but for the greedy. What follows a refusal on its
+    connection is refused too.
+    """
     fair = FairAppends(bytes_max=PRODUCE_BYTES_MAX)
 
     def begin(incoming: Incoming) -> "asyncio.Future[Appended]":

@@ -1,4 +1,5 @@
-"""What members of groups say to a broker of another process, from its arrival until their group has it and counts it. Pure.
+"""What members of groups say to a broker of another process, from its arrival until their group has it and counts it.
+Pure.
 
 Meanwhile the proxy that sent it has it no more, and a coordinator that is loading makes many wait at once.
 """
@@ -37,4 +38,7 @@ class SaidBytes:
 
     def _check(self, who: str, held_bytes: int, size_bytes: int, bytes_max: int) -> None:
         if held_bytes and held_bytes + size_bytes > bytes_max:
-            raise NotReady(f"what members of groups say waits for their groups, {bytes_max >> 20} MiB of {who}: try again in a moment")
+            raise NotReady(
+                f"what members of groups say waits for their groups, {bytes_max >> 20} MiB of {who}: try again in "
+                "a moment"
+            )

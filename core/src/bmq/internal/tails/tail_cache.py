@@ -1,7 +1,7 @@
 """What a proxy keeps of the tails that it follows: the newest batches, as its owners' answers brought them. Pure.
 
-An answer's batches of many partitions share one buffer, which lives as long as any of them: so whole answers leave, the oldest first, and what
-is counted is what is held.
+An answer's batches of many partitions share one buffer, which lives as long as any of them: so whole answers leave, the
+oldest first, and what is counted is what is held.
 """
 
 from bisect import bisect_right
@@ -17,7 +17,9 @@ from bmq.wire.batch_headers import read_header
 
 
 class CachedTail:
-    """One partition's: batches from `start` to `end`, and what its owner said last. `start` == `end`: none, only that there is nothing more."""
+    """One partition's: batches from `start` to `end`, and what its owner said last. `start` == `end`: none, only that
+    there is nothing more.
+    """
 
     __slots__ = (
         "_bases",
@@ -92,7 +94,9 @@ class CachedTail:
         last, size_bytes = first, 0
         if request.offset < self.end and (at_least_one or max_bytes > 0):
             limit = min(request.max_bytes, max_bytes)
-            while last < len(self._batches) and (size_bytes + self._sizes[last] <= limit or (last == first and at_least_one)):
+            while last < len(self._batches) and (
+                size_bytes + self._sizes[last] <= limit or (last == first and at_least_one)
+            ):
                 size_bytes += self._sizes[last]
                 last += 1
         return TailAnswer(

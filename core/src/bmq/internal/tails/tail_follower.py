@@ -1,8 +1,9 @@
-"""The proxy's side of following tails: one session with one owner, however many consumers wait for however many partitions.
+"""The proxy's side of following tails: one session with one owner, however many consumers wait for however many
+partitions.
 
-A tail is followed from the moment on in which a reader has come to its end, for as long as somebody reads it. Its news are waited for by one
-poll, and kept in a TailCache; readers are answered from there and wait here. Whatever ends the session ends it for all its tails: their readers
-ask the owner itself, and what they find there begins it anew.
+A tail is followed from the moment on in which a reader has come to its end, for as long as somebody reads it. Its news
+are waited for by one poll, and kept in a TailCache; readers are answered from there and wait here. Whatever ends the
+session ends it for all its tails: their readers ask the owner itself, and what they find there begins it anew.
 """
 
 import asyncio
@@ -42,7 +43,9 @@ class _Tail:
 
 
 class TailFollower:
-    """Follows tails at the owner that `client` calls; its purpose is FOLLOW. `cache` may be shared by all of a proxy's."""
+    """Follows tails at the owner that `client` calls; its purpose is FOLLOW. `cache` may be shared by all of a
+    proxy's.
+    """
 
     def __init__(self, client: InternalClient, cache: TailCache) -> None:
         assert client.purpose is Purpose.FOLLOW
@@ -75,8 +78,11 @@ class TailFollower:
 
     # --- readers ---
 
-    def look(self, requests: Sequence[TailRequest], *, max_bytes: int, may_wait: bool, known_bytes: int = 0) -> list[TailAnswer | None]:
-        """What is known here, in the order and within the bytes in which an owner answers, of which `known_bytes` are taken; None: ask the owner.
+    def look(
+        self, requests: Sequence[TailRequest], *, max_bytes: int, may_wait: bool, known_bytes: int = 0
+    ) -> list[TailAnswer | None]:
+        """What is known here, in the order and within the bytes in which an owner answers, of which `known_bytes` are
+        taken; None: ask the owner.
 
         Of a tail that is known to have more than has come, where the reader would not wait for it, None too.
         """
@@ -90,20 +96,28 @@ class TailFollower:
                 continue
             tail.used_at = now
             answer = tail.cached.answer(request, max_bytes=max_bytes - size_bytes, at_least_one=not size_bytes)
-            behind = not may_wait and request.offset == tail.cached.end < max(tail.known_end, tail.cached.high_watermark)
+            behind = not may_wait and request.offset == tail.cached.end < max(
+                tail.known_end, tail.cached.high_watermark
+            )
             answers.append(None if behind else answer)
             size_bytes += 0 if behind else answer.size_bytes
         return answers
 
     def begin(self, found: Iterable[tuple[TailRequest, TailAnswer]]) -> bool:
-        """Follows those whose owner's answer has brought its reader to the end. False: not all of them are followed now."""
+        """Follows those whose owner's answer has brought its reader to the end. False: not all of them are followed
+        now.
+        """
         all_followed = True
         now = self._loop.time()
         for request, answer in found:
             if answer.error is not None or request.offset < answer.tail_start:
                 continue
             tail = self._tails.get(request.tp)
-            if tail is not None and now - tail.heard_at > limits.FOLLOWED_DOUBTED_S and answer.high_watermark > tail.cached.end:
+            if (
+                tail is not None
+                and now - tail.heard_at > limits.FOLLOWED_DOUBTED_S
+                and answer.high_watermark > tail.cached.end
+            ):
                 self._leave(tail)  # its news do not come; followed anew it will be by the next who asks
                 self._leaves.append(tail.number)
                 self._change_soon()
@@ -200,8 +214,12 @@ class TailFollower:
 
     async def _poll_once(self) -> None:
         self._change()
-        header = POLL_CALL.encode(PollCall(self._changes, limits.FOLLOWED_ANSWER_BYTES, int(limits.FOLLOWED_POLL_S * 1000)))
-        news = await self._client.call(Api.FOLLOW_POLL, header, self._decode, timeout_s=limits.FOLLOWED_POLL_S + POLL_GRACE_S)
+        header = POLL_CALL.encode(
+            PollCall(self._changes, limits.FOLLOWED_ANSWER_BYTES, int(limits.FOLLOWED_POLL_S * 1000))
+        )
+        news = await self._client.call(
+            Api.FOLLOW_POLL, header, self._decode, timeout_s=limits.FOLLOWED_POLL_S + POLL_GRACE_S
+        )
         known = [(tail, answer) for number, answer in news if (tail := self._by_number.get(number)) is not None]
         going_on = []
         now = self._loop.time()
@@ -224,7 +242,9 @@ class TailFollower:
 
     def _leave_unused(self) -> None:
         since = self._loop.time() - limits.FOLLOWED_UNUSED_S
-        for tail in [tail for tail in self._tails.values() if tail.used_at < since and not self.waiters.has(tail.cached.tp)]:
+        for tail in [
+            tail for tail in self._tails.values() if tail.used_at < since and not self.waiters.has(tail.cached.tp)
+        ]:
             self._leave(tail)
             self._leaves.append(tail.number)
         if self._leaves:

@@ -1,7 +1,8 @@
-"""The owner's side of following tails: one session per connection, whose partitions change by and by and whose news one poll collects.
+"""The owner's side of following tails: one session per connection, whose partitions change by and by and whose news one
+poll collects.
 
-A partition is read when it changed, and read on when its news were taken: what is kept for a client that takes nothing is one answer per
-partition, and bounded in all. So a commit costs what it changed and not what is followed.
+A partition is read when it changed, and read on when its news were taken: what is kept for a client that takes nothing
+is one answer per partition, and bounded in all. So a commit costs what it changed and not what is followed.
 """
 
 import asyncio
@@ -89,7 +90,9 @@ class TailSession:
             self._looking.add_done_callback(self._look_ended)
 
     def poll(self, call: PollCall) -> Coroutine[Any, Any, list[tuple[int, TailAnswer]]]:
-        """News by number, up to `max_bytes` (the first comes whole), once there are some; none when the time is up. Raises NotReady at once."""
+        """News by number, up to `max_bytes` (the first comes whole), once there are some; none when the time is up.
+        Raises NotReady at once.
+        """
         self._check(call.changes_before)
         return self._poll(call)
 
@@ -146,7 +149,9 @@ class TailSession:
             self._tails.leave(followed.tp)
 
     def _end(self) -> None:
-        """Whoever follows is not left waiting for what would never come: its next poll is refused, and it begins anew."""
+        """Whoever follows is not left waiting for what would never come: its next poll is refused, and it begins
+        anew.
+        """
         self.close()
         self._changes = _OVER
         self._tell()
@@ -191,7 +196,9 @@ class TailSession:
             followed.has_more = True
             return
         assert self._tails is not None
-        answer = self._tails.read(TailRequest(tp=followed.tp, offset=followed.offset, max_bytes=limits.FOLLOWED_PARTITION_BYTES))
+        answer = self._tails.read(
+            TailRequest(tp=followed.tp, offset=followed.offset, max_bytes=limits.FOLLOWED_PARTITION_BYTES)
+        )
         if answer.error is not None or followed.offset < answer.tail_start:
             self._leave_ready(followed, answer)
             self._forget(followed)
@@ -235,7 +242,9 @@ class TailSession:
     # --- facts ---
 
     async def _look(self) -> None:
-        """Some of the partitions at a time: what changed of them without a record. Ends a session whose client polls no more."""
+        """Some of the partitions at a time: what changed of them without a record. Ends a session whose client polls no
+        more.
+        """
         at = 0
         while self._followed:
             await asyncio.sleep(limits.FOLLOWED_LOOK_S)

@@ -21,7 +21,15 @@ log = structlog.get_logger()
 class PartitionLog:
     """Implements CoordinatorLog over an open partition."""
 
-    def __init__(self, partition: Partition, *, commit: GroupCommit, segments: Segments, snapshots: CoordinatorSnapshots, clock: ClockGuard) -> None:
+    def __init__(
+        self,
+        partition: Partition,
+        *,
+        commit: GroupCommit,
+        segments: Segments,
+        snapshots: CoordinatorSnapshots,
+        clock: ClockGuard,
+    ) -> None:
         self._partition = partition
         self._commit = commit
         self._segments = segments
@@ -76,7 +84,9 @@ class PartitionLog:
             raise self._gap(at, end)
 
     def _after(self, batch: Buffer, at: int) -> int:
-        """The offset behind the batch, in which `at` is or with which it begins. Raises Corrupt where records are missing before it."""
+        """The offset behind the batch, in which `at` is or with which it begins. Raises Corrupt where records are
+        missing before it.
+        """
         header = read_header(batch)
         if header.base_offset > at:
             raise self._gap(at, header.base_offset)
@@ -84,12 +94,15 @@ class PartitionLog:
 
     def _gap(self, start: int, end: int) -> Corrupt:
         return Corrupt(
-            f"{self._partition.tp}: offsets {start} to {end - 1} are in no snapshot of the coordinator and not in the log, so what groups committed "
-            "there is not known: restore the missing objects from a backup, or stop bmq and have bmq store check --repair go on without them"
+            f"{self._partition.tp}: offsets {start} to {end - 1} are in no snapshot of the coordinator and not in "
+            "the log, so what groups committed there is not known: restore the missing objects from a backup, or "
+            "stop bmq and have bmq store check --repair go on without them"
         )
 
     async def load_snapshot(self) -> tuple[Offset, bytes] | None:
-        """See CoordinatorLog. One above the log's end, of which something was lost, is named anew at the end: what is appended next is behind it."""
+        """See CoordinatorLog. One above the log's end, of which something was lost, is named anew at the end: what is
+        appended next is behind it.
+        """
         found = await self._snapshots.load(self._partition)
         if found is None:
             return None

@@ -29,7 +29,8 @@ class CoordinatorSnapshots:
         return snapshot.offset, bytes(snapshot.state)
 
     async def save(self, partition: Partition, offset: Offset, state: bytes, *, ends_there: bool = False) -> None:
-        """Durable and named when it returns; the one before goes. `ends_there`: the log ends at `offset`, the one before was above it.
+        """Durable and named when it returns; the one before goes. `ends_there`: the log ends at `offset`, the one
+        before was above it.
 
         Raises BmqError.
         """
@@ -40,4 +41,6 @@ class CoordinatorSnapshots:
         async with self._manifests.lock(partition.tp):
             await create_once(self._store, key, encode_snapshot(snapshot), nonce=nonce, rng=self._rng)
             log_end = offset if ends_there else None
-            await self._manifests.commit(partition, lambda manifest: manifest.name_coordinator_snapshot(key, offset, log_end=log_end))
+            await self._manifests.commit(
+                partition, lambda manifest: manifest.name_coordinator_snapshot(key, offset, log_end=log_end)
+            )

@@ -47,8 +47,11 @@ _HANDLERS: Final[dict[int, _Handler]] = {
 GROUP_API_KEYS: Final = frozenset(_HANDLERS)
 
 
-async def handle_group_call(shard: GroupCoordinatorShard, api_key: int, request: Message, caller: Caller) -> dict[str, Any]:
-    """The reply's fields, by the names of bmq.wire.messages. What the shard cannot serve now is said in the reply, in the API's own way.
+async def handle_group_call(
+    shard: GroupCoordinatorShard, api_key: int, request: Message, caller: Caller
+) -> dict[str, Any]:
+    """The reply's fields, by the names of bmq.wire.messages. What the shard cannot serve now is said in the reply, in
+    the API's own way.
 
     A key outside GROUP_API_KEYS is the caller's mistake (KeyError).
     """

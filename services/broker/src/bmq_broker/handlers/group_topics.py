@@ -1,7 +1,9 @@
-"""How requests about groups name a topic: by name, by id (newer versions), or both (a proxy that has looked up the other one).
+"""How requests about groups name a topic: by name, by id (newer versions), or both (a proxy that has looked up the
+other one).
 
-Where name and id disagree, one of two images is behind: the topic was deleted and made again. Nothing is stored or told by the name then, because
-it would be of another topic. Who asked by id hears UNKNOWN_TOPIC_ID; who asked by name knows nothing of ids, and is told to try again.
+Where name and id disagree, one of two images is behind: the topic was deleted and made again. Nothing is stored or told
+by the name then, because it would be of another topic. Who asked by id hears UNKNOWN_TOPIC_ID; who asked by name knows
+nothing of ids, and is told to try again.
 """
 
 from typing import Any, Final, NamedTuple
@@ -18,7 +20,8 @@ BY_ID_VERSION: Final = 10
 
 
 class AskedTopic(NamedTuple):
-    """`name` None: no topic has this id. `topic_id` None: no topic has this name. `partitions`: how many it has here, 0 where it is not known here.
+    """`name` None: no topic has this id. `topic_id` None: no topic has this name. `partitions`: how many it has here, 0
+    where it is not known here.
 
     `disagrees`: this is another topic of that name.
     """
@@ -46,7 +49,9 @@ def look_up(names: TopicNames, asked: Message) -> AskedTopic:
     here = names.id_of(name)
     if here is None:
         return AskedTopic(name, topic_id, 0)
-    return AskedTopic(name, topic_id or here, names.partitions_of(here), disagrees=topic_id is not None and topic_id != here)
+    return AskedTopic(
+        name, topic_id or here, names.partitions_of(here), disagrees=topic_id is not None and topic_id != here
+    )
 
 
 def disagreement(caller: Caller) -> ErrorCode:

@@ -1,4 +1,6 @@
-"""OffsetCommit, versions 2 to 10 (topic ids from 10 on). Missing: the member epochs of the consumer protocol (KIP-848)."""
+"""OffsetCommit, versions 2 to 10 (topic ids from 10 on). Missing: the member epochs of the consumer protocol
+(KIP-848).
+"""
 
 import asyncio
 from typing import Any, Final
@@ -53,8 +55,12 @@ async def _others_turn(offsets: list[NewOffset]) -> None:
         await asyncio.sleep(0)
 
 
-async def _in_turns(shard: GroupCoordinatorShard, request: Message, caller: Caller, parts: list[list[NewOffset]]) -> list[list[Refusal | None]]:
-    """What became of each part of a commit, in order. Others have their turn between two parts, and all of them wait for the store together."""
+async def _in_turns(
+    shard: GroupCoordinatorShard, request: Message, caller: Caller, parts: list[list[NewOffset]]
+) -> list[list[Refusal | None]]:
+    """What became of each part of a commit, in order. Others have their turn between two parts, and all of them wait
+    for the store together.
+    """
     if len(parts) == 1:
         return [await _store(shard, request, caller, parts[0])]
     asking: list[asyncio.Task[list[Refusal | None]]] = []
@@ -69,9 +75,13 @@ async def _in_turns(shard: GroupCoordinatorShard, request: Message, caller: Call
         await asyncio.gather(*asking, return_exceptions=True)
 
 
-async def _store(shard: GroupCoordinatorShard, request: Message, caller: Caller, offsets: list[NewOffset]) -> list[Refusal | None]:
+async def _store(
+    shard: GroupCoordinatorShard, request: Message, caller: Caller, offsets: list[NewOffset]
+) -> list[Refusal | None]:
     gone = {one.topic_id for one in offsets if one.topic_id is not None and shard.topics.name_of(one.topic_id) is None}
-    if gone:  # deleted since the first part of the commit was stored: what comes to stand after that is in nobody's way to drop it
+    # deleted since the first part of the commit was stored: what comes to stand after that is in nobody's way to drop
+    # it
+    if gone:
         offsets = [one._replace(topic_id=None) if one.topic_id in gone else one for one in offsets]
     asked = Commit(
         group_id=request.group_id,
@@ -116,7 +126,9 @@ def _encode(request: Message, topics: list[AskedTopic], codes: list[ErrorCode]) 
         "topics": [
             {
                 **known.fields(topic),
-                "partitions": [{"partition_index": one.partition_index, "error_code": next(left)} for one in topic.partitions],
+                "partitions": [
+                    {"partition_index": one.partition_index, "error_code": next(left)} for one in topic.partitions
+                ],
             }
             for topic, known in zip(request.topics, topics, strict=True)
         ],

@@ -1,7 +1,8 @@
 """OffsetFetch, versions 1 to 10 (several groups from 8 on, topic ids from 10 on).
 
-Every group of a request must live in this coordinator's partition: who routes requests splits them. Missing: the member epochs of the
-consumer protocol (KIP-848) are not looked at; `require_stable` finds everything stable, because there are no transactional offsets yet.
+Every group of a request must live in this coordinator's partition: who routes requests splits them. Missing: the member
+epochs of the consumer protocol (KIP-848) are not looked at; `require_stable` finds everything stable, because there are
+no transactional offsets yet.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,7 +27,9 @@ _ALL_TOPICS_VERSION: Final = 2
 
 
 class _Part(NamedTuple):
-    """So many `partitions` of a topic (`name` None: unknown) are looked at, and added to its answer; of all offsets only those that there are."""
+    """So many `partitions` of a topic (`name` None: unknown) are looked at, and added to its answer; of all offsets
+    only those that there are.
+    """
 
     group_id: str
     name: str | None = None
@@ -38,8 +41,8 @@ class _Part(NamedTuple):
 
 
 async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller) -> dict[str, Any]:
-    """-1 where nothing is committed, also for groups that do not exist. Asked about a list of groups, in any version, it answers with one. Of very
-    many offsets some are looked at in each turn of the loop.
+    """-1 where nothing is committed, also for groups that do not exist. Asked about a list of groups, in any version,
+    it answers with one. Of very many offsets some are looked at in each turn of the loop.
     """
     fields = vars(request)
     is_list = bool(fields.get("groups")) or is_at_least(caller, _GROUPS_VERSION)
@@ -70,19 +73,29 @@ def failed(request: Message, error: ErrorCode) -> dict[str, Any]:
             {"name": topic.name, "partitions": [_partition(index, None, error) for index in topic.partition_indexes]}
             for topic in fields.get("topics") or []
         ],
-        "groups": [{"group_id": group.group_id, "topics": [], "error_code": error} for group in fields.get("groups") or []],
+        "groups": [
+            {"group_id": group.group_id, "topics": [], "error_code": error} for group in fields.get("groups") or []
+        ],
     }
 
 
-def _parts(shard: GroupCoordinatorShard, asked: Iterable[Message], caller: Caller, groups: list[dict[str, Any]]) -> Iterator[_Part]:
-    """Adds an answer for each group, whose partitions come as the parts are looked at. A group is looked up when it is its turn."""
+def _parts(
+    shard: GroupCoordinatorShard, asked: Iterable[Message], caller: Caller, groups: list[dict[str, Any]]
+) -> Iterator[_Part]:
+    """Adds an answer for each group, whose partitions come as the parts are looked at. A group is looked up when it is
+    its turn.
+    """
     for group in asked:
         answer: dict[str, Any] = {"group_id": group.group_id, "topics": [], "error_code": ErrorCode.none}
         groups.append(answer)
         yield _Part(group.group_id)
         answer["error_code"] = group_id_error(group.group_id, may_be_empty=True) or ErrorCode.none
         if answer["error_code"] == ErrorCode.none:
-            yield from _all_of(shard, group.group_id, answer) if group.topics is None else _asked_of(shard.topics, group, caller, answer)
+            yield from (
+                _all_of(shard, group.group_id, answer)
+                if group.topics is None
+                else _asked_of(shard.topics, group, caller, answer)
+            )
 
 
 def _asked_of(names: TopicNames, group: Message, caller: Caller, answer: dict[str, Any]) -> Iterator[_Part]:
@@ -99,7 +112,9 @@ def _asked_of(names: TopicNames, group: Message, caller: Caller, answer: dict[st
 
 
 def _all_of(shard: GroupCoordinatorShard, group_id: str, answer: dict[str, Any]) -> Iterator[_Part]:
-    """By topic and partition; without those of topics that were deleted, of whose offsets the tombstones are still to come."""
+    """By topic and partition; without those of topics that were deleted, of whose offsets the tombstones are still to
+    come.
+    """
     indexes: dict[str, list[int]] = {}
     for places in in_groups(shard.places(group_id), OFFSETS_PER_TURN):
         yield _Part(group_id, elements=len(places))

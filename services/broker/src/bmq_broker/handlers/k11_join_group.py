@@ -1,4 +1,6 @@
-"""JoinGroup, versions 0 to 9. Nothing is missing. The reason (version 8 on) is for people and goes into the log alone."""
+"""JoinGroup, versions 0 to 9. Nothing is missing. The reason (version 8 on) is for people and goes into the log
+alone.
+"""
 
 import logging
 from typing import Any, Final
@@ -44,7 +46,9 @@ async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller)
         client_id=client_id,
         client_host=caller.client_host,
         session_timeout_ms=request.session_timeout_ms,
-        rebalance_timeout_ms=request.rebalance_timeout_ms if request.rebalance_timeout_ms >= 0 else request.session_timeout_ms,
+        rebalance_timeout_ms=request.rebalance_timeout_ms
+        if request.rebalance_timeout_ms >= 0
+        else request.session_timeout_ms,
         protocol_type=request.protocol_type,
         protocols=protocols,
         requires_known_member=is_at_least(caller, _KNOWN_MEMBER_VERSION),
@@ -81,7 +85,8 @@ def _encode(reply: JoinReply) -> dict[str, Any]:
         "leader": reply.leader,
         "skip_assignment": reply.skip_assignment,
         "members": [
-            {"member_id": member.member_id, "group_instance_id": member.instance_id, "metadata": member.metadata} for member in reply.members
+            {"member_id": member.member_id, "group_instance_id": member.instance_id, "metadata": member.metadata}
+            for member in reply.members
         ],
     }
 

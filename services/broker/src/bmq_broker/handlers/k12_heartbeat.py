@@ -16,8 +16,15 @@ async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller)
     error = group_id_error(request.group_id)
     if error is not None:
         return failed(request, error)
-    asked = Heartbeat(group_id=request.group_id, generation=request.generation_id, member_id=request.member_id, instance_id=request.group_instance_id)
-    reply = await shard.ask_session(request.group_id, lambda machine, now, ticket: heartbeat(machine, now, asked, ticket), HeartbeatReply)
+    asked = Heartbeat(
+        group_id=request.group_id,
+        generation=request.generation_id,
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+    )
+    reply = await shard.ask_session(
+        request.group_id, lambda machine, now, ticket: heartbeat(machine, now, asked, ticket), HeartbeatReply
+    )
     return {"throttle_time_ms": 0, "error_code": code_of(reply.refusal)}
 
 

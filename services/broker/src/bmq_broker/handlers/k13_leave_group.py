@@ -1,4 +1,5 @@
-"""LeaveGroup, versions 0 to 5. Nothing is missing. Up to version 2 a request names one member and the reply has one error.
+"""LeaveGroup, versions 0 to 5. Nothing is missing. Up to version 2 a request names one member and the reply has one
+error.
 
 The reasons (version 5) are for people and go into the log alone.
 """
@@ -28,7 +29,9 @@ _Left = list[dict[str, Any]]
 
 
 async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller) -> dict[str, Any]:
-    """One result per member. Of very many those that are named first go first, and others have their turn before the next go."""
+    """One result per member. Of very many those that are named first go first, and others have their turn before the
+    next go.
+    """
     error = group_id_error(request.group_id)
     if error is not None:
         return failed(request, error)

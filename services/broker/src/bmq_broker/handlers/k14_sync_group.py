@@ -33,7 +33,8 @@ async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller)
     def operation(machine: GroupMachine, now: Now, ticket: Ticket) -> Effects:
         effects = sync(machine, now, asked, ticket)
         caller.taken()
-        assignments.clear()  # the generation has what it took of them, and who waits for the leader's has no use for its own
+        # the generation has what it took of them, and who waits for the leader's has no use for its own
+        assignments.clear()
         return effects
 
     await shard.turn(asked.group_id, party=caller.client_host, member_id=asked.member_id)

@@ -1,4 +1,6 @@
-"""DescribeGroups, versions 0 to 6. Nothing is missing. Authorised operations, where asked for, are all: who authorises narrows them."""
+"""DescribeGroups, versions 0 to 6. Nothing is missing. Authorised operations, where asked for, are all: who authorises
+narrows them.
+"""
 
 from typing import Any, Final
 
@@ -19,20 +21,26 @@ _ALL_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 
 
 async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller) -> dict[str, Any]:
-    """A group that does not exist is Dead, from version 6 on with an error. Those for which an answer has no room are to be asked for again."""
+    """A group that does not exist is Dead, from version 6 on with an error. Those for which an answer has no room are
+    to be asked for again.
+    """
     operations = _ALL_OPERATIONS if request.include_authorized_operations else _NOT_ASKED
     left_bytes = described_max = shard.settings.described_bytes_max
 
     def query(machine: GroupMachine, group_id: str) -> dict[str, Any]:
         nonlocal left_bytes
         size_bytes = described_bytes(machine, group_id)
-        if size_bytes > (left_bytes if left_bytes < described_max else max(described_max, shard.settings.record_size_bytes_max)):
+        if size_bytes > (
+            left_bytes if left_bytes < described_max else max(described_max, shard.settings.record_size_bytes_max)
+        ):
             return _nothing(group_id, ErrorCode.coordinator_load_in_progress, "")
         left_bytes -= size_bytes
         group = describe(machine, group_id)
         return _missing(group_id, caller) if group is None else _encode(group, operations)
 
-    groups = await shard.look_each(request.groups, query, party=caller.client_host, work_bytes=describing_bytes, fence_check=True)
+    groups = await shard.look_each(
+        request.groups, query, party=caller.client_host, work_bytes=describing_bytes, fence_check=True
+    )
     return {"throttle_time_ms": 0, "groups": groups}
 
 
@@ -44,11 +52,21 @@ def failed(request: Message, error: ErrorCode) -> dict[str, Any]:
 def _missing(group_id: str, caller: Caller) -> dict[str, Any]:
     if not is_at_least(caller, _NOT_FOUND_VERSION):
         return _nothing(group_id, ErrorCode.none, GroupState.DEAD.value)
-    return {**_nothing(group_id, ErrorCode.group_id_not_found, GroupState.DEAD.value), "error_message": f"Group {group_id} not found."}
+    return {
+        **_nothing(group_id, ErrorCode.group_id_not_found, GroupState.DEAD.value),
+        "error_message": f"Group {group_id} not found.",
+    }
 
 
 def _nothing(group_id: str, error: ErrorCode, state: str) -> dict[str, Any]:
-    return {"error_code": error, "group_id": group_id, "group_state": state, "protocol_type": "", "protocol_data": "", "members": []}
+    return {
+        "error_code": error,
+        "group_id": group_id,
+        "group_state": state,
+        "protocol_type": "",
+        "protocol_data": "",
+        "members": [],
+    }
 
 
 def _encode(group: GroupDescription, operations: int) -> dict[str, Any]:

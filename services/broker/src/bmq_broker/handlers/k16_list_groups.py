@@ -1,4 +1,5 @@
-"""ListGroups, versions 0 to 5: the groups of one coordinator; who serves clients joins those of all. Nothing is missing.
+"""ListGroups, versions 0 to 5: the groups of one coordinator; who serves clients joins those of all. Nothing is
+missing.
 
 Between nodes a long list travels in pages (`bmq.roles.group_pages`). Who asks for none gets all at once.
 """
@@ -33,7 +34,12 @@ async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller)
         group = listing(machine, group_id)
         if group is None or (states and group.state.value.lower() not in states):
             return None
-        return {"group_id": group.group_id, "protocol_type": group.protocol_type, "group_state": group.state.value, "group_type": _TYPE}
+        return {
+            "group_id": group.group_id,
+            "protocol_type": group.protocol_type,
+            "group_state": group.state.value,
+            "group_type": _TYPE,
+        }
 
     group_ids: Sequence[str] = [] if types and _TYPE.lower() not in types else shard.group_ids()
     reply: dict[str, Any] = {"throttle_time_ms": 0, "error_code": ErrorCode.none}
@@ -57,7 +63,9 @@ def _first_page(shard: GroupCoordinatorShard, group_ids: Sequence[str]) -> Group
 
 
 async def _on_page(group_ids: Sequence[str], page: GroupPage) -> Sequence[str]:
-    """Each group is on one page by a hash, which nobody who names groups can foresee: those that come and go meanwhile move no other one."""
+    """Each group is on one page by a hash, which nobody who names groups can foresee: those that come and go meanwhile
+    move no other one.
+    """
     if page.count == 1:
         return group_ids
     found: list[str] = []

@@ -25,13 +25,17 @@ _Deletion = tuple[int, Callable[[GroupMachine, Now], tuple[Effects, list[ErrorCo
 
 
 async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller) -> dict[str, Any]:
-    """Only empty groups can go; their offsets go with them, many of them in several turns: whoever joins between two keeps those that are left."""
+    """Only empty groups can go; their offsets go with them, many of them in several turns: whoever joins between two
+    keeps those that are left.
+    """
     codes = await shard.look_in_turns(_deletions(shard, request.groups_names), party=caller.client_host)
     return _encode(request, [code for some in codes for code in some])
 
 
 def _deletions(shard: GroupCoordinatorShard, group_ids: Sequence[str]) -> Iterator[_Deletion]:
-    """As many groups together as one turn takes, and what there is too much for one before. A group is looked at when it is its turn."""
+    """As many groups together as one turn takes, and what there is too much for one before. A group is looked at when
+    it is its turn.
+    """
     together: list[str] = []
     elements = 0
     for group_id in group_ids:

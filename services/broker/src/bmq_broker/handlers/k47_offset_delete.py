@@ -20,18 +20,28 @@ _Answered = tuple[Refusal | None, list[dict[str, Any]]]
 
 
 async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller) -> dict[str, Any]:
-    """Offsets of topics that the group consumes now are left alone, each with an error of its own. Of very many those that are named first go
-    first, and others have their turn before the next go; where the group may then lose no more, the whole is an error.
+    """Offsets of topics that the group consumes now are left alone, each with an error of its own. Of very many those
+    that are named first go first, and others have their turn before the next go; where the group may then lose no more,
+    the whole is an error.
     """
     error = group_id_error(request.group_id)
     if error is not None:
         return failed(request, error)
     found = await shard.look_in_turns(_deletions(shard.topics, request), party=caller.client_host)
-    refusal = next((refusal for number, (refusal, _) in enumerate(found) if refusal is not None and not (number and _is_gone(refusal))), None)
+    refusal = next(
+        (
+            refusal
+            for number, (refusal, _) in enumerate(found)
+            if refusal is not None and not (number and _is_gone(refusal))
+        ),
+        None,
+    )
     if refusal is not None:
         return failed(request, code_of(refusal))
     partitions = (one for _, some in found for one in some)
-    topics = [{"name": topic.name, "partitions": list(islice(partitions, len(topic.partitions)))} for topic in request.topics]
+    topics = [
+        {"name": topic.name, "partitions": list(islice(partitions, len(topic.partitions)))} for topic in request.topics
+    ]
     return {"throttle_time_ms": 0, "error_code": ErrorCode.none, "topics": topics}
 
 
@@ -51,12 +61,20 @@ def _deletions(topics: TopicNames, request: Message) -> Iterator[tuple[int, Any]
             return
 
 
-def _delete(topics: TopicNames, group_id: str, places: Sequence[tuple[str, int]], machine: GroupMachine, now: Now) -> tuple[Effects, _Answered]:
+def _delete(
+    topics: TopicNames, group_id: str, places: Sequence[tuple[str, int]], machine: GroupMachine, now: Now
+) -> tuple[Effects, _Answered]:
     partitions = [(name, topics.id_of(name) is not None, partition) for name, partition in places]
     effects, refusal, refusals = delete_offsets(machine, DeleteOffsets(group_id=group_id, partitions=partitions))
     if refusal is not None:
         refusals = [None if exists else Refusal.UNKNOWN_TOPIC for _, exists, _ in partitions]
-    return effects, (refusal, [{"partition_index": place[1], "error_code": code_of(one)} for place, one in zip(places, refusals, strict=True)])
+    return effects, (
+        refusal,
+        [
+            {"partition_index": place[1], "error_code": code_of(one)}
+            for place, one in zip(places, refusals, strict=True)
+        ],
+    )
 
 
 def failed(request: Message, error: ErrorCode) -> dict[str, Any]:

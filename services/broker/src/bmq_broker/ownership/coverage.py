@@ -1,4 +1,6 @@
-"""What the manifests here cover of earlier owners' streams, and which versions there are: told to the controller until the image shows it."""
+"""What the manifests here cover of earlier owners' streams, and which versions there are: told to the controller until
+the image shows it.
+"""
 
 from collections.abc import Mapping
 from typing import Final
@@ -29,7 +31,9 @@ class Coverage:
         self._nothing.update(ranges)
 
     def left(self, partition: Partition) -> None:
-        """It leaves by plan. What its manifest covers is told with the report that it is closed, so that its heir need not read it."""
+        """It leaves by plan. What its manifest covers is told with the report that it is closed, so that its heir need
+        not read it.
+        """
         if partition.ranges and partition.manifest.next_offset >= partition.recovered_next_offset:
             self._left[partition.tp] = partition.ranges
 
@@ -54,7 +58,8 @@ class Coverage:
         return tuple(covered.items())[:count_max]
 
     def manifests(self, *, count_max: int) -> tuple[tuple[TopicPartition, ManifestVersion], ...]:
-        """The versions in force of which the image has yet to know, of `count_max` partitions at most: of each the first, then some.
+        """The versions in force of which the image has yet to know, of `count_max` partitions at most: of each the
+        first, then some.
 
         Where all versions from the known one on are missing, somebody deleted them, and no heir begins anew.
         """

@@ -1,9 +1,11 @@
-"""Partitions that leave this broker by plan: until when they write, what is said of them, and what of the WAL their heirs have yet to read.
+"""Partitions that leave this broker by plan: until when they write, what is said of them, and what of the WAL their
+heirs have yet to read.
 
-A planned move has two ends, and nothing may be taken for the other. When everything of the partition is durable, the controller is told where
-its range ends, until the image names it under another leader epoch. When the image no longer names that range, its heir's manifest covers
-it, and only then may this broker's WAL objects go. Once closed, a partition is never opened again under the same leader epoch, whatever the
-image says: the report may be on its way, and an append after it would lie above the end of the range.
+A planned move has two ends, and nothing may be taken for the other. When everything of the partition is durable, the
+controller is told where its range ends, until the image names it under another leader epoch. When the image no longer
+names that range, its heir's manifest covers it, and only then may this broker's WAL objects go. Once closed, a
+partition is never opened again under the same leader epoch, whatever the image says: the report may be on its way, and
+an append after it would lie above the end of the range.
 """
 
 from collections.abc import Callable, Iterable
@@ -37,8 +39,12 @@ class Departure:
 class Departures:
     """All of one broker incarnation."""
 
-    def __init__(self, stream: StreamId, *, unpin: Callable[[Iterable[Slot]], None], closed: Callable[[], None]) -> None:
-        """`unpin` is called with the objects that an heir's manifest covers, `closed` when there is something new to report."""
+    def __init__(
+        self, stream: StreamId, *, unpin: Callable[[Iterable[Slot]], None], closed: Callable[[], None]
+    ) -> None:
+        """`unpin` is called with the objects that an heir's manifest covers, `closed` when there is something new to
+        report.
+        """
         self._stream = stream
         self._unpin = unpin
         self._closed = closed
@@ -50,7 +56,9 @@ class Departures:
         return len(self._departures)
 
     def leave(self, partition: Partition, runs: Iterable[Run]) -> None:
-        """The partition takes no more batches; `runs` are those that no segment covers. What is buffered of it still goes to the WAL."""
+        """The partition takes no more batches; `runs` are those that no segment covers. What is buffered of it still
+        goes to the WAL.
+        """
         slots = tuple(run.slot for run in runs if run.slot is not None)
         departure = Departure(tp=partition.tp, leader_epoch=partition.leader_epoch, slots=slots, partition=partition)
         self._departures.setdefault(partition.tp, {})[partition.leader_epoch] = departure
@@ -80,7 +88,8 @@ class Departures:
             partition = departure.partition
             assert partition is not None
             if partition.state is PartitionState.CLOSED:
-                # A partition without runs is in segments altogether, or wrote nothing: its heir need not read this stream.
+                # A partition without runs is in segments altogether, or wrote nothing: its heir need not read this
+                # stream.
                 departure.end = max((slot.number + 1 for slot in departure.slots), default=0)
                 departure.start = min((slot.number for slot in departure.slots), default=0)
                 departure.partition = None
@@ -90,7 +99,9 @@ class Departures:
             self._closed()
 
     def reports(self, image: Image, *, count_max: int) -> tuple[ClosedPartition, ...]:
-        """Those that are closed and that the image still gives to this broker, under the leader epoch under which they were closed."""
+        """Those that are closed and that the image still gives to this broker, under the leader epoch under which they
+        were closed.
+        """
         found: list[ClosedPartition] = []
         for tp, departures in self._departures.items():
             if len(found) == count_max:
@@ -98,11 +109,17 @@ class Departures:
             meta = image.partition(tp)
             departure = departures.get(meta.leader_epoch) if meta is not None and self._is_owned(meta) else None
             if departure is not None and departure.end != NOT_YET:
-                found.append(ClosedPartition(tp=tp, leader_epoch=departure.leader_epoch, end=departure.end, start=departure.start))
+                found.append(
+                    ClosedPartition(
+                        tp=tp, leader_epoch=departure.leader_epoch, end=departure.end, start=departure.start
+                    )
+                )
         return tuple(found)
 
     def image_changed(self, old: Image, new: Image) -> list[Partition]:
-        """Lets go of what heirs have covered and of deleted topics; returns partitions of those that were still closing."""
+        """Lets go of what heirs have covered and of deleted topics; returns partitions of those that were still
+        closing.
+        """
         if not self._departures or old.topics is new.topics:
             return []
         over = [
@@ -127,10 +144,14 @@ class Departures:
         return (meta.node_id, meta.broker_epoch) == self._stream
 
     def _is_over(self, departure: Departure, image: Image) -> bool:
-        """What was given to another without having been closed is never over: then this broker was replaced and has yet to hear of it."""
+        """What was given to another without having been closed is never over: then this broker was replaced and has yet
+        to hear of it.
+        """
         meta = image.partition(departure.tp)
         if meta is None:
             return True
         if departure.end == NOT_YET or meta.leader_epoch <= departure.leader_epoch:
             return False
-        return not any(stream_of(found) == self._stream and found.leader_epoch == departure.leader_epoch for found in meta.ranges)
+        return not any(
+            stream_of(found) == self._stream and found.leader_epoch == departure.leader_epoch for found in meta.ranges
+        )

@@ -1,6 +1,8 @@
-"""How a broker hands over all that it owns: it rolls larger tails while it still serves, stops, makes everything durable, and seals its stream.
+"""How a broker hands over all that it owns: it rolls larger tails while it still serves, stops, makes everything
+durable, and seals its stream.
 
-With heirs this is a drain, without one the clean stop. It costs no requests per partition but for the rolls: heirs read the stream.
+With heirs this is a drain, without one the clean stop. It costs no requests per partition but for the rolls: heirs read
+the stream.
 """
 
 import asyncio
@@ -21,7 +23,8 @@ from bmq_broker.wal.commit import GroupCommit
 log = structlog.get_logger()
 
 REPORT_S = 5.0
-"""How long the end of the stream is told to controllers that may be changing their leader, which takes 3 s at most. Unheard, the lease runs out."""
+"""How long the end of the stream is told to controllers that may be changing their leader, which takes 3 s at most.
+Unheard, the lease runs out."""
 SIGN_OFF_S = 3.0
 """How long a broker that did not start tries to say so."""
 ROLLING_SHARE = 0.5
@@ -49,7 +52,9 @@ class HandingOver:
         self._rng = rng
 
     async def roll_larger_tails(self) -> None:
-        """Writes tails of `stop_roll_bytes` and more as segments, so that heirs have little to read. What cannot be rolled is left to them."""
+        """Writes tails of `stop_roll_bytes` and more as segments, so that heirs have little to read. What cannot be
+        rolled is left to them.
+        """
         try:
             async with asyncio.timeout(self._settings.stop_timeout_ms / 1000 * ROLLING_SHARE):
                 for partition in list(self._partitions.values()):
@@ -61,8 +66,8 @@ class HandingOver:
     async def seal(self, stop_serving: Callable[[], None]) -> int:
         """Stops, makes durable what was appended, and seals the own stream. Returns its end. Raises BmqError.
 
-        Rolls go on until everything is durable, because they make room for what is to be sent. Then they are given up: nobody serves the
-        partitions until the stream is sealed, and what no manifest names heirs read from it.
+        Rolls go on until everything is durable, because they make room for what is to be sent. Then they are given up:
+        nobody serves the partitions until the stream is sealed, and what no manifest names heirs read from it.
         """
         stop_serving()
         await self._commit.when_all_durable()
@@ -70,7 +75,9 @@ class HandingOver:
         return await self._writer.seal_own()
 
     async def tell(self, report: Callable[[], Awaitable[None]]) -> None:
-        """Awaits `report` until a controller has heard it. Raises TimeoutError, and what it raises but for ControllerUnavailable."""
+        """Awaits `report` until a controller has heard it. Raises TimeoutError, and what it raises but for
+        ControllerUnavailable.
+        """
         backoff, said = Backoff(self._rng), False
         async with asyncio.timeout(REPORT_S):
             while True:
@@ -86,13 +93,21 @@ class HandingOver:
         try:
             await self._roller.roll_to(partition, partition.high_watermark, "stop")
         except BmqError as error:
-            log.info("a partition was not rolled at the stop, its heir reads the WAL", partition=str(partition.tp), error=str(error))
-        except Exception:  # a bug: it must not keep the broker from sealing its stream, by which its partitions have heirs at once
+            log.info(
+                "a partition was not rolled at the stop, its heir reads the WAL",
+                partition=str(partition.tp),
+                error=str(error),
+            )
+        except (
+            Exception
+        ):  # a bug: it must not keep the broker from sealing its stream, by which its partitions have heirs at once
             log.exception("a partition was not rolled at the stop, its heir reads the WAL", partition=str(partition.tp))
 
 
 async def sign_off(hand_over: Callable[[], Coroutine[None, None, None]]) -> None:
-    """Hands over for a broker that did not start, as far as that goes quickly: nobody waits long for what never served."""
+    """Hands over for a broker that did not start, as far as that goes quickly: nobody waits long for what never
+    served.
+    """
     task = asyncio.get_running_loop().create_task(hand_over(), name="sign off")
     await asyncio.wait([task], timeout=SIGN_OFF_S)
     await cancelled([task])

@@ -1,8 +1,8 @@
 """What the WAL of earlier owners holds of the partitions that this broker has yet to open, and reading it.
 
-Each stream is read once for all partitions that are wanted from it. Passes over streams that have nothing to do with each other run side by
-side, so that a partition that was moved here does not wait for what a dead broker left; what is wanted of a stream that is being read
-follows in the next pass over it, together.
+Each stream is read once for all partitions that are wanted from it. Passes over streams that have nothing to do with
+each other run side by side, so that a partition that was moved here does not wait for what a dead broker left; what is
+wanted of a stream that is being read follows in the next pass over it, together.
 """
 
 import asyncio
@@ -25,9 +25,11 @@ Ranges = Mapping[TopicPartition, tuple[Range, ...]]
 PASSES_AT_ONCE = 2
 """Each holds a few WAL objects in memory."""
 RETRY_S = 1.0
-"""After so long it is tried again to read a stream, or to open a partition of which streams held something, where that failed."""
+"""After so long it is tried again to read a stream, or to open a partition of which streams held something, where that
+failed."""
 AGAIN_TIMES_MAX = 16
-"""What is still missing or damaged is read again after twice as long as the last time, up to so many times the first: each time is a whole pass."""
+"""What is still missing or damaged is read again after twice as long as the last time, up to so many times the first:
+each time is a whole pass."""
 
 
 @dataclass(slots=True, eq=False)
@@ -42,7 +44,9 @@ class _Pass:
 class Inheriting:
     """Of one broker incarnation."""
 
-    def __init__(self, read_ranges: Callable[[Ranges], Awaitable[dict[TopicPartition, Inheritance]]], *, again_s: float) -> None:
+    def __init__(
+        self, read_ranges: Callable[[Ranges], Awaitable[dict[TopicPartition, Inheritance]]], *, again_s: float
+    ) -> None:
         """`again_s`: how long until what stops a partition is read again, for it may have been restored."""
         self._read_ranges = read_ranges
         self._again_s = again_s
@@ -58,7 +62,8 @@ class Inheriting:
         """For the end of a pass, whichever."""
         self._places = asyncio.Semaphore(PASSES_AT_ONCE)
         self._looked = True
-        """Whether `start` has looked at what is wanted and read as it is now: thousands wait for one pass, and each of them asks for it."""
+        """Whether `start` has looked at what is wanted and read as it is now: thousands wait for one pass, and each of
+        them asks for it."""
         self._ended = False
         self.found: Callable[[Sequence[TopicPartition]], None] = lambda _: None
         """Called with the partitions of which a pass found something, and with those that are to be tried again."""
@@ -74,7 +79,9 @@ class Inheriting:
             self._looked = False
 
     def has_read(self, tp: TopicPartition, ranges: Iterable[Range]) -> bool:
-        """Whether what the ranges hold is known. Ranges are covered, and leave the image, while others are still to be read."""
+        """Whether what the ranges hold is known. Ranges are covered, and leave the image, while others are still to be
+        read.
+        """
         return set(ranges) <= set(self._read.get(tp, ()))
 
     def knows(self, tp: TopicPartition) -> bool:
@@ -124,12 +131,16 @@ class Inheriting:
             if not any(streams & each.streams for each in self._passes):
                 each = _Pass(streams, wanted)
                 self._passes.append(each)
-                each.task = asyncio.get_running_loop().create_task(self._run(each), name=f"read {len(streams)} streams of earlier owners")
+                each.task = asyncio.get_running_loop().create_task(
+                    self._run(each), name=f"read {len(streams)} streams of earlier owners"
+                )
                 each.task.add_done_callback(self._pass_ended)
                 each.task.add_done_callback(_reap)
 
     async def when_read(self, tp: TopicPartition) -> None:
-        """Returns when nothing is left to read of what is wanted for the partition. Raises NotReady where it could not be read."""
+        """Returns when nothing is left to read of what is wanted for the partition. Raises NotReady where it could not
+        be read.
+        """
         while tp in self._wanted:
             await self._next_pass()
 
@@ -158,7 +169,9 @@ class Inheriting:
             self._again = asyncio.get_running_loop().call_later(self._again_s * self._again_times, self._read_again)
 
     def _read_again(self) -> None:
-        """All that are stopped, together: each stream is read once for them. Where there is nothing to read, the manifest may have been restored."""
+        """All that are stopped, together: each stream is read once for them. Where there is nothing to read, the
+        manifest may have been restored.
+        """
         self._again = None
         stopped = [tp for tp, held in self._held.items() if held.stopped is not None]
         self._again_times = min(2 * self._again_times, AGAIN_TIMES_MAX) if stopped else 1
@@ -196,7 +209,11 @@ class Inheriting:
             async with self._places:
                 found = await self._read_ranges(this.ranges)
         except BmqError as error:
-            log.error("streams of earlier owners cannot be read", streams=sorted(stream.prefix for stream in this.streams), error=str(error))
+            log.error(
+                "streams of earlier owners cannot be read",
+                streams=sorted(stream.prefix for stream in this.streams),
+                error=str(error),
+            )
             asyncio.get_running_loop().call_later(RETRY_S, self.start)
             raise
         finally:

@@ -1,7 +1,8 @@
 """What a partition does between the begin of a planned move and its closing: it is rolled while it still takes batches.
 
-Its writes stand still while its heir reads what no segment holds, from the WAL objects of the whole broker. So the tail is made short first:
-the segment has to be written anyway, and nobody waits for it. Only for a limited time: a move must not wait for a store that is slow.
+Its writes stand still while its heir reads what no segment holds, from the WAL objects of the whole broker. So the tail
+is made short first: the segment has to be written anyway, and nobody waits for it. Only for a limited time: a move must
+not wait for a store that is slow.
 """
 
 import asyncio
@@ -35,7 +36,9 @@ class Leaving:
         self._tasks: dict[TopicPartition, asyncio.Task[None]] = {}
 
     def rolls_first(self, partition: Partition, then: Callable[[], None]) -> bool:
-        """Whether the partition is to stay a little: `then` is called once its tail is short, or the time is up. False: it may leave at once."""
+        """Whether the partition is to stay a little: `then` is called once its tail is short, or the time is up. False:
+        it may leave at once.
+        """
         tp = partition.tp
         if tp in self._tasks:
             return True
@@ -58,7 +61,11 @@ class Leaving:
                         break
                     await self._roll_to(partition, partition.high_watermark, "move")
         except (BmqError, OSError, TimeoutError) as error:
-            log.info("a partition is not rolled before it moves, its heir reads the WAL", partition=str(partition.tp), error=repr(error))
+            log.info(
+                "a partition is not rolled before it moves, its heir reads the WAL",
+                partition=str(partition.tp),
+                error=repr(error),
+            )
         then()
 
     def _over(self, tp: TopicPartition, task: "asyncio.Task[None]") -> None:

@@ -1,7 +1,8 @@
-"""Which partitions this broker owns, from the image, and opening them: at once what earlier owners' streams hold, the others at their first request.
+"""Which partitions this broker owns, from the image, and opening them: at once what earlier owners' streams hold, the
+others at their first request.
 
-What the image says may change at any step of an opening: each one ends with a look at the newest image, in the same turn of the loop in which
-the partition begins to take batches.
+What the image says may change at any step of an opening: each one ends with a look at the newest image, in the same
+turn of the loop in which the partition begins to take batches.
 """
 
 import asyncio
@@ -79,7 +80,8 @@ class Ownership:
         self.rolls_first: Callable[[Partition, Callable[[], None]], bool] = lambda *_: False
         """Asked when a partition is to leave by plan: True where it stays until the function is called."""
         self.closed: Callable[[Partition, list[Run], bool], None] = lambda *_: None
-        """Called when a partition was deleted or taken away: with the runs that its tail held, and whether it was deleted."""
+        """Called when a partition was deleted or taken away: with the runs that its tail held, and whether it was
+        deleted."""
         self.left: Callable[[Partition], None] = lambda _: None
         """Called when a partition leaves by plan: it takes no more batches, what is buffered still goes to the WAL."""
         self.forgotten: Callable[[TopicPartition], None] = lambda _: None
@@ -96,9 +98,11 @@ class Ownership:
         inheriting.still_named = self._still_named
 
     async def recover(self) -> int:
-        """Reads what earlier owners left in the WAL and opens every partition that it held something of; returns how many.
+        """Reads what earlier owners left in the WAL and opens every partition that it held something of; returns how
+        many.
 
-        One that cannot be opened is stopped or tried again later; the others go on. Raises NotReady where streams cannot be read.
+        One that cannot be opened is stopped or tried again later; the others go on. Raises NotReady where streams
+        cannot be read.
         """
         self.image_changed(Image(), self._metadata.image)
         await self._inheriting.read_all()
@@ -116,7 +120,9 @@ class Ownership:
 
     @property
     def stopped_count(self) -> int:
-        """Partitions that cannot be opened, because something that they need is missing or damaged: looked at again and again."""
+        """Partitions that cannot be opened, because something that they need is missing or damaged: looked at again and
+        again.
+        """
         return self._inheriting.stopped_count
 
     @property
@@ -130,7 +136,8 @@ class Ownership:
             raise self._ended.with_traceback(None)
 
     def when_open(self, tp: TopicPartition, size_bytes: int, then: Waiting) -> None:
-        """Calls `then` with the partition, in the order of these calls, once it is open. Raises NotReady where too much waits already.
+        """Calls `then` with the partition, in the order of these calls, once it is open. Raises NotReady where too much
+        waits already.
 
         What `then` returns is told to those behind it instead: what is to be sent again first must not be overtaken.
         """
@@ -155,7 +162,9 @@ class Ownership:
             raise self._not_opened(tp) from None  # it was the opening that was cancelled, not who waits for it
 
     def begin_to_open(self, tp: TopicPartition) -> "asyncio.Task[Partition] | None":
-        """Its opening, which is not the caller's to cancel; None where the partition is open. Raises UnknownTopic, NotOwner, NotReady, Fenced."""
+        """Its opening, which is not the caller's to cancel; None where the partition is open. Raises UnknownTopic,
+        NotOwner, NotReady, Fenced.
+        """
         return None if self.appending(tp) is not None else self._open_task(tp)
 
     def why_not_open(self, tp: TopicPartition, opening: "asyncio.Task[Partition]") -> BmqError:
@@ -166,7 +175,9 @@ class Ownership:
         return error
 
     def unopened(self) -> list[TopicPartition]:
-        """This broker's partitions that nobody has asked for since it began to own them, but for those that are known to have nothing."""
+        """This broker's partitions that nobody has asked for since it began to own them, but for those that are known
+        to have nothing.
+        """
         found = []
         empty: dict[TopicPartition, LeaderEpoch] = {}
         for topic in self._metadata.image.topics.values():
@@ -181,20 +192,27 @@ class Ownership:
         return found
 
     async def open_for_upkeep(self, tp: TopicPartition) -> None:
-        """Opens a partition that nobody has asked for, unless it has nothing that could grow old: then it stays as it is, and takes no memory.
+        """Opens a partition that nobody has asked for, unless it has nothing that could grow old: then it stays as it
+        is, and takes no memory.
 
-        Without a manifest all that was ever made durable of it is in the WAL, and would have been inherited: nothing can come to be there but by
-        this broker, once somebody asks for the partition. Raises as `open`, and StoreError.
+        Without a manifest all that was ever made durable of it is in the WAL, and would have been inherited: nothing
+        can come to be there but by this broker, once somebody asks for the partition. Raises as `open`, and StoreError.
         """
         meta = self._check_owned(tp)
-        is_heir = meta.manifest_version != NO_MANIFEST or self._inheriting.holds(tp) or not self._inheriting.has_read(tp, meta.ranges)
+        is_heir = (
+            meta.manifest_version != NO_MANIFEST
+            or self._inheriting.holds(tp)
+            or not self._inheriting.has_read(tp, meta.ranges)
+        )
         if not is_heir and await self._manifests.has_nothing(tp, leader_epoch=meta.leader_epoch):
             self._empty[tp] = meta.leader_epoch
         else:
             await self.open(tp)
 
     def image_changed(self, old: Image, new: Image) -> None:
-        """Takes up changed configurations, begins to adopt what is this broker's now, and lets go of what no longer is."""
+        """Takes up changed configurations, begins to adopt what is this broker's now, and lets go of what no longer
+        is.
+        """
         defaults_changed = old.configs.get(CLUSTER_WIDE) != new.configs.get(CLUSTER_WIDE)
         for partition in self._departures.image_changed(old, new):
             self.closed(partition, [], True)  # deleted before it was closed
@@ -246,7 +264,11 @@ class Ownership:
                 return  # as nearly all are that change anywhere in the cluster
             self._forget(tp)
         elif meta.moving_to != NO_NODE:
-            if partition is None or partition.leader_epoch != meta.leader_epoch or not self.rolls_first(partition, lambda: self._rolled(tp)):
+            if (
+                partition is None
+                or partition.leader_epoch != meta.leader_epoch
+                or not self.rolls_first(partition, lambda: self._rolled(tp))
+            ):
                 self._leave(tp, meta)
                 self._forget(tp)
         elif partition is None:
@@ -270,7 +292,13 @@ class Ownership:
     def _rolled(self, tp: TopicPartition) -> None:
         """What is to leave may leave, if it still is to."""
         meta = self._metadata.image.partition(tp)
-        if meta is not None and self._is_owned(meta) and meta.moving_to != NO_NODE and self._ended is None and tp in self.partitions:
+        if (
+            meta is not None
+            and self._is_owned(meta)
+            and meta.moving_to != NO_NODE
+            and self._ended is None
+            and tp in self.partitions
+        ):
             self._leave(tp, meta)
             self._forget(tp)
 
@@ -284,7 +312,9 @@ class Ownership:
         self.left(partition)
 
     def _close(self, partition: Partition, *, deleted: bool) -> None:
-        """Lets go of a partition that was deleted, or that the image gives to another without having asked; `_forget` follows."""
+        """Lets go of a partition that was deleted, or that the image gives to another without having asked; `_forget`
+        follows.
+        """
         del self.partitions[partition.tp]
         self.closed(partition, partition.leave(), deleted)
 
@@ -325,7 +355,8 @@ class Ownership:
             raise UnknownTopic(f"partition {tp} does not exist")
         if not self._is_owned(meta):
             raise NotOwner(
-                f"partition {tp} belongs to node {meta.node_id} epoch {meta.broker_epoch}, this is node {self._node_id} epoch {self._epoch}"
+                f"partition {tp} belongs to node {meta.node_id} epoch {meta.broker_epoch}, this is node "
+                f"{self._node_id} epoch {self._epoch}"
             )
         if meta.moving_to not in (NO_NODE, self._node_id):
             raise NotOwner(f"partition {tp} moves to node {meta.moving_to}")
@@ -366,7 +397,12 @@ class Ownership:
                 log.warning("partition is not open", partition=str(tp), error=str(error), left_out=left_out)
             if isinstance(error, StoreError) and self._inheriting.holds(tp):
                 asyncio.get_running_loop().call_later(RETRY_S, self._adopt_again, tp)
-            self._serve_waiting(tp, error if not isinstance(error, StoreError) else NotReady(f"partition {tp} cannot be opened now: {error}"))
+            self._serve_waiting(
+                tp,
+                error
+                if not isinstance(error, StoreError)
+                else NotReady(f"partition {tp} cannot be opened now: {error}"),
+            )
         else:
             self._serve_waiting(tp, NotReady(f"partition {tp} was not opened: {error!r}"))
             raise error
@@ -422,13 +458,18 @@ class Ownership:
         at_least = max(inheritance.manifest_version, self._check_owned(tp).manifest_version)
         first_offset = begins_at(partition.config.first_offset, (run.base_offset for run, _ in inheritance.runs))
         try:
-            loaded = await self._manifests.load(tp, leader_epoch=partition.leader_epoch, at_least=at_least, first_offset=first_offset)
+            loaded = await self._manifests.load(
+                tp, leader_epoch=partition.leader_epoch, at_least=at_least, first_offset=first_offset
+            )
         except PartitionStopped as stopped:
             self._inheriting.stop(tp, stopped)
             raise
         entry = loaded.entry
         if entry is not None and entry.epoch > partition.leader_epoch:
-            error = Fenced(f"manifest {entry.number} of {tp} is of epoch {entry.epoch}, this broker owned it under {partition.leader_epoch}")
+            error = Fenced(
+                f"manifest {entry.number} of {tp} is of epoch {entry.epoch}, this broker owned it under "
+                f"{partition.leader_epoch}"
+            )
             self.fenced(error)
             raise error
         meta = self._check_owned(tp)

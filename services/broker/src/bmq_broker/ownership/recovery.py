@@ -1,7 +1,8 @@
-"""What an heir reads before it may append: the WAL ranges of earlier owners, once per stream for all partitions that it inherits.
+"""What an heir reads before it may append: the WAL ranges of earlier owners, once per stream for all partitions that it
+inherits.
 
-The streams are read before the manifests. Whatever the old owner rolled and deleted meanwhile is then explained by the manifest that is
-read afterwards; what is not explained stops the partition (Partition.opened), it is never skipped.
+The streams are read before the manifests. Whatever the old owner rolled and deleted meanwhile is then explained by the
+manifest that is read afterwards; what is not explained stops the partition (Partition.opened), it is never skipped.
 """
 
 import asyncio
@@ -38,7 +39,9 @@ COPY_BELOW = 2
 
 
 class Left(NamedTuple):
-    """Offsets up to below `end` are, or were, below the missing object `key`: what was its owner's to delete is in segments, or above it."""
+    """Offsets up to below `end` are, or were, below the missing object `key`: what was its owner's to delete is in
+    segments, or above it.
+    """
 
     end: Offset
     key: str
@@ -74,9 +77,11 @@ async def read_ranges(
     is_sealed: Callable[[StreamId], bool],
     read: Callable[[int], None] = lambda _: None,
 ) -> dict[TopicPartition, Inheritance]:
-    """Per partition that the streams hold something of (or that cannot be recovered): what they hold. The others need nothing but their manifest.
+    """Per partition that the streams hold something of (or that cannot be recovered): what they hold. The others need
+    nothing but their manifest.
 
-    `is_sealed`: whether the image says that a stream has ended. `read` is called with the bytes of each object that was read.
+    `is_sealed`: whether the image says that a stream has ended. `read` is called with the bytes of each object that was
+    read.
     """
     wanted: dict[StreamId, dict[tuple[TopicPartition, int], Range]] = defaultdict(dict)
     for tp, named in ranges.items():
@@ -88,7 +93,9 @@ async def read_ranges(
     async def read_stream_of(stream: StreamId) -> None:
         try:
             async with places:
-                await _read_stream(store, stream, wanted[stream], found, clock=clock, rng=rng, is_sealed=is_sealed, read=read)
+                await _read_stream(
+                    store, stream, wanted[stream], found, clock=clock, rng=rng, is_sealed=is_sealed, read=read
+                )
         except FormatTooNew as error:
             log.error("stream cannot be read", stream=stream.prefix, error=str(error))
             for tp, _ in wanted[stream]:
@@ -113,11 +120,12 @@ async def _read_stream(
     is_sealed: Callable[[StreamId], bool],
     read: Callable[[int], None],
 ) -> None:
-    """Of a sealed stream, what its owner had yet to delete. A living owner that moved partitions away keeps all from `start` on: nothing may be
-    missing there. Where its objects begin could not be told from a listing, which is never the picture of one moment.
+    """Of a sealed stream, what its owner had yet to delete. A living owner that moved partitions away keeps all from
+    `start` on: nothing may be missing there. Where its objects begin could not be told from a listing, which is never
+    the picture of one moment.
 
-    What is missing or damaged stops those who need it and nobody else: it may have been kept for a partition that is gone since, which this broker's
-    image has yet to show.
+    What is missing or damaged stops those who need it and nobody else: it may have been kept for a partition that is
+    gone since, which this broker's image has yet to show.
     """
     unread = dict(wanted)
     taken: _Taken = defaultdict(list)
@@ -139,7 +147,9 @@ async def _read_stream(
             continue
         end = max(part.end for part in unread.values())
         try:
-            async with aclosing(read_stream(store, stream, start=max(first, following), end=end, rng=rng, reads_ahead=READS_AHEAD)) as objects:
+            async with aclosing(
+                read_stream(store, stream, start=max(first, following), end=end, rng=rng, reads_ahead=READS_AHEAD)
+            ) as objects:
                 async for wal in objects:
                     read(len(wal.data))
                     _take(wal, unread, found, taken, now_ms=clock.now_ms())
@@ -176,15 +186,24 @@ async def _look_below(
         except WalObjectMissing:
             continue  # deleted meanwhile, by its owner
         except WalObjectDamaged as error:
-            log.error("WAL object below a missing one is damaged: nobody needs it, unless that one was lost", error=str(error))
+            log.error(
+                "WAL object below a missing one is damaged: nobody needs it, unless that one was lost", error=str(error)
+            )
             continue
         read(len(wal.data))
         for entry in _wanted(wal, wanted):
             found[entry.tp].leave(Left(Offset(entry.last_offset + 1), wal_key(stream, kept.first - 1)))
 
 
-def _stop(stream: StreamId, missing: int, unread: Mapping[tuple[TopicPartition, int], Range], found: dict[TopicPartition, Inheritance]) -> None:
-    """Those whose ranges hold the object. What ends below it has been read, and what starts above it does not need it."""
+def _stop(
+    stream: StreamId,
+    missing: int,
+    unread: Mapping[tuple[TopicPartition, int], Range],
+    found: dict[TopicPartition, Inheritance],
+) -> None:
+    """Those whose ranges hold the object. What ends below it has been read, and what starts above it does not need
+    it.
+    """
     for (tp, _), part in unread.items():
         if part.start <= missing < part.end:
             error = f"object {missing} of {stream.prefix} is missing"
@@ -199,14 +218,25 @@ def _stop_damaged(
     unread: Mapping[tuple[TopicPartition, int], Range],
     found: dict[TopicPartition, Inheritance],
 ) -> None:
-    """Those whose runs are damaged; where that cannot be told, all whose ranges hold the object, for any of them may have had a run in it."""
+    """Those whose runs are damaged; where that cannot be told, all whose ranges hold the object, for any of them may
+    have had a run in it.
+    """
     damaged = None if salvaged is None else {(entry.tp, entry.leader_epoch) for entry in salvaged.damaged}
-    doubt = "" if salvaged is not None else ": whose records are damaged cannot be told, so all that may have some there wait"
+    doubt = (
+        ""
+        if salvaged is not None
+        else ": whose records are damaged cannot be told, so all that may have some there wait"
+    )
     stopped = [(tp, part) for (tp, epoch), part in unread.items() if damaged is None or (tp, epoch) in damaged]
     for tp, part in stopped:
         if part.start <= error.number < part.end:
             found[tp].stopped = _stopped(tp, stream, f"{error}{doubt}{RESTORE}")
-    log.error("WAL object is damaged", error=str(error), partitions=len(stopped), whose="known" if salvaged is not None else "unknown")
+    log.error(
+        "WAL object is damaged",
+        error=str(error),
+        partitions=len(stopped),
+        whose="known" if salvaged is not None else "unknown",
+    )
 
 
 def _stopped(tp: TopicPartition, stream: StreamId, why: str) -> PartitionStopped:
@@ -214,7 +244,12 @@ def _stopped(tp: TopicPartition, stream: StreamId, why: str) -> PartitionStopped
 
 
 def _take(
-    wal: WalObject, wanted: Mapping[tuple[TopicPartition, int], Range], found: dict[TopicPartition, Inheritance], taken: _Taken, *, now_ms: int
+    wal: WalObject,
+    wanted: Mapping[tuple[TopicPartition, int], Range],
+    found: dict[TopicPartition, Inheritance],
+    taken: _Taken,
+    *,
+    now_ms: int,
 ) -> None:
     for entry in _wanted(wal, wanted):
         inheritance = found[entry.tp]

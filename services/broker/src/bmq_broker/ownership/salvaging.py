@@ -1,8 +1,9 @@
 """What is left of a WAL object whose checksum does not hold: which runs are whole, and which are damaged. Pure.
 
-Each batch has a checksum of its own over all but its first bytes, and those follow from the directory, or stand there as they were. So the
-object's checksum can be computed as it was before a batch was damaged; where it then holds, the directory and all other runs are proven to be
-as they were written. Where it does not, nothing is: any entry of the directory may name another partition than it did.
+Each batch has a checksum of its own over all but its first bytes, and those follow from the directory, or stand there
+as they were. So the object's checksum can be computed as it was before a batch was damaged; where it then holds, the
+directory and all other runs are proven to be as they were written. Where it does not, nothing is: any entry of the
+directory may name another partition than it did.
 """
 
 import struct
@@ -45,15 +46,20 @@ def salvage(data: Buffer) -> Salvaged | None:
     except BmqError:
         return None
     (stored,) = _STORED.unpack(view[-CRC_SIZE_BYTES:])
-    for carried in (True, False):  # what was carried forward has an earlier epoch than its run; so has a batch whose epoch is what changed
+    # what was carried forward has an earlier epoch than its run; so has a batch whose epoch is what changed
+    for carried in (True, False):
         crc, damaged = _as_written(wal, runs, carried=carried)
         if crc == stored:
             whole = tuple(entry for entry in wal.entries if entry not in damaged)
-            return Salvaged(wal=WalObject(header=wal.header, entries=whole, data=wal.data), damaged=tuple(dict.fromkeys(damaged)))
+            return Salvaged(
+                wal=WalObject(header=wal.header, entries=whole, data=wal.data), damaged=tuple(dict.fromkeys(damaged))
+            )
     return None
 
 
-def _as_written(wal: WalObject, runs: Sequence[tuple[WalEntry, Sequence[BatchHeader]]], *, carried: bool) -> tuple[int, list[WalEntry]]:
+def _as_written(
+    wal: WalObject, runs: Sequence[tuple[WalEntry, Sequence[BatchHeader]]], *, carried: bool
+) -> tuple[int, list[WalEntry]]:
     """(the object's checksum as it was, entries with damaged batches), if the directory is whole.
 
     `carried`: epochs of batches that are below their run's are as they were written; otherwise all are the run's.
@@ -65,7 +71,9 @@ def _as_written(wal: WalObject, runs: Sequence[tuple[WalEntry, Sequence[BatchHea
         offset = int(entry.base_offset)
         for index, header in enumerate(headers):
             batch = run[header.position : header.position + header.size_bytes]
-            epoch = header.leader_epoch if carried and 0 <= header.leader_epoch < entry.leader_epoch else entry.leader_epoch
+            epoch = (
+                header.leader_epoch if carried and 0 <= header.leader_epoch < entry.leader_epoch else entry.leader_epoch
+            )
             if header.base_offset == offset and header.leader_epoch == epoch and _is_whole(run, header):
                 crc = crc32c(batch, crc)
                 offset = header.next_offset
@@ -73,7 +81,8 @@ def _as_written(wal: WalObject, runs: Sequence[tuple[WalEntry, Sequence[BatchHea
                 head = _BATCH_HEAD.pack(offset, header.size_bytes - LOG_OVERHEAD_BYTES, epoch, MAGIC, header.crc)
                 crc = _followed_by(crc32c(head, crc), header.crc, header.size_bytes - CRC_START)
                 damaged.append(entry)
-                offset = headers[index + 1].base_offset if index + 1 < len(headers) else 0  # its own length in offsets may be what changed
+                # its own length in offsets may be what changed
+                offset = headers[index + 1].base_offset if index + 1 < len(headers) else 0
     return crc, damaged
 
 

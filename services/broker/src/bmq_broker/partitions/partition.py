@@ -1,4 +1,6 @@
-"""The state of one partition at its owner, and every change of it. Pure: the shell brings batches, outcomes and time."""
+"""The state of one partition at its owner, and every change of it. Pure: the shell brings batches, outcomes and
+time.
+"""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
@@ -24,7 +26,8 @@ from bmq_broker.partitions.states import PartitionEvent, PartitionState, next_st
 from bmq_broker.partitions.tail import Run, Slot, Tail, TailTotal
 
 _Batch = tuple[int, int, int]
-"""(next offset, CRC, leader epoch): of two batches with one base offset that agree in these, one is the other's copy."""
+"""(next offset, CRC, leader epoch): of two batches with one base offset that agree in these, one is the other's
+copy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +92,9 @@ class Partition:
         total: TailTotal,
         closed_before: bool = False,
     ) -> None:
-        """`closed_before`: this broker closed it under an earlier leader epoch, and the image names this broker again."""
+        """`closed_before`: this broker closed it under an earlier leader epoch, and the image names this broker
+        again.
+        """
         self.tp = tp
         self.leader_epoch = leader_epoch
         self.config = config
@@ -117,7 +122,8 @@ class Partition:
         self.stray: PartitionStopped | None = None
         """Why this ownership takes no more batches: versions of the manifest are missing, which no roll brings back."""
         self.unnamed: UnnamedSegment | None = None
-        """What the last roll wrote, where no version came to name it: the next one takes it instead of writing it again."""
+        """What the last roll wrote, where no version came to name it: the next one takes it instead of writing it
+        again."""
         self.carrying = False
         """Whether its tail is being carried to newer WAL objects: a copy of a part of it is on its way."""
         self.carried_below = self.carry_below = Offset(0)
@@ -157,7 +163,13 @@ class Partition:
         self.state = next_state(self.state, event)
 
     def opened(
-        self, manifest: Manifest, entry: Entry | None, rolled: Producers, recovered: Sequence[tuple[Run, Sequence[BatchHeader]]], *, now_ms: int
+        self,
+        manifest: Manifest,
+        entry: Entry | None,
+        rolled: Producers,
+        recovered: Sequence[tuple[Run, Sequence[BatchHeader]]],
+        *,
+        now_ms: int,
     ) -> None:
         """Recovery has read everything: the partition may append. Raises PartitionStopped where offsets are missing."""
         self.manifest = manifest
@@ -175,7 +187,8 @@ class Partition:
         self.begin_epoch(self.leader_epoch, self.next_offset)
 
     def _take_over(self, run: Run, headers: Sequence[BatchHeader], taken: dict[int, _Batch], *, now_ms: int) -> None:
-        """What a recovered run has that is neither in segments nor in an older copy of it: an owner that carried it forward wrote it again.
+        """What a recovered run has that is neither in segments nor in an older copy of it: an owner that carried it
+        forward wrote it again.
 
         `taken`: the batches that are in the tail already, by base offset. Raises PartitionStopped.
         """
@@ -191,8 +204,9 @@ class Partition:
             raise self._twice(headers[first])
         if headers[first].base_offset > self.next_offset:
             raise PartitionStopped(
-                f"partition {self.tp}: offsets {self.next_offset} to {headers[first].base_offset - 1} are neither in the manifest "
-                f"{self.manifest_version} nor in the WAL; restore the missing objects from a backup, and they are read again"
+                f"partition {self.tp}: offsets {self.next_offset} to {headers[first].base_offset - 1} are neither "
+                f"in the manifest {self.manifest_version} nor in the WAL; restore the missing objects from a "
+                "backup, and they are read again"
             )
         if first:
             size_bytes = sum(header.size_bytes for header in headers[first:])
@@ -209,8 +223,9 @@ class Partition:
 
     def _twice(self, header: BatchHeader) -> PartitionStopped:
         return PartitionStopped(
-            f"partition {self.tp}: the WAL holds offsets from {header.base_offset} on, of leader epoch {header.leader_epoch}, "
-            f"a second time: up to {self.next_offset - 1} they are there already, and others; this is a bug in bmq, or the store was tampered with"
+            f"partition {self.tp}: the WAL holds offsets from {header.base_offset} on, of leader epoch "
+            f"{header.leader_epoch}, a second time: up to {self.next_offset - 1} they are there already, and "
+            "others; this is a bug in bmq, or the store was tampered with"
         )
 
     def begin_epoch(self, epoch: int, start: int) -> None:
@@ -222,8 +237,12 @@ class Partition:
         if epoch < 0 or epoch == self.leader_epoch:
             return
         if epoch < self.leader_epoch:
-            raise FencedLeaderEpoch(f"leader epoch {epoch} of partition {self.tp} is over, it is {self.leader_epoch} now")
-        raise UnknownLeaderEpoch(f"leader epoch {epoch} of partition {self.tp} is not known here yet, it is {self.leader_epoch}")
+            raise FencedLeaderEpoch(
+                f"leader epoch {epoch} of partition {self.tp} is over, it is {self.leader_epoch} now"
+            )
+        raise UnknownLeaderEpoch(
+            f"leader epoch {epoch} of partition {self.tp} is not known here yet, it is {self.leader_epoch}"
+        )
 
     def appended(self, run: Run, batch: Buffer, header: BatchHeader, *, now_ms: int) -> None:
         """The batch has got `next_offset` and is on its way to the WAL. The one place where live state changes."""
@@ -245,7 +264,9 @@ class Partition:
             self._closed_if_durable()
 
     def leave(self) -> list[Run]:
-        """The partition is not this broker's any more: takes no more batches and forgets those it has. Returns their runs."""
+        """The partition is not this broker's any more: takes no more batches and forgets those it has. Returns their
+        runs.
+        """
         self._happen(PartitionEvent.MOVED_AWAY)
         self._closed_if_durable()
         return self.tail.drop()
@@ -265,14 +286,20 @@ class Partition:
             size_bytes += run.size_bytes
         if not runs:
             return None
-        return RollPlan(runs=tuple(runs), base_offset=runs[0].base_offset, next_offset=runs[-1].next_offset, size_bytes=size_bytes)
+        return RollPlan(
+            runs=tuple(runs), base_offset=runs[0].base_offset, next_offset=runs[-1].next_offset, size_bytes=size_bytes
+        )
 
     def oldest_needed(self) -> int:
-        """The number of the oldest durable WAL object of this broker that the tail needs; -1: none. What was carried is not in their order."""
+        """The number of the oldest durable WAL object of this broker that the tail needs; -1: none. What was carried is
+        not in their order.
+        """
         return min((run.slot.number for run in self.tail.runs if run.slot is not None and run.slot.durable), default=-1)
 
     def begin_carrying(self) -> bool:
-        """Whether there is something to carry that is not being carried: all that is durable of the tail now, own or inherited."""
+        """Whether there is something to carry that is not being carried: all that is durable of the tail now, own or
+        inherited.
+        """
         if self.carrying or not self.tail.durable_bytes or self.state is not PartitionState.APPENDING:
             return False
         self.carrying = True
@@ -280,12 +307,17 @@ class Partition:
         return True
 
     def carry(self, slot: Slot, *, max_bytes: int) -> Run | None:
-        """The next copy, to be asked for when the one before it is durable: one run of up to `max_bytes`, or with one batch.
+        """The next copy, to be asked for when the one before it is durable: one run of up to `max_bytes`, or with one
+        batch.
 
         None where nothing is left: all was carried, or is in segments by now, or the partition has left.
         """
         assert self.carrying
-        runs = self.tail.part(self.carried_below, self.carry_below, max_bytes=max_bytes) if self.state is PartitionState.APPENDING else []
+        runs = (
+            self.tail.part(self.carried_below, self.carry_below, max_bytes=max_bytes)
+            if self.state is PartitionState.APPENDING
+            else []
+        )
         if not runs:
             self.carrying = False
             return None
@@ -297,13 +329,15 @@ class Partition:
             next_offset=runs[-1].next_offset,
             batches=batches,
             size_bytes=sum(run.size_bytes for run in runs),
-            max_timestamp_ms=max(map(max_timestamp_of, batches)),  # it is written, and of a run that was divided it is more than this
+            # it is written, and of a run that was divided it is more than this
+            max_timestamp_ms=max(map(max_timestamp_of, batches)),
             since_ms=runs[0].since_ms,
         )
 
     def carried(self, copy: Run) -> list[Slot]:
-        """The copy and every WAL object before it are durable. Returns the slots that are needed once less: those of the originals, and the copy's
-        own, which was needed for its own sake until now. What has left meanwhile stays needed where it was, and so does what the copy has not.
+        """The copy and every WAL object before it are durable. Returns the slots that are needed once less: those of
+        the originals, and the copy's own, which was needed for its own sake until now. What has left meanwhile stays
+        needed where it was, and so does what the copy has not.
         """
         assert copy.slot is not None
         if self.state is not PartitionState.APPENDING:
@@ -312,7 +346,9 @@ class Partition:
         return [*self.tail.carried(copy.base_offset, copy.next_offset, copy.slot), copy.slot]
 
     def manifest_changed(self, manifest: Manifest, entry: Entry, *, rolled: Producers | None = None) -> list[Run]:
-        """A manifest version is durable; returns the runs that it freed. `rolled`: the producers as of its next offset."""
+        """A manifest version is durable; returns the runs that it freed. `rolled`: the producers as of its next
+        offset.
+        """
         self.manifest = manifest
         self.entry = entry
         self.claimed = entry.epoch == self.leader_epoch
@@ -334,10 +370,11 @@ class Partition:
         return bool(self.ranges) and self.covers_recovered()
 
     def is_stray(self, leader_epoch: int, base_offset: int) -> bool:
-        """Whether a segment of an earlier owner, which nothing names, begins where a later one found no records any more.
+        """Whether a segment of an earlier owner, which nothing names, begins where a later one found no records any
+        more.
 
-        Nobody rolls what is not durable, and an heir finds all that is: so a version of the manifest that covered it is missing. What is there now
-        at these offsets, if anything, was given them a second time.
+        Nobody rolls what is not durable, and an heir finds all that is: so a version of the manifest that covered it is
+        missing. What is there now at these offsets, if anything, was given them a second time.
         """
         if leader_epoch >= self.leader_epoch:
             return False
@@ -345,7 +382,8 @@ class Partition:
         return 0 <= end <= base_offset
 
     def check_end(self, beyond: Iterable[NumberedKey]) -> None:
-        """That no segment of an earlier owner begins where recovery found no records any more; `beyond` are its own segments that may.
+        """That no segment of an earlier owner begins where recovery found no records any more; `beyond` are its own
+        segments that may.
 
         Raises PartitionStopped.
         """
@@ -355,19 +393,23 @@ class Partition:
                 raise missing_versions(self.tp, key, base_offset=found.offset, ended=self.next_offset)
 
     def check_left(self, end: int, lost: str) -> None:
-        """That the log reaches `end`, as it did below the missing WAL object `lost`: who owned it deleted from below, and what is kept elsewhere.
+        """That the log reaches `end`, as it did below the missing WAL object `lost`: who owned it deleted from below,
+        and what is kept elsewhere.
 
         Raises PartitionStopped.
         """
         if end > self.next_offset:
             raise PartitionStopped(
-                f"partition {self.tp}: {lost} is missing, and offsets {self.next_offset} to {end - 1}, which lie below it, are neither in the "
-                f"manifest {self.manifest_version} nor in the WAL above it: its owner cannot have deleted it; restore the object from a backup, and "
-                "it is read again, or stop the cluster and run `bmq store check --repair`"
+                f"partition {self.tp}: {lost} is missing, and offsets {self.next_offset} to {end - 1}, which lie "
+                f"below it, are neither in the manifest {self.manifest_version} nor in the WAL above it: its owner "
+                "cannot have deleted it; restore the object from a backup, and it is read again, or stop the "
+                "cluster and run `bmq store check --repair`"
             )
 
     def stop_for_stray(self, key: str, base_offset: int) -> bool:
-        """Takes no more batches, unless it begins below what this owner found at its opening: then it is too late. Returns whether it stops."""
+        """Takes no more batches, unless it begins below what this owner found at its opening: then it is too late.
+        Returns whether it stops.
+        """
         if base_offset < self.recovered_next_offset:
             return False
         if self.stray is None:
@@ -387,9 +429,10 @@ class Partition:
 def missing_versions(tp: TopicPartition, key: str, *, base_offset: int, ended: int) -> PartitionStopped:
     """Why a partition takes no records: an earlier owner had records where this one found the log's end."""
     return PartitionStopped(
-        f"partition {tp} takes no records: {key}, which an earlier owner wrote, begins at offset {base_offset}, and the log ends at {ended} by its "
-        "manifest and the WAL. Newer versions of the manifest are missing, somebody else deleted them: restore them from a backup, or stop the "
-        "cluster and run `bmq store check --repair`"
+        f"partition {tp} takes no records: {key}, which an earlier owner wrote, begins at offset {base_offset}, "
+        f"and the log ends at {ended} by its manifest and the WAL. Newer versions of the manifest are missing, "
+        "somebody else deleted them: restore them from a backup, or stop the cluster and run `bmq store check "
+        "--repair`"
     )
 
 

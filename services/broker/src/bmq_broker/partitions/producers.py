@@ -1,4 +1,5 @@
-"""Idempotent producers of one partition: which batches came last, so that a repeated one is recognised (KIP-98, KIP-360).
+"""Idempotent producers of one partition: which batches came last, so that a repeated one is recognised (KIP-98,
+KIP-360).
 
 Pure. `check` decides, `replay` changes; loading and running live are the same code.
 """
@@ -78,11 +79,16 @@ class Producers:
         if known is None:
             return None  # forgotten, or new: any sequence may begin (as in Kafka since KIP-360)
         if header.producer_epoch < known.epoch:
-            raise InvalidProducerEpoch(f"producer {header.producer_id} has epoch {header.producer_epoch}, the newest one is {known.epoch}")
+            raise InvalidProducerEpoch(
+                f"producer {header.producer_id} has epoch {header.producer_epoch}, the newest one is {known.epoch}"
+            )
         first = header.base_sequence
         if header.producer_epoch > known.epoch:
             if first != 0:
-                raise OutOfOrderSequence(f"producer {header.producer_id} begins epoch {header.producer_epoch} with sequence {first} instead of 0")
+                raise OutOfOrderSequence(
+                    f"producer {header.producer_id} begins epoch {header.producer_epoch} with sequence {first} "
+                    "instead of 0"
+                )
             return None
         expected = (known.batches[-1][1] + 1) % _SEQUENCES
         if first == expected:
@@ -116,7 +122,9 @@ class Producers:
             known.seen_ms = seen_ms
 
     def unexpired(self, *, before_ms: int) -> "Producers":
-        """Without producers last seen before that time: a new one, because a roll may be reading this one in its thread; itself where all stay."""
+        """Without producers last seen before that time: a new one, because a roll may be reading this one in its
+        thread; itself where all stay.
+        """
         if all(producer.seen_ms >= before_ms for producer in self._producers.values()):
             return self
         kept = self.copy()
@@ -150,7 +158,10 @@ class Producers:
         try:
             version = msgspec.msgpack.decode(data, type=_Version).version
             if version > _FORMAT_VERSION:
-                raise FormatTooNew(f"producer snapshot: format version {version}; this bmq reads up to version {_FORMAT_VERSION}: upgrade it")
+                raise FormatTooNew(
+                    f"producer snapshot: format version {version}; this bmq reads up to version {_FORMAT_VERSION}: "
+                    "upgrade it"
+                )
             stored = msgspec.msgpack.decode(data, type=_Stored)
         except msgspec.MsgspecError as error:
             raise Corrupt(f"producer snapshot: {error}") from error

@@ -16,18 +16,22 @@ from bmq.values import LeaderEpoch, Offset, TopicPartition
 
 OF_ONE_AGE_MS: Final = 10_000
 OF_ONE_AGE_SHARE: Final = 8
-"""Carried runs that came within so many ms of each other, or within this part of their age, become one: what is said of their age stays about
-right, and a partition that is carried for days has a dozen runs, not thousands."""
+"""Carried runs that came within so many ms of each other, or within this part of their age, become one: what is said of
+their age stays about right, and a partition that is carried for days has a dozen runs, not thousands."""
 BATCH_MEMORY_BYTES: Final = 136
-"""What a batch takes in memory beside its bytes: the `bytearray`'s head, two numbers, four places in lists. RSS of CPython 3.11, 64 bits: 132
-with a thousand batches a run. One that was recovered is a view of its WAL object, and takes about 110 more."""
+"""What a batch takes in memory beside its bytes: the `bytearray`'s head, two numbers, four places in lists. RSS of
+CPython 3.11, 64 bits: 132 with a thousand batches a run. One that was recovered is a view of its WAL object, and takes
+about 110 more."""
 RUN_MEMORY_BYTES: Final = 400
-"""And a run with its list and its slot: 532 with one batch a run. Whoever writes one record at a time fills memory with these."""
+"""And a run with its list and its slot: 532 with one batch a run. Whoever writes one record at a time fills memory with
+these."""
 
 
 @dataclass(slots=True)
 class Slot:
-    """One WAL object as the tails see it: `number` -1 until it is sent; `runs` of it that no segment covers yet; whose runs it holds."""
+    """One WAL object as the tails see it: `number` -1 until it is sent; `runs` of it that no segment covers yet; whose
+    runs it holds.
+    """
 
     size_bytes: int = 0
     number: int = -1
@@ -139,7 +143,8 @@ class Tail:
         return found
 
     def part(self, base_offset: int, next_offset: int, *, max_bytes: int) -> list[Run]:
-        """The first runs of those from `base_offset` on that end at or below `next_offset`: up to `max_bytes`, and at least a batch.
+        """The first runs of those from `base_offset` on that end at or below `next_offset`: up to `max_bytes`, and at
+        least a batch.
 
         What of the first run is too much becomes a run of its own, in the same object.
         """
@@ -156,7 +161,9 @@ class Tail:
         return part
 
     def _split(self, at: int, *, max_bytes: int) -> None:
-        """Makes two runs of run number `at` where it is larger: the first has up to `max_bytes`, and at least a batch."""
+        """Makes two runs of run number `at` where it is larger: the first has up to `max_bytes`, and at least a
+        batch.
+        """
         run = self.runs[at]
         if run.size_bytes <= max_bytes or len(run.batches) == 1:
             return
@@ -173,7 +180,8 @@ class Tail:
         self._total.memory_bytes += RUN_MEMORY_BYTES
 
     def carried(self, base_offset: int, next_offset: int, slot: Slot) -> list[Slot]:
-        """The runs from `base_offset` on that end at or below `next_offset` are in `slot`'s object as well, and from now on needed there.
+        """The runs from `base_offset` on that end at or below `next_offset` are in `slot`'s object as well, and from
+        now on needed there.
 
         Returns the slots where they were needed, one for each run that was. Neighbours of about one age become one run.
         """
@@ -187,7 +195,9 @@ class Tail:
         after: list[Run] = []
         for run in before:
             last = after[-1] if after else None
-            if last is not None and run.since_ms - last.since_ms <= max(OF_ONE_AGE_MS, (before[-1].since_ms - run.since_ms) // OF_ONE_AGE_SHARE):
+            if last is not None and run.since_ms - last.since_ms <= max(
+                OF_ONE_AGE_MS, (before[-1].since_ms - run.since_ms) // OF_ONE_AGE_SHARE
+            ):
                 last.batches += run.batches
                 last.size_bytes += run.size_bytes
                 last.next_offset = run.next_offset
@@ -210,7 +220,8 @@ class Tail:
             self.size_bytes -= run.size_bytes
             self.durable_bytes -= run.size_bytes
             dropped.append(run)
-        if self.runs and self.runs[0].base_offset < next_offset:  # it was carried, and is larger now than when the roll began
+        # it was carried, and is larger now than when the roll began
+        if self.runs and self.runs[0].base_offset < next_offset:
             batches += self._cut(next_offset, begin=batches)
         assert batches <= self._durable_batches
         self._durable_batches -= batches
@@ -221,12 +232,16 @@ class Tail:
         return dropped
 
     def _cut(self, next_offset: int, *, begin: int) -> int:
-        """Takes the batches below `next_offset` out of the first run, whose first one is batch `begin`; returns how many."""
+        """Takes the batches below `next_offset` out of the first run, whose first one is batch `begin`; returns how
+        many.
+        """
         run = self.runs[0]
         count = bisect_left(self._bases, next_offset, begin) - begin
         size_bytes = sum(self._sizes[begin : begin + count])
         size_left_bytes = run.size_bytes - size_bytes
-        self.runs[0] = replace(run, base_offset=Offset(next_offset), batches=run.batches[count:], size_bytes=size_left_bytes)
+        self.runs[0] = replace(
+            run, base_offset=Offset(next_offset), batches=run.batches[count:], size_bytes=size_left_bytes
+        )
         self.size_bytes -= size_bytes
         self.durable_bytes -= size_bytes
         return count

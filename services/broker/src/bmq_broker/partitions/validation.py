@@ -29,7 +29,9 @@ class Limits:
 def validate(header: BatchHeader, limits: Limits, *, now_ms: int, produce_version: int) -> None:
     """Raises BatchTooLarge, InvalidBatch, InvalidTimestamp or UnsupportedCompression."""
     if header.size_bytes > limits.max_message_bytes:
-        raise BatchTooLarge(f"a batch of {header.size_bytes} bytes exceeds max.message.bytes of {limits.max_message_bytes}")
+        raise BatchTooLarge(
+            f"a batch of {header.size_bytes} bytes exceeds max.message.bytes of {limits.max_message_bytes}"
+        )
     if header.is_control:
         raise InvalidBatch("clients may not write control batches")
     if header.is_transactional:
@@ -40,13 +42,19 @@ def validate(header: BatchHeader, limits: Limits, *, now_ms: int, produce_versio
             "and the bits of transactions alone; the others are for brokers, or for formats to come"
         )
     if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
-        raise InvalidBatch(f"a batch of {header.record_count} records whose last offset delta is {header.last_offset_delta}")
+        raise InvalidBatch(
+            f"a batch of {header.record_count} records whose last offset delta is {header.last_offset_delta}"
+        )
     if header.record_count > BATCH_RECORDS_MAX:
         raise InvalidBatch(f"a batch of {header.record_count} records: send at most {BATCH_RECORDS_MAX} in one batch")
     if header.record_count * SMALLEST_RECORD_BYTES > _records_bytes_max(header):
-        raise InvalidBatch(f"a batch of {header.size_bytes} bytes cannot hold the {header.record_count} records that it claims")
+        raise InvalidBatch(
+            f"a batch of {header.size_bytes} bytes cannot hold the {header.record_count} records that it claims"
+        )
     if header.producer_id >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0):
-        raise InvalidBatch(f"producer {header.producer_id} with epoch {header.producer_epoch} and sequence {header.base_sequence}")
+        raise InvalidBatch(
+            f"producer {header.producer_id} with epoch {header.producer_epoch} and sequence {header.base_sequence}"
+        )
     if header.codec is Codec.ZSTD and produce_version < ZSTD_PRODUCE_VERSION_MIN:
         raise UnsupportedCompression(f"codec {header.codec} in Produce version {produce_version}")
     if not limits.log_append_time:
@@ -60,19 +68,21 @@ def _records_bytes_max(header: BatchHeader) -> int:
 
 def _check_timestamps(header: BatchHeader, limits: Limits, *, now_ms: int) -> None:
     if header.is_log_append_time:
-        raise InvalidTimestamp("a batch with timestamp type LogAppendTime, which is the broker's to set: send CreateTime")
+        raise InvalidTimestamp(
+            "a batch with timestamp type LogAppendTime, which is the broker's to set: send CreateTime"
+        )
     if header.base_timestamp_ms < NO_TIMESTAMP or header.max_timestamp_ms < header.base_timestamp_ms:
         raise InvalidTimestamp(
-            f"a batch whose first timestamp is {header.base_timestamp_ms} and whose largest is {header.max_timestamp_ms}: "
-            "none is below -1, and none is larger than the largest"
+            f"a batch whose first timestamp is {header.base_timestamp_ms} and whose largest is "
+            f"{header.max_timestamp_ms}: none is below -1, and none is larger than the largest"
         )
     if header.max_timestamp_ms - now_ms > limits.timestamp_after_max_ms:
         raise InvalidTimestamp(
-            f"timestamp {header.max_timestamp_ms} is {header.max_timestamp_ms - now_ms} ms ahead of the broker's clock; "
-            f"message.timestamp.after.max.ms allows {limits.timestamp_after_max_ms}"
+            f"timestamp {header.max_timestamp_ms} is {header.max_timestamp_ms - now_ms} ms ahead of the broker's "
+            f"clock; message.timestamp.after.max.ms allows {limits.timestamp_after_max_ms}"
         )
     if header.base_timestamp_ms >= 0 and now_ms - header.base_timestamp_ms > limits.timestamp_before_max_ms:
         raise InvalidTimestamp(
-            f"timestamp {header.base_timestamp_ms} is {now_ms - header.base_timestamp_ms} ms behind the broker's clock; "
-            f"message.timestamp.before.max.ms allows {limits.timestamp_before_max_ms}"
+            f"timestamp {header.base_timestamp_ms} is {now_ms - header.base_timestamp_ms} ms behind the broker's "
+            f"clock; message.timestamp.before.max.ms allows {limits.timestamp_before_max_ms}"
         )

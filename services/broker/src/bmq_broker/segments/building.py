@@ -23,8 +23,12 @@ class Building:
     leader_epoch: LeaderEpoch
 
 
-def rolled_segment(building: Building, batches: Iterable[Buffer], earlier: Producers, *, now_ms: int) -> tuple[EncodedSegment, Producers]:
-    """A segment of batches out of the tail, and the producers as of its end: `earlier` with the batches replayed over it."""
+def rolled_segment(
+    building: Building, batches: Iterable[Buffer], earlier: Producers, *, now_ms: int
+) -> tuple[EncodedSegment, Producers]:
+    """A segment of batches out of the tail, and the producers as of its end: `earlier` with the batches replayed over
+    it.
+    """
     entries, producers = _replayed(batches, earlier, now_ms=now_ms)
     return _encode(building, entries, producers.encode()), producers
 
@@ -38,7 +42,9 @@ class Rolled(NamedTuple):
     earlier: Producers
 
 
-def shared_segment(nonce: Nonce, cluster_id: str, rolls: Sequence[Rolled], *, now_ms: int) -> tuple[EncodedSegment, list[Producers]]:
+def shared_segment(
+    nonce: Nonce, cluster_id: str, rolls: Sequence[Rolled], *, now_ms: int
+) -> tuple[EncodedSegment, list[Producers]]:
     """A segment with a run of each of several partitions, and their producers as of the runs' ends."""
     runs = []
     after = []
@@ -49,8 +55,12 @@ def shared_segment(nonce: Nonce, cluster_id: str, rolls: Sequence[Rolled], *, no
     return encode_segment(nonce, cluster_id, runs), after
 
 
-def merged_segment(building: Building, segments: Iterable[tuple[SegmentIndex, bytes]], snapshot: bytes) -> EncodedSegment:
-    """A segment of the batches of several; `snapshot` is the newest one's. Raises Corrupt where one is not what was written."""
+def merged_segment(
+    building: Building, segments: Iterable[tuple[SegmentIndex, bytes]], snapshot: bytes
+) -> EncodedSegment:
+    """A segment of the batches of several; `snapshot` is the newest one's. Raises Corrupt where one is not what was
+    written.
+    """
     entries: list[SegmentBatch] = []
     for index, data in segments:
         index.check_batches(data)  # the new segment's checksum must not vouch for what was damaged: the old ones go
@@ -81,4 +91,6 @@ def _entry(data: Buffer, header: BatchHeader) -> SegmentBatch:
 
 
 def _encode(building: Building, entries: list[SegmentBatch], snapshot: bytes) -> EncodedSegment:
-    return encode_segment(building.nonce, building.cluster_id, [SegmentRun(building.tp, building.leader_epoch, entries, (), snapshot)])
+    return encode_segment(
+        building.nonce, building.cluster_id, [SegmentRun(building.tp, building.leader_epoch, entries, (), snapshot)]
+    )

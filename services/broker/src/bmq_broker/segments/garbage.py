@@ -1,6 +1,7 @@
 """Objects that this broker gave up: deleted once no reader can still want them. What it does not know it never deletes.
 
-Before it deletes anything it makes sure that nobody had replaced it: what it gave up, believing to be the owner, an heir may still name.
+Before it deletes anything it makes sure that nobody had replaced it: what it gave up, believing to be the owner, an
+heir may still name.
 """
 
 import asyncio
@@ -32,7 +33,9 @@ class Garbage:
         self._shared: set[str] = set()
 
     def give_up(self, keys: Iterable[str]) -> None:
-        """A partition's manifest names these no more. Of shared segments that says nothing: other partitions may still name them."""
+        """A partition's manifest names these no more. Of shared segments that says nothing: other partitions may still
+        name them.
+        """
         self._put(key for key in keys if not key.startswith(SHARED_PREFIX))
 
     def give_up_shared(self, key: str) -> None:

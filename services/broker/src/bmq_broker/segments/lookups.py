@@ -48,9 +48,9 @@ NOWHERE: Final = OffsetForTime(offset=Offset(-1), timestamp_ms=-1, leader_epoch=
 
 
 class _Doubts:
-    """One look-up's. Of what producers wrote a header says the largest time, and only opening the batch tells whether it is true: that is done for
-    so many that it was not true of. Then headers are believed. What is found is then a batch's first offset, which is never above the record that
-    was meant: who reads on from there misses nothing."""
+    """One look-up's. Of what producers wrote a header says the largest time, and only opening the batch tells whether
+    it is true: that is done for so many that it was not true of. Then headers are believed. What is found is then a
+    batch's first offset, which is never above the record that was meant: who reads on from there misses nothing."""
 
     __slots__ = ("left",)
 
@@ -86,7 +86,9 @@ class Lookups:
         self._limit = RateLimited(interval_s=LOG_INTERVAL_S)
 
     async def offset_for_time(self, partition: Partition, timestamp_ms: int, *, committed: bool) -> OffsetForTime:
-        """See Owner.offset_for_time. `committed` makes no difference until there are transactions. Raises StoreError, FormatError."""
+        """See Owner.offset_for_time. `committed` makes no difference until there are transactions. Raises StoreError,
+        FormatError.
+        """
         doubts = _Doubts(self._false_batches_max)
         match timestamp_ms:
             case _ if timestamp_ms == LATEST:
@@ -100,11 +102,15 @@ class Lookups:
                 return await self._in_turn(partition, NO_TIMESTAMP, partial(self._max_timestamp, partition, doubts))
             case _ if timestamp_ms < 0:
                 raise UnsupportedMessageFormat(f"{timestamp_ms} is not a timestamp to look up")
-        return await self._in_turn(partition, timestamp_ms, partial(self._first_at_or_after, partition, timestamp_ms, doubts))
+        return await self._in_turn(
+            partition, timestamp_ms, partial(self._first_at_or_after, partition, timestamp_ms, doubts)
+        )
 
-    async def _in_turn(self, partition: Partition, timestamp_ms: int, look: Callable[[], Awaitable[OffsetForTime]]) -> OffsetForTime:
-        """Where segments may have such a time, whatever is looked up waits for its turn, by topics, then by partitions. What a tail alone can answer
-        does not wait."""
+    async def _in_turn(
+        self, partition: Partition, timestamp_ms: int, look: Callable[[], Awaitable[OffsetForTime]]
+    ) -> OffsetForTime:
+        """Where segments may have such a time, whatever is looked up waits for its turn, by topics, then by partitions.
+        What a tail alone can answer does not wait."""
         if next(partition.manifest.entries_for_time(timestamp_ms), None) is None:
             return await look()
         await self._in_segments.enter(party=partition.tp.topic_id, sender=partition.tp)
@@ -114,7 +120,9 @@ class Lookups:
             self._in_segments.leave()
 
     async def _planned(self, partition: Partition, look: Callable[[], Awaitable[OffsetForTime]]) -> OffsetForTime:
-        """A segment may be merged or expired and deleted while it is looked into: then it is planned again, from the newest manifest."""
+        """A segment may be merged or expired and deleted while it is looked into: then it is planned again, from the
+        newest manifest.
+        """
         for _ in range(PLANS_MAX - 1):
             try:
                 return await look()
@@ -123,21 +131,31 @@ class Lookups:
                     await within(self._manifests.refresh(partition), PATIENCE_S)
         return await look()
 
-    def _at(self, partition: Partition, offset: Offset, *, timestamp_ms: int = -1, epoch: LeaderEpoch | None = None) -> OffsetForTime:
-        return OffsetForTime(offset=offset, timestamp_ms=timestamp_ms, leader_epoch=partition.epoch_at(offset) if epoch is None else epoch)
+    def _at(
+        self, partition: Partition, offset: Offset, *, timestamp_ms: int = -1, epoch: LeaderEpoch | None = None
+    ) -> OffsetForTime:
+        return OffsetForTime(
+            offset=offset,
+            timestamp_ms=timestamp_ms,
+            leader_epoch=partition.epoch_at(offset) if epoch is None else epoch,
+        )
 
     async def _first_at_or_after(self, partition: Partition, timestamp_ms: int, doubts: _Doubts) -> OffsetForTime:
         tail = partition.tail.durable_from(timestamp_ms)
         log_start = partition.log_start
         async for batch, header in self._candidates(partition, timestamp_ms):
-            if (found := await self._open(partition, batch, header, timestamp_ms, log_start, doubts=doubts)) is not None:
+            if (
+                found := await self._open(partition, batch, header, timestamp_ms, log_start, doubts=doubts)
+            ) is not None:
                 return self._at(partition, Offset(found[0]), timestamp_ms=found[1])
         for batch in tail:
             await self._look_on(partition)
             header = read_header(batch)
             if header.max_timestamp_ms < timestamp_ms or header.last_offset < log_start:
                 continue
-            if (found := await self._open(partition, batch, header, timestamp_ms, log_start, doubts=doubts)) is not None:
+            if (
+                found := await self._open(partition, batch, header, timestamp_ms, log_start, doubts=doubts)
+            ) is not None:
                 return self._at(partition, Offset(found[0]), timestamp_ms=found[1])
         return NOWHERE
 
@@ -168,7 +186,10 @@ class Lookups:
             return
         index = await self._segments.index(tp, entry)
         position, _ = index.position_for_offset(log_start)
-        while position < index.length and (found := index.position_for_time(timestamp_ms, from_position=position)) is not None:
+        while (
+            position < index.length
+            and (found := index.position_for_time(timestamp_ms, from_position=position)) is not None
+        ):
             position = found[0]
             block, headers = await self._segments.block(entry, index, position)
             for header in headers:
@@ -177,11 +198,17 @@ class Lookups:
             position = index.block_end(position)
 
     async def _max_timestamp(self, partition: Partition, doubts: _Doubts) -> OffsetForTime:
-        """What says the largest time is opened first: where that is true it alone is. So no more are than are false, and one."""
+        """What says the largest time is opened first: where that is true it alone is. So no more are than are false,
+        and one.
+        """
         log_start, opened_max = partition.log_start, doubts.left + 1
         tail = partition.tail.durable_batches()
         entries = await self._segments.entries(partition.tp, partition.manifest)
-        said = [_Said(entry.max_timestamp_ms, entry.base_offset, entry) for entry in entries if entry.last_offset >= log_start]
+        said = [
+            _Said(entry.max_timestamp_ms, entry.base_offset, entry)
+            for entry in entries
+            if entry.last_offset >= log_start
+        ]
         for batch in tail:
             await self._look_on(partition)
             header = read_header(batch)
@@ -207,8 +234,12 @@ class Lookups:
                 best = await self._better(partition, best, batch, header, log_start, doubts=doubts)
         return NOWHERE if best is None else self._at(partition, Offset(-best[1]), timestamp_ms=best[0])
 
-    async def _max_block(self, tp: TopicPartition, entry: SegmentEntry, log_start: int) -> list[tuple[BatchHeader, Buffer]]:
-        """The batches of the first block with the largest timestamp and those of a block that the log start cuts, the largest timestamp first."""
+    async def _max_block(
+        self, tp: TopicPartition, entry: SegmentEntry, log_start: int
+    ) -> list[tuple[BatchHeader, Buffer]]:
+        """The batches of the first block with the largest timestamp and those of a block that the log start cuts, the
+        largest timestamp first.
+        """
         index = await self._segments.index(tp, entry)
         start, base_offset = index.position_for_offset(log_start)
         positions = []
@@ -225,26 +256,44 @@ class Lookups:
         return sorted(left, key=lambda one: (-one[0].max_timestamp_ms, one[0].base_offset))
 
     async def _open(
-        self, partition: Partition, batch: Buffer, header: BatchHeader, timestamp_ms: int, log_start: int, *, doubts: _Doubts
+        self,
+        partition: Partition,
+        batch: Buffer,
+        header: BatchHeader,
+        timestamp_ms: int,
+        log_start: int,
+        *,
+        doubts: _Doubts,
     ) -> tuple[int, int] | None:
         if not doubts.left:
             return self._believed(header, log_start)
 
         def look(batch: Buffer, header: BatchHeader, *, decompressed_bytes_max: int) -> tuple[int, int] | None:
-            return first_at_or_after(batch, header, timestamp_ms, from_offset=log_start, decompressed_bytes_max=decompressed_bytes_max)
+            return first_at_or_after(
+                batch, header, timestamp_ms, from_offset=log_start, decompressed_bytes_max=decompressed_bytes_max
+            )
 
         found = await self._opened(partition, look, batch, header)
         doubts.left -= found is None
         return found
 
     async def _better(
-        self, partition: Partition, best: tuple[int, int] | None, batch: Buffer, header: BatchHeader, log_start: int, *, doubts: _Doubts
+        self,
+        partition: Partition,
+        best: tuple[int, int] | None,
+        batch: Buffer,
+        header: BatchHeader,
+        log_start: int,
+        *,
+        doubts: _Doubts,
     ) -> tuple[int, int] | None:
         if header.max_timestamp_ms <= (NO_TIMESTAMP if best is None else best[0]):
             return best
 
         def look(batch: Buffer, header: BatchHeader, *, decompressed_bytes_max: int) -> tuple[int, int] | None:
-            return with_max_timestamp(batch, header, from_offset=log_start, decompressed_bytes_max=decompressed_bytes_max)
+            return with_max_timestamp(
+                batch, header, from_offset=log_start, decompressed_bytes_max=decompressed_bytes_max
+            )
 
         if doubts.left:
             found = await self._opened(partition, look, batch, header)
@@ -258,20 +307,28 @@ class Lookups:
     def _believed(self, header: BatchHeader, log_start: int) -> tuple[int, int]:
         if (left_out := self._limit.due("believed", now=asyncio.get_running_loop().time())) is not None:
             log.warning(
-                "times in batches are not what their headers say: a look-up by time found the first offset of a batch, and not of a record",
+                "times in batches are not what their headers say: a look-up by time found the first offset of a "
+                "batch, and not of a record",
                 offset=header.base_offset,
                 remedy="set bmq.validation=records for the topic, or raise the limit false_batches_per_look_up",
                 left_out=left_out,
             )
         return max(header.base_offset, log_start), header.max_timestamp_ms
 
-    async def _opened(self, partition: Partition, look: Look[tuple[int, int] | None], batch: Buffer, header: BatchHeader) -> tuple[int, int] | None:
-        """What is found in the batch. One that cannot be opened (taken before batches were proved, or unproved as its topic asked) is passed over:
-        it must not hide what comes after it."""
+    async def _opened(
+        self, partition: Partition, look: Look[tuple[int, int] | None], batch: Buffer, header: BatchHeader
+    ) -> tuple[int, int] | None:
+        """What is found in the batch. One that cannot be opened (taken before batches were proved, or unproved as its
+        topic asked) is passed over: it must not hide what comes after it."""
         try:
             return await self._opener.look(look, batch, header, party=partition.tp.topic_id)
         except (CorruptBatch, BatchTooLarge, UnsupportedCompression) as error:
             UNREADABLE_BATCHES.inc()
             if (left_out := self._limit.due("unreadable", now=asyncio.get_running_loop().time())) is not None:
-                log.warning("a batch cannot be opened: look-ups pass over it", offset=header.base_offset, error=str(error), left_out=left_out)
+                log.warning(
+                    "a batch cannot be opened: look-ups pass over it",
+                    offset=header.base_offset,
+                    error=str(error),
+                    left_out=left_out,
+                )
             return None

@@ -21,13 +21,18 @@ from bmq_broker.settings import BrokerSettings
 
 
 def plan_merge(
-    entries: Sequence[SegmentEntry], *, merge_below_bytes: int, merge_count: int, target_bytes: int, span_ms_max: int | None = None
+    entries: Sequence[SegmentEntry],
+    *,
+    merge_below_bytes: int,
+    merge_count: int,
+    target_bytes: int,
+    span_ms_max: int | None = None,
 ) -> tuple[SegmentEntry, ...]:
     """Neighbours worth merging, or nothing.
 
-    At least `merge_count` of them, each below `merge_below_bytes`, at most `target_bytes` together (a merge holds them in memory), none
-    larger than all the others together: so a byte is written again only when its segment at least doubles. Nor do they span more time than
-    `span_ms_max`: a segment goes when its newest record is too old.
+    At least `merge_count` of them, each below `merge_below_bytes`, at most `target_bytes` together (a merge holds them
+    in memory), none larger than all the others together: so a byte is written again only when its segment at least
+    doubles. Nor do they span more time than `span_ms_max`: a segment goes when its newest record is too old.
     """
     for first in range(len(entries) - merge_count + 1):
         chosen: list[SegmentEntry] = []
@@ -50,7 +55,16 @@ def plan_merge(
 class Merger:
     """Merges segments of one broker's partitions."""
 
-    def __init__(self, *, store: ObjectStore, cluster_id: str, rng: Rng, manifests: Manifests, segments: Segments, settings: BrokerSettings) -> None:
+    def __init__(
+        self,
+        *,
+        store: ObjectStore,
+        cluster_id: str,
+        rng: Rng,
+        manifests: Manifests,
+        segments: Segments,
+        settings: BrokerSettings,
+    ) -> None:
         self._store = store
         self._cluster_id = cluster_id
         self._rng = rng
@@ -70,11 +84,16 @@ class Merger:
             )
             if not chosen:
                 return False
-            data = [(await self._segments.index(partition.tp, entry), await self._segments.batches(entry)) for entry in chosen]
+            data = [
+                (await self._segments.index(partition.tp, entry), await self._segments.batches(entry))
+                for entry in chosen
+            ]
             newest = chosen[-1]
             snapshot = await self._store.get(newest.key, start=newest.snapshot_position, length=newest.snapshot_length)
             nonce = self._rng.nonce()
-            building = Building(nonce=nonce, cluster_id=self._cluster_id, tp=partition.tp, leader_epoch=partition.leader_epoch)
+            building = Building(
+                nonce=nonce, cluster_id=self._cluster_id, tp=partition.tp, leader_epoch=partition.leader_epoch
+            )
             build = partial(merged_segment, building, data, bytes(decode_producer_snapshot(snapshot)))
             encoded = await asyncio.get_running_loop().run_in_executor(None, build)
             key = segment_key(partition.tp, partition.leader_epoch, Offset(chosen[0].base_offset), nonce)

@@ -1,4 +1,6 @@
-"""Reading a partition's segments at its owner: for look-ups by time, for merges and for loading coordinators. Readers' fetches go through proxies."""
+"""Reading a partition's segments at its owner: for look-ups by time, for merges and for loading coordinators. Readers'
+fetches go through proxies.
+"""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -39,9 +41,17 @@ class Segments:
         with _naming(entry):
             return _index_of(tp, entry, data)
 
-    async def block(self, entry: SegmentEntry, index: SegmentIndex, position: int) -> tuple[memoryview, list[BatchHeader]]:
-        """The whole batches from `position` (a block's start) to its block's end, and their headers. Raises Corrupt for others than were written."""
-        data = memoryview(await self._store.get(entry.key, start=entry.position + position, length=index.block_end(position) - position))
+    async def block(
+        self, entry: SegmentEntry, index: SegmentIndex, position: int
+    ) -> tuple[memoryview, list[BatchHeader]]:
+        """The whole batches from `position` (a block's start) to its block's end, and their headers. Raises Corrupt for
+        others than were written.
+        """
+        data = memoryview(
+            await self._store.get(
+                entry.key, start=entry.position + position, length=index.block_end(position) - position
+            )
+        )
         with _naming(entry):
             return data, _headers_of(index, position, data)
 
@@ -50,7 +60,9 @@ class Segments:
         return await self._store.get(entry.key, start=entry.position, length=entry.length)
 
     async def read_batches(self, tp: TopicPartition, manifest: Manifest, offset: int) -> AsyncIterator[Buffer]:
-        """Every batch from the one that holds `offset` to the manifest's end, by runs that are as they were written. Raises Corrupt for others."""
+        """Every batch from the one that holds `offset` to the manifest's end, by runs that are as they were written.
+        Raises Corrupt for others.
+        """
         for entry in await self.entries(tp, manifest):
             if entry.last_offset < offset:
                 continue
@@ -60,7 +72,9 @@ class Segments:
                     yield data[header.position : header.end]
 
     async def _checked_batches(self, tp: TopicPartition, entry: SegmentEntry) -> memoryview:
-        """All batches of a segment, by the checksum of its index, which lies right behind them. Raises Corrupt, FormatTooNew."""
+        """All batches of a segment, by the checksum of its index, which lies right behind them. Raises Corrupt,
+        FormatTooNew.
+        """
         length = entry.index_position + entry.index_length - entry.position
         data = memoryview(await self._store.get(entry.key, start=entry.position, length=length))
         with _naming(entry):
@@ -79,7 +93,12 @@ def _naming(entry: SegmentEntry) -> Iterator[None]:
 
 def _index_of(tp: TopicPartition, entry: SegmentEntry, data: Buffer) -> SegmentIndex:
     index = decode_index(data)
-    if (index.tp, index.base_offset, index.last_offset, index.length) != (tp, entry.base_offset, entry.last_offset, entry.length):
+    if (index.tp, index.base_offset, index.last_offset, index.length) != (
+        tp,
+        entry.base_offset,
+        entry.last_offset,
+        entry.length,
+    ):
         raise Corrupt(f"its index is that of {index.tp} at {index.base_offset}")
     return index
 
@@ -94,7 +113,10 @@ def _headers_of(index: SegmentIndex, position: int, block: memoryview) -> list[B
         check_crc(block, header)
         moved = header.base_offset != offset if dense or offset == start else header.base_offset < offset
         if moved or header.last_offset < header.base_offset or not epoch <= header.leader_epoch <= index.leader_epoch:
-            raise Corrupt(f"a batch of offset {header.base_offset} and leader epoch {header.leader_epoch} is where {offset} is to be")
+            raise Corrupt(
+                f"a batch of offset {header.base_offset} and leader epoch {header.leader_epoch} is where {offset} "
+                "is to be"
+            )
         offset, epoch = header.next_offset, header.leader_epoch
     if offset > end or (dense and offset != end):
         raise Corrupt(f"batches from offset {start} on end at {offset}, not at {end}")

@@ -1,4 +1,6 @@
-"""What a manifest version gives up. Pure: the one place where it is decided which objects of a partition may go because they are named no more."""
+"""What a manifest version gives up. Pure: the one place where it is decided which objects of a partition may go because
+they are named no more.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -18,8 +20,8 @@ def pages_apart(old: Manifest, new: Manifest) -> tuple[PageRef, ...]:
 def released(old: Manifest, new: Manifest, entries: PageEntries) -> frozenset[str]:
     """Keys of objects that `old` names, on its pages or itself, and `new` does not: never anything else.
 
-    `entries` of `pages_apart`, as far as they could be read. A page of `old` that could not be stays with all that it may name; where one of
-    `new` could not, nothing is released: what is not known counts as named.
+    `entries` of `pages_apart`, as far as they could be read. A page of `old` that could not be stays with all that it
+    may name; where one of `new` could not, nothing is released: what is not known counts as named.
     """
     if any(page.key not in entries for page in pages_apart(old, new) if page in new.pages):
         return frozenset()

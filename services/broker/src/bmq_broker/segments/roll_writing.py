@@ -1,7 +1,8 @@
-"""Writing rolls: durable batches of one partition, or of several small ones together, as a segment object, and the manifest versions that name it.
+"""Writing rolls: durable batches of one partition, or of several small ones together, as a segment object, and the
+manifest versions that name it.
 
-A roll never reaches above the high watermark, and the producer snapshot that it writes is the previous one with the segment's batches replayed
-over it, never a copy of live state. Whose turn it is, bmq_broker.segments.rolling says.
+A roll never reaches above the high watermark, and the producer snapshot that it writes is the previous one with the
+segment's batches replayed over it, never a copy of live state. Whose turn it is, bmq_broker.segments.rolling says.
 """
 
 import asyncio
@@ -31,7 +32,8 @@ log = structlog.get_logger()
 T = TypeVar("T")
 
 PATIENCE_S: Final = 60.0
-"""A store that refuses the keys of one partition alone (its folder, or requests for that prefix) must not keep what others wait for."""
+"""A store that refuses the keys of one partition alone (its folder, or requests for that prefix) must not keep what
+others wait for."""
 NAMING_S: Final = 20.0
 """Of one partition's manifest among those of a shared segment: what fails together is tried again alone."""
 SLOWEST_BYTES_S: Final = 1 << 20
@@ -48,7 +50,16 @@ Outcomes = dict[TopicPartition, "bool | BmqError"]
 class RollWriter:
     """Of one broker incarnation."""
 
-    def __init__(self, *, store: ObjectStore, cluster_id: str, stream: StreamId, rng: Rng, clock: ClockGuard, manifests: Manifests) -> None:
+    def __init__(
+        self,
+        *,
+        store: ObjectStore,
+        cluster_id: str,
+        stream: StreamId,
+        rng: Rng,
+        clock: ClockGuard,
+        manifests: Manifests,
+    ) -> None:
         self._store = store
         self._cluster_id = cluster_id
         self._stream = stream
@@ -59,7 +70,9 @@ class RollWriter:
         """Shared segments that a manifest version under way may yet name."""
 
     async def roll(self, partition: Partition, cause: str) -> bool:
-        """One segment and the manifest version that names it; False where there is nothing to roll. Raises BmqError. The partition's lock is held."""
+        """One segment and the manifest version that names it; False where there is nothing to roll. Raises BmqError.
+        The partition's lock is held.
+        """
         for _ in range(ATTEMPTS_MAX):
             plan = partition.plan_roll(target_bytes=partition.config.segment_bytes)
             if plan is None:
@@ -109,7 +122,9 @@ class RollWriter:
 
     async def _write(self, partition: Partition, plan: RollPlan) -> UnnamedSegment:
         nonce = self._rng.nonce()
-        building = Building(nonce=nonce, cluster_id=self._cluster_id, tp=partition.tp, leader_epoch=partition.leader_epoch)
+        building = Building(
+            nonce=nonce, cluster_id=self._cluster_id, tp=partition.tp, leader_epoch=partition.leader_epoch
+        )
         build = partial(rolled_segment, building, plan.batches, partition.rolled, now_ms=self._clock.now_ms())
         encoded, producers = await asyncio.get_running_loop().run_in_executor(None, build)
         key = segment_key(partition.tp, partition.leader_epoch, plan.base_offset, nonce)
@@ -119,14 +134,19 @@ class RollWriter:
 
     async def _write_shared(self, plans: Sequence[tuple[Partition, RollPlan]], cause: str) -> Outcomes:
         nonce = self._rng.nonce()
-        rolls = [Rolled(partition.tp, partition.leader_epoch, plan.batches, partition.rolled) for partition, plan in plans]
+        rolls = [
+            Rolled(partition.tp, partition.leader_epoch, plan.batches, partition.rolled) for partition, plan in plans
+        ]
         build = partial(shared_segment, nonce, self._cluster_id, rolls, now_ms=self._clock.now_ms())
         encoded, producers = await asyncio.get_running_loop().run_in_executor(None, build)
         key = shared_segment_key(self._stream.node_id, self._stream.broker_epoch, nonce)
         self.writing.add(key)
         try:
             size_bytes = sum(plan.size_bytes for _, plan in plans)
-            await within(create_once(self._store, key, encoded.parts, nonce=nonce, rng=self._rng), PATIENCE_S + size_bytes / SLOWEST_BYTES_S)
+            await within(
+                create_once(self._store, key, encoded.parts, nonce=nonce, rng=self._rng),
+                PATIENCE_S + size_bytes / SLOWEST_BYTES_S,
+            )
             places = asyncio.Semaphore(COMMITS_AT_ONCE)
 
             async def name(pair: tuple[Partition, RollPlan], entry: SegmentEntry, after: Producers) -> bool | BmqError:
@@ -144,12 +164,17 @@ class RollWriter:
         return {partition.tp: outcome for (partition, _), outcome in zip(plans, named, strict=True)}
 
     async def _name(self, partition: Partition, plan: RollPlan, entry: SegmentEntry, producers: Producers) -> None:
-        """The manifest version. Raises ManifestMoved and NotOwner, after which none ever will name the entry, and what `commit` raises."""
+        """The manifest version. Raises ManifestMoved and NotOwner, after which none ever will name the entry, and what
+        `commit` raises.
+        """
         epochs = [each for each in partition.epochs if each.start_offset < plan.next_offset]
 
         def edit(manifest: Manifest) -> Manifest:
             if manifest.next_offset != plan.base_offset:
-                raise ManifestMoved(f"manifest of {partition.tp} ends at {manifest.next_offset}, the segment begins at {plan.base_offset}")
+                raise ManifestMoved(
+                    f"manifest of {partition.tp} ends at {manifest.next_offset}, the segment begins at "
+                    f"{plan.base_offset}"
+                )
             for each in epochs:
                 if not manifest.leader_epochs or each.epoch > manifest.leader_epochs[-1].epoch:
                     manifest = manifest.note_leader_epoch(each.epoch, each.start_offset)
@@ -169,7 +194,9 @@ def roll_s(partition: Partition) -> float:
 
 
 async def within(work: Awaitable[T], limit_s: float) -> T:
-    """What the work returns. Raises StoreUnavailable where it takes longer: it is cancelled, and its outcome unknown."""
+    """What the work returns. Raises StoreUnavailable where it takes longer: it is cancelled, and its outcome
+    unknown.
+    """
     limit = asyncio.timeout(limit_s)
     try:
         async with limit:

@@ -1,8 +1,8 @@
 """Rolls: which partition's oldest durable batches become a segment, and when (DESIGN section 4).
 
-At the segment size or age; the largest tails when the memory budget asks; the partitions that pin the oldest WAL objects when the WAL's length
-asks, unless they are small enough to be carried forward (bmq_broker.wal.carrying). Small tails that are rolled at the same time share a segment.
-How a roll is written is bmq_broker.segments.roll_writing's.
+At the segment size or age; the largest tails when the memory budget asks; the partitions that pin the oldest WAL
+objects when the WAL's length asks, unless they are small enough to be carried forward (bmq_broker.wal.carrying). Small
+tails that are rolled at the same time share a segment. How a roll is written is bmq_broker.segments.roll_writing's.
 """
 
 import asyncio
@@ -23,7 +23,15 @@ from bmq_broker.partitions.partition import Partition
 from bmq_broker.partitions.states import PartitionState
 from bmq_broker.partitions.tail import TailTotal
 from bmq_broker.segments.manifests import Manifests
-from bmq_broker.segments.roll_writing import PATIENCE_S, SHARED_BYTES_MAX, SHARED_RUNS_MAX, Outcomes, RollWriter, roll_s, within
+from bmq_broker.segments.roll_writing import (
+    PATIENCE_S,
+    SHARED_BYTES_MAX,
+    SHARED_RUNS_MAX,
+    Outcomes,
+    RollWriter,
+    roll_s,
+    within,
+)
 from bmq_broker.segments.stopped_partitions import Stalled, StoppedPartitions
 from bmq_broker.settings import BrokerSettings
 from bmq_broker.wal.carrying import PARTITIONS_AT_ONCE, Carrier
@@ -38,11 +46,11 @@ REFUSED_MAX: Final = 32
 """Partitions in a row that can be neither carried nor rolled now: then others cannot either."""
 LOOKED_AT_PER_OBJECT: Final = 4
 LOOK_INTERVAL_S: Final = 0.1
-"""Where the WAL is too long, what pins it is looked for again once an object was sent for each so many partitions that were looked at, or after
-so long."""
+"""Where the WAL is too long, what pins it is looked for again once an object was sent for each so many partitions that
+were looked at, or after so long."""
 OBJECTS_PER_ROLL: Final = 16
-"""Where the WAL is short in bytes and has too many objects, a partition is rolled for each so many of them: a thousand partitions that share a
-load evenly would otherwise cost as many requests as the WAL."""
+"""Where the WAL is short in bytes and has too many objects, a partition is rolled for each so many of them: a thousand
+partitions that share a load evenly would otherwise cost as many requests as the WAL."""
 ROLLS_SAVED_PARTS: Final = 4
 """And so many at once, as a part of the number of objects, if none were for a while."""
 TOGETHER_PARTS: Final = 16
@@ -88,7 +96,8 @@ class Roller:
         self._rolls_earned = settings.wal_objects_max / ROLLS_SAVED_PARTS
         self._ending = False
         self.covered: Callable[[], None] = lambda: None
-        """Called when a partition's manifest, or this broker's own stream, covers what it inherited from earlier owners."""
+        """Called when a partition's manifest, or this broker's own stream, covers what it inherited from earlier
+        owners."""
 
     @property
     def tail_bytes(self) -> int:
@@ -124,16 +133,22 @@ class Roller:
         excess_objects = self._commit.wal_objects + self._inherited_objects - objects_max
         if excess_bytes > 0:
             self._relieve(
-                excess_bytes + budget_bytes // RELIEF_PARTS, excess_objects + max(1, objects_max // RELIEF_PARTS), rolls_max=SHARED_RUNS_MAX
+                excess_bytes + budget_bytes // RELIEF_PARTS,
+                excess_objects + max(1, objects_max // RELIEF_PARTS),
+                rolls_max=SHARED_RUNS_MAX,
             )
         elif excess_objects > 0:
             self._relieve(0, excess_objects + max(1, objects_max // RELIEF_PARTS), rolls_max=self._affordable_rolls())
 
     def carry_or_roll(self, partitions: Sequence[Partition], cause: str) -> None:
-        """Takes these out of the WAL objects that they pin, without hurry: what finds no place comes again at the next round of upkeep."""
+        """Takes these out of the WAL objects that they pin, without hurry: what finds no place comes again at the next
+        round of upkeep.
+        """
         for partition in (partition for partition in partitions if partition in self._stopped):
             self._stopped.carry(partition)
-        self.start_together([partition for partition in partitions[:PARTITIONS_AT_ONCE] if not self._carry(partition)], cause)
+        self.start_together(
+            [partition for partition in partitions[:PARTITIONS_AT_ONCE] if not self._carry(partition)], cause
+        )
 
     def carried(self, partitions: Sequence[Partition]) -> None:
         """Copies of parts of these are durable, and their inheritance may so be covered."""
@@ -153,7 +168,9 @@ class Roller:
         self._heirs.append(partition)
 
     def _forget_covered(self) -> None:
-        while self._heirs and (self._heirs[0].covers_recovered() or self._heirs[0].state is not PartitionState.APPENDING):
+        while self._heirs and (
+            self._heirs[0].covers_recovered() or self._heirs[0].state is not PartitionState.APPENDING
+        ):
             self._heirs.popleft()
         if not self._heirs:
             self._inherited_bytes = self._inherited_objects = 0
@@ -169,7 +186,12 @@ class Roller:
         """Rolls what the partition has, in the background; False where that cannot begin now."""
         if not self._may_start(partition):
             return False
-        self._start([partition], self._roll_one(partition, cause), cause, self._tasks_of_stopped if partition in self._stopped else self._tasks)
+        self._start(
+            [partition],
+            self._roll_one(partition, cause),
+            cause,
+            self._tasks_of_stopped if partition in self._stopped else self._tasks,
+        )
         return True
 
     def start_together(self, partitions: Iterable[Partition], cause: str) -> int:
@@ -192,7 +214,9 @@ class Roller:
         assert offset <= partition.high_watermark
         while partition.manifest.next_offset < offset:
             async with self._places_for(partition), self._locked(partition):
-                if partition.manifest.next_offset < offset and not await within(self._writer.roll(partition, cause), roll_s(partition)):
+                if partition.manifest.next_offset < offset and not await within(
+                    self._writer.roll(partition, cause), roll_s(partition)
+                ):
                     raise NotOwner(f"partition {partition.tp} was let go of")
 
     async def close(self) -> None:
@@ -202,7 +226,11 @@ class Roller:
 
     def _over_budget(self) -> bool:
         """What is being rolled is about to go, and what cannot be rolled would not."""
-        rolling = [partition for tp in self._rolling if (partition := self._partitions.get(tp)) is not None and partition.cannot_roll is None]
+        rolling = [
+            partition
+            for tp in self._rolling
+            if (partition := self._partitions.get(tp)) is not None and partition.cannot_roll is None
+        ]
         rolling_bytes = sum(partition.tail.memory_bytes for partition in rolling)
         return self._total.memory_bytes - rolling_bytes - self.stopped_bytes > self._settings.tail_budget_bytes
 
@@ -211,10 +239,19 @@ class Roller:
 
     def _may_start(self, partition: Partition) -> bool:
         tp = partition.tp
-        return not self._ending and tp not in self._rolling and tp not in self._retries and partition.state is PartitionState.APPENDING
+        return (
+            not self._ending
+            and tp not in self._rolling
+            and tp not in self._retries
+            and partition.state is PartitionState.APPENDING
+        )
 
     def _startable(self) -> Iterator[Partition]:
-        return (partition for partition in self._partitions.values() if partition.tail.durable_bytes and self._may_start(partition))
+        return (
+            partition
+            for partition in self._partitions.values()
+            if partition.tail.durable_bytes and self._may_start(partition)
+        )
 
     def _start_largest(self) -> bool:
         largest = max(self._startable(), key=_durable_memory_bytes, default=None)
@@ -236,14 +273,18 @@ class Roller:
         return self._commit.sent_objects >= self._look_at_object or asyncio.get_running_loop().time() >= self._look_at_s
 
     def _affordable_rolls(self) -> int:
-        """How many partitions may be rolled only because of how many WAL objects there are: each costs requests of its own."""
+        """How many partitions may be rolled only because of how many WAL objects there are: each costs requests of its
+        own.
+        """
         earned = (self._commit.sent_objects - self._seen_objects) / OBJECTS_PER_ROLL
         self._seen_objects = self._commit.sent_objects
         self._rolls_earned = min(self._rolls_earned + earned, self._settings.wal_objects_max / ROLLS_SAVED_PARTS)
         return int(self._rolls_earned)
 
     def _relieve(self, room_bytes: int, room_objects: int, *, rolls_max: int) -> None:
-        """Carries, or rolls, what pins the oldest objects, and what was inherited: until so much of the WAL will be free, as far as is seemly now."""
+        """Carries, or rolls, what pins the oldest objects, and what was inherited: until so much of the WAL will be
+        free, as far as is seemly now.
+        """
         carried = refused = looked_at = 0
         to_roll: list[Partition] = []
         rolls_max = rolls_max if self._places_left() else 0
@@ -307,7 +348,9 @@ class Roller:
             lock.release()
 
     async def _rolled_in_time(self, partition: Partition, cause: str) -> bool:
-        """As the writer's roll. Raises Stalled where the store does not take it, and all the while what others write."""
+        """As the writer's roll. Raises Stalled where the store does not take it, and all the while what others
+        write.
+        """
         limit_s = roll_s(partition)
         halfway: list[bool] = []
         look = asyncio.get_running_loop().call_later(limit_s / 2, lambda: halfway.append(self._commit.is_taken))
@@ -326,9 +369,15 @@ class Roller:
             look.cancel()
 
     def _start(
-        self, partitions: Sequence[Partition], work: Coroutine[None, None, Outcomes], cause: str, tasks: "set[asyncio.Task[Outcomes]]"
+        self,
+        partitions: Sequence[Partition],
+        work: Coroutine[None, None, Outcomes],
+        cause: str,
+        tasks: "set[asyncio.Task[Outcomes]]",
     ) -> None:
-        task = asyncio.get_running_loop().create_task(work, name=f"roll {', '.join(str(partition.tp) for partition in partitions[:3])}")
+        task = asyncio.get_running_loop().create_task(
+            work, name=f"roll {', '.join(str(partition.tp) for partition in partitions[:3])}"
+        )
         tasks.add(task)
         self._rolling.update(partition.tp for partition in partitions)
         task.add_done_callback(tasks.discard)
@@ -349,7 +398,9 @@ class Roller:
                 return {partition.tp: error for partition in partitions}
 
     def _over(self, partitions: Sequence[Partition], cause: str, task: "asyncio.Task[Outcomes]") -> None:
-        """After a roll: what waited for room is sent, what else is due begins, and what failed is tried again in a while."""
+        """After a roll: what waited for room is sent, what else is due begins, and what failed is tried again in a
+        while.
+        """
         self._look_at_s = 0.0
         self._rolling.difference_update(partition.tp for partition in partitions)
         if task.cancelled():
@@ -370,7 +421,9 @@ class Roller:
                     retry_s = self._settings.stopped_retry_ms / 1000
                 else:
                     log.warning("roll failed, tried again later", partition=str(partition.tp), error=repr(outcome))
-                self._retries[partition.tp] = asyncio.get_running_loop().call_later(retry_s, self._again, partition, cause)
+                self._retries[partition.tp] = asyncio.get_running_loop().call_later(
+                    retry_s, self._again, partition, cause
+                )
             return
         self._stopped.rolled(partition)
         if outcome:  # one roll writes one segment: there may be more to do, though nothing arrives any more

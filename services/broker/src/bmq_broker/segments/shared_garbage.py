@@ -1,11 +1,12 @@
 """Which shared segments may go: those that no partition of their directory names, and none ever can (docs/garbage.md).
 
-Each broker looks after what its node id has ever written, and the one with the lowest id after what nodes left that are gone. Whoever looks may
-delete: what is asked of each partition never becomes untrue again. Anything that is not known counts as named.
+Each broker looks after what its node id has ever written, and the one with the lowest id after what nodes left that are
+gone. Whoever looks may delete: what is asked of each partition never becomes untrue again. Anything that is not known
+counts as named.
 
-Of a partition of others that rests on who owned it when its manifest was read. An image may be behind, and an owner that it does not show may have
-begun with the version before one that came to stand late. So before the segment is given up the log of the metadata is asked whether there is
-anything that the image does not show.
+Of a partition of others that rests on who owned it when its manifest was read. An image may be behind, and an owner
+that it does not show may have begun with the version before one that came to stand late. So before the segment is given
+up the log of the metadata is asked whether there is anything that the image does not show.
 """
 
 import asyncio
@@ -50,7 +51,9 @@ Owners = dict[TopicPartition, LeaderEpoch]
 
 @dataclass(slots=True)
 class _Watch:
-    """Why a segment stays: a run that is named, or may be. Where the store had to be asked, it is asked again less and less often."""
+    """Why a segment stays: a run that is named, or may be. Where the store had to be asked, it is asked again less and
+    less often.
+    """
 
     run: DirectoryEntry
     wait_s: float = 0.0
@@ -74,7 +77,9 @@ class SharedGarbage:
         writing: Set[str],
         settings: BrokerSettings,
     ) -> None:
-        """`partitions`: those that are open here. `writing`: segments that a manifest version under way here may yet name."""
+        """`partitions`: those that are open here. `writing`: segments that a manifest version under way here may yet
+        name.
+        """
         self._store = store
         self._stream = stream
         self._rng = rng
@@ -104,7 +109,11 @@ class SharedGarbage:
 
     async def sweep(self) -> None:
         """One round, or as much of it as may be done at once."""
-        self._directories_left, self._claims_left, self._is_behind = DIRECTORIES_PER_SWEEP_MAX, CLAIMS_PER_SWEEP_MAX, False
+        self._directories_left, self._claims_left, self._is_behind = (
+            DIRECTORIES_PER_SWEEP_MAX,
+            CLAIMS_PER_SWEEP_MAX,
+            False,
+        )
         after, self._after = self._after, ""
         async for meta, writer in self._mine(after):
             if self._directories_left <= 0:
@@ -117,7 +126,11 @@ class SharedGarbage:
                     self._watched.pop(meta.key, None)
                     self._garbage.give_up_shared(meta.key)
             except BmqError as error:
-                log.warning("whether a shared segment is still named is not known, looked at again later", key=meta.key, error=str(error))
+                log.warning(
+                    "whether a shared segment is still named is not known, looked at again later",
+                    key=meta.key,
+                    error=str(error),
+                )
         self._after = ""
 
     async def _mine(self, after: str) -> AsyncIterator[tuple[ObjectMeta, StreamId]]:
@@ -147,16 +160,18 @@ class SharedGarbage:
         if directory is None:
             self._watched.pop(key, None)
             return False
-        begin = int(self._rng.random() * len(directory))  # another one each time: the last of them to let go is met after a few tries
-        for run in sorted((*directory[begin:], *directory[:begin]), key=lambda run: not self._is_open(run.tp)):  # those cost no request
+        # another one each time: the last of them to let go is met after a few tries
+        begin = int(self._rng.random() * len(directory))
+        # those cost no request
+        for run in sorted((*directory[begin:], *directory[:begin]), key=lambda run: not self._is_open(run.tp)):
             if await self._may_name(run, key, writer, owners):
                 self._watch(key, run, watch)
                 return False
         return await self._still_own(owners)
 
     async def _still_own(self, owners: Owners) -> bool:
-        """Whether nobody had followed them when this was called, with all manifests read: whoever does later begins with what was read, or a later
-        version.
+        """Whether nobody had followed them when this was called, with all manifests read: whoever does later begins
+        with what was read, or a later version.
         """
         if not owners:
             return True
@@ -184,7 +199,9 @@ class SharedGarbage:
     async def _directory(self, meta: ObjectMeta) -> tuple[DirectoryEntry, ...] | None:
         """None: somebody else has deleted the segment."""
         try:
-            end = await self._store.get(meta.key, start=meta.size_bytes - SEGMENT_FOOTER_SIZE_BYTES, length=SEGMENT_FOOTER_SIZE_BYTES)
+            end = await self._store.get(
+                meta.key, start=meta.size_bytes - SEGMENT_FOOTER_SIZE_BYTES, length=SEGMENT_FOOTER_SIZE_BYTES
+            )
             footer = decode_footer(end)
             directory = await self._store.get(meta.key, start=footer.directory_position, length=footer.directory_length)
         except ObjectMissing:
@@ -196,8 +213,8 @@ class SharedGarbage:
         return partition is not None and partition.state is PartitionState.APPENDING
 
     async def _may_name(self, run: DirectoryEntry, key: str, writer: StreamId, owners: Owners) -> bool:
-        """Whether the partition names the run, or may come to. False is for ever; where it is added to `owners`, if nobody owns it by now whom the
-        image does not show.
+        """Whether the partition names the run, or may come to. False is for ever; where it is added to `owners`, if
+        nobody owns it by now whom the image does not show.
         """
         partition = self._partitions.get(run.tp)
         if partition is not None and partition.state is PartitionState.APPENDING:
@@ -205,7 +222,9 @@ class SharedGarbage:
         meta = self._metadata.image.partition(run.tp)
         if meta is None:
             return not self._was_deleted(writer)
-        newest = await FlatLog(self._store, manifest_prefix(run.tp), rng=self._rng, what=f"manifest of {run.tp}").newest()
+        newest = await FlatLog(
+            self._store, manifest_prefix(run.tp), rng=self._rng, what=f"manifest of {run.tp}"
+        ).newest()
         if newest is None or newest.epoch <= run.leader_epoch:
             return True  # who wrote the run may be asleep: only a claim above it keeps it from naming the run
         if newest.epoch < meta.leader_epoch:
@@ -213,7 +232,9 @@ class SharedGarbage:
         manifest = decode_manifest(newest.payload)
         _, end = leader_epochs.epoch_end(manifest.leader_epochs, run.leader_epoch, log_end=manifest.next_offset)
         if run.base_offset >= (manifest.next_offset if end < 0 else end):
-            return True  # the owner has it in its WAL, or versions of the manifest are missing that named it: who opens the partition tells
+            # the owner has it in its WAL, or versions of the manifest are missing that named it: who opens the
+            # partition tells
+            return True
         owners[run.tp] = meta.leader_epoch
         return await self._names(run.tp, manifest, run, key)
 
@@ -221,9 +242,14 @@ class SharedGarbage:
         if await self._names(run.tp, partition.manifest, run, key):
             return True
         if partition.is_stray(run.leader_epoch, run.base_offset):
-            # Versions of the manifest are missing that named it; or this store is a copy of one that ran, where the segment is another's.
+            # Versions of the manifest are missing that named it; or this store is a copy of one that ran, where the
+            # segment is another's.
             if partition.stray is None and partition.stop_for_stray(key, run.base_offset):
-                log.error("shared segment of an earlier owner begins above the end that it left", partition=str(run.tp), key=key)
+                log.error(
+                    "shared segment of an earlier owner begins above the end that it left",
+                    partition=str(run.tp),
+                    key=key,
+                )
             return True
         if not partition.claimed and self._claims_left > 0:
             self._claims_left -= 1
@@ -231,7 +257,11 @@ class SharedGarbage:
                 if not partition.claimed:
                     await within(self._manifests.commit(partition, lambda manifest: manifest), PATIENCE_S)
             return True  # looked at again: it may have found another's version there
-        if not partition.claimed or partition.state is not PartitionState.APPENDING or run.leader_epoch > partition.leader_epoch:
+        if (
+            not partition.claimed
+            or partition.state is not PartitionState.APPENDING
+            or run.leader_epoch > partition.leader_epoch
+        ):
             return True  # of a higher epoch: then this broker was replaced and has yet to hear of it
         return run.leader_epoch == partition.leader_epoch and not self._manifests.settled(run.tp)
 
@@ -246,7 +276,8 @@ class SharedGarbage:
     def _was_deleted(self, writer: StreamId) -> bool:
         """Whether a partition of the writer's that the image does not know is gone, and not just newer than this image.
 
-        The writer owned it before its incarnation ended; an image that shows that end, or that is the writer's own, has it or has its deletion.
+        The writer owned it before its incarnation ended; an image that shows that end, or that is the writer's own, has
+        it or has its deletion.
         """
         image = self._metadata.image
         newest = image.last_epochs.get(writer.node_id, -1)

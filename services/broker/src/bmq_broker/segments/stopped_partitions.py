@@ -1,8 +1,9 @@
-"""Partitions that cannot be rolled, because something of their own in the store is missing or damaged: each stops alone, the others go on.
+"""Partitions that cannot be rolled, because something of their own in the store is missing or damaged: each stops
+alone, the others go on.
 
-Such a partition refuses batches, so its tail grows no more, and what it has is still read. It does not count where memory is used up, and is
-carried forward out of the WAL objects that it pins as others write new ones. Its roll is tried again, and once it succeeds the partition goes on,
-unless it stands still for another reason, too.
+Such a partition refuses batches, so its tail grows no more, and what it has is still read. It does not count where
+memory is used up, and is carried forward out of the WAL objects that it pins as others write new ones. Its roll is
+tried again, and once it succeeds the partition goes on, unless it stands still for another reason, too.
 """
 
 from dataclasses import dataclass
@@ -59,14 +60,21 @@ class StoppedPartitions:
         return sum(each.partition.tail.memory_bytes for each in self._stopped.values()) if self._stopped else 0
 
     def failed(self, partition: Partition, error: BaseException) -> bool:
-        """A roll of the partition alone failed; returns whether that stops it. What troubles the store in general stops nobody."""
+        """A roll of the partition alone failed; returns whether that stops it. What troubles the store in general stops
+        nobody.
+        """
         if not _is_its_own(error):
             return False
         if partition not in self:
-            log.error("partition takes no more records, its roll is tried again", partition=str(partition.tp), error=repr(error))
+            log.error(
+                "partition takes no more records, its roll is tried again",
+                partition=str(partition.tp),
+                error=repr(error),
+            )
             self._stopped[partition.tp] = _Stopped(partition)
         partition.cannot_roll = PartitionStopped(
-            f"partition {partition.tp} takes no more records: what it has cannot be written as a segment, because {_reason(error)}; {_remedy(error)}"
+            f"partition {partition.tp} takes no more records: what it has cannot be written as a segment, because "
+            f"{_reason(error)}; {_remedy(error)}"
         )
         return True
 

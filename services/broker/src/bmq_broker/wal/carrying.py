@@ -1,9 +1,11 @@
-"""Carrying forward: what a quiet partition has in old WAL objects is written once more into a new one, instead of becoming a segment.
+"""Carrying forward: what a quiet partition has in old WAL objects is written once more into a new one, instead of
+becoming a segment.
 
-A segment and a manifest version for each of thousands of partitions whenever the WAL has become long cost many times the WAL's own requests;
-their few bytes, again, cost none. Owns who is carried: small tails, as far as the credit goes that appended batches earn. What grows or comes
-often is rolled (bmq_broker.segments.rolling). A large tail that cannot be rolled is carried in parts, each when the one before it is durable: an
-object with all of it would never be in a slow store before the time of its create is over.
+A segment and a manifest version for each of thousands of partitions whenever the WAL has become long cost many times
+the WAL's own requests; their few bytes, again, cost none. Owns who is carried: small tails, as far as the credit goes
+that appended batches earn. What grows or comes often is rolled (bmq_broker.segments.rolling). A large tail that cannot
+be rolled is carried in parts, each when the one before it is durable: an object with all of it would never be in a slow
+store before the time of its create is over.
 """
 
 from collections.abc import Iterable
@@ -32,7 +34,9 @@ class Carrier:
 
     @property
     def under_way(self) -> int:
-        """Small tails that are not durable yet where they are carried to. What is carried whole takes long, and others do not wait for it."""
+        """Small tails that are not durable yet where they are carried to. What is carried whole takes long, and others
+        do not wait for it.
+        """
         return len(self._under_way)
 
     def carry(self, partition: Partition) -> bool:
@@ -50,7 +54,9 @@ class Carrier:
         return True
 
     def carry_whole(self, partition: Partition) -> bool:
-        """The same for one that cannot be rolled, whatever its size: nothing else takes it out of the WAL objects that it pins."""
+        """The same for one that cannot be rolled, whatever its size: nothing else takes it out of the WAL objects that
+        it pins.
+        """
         if partition.carrying:
             return True
         return partition.begin_carrying() and self._carry_next(partition)

@@ -1,7 +1,8 @@
 """Group commit: batches of all partitions gather in a buffer, become one WAL object, and complete in order.
 
-Owns the order of effects (DESIGN section 4): when an object and all before it are durable, the high watermarks rise, then replies go out,
-then waiting fetches wake. Nothing is acknowledged earlier, whatever it says: a reply about state that is not yet durable waits here too.
+Owns the order of effects (DESIGN section 4): when an object and all before it are durable, the high watermarks rise,
+then replies go out, then waiting fetches wake. Nothing is acknowledged earlier, whatever it says: a reply about state
+that is not yet durable waits here too.
 """
 
 import asyncio
@@ -50,7 +51,9 @@ class GroupCommit:
         completed: Callable[[], None],
         tracer: Tracer | None = None,
     ) -> None:
-        """`woken` is called for each partition whose high watermark rose, `carried` with those that were carried, `completed` once after them."""
+        """`woken` is called for each partition whose high watermark rose, `carried` with those that were carried,
+        `completed` once after them.
+        """
         self._settings = settings
         self._group_bytes_max = BUFFER_MAX_FLUSHES * settings.flush_bytes
         self._may_send = may_send
@@ -83,17 +86,20 @@ class GroupCommit:
         self._writer = writer
 
     def check_room(self) -> None:
-        """Raises NotReady where the store is so slow that the buffer is full: nothing more is taken until it has written some."""
+        """Raises NotReady where the store is so slow that the buffer is full: nothing more is taken until it has
+        written some.
+        """
         if self.buffered_bytes >= self._settings.buffer_max_bytes:
             raise NotReady(f"{self.buffered_bytes} bytes wait for the object store")
 
     def append(self, partition: Partition, batch: Buffer, header: BatchHeader, *, now_ms: int) -> Offset:
-        """Puts the batch, patched with its offset, into the buffer and into the partition's state; returns its base offset.
+        """Puts the batch, patched with its offset, into the buffer and into the partition's state; returns its base
+        offset.
 
         `header` is as it came, but for a max timestamp that was set.
 
-        Raises, with nothing applied, NotOwner for a partition that has left, PartitionStopped for one that cannot be rolled, and what this
-        broker ended with.
+        Raises, with nothing applied, NotOwner for a partition that has left, PartitionStopped for one that cannot be
+        rolled, and what this broker ended with.
         """
         if self._ended is not None:
             raise self._ended.with_traceback(None)
@@ -136,10 +142,11 @@ class GroupCommit:
         return base_offset
 
     def carry(self, partition: Partition) -> int:
-        """Puts the next part of what is carried of the tail into the buffer once more; returns how many bytes, 0 where nothing is left.
+        """Puts the next part of what is carried of the tail into the buffer once more; returns how many bytes, 0 where
+        nothing is left.
 
-        Once that is durable the tail needs it there, and of the older objects no more. Offsets, epochs and bytes are the same: an heir that
-        finds both copies takes one.
+        Once that is durable the tail needs it there, and of the older objects no more. Offsets, epochs and bytes are
+        the same: an heir that finds both copies takes one.
         """
         if self._ended is not None:
             return 0
@@ -158,7 +165,8 @@ class GroupCommit:
     def when_durable(self, partition: Partition, future: "asyncio.Future[T]", result: T) -> None:
         """Resolves `future` with `result` once everything that the partition has appended so far is durable.
 
-        Where that can no longer be known it gets the error: what this broker ended with, or UnknownOutcome for a partition that was taken away.
+        Where that can no longer be known it gets the error: what this broker ended with, or UnknownOutcome for a
+        partition that was taken away.
         """
 
         reply = partial(settle, future, result=result)
@@ -183,7 +191,8 @@ class GroupCommit:
         return future
 
     def abandoned(self, partition: Partition) -> None:
-        """The partition was taken away: whether its heir reads what is not durable yet is not known, and so whoever waits for it is told.
+        """The partition was taken away: whether its heir reads what is not durable yet is not known, and so whoever
+        waits for it is told.
 
         Not for one that leaves by plan: its range ends above all that it was given.
         """
@@ -216,7 +225,9 @@ class GroupCommit:
 
     @property
     def is_taken(self) -> bool:
-        """Whether the store takes what this broker writes: it did a moment ago, or has taken all, and what comes waits for room in memory."""
+        """Whether the store takes what this broker writes: it did a moment ago, or has taken all, and what comes waits
+        for room in memory.
+        """
         if self._loop.time() - self._durable_at_s < TAKEN_WITHIN_S:
             return True
         return self._writer is not None and not self._in_flight and not self._may_send()
@@ -300,7 +311,13 @@ class GroupCommit:
     def _wait_s(self) -> float:
         group, now_s = self._open, self._loop.time()
         in_flight = [each.slot.size_bytes // max(1, each.batches) for each in self._in_flight.values()]
-        return self._pacing.wait_s(batches=group.batches, size_bytes=group.slot.size_bytes, since_s=group.since_s, in_flight=in_flight, now_s=now_s)
+        return self._pacing.wait_s(
+            batches=group.batches,
+            size_bytes=group.slot.size_bytes,
+            since_s=group.since_s,
+            in_flight=in_flight,
+            now_s=now_s,
+        )
 
     def _set_timer(self, wait_s: float) -> None:
         if self._timer is not None:
@@ -359,4 +376,6 @@ class GroupCommit:
 
 
 def _left(partition: Partition) -> UnknownOutcome:
-    return UnknownOutcome(f"partition {partition.tp} left this broker: whether its last batches are in the log is not known")
+    return UnknownOutcome(
+        f"partition {partition.tp} left this broker: whether its last batches are in the log is not known"
+    )

@@ -1,4 +1,6 @@
-"""What becomes one WAL object: batches that partitions append, and batches that are carried forward out of older objects."""
+"""What becomes one WAL object: batches that partitions append, and batches that are carried forward out of older
+objects.
+"""
 
 from collections.abc import Callable
 
@@ -26,7 +28,8 @@ class WalGroup:
         """When the first of them came, in the loop's time."""
         self.runs: dict[TopicPartition, tuple[Partition, Run]] = {}
         self.carried: list[tuple[Partition, Run]] = []
-        """Copies of what tails hold of older objects, to be needed here instead of there once this object is durable."""
+        """Copies of what tails hold of older objects, to be needed here instead of there once this object is
+        durable."""
         self.replies: list[tuple[Partition | None, Reply]] = []
         """Who waits, and for which partition; None: for all of them."""
 
@@ -42,7 +45,9 @@ class WalGroup:
 
     def wal_runs(self) -> list[WalRun]:
         """What the object holds. Of a partition what is carried comes first: its offsets are the lower ones."""
-        return [_wal_run(partition, run) for partition, run in self.carried] + [_wal_run(*pair) for pair in self.runs.values()]
+        return [_wal_run(partition, run) for partition, run in self.carried] + [
+            _wal_run(*pair) for pair in self.runs.values()
+        ]
 
     def sent(self, number: int) -> None:
         """It is object `number` of the stream."""

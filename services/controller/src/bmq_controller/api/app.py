@@ -1,6 +1,8 @@
-"""The pages of the API, put together: an ASGI application behind `front`, which has looked at who asks and where the request belongs.
+"""The pages of the API, put together: an ASGI application behind `front`, which has looked at who asks and where the
+request belongs.
 
-One module for each noun; each answers from the image and the leading controller, and knows nothing of how the request came here.
+One module for each noun; each answers from the image and the leading controller, and knows nothing of how the request
+came here.
 """
 
 from typing import Any
@@ -21,14 +23,19 @@ from bmq_controller.api.query import misread
 from bmq_controller.api.sources import ApiSources
 
 DESCRIPTION = (
-    "The admin REST API of a bmq cluster. Any node takes any request; what the leading controller has to answer is handed on to it, "
-    "and where there is none the answer is 503 (code NoLeader). Problems are application/problem+json with what, why and remedy. "
-    "Things have a version, which is their ETag: with If-Match a change is made to that version or not at all (412). "
-    "Lists come in pages: limit, and continue for the next one."
+    "The admin REST API of a bmq cluster. Any node takes any request; what the leading controller has to answer is "
+    "handed on to it, and where there is none the answer is 503 (code NoLeader). Problems are "
+    "application/problem+json with what, why and remedy. Things have a version, which is their ETag: with If-Match "
+    "a change is made to that version or not at all (412). Lists come in pages: limit, and continue for the next "
+    "one."
 )
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"description": words, "content": {CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
-    for status, words in ((400, "The request cannot be used"), (401, "No token, or a wrong one"), (503, "Not now: try again"))
+    for status, words in (
+        (400, "The request cannot be used"),
+        (401, "No token, or a wrong one"),
+        (503, "Not now: try again"),
+    )
 }
 
 
@@ -64,7 +71,10 @@ async def _known_parameters(request: Request) -> None:
     """Refuses what the page does not know, before anything is done."""
     route = request.scope["route"]
     assert isinstance(route, APIRoute)
-    if route.include_in_schema and (found := misread(request.url.query, [field.alias for field in route.dependant.query_params])) is not None:
+    if (
+        route.include_in_schema
+        and (found := misread(request.url.query, [field.alias for field in route.dependant.query_params])) is not None
+    ):
         raise Refused(400, "InvalidRequest", found.why, found.remedy)
 
 
@@ -86,7 +96,15 @@ async def _invalid(request: Request, error: Exception) -> Response:
     why = f"{where}: {str(first['msg'])[0].lower()}{str(first['msg'])[1:]}"
     if where == "body" and "json" not in request.headers.get("content-type", ""):
         why = "its body is not sent as application/json"
-    return _answer(Refusal(status=400, code="InvalidRequest", what=_subject(request), why=why, remedy="/docs shows what the request may be"))
+    return _answer(
+        Refusal(
+            status=400,
+            code="InvalidRequest",
+            what=_subject(request),
+            why=why,
+            remedy="/docs shows what the request may be",
+        )
+    )
 
 
 async def _no_such_page(request: Request, error: Exception) -> Response:
@@ -96,7 +114,13 @@ async def _no_such_page(request: Request, error: Exception) -> Response:
     else:
         why, code = "there is no such page", "NotFound"
     return _answer(
-        Refusal(status=error.status_code, code=code, what=f"{request.method} {request.url.path}", why=why, remedy="/docs shows what there is")
+        Refusal(
+            status=error.status_code,
+            code=code,
+            what=f"{request.method} {request.url.path}",
+            why=why,
+            remedy="/docs shows what there is",
+        )
     )
 
 

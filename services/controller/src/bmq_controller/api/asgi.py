@@ -1,4 +1,6 @@
-"""Between ASGI and requests as values: what a server gives becomes an AdminRequest, and an application's answer to one an AdminReply."""
+"""Between ASGI and requests as values: what a server gives becomes an AdminRequest, and an application's answer to one
+an AdminReply.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -66,7 +68,9 @@ class NoRoom(Exception):
 
 
 async def body_of(receive: Receive, room: FairRoom, *, address: str) -> bytes | None:
-    """A request's body; None where it is too large. `address` sends it. Raises TimeoutError where it does not come, NoRoom."""
+    """A request's body; None where it is too large. `address` sends it. Raises TimeoutError where it does not come,
+    NoRoom.
+    """
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_WITHIN_S):
@@ -93,7 +97,8 @@ async def say(send: Send, reply: AdminReply, *, with_body: bool) -> None:
     encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": reply.status, "headers": encoded})
     body = reply.body if with_body else b""
-    for first in range(PART_BYTES, len(body) + PART_BYTES, PART_BYTES):  # each waits until the one before is taken: a server copies what it is given
+    # each waits until the one before is taken: a server copies what it is given
+    for first in range(PART_BYTES, len(body) + PART_BYTES, PART_BYTES):
         part = body if len(body) <= PART_BYTES else body[first - PART_BYTES : first]
         await send({"type": "http.response.body", "body": part, "more_body": first < len(body)})
     if not body:

@@ -19,7 +19,9 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
 
     @app.get("/v1/balance", tags=["balance"])
     async def plan(
-        moves_max: Annotated[int, Query(ge=1, le=PLANNED_MAX, description="Moves that the plan may have; rounds have 100")] = 1_000,
+        moves_max: Annotated[
+            int, Query(ge=1, le=PLANNED_MAX, description="Moves that the plan may have; rounds have 100")
+        ] = 1_000,
     ) -> PlanView:
         """What would be moved and why. Changes nothing."""
         leader = _informed(sources)
@@ -34,7 +36,9 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
 
     @app.post("/v1/balance", tags=["balance"], status_code=202)
     async def balance(asked: BalanceAsked | None = None) -> BegunView:
-        """Plans one round anew, and begins its moves. Whoever wants all of it asks again once they are done, until nothing is begun."""
+        """Plans one round anew, and begins its moves. Whoever wants all of it asks again once they are done, until
+        nothing is begun.
+        """
         moves_max = (asked if asked is not None else BalanceAsked()).moves_max
         leader = _informed(sources)
         found = await leader.balancer.plan(settings=replace(BalanceSettings(), moves_max=moves_max))
@@ -46,7 +50,12 @@ def _informed(sources: ApiSources) -> LeadingController:
     """Raises Refused where a broker has yet to report: it would look idle."""
     leader = sources.leader()
     if not leader.balancer.knows_loads:
-        raise Refused(503, "LoadsUnknown", "not every broker has said yet what it takes, since this controller leads", "try again in a few seconds")
+        raise Refused(
+            503,
+            "LoadsUnknown",
+            "not every broker has said yet what it takes, since this controller leads",
+            "try again in a few seconds",
+        )
     return leader
 
 

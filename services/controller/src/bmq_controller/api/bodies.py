@@ -19,7 +19,8 @@ class Unusable(NamedTuple):
 def unusable(body: bytes) -> Unusable | None:
     """None: it can be used, as far as is known here.
 
-    What is no JSON is refused here too: a page's framework would keep such a body in a cycle of its error until the garbage collector comes.
+    What is no JSON is refused here too: a page's framework would keep such a body in a cycle of its error until the
+    garbage collector comes.
     """
     if not body:
         return None
@@ -28,7 +29,9 @@ def unusable(body: bytes) -> Unusable | None:
     except RecursionError:
         return Unusable("its body is nested too deeply", "send fewer lists and objects within each other")
     except json.JSONDecodeError as error:
-        return Unusable(f"its body is no JSON: {error.msg[:1].lower()}{error.msg[1:]} at character {error.pos}", "send JSON")
+        return Unusable(
+            f"its body is no JSON: {error.msg[:1].lower()}{error.msg[1:]} at character {error.pos}", "send JSON"
+        )
     except UnicodeDecodeError:
         return Unusable("its body is no JSON: it is not UTF-8", "send JSON")
     except ValueError as error:

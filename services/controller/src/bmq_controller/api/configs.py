@@ -25,7 +25,10 @@ _SOURCES: Final = {
 }
 _CLUSTER: Final = ConfigResource(kind="broker", name="")
 
-Changes = Annotated[dict[str, ConfigValue], Body(description="Keys and their new values; null: back to the default. Others stay as they are.")]
+Changes = Annotated[
+    dict[str, ConfigValue],
+    Body(description="Keys and their new values; null: back to the default. Others stay as they are."),
+]
 
 
 def add_to(app: FastAPI, sources: ApiSources) -> None:
@@ -56,7 +59,9 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
     ) -> ConfigsView:
         """Changes keys of a topic."""
         leader = sources.leader().when(holds(if_match, lambda image: _topic_version(image, name)))
-        await leader.alter_configs(ConfigResource(kind="topic", name=name), _changes(changes), validate_only=validate_only)
+        await leader.alter_configs(
+            ConfigResource(kind="topic", name=name), _changes(changes), validate_only=validate_only
+        )
         return _of_topic(sources, name, response)
 
 
@@ -73,9 +78,16 @@ def config_text(value: ConfigValue) -> str | None:
 
 def _changes(changes: Mapping[str, ConfigValue]) -> list[ConfigChange]:
     if not changes:
-        raise Refused(400, "InvalidRequest", "it changes nothing", 'send an object of keys and values, for example {"retention.ms": "3600000"}')
+        raise Refused(
+            400,
+            "InvalidRequest",
+            "it changes nothing",
+            'send an object of keys and values, for example {"retention.ms": "3600000"}',
+        )
     return [
-        ConfigChange(name=name, operation="delete") if value is None else ConfigChange(name=name, operation="set", value=config_text(value))
+        ConfigChange(name=name, operation="delete")
+        if value is None
+        else ConfigChange(name=name, operation="set", value=config_text(value))
         for name, value in changes.items()
     ]
 
@@ -92,7 +104,9 @@ def _of_topic(sources: ApiSources, name: str, response: Response) -> ConfigsView
     if topic is None:
         raise UnknownTopic("there is no such topic: list the topics")
     rows = describe_topic(
-        pinned(topic.name, topic.configs), dynamic_defaults=image.configs.get(("broker", ""), {}), static_defaults=sources.static_configs
+        pinned(topic.name, topic.configs),
+        dynamic_defaults=image.configs.get(("broker", ""), {}),
+        static_defaults=sources.static_configs,
     )
     return _view(rows, topic_version(topic), response)
 
@@ -102,7 +116,13 @@ def _view(rows: Sequence[DescribedConfig], version: str, response: Response) -> 
     return ConfigsView(
         version=version,
         configs=[
-            ConfigView(name=row.name, value=row.value, source=_SOURCES[row.source], read_only=row.read_only, documentation=row.documentation)
+            ConfigView(
+                name=row.name,
+                value=row.value,
+                source=_SOURCES[row.source],
+                read_only=row.read_only,
+                documentation=row.documentation,
+            )
             for row in rows
             if not row.sensitive
         ],

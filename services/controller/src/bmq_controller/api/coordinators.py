@@ -1,4 +1,5 @@
-"""What the API asks of groups' coordinators: the owners of the partitions of `__consumer_offsets`, reached as a proxy reaches them.
+"""What the API asks of groups' coordinators: the owners of the partitions of `__consumer_offsets`, reached as a proxy
+reaches them.
 
 Nothing is created here: where no group has ever been, there is none.
 """
@@ -53,7 +54,9 @@ async def list_groups(sources: ApiSources) -> list[dict[str, Any]]:
 
     async def ask(partition: int) -> list[dict[str, Any]]:
         async with at_once:
-            answer = await _ask(sources, topic, partition, ApiKey.LIST_GROUPS, Message(states_filter=[], types_filter=[]))
+            answer = await _ask(
+                sources, topic, partition, ApiKey.LIST_GROUPS, Message(states_filter=[], types_filter=[])
+            )
         _check(answer.get("error_code", 0))
         return [fields_of(group) for group in answer.get("groups") or []]
 
@@ -61,9 +64,11 @@ async def list_groups(sources: ApiSources) -> list[dict[str, Any]]:
     return [group for answer in answers for group in answer]
 
 
-async def describe_group(sources: ApiSources, group_id: str, *, limit: int, after: str | None) -> tuple[dict[str, Any], Page[GroupOffset]]:
-    """The fields of DescribeGroups, and a page of its committed offsets with their lag. Raises BmqError, Refused (also where there is no such
-    group).
+async def describe_group(
+    sources: ApiSources, group_id: str, *, limit: int, after: str | None
+) -> tuple[dict[str, Any], Page[GroupOffset]]:
+    """The fields of DescribeGroups, and a page of its committed offsets with their lag. Raises BmqError, Refused (also
+    where there is no such group).
     """
     request = Message(groups=[group_id], include_authorized_operations=False)
     reply = await _ask_about(sources, group_id, ApiKey.DESCRIBE_GROUPS, request)
@@ -84,7 +89,9 @@ async def delete_group(sources: ApiSources, group_id: str) -> None:
 
 
 async def partition_statuses(sources: ApiSources, tps: list[TopicPartition]) -> dict[TopicPartition, PartitionStatus]:
-    """What the owners say of these partitions, one question per owner; those of an owner that does not answer are left out."""
+    """What the owners say of these partitions, one question per owner; those of an owner that does not answer are left
+    out.
+    """
     shares: dict[int, tuple[Owner, list[TopicPartition]]] = {}
     for tp in tps:
         try:
@@ -154,7 +161,11 @@ async def _offsets(sources: ApiSources, group_id: str, *, limit: int, after: str
     found: list[GroupOffset] = []
     for first in range(0, len(committed), OFFSETS_PER_TURN):
         part = committed[first : first + OFFSETS_PER_TURN]
-        wanted = [TopicPartition(topic.topic_id, one["partition_index"]) for name, one in part if (topic := image.topic(name)) is not None]
+        wanted = [
+            TopicPartition(topic.topic_id, one["partition_index"])
+            for name, one in part
+            if (topic := image.topic(name)) is not None
+        ]
         statuses = await partition_statuses(sources, wanted)
         found += await together(with_lag(name, one) for name, one in part)
     return Page(items=found, next_token=shown.next_token)
@@ -185,7 +196,12 @@ def _check(code: int) -> None:
         case ErrorCode.invalid_group_id:
             raise Refused(400, "InvalidGroupId", "this is no group's id", "name a group")
         case _:
-            raise Refused(503, "CoordinatorUnavailable", f"its coordinator answers {ErrorCode(code).name}", "try again in a moment")
+            raise Refused(
+                503,
+                "CoordinatorUnavailable",
+                f"its coordinator answers {ErrorCode(code).name}",
+                "try again in a moment",
+            )
 
 
 def _no_such_group() -> Refused:

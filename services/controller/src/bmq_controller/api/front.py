@@ -1,10 +1,12 @@
-"""What a process serves at its admin address: health and metrics from the first moment on, and the REST API once it is up.
+"""What a process serves at its admin address: health and metrics from the first moment on, and the REST API once it is
+up.
 
-Any node takes any request. What every node knows it answers itself; everything else the leading controller answers, and a node that does not
-lead hands the request on. The framework of the pages takes half a second to import and 20 MiB, so it is loaded, in a thread, when the first
-of them is asked for here: on most nodes never.
+Any node takes any request. What every node knows it answers itself; everything else the leading controller answers, and
+a node that does not lead hands the request on. The framework of the pages takes half a second to import and 20 MiB, so
+it is loaded, in a thread, when the first of them is asked for here: on most nodes never.
 
-Who may: with `tokens`, who presents one. Without, everybody may look, and only who is on this machine may change anything.
+Who may: with `tokens`, who presents one. Without, everybody may look, and only who is on this machine may change
+anything.
 """
 
 import asyncio
@@ -92,7 +94,8 @@ _OF_EVERY_NODE: Final = ("/v1/cluster", "/v1/self", "/v1/debug/")
 
 @dataclass(slots=True)
 class FrontState:
-    """What the front is told while the process lives. `sources` None: it is starting. `readiness` are asked at each /readyz: None is ready.
+    """What the front is told while the process lives. `sources` None: it is starting. `readiness` are asked at each
+    /readyz: None is ready.
 
     `refreshers` are awaited before the metrics are told.
     """
@@ -154,7 +157,9 @@ class AdminFront:
         """Few of those who ask for much and do not read it have an answer."""
         size_bytes, held, held_bytes = len(reply.body), self._large_bytes, self._large_bytes.total()
         own_max = LARGE_BYTES_MAX // LARGE_PER_ADDRESS
-        if (held_bytes and held_bytes + size_bytes > LARGE_BYTES_MAX) or (held[host] and held[host] + size_bytes > own_max):
+        if (held_bytes and held_bytes + size_bytes > LARGE_BYTES_MAX) or (
+            held[host] and held[host] + size_bytes > own_max
+        ):
             why = f"{held_bytes} bytes of answers are on their way already, {held[host]} of them to this address"
             refusal = _refusal(request, 503, "TooManyRequests", why, "read what comes, and try again in a moment")
             await say(send, with_request_id(refusal.reply(), request.headers[REQUEST_ID]), with_body=True)
@@ -182,7 +187,9 @@ class AdminFront:
         finally:
             self._handed_on_here -= 1
         if len(reply.body) > ADMIN_REPLY_BYTES_MAX:
-            return _refusal(request, 500, "AnswerTooLarge", f"the answer has {len(reply.body)} bytes", "ask for less at a time").reply()
+            return _refusal(
+                request, 500, "AnswerTooLarge", f"the answer has {len(reply.body)} bytes", "ask for less at a time"
+            ).reply()
         return reply
 
     async def _followed(self, request: AdminRequest, replying: Awaitable[AdminReply]) -> AdminReply:
@@ -222,12 +229,16 @@ class AdminFront:
             case "/metrics":
                 if self._exposing is None:
                     self._exposing = asyncio.get_running_loop().create_task(self._exposition(), name="metrics")
-                return AdminReply(status=200, headers={"content-type": CONTENT_TYPE_LATEST}, body=await asyncio.shield(self._exposing))
+                return AdminReply(
+                    status=200, headers={"content-type": CONTENT_TYPE_LATEST}, body=await asyncio.shield(self._exposing)
+                )
             case _:
                 return None
 
     async def _exposition(self) -> bytes:
-        """The metrics, for all who ask meanwhile. In a thread: the text of tens of thousands of series takes longer than the loop may wait."""
+        """The metrics, for all who ask meanwhile. In a thread: the text of tens of thousands of series takes longer
+        than the loop may wait.
+        """
         try:
             for refresh in self.state.refreshers:
                 await refresh()
@@ -236,9 +247,13 @@ class AdminFront:
             self._exposing = None
 
     async def _bounded(self, scope: Scope, request: AdminRequest, receive: Receive) -> AdminReply:
-        """Looks at who asks before it reads what they sent. Who sends slowly holds up nobody: only a whole request counts as under way."""
+        """Looks at who asks before it reads what they sent. Who sends slowly holds up nobody: only a whole request
+        counts as under way.
+        """
         if _crosses_sites(scope):
-            return _refusal(request, 403, "OtherSite", "a page of another site sent it", "send it from elsewhere than a browser").reply()
+            return _refusal(
+                request, 403, "OtherSite", "a page of another site sent it", "send it from elsewhere than a browser"
+            ).reply()
         tokens = self.state.tokens
         known = tokens is not None and await tokens.admits(_bearer(request))
         if tokens is not None and not known and request.path not in _PUBLIC:
@@ -249,11 +264,17 @@ class AdminFront:
         except NoRoom as error:
             return _refusal(request, 503, "TooManyRequests", str(error), "try again in a moment").reply()
         except TimeoutError:
-            return _refusal(request, 408, "RequestTooSlow", f"its body did not come within {BODY_WITHIN_S:g} s", "send it at once").reply()
+            return _refusal(
+                request, 408, "RequestTooSlow", f"its body did not come within {BODY_WITHIN_S:g} s", "send it at once"
+            ).reply()
         if body is None:
-            return _refusal(request, 413, "RequestTooLarge", f"its body has more than {BODY_BYTES_MAX} bytes", "send less").reply()
+            return _refusal(
+                request, 413, "RequestTooLarge", f"its body has more than {BODY_BYTES_MAX} bytes", "send less"
+            ).reply()
         if body.count(b",") > BODY_ELEMENTS_MAX:
-            return _refusal(request, 413, "RequestTooLarge", f"its body has more than {BODY_ELEMENTS_MAX} elements", "send fewer").reply()
+            return _refusal(
+                request, 413, "RequestTooLarge", f"its body has more than {BODY_ELEMENTS_MAX} elements", "send fewer"
+            ).reply()
         if self._under_way[host] >= REQUESTS_PER_ADDRESS:
             return _too_many(request, self._under_way[host])
         if self._under_way.total() >= REQUESTS_AT_ONCE:
@@ -279,7 +300,9 @@ class AdminFront:
         if tokens is None:
             if request.method not in _READING and not request.trusted:
                 why = "it changes something, comes from another machine, and this bmq has no tokens to know you by"
-                return _refusal(request, 403, "NoTokens", why, "give its nodes admin_token or admin_token_file, and present a token").reply()
+                return _refusal(
+                    request, 403, "NoTokens", why, "give its nodes admin_token or admin_token_file, and present a token"
+                ).reply()
         elif request.path not in _PUBLIC and not await tokens.admits(_bearer(request)):
             return _unknown(request)
         if not here:
@@ -287,7 +310,9 @@ class AdminFront:
         if request.method == "GET" and (own := OWN_PAGES.get(request.path)) is not None:
             if (misread_query := misread(request.query, ())) is not None:
                 return _refusal(request, 400, "InvalidRequest", misread_query.why, misread_query.remedy).reply()
-            return AdminReply(status=200, headers={"content-type": "application/json"}, body=json.dumps(own(sources)).encode())
+            return AdminReply(
+                status=200, headers={"content-type": "application/json"}, body=json.dumps(own(sources)).encode()
+            )
         if (found := unusable(request.body)) is not None:
             return _refusal(request, 400, "InvalidRequest", found.why, found.remedy).reply()
         try:
@@ -295,10 +320,14 @@ class AdminFront:
                 return await call(await self._loaded(sources), request)
         except TimeoutError:
             why = f"the answer is not there after {ANSWER_WITHIN_S:g} s"
-            return _refusal(request, 504, "TooSlow", why, "look whether it was done, and at the brokers' and the store's health").reply()
+            return _refusal(
+                request, 504, "TooSlow", why, "look whether it was done, and at the brokers' and the store's health"
+            ).reply()
         except Exception as error:  # noqa: BLE001 other requests go on
             _log.exception("an admin request failed, this is a bug in bmq", method=request.method, path=request.path)
-            return _refusal(request, 500, "Bug", f"an internal error, {type(error).__name__}", "look at this node's log").reply()
+            return _refusal(
+                request, 500, "Bug", f"an internal error, {type(error).__name__}", "look at this node's log"
+            ).reply()
 
     async def _handed_on(self, sources: ApiSources, request: AdminRequest) -> AdminReply:
         try:
@@ -322,7 +351,9 @@ def _load(sources: ApiSources) -> Application:
 def _request_of(scope: Scope) -> AdminRequest:
     headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
     kept = {name: value for name, value in headers.items() if name in _PASSED_ON}
-    return AdminRequest(method=scope["method"], path=scope["path"], query=scope["query_string"].decode("latin-1"), headers=kept)
+    return AdminRequest(
+        method=scope["method"], path=scope["path"], query=scope["query_string"].decode("latin-1"), headers=kept
+    )
 
 
 def _bearer(request: AdminRequest) -> str:
@@ -336,7 +367,9 @@ def _host_of(scope: Scope) -> str:
 
 
 def _is_local(scope: Scope) -> bool:
-    """Whether somebody on this machine sent it. A browser that was led here by a name of another site's is not somebody on this machine."""
+    """Whether somebody on this machine sent it. A browser that was led here by a name of another site's is not somebody
+    on this machine.
+    """
     named = urlsplit(f"//{_header(scope, b'host')}").hostname or ""
     return _is_address(_host_of(scope), loopback=True) and (named == "localhost" or _is_address(named))
 
@@ -366,7 +399,9 @@ def _unknown(request: AdminRequest) -> AdminReply:
 
 
 def _too_many(request: AdminRequest, count: int) -> AdminReply:
-    return _refusal(request, 503, "TooManyRequests", f"{count} requests are under way already", "try again in a moment").reply()
+    return _refusal(
+        request, 503, "TooManyRequests", f"{count} requests are under way already", "try again in a moment"
+    ).reply()
 
 
 def _no_leader(request: AdminRequest, why: str) -> AdminReply:

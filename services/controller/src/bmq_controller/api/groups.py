@@ -13,7 +13,8 @@ from bmq_controller.api.parameters import MISSING, InLane
 from bmq_controller.api.sources import ApiSources, in_thread
 
 GROUPS_AT_ONCE: Final = 2
-"""A coordinator tells all offsets of a group, hundreds of thousands perhaps: so many groups are put together at a time."""
+"""A coordinator tells all offsets of a group, hundreds of thousands perhaps: so many groups are put together at a
+time."""
 
 
 def add_to(app: FastAPI, sources: ApiSources) -> None:
@@ -24,16 +25,25 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
     async def get_groups(limit: Limit = 100, after: Continue = None, lane: InLane = "") -> Page[GroupSummary]:
         """Consumer groups by name. A lane's group is called :LANE#NUMBER:GROUP here."""
         found = [one for one in await list_groups(sources) if _lane_of(one["group_id"]) == lane]
-        return page(found, key=lambda one: (str(one["group_id"]),), view=_summary, limit=limit, after=after, kind="groups")
+        return page(
+            found, key=lambda one: (str(one["group_id"]),), view=_summary, limit=limit, after=after, kind="groups"
+        )
 
     @app.get("/v1/groups/{group_id:path}", tags=["groups"], responses=MISSING, response_model=GroupView)
     async def get_group(group_id: str, limit: Limit = LIMIT_MAX, after: Continue = None) -> Response:
         """One group with its members, committed offsets by topic and partition, so many at a time, and their lag."""
         async with at_once:
             found, offsets = await describe_group(sources, group_id, limit=limit, after=after)
-            return Response(await in_thread(lambda: encode_group(group_id, found, offsets)), media_type="application/json")
+            return Response(
+                await in_thread(lambda: encode_group(group_id, found, offsets)), media_type="application/json"
+            )
 
-    @app.delete("/v1/groups/{group_id:path}", tags=["groups"], status_code=204, responses={**MISSING, 409: {"description": "It has members"}})
+    @app.delete(
+        "/v1/groups/{group_id:path}",
+        tags=["groups"],
+        status_code=204,
+        responses={**MISSING, 409: {"description": "It has members"}},
+    )
     async def remove_group(group_id: str) -> None:
         """Deletes a group that has no members, with its committed offsets."""
         await delete_group(sources, group_id)
@@ -45,7 +55,9 @@ def _lane_of(group_id: str) -> str:
 
 
 def _summary(one: dict[str, Any]) -> GroupSummary:
-    return GroupSummary(group_id=one["group_id"], state=one.get("group_state") or "", protocol_type=one.get("protocol_type") or "")
+    return GroupSummary(
+        group_id=one["group_id"], state=one.get("group_state") or "", protocol_type=one.get("protocol_type") or ""
+    )
 
 
 def encode_group(group_id: str, found: dict[str, Any], offsets: Page[GroupOffset]) -> bytes:

@@ -6,7 +6,9 @@ from pydantic import BaseModel, Field
 
 from bmq_controller.api.models import VERSION, Asked
 
-_BYTES_PER_SECOND = "How much all of the lane's clients together read of the base at most, in bytes per second and proxy"
+_BYTES_PER_SECOND = (
+    "How much all of the lane's clients together read of the base at most, in bytes per second and proxy"
+)
 
 
 class BaseReadsAsked(Asked):
@@ -20,10 +22,16 @@ class BaseReadsAsked(Asked):
 class LaneAsked(Asked):
     """What a lane is to be."""
 
-    ttl_seconds: int = Field(default=0, description="It is deleted, with its topics and groups, so long after it was created; 0: it stays")
-    own_brokers: bool = Field(default=False, description="Whether its topics are on the brokers of the pool lane-NAME alone")
+    ttl_seconds: int = Field(
+        default=0, description="It is deleted, with its topics and groups, so long after it was created; 0: it stays"
+    )
+    own_brokers: bool = Field(
+        default=False, description="Whether its topics are on the brokers of the pool lane-NAME alone"
+    )
     reads_base: BaseReadsAsked = Field(default=BaseReadsAsked(), description="What its clients may read of the base")
-    fallback: Literal["none"] = Field(default="none", description="What happens to messages that nobody in it consumes: they stay in it")
+    fallback: Literal["none"] = Field(
+        default="none", description="What happens to messages that nobody in it consumes: they stay in it"
+    )
 
 
 class NewLaneAsked(LaneAsked):

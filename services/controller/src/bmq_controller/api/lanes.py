@@ -48,7 +48,9 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
 
     @app.put("/v1/lanes/{name}", tags=["lanes"], responses=CHANGED)
     async def change_lane(name: str, asked: LaneAsked, response: Response, if_match: IfMatch = None) -> LaneView:
-        """Makes a lane what is said; what is not said goes back to its default. Its time to live counts from its creation."""
+        """Makes a lane what is said; what is not said goes back to its default. Its time to live counts from its
+        creation.
+        """
         leader = sources.leader().when(holds(if_match, lambda image: _version(image, name)))
         await leader.change_lane(_wanted(name, asked))
         return await _shown(sources, name, response)
@@ -113,5 +115,7 @@ def _view(image: Image, lane: Lane, topics: int) -> LaneView:
         ),
         fallback="none",
         topics=topics,
-        proxies=sorted(node.node_id for node in image.nodes.values() if node.lane == lane.name and "proxy" in node.roles),
+        proxies=sorted(
+            node.node_id for node in image.nodes.values() if node.lane == lane.name and "proxy" in node.roles
+        ),
     )

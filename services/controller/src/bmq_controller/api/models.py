@@ -1,4 +1,6 @@
-"""What the API takes and answers. Sizes in bytes, times in ms since 1970, ages in seconds, lag in records and seconds."""
+"""What the API takes and answers. Sizes in bytes, times in ms since 1970, ages in seconds, lag in records and
+seconds.
+"""
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -50,7 +52,9 @@ class ClusterView(BaseModel):
     topics: int
     partitions: int
     partitions_unowned: int
-    partitions_unowned_of_lanes: int = Field(default=0, description="Those of them that wait for brokers of a lane's own")
+    partitions_unowned_of_lanes: int = Field(
+        default=0, description="Those of them that wait for brokers of a lane's own"
+    )
     partitions_moving: int
     cordoned: list[int]
     features: dict[str, int]
@@ -94,7 +98,9 @@ class NewTopicAsked(Asked):
     """A topic to be created."""
 
     name: str = Field(max_length=1_000)
-    partitions: int = Field(default=-1, description="-1: the cluster's default; in a lane, as many as the base's topic of that name has")
+    partitions: int = Field(
+        default=-1, description="-1: the cluster's default; in a lane, as many as the base's topic of that name has"
+    )
     lane: str = Field(default="", max_length=1_000, description="The lane whose it is to be; empty: the base's")
     configs: dict[str, ConfigValue] = Field(default_factory=dict, description="By Kafka's names")
 
@@ -151,9 +157,12 @@ class GroupOffsetView(BaseModel):
     metadata: str
     log_start: int | None
     high_watermark: int | None
-    lag_records: int | None = Field(description="Records between the committed offset and the high watermark; null: not known now")
+    lag_records: int | None = Field(
+        description="Records between the committed offset and the high watermark; null: not known now"
+    )
     lag_seconds: float | None = Field(
-        description="Age of the first record that the group has not committed; 0 where there is none; null: not known now"
+        description="Age of the first record that the group has not committed; 0 where there is none; null: not "
+        "known now"
     )
 
 
@@ -166,5 +175,7 @@ class GroupView(GroupSummary):
     lag_records: int = Field(description="Of all partitions on this page for which it is known")
     lag_seconds: float = Field(description="The largest of all partitions on this page for which it is known")
     next_token: str | None = Field(
-        default=None, serialization_alias="continue", description="Give it as `continue` for the offsets that follow; null: these were the last"
+        default=None,
+        serialization_alias="continue",
+        description="Give it as `continue` for the offsets that follow; null: these were the last",
     )

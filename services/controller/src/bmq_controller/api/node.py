@@ -37,7 +37,9 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
         return Response(await in_thread(lambda: encode_image(image)), media_type="application/json")
 
     @app.get("/v1/debug/log", tags=["node"], response_model=LogView)
-    async def get_log(limit: Annotated[int, Query(ge=1, le=ENTRIES_MAX, description="How many entries at most")] = 200) -> Response:
+    async def get_log(
+        limit: Annotated[int, Query(ge=1, le=ENTRIES_MAX, description="How many entries at most")] = 200,
+    ) -> Response:
         """The newest entries of the metadata log, read from the store by the node that is asked."""
         found = await _log(sources, limit)
         return Response(await in_thread(lambda: encode_log(found)), media_type="application/json")
@@ -53,14 +55,22 @@ def encode_image(image: Image) -> bytes:
     document = {
         "position": image.position,
         "cluster_id": image.cluster_id,
-        "controller": {"epoch": image.controller_epoch, "node_id": image.controller_id, "host": image.controller_host, "port": image.controller_port},
+        "controller": {
+            "epoch": image.controller_epoch,
+            "node_id": image.controller_id,
+            "host": image.controller_host,
+            "port": image.controller_port,
+        },
         "nodes": list(image.nodes.values()),
         "cordoned": list(image.cordoned),
         "fencing": dict(image.fencing),
         "last_epochs": dict(image.last_epochs),
         "features": dict(image.features),
         "next_producer_id": image.next_producer_id,
-        "configs": [{"kind": kind, "name": name, "configs": without_secrets(configs)} for (kind, name), configs in image.configs.items()],
+        "configs": [
+            {"kind": kind, "name": name, "configs": without_secrets(configs)}
+            for (kind, name), configs in image.configs.items()
+        ],
         "topics": [
             {
                 "topic_id": topic.topic_id,
@@ -82,8 +92,14 @@ def encode_image(image: Image) -> bytes:
         ],
         "tombstones": dict(image.tombstones),
         "deleted": [{"topic_id": topic_id, "name": name} for topic_id, name in image.deleted.items()],
-        "sealed": [{"node_id": stream.node_id, "epoch": stream.broker_epoch, "end": end} for stream, end in image.sealed.items()],
-        "dropped": [{"node_id": stream.node_id, "epoch": stream.broker_epoch, "end": end} for stream, end in image.dropped.items()],
+        "sealed": [
+            {"node_id": stream.node_id, "epoch": stream.broker_epoch, "end": end}
+            for stream, end in image.sealed.items()
+        ],
+        "dropped": [
+            {"node_id": stream.node_id, "epoch": stream.broker_epoch, "end": end}
+            for stream, end in image.dropped.items()
+        ],
     }
     return msgspec.json.encode(document)
 
@@ -108,7 +124,9 @@ async def _log(sources: ApiSources, limit: int) -> list[tuple[int, bytes]]:
         async with asyncio.timeout(STORE_WITHIN_S):
             found = await together(read(number) for number in range(max(1, newest - limit + 1), newest + 1))
     except TimeoutError:
-        raise StoreUnavailable(f"the object store did not give {limit} entries within {STORE_WITHIN_S:g} s: ask for fewer") from None
+        raise StoreUnavailable(
+            f"the object store did not give {limit} entries within {STORE_WITHIN_S:g} s: ask for fewer"
+        ) from None
     return [one for one in found if one is not None]
 
 
@@ -130,7 +148,10 @@ async def _store(sources: ApiSources) -> StoreView:
 
     async def head() -> str:
         meta = await sources.store.head(newest)
-        return f"{newest}: {meta.size_bytes} bytes, {sources.clock.now_ms() - meta.modified_ms} ms old by this node's clock"
+        return (
+            f"{newest}: {meta.size_bytes} bytes, {sources.clock.now_ms() - meta.modified_ms} ms old by this "
+            "node's clock"
+        )
 
     async def get() -> str:
         return f"{newest}: {len(await sources.store.get(newest))} bytes"
@@ -144,7 +165,12 @@ async def _store(sources: ApiSources) -> StoreView:
         keys = [meta.key async for meta in sources.store.list(SNAPSHOT_PREFIX)]
         return f"{len(keys)} snapshots, the newest {keys[-1] if keys else 'is missing'}"
 
-    named: tuple[tuple[str, Callable[[], Awaitable[str]]], ...] = (("head", head), ("get", get), ("list log", listing), ("list snapshots", snapshots))
+    named: tuple[tuple[str, Callable[[], Awaitable[str]]], ...] = (
+        ("head", head),
+        ("get", get),
+        ("list log", listing),
+        ("list snapshots", snapshots),
+    )
     steps = [await _timed(name, ask) for name, ask in named]
     return StoreView(ok=all(step.ok for step in steps), steps=steps)
 

@@ -1,4 +1,6 @@
-"""What the API takes and answers of nodes, placement, balance and load, and of one node for who looks for a fault. See `models`."""
+"""What the API takes and answers of nodes, placement, balance and load, and of one node for who looks for a fault. See
+`models`.
+"""
 
 from typing import Annotated
 
@@ -16,15 +18,25 @@ class NodeView(BaseModel):
     node_id: int
     roles: list[str]
     rack: str
-    pool: str = Field(description="Of a broker: it owns partitions of the topics of this pool alone; empty: of those that name none")
-    lane: str = Field(description="Of a proxy: the lane that it serves alone; empty: the base, and whoever names a lane")
+    pool: str = Field(
+        description="Of a broker: it owns partitions of the topics of this pool alone; empty: of those that name none"
+    )
+    lane: str = Field(
+        description="Of a proxy: the lane that it serves alone; empty: the base, and whoever names a lane"
+    )
     host: str
     port: int
-    listeners: dict[str, str] = Field(description="Where clients reach its proxy by further listeners, as far as is known: HOST:PORT by name")
+    listeners: dict[str, str] = Field(
+        description="Where clients reach its proxy by further listeners, as far as is known: HOST:PORT by name"
+    )
     internal_address: str
     epoch: int = Field(description="Of this start of it; -1: it is not registered")
     state: str = Field(description="alive, silent (nothing heard for half its lease), fencing or gone")
-    trouble: str = Field("", description="What ails a broker, as it said last: that its store takes nothing, that its clock is wrong; empty: nothing")
+    trouble: str = Field(
+        "",
+        description="What ails a broker, as it said last: that its store takes nothing, that its clock is wrong; "
+        "empty: nothing",
+    )
     leads: bool = Field(description="Whether it is the leading controller")
     last_heard_s: float | None = Field(description="How long ago the leader heard it; null: not watched")
     cordoned: bool = Field(description="Gets no new partitions")

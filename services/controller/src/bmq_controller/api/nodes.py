@@ -26,7 +26,9 @@ _SILENT_SHARE: Final = 0.5
 
 
 class _Seen:
-    """What the leader knows of all nodes at one moment. Made on the event loop, counted in a thread: that looks at every partition."""
+    """What the leader knows of all nodes at one moment. Made on the event loop, counted in a thread: that looks at
+    every partition.
+    """
 
     def __init__(self, leader: LeadingController, image: Image) -> None:
         self.image = image
@@ -63,8 +65,12 @@ class _Seen:
             lane="" if node is None else node.lane,
             host="" if node is None else node.host,
             port=0 if node is None else node.port,
-            listeners={} if node is None else {name: _address(*address) for name, address in sorted(node.listeners.items())},
-            internal_address="" if node is None or not node.internal_host else _address(node.internal_host, node.internal_port),
+            listeners={}
+            if node is None
+            else {name: _address(*address) for name, address in sorted(node.listeners.items())},
+            internal_address=""
+            if node is None or not node.internal_host
+            else _address(node.internal_host, node.internal_port),
             epoch=-1 if node is None else node.broker_epoch,
             state=self._state(node_id),
             trouble=self.troubles.get(node_id, ""),
@@ -101,7 +107,9 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
         known = {*seen.image.nodes, *seen.image.cordoned}
 
         def listed() -> Page[NodeView]:
-            return page(known, key=lambda node_id: (node_id,), view=seen.counted().view, limit=limit, after=after, kind="nodes")
+            return page(
+                known, key=lambda node_id: (node_id,), view=seen.counted().view, limit=limit, after=after, kind="nodes"
+            )
 
         return await in_thread(listed)
 
@@ -112,16 +120,25 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
 
     @app.post("/v1/nodes/{node_id}/drain", tags=["nodes"], status_code=202, responses=_DRAINED)
     async def drain(node_id: Number, response: Response, if_match: IfMatch = None) -> NodeView:
-        """Cordons a broker and begins to move all its partitions to others; done once it shows no partitions. Uncordon ends it."""
+        """Cordons a broker and begins to move all its partitions to others; done once it shows no partitions. Uncordon
+        ends it.
+        """
         image, number = sources.image, NodeId(node_id)
         _check_known(image, number)
         if all(node.node_id != number for node in living_brokers(image)):
-            raise Refused(409, "NotABroker", "it is no registered broker, so there is nothing to drain", "drain one that is")
+            raise Refused(
+                409, "NotABroker", "it is no registered broker, so there is nothing to drain", "drain one that is"
+            )
         avoid = sources.leader().draining
-        if image.owned_counts.get(number, 0) and (stays := await in_thread(lambda: _without_heir(image, number, avoid=avoid))) is not None:
+        if (
+            image.owned_counts.get(number, 0)
+            and (stays := await in_thread(lambda: _without_heir(image, number, avoid=avoid))) is not None
+        ):
             pool = pool_of(stays.configs)
             whose = f" of the pool {pool}, which topic {stays.name} is in," if pool else ""
-            raise Refused(409, "NoHeir", f"no other broker{whose} takes partitions", "start another one, or uncordon one, first")
+            raise Refused(
+                409, "NoHeir", f"no other broker{whose} takes partitions", "start another one, or uncordon one, first"
+            )
         await _conditional(sources, number, if_match).drain(number)
         return await _shown(sources, number, response)
 
@@ -147,14 +164,18 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
 
 
 def _without_heir(image: Image, node_id: NodeId, *, avoid: Collection[NodeId]) -> Topic | None:
-    """A topic with partitions on the node that no other broker of its pool could take; those to `avoid` take none, nor do cordoned ones."""
+    """A topic with partitions on the node that no other broker of its pool could take; those to `avoid` take none, nor
+    do cordoned ones.
+    """
     unwilling = {node_id, *image.cordoned, *avoid}
     pools = {node.pool for node in living_brokers(image) if node.node_id not in unwilling}
     topics = (topic for topic in image.topics.values() if pool_of(topic.configs) not in pools)
     return next((topic for topic in topics if any(meta.node_id == node_id for meta in topic.partitions)), None)
 
 
-async def _cordon(sources: ApiSources, node_id: NodeId, response: Response, if_match: str | None, *, cordoned: bool) -> NodeView:
+async def _cordon(
+    sources: ApiSources, node_id: NodeId, response: Response, if_match: str | None, *, cordoned: bool
+) -> NodeView:
     _check_known(sources.image, node_id)
     await _conditional(sources, node_id, if_match).cordon(node_id, cordoned)
     return await _shown(sources, node_id, response)

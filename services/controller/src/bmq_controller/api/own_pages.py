@@ -1,4 +1,6 @@
-"""What a node says of itself and of the cluster as it knows it: without the framework of the other pages, which most nodes never need."""
+"""What a node says of itself and of the cluster as it knows it: without the framework of the other pages, which most
+nodes never need.
+"""
 
 import platform
 import re
@@ -26,7 +28,13 @@ def cluster_document(sources: ApiSources) -> dict[str, Any]:
         "metadata_position": image.position,
         "answered_by": sources.node_id,
         "nodes": [
-            {"node_id": node.node_id, "roles": list(node.roles), "host": node.host, "port": node.port, "rack": node.rack}
+            {
+                "node_id": node.node_id,
+                "roles": list(node.roles),
+                "host": node.host,
+                "port": node.port,
+                "rack": node.rack,
+            }
             for _, node in sorted(image.nodes.items())
         ],
         "topics": len(image.topics),
@@ -40,7 +48,9 @@ def cluster_document(sources: ApiSources) -> dict[str, Any]:
 
 
 def unowned_of_lanes(image: Image) -> int:
-    """Partitions without an owner that only brokers of a lane's own may have: nothing that the base's brokers do changes it."""
+    """Partitions without an owner that only brokers of a lane's own may have: nothing that the base's brokers do
+    changes it.
+    """
     if not image.owned_counts.get(NOBODY, 0):
         return 0
     of_lanes = (topic for topic in image.topics.values() if lane_of(topic.name) and pool_of(topic.configs))
@@ -62,7 +72,10 @@ def self_document(sources: ApiSources) -> dict[str, Any]:
     }
 
 
-OWN_PAGES: Final[Mapping[str, Callable[[ApiSources], dict[str, Any]]]] = {"/v1/cluster": cluster_document, "/v1/self": self_document}
+OWN_PAGES: Final[Mapping[str, Callable[[ApiSources], dict[str, Any]]]] = {
+    "/v1/cluster": cluster_document,
+    "/v1/self": self_document,
+}
 """By path."""
 
 

@@ -1,4 +1,6 @@
-"""The page at /docs: the REST API's OpenAPI document as a table. One page without anything from elsewhere, so that it works offline."""
+"""The page at /docs: the REST API's OpenAPI document as a table. One page without anything from elsewhere, so that it
+works offline.
+"""
 
 DOCS_PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>bmq REST API</title>

@@ -23,7 +23,10 @@ R = TypeVar("R")
 Key = tuple[Any, ...]
 
 Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX, description="How many items at most")]
-Continue = Annotated[str | None, Query(alias="continue", description="The `continue` of the page before: goes on after it", max_length=2_000)]
+Continue = Annotated[
+    str | None,
+    Query(alias="continue", description="The `continue` of the page before: goes on after it", max_length=2_000),
+]
 
 
 class Page(BaseModel, Generic[R]):
@@ -31,12 +34,18 @@ class Page(BaseModel, Generic[R]):
 
     items: list[R]
     next_token: str | None = Field(
-        default=None, serialization_alias="continue", description="Give it as `continue` for what follows; null: this was the last page"
+        default=None,
+        serialization_alias="continue",
+        description="Give it as `continue` for what follows; null: this was the last page",
     )
 
 
-def page(items: Iterable[T], *, key: Callable[[T], Key], view: Callable[[T], R], limit: int, after: str | None, kind: str) -> Page[R]:
-    """The `limit` items of the lowest keys above the token's. `kind` names the list: tokens of others are refused. O(items)."""
+def page(
+    items: Iterable[T], *, key: Callable[[T], Key], view: Callable[[T], R], limit: int, after: str | None, kind: str
+) -> Page[R]:
+    """The `limit` items of the lowest keys above the token's. `kind` names the list: tokens of others are refused.
+    O(items).
+    """
     start = None if after is None else _decoded(after, kind)
     try:
         candidates = items if start is None else (item for item in items if key(item) > start)
@@ -47,9 +56,16 @@ def page(items: Iterable[T], *, key: Callable[[T], Key], view: Callable[[T], R],
 
 
 def ordered_page(
-    items_after: Callable[[Key | None], Iterable[T]], *, key: Callable[[T], Key], view: Callable[[T], R], limit: int, after: str | None, kind: str
+    items_after: Callable[[Key | None], Iterable[T]],
+    *,
+    key: Callable[[T], Key],
+    view: Callable[[T], R],
+    limit: int,
+    after: str | None,
+    kind: str,
 ) -> Page[R]:
-    """The same of a long list that can be read in order: `items_after` gives those above a key (None: all), and is read no further than need be.
+    """The same of a long list that can be read in order: `items_after` gives those above a key (None: all), and is read
+    no further than need be.
 
     It raises TypeError or ValueError for a key that is none of the list's.
     """

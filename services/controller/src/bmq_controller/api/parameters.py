@@ -1,4 +1,6 @@
-"""What requests of several pages take, and the answers that they may get besides the usual ones: for the description of the API."""
+"""What requests of several pages take, and the answers that they may get besides the usual ones: for the description of
+the API.
+"""
 
 from typing import Annotated, Any, Final
 

@@ -57,22 +57,32 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
         return await _shown(sources, _find(sources.image, topic, partition), response)
 
     @app.post("/v1/placement/{topic}/{partition}/move", tags=["placement"], status_code=202, responses=CHANGED)
-    async def move(topic: str, partition: Index, asked: MoveAsked, response: Response, if_match: IfMatch = None) -> PlacementView:
-        """Begins to move a partition; done once it shows the new owner. Nothing is copied. A later move leads it elsewhere."""
+    async def move(
+        topic: str, partition: Index, asked: MoveAsked, response: Response, if_match: IfMatch = None
+    ) -> PlacementView:
+        """Begins to move a partition; done once it shows the new owner. Nothing is copied. A later move leads it
+        elsewhere.
+        """
         tp = _find(sources.image, topic, partition)
         await sources.leader().when(holds(if_match, lambda image: _version(image, tp))).move(tp, NodeId(asked.to))
         return await _shown(sources, tp, response)
 
     @app.get("/v1/load", tags=["placement"])
-    async def load(limit: Annotated[int, Query(ge=1, le=LIMIT_MAX, description="How many partitions at most")] = 20) -> LoadView:
+    async def load(
+        limit: Annotated[int, Query(ge=1, le=LIMIT_MAX, description="How many partitions at most")] = 20,
+    ) -> LoadView:
         """What is written per second: all brokers, and the busiest partitions."""
         leader, image = sources.leader(), sources.image
         loads = leader.loads_later()
         return await in_thread(lambda: _load(image, loads(), limit))
 
 
-def selected(image: Image, start: Key | None, *, topic: str | None, node: int | None, moving: bool) -> Iterator[TopicPartition]:
-    """Those above the key `start` that are wanted, by the topic's name and the partition's number. Raises TypeError, ValueError for another key."""
+def selected(
+    image: Image, start: Key | None, *, topic: str | None, node: int | None, moving: bool
+) -> Iterator[TopicPartition]:
+    """Those above the key `start` that are wanted, by the topic's name and the partition's number. Raises TypeError,
+    ValueError for another key.
+    """
     first_name, first_index = ("", -1) if start is None else start
     if not (isinstance(first_name, str) and isinstance(first_index, int)):
         raise TypeError
@@ -89,7 +99,9 @@ def selected(image: Image, start: Key | None, *, topic: str | None, node: int | 
 def _find(image: Image, topic: str, partition: int) -> TopicPartition:
     found = find(image, topic)
     if partition >= len(found.partitions):
-        raise UnknownTopic(f"topic {topic} has {len(found.partitions)} partitions: name one from 0 to {len(found.partitions) - 1}")
+        raise UnknownTopic(
+            f"topic {topic} has {len(found.partitions)} partitions: name one from 0 to {len(found.partitions) - 1}"
+        )
     return TopicPartition(found.topic_id, partition)
 
 
@@ -117,7 +129,13 @@ def _view(image: Image, tp: TopicPartition, bytes_per_s: float) -> PlacementView
         leader_epoch=meta.leader_epoch,
         moving_to=None if meta.moving_to == -1 else meta.moving_to,
         ranges=[
-            RangeView(node_id=part.node_id, epoch=part.broker_epoch, leader_epoch=part.leader_epoch, start=part.start, end=part.end)
+            RangeView(
+                node_id=part.node_id,
+                epoch=part.broker_epoch,
+                leader_epoch=part.leader_epoch,
+                start=part.start,
+                end=part.end,
+            )
             for part in meta.ranges
         ],
         bytes_per_s=round(bytes_per_s, 1),

@@ -68,7 +68,9 @@ class Refusal:
             headers["retry-after"] = str(RETRY_AFTER_S)
         if self.status == 401:
             headers["www-authenticate"] = 'Bearer realm="bmq"'
-        return AdminReply(status=self.status, headers=headers, body=json.dumps(self.document(), ensure_ascii=False).encode())
+        return AdminReply(
+            status=self.status, headers=headers, body=json.dumps(self.document(), ensure_ascii=False).encode()
+        )
 
     def document(self) -> dict[str, object]:
         """The answer's fields."""
@@ -98,13 +100,17 @@ class Refused(Exception):
 
 
 class VersionMismatch(RequestError):
-    """The thing is not (any more) in the version that the request names; raised while the leader decides, so nothing is changed."""
+    """The thing is not (any more) in the version that the request names; raised while the leader decides, so nothing is
+    changed.
+    """
 
 
 def refusal_of(error: BmqError, what: str) -> Refusal:
     """Of an error of bmq's. Its text is split where it names its remedy: after the last colon."""
     if isinstance(error, VersionMismatch):
-        return Refusal(status=412, code="VersionMismatch", what=what, why=str(error), remedy="read it again, and decide anew")
+        return Refusal(
+            status=412, code="VersionMismatch", what=what, why=str(error), remedy="read it again, and decide anew"
+        )
     status, remedy = next((status, remedy) for kind, status, remedy in _STATUSES if isinstance(error, kind))
     why, colon, own = str(error).rstrip(".").rpartition(": ")
     if not colon or len(own.split()) < 2:

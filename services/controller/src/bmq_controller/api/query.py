@@ -1,4 +1,5 @@
-"""What a request asks for behind the `?`: nothing that its page does not know, and nothing twice. Pure; knows no framework.
+"""What a request asks for behind the `?`: nothing that its page does not know, and nothing twice. Pure; knows no
+framework.
 
 A misspelt `validate_only` that was passed over would make what was only to be looked at.
 """
@@ -28,7 +29,10 @@ def misread(query: str, known: Collection[str]) -> Misread | None:
     if unknown := [name for name in dict.fromkeys(given) if name not in known]:
         return Misread(f"it has no parameter {_named(unknown)}", f"{takes}; /docs shows what each of them means")
     if len(set(given)) < len(given):
-        return Misread(f"it is given several times: {_named([name for name in known if given.count(name) > 1])}", "give each parameter once")
+        return Misread(
+            f"it is given several times: {_named([name for name in known if given.count(name) > 1])}",
+            "give each parameter once",
+        )
     return None
 
 

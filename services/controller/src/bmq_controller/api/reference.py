@@ -97,9 +97,13 @@ def reference() -> str:
                 operation = operations[method]
                 by_tag.setdefault(operation["tags"][0], []).append(_operation(method, path, operation))
     for tag, rows in by_tag.items():
-        parts.append("\n".join([f"## {tag.capitalize()}", "", "| request | | answer |", "| --- | --- | --- |", *rows]) + "\n")
+        parts.append(
+            "\n".join([f"## {tag.capitalize()}", "", "| request | | answer |", "| --- | --- | --- |", *rows]) + "\n"
+        )
     parts.append("## Types\n")
-    parts.extend(_schema(name, schema) for name, schema in sorted(document["components"]["schemas"].items()) if _is_shown(name))
+    parts.extend(
+        _schema(name, schema) for name, schema in sorted(document["components"]["schemas"].items()) if _is_shown(name)
+    )
     return "\n".join(parts)
 
 
@@ -123,14 +127,26 @@ def _content(holder: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _schema(name: str, schema: dict[str, Any]) -> str:
-    rows = [f"| `{field}` | {_type(about)} | {_cell(about.get('description', ''))} |" for field, about in schema.get("properties", {}).items()]
-    return "\n".join([f"### {name}", "", _cell(schema.get("description", "")), "", "| field | | |", "| --- | --- | --- |", *rows]) + "\n"
+    rows = [
+        f"| `{field}` | {_type(about)} | {_cell(about.get('description', ''))} |"
+        for field, about in schema.get("properties", {}).items()
+    ]
+    return (
+        "\n".join(
+            [f"### {name}", "", _cell(schema.get("description", "")), "", "| field | | |", "| --- | --- | --- |", *rows]
+        )
+        + "\n"
+    )
 
 
 def _type(schema: dict[str, Any]) -> str:
     if "$ref" in schema:
         name = schema["$ref"].rsplit("/", 1)[-1]
-        return f"page of [{_of_page(name)}](#{_of_page(name).lower()})" if name.startswith("Page_") else f"[{name}](#{name.lower()})"
+        return (
+            f"page of [{_of_page(name)}](#{_of_page(name).lower()})"
+            if name.startswith("Page_")
+            else f"[{name}](#{name.lower()})"
+        )
     if "anyOf" in schema:
         return " or ".join(filter(None, (_type(one) for one in schema["anyOf"])))
     match schema.get("type"):

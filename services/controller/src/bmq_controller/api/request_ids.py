@@ -1,7 +1,8 @@
 """The id of a request to the admin API: what the client sent as X-Request-Id, else one that is made. Pure.
 
-It is in the answer's header, in the answer where that is a problem, in every line that is logged while the request is worked on, and it goes with a
-request that is handed on: so what the node that was asked and the one that answered say of it can be found together.
+It is in the answer's header, in the answer where that is a problem, in every line that is logged while the request is
+worked on, and it goes with a request that is handed on: so what the node that was asked and the one that answered say
+of it can be found together.
 """
 
 import json

@@ -25,7 +25,10 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
 
     @app.get("/v1/topics", tags=["topics"])
     async def list_topics(
-        limit: Limit = 100, after: Continue = None, prefix: Annotated[str, Query(description="Only names that begin so")] = "", lane: InLane = ""
+        limit: Limit = 100,
+        after: Continue = None,
+        prefix: Annotated[str, Query(description="Only names that begin so")] = "",
+        lane: InLane = "",
     ) -> Page[TopicSummary]:
         """Topics by name, internal ones too. A lane's topic has the name LANE:NAME here."""
         image = sources.image
@@ -86,23 +89,35 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
             range(len(topic.partitions)),
             key=lambda index: (index,),
             view=lambda index: PartitionView(
-                partition=index, owner=topic.partitions[index].node_id, leader_epoch=topic.partitions[index].leader_epoch
+                partition=index,
+                owner=topic.partitions[index].node_id,
+                leader_epoch=topic.partitions[index].leader_epoch,
             ),
             limit=limit,
             after=after,
             kind=f"partitions of {name}",
         )
-        statuses = await partition_statuses(sources, [TopicPartition(topic.topic_id, view.partition) for view in views.items])
+        statuses = await partition_statuses(
+            sources, [TopicPartition(topic.topic_id, view.partition) for view in views.items]
+        )
         for view in views.items:
             status = statuses.get(TopicPartition(topic.topic_id, view.partition))
             if status is not None:
                 view.log_start, view.high_watermark = status.log_start, status.high_watermark
-                view.tail_bytes, view.segment_bytes, view.segment_count = status.tail_bytes, status.segment_bytes, status.segment_count
+                view.tail_bytes, view.segment_bytes, view.segment_count = (
+                    status.tail_bytes,
+                    status.segment_bytes,
+                    status.segment_count,
+                )
         return views
 
     @app.post("/v1/topics/{name}/partitions", tags=["topics"], responses=CHANGED)
     async def grow_topic(
-        name: str, asked: PartitionsAsked, response: Response, if_match: IfMatch = None, validate_only: ValidateOnly = False
+        name: str,
+        asked: PartitionsAsked,
+        response: Response,
+        if_match: IfMatch = None,
+        validate_only: ValidateOnly = False,
     ) -> TopicView:
         """Gives a topic more partitions. It can only grow."""
         leader = sources.leader().when(holds(if_match, lambda image: _version(image, name)))
@@ -138,4 +153,6 @@ def _shown(sources: ApiSources, name: str, response: Response) -> TopicView:
     topic = find(sources.image, name)
     summary = _summary(topic)
     response.headers["ETag"] = etag(summary.version)
-    return TopicView(**summary.model_dump(), created_ms=topic.created_ms, configs=dict(pinned(topic.name, topic.configs)))
+    return TopicView(
+        **summary.model_dump(), created_ms=topic.created_ms, configs=dict(pinned(topic.name, topic.configs))
+    )

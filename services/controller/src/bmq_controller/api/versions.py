@@ -1,7 +1,7 @@
 """Versions of things for optimistic concurrency: digests of their metadata, as ETags. Pure.
 
-The same on every node, because it is a function of the image. The condition of a change is checked on the very image that the leader
-decides on, so nothing comes in between.
+The same on every node, because it is a function of the image. The condition of a change is checked on the very image
+that the leader decides on, so nothing comes in between.
 """
 
 import hashlib
@@ -21,7 +21,9 @@ Holds = Callable[[Image], None]
 
 
 def topic_version(topic: Topic) -> str:
-    """Changes with its number of partitions and its configuration, and with the topic that has the name; not with who owns its partitions."""
+    """Changes with its number of partitions and its configuration, and with the topic that has the name; not with who
+    owns its partitions.
+    """
     return _digest("topic", topic.topic_id, len(topic.partitions), sorted(topic.configs.items()))
 
 
@@ -38,7 +40,9 @@ def config_version(image: Image) -> str:
 def node_version(image: Image, node_id: NodeId) -> str:
     """Changes with each of its registrations and when it is cordoned."""
     node = image.nodes.get(node_id)
-    return _digest("node", node_id, -1 if node is None else node.broker_epoch, node_id in image.cordoned, node_id in image.fencing)
+    return _digest(
+        "node", node_id, -1 if node is None else node.broker_epoch, node_id in image.cordoned, node_id in image.fencing
+    )
 
 
 def partition_version(topic_id: TopicId, index: int, meta: PartitionMeta) -> str:
@@ -47,7 +51,9 @@ def partition_version(topic_id: TopicId, index: int, meta: PartitionMeta) -> str
 
 
 def holds(wanted: str | None, version: Callable[[Image], str | None]) -> Holds:
-    """The condition that an If-Match header sets on what `version` gives of an image (None: it does not exist); no header: always true."""
+    """The condition that an If-Match header sets on what `version` gives of an image (None: it does not exist); no
+    header: always true.
+    """
     versions = wanted_versions(wanted)
 
     def check(image: Image) -> None:

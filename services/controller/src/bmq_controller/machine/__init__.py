@@ -1,4 +1,6 @@
-"""The controller's decisions: (image, time, request) → (records, result), one file per noun. Pure: no I/O, no clock, no state of their own.
+"""The controller's decisions: (image, time, request) → (records, result), one file per noun. Pure: no I/O, no clock, no
+state of their own.
 
-A decision that refuses raises RequestError. Nothing here changes the image: only the records do, once they are committed.
+A decision that refuses raises RequestError. Nothing here changes the image: only the records do, once they are
+committed.
 """

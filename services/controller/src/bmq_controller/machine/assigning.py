@@ -1,7 +1,8 @@
 """Which brokers new partitions go to where whoever creates them names nodes. Pure.
 
-Of the nodes that are named for a partition the first broker that takes partitions gets it: it is where a client that knows brokers wants the
-leader. Where only proxies are named, which is all that clients see of most clusters, bmq chooses: every proxy serves every partition.
+Of the nodes that are named for a partition the first broker that takes partitions gets it: it is where a client that
+knows brokers wants the leader. Where only proxies are named, which is all that clients see of most clusters, bmq
+chooses: every proxy serves every partition.
 """
 
 from collections.abc import Sequence
@@ -17,7 +18,9 @@ Wanted = Sequence[NodeId | None] | None
 
 
 def wanted_brokers(image: Image, placement: Placement, assignments: Assignments | None, *, pool: str) -> Wanted:
-    """Raises InvalidReplicaAssignment where an assignment cannot be, or none of its brokers takes partitions of topics of this pool."""
+    """Raises InvalidReplicaAssignment where an assignment cannot be, or none of its brokers takes partitions of topics
+    of this pool.
+    """
     if assignments is None:
         return None
     check_assignments(image, assignments)
@@ -32,6 +35,6 @@ def _wanted(image: Image, placement: Placement, node_ids: Sequence[int], *, pool
         if placement.takes(pool, NodeId(broker)):
             return NodeId(broker)
     raise InvalidReplicaAssignment(
-        f"None of the brokers {', '.join(map(str, brokers))} takes partitions of this topic: they are cordoned, stop soon, or are in another pool; "
-        "name others, or leave the assignment out"
+        f"None of the brokers {', '.join(map(str, brokers))} takes partitions of this topic: they are cordoned, "
+        "stop soon, or are in another pool; name others, or leave the assignment out"
     )

@@ -1,10 +1,12 @@
 """The balancer: from brokers, partitions and their loads to the next few moves, each with its reason. Pure.
 
-A round plans, in this order and as far as its bound goes: partitions that may not stay where they are, topics too much in one zone, brokers
-that take too many or too few bytes per second, brokers that own too many or too few partitions. Planning anew from what the last round came
-to leads, with loads that stay the same, to a round without moves, and noise below the thresholds leaves it one: docs/decisions/0009-balance.md.
+A round plans, in this order and as far as its bound goes: partitions that may not stay where they are, topics too much
+in one zone, brokers that take too many or too few bytes per second, brokers that own too many or too few partitions.
+Planning anew from what the last round came to leads, with loads that stay the same, to a round without moves, and noise
+below the thresholds leaves it one: docs/decisions/0009-balance.md.
 
-It looks at every partition (200,000 of them: some tenths of a second), so it belongs into a thread and not on the event loop.
+It looks at every partition (200,000 of them: some tenths of a second), so it belongs into a thread and not on the event
+loop.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +24,9 @@ _EVENING = (MoveKind.BYTES, MoveKind.COUNT)
 
 
 def plan(cluster: ClusterLoad, settings: BalanceSettings) -> Plan:
-    """The next round. Deterministic: the same cluster gives the same plan, in whatever order its brokers and topics come."""
+    """The next round. Deterministic: the same cluster gives the same plan, in whatever order its brokers and topics
+    come.
+    """
     shared, pools = build(cluster, settings)
     for pool in pools:
         pool.check_spreads()
@@ -104,7 +108,7 @@ def _stuck(pool: Pool) -> list[str]:
         if busiest is not None and busiest.bytes_per_s > mean:
             name = pool.round.topics[busiest.topic].name
             problems.append(
-                f"partition {busiest.partition} of {name} alone takes {busiest.bytes_per_s / mean:.0%} of a broker's mean bytes per second, "
-                f"which no move can even out: give {name} more partitions"
+                f"partition {busiest.partition} of {name} alone takes {busiest.bytes_per_s / mean:.0%} of a "
+                f"broker's mean bytes per second, which no move can even out: give {name} more partitions"
             )
     return problems

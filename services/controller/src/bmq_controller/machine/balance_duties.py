@@ -1,6 +1,8 @@
-"""What has to move whatever it costs: partitions that may not stay where they are, and topics that are too much in one zone. Pure.
+"""What has to move whatever it costs: partitions that may not stay where they are, and topics that are too much in one
+zone. Pure.
 
-Both come before any evening out and are never undone by it: it keeps partitions in their pools and topics within the limits of their zones.
+Both come before any evening out and are never undone by it: it keeps partitions in their pools and topics within the
+limits of their zones.
 """
 
 import heapq
@@ -16,7 +18,9 @@ _NAMED_MAX = 3
 
 
 def rehouse(shared: Round, pools: Sequence[Pool]) -> list[str]:
-    """Gives partitions that have to go to the emptiest brokers of their pools. Returns what cannot be done, in words."""
+    """Gives partitions that have to go to the emptiest brokers of their pools. Returns what cannot be done, in
+    words.
+    """
     problems: list[str] = []
     due: list[tuple[tuple[int, int, int, int], str, Homeless, Pool]] = []
     seats: dict[str, Seats] = {}
@@ -68,16 +72,24 @@ def _why(pool: Pool, homeless: Homeless) -> str:
     if homeless.kind is MoveKind.DRAIN:
         return f"broker {homeless.seat.node_id} drains"
     topic = pool.round.topics[homeless.part.topic].name
-    return f"{topic} belongs on {brokers_of(pool.name)}, and broker {homeless.seat.node_id} is one of {brokers_of(homeless.seat.pool)}"
+    return (
+        f"{topic} belongs on {brokers_of(pool.name)}, and broker {homeless.seat.node_id} is one of "
+        f"{brokers_of(homeless.seat.pool)}"
+    )
 
 
 def _nowhere(pool: Pool) -> str:
     names = sorted({pool.round.topics[homeless.part.topic].name for homeless in pool.homeless})
-    named = ", ".join(names[:_NAMED_MAX]) + (f" and {len(names) - _NAMED_MAX} more topics" if len(names) > _NAMED_MAX else "")
+    named = ", ".join(names[:_NAMED_MAX]) + (
+        f" and {len(names) - _NAMED_MAX} more topics" if len(names) > _NAMED_MAX else ""
+    )
     count = len(pool.homeless)
     partitions = f"{count} partition{'s' * (count > 1)} of {named}"
     pinned = "" if pool.name == SHARED_POOL else ", or take the pin away"
-    return f"{partitions} cannot be placed: none of {brokers_of(pool.name)} takes partitions: start or uncordon one there{pinned}"
+    return (
+        f"{partitions} cannot be placed: none of {brokers_of(pool.name)} takes partitions: start or uncordon "
+        f"one there{pinned}"
+    )
 
 
 def _mend(pool: Pool, topic: int, seats: Seats) -> bool:
@@ -94,10 +106,14 @@ def _mend(pool: Pool, topic: int, seats: Seats) -> bool:
         load = pool.round.topics[topic]
         total = len(load.owners)
         if spread.count(source) > spread.most(source):
-            should = f"{_zone(pool, source)} has {spread.count(source)} of the {total} partitions of {load.name}, its share is {spread.most(source)}"
+            should = (
+                f"{_zone(pool, source)} has {spread.count(source)} of the {total} partitions of {load.name}, "
+                f"its share is {spread.most(source)}"
+            )
         else:
             should = (
-                f"{_zone(pool, target)} has {spread.count(target)} of the {total} partitions of {load.name}, its share is {spread.fewest(target)}"
+                f"{_zone(pool, target)} has {spread.count(target)} of the {total} partitions of {load.name}, "
+                f"its share is {spread.fewest(target)}"
             )
         pool.move(part, giver, taker, MoveKind.ZONE, should)
         seats.changed(giver)
@@ -116,7 +132,12 @@ def _busiest(pool: Pool, topic: int, zone: int) -> tuple[Part, Seat] | None:
     best: tuple[Part, Seat] | None = None
     for index, owner in enumerate(load.owners):
         seat = pool.round.seats.get(owner)
-        if seat is None or seat.pool != pool.name or seat.zone != zone or (best is not None and seat.bytes_per_s <= best[1].bytes_per_s):
+        if (
+            seat is None
+            or seat.pool != pool.name
+            or seat.zone != zone
+            or (best is not None and seat.bytes_per_s <= best[1].bytes_per_s)
+        ):
             continue
         part = Part(load.bytes_per_s[index], topic, index)
         if seat.offers(part):

@@ -1,7 +1,8 @@
 """Evening out brokers: first the bytes per second that they take, then the partitions that they own. Pure.
 
-Why it ends, and never goes back and forth (docs/decisions/0009-balance.md): each move makes something smaller that no later one makes larger.
-Moves for bytes shrink the distances of brokers from the band around the mean; moves for counts leave no broker further outside it.
+Why it ends, and never goes back and forth (docs/decisions/0009-balance.md): each move makes something smaller that no
+later one makes larger. Moves for bytes shrink the distances of brokers from the band around the mean; moves for counts
+leave no broker further outside it.
 """
 
 from abc import ABC, abstractmethod
@@ -13,7 +14,8 @@ from bmq_controller.machine.balance_pools import Pool
 from bmq_controller.machine.balance_seats import Part, Ranking, Seat
 
 _EXCHANGES_TRIED_MAX = 16
-"""For how many brokers of a pool and round it is tried to exchange partitions where a single move does not help: that search is the costly one."""
+"""For how many brokers of a pool and round it is tried to exchange partitions where a single move does not help: that
+search is the costly one."""
 
 
 class Evening(ABC):
@@ -68,7 +70,9 @@ class Evening(ABC):
 
     @abstractmethod
     def _help(self, giver: Seat, takers: Sequence[Seat]) -> bool:
-        """Moves something from the giver to one of the takers. False: nothing of it helps, and it is not asked again."""
+        """Moves something from the giver to one of the takers. False: nothing of it helps, and it is not asked
+        again.
+        """
 
 
 class EvenBytes(Evening):
@@ -100,7 +104,9 @@ class EvenBytes(Evening):
         return False
 
     def _ceiling(self, giver: Seat) -> float:
-        """What the taker has to stay below, so that the two are not as uneven the other way round, nor after a little noise."""
+        """What the taker has to stay below, so that the two are not as uneven the other way round, nor after a little
+        noise.
+        """
         return giver.bytes_per_s - self._pool.thresholds.margin * max(giver.bytes_per_s, self._scale)
 
     def _worth(self, giver: Seat) -> float:
@@ -108,7 +114,9 @@ class EvenBytes(Evening):
         return self._pool.thresholds.margin * self._scale / max(1, giver.count)
 
     def _fitting(self, giver: Seat, taker: Seat) -> Part | None:
-        """The busiest partition that leaves both within the band, or else the quietest that still makes them more even."""
+        """The busiest partition that leaves both within the band, or else the quietest that still makes them more
+        even.
+        """
         parts = giver.parts
         limit = self._ceiling(giver) - taker.bytes_per_s
         worth = self._worth(giver)
@@ -127,7 +135,9 @@ class EvenBytes(Evening):
         return None
 
     def _exchange(self, giver: Seat, taker: Seat) -> bool:
-        """Moves a partition to the taker and a quieter one back, where all that the giver has is too much, or may not leave its zone alone."""
+        """Moves a partition to the taker and a quieter one back, where all that the giver has is too much, or may not
+        leave its zone alone.
+        """
         half = (giver.bytes_per_s - taker.bytes_per_s) / 2
         quietest: dict[int, tuple[Part, Seat] | None] = {}
         best: tuple[float, Part, Part, Seat] | None = None
@@ -150,11 +160,19 @@ class EvenBytes(Evening):
         _, part, back, owner = best
         reason = self._reason(giver, taker)
         self._move(part, giver, taker, MoveKind.BYTES, reason)
-        self._move(back, owner, giver, MoveKind.BYTES, f"takes the place of partition {part.partition} of {self._topic(part)}: {reason}")
+        self._move(
+            back,
+            owner,
+            giver,
+            MoveKind.BYTES,
+            f"takes the place of partition {part.partition} of {self._topic(part)}: {reason}",
+        )
         return True
 
     def _nearest(self, wanted: float, taker: Seat, zone: int) -> tuple[Part, Seat] | None:
-        """The taker's partition that is nearest to so many bytes per second, of those that may go to the giver's zone."""
+        """The taker's partition that is nearest to so many bytes per second, of those that may go to the giver's
+        zone.
+        """
         parts = taker.parts
         at = bisect_left(parts, (wanted,))
         near = [part for part in parts[max(0, at - 1) : at + 1] if self._pool.allows(part.topic, taker.zone, zone)]
@@ -168,7 +186,13 @@ class EvenBytes(Evening):
         least = max(self._worth(giver), self._pool.thresholds.margin * part.bytes_per_s)
         if gain < least or taker.bytes_per_s + changes[taker] >= self._ceiling(giver):
             return False
-        return sum(self._outside(seat.bytes_per_s + change) - self._outside(seat.bytes_per_s) for seat, change in changes.items()) < 0
+        return (
+            sum(
+                self._outside(seat.bytes_per_s + change) - self._outside(seat.bytes_per_s)
+                for seat, change in changes.items()
+            )
+            < 0
+        )
 
     def _outside(self, bytes_per_s: float) -> float:
         """The square of the distance from the band."""
@@ -233,7 +257,9 @@ class EvenCounts(Evening):
 def _quietest(pool: Pool, topic: int, zone: int) -> tuple[Part, Seat] | None:
     """The quietest partition of the topic in the zone that may move."""
     load = pool.round.topics[topic]
-    parts: Iterable[Part] = sorted(Part(bytes_per_s, topic, index) for index, bytes_per_s in enumerate(load.bytes_per_s))
+    parts: Iterable[Part] = sorted(
+        Part(bytes_per_s, topic, index) for index, bytes_per_s in enumerate(load.bytes_per_s)
+    )
     for part in parts:
         seat = pool.round.seats.get(load.owners[part.partition])
         if seat is not None and seat.pool == pool.name and seat.zone == zone and seat.offers(part):

@@ -29,8 +29,8 @@ def cluster_load(
 ) -> ClusterLoad:
     """What `plan` plans from. Brokers that are being fenced are not there.
 
-    `loads`: the bytes per second written to partitions, as their owners reported them; a partition that is not there takes none.
-    `stopping` brokers hand everything over at once, soon: they keep what they have and get nothing.
+    `loads`: the bytes per second written to partitions, as their owners reported them; a partition that is not there
+    takes none. `stopping` brokers hand everything over at once, soon: they keep what they have and get nothing.
     `since_ms`: when partitions that moved lately came to their owner, on the clock of `now_ms` (`RecentMoves`).
     """
     brokers = [
@@ -68,7 +68,9 @@ def cluster_load(
 
 
 class RecentMoves:
-    """Which partitions came to their owner within the last while. Held by the leader beside the image; a new leader starts with none."""
+    """Which partitions came to their owner within the last while. Held by the leader beside the image; a new leader
+    starts with none.
+    """
 
     def __init__(self, *, remember_ms: int) -> None:
         """`remember_ms` is `BalanceSettings.rest_ms`. The clock of `now_ms` must not go back: the event loop's."""

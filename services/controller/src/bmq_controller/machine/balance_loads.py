@@ -1,7 +1,9 @@
-"""What the leader knows of the loads of partitions, from what their owners say. Pure; held by the leader beside the image.
+"""What the leader knows of the loads of partitions, from what their owners say. Pure; held by the leader beside the
+image.
 
-A new owner measures a partition from nothing, and the old one forgets it: for a while nobody says what it takes, and who believed that
-would move more and more to a broker that looks idle. So what was said last is *carried* until the new owner's figure can be trusted.
+A new owner measures a partition from nothing, and the old one forgets it: for a while nobody says what it takes, and
+who believed that would move more and more to a broker that looks idle. So what was said last is *carried* until the new
+owner's figure can be trusted.
 """
 
 from collections import deque
@@ -16,7 +18,8 @@ from bmq.values import NodeId, TopicId, TopicPartition
 from bmq_controller.machine.placement import Incarnation, living_brokers
 
 CARRY_MS: Final = 30_000
-"""How long what was said last counts: owners smooth what they measure over ten seconds, so theirs is nearly all there by then."""
+"""How long what was said last counts: owners smooth what they measure over ten seconds, so theirs is nearly all there
+by then."""
 
 
 class KnownLoads:
@@ -58,7 +61,9 @@ class KnownLoads:
                     pass
 
     def knows(self, image: Image, *, silent: Collection[Incarnation] = ()) -> bool:
-        """Whether every living broker but those that are `silent` has said something to this leader. Who has not would look idle."""
+        """Whether every living broker but those that are `silent` has said something to this leader. Who has not would
+        look idle.
+        """
         living = ((node.node_id, node.broker_epoch) for node in living_brokers(image))
         return all(who in self._reports or who in silent for who in living)
 

@@ -1,7 +1,9 @@
-"""What the balancer sees and what it says: brokers with their partitions' loads, settings, and a plan of moves with reasons. Values only.
+"""What the balancer sees and what it says: brokers with their partitions' loads, settings, and a plan of moves with
+reasons. Values only.
 
-Brokers and topics are in *pools*: a topic of a pool sits on brokers of that pool and nowhere else, and they own nothing else. The pool "" is
-everybody's; a topic that is pinned to dedicated brokers (its configuration `bmq.pool`), or a lane with brokers of its own, is a pool with a name.
+Brokers and topics are in *pools*: a topic of a pool sits on brokers of that pool and nowhere else, and they own nothing
+else. The pool "" is everybody's; a topic that is pinned to dedicated brokers (its configuration `bmq.pool`), or a lane
+with brokers of its own, is a pool with a name.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +21,9 @@ SHARED_POOL: Final = ""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerLoad:
-    """A broker that may own partitions. Cordoned: it keeps what it has and gets nothing new. Draining: it loses everything."""
+    """A broker that may own partitions. Cordoned: it keeps what it has and gets nothing new. Draining: it loses
+    everything.
+    """
 
     node_id: NodeId
     rack: str = ""
@@ -48,7 +52,9 @@ class TopicLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterLoad:
-    """Everything that a plan is made from. Partitions of an owner that is not among the brokers are left alone: it is being fenced."""
+    """Everything that a plan is made from. Partitions of an owner that is not among the brokers are left alone: it is
+    being fenced.
+    """
 
     brokers: Sequence[BrokerLoad]
     topics: Sequence[TopicLoad]
@@ -66,7 +72,8 @@ class Thresholds:
     counts: float
     """How far a broker's number of partitions may be from the mean."""
     margin: float
-    """How far below the giver, as it was, the receiver has to stay. To go back, a partition needs loads that changed by twice as much."""
+    """How far below the giver, as it was, the receiver has to stay. To go back, a partition needs loads that changed by
+    twice as much."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +85,8 @@ class BalanceSettings:
     rest_ms: int = 60_000
     """How long a partition stays where it came to, unless it has to go."""
     quiet_bytes_per_s: int = 64 * 1024
-    """Where brokers take less than this on average, shares are of this much: what is hardly there is not worth a move."""
+    """Where brokers take less than this on average, shares are of this much: what is hardly there is not worth a
+    move."""
     start: Thresholds = Thresholds(bytes=0.10, counts=0.20, margin=0.05)
     """Balancing of a pool begins beyond these."""
     stop: Thresholds = Thresholds(bytes=0.05, counts=0.10, margin=0.02)
@@ -138,7 +146,9 @@ class Imbalance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """One round. The moves are independent of each other: each may fail or be late, and the next round plans from what came of them."""
+    """One round. The moves are independent of each other: each may fail or be late, and the next round plans from what
+    came of them.
+    """
 
     moves: tuple[Move, ...] = ()
     problems: tuple[str, ...] = ()

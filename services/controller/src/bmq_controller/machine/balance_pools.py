@@ -1,4 +1,5 @@
-"""The state of a plan in the making: pools of brokers with what they own, and the moves so far. Mutable; lives for one plan.
+"""The state of a plan in the making: pools of brokers with what they own, and the moves so far. Mutable; lives for one
+plan.
 
 Built in one pass over the partitions; every later step costs what it touches. A partition moves at most once in a plan.
 """
@@ -7,7 +8,16 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from bmq.values import NodeId, TopicPartition
-from bmq_controller.machine.balance_model import NOBODY, BalanceSettings, BrokerLoad, ClusterLoad, Move, MoveKind, Thresholds, TopicLoad
+from bmq_controller.machine.balance_model import (
+    NOBODY,
+    BalanceSettings,
+    BrokerLoad,
+    ClusterLoad,
+    Move,
+    MoveKind,
+    Thresholds,
+    TopicLoad,
+)
 from bmq_controller.machine.balance_seats import Part, Seat, Seats
 from bmq_controller.machine.balance_zones import Spread, Zones, violation
 
@@ -38,7 +48,9 @@ class Homeless:
 
     @property
     def urgency(self) -> tuple[int, int, int, int]:
-        """What has no owner cannot be written to. Then the busiest first: the quiet ones even out what these leave uneven."""
+        """What has no owner cannot be written to. Then the busiest first: the quiet ones even out what these leave
+        uneven.
+        """
         return (_KIND_ORDER.index(self.kind), -self.part.bytes_per_s, self.part.topic, self.part.partition)
 
 
@@ -132,7 +144,9 @@ class Pool:
                 self.uneven_topics.append(number)
 
     def offer(self) -> None:
-        """Says at each broker what may move for the sake of balance. One pass over the pool's partitions, made only where that is needed."""
+        """Says at each broker what may move for the sake of balance. One pass over the pool's partitions, made only
+        where that is needed.
+        """
         if self._offered:
             return
         self._offered = True
@@ -197,7 +211,9 @@ def _held(topic: TopicLoad, *, rested_ms: int) -> Collection[int]:
 
 
 def build(cluster: ClusterLoad, settings: BalanceSettings) -> tuple[Round, list[Pool]]:
-    """The state before the first move. One pass over the partitions; the order of brokers and topics does not matter."""
+    """The state before the first move. One pass over the partitions; the order of brokers and topics does not
+    matter.
+    """
     # Sorting by the number: comparing UUIDs themselves costs several times as much.
     topics = sorted(cluster.topics, key=lambda topic: topic.topic_id.int)
     under_way = sum(len(topic.moving) for topic in topics)
@@ -235,7 +251,9 @@ def _seat(brokers: Sequence[BrokerLoad], shared: Round, balancing: frozenset[str
 
 
 def _own(pool: Pool, number: int, topic: TopicLoad) -> None:
-    """Counts a topic's partitions at their brokers. This loop runs for every partition of the cluster, so it does little."""
+    """Counts a topic's partitions at their brokers. This loop runs for every partition of the cluster, so it does
+    little.
+    """
     pool.topics.append(number)
     pool.partitions += len(topic.owners)
     pool.bytes_per_s += sum(topic.bytes_per_s)

@@ -1,7 +1,8 @@
-"""Brokers while partitions are being given out: how full each is, and which comes next. Mutable; lives for one decision.
+"""Brokers while partitions are being given out: how full each is, and which comes next. Mutable; lives for one
+decision.
 
-Heaps with entries that may be out of date, so that a choice costs the logarithm of the number of brokers: an entry counts only
-while it says what is true of its broker.
+Heaps with entries that may be out of date, so that a choice costs the logarithm of the number of brokers: an entry
+counts only while it says what is true of its broker.
 """
 
 import heapq
@@ -14,7 +15,9 @@ from bmq_controller.machine.balance_zones import Spread
 
 
 class Part(NamedTuple):
-    """A partition that may move: its bytes per second first, so that sorting goes by it; the number of its topic in the plan; its own."""
+    """A partition that may move: its bytes per second first, so that sorting goes by it; the number of its topic in the
+    plan; its own.
+    """
 
     bytes_per_s: int
     topic: int
@@ -27,7 +30,15 @@ class Seat:
     __slots__ = ("_parts", "_sorted", "accepting", "bytes_per_s", "count", "draining", "node_id", "pool", "zone")
 
     def __init__(
-        self, node_id: NodeId, *, zone: int, pool: str, accepting: bool = True, draining: bool = False, count: int = 0, bytes_per_s: int = 0
+        self,
+        node_id: NodeId,
+        *,
+        zone: int,
+        pool: str,
+        accepting: bool = True,
+        draining: bool = False,
+        count: int = 0,
+        bytes_per_s: int = 0,
     ) -> None:
         self.node_id = node_id
         self.zone = zone
@@ -105,7 +116,9 @@ class Seats:
     """Gives each partition to the emptiest broker that takes any, in the zone where its topic wants it."""
 
     def __init__(self, seats: Iterable[Seat], *, mean_count: float, mean_bytes_per_s: float) -> None:
-        """The means are what one broker will have in the end: a broker is as full as the sum of its two shares of them."""
+        """The means are what one broker will have in the end: a broker is as full as the sum of its two shares of
+        them.
+        """
         self._mean_count = max(1.0, mean_count)
         self._mean_bytes_per_s = mean_bytes_per_s
         zones: dict[int, list[Seat]] = {}
@@ -117,7 +130,9 @@ class Seats:
         """The zones that have a broker that takes partitions."""
 
     def pick(self, spread: Spread | None) -> Seat | None:
-        """The broker that the next partition of a topic belongs on. None where no broker takes any. Nothing is counted yet."""
+        """The broker that the next partition of a topic belongs on. None where no broker takes any. Nothing is counted
+        yet.
+        """
         return self._emptiest(self.zones if spread is None else spread.wanting(self.zones))
 
     def pick_in(self, zone: int) -> Seat | None:

@@ -1,8 +1,9 @@
 """How many of a topic's partitions each zone should have. Pure.
 
-A zone's share is its part of the brokers, so spreading over zones and evening out brokers want the same. Each zone has at least its share of
-a topic's partitions rounded down and at most rounded up: the loss of a zone costs a topic that zone's share, and a client finds partitions
-in each zone. Of a topic with many partitions a quarter more or less is allowed, which leaves room for evening out.
+A zone's share is its part of the brokers, so spreading over zones and evening out brokers want the same. Each zone has
+at least its share of a topic's partitions rounded down and at most rounded up: the loss of a zone costs a topic that
+zone's share, and a client finds partitions in each zone. Of a topic with many partitions a quarter more or less is
+allowed, which leaves room for evening out.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,7 +15,9 @@ class Zones:
     """The zones of one pool of brokers, by their number in the order of their names."""
 
     def __init__(self, racks: Iterable[tuple[str, bool]]) -> None:
-        """`racks` has an item for each broker: its rack, and whether it counts for its zone's share (a draining one does not)."""
+        """`racks` has an item for each broker: its rack, and whether it counts for its zone's share (a draining one
+        does not).
+        """
         brokers: dict[str, int] = {}
         for rack, counts in racks:
             brokers[rack] = brokers.get(rack, 0) + counts
@@ -44,7 +47,9 @@ class Zones:
         return found
 
     def spread(self, partitions: int, zones: Iterable[int]) -> "Spread":
-        """The spread of a topic of `partitions` partitions, of which one is in each of `zones` (which may name a zone more than once)."""
+        """The spread of a topic of `partitions` partitions, of which one is in each of `zones` (which may name a zone
+        more than once).
+        """
         counts = [0] * len(self.names)
         for zone in zones:
             counts[zone] += 1
@@ -78,14 +83,18 @@ class Spread:
 
     def allows(self, source: int, target: int) -> bool:
         """Whether a partition may move without making the spread worse."""
-        return source == target or (self._counts[target] < self._caps[target] and self._counts[source] > self._floors[source])
+        return source == target or (
+            self._counts[target] < self._caps[target] and self._counts[source] > self._floors[source]
+        )
 
     def violation(self) -> int:
         """By how many partitions zones have more than the most or less than the fewest."""
         return violation(self._counts, self._floors, self._caps)
 
     def wanting(self, zones: Sequence[int]) -> Sequence[int]:
-        """Those of `zones` into which the next partition belongs: below the fewest, or else below the most, or else any."""
+        """Those of `zones` into which the next partition belongs: below the fewest, or else below the most, or else
+        any.
+        """
         below = [zone for zone in zones if self._counts[zone] < self._floors[zone]]
         return below or [zone for zone in zones if self._counts[zone] < self._caps[zone]] or zones
 

@@ -26,7 +26,9 @@ def alter_configs(
     limits: Limits = DEFAULTS,
     validate_only: bool = False,
 ) -> Decision[None]:
-    """IncrementalAlterConfigs of one resource. `cluster` is the cluster's configuration that was set. Raises RequestError."""
+    """IncrementalAlterConfigs of one resource. `cluster` is the cluster's configuration that was set. Raises
+    RequestError.
+    """
     target = _Target(image, resource)
     wanted: dict[str, str | None] = {}
     for change in changes:
@@ -37,11 +39,20 @@ def alter_configs(
 
 
 def replace_configs(
-    image: Image, resource: ConfigResource, configs: Mapping[str, str | None], *, limits: Limits = DEFAULTS, validate_only: bool = False
+    image: Image,
+    resource: ConfigResource,
+    configs: Mapping[str, str | None],
+    *,
+    limits: Limits = DEFAULTS,
+    validate_only: bool = False,
 ) -> Decision[None]:
-    """AlterConfigs of one resource: what is not named (or has no value) goes back to its default. Raises RequestError."""
+    """AlterConfigs of one resource: what is not named (or has no value) goes back to its default. Raises
+    RequestError.
+    """
     target = _Target(image, resource)
-    wanted: dict[str, str | None] = dict.fromkeys(name for name in target.configs if name not in target.kept and name != FIRST_OFFSET)
+    wanted: dict[str, str | None] = dict.fromkeys(
+        name for name in target.configs if name not in target.kept and name != FIRST_OFFSET
+    )
     wanted.update(configs)
     return target.decide(wanted, limits=limits, validate_only=validate_only)
 
@@ -67,12 +78,15 @@ class _Target:
             case "broker":
                 if resource.name:
                     raise InvalidConfig(
-                        f"broker {resource.name}: nodes have no configuration of their own: change the whole cluster's (entity-default)"
+                        f"broker {resource.name}: nodes have no configuration of their own: change the whole "
+                        "cluster's (entity-default)"
                     )
                 self.configs = image.configs.get(("broker", ""), {})
                 self._name = ""
             case kind:
-                raise InvalidConfig(f"{kind} {resource.name}: bmq has no configuration of this kind that can be changed")
+                raise InvalidConfig(
+                    f"{kind} {resource.name}: bmq has no configuration of this kind that can be changed"
+                )
 
     def key(self, name: str) -> ConfigKey:
         return topic_key(name) if self._kind == "topic" else cluster_key(name)
@@ -80,13 +94,17 @@ class _Target:
     def decide(self, wanted: Mapping[str, str | None], *, limits: Limits, validate_only: bool) -> Decision[None]:
         if FIRST_OFFSET in wanted and self._kind == "topic":
             if topic_key(FIRST_OFFSET).parse(wanted[FIRST_OFFSET] or "0") != first_offset_of(self.configs):
-                raise InvalidConfig(f"{FIRST_OFFSET}: a topic's first offset is what it was when the topic was made: leave it as it is")
+                raise InvalidConfig(
+                    f"{FIRST_OFFSET}: a topic's first offset is what it was when the topic was made: leave it as it is"
+                )
             wanted = {name: value for name, value in wanted.items() if name != FIRST_OFFSET}
         for name, value in wanted.items():
             if value is not None or name not in self.configs:
                 self.key(name)
             if value is None and name in self.kept:
-                raise InvalidConfig(f"{name}: the coordinators' own topics keep {name}={self.kept[name]}: leave it as it is")
+                raise InvalidConfig(
+                    f"{name}: the coordinators' own topics keep {name}={self.kept[name]}: leave it as it is"
+                )
         values = {name: value for name, value in wanted.items() if value is not None}
         if self._kind == "topic":
             values = validate(values, internal=self._internal)
@@ -94,7 +112,9 @@ class _Target:
         else:
             values = validate_cluster(values)
         changes = {name: value for name in wanted if self.configs.get(name) != (value := values.get(name))}
-        check_config_bytes(self._image, config_size(changed_configs(self.configs, changes)) - config_size(self.configs), limits=limits)
+        check_config_bytes(
+            self._image, config_size(changed_configs(self.configs, changes)) - config_size(self.configs), limits=limits
+        )
         if validate_only or not changes:
             return Decision(None)
         return Decision(None, (ConfigsChanged(kind=self._kind, name=self._name, changes=changes),))

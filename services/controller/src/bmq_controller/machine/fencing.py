@@ -1,4 +1,6 @@
-"""Fencing a node that was silent for too long: first it is committed that there is no way back, then its stream is sealed, then it goes. Pure."""
+"""Fencing a node that was silent for too long: first it is committed that there is no way back, then its stream is
+sealed, then it goes. Pure.
+"""
 
 from collections.abc import Collection
 
@@ -24,7 +26,8 @@ def begin_fencing(image: Image, who: Incarnation) -> Decision[bool]:
 
 
 def complete_fencing(image: Image, who: Incarnation, *, end: int, avoid: Collection[NodeId] = ()) -> Decision[bool]:
-    """The stream was sealed at `end`: the node goes, and its partitions go to heirs. False where it has gone otherwise meanwhile.
+    """The stream was sealed at `end`: the node goes, and its partitions go to heirs. False where it has gone otherwise
+    meanwhile.
 
     `avoid` are brokers that stop soon.
     """

@@ -1,4 +1,6 @@
-"""Partitions whose owner's stream has ended, or of which it has said where its part of the stream ends, and what their heirs must read. Pure."""
+"""Partitions whose owner's stream has ended, or of which it has said where its part of the stream ends, and what their
+heirs must read. Pure.
+"""
 
 from collections.abc import Callable, Collection
 
@@ -11,8 +13,11 @@ from bmq_controller.machine.placement import Incarnation, Placement, living_brok
 NOBODY: Incarnation = (NodeId(-1), BrokerEpoch(-1))
 
 
-def hand_over_to_others(image: Image, left: StreamId, *, end: int, avoid: Collection[NodeId] = ()) -> list[PartitionChange]:
-    """The partitions of a broker that is gone for good: to where they were moving, else to the others of their pool, else to nobody.
+def hand_over_to_others(
+    image: Image, left: StreamId, *, end: int, avoid: Collection[NodeId] = ()
+) -> list[PartitionChange]:
+    """The partitions of a broker that is gone for good: to where they were moving, else to the others of their pool,
+    else to nobody.
 
     `avoid` are brokers that stop soon.
     """
@@ -21,9 +26,15 @@ def hand_over_to_others(image: Image, left: StreamId, *, end: int, avoid: Collec
 
 
 def hand_over(
-    image: Image, *, left: StreamId | None, end: int, heir: Callable[[TopicId], Incarnation], ownerless: str | None = None
+    image: Image,
+    *,
+    left: StreamId | None,
+    end: int,
+    heir: Callable[[TopicId], Incarnation],
+    ownerless: str | None = None,
 ) -> list[PartitionChange]:
-    """A change for each partition whose owner wrote to the stream `left`, and for each of the pool `ownerless` that has no owner.
+    """A change for each partition whose owner wrote to the stream `left`, and for each of the pool `ownerless` that has
+    no owner.
 
     A partition that was under a planned move goes where that leads, if a living broker is there.
     """
@@ -41,12 +52,19 @@ def hand_over(
             owner = living_broker(image, meta.moving_to) if meta.moving_to != meta.node_id else None
             tp = TopicPartition(topic.topic_id, index)
             changes.append(
-                change_owner(tp, meta, owner if owner is not None else heir(topic.topic_id), ranges=ranges(meta, end) if leaves else meta.ranges)
+                change_owner(
+                    tp,
+                    meta,
+                    owner if owner is not None else heir(topic.topic_id),
+                    ranges=ranges(meta, end) if leaves else meta.ranges,
+                )
             )
     return changes
 
 
-def change_owner(tp: TopicPartition, meta: PartitionMeta, owner: Incarnation, *, ranges: tuple[Range, ...]) -> PartitionChange:
+def change_owner(
+    tp: TopicPartition, meta: PartitionMeta, owner: Incarnation, *, ranges: tuple[Range, ...]
+) -> PartitionChange:
     """Every change of owner raises the leader epoch by one."""
     node_id, broker_epoch = owner
     return PartitionChange(
@@ -60,7 +78,9 @@ def change_owner(tp: TopicPartition, meta: PartitionMeta, owner: Incarnation, *,
 
 
 def ranges(meta: PartitionMeta, end: int, *, start: int = 0) -> tuple[Range, ...]:
-    """What the heir must read: what the old owner had yet to cover, and what the old owner wrote. A stream that ends at 0 holds nothing."""
+    """What the heir must read: what the old owner had yet to cover, and what the old owner wrote. A stream that ends at
+    0 holds nothing.
+    """
     if end == 0:
         return meta.ranges
     return (*meta.ranges, Range(meta.node_id, meta.broker_epoch, meta.leader_epoch, end, start))

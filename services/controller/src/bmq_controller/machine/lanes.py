@@ -1,7 +1,7 @@
 """Declaring, changing and deleting lanes, and what a lane's own topics are made of. Pure.
 
-A lane's topics are topics like all others, under names that `bmq.naming.lanes` makes; deleting the lane deletes them in the same entry, so nobody
-ever sees one without the other.
+A lane's topics are topics like all others, under names that `bmq.naming.lanes` makes; deleting the lane deletes them in
+the same entry, so nobody ever sees one without the other.
 """
 
 from collections.abc import Collection, Mapping
@@ -55,14 +55,16 @@ def create_lane(image: Image, now_ms: int, wanted: LaneWanted, *, limits: Limits
 
 
 def change_lane(image: Image, now_ms: int, wanted: LaneWanted, *, limits: Limits = DEFAULTS) -> Decision[str]:
-    """The lane is as `wanted` from now on; its topics follow it to its own brokers, or from them. Raises RequestError."""
+    """The lane is as `wanted` from now on; its topics follow it to its own brokers, or from them. Raises
+    RequestError.
+    """
     _check(wanted)
     before = find_lane(image, wanted.name)
     if wanted.ttl_s and wanted.ttl_s != before.ttl_s and before.created_ms + wanted.ttl_s * 1000 <= now_ms:
         age_s = (now_ms - before.created_ms) // 1000
         raise InvalidRequest(
-            f"ttl_seconds = {wanted.ttl_s}: the lane was created {age_s} s ago, so its time would be over at once, and its topics and groups gone: "
-            f"set more than {age_s}, or delete the lane"
+            f"ttl_seconds = {wanted.ttl_s}: the lane was created {age_s} s ago, so its time would be over at once, "
+            f"and its topics and groups gone: set more than {age_s}, or delete the lane"
         )
     after = _declared(wanted, number=before.number, created_ms=before.created_ms)
     if after == _declared(_as_wanted(before), number=before.number, created_ms=before.created_ms):
@@ -84,7 +86,11 @@ def delete_lanes(image: Image, names: Collection[str]) -> Decision[int]:
     lanes = [find_lane(image, name) for name in names]
     topics = topics_of(image, names)
     gone: list[AnyRecord] = [
-        TopicDeleted(topic_id=topic.topic_id, name=topic.name, last_leader_epoch=max(meta.leader_epoch for meta in topic.partitions))
+        TopicDeleted(
+            topic_id=topic.topic_id,
+            name=topic.name,
+            last_leader_epoch=max(meta.leader_epoch for meta in topic.partitions),
+        )
         for topic in topics
     ]
     return Decision(len(topics), (*gone, *(LaneDeleted(name=lane.name, number=lane.number) for lane in lanes)))
@@ -111,11 +117,16 @@ def find_lane(image: Image, name: str) -> Lane:
 
 def topics_of(image: Image, names: Collection[str]) -> list[Topic]:
     """All topics of these lanes. O(topics)."""
-    return [image.topics[topic_id] for stored, topic_id in image.topic_ids.items() if (lane := lane_of(stored)) and lane in names]
+    return [
+        image.topics[topic_id]
+        for stored, topic_id in image.topic_ids.items()
+        if (lane := lane_of(stored)) and lane in names
+    ]
 
 
 def overlay_configs(lane: Lane, base: Topic | None, given: Mapping[str, str]) -> dict[str, str]:
-    """The configuration of a lane's topic: the base topic's, then what was given; and where its partitions live is the lane's to say.
+    """The configuration of a lane's topic: the base topic's, then what was given; and where its partitions live is the
+    lane's to say.
 
     Where the lane's clients may have read the base's, its offsets begin above all of those.
     """
@@ -136,9 +147,13 @@ def _check(wanted: LaneWanted) -> None:
         raise InvalidRequest(f"reads_base names {len(wanted.reads_base)} patterns: name at most {PATTERNS_MAX}")
     for pattern in wanted.reads_base:
         if not 1 <= len(pattern) <= PATTERN_LENGTH_MAX:
-            raise InvalidRequest(f"reads_base has a pattern of {len(pattern)} characters: use 1 to {PATTERN_LENGTH_MAX}")
+            raise InvalidRequest(
+                f"reads_base has a pattern of {len(pattern)} characters: use 1 to {PATTERN_LENGTH_MAX}"
+            )
     if wanted.reads_base and not BYTES_PER_S_MIN <= wanted.reads_base_bytes_per_s <= BYTES_PER_S_MAX:
-        raise InvalidRequest(f"bytes_per_second = {wanted.reads_base_bytes_per_s}: set {BYTES_PER_S_MIN} to {BYTES_PER_S_MAX}")
+        raise InvalidRequest(
+            f"bytes_per_second = {wanted.reads_base_bytes_per_s}: set {BYTES_PER_S_MIN} to {BYTES_PER_S_MAX}"
+        )
 
 
 def _declared(wanted: LaneWanted, *, number: int, created_ms: int) -> LaneDeclared:

@@ -1,4 +1,5 @@
-"""How long each node has been silent, in time in which the leader itself ran. Pure: the caller tells the time and ticks.
+"""How long each node has been silent, in time in which the leader itself ran. Pure: the caller tells the time and
+ticks.
 
 A lease decides only when to act. That its node writes no more is decided by the seal of its stream.
 """
@@ -23,7 +24,9 @@ class Leases:
         self._ticked_s: float | None = None
 
     def start(self, silent_s: Mapping[NodeId, float], registered: Collection[Incarnation], *, now_s: float) -> None:
-        """Begins with what is known from an earlier leader: how long nodes were silent when it was heard last itself."""
+        """Begins with what is known from an earlier leader: how long nodes were silent when it was heard last
+        itself.
+        """
         silent_s_max = self._lease_s * (1 - GRACE_SHARE)
         self._heard_s = {who: now_s - min(silent_s.get(who[0], 0.0), silent_s_max) for who in registered}
         self._ticked_s = now_s
@@ -37,7 +40,9 @@ class Leases:
         return {node_id: max(0.0, now_s - heard_s) for (node_id, _), heard_s in self._heard_s.items()}
 
     def tick(self, registered: Collection[Incarnation], *, now_s: float) -> list[Incarnation]:
-        """Those of the registered incarnations whose lease has run out; one that is new to this begins its lease now."""
+        """Those of the registered incarnations whose lease has run out; one that is new to this begins its lease
+        now.
+        """
         if self._ticked_s is not None and now_s - self._ticked_s > self._lag_s_max:
             self._heard_s.clear()
         self._ticked_s = now_s

@@ -1,4 +1,6 @@
-"""How much there may be of what every node holds in its image and every snapshot has: partitions, and bytes of configurations. Pure."""
+"""How much there may be of what every node holds in its image and every snapshot has: partitions, and bytes of
+configurations. Pure.
+"""
 
 from dataclasses import dataclass
 from typing import Final
@@ -29,21 +31,29 @@ DEFAULTS: Final = Limits()
 
 
 def check_partitions(image: Image, total: int, *, added: int, limits: Limits) -> None:
-    """Raises InvalidPartitions for a topic of `total` partitions, of which `added` (and others of the same request) are new."""
+    """Raises InvalidPartitions for a topic of `total` partitions, of which `added` (and others of the same request) are
+    new.
+    """
     if not 1 <= total <= limits.partitions_per_topic:
-        raise InvalidPartitions(f"{total} partitions: set 1 to {limits.partitions_per_topic}, or -1 for the cluster's default")
+        raise InvalidPartitions(
+            f"{total} partitions: set 1 to {limits.partitions_per_topic}, or -1 for the cluster's default"
+        )
     present = sum(image.owned_counts.values())
     if present + added > limits.partitions:
         raise InvalidPartitions(
-            f"The cluster has {present} partitions and would have {present + added}; it takes {limits.partitions}: delete topics or ask for fewer"
+            f"The cluster has {present} partitions and would have {present + added}; it takes {limits.partitions}: "
+            "delete topics or ask for fewer"
         )
 
 
 def check_config_bytes(image: Image, added: int, *, limits: Limits) -> None:
-    """Raises ConfigsFull where configurations would grow by `added` bytes beyond the limit. What does not grow is never refused."""
+    """Raises ConfigsFull where configurations would grow by `added` bytes beyond the limit. What does not grow is never
+    refused.
+    """
     after = image.config_bytes + added
     if added > 0 and after > limits.config_bytes:
         raise ConfigsFull(
-            f"The configurations of all topics, lanes and the cluster take {image.config_bytes} bytes, and would take {after}; config_bytes_max is "
-            f"{limits.config_bytes}: set shorter values, delete configurations or topics that nobody needs, or raise it on all controllers"
+            f"The configurations of all topics, lanes and the cluster take {image.config_bytes} bytes, and would "
+            f"take {after}; config_bytes_max is {limits.config_bytes}: set shorter values, delete configurations "
+            "or topics that nobody needs, or raise it on all controllers"
         )

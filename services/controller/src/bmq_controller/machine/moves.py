@@ -1,7 +1,8 @@
 """Planned moves: begun, closed by the old owner, led elsewhere where the target dies. Pure.
 
-Nothing is taken back as if it had not been: the owner may have closed the partition already, and a report of it may come at any time, even
-twice. So under one leader epoch a partition is closed at most once and for good; a move that is taken back leads to the owner itself.
+Nothing is taken back as if it had not been: the owner may have closed the partition already, and a report of it may
+come at any time, even twice. So under one leader epoch a partition is closed at most once and for good; a move that is
+taken back leads to the owner itself.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -21,7 +22,9 @@ NOWHERE = NodeId(-1)
 
 
 def move(image: Image, tp: TopicPartition, to: NodeId) -> Decision[None]:
-    """Begins a move, or leads one elsewhere. A partition without an owner changes hands at once. Raises UnknownTopic, InvalidRequest."""
+    """Begins a move, or leads one elsewhere. A partition without an owner changes hands at once. Raises UnknownTopic,
+    InvalidRequest.
+    """
     meta = image.partition(tp)
     if meta is None:
         raise UnknownTopic(f"There is no partition {tp}")
@@ -78,7 +81,11 @@ def drained(image: Image, node_id: NodeId, *, avoid: Collection[NodeId] = ()) ->
     moves: list[PartitionMoveBegun] = []
     for topic in image.topics.values():
         for index, meta in enumerate(topic.partitions):
-            if meta.node_id == node_id and meta.moving_to in (NOWHERE, node_id) and (target := placement.next(topic.topic_id)) is not None:
+            if (
+                meta.node_id == node_id
+                and meta.moving_to in (NOWHERE, node_id)
+                and (target := placement.next(topic.topic_id)) is not None
+            ):
                 moves.append(_begun(TopicPartition(topic.topic_id, index), target[0]))
     return moves
 
@@ -93,8 +100,8 @@ def close_partitions(
 ) -> list[PartitionChange]:
     """The change that completes each move whose owner has closed its partition.
 
-    What is not (or no longer) in the image, or not this owner's to say, is passed over: reports are repeated. `covered` are ranges that the
-    same report frees.
+    What is not (or no longer) in the image, or not this owner's to say, is passed over: reports are repeated. `covered`
+    are ranges that the same report frees.
     """
     changes: dict[TopicPartition, PartitionChange] = {}
     for report in closed:
@@ -103,15 +110,20 @@ def close_partitions(
             continue
         if (meta.node_id, meta.broker_epoch, meta.leader_epoch) != (node_id, broker_epoch, report.leader_epoch):
             continue
-        # Where the target has just gone, the owner has the partition back, under a new epoch; the balancer may choose again.
+        # Where the target has just gone, the owner has the partition back, under a new epoch; the balancer may choose
+        # again.
         target = living_broker(image, meta.moving_to) or (node_id, broker_epoch)
-        left = tuple(found for found in ranges(meta, report.end, start=report.start) if found not in covered.get(report.tp, ()))
+        left = tuple(
+            found for found in ranges(meta, report.end, start=report.start) if found not in covered.get(report.tp, ())
+        )
         changes[report.tp] = change_owner(report.tp, meta, target, ranges=left)
     return list(changes.values())
 
 
 def redirect_moves(image: Image) -> list[AnyRecord]:
-    """Moves to a node that is no living broker (any more) lead to another one, or back. Belongs into every entry that lets a node go."""
+    """Moves to a node that is no living broker (any more) lead to another one, or back. Belongs into every entry that
+    lets a node go.
+    """
     gone = {to for to in set(image.moving.values()) if living_broker(image, to) is None}
     if not gone:
         return []

@@ -1,7 +1,9 @@
-"""Which broker gets a partition that has no owner (yet): one of its pool that takes partitions, in the zone that wants it, the emptiest. Pure.
+"""Which broker gets a partition that has no owner (yet): one of its pool that takes partitions, in the zone that wants
+it, the emptiest. Pure.
 
-A move copies nothing, so a first placement need not be a good one for ever: the balancer evens out what becomes of it. It must be fair,
-deterministic and cheap, and never break a rule: where no broker may have the partition, it waits for one.
+A move copies nothing, so a first placement need not be a good one for ever: the balancer evens out what becomes of it.
+It must be fair, deterministic and cheap, and never break a rule: where no broker may have the partition, it waits for
+one.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -29,7 +31,9 @@ def living_brokers(image: Image) -> Iterator[Node]:
 
 
 class Placement:
-    """Places partitions one by one on the living brokers of an image, counting what it has placed. Lives for one decision."""
+    """Places partitions one by one on the living brokers of an image, counting what it has placed. Lives for one
+    decision.
+    """
 
     def __init__(
         self,
@@ -40,17 +44,21 @@ class Placement:
         heirs: bool = False,
         bytes_per_s: Mapping[NodeId, float] | None = None,
     ) -> None:
-        """`without` those that are leaving. Cordoned brokers and those to `avoid`, which stop soon, get nothing; with `heirs` only where their
-        pool has no others, and rather the cordoned ones.
+        """`without` those that are leaving. Cordoned brokers and those to `avoid`, which stop soon, get nothing; with
+        `heirs` only where their pool has no others, and rather the cordoned ones.
 
-        `bytes_per_s` is what is written to each broker, where that is known; without it brokers are as full as they have partitions.
+        `bytes_per_s` is what is written to each broker, where that is known; without it brokers are as full as they
+        have partitions.
         """
         self._image = image
         members: dict[str, list[Node]] = {}
         for node in living_brokers(image):
             if node.node_id not in without:
                 members.setdefault(node.pool, []).append(node)
-        self._pools = {name: _Pool(name, nodes, image, bytes_per_s or {}, avoid=avoid, heirs=heirs) for name, nodes in members.items()}
+        self._pools = {
+            name: _Pool(name, nodes, image, bytes_per_s or {}, avoid=avoid, heirs=heirs)
+            for name, nodes in members.items()
+        }
         self._topics: dict[TopicId, tuple[_Pool, Spread] | None] = {}
 
     @staticmethod
@@ -60,7 +68,9 @@ class Placement:
 
     @staticmethod
     def for_heirs(image: Image, *, without: Collection[NodeId], avoid: Collection[NodeId] = ()) -> "Placement":
-        """For partitions whose owner is gone: on cordoned brokers and those to avoid, too, where there are no others."""
+        """For partitions whose owner is gone: on cordoned brokers and those to avoid, too, where there are no
+        others.
+        """
         return Placement(image, without=without, avoid=avoid, heirs=True)
 
     def announce(self, topic_id: TopicId, *, pool: str, partitions: int) -> None:
@@ -71,7 +81,8 @@ class Placement:
     def next(self, topic_id: TopicId, *, bytes_per_s: int | None = None) -> Incarnation | None:
         """The broker of one more partition of a topic that the image has or that was announced.
 
-        `bytes_per_s` is what is written to the partition; None: as much as to others. The result None: no broker may have it.
+        `bytes_per_s` is what is written to the partition; None: as much as to others. The result None: no broker may
+        have it.
         """
         pool, spread = self._pool_of(topic_id)
         seat = None if pool is None else pool.seats.pick(spread)
@@ -110,9 +121,18 @@ class _Pool:
     """The brokers of one pool."""
 
     def __init__(
-        self, name: str, nodes: Collection[Node], image: Image, loads: Mapping[NodeId, float], *, avoid: Collection[NodeId], heirs: bool
+        self,
+        name: str,
+        nodes: Collection[Node],
+        image: Image,
+        loads: Mapping[NodeId, float],
+        *,
+        avoid: Collection[NodeId],
+        heirs: bool,
     ) -> None:
-        self.incarnations: dict[NodeId, Incarnation] = {node.node_id: (node.node_id, node.broker_epoch) for node in nodes}
+        self.incarnations: dict[NodeId, Incarnation] = {
+            node.node_id: (node.node_id, node.broker_epoch) for node in nodes
+        }
         self._zones = Zones((node.rack, True) for node in nodes)
         self._zone_of = {node.node_id: self._zones.number(node.rack) for node in nodes}
         taking = _taking(nodes, image, avoid=avoid, heirs=heirs)

@@ -1,7 +1,9 @@
-"""What of a node can be told to clients, and be stored: checked before it becomes part of the metadata, which all nodes read. Pure.
+"""What of a node can be told to clients, and be stored: checked before it becomes part of the metadata, which all nodes
+read. Pure.
 
-A node checks its own configuration at its start. What it says to a leader is checked once more: a number that fits into no stored seal or no
-answer of Kafka's protocol would end whoever leads when the node falls silent, the next one too, or have every client's metadata refused.
+A node checks its own configuration at its start. What it says to a leader is checked once more: a number that fits into
+no stored seal or no answer of Kafka's protocol would end whoever leads when the node falls silent, the next one too, or
+have every client's metadata refused.
 """
 
 from typing import Final
@@ -42,4 +44,6 @@ def _check_address(which: str, host: str, port: int, *, of: str = "") -> None:
 
 def _check_text(what: str, text: str, chars_max: int) -> None:
     if len(text) > chars_max:
-        raise InvalidRequest(f"{what} has {len(text)} characters: at most {chars_max} can be told to clients, set a shorter one")
+        raise InvalidRequest(
+            f"{what} has {len(text)} characters: at most {chars_max} can be told to clients, set a shorter one"
+        )

@@ -50,11 +50,14 @@ def create_topics(
     avoid: Collection[NodeId] = (),
     validate_only: bool = False,
 ) -> Decision[list[TopicResult]]:
-    """Each topic by itself: one that is refused does not stop the others. `cluster` is the cluster's configuration that was set.
+    """Each topic by itself: one that is refused does not stop the others. `cluster` is the cluster's configuration that
+    was set.
 
     `avoid` are brokers that stop soon: they get nothing.
     """
-    creation = _Creation(image, resolve_cluster(cluster), limits, Counter((topic.lane, topic.name) for topic in topics), avoid=avoid)
+    creation = _Creation(
+        image, resolve_cluster(cluster), limits, Counter((topic.lane, topic.name) for topic in topics), avoid=avoid
+    )
     results: list[TopicResult] = []
     for topic in topics:
         try:
@@ -66,12 +69,20 @@ def create_topics(
         if topic_id is not None:
             creation.add(topic_id, topic, partitions=partitions, configs=configs, wanted=wanted, now_ms=now_ms)
         results.append(
-            TopicResult(name=topic.name, topic_id=topic_id, partitions=partitions, replication_factor=_REPLICATION_FACTOR, configs=configs)
+            TopicResult(
+                name=topic.name,
+                topic_id=topic_id,
+                partitions=partitions,
+                replication_factor=_REPLICATION_FACTOR,
+                configs=configs,
+            )
         )
     return Decision(results, tuple(creation.records))
 
 
-def delete_topics(image: Image, topics: Sequence[TopicId], *, cluster: Mapping[str, str]) -> Decision[list[TopicResult]]:
+def delete_topics(
+    image: Image, topics: Sequence[TopicId], *, cluster: Mapping[str, str]
+) -> Decision[list[TopicResult]]:
     """One result for each id, in order. The name is in the result where the topic exists."""
     allowed = resolve_cluster(cluster).delete_topics
     results: list[TopicResult] = []
@@ -104,7 +115,9 @@ def create_partitions(
     assignments: Assignments | None = None,
     validate_only: bool = False,
 ) -> Decision[TopicResult]:
-    """Grows a topic to `total` partitions; brokers to `avoid` get none, unless `assignments` ask for them. Raises RequestError."""
+    """Grows a topic to `total` partitions; brokers to `avoid` get none, unless `assignments` ask for them. Raises
+    RequestError.
+    """
     topic = image.topic(name)
     if topic is None:
         raise UnknownTopic(f"There is no topic {name!r}")
@@ -116,9 +129,17 @@ def create_partitions(
     check_partitions(image, total, added=total - before, limits=limits)
     placement = Placement.on(image, avoid=avoid)
     if assignments is not None and len(assignments) != total - before:
-        raise InvalidReplicaAssignment(f"{total - before} partitions are to be added, and {len(assignments)} have an assignment: give one for each")
+        raise InvalidReplicaAssignment(
+            f"{total - before} partitions are to be added, and {len(assignments)} have an assignment: give one for each"
+        )
     wanted = wanted_brokers(image, placement, assignments, pool=pool_of(topic.configs))
-    result = TopicResult(name=name, topic_id=topic.topic_id, partitions=total, replication_factor=_REPLICATION_FACTOR, configs=topic.configs)
+    result = TopicResult(
+        name=name,
+        topic_id=topic.topic_id,
+        partitions=total,
+        replication_factor=_REPLICATION_FACTOR,
+        configs=topic.configs,
+    )
     if validate_only:
         return Decision(result)
     # As in the fold: the new partitions start where the lowest of the present ones is.
@@ -129,9 +150,16 @@ def create_partitions(
 
 
 def place(
-    placement: Placement, topic_id: TopicId, partitions: Sequence[int], created_epoch: LeaderEpoch, *, wanted: Wanted = None
+    placement: Placement,
+    topic_id: TopicId,
+    partitions: Sequence[int],
+    created_epoch: LeaderEpoch,
+    *,
+    wanted: Wanted = None,
 ) -> list[PartitionChange]:
-    """Gives new partitions, whose epochs start at `created_epoch`, to brokers; none where no broker may have them: they wait for one."""
+    """Gives new partitions, whose epochs start at `created_epoch`, to brokers; none where no broker may have them: they
+    wait for one.
+    """
     changes = []
     for at, partition in enumerate(partitions):
         broker = None if wanted is None else wanted[at]
@@ -140,7 +168,13 @@ def place(
             continue
         node_id, broker_epoch = owner
         changes.append(
-            PartitionChange(topic_id=topic_id, partition=partition, node_id=node_id, broker_epoch=broker_epoch, leader_epoch=created_epoch + 1)
+            PartitionChange(
+                topic_id=topic_id,
+                partition=partition,
+                node_id=node_id,
+                broker_epoch=broker_epoch,
+                leader_epoch=created_epoch + 1,
+            )
         )
     return changes
 
@@ -148,7 +182,15 @@ def place(
 class _Creation:
     """The topics of one request: what is legal beside those that exist and those that came before in the request."""
 
-    def __init__(self, image: Image, config: ClusterConfig, limits: Limits, named: Counter[tuple[str, str]], *, avoid: Collection[NodeId]) -> None:
+    def __init__(
+        self,
+        image: Image,
+        config: ClusterConfig,
+        limits: Limits,
+        named: Counter[tuple[str, str]],
+        *,
+        avoid: Collection[NodeId],
+    ) -> None:
         self.records: list[AnyRecord] = []
         self._image = image
         self._config = config
@@ -161,9 +203,13 @@ class _Creation:
         self._colliding: dict[str, str] = {}
 
     def check(self, topic: NewTopic) -> tuple[int, dict[str, str], Wanted]:
-        """(number of partitions, configurations, wanted brokers). Raises RequestError. A topic that passes counts against the limits from then on."""
+        """(number of partitions, configurations, wanted brokers). Raises RequestError. A topic that passes counts
+        against the limits from then on.
+        """
         if self._named[topic.lane, topic.name] > 1:
-            raise InvalidRequest(f"The request names the topic {topic.name!r} {self._named[topic.lane, topic.name]} times: name it once")
+            raise InvalidRequest(
+                f"The request names the topic {topic.name!r} {self._named[topic.lane, topic.name]} times: name it once"
+            )
         check_topic_name(topic.name)
         lane, base = self._lane_and_base(topic)
         stored = overlay_name(topic.lane, topic.name)
@@ -175,8 +221,8 @@ class _Creation:
         check_partitions(self._image, partitions, added=self._added + partitions, limits=self._limits)
         if topic.replication_factor != -1 and not 1 <= topic.replication_factor <= REPLICATION_FACTOR_MAX:
             raise InvalidReplicationFactor(
-                f"Replication factor {topic.replication_factor}: set 1 (or -1); the object store replicates, so any number up to "
-                f"{REPLICATION_FACTOR_MAX} is taken for 1"
+                f"Replication factor {topic.replication_factor}: set 1 (or -1); the object store replicates, so "
+                f"any number up to {REPLICATION_FACTOR_MAX} is taken for 1"
             )
         configs = _configs(topic)
         configs = validate(configs, internal=is_internal(topic.name))
@@ -184,7 +230,8 @@ class _Creation:
         if lane is None:
             check_pool(self._image, configs, before={})
         else:
-            configs = overlay_configs(lane, base, configs)  # its partitions wait for the lane's brokers where none is there yet
+            # its partitions wait for the lane's brokers where none is there yet
+            configs = overlay_configs(lane, base, configs)
         wanted = wanted_brokers(self._image, self._placement, topic.assignments, pool=pool_of(configs))
         size_bytes = config_size(configs)
         if size_bytes and not is_internal(topic.name):  # without the coordinators' own there are no groups
@@ -195,14 +242,32 @@ class _Creation:
             self._colliding[collision_key(stored)] = stored
         return partitions, configs, wanted
 
-    def add(self, topic_id: TopicId, topic: NewTopic, *, partitions: int, configs: dict[str, str], wanted: Wanted, now_ms: int) -> None:
+    def add(
+        self,
+        topic_id: TopicId,
+        topic: NewTopic,
+        *,
+        partitions: int,
+        configs: dict[str, str],
+        wanted: Wanted,
+        now_ms: int,
+    ) -> None:
         name = overlay_name(topic.lane, topic.name)
         epoch = self._image.next_leader_epoch(name)
         _, base = self._lane_and_base(topic)
         if base is not None:
             # Who has read the base's topic in the lane has seen its epochs, and takes older ones for stale.
             epoch = LeaderEpoch(max(epoch, *(meta.leader_epoch + 1 for meta in base.partitions)))
-        self.records.append(TopicCreated(topic_id=topic_id, name=name, partitions=partitions, leader_epoch=epoch, configs=configs, created_ms=now_ms))
+        self.records.append(
+            TopicCreated(
+                topic_id=topic_id,
+                name=name,
+                partitions=partitions,
+                leader_epoch=epoch,
+                configs=configs,
+                created_ms=now_ms,
+            )
+        )
         self._placement.announce(topic_id, pool=pool_of(configs), partitions=partitions)
         self.records.extend(place(self._placement, topic_id, range(partitions), epoch, wanted=wanted))
 
@@ -211,7 +276,9 @@ class _Creation:
         lane, base = self._lane_and_base(topic)
         assert lane is not None
         epoch = self._image.next_leader_epoch(overlay_name(topic.lane, topic.name))
-        return overlay_id(self._image.cluster_id, lane.number, topic.name, epoch, base_id=None if base is None else base.topic_id)
+        return overlay_id(
+            self._image.cluster_id, lane.number, topic.name, epoch, base_id=None if base is None else base.topic_id
+        )
 
     def _lane_and_base(self, topic: NewTopic) -> tuple[Lane | None, Topic | None]:
         """Whose it is to be, and the base's topic of that name. Raises UnknownLane, PolicyViolation."""
@@ -225,10 +292,16 @@ class _Creation:
     def _partitions(self, topic: NewTopic, base: Topic | None) -> int:
         if topic.assignments is not None:
             if topic.partitions != -1 or topic.replication_factor != -1:
-                raise InvalidRequest("There is an assignment: leave the number of partitions and the replication factor at -1, which follow from it")
+                raise InvalidRequest(
+                    "There is an assignment: leave the number of partitions and the replication factor at -1, "
+                    "which follow from it"
+                )
             return len(topic.assignments)
         if topic.manual_assignment:
-            raise InvalidReplicaAssignment("The assignment did not arrive: the node that sent it is of an earlier version; leave the assignment out")
+            raise InvalidReplicaAssignment(
+                "The assignment did not arrive: the node that sent it is of an earlier version; leave the "
+                "assignment out"
+            )
         return self._default_partitions(topic.name, base) if topic.partitions == -1 else topic.partitions
 
     def _default_partitions(self, name: str, base: Topic | None) -> int:
@@ -241,7 +314,8 @@ class _Creation:
         other = self._image.colliding.get(key, self._colliding.get(key))
         if other is not None:
             raise InvalidTopicName(
-                f"Topic {name_in_lane(name)!r} collides with the existing topic {name_in_lane(other)!r}: metrics cannot tell '.' from '_'"
+                f"Topic {name_in_lane(name)!r} collides with the existing topic {name_in_lane(other)!r}: metrics "
+                "cannot tell '.' from '_'"
             )
 
 

@@ -68,7 +68,9 @@ class Plan:
 
 
 def may_diverge(read: Read, found: Found, answer: TailAnswer) -> bool:
-    """Not where the reader's epoch is the owner's own, which ends at the high watermark: above that the offset would be out of range."""
+    """Not where the reader's epoch is the owner's own, which ends at the high watermark: above that the offset would be
+    out of range.
+    """
     return read.last_fetched_epoch >= 0 and found.error is None and read.last_fetched_epoch != answer.leader_epoch
 
 
@@ -77,7 +79,9 @@ def _is_below_tail(read: Read, answer: TailAnswer) -> bool:
 
 
 def share(reads: Sequence[Read], answers: list[TailAnswer], max_bytes: int) -> Plan:
-    """Gives out `max_bytes` in the order of the request; tail answers that do not fit any more lose their last batches."""
+    """Gives out `max_bytes` in the order of the request; tail answers that do not fit any more lose their last
+    batches.
+    """
     plan = Plan()
     for i, (read, answer) in enumerate(zip(reads, answers, strict=True)):
         left = max_bytes - plan.planned_bytes
@@ -132,7 +136,9 @@ def from_tail(answer: TailAnswer) -> Found:
 
 
 def from_slice(answer: TailAnswer, manifest: Manifest, found: Slice) -> Found:
-    """The manifest may be newer than the answer: segments hold only what is below the high watermark, so that is at least at their end."""
+    """The manifest may be newer than the answer: segments hold only what is below the high watermark, so that is at
+    least at their end.
+    """
     return Found(
         high_watermark=max(answer.high_watermark, manifest.next_offset),
         last_stable_offset=max(answer.last_stable_offset, manifest.last_stable_offset),

@@ -1,9 +1,9 @@
-"""1 MiB-aligned pieces of segment objects, kept for readers. Byte-bounded; each piece is got once however many wait for it, and goes
-when nobody has wanted it for a while.
+"""1 MiB-aligned pieces of segment objects, kept for readers. Byte-bounded; each piece is got once however many wait for
+it, and goes when nobody has wanted it for a while.
 
-Two pools with their own memory and their own requests, so that a reader far behind never slows those near the end of the log. What one of them
-does not use of its memory the other may, until it is wanted back. Blocks are immutable bytes: what a response still points into lives on
-after its eviction.
+Two pools with their own memory and their own requests, so that a reader far behind never slows those near the end of
+the log. What one of them does not use of its memory the other may, until it is wanted back. Blocks are immutable bytes:
+what a response still points into lives on after its eviction.
 """
 
 import asyncio
@@ -34,7 +34,8 @@ class BlockKey(NamedTuple):
 
 
 _SWEPT: Final = BlockKey("", -1)
-"""Stands in a pool where its newest block stood when the last sweep was over: what is before it was not asked for since."""
+"""Stands in a pool where its newest block stood when the last sweep was over: what is before it was not asked for
+since."""
 _NOTHING_CHECKED: Final = (1 << 62, -1)
 
 
@@ -83,7 +84,15 @@ class _Pool:
 class BlockCache:
     """All blocks of one proxy."""
 
-    def __init__(self, store: ObjectStore, *, tail_bytes: int, catch_up_bytes: int, catch_up_gets_at_once: int = 16, idle_ms: int = 300_000) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        *,
+        tail_bytes: int,
+        catch_up_bytes: int,
+        catch_up_gets_at_once: int = 16,
+        idle_ms: int = 300_000,
+    ) -> None:
         """`idle_ms`: a block that nobody asks for goes after this time, and before twice of it."""
         self._store = store
         self._idle_s = idle_ms / 1000
@@ -95,7 +104,9 @@ class BlockCache:
         self._under_way: dict[BlockKey, asyncio.Task[bytes]] = {}
 
     async def get(self, block: BlockKey, pool: Pool) -> bytes:
-        """The block's bytes, fewer than a MiB at the object's end, empty behind it. Raises ObjectMissing, StoreUnavailable."""
+        """The block's bytes, fewer than a MiB at the object's end, empty behind it. Raises ObjectMissing,
+        StoreUnavailable.
+        """
         found = self._look_up(block)
         if found is not None:
             self._pools[pool].hits.inc()
@@ -107,7 +118,9 @@ class BlockCache:
         return await asyncio.shield(self._start(block, pool))
 
     def read_ahead(self, block: BlockKey, pool: Pool) -> None:
-        """Starts getting a block that will be asked for soon. Does nothing where half the pool waits to be read already."""
+        """Starts getting a block that will be asked for soon. Does nothing where half the pool waits to be read
+        already.
+        """
         kept = self._pools[pool]
         if len(kept.unread) * BLOCK_SIZE_BYTES * 2 >= kept.limit_bytes:
             return
@@ -125,7 +138,9 @@ class BlockCache:
         return True
 
     def note_checked(self, key: str, start: int, end: int) -> None:
-        """A reader has found these bytes, which it has just got, to be what was written. Of each block one stretch is remembered."""
+        """A reader has found these bytes, which it has just got, to be what was written. Of each block one stretch is
+        remembered.
+        """
         for number in range(start // BLOCK_SIZE_BYTES, (end - 1) // BLOCK_SIZE_BYTES + 1):
             block = BlockKey(key, number)
             first, last = self._checked(block)
@@ -161,7 +176,9 @@ class BlockCache:
     def _start(self, block: BlockKey, pool: Pool) -> "asyncio.Task[bytes]":
         task = self._under_way.get(block)
         if task is None:
-            task = asyncio.get_running_loop().create_task(self._fetch(block, self._pools[pool]), name=f"get block {block.number} of {block.key}")
+            task = asyncio.get_running_loop().create_task(
+                self._fetch(block, self._pools[pool]), name=f"get block {block.number} of {block.key}"
+            )
             self._under_way[block] = task
             task.add_done_callback(lambda done: self._finished(block, done, self._pools[pool]))
         return task

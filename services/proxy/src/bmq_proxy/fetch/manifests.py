@@ -1,7 +1,7 @@
 """Manifests as readers need them: the version that an owner named (or a later one), got by its number.
 
-A listing comes only after something that the version names was missing: an earlier owner may have written a later one that the owner of now
-has not met yet, and will meet.
+A listing comes only after something that the version names was missing: an earlier owner may have written a later one
+that the owner of now has not met yet, and will meet.
 
 Bounded by the segment entries that are kept; each object is got once however many wait for it.
 """
@@ -27,7 +27,9 @@ _OVERHEAD_ENTRIES: Final = 2
 
 
 class Run(NamedTuple):
-    """`entries[at]` is the first that ends at or above the offset asked for. `newest`: the last of them is the partition's newest."""
+    """`entries[at]` is the first that ends at or above the offset asked for. `newest`: the last of them is the
+    partition's newest.
+    """
 
     entries: Entries
     at: int
@@ -52,7 +54,9 @@ class ManifestCache:
         self._loading: dict[tuple[TopicPartition, int] | str, asyncio.Task[Manifest | Entries]] = {}
 
     async def get(self, tp: TopicPartition, version: ManifestVersion) -> Manifest:
-        """Version `version` or a later one. Raises ObjectMissing where it is gone (ask the owner again), FormatError."""
+        """Version `version` or a later one. Raises ObjectMissing where it is gone (ask the owner again),
+        FormatError.
+        """
         kept = self._manifests.get(tp)
         if kept is None or kept.version < version:
             loaded = await self._once((tp, version), self._load(tp, version))
@@ -68,8 +72,8 @@ class ManifestCache:
             self._held -= len(kept.manifest.entries) + _OVERHEAD_ENTRIES
 
     async def look_above(self, tp: TopicPartition, version: ManifestVersion) -> bool:
-        """Whether there is a version above this one and what is kept: `get` gives it from now on. Raises FormatError. Waits out a store that is
-        down.
+        """Whether there is a version above this one and what is kept: `get` gives it from now on. Raises FormatError.
+        Waits out a store that is down.
         """
         kept = self._manifests.get(tp)
         entry = await self._log(tp).newest(max(version, kept.version if kept is not None else 0) + 1)
@@ -79,7 +83,9 @@ class ManifestCache:
         return True
 
     async def run_from(self, tp: TopicPartition, manifest: Manifest, offset: int) -> Run | None:
-        """Where to read an offset; None where the manifest has nothing at or above it. Raises ObjectMissing, StoreUnavailable, FormatError."""
+        """Where to read an offset; None where the manifest has nothing at or above it. Raises ObjectMissing,
+        StoreUnavailable, FormatError.
+        """
         part = manifest.entry_for_offset(offset)
         if part is None:
             return None
@@ -102,7 +108,9 @@ class ManifestCache:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _load(self, tp: TopicPartition, version: ManifestVersion) -> Manifest:
-        """Where a claim stands it may be that of an owner who slept, in the deleted past. It counts as the newest entry, or not at all."""
+        """Where a claim stands it may be that of an owner who slept, in the deleted past. It counts as the newest
+        entry, or not at all.
+        """
         log = self._log(tp)
         entry: Entry | None = await log.read(version)
         if entry is not None and not await log.counts(entry):
@@ -121,7 +129,11 @@ class ManifestCache:
         if kept is not None and kept.version >= entry.number:
             return kept.manifest
         self._manifests[tp] = _Kept(entry.number, manifest)
-        self._held += len(manifest.entries) + _OVERHEAD_ENTRIES - (len(kept.manifest.entries) + _OVERHEAD_ENTRIES if kept is not None else 0)
+        self._held += (
+            len(manifest.entries)
+            + _OVERHEAD_ENTRIES
+            - (len(kept.manifest.entries) + _OVERHEAD_ENTRIES if kept is not None else 0)
+        )
         self._manifests.move_to_end(tp)
         while self._held > self._entries_max and (self._pages or len(self._manifests) > 1):
             self._evict()
@@ -143,7 +155,9 @@ class ManifestCache:
             _, kept = self._manifests.popitem(last=False)
             self._held -= len(kept.manifest.entries) + _OVERHEAD_ENTRIES
 
-    async def _once(self, key: tuple[TopicPartition, int] | str, load: Coroutine[None, None, Manifest | Entries]) -> Manifest | Entries:
+    async def _once(
+        self, key: tuple[TopicPartition, int] | str, load: Coroutine[None, None, Manifest | Entries]
+    ) -> Manifest | Entries:
         task = self._loading.get(key)
         if task is None:
             task = asyncio.get_running_loop().create_task(load, name=f"load {key}")

@@ -1,7 +1,7 @@
 """Serves a Fetch by wait, cache, storage: the owner's tail first, and what lies below it straight from segments.
 
-Owns the split of a response's bytes among its partitions and the memory of responses under way. Batches are views, not copies, but for few bytes
-of a large block.
+Owns the split of a response's bytes among its partitions and the memory of responses under way. Batches are views, not
+copies, but for few bytes of a large block.
 """
 
 import asyncio
@@ -36,20 +36,22 @@ PLANNED_AT_ONCE = 1_000
 """An answer for more partitions is put together in several turns of the loop."""
 SMALL_BYTES = 64 << 10
 SMALL_SHARE = 8
-"""When memory is used up, answers of at most `SMALL_BYTES` may use as much beside it, divided by this: who reads little never waits for
-those who read much, or who asked and do not read."""
+"""When memory is used up, answers of at most `SMALL_BYTES` may use as much beside it, divided by this: who reads little
+never waits for those who read much, or who asked and do not read."""
 ASKED_SHARE = 2
-"""What is fetched of owners in other processes, until it is counted with the answer, may use the memory of all answers divided by this, beside it."""
+"""What is fetched of owners in other processes, until it is counted with the answer, may use the memory of all answers
+divided by this, beside it."""
 ANSWER_SHARE = 4
 WAITED_ANSWER_SHARE = 16
-"""An answer has at most the memory of all answers divided by the first number; one that has to wait for it, by the second: so that those
-who asked for much and do not read cannot keep it all among few."""
+"""An answer has at most the memory of all answers divided by the first number; one that has to wait for it, by the
+second: so that those who asked for much and do not read cannot keep it all among few."""
 BELOW_AT_ONCE = 32
-"""Partitions of one request that are read from segments at a time: each may hold blocks of a MiB while it waits for more, and waits for the
-store before those who ask later."""
+"""Partitions of one request that are read from segments at a time: each may hold blocks of a MiB while it waits for
+more, and waits for the store before those who ask later."""
 STORAGE_WAIT_S = 20.0
 MORE_WAIT_S = 5.0
-"""Once there are records of a partition, it is waited so long for those of its further segments, and no longer in all."""
+"""Once there are records of a partition, it is waited so long for those of its further segments, and no longer in
+all."""
 FENCE_WAIT_S = 10.0
 """What owners need of the store to say where an earlier epoch ended, of all partitions of a request."""
 COMPLAIN_EVERY_S = 10.0
@@ -65,7 +67,9 @@ class Reader(Protocol):
 
     memory: MemoryBudget
 
-    async def read(self, reads: Sequence[Read], *, min_bytes: int, max_bytes: int, max_wait_ms: int, party: Party = NOBODY) -> Result:
+    async def read(
+        self, reads: Sequence[Read], *, min_bytes: int, max_bytes: int, max_wait_ms: int, party: Party = NOBODY
+    ) -> Result:
         """See FetchReader."""
 
     async def close(self) -> None: ...
@@ -96,21 +100,30 @@ class FetchReader:
         self._asked = MemoryBudget(max(SMALL_BYTES, memory.limit_bytes // ASKED_SHARE))
         metrics.FETCH_MEMORY.set_function(lambda: memory.held_bytes)
 
-    async def read(self, reads: Sequence[Read], *, min_bytes: int, max_bytes: int, max_wait_ms: int, party: Party = NOBODY) -> Result:
-        """Waits until `min_bytes` are there, something needs the client's attention, or the time is up. Never raises a BmqError.
+    async def read(
+        self, reads: Sequence[Read], *, min_bytes: int, max_bytes: int, max_wait_ms: int, party: Party = NOBODY
+    ) -> Result:
+        """Waits until `min_bytes` are there, something needs the client's attention, or the time is up. Never raises a
+        BmqError.
 
         `party`: whose turn it takes where it reads much while there are others to protect.
         """
         max_bytes = min(max_bytes, max(1, self.memory.limit_bytes // ANSWER_SHARE))
         room = Asked(self._asked, self._turns, small_bytes=SMALL_BYTES)
         try:
-            return await self._read_into(room, reads, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms, party=party)
+            return await self._read_into(
+                room, reads, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms, party=party
+            )
         finally:
             room.leave()
 
-    async def _read_into(self, room: TailRoom, reads: Sequence[Read], *, min_bytes: int, max_bytes: int, max_wait_ms: int, party: Party) -> Result:
+    async def _read_into(
+        self, room: TailRoom, reads: Sequence[Read], *, min_bytes: int, max_bytes: int, max_wait_ms: int, party: Party
+    ) -> Result:
         """`room` holds what owners sent until it is counted with the answer, or let go."""
-        answers = await self._tails(reads, min_bytes=min(min_bytes, max_bytes), max_bytes=max_bytes, max_wait_ms=max_wait_ms, room=room)
+        answers = await self._tails(
+            reads, min_bytes=min(min_bytes, max_bytes), max_bytes=max_bytes, max_wait_ms=max_wait_ms, room=room
+        )
         if len(reads) > PLANNED_AT_ONCE:
             await self._turns_at_loop.turn()
         plan = share(reads, answers, max_bytes)
@@ -138,7 +151,8 @@ class FetchReader:
     async def _read(self, room: TailRoom, reads: Sequence[Read], answers: list[TailAnswer], plan: Plan) -> Result:
         held = plan.planned_bytes
         if held and not self.memory.take_up_to(held, held):
-            # Nothing of it may be kept alive while waiting for memory, not by who called either: asked for again when there is some.
+            # Nothing of it may be kept alive while waiting for memory, not by who called either: asked for again when
+            # there is some.
             answers.clear()
             room.leave()
             if (small := await self._read_little(reads)) is not None:
@@ -170,7 +184,9 @@ class FetchReader:
         return Result(await self.ends(reads), 0, self.memory)
 
     async def _read_little(self, reads: Sequence[Read]) -> Result | None:
-        """An answer of at most `SMALL_BYTES`; None where there is no memory even for that, or the first batch is larger."""
+        """An answer of at most `SMALL_BYTES`; None where there is no memory even for that, or the first batch is
+        larger.
+        """
         if not self._small_memory.take_up_to(SMALL_BYTES, SMALL_BYTES):
             return None
         result = Result([], SMALL_BYTES, self._small_memory)
@@ -194,7 +210,9 @@ class FetchReader:
         if not plan.unsent:
             return
         wanted = [replace(reads[i], max_bytes=size_bytes) for i, size_bytes in plan.unsent]
-        found = await self._tails(wanted, min_bytes=0, max_bytes=sum(size_bytes for _, size_bytes in plan.unsent), max_wait_ms=0)
+        found = await self._tails(
+            wanted, min_bytes=0, max_bytes=sum(size_bytes for _, size_bytes in plan.unsent), max_wait_ms=0
+        )
         for (i, _), answer in zip(plan.unsent, found, strict=True):
             answers[i] = answer
 
@@ -215,7 +233,9 @@ class FetchReader:
 
             async def read_some() -> None:
                 for nth, (i, limit) in left:
-                    found[i] = await self._below_tail(reads[i], answers[i], limit, at_least_one=not anything and not nth, until_s=until_s)
+                    found[i] = await self._below_tail(
+                        reads[i], answers[i], limit, at_least_one=not anything and not nth, until_s=until_s
+                    )
 
             await asyncio.gather(*(read_some() for _ in range(min(BELOW_AT_ONCE, len(plan.segments)))))
             if not anything and not any(found[i].size_bytes for i, _ in plan.segments):
@@ -224,8 +244,12 @@ class FetchReader:
         await self._check_divergences([(read, one) for read, one, answer in asked if may_diverge(read, one, answer)])
         return found
 
-    async def _give_next(self, reads: Sequence[Read], answers: Sequence[TailAnswer], plan: Plan, found: list[Found]) -> None:
-        """The one that was to have a whole batch, however large, has none: the next that has one gets its turn, or it would wait for ever."""
+    async def _give_next(
+        self, reads: Sequence[Read], answers: Sequence[TailAnswer], plan: Plan, found: list[Found]
+    ) -> None:
+        """The one that was to have a whole batch, however large, has none: the next that has one gets its turn, or it
+        would wait for ever.
+        """
         until_s = asyncio.get_running_loop().time() + STORAGE_WAIT_S
         for i, limit in plan.segments[1:]:
             if found[i].error is None and asyncio.get_running_loop().time() < until_s:
@@ -234,7 +258,9 @@ class FetchReader:
                 if found[i].size_bytes:
                     return
 
-    async def _below_tail(self, read: Read, answer: TailAnswer, limit: int, *, at_least_one: bool, until_s: float) -> Found:
+    async def _below_tail(
+        self, read: Read, answer: TailAnswer, limit: int, *, at_least_one: bool, until_s: float
+    ) -> Found:
         try:
             async with asyncio.timeout_at(until_s) as patience:
                 return await self._from_segments(read, answer, limit, at_least_one=at_least_one, patience=patience)
@@ -243,7 +269,9 @@ class FetchReader:
         except BmqError as error:
             return Found(error=error.with_traceback(None))
 
-    async def _from_segments(self, read: Read, answer: TailAnswer, limit: int, *, at_least_one: bool, patience: asyncio.Timeout) -> Found:
+    async def _from_segments(
+        self, read: Read, answer: TailAnswer, limit: int, *, at_least_one: bool, patience: asyncio.Timeout
+    ) -> Found:
         reloaded = False
         for _ in range(MANIFESTS_TRIED_MAX):
             if answer.error is not None or read.offset >= answer.tail_start:
@@ -252,11 +280,16 @@ class FetchReader:
                 manifest = await self._manifests.get(read.tp, answer.manifest_version)
                 slice_ = await self._run_through(read, manifest, limit, at_least_one=at_least_one, patience=patience)
             except ObjectMissing:
-                # A merge or an expiry took a segment, or the manifest version is gone: what the owner names now is there. If it names the same
+                # A merge or an expiry took a segment, or the manifest version is gone: what the owner names now is
+                # there. If it names the same
                 # version again, it has yet to meet what an earlier owner wrote above it.
                 before = answer.manifest_version
                 [answer] = await self._tails([read], min_bytes=0, max_bytes=limit, max_wait_ms=0)
-                if answer.error is None and answer.manifest_version == before and not await self._manifests.look_above(read.tp, before):
+                if (
+                    answer.error is None
+                    and answer.manifest_version == before
+                    and not await self._manifests.look_above(read.tp, before)
+                ):
                     break
             except OtherRun as error:
                 # Never its records. If it is the manifest here that is wrong, the store has the right one.
@@ -270,8 +303,8 @@ class FetchReader:
                 metrics.FETCHED_BYTES.labels("segments").inc(slice_.size_bytes)
                 return from_slice(answer, manifest, slice_)
         raise NotReady(
-            f"{read.tp}: offset {read.offset} is in none of the newest manifests' segments that are there; if that lasts, `bmq store check` "
-            "tells which object is missing"
+            f"{read.tp}: offset {read.offset} is in none of the newest manifests' segments that are there; if that "
+            "lasts, `bmq store check` tells which object is missing"
         )
 
     def _tell_of(self, error: OtherRun) -> None:
@@ -280,14 +313,19 @@ class FetchReader:
         if left_out is not None:
             _log.warning("segment is not what the manifest names", error=str(error), left_out=left_out)
 
-    async def _run_through(self, read: Read, manifest: Manifest, limit: int, *, at_least_one: bool, patience: asyncio.Timeout) -> Slice:
-        """Raises ObjectMissing also where the manifest has moved past the offset: whether it is out of range only the owner says.
+    async def _run_through(
+        self, read: Read, manifest: Manifest, limit: int, *, at_least_one: bool, patience: asyncio.Timeout
+    ) -> Slice:
+        """Raises ObjectMissing also where the manifest has moved past the offset: whether it is out of range only the
+        owner says.
 
         `patience` holds until there are records: what comes behind them must not take them along.
         """
         run = await self._manifests.run_from(read.tp, manifest, read.offset)
         if run is None or read.offset < manifest.log_start:
-            raise ObjectMissing(f"{read.tp}: offset {read.offset} is not between {manifest.log_start} and {manifest.next_offset}")
+            raise ObjectMissing(
+                f"{read.tp}: offset {read.offset} is not between {manifest.log_start} and {manifest.next_offset}"
+            )
         found = Slice()
         entries = run.entries
         more_until_s: float | None = None
@@ -326,16 +364,23 @@ class FetchReader:
     ) -> list[TailAnswer]:
         requests = [
             TailRequest(
-                tp=read.tp, offset=Offset(read.offset), max_bytes=min(read.max_bytes, max_bytes), current_leader_epoch=read.current_leader_epoch
+                tp=read.tp,
+                offset=Offset(read.offset),
+                max_bytes=min(read.max_bytes, max_bytes),
+                current_leader_epoch=read.current_leader_epoch,
             )
             for read in reads
         ]
-        answers = await read_tails(self._owner_for, requests, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms, room=room)
+        answers = await read_tails(
+            self._owner_for, requests, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms, room=room
+        )
         image = self._metadata.image
         for i, answer in enumerate(answers):
             known = image.partition(answer.tp)
             if answer.error is None and known is not None and answer.leader_epoch < known.leader_epoch:
-                answers[i] = TailAnswer(tp=answer.tp, error=NotOwner(f"{answer.tp}: an owner of epoch {answer.leader_epoch} answered"))
+                answers[i] = TailAnswer(
+                    tp=answer.tp, error=NotOwner(f"{answer.tp}: an owner of epoch {answer.leader_epoch} answered")
+                )
         return answers
 
     async def _check_divergences(self, suspects: Sequence[tuple[Read, Found]]) -> None:
@@ -356,7 +401,9 @@ class FetchReader:
             found.error = error.with_traceback(None)  # which has `found`
         else:
             if end.end_offset < 0:
-                found.error = OffsetOutOfRange(f"{read.tp}: its owner knows nothing of leader epoch {read.last_fetched_epoch}, above its own")
+                found.error = OffsetOutOfRange(
+                    f"{read.tp}: its owner knows nothing of leader epoch {read.last_fetched_epoch}, above its own"
+                )
             elif end.leader_epoch < read.last_fetched_epoch or end.end_offset < read.offset:
                 found.diverging_epoch, found.diverging_end_offset = end.leader_epoch, end.end_offset
         if found.error is not None or found.diverging_epoch >= 0:

@@ -1,4 +1,6 @@
-"""Memory of one read, for what owners in other processes send: counted before it is fetched, until it is counted with the answer."""
+"""Memory of one read, for what owners in other processes send: counted before it is fetched, until it is counted with
+the answer.
+"""
 
 from typing import Final
 
@@ -7,7 +9,9 @@ from bmq_proxy.fetch.turns import ReadTurns
 
 
 class Asked:
-    """Implements TailRoom: one read's. Where more than `small_bytes` are only read in turns there is no room for them before."""
+    """Implements TailRoom: one read's. Where more than `small_bytes` are only read in turns there is no room for them
+    before.
+    """
 
     __slots__ = ("_held_bytes", "_memory", "_small_bytes", "_turns")
 

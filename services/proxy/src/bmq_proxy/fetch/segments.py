@@ -1,9 +1,12 @@
-"""Reading record batches out of segments: index, blocks, whole batches as views of blocks. Owns the index cache and read-ahead.
+"""Reading record batches out of segments: index, blocks, whole batches as views of blocks. Owns the index cache and
+read-ahead.
 
-A view keeps all of its block in memory, which an answer counts by its records alone: what is less than half of a block is copied out of it.
+A view keeps all of its block in memory, which an answer counts by its records alone: what is less than half of a block
+is copied out of it.
 
-What stands before a batch's CRC, no CRC covers: its base offset, its length, its leader epoch. They have to follow from the index and from the
-batch before, which is looked at once for each block of an index while its bytes are kept. Otherwise a consumer would pass over records unseen.
+What stands before a batch's CRC, no CRC covers: its base offset, its length, its leader epoch. They have to follow from
+the index and from the batch before, which is looked at once for each block of an index while its bytes are kept.
+Otherwise a consumer would pass over records unseen.
 """
 
 import asyncio
@@ -39,7 +42,9 @@ class OtherRun(Corrupt):
 
 @dataclass(slots=True)
 class Slice:
-    """Whole record batches, one after the other (a batch may span two parts). `complete`: they go up to the run's end."""
+    """Whole record batches, one after the other (a batch may span two parts). `complete`: they go up to the run's
+    end.
+    """
 
     parts: list[memoryview] = field(default_factory=list)
     size_bytes: int = 0
@@ -56,8 +61,12 @@ class _Window:
         self._blocks: dict[int, bytes] = {}
 
     async def load(self, start: int, end: int) -> None:
-        """Makes the object's bytes from `start` to before `end` readable. Raises ObjectMissing, StoreUnavailable, Corrupt."""
-        missing = [n for n in range(start // BLOCK_SIZE_BYTES, (end - 1) // BLOCK_SIZE_BYTES + 1) if n not in self._blocks]
+        """Makes the object's bytes from `start` to before `end` readable. Raises ObjectMissing, StoreUnavailable,
+        Corrupt.
+        """
+        missing = [
+            n for n in range(start // BLOCK_SIZE_BYTES, (end - 1) // BLOCK_SIZE_BYTES + 1) if n not in self._blocks
+        ]
         if len(missing) == 1:
             self._blocks[missing[0]] = await self._cache.get(BlockKey(self._key, missing[0]), self._pool)
         elif missing:
@@ -82,7 +91,8 @@ class _Window:
         return b"".join(self.views(start, start + length))
 
     def walk(self, at: int, end: int, offset: int, *, epoch_max: int, dense: bool) -> int:
-        """The offset behind these whole batches, the first of which begins with `offset`; -1 where their headers are not what was written.
+        """The offset behind these whole batches, the first of which begins with `offset`; -1 where their headers are
+        not what was written.
 
         `dense`: each begins where the one before ends; otherwise there or later. All of `at` to `end` is loaded.
         """
@@ -114,7 +124,9 @@ class _Window:
 class SegmentReader:
     """Reads runs that a manifest names."""
 
-    def __init__(self, store: ObjectStore, cache: BlockCache, *, index_cache_bytes: int, read_ahead_blocks: int) -> None:
+    def __init__(
+        self, store: ObjectStore, cache: BlockCache, *, index_cache_bytes: int, read_ahead_blocks: int
+    ) -> None:
         self._store = store
         self._cache = cache
         self._index_cache_bytes = index_cache_bytes
@@ -137,16 +149,23 @@ class SegmentReader:
         pool: Pool,
         following: SegmentEntry | None = None,
     ) -> Slice:
-        """Batches from the one that holds `offset` (or the next one above it), `max_bytes` at most; the first one whole where `at_least_one`.
+        """Batches from the one that holds `offset` (or the next one above it), `max_bytes` at most; the first one whole
+        where `at_least_one`.
 
-        `entry` is one of `tp`, `following` the one after it, to read ahead into. Raises ObjectMissing, StoreUnavailable, Corrupt.
+        `entry` is one of `tp`, `following` the one after it, to read ahead into. Raises ObjectMissing,
+        StoreUnavailable, Corrupt.
         """
         index = await self._index(entry)
-        if (index.tp, index.base_offset, index.last_offset, index.length) != (tp, entry.base_offset, entry.last_offset, entry.length):
+        if (index.tp, index.base_offset, index.last_offset, index.length) != (
+            tp,
+            entry.base_offset,
+            entry.last_offset,
+            entry.length,
+        ):
             self._forget((entry.key, entry.index_position))
             raise OtherRun(
-                f"{entry.key}: the index at {entry.index_position} is that of {index.tp} at {index.base_offset}, not of {tp} at {entry.base_offset}: "
-                "restore the object from a backup"
+                f"{entry.key}: the index at {entry.index_position} is that of {index.tp} at {index.base_offset}, "
+                f"not of {tp} at {entry.base_offset}: restore the object from a backup"
             )
         window = _Window(self._cache, entry.key, pool)
         block_start, first_base = index.position_for_offset(offset)
@@ -187,7 +206,16 @@ class SegmentReader:
             position += size_bytes
         return position
 
-    async def _end(self, window: _Window, entry: SegmentEntry, index: SegmentIndex, start: int, *, max_bytes: int, at_least_one: bool) -> int:
+    async def _end(
+        self,
+        window: _Window,
+        entry: SegmentEntry,
+        index: SegmentIndex,
+        start: int,
+        *,
+        max_bytes: int,
+        at_least_one: bool,
+    ) -> int:
         """Where to stop: between two batches, `max_bytes` behind `start` at most, behind the first batch at least."""
         limit = start + max_bytes
         if limit >= entry.length:
@@ -203,8 +231,11 @@ class SegmentReader:
             end += size_bytes
         return end
 
-    async def _whole_until(self, window: _Window, entry: SegmentEntry, index: SegmentIndex, start: int, end: int, *, needed: int) -> int:
-        """`end`, or where the first block begins whose batches' headers are not what was written. `start` is the beginning of a block.
+    async def _whole_until(
+        self, window: _Window, entry: SegmentEntry, index: SegmentIndex, start: int, end: int, *, needed: int
+    ) -> int:
+        """`end`, or where the first block begins whose batches' headers are not what was written. `start` is the
+        beginning of a block.
 
         Raises Corrupt where that is at or before `needed`.
         """
@@ -223,11 +254,13 @@ class SegmentReader:
             at, to = entry.position + start, entry.position + min(stop, end)
             if not self._cache.is_checked(entry.key, at, to):
                 found = window.walk(at, to, offset, epoch_max=epoch_max, dense=dense)
-                exact = stop <= end and (dense or stop == entry.length)  # the last batch ends where the run does, whatever is between others
+                # the last batch ends where the run does, whatever is between others
+                exact = stop <= end and (dense or stop == entry.length)
                 if found < 0 or found > stop_offset or (exact and found != stop_offset):
                     if start <= needed:
                         raise Corrupt(
-                            f"{entry.key}: batches from byte {at} on, offset {offset}, are not those that were written; restore it from a backup"
+                            f"{entry.key}: batches from byte {at} on, offset {offset}, are not those that were "
+                            "written; restore it from a backup"
                         )
                     return start
                 self._cache.note_checked(entry.key, at, to)
@@ -250,7 +283,10 @@ class SegmentReader:
         base_offset = int.from_bytes(header[:8], "big", signed=True)
         delta = int.from_bytes(header[_LAST_OFFSET_DELTA_AT : _LAST_OFFSET_DELTA_AT + 4], "big", signed=True)
         if not entry.base_offset <= base_offset <= base_offset + delta <= entry.last_offset:
-            raise Corrupt(f"{entry.key}: a batch with offsets {base_offset} to {base_offset + delta} at {at} does not belong there")
+            raise Corrupt(
+                f"{entry.key}: a batch with offsets {base_offset} to {base_offset + delta} at {at} does not belong "
+                "there"
+            )
         return size_bytes, base_offset + delta
 
     async def _index(self, entry: SegmentEntry) -> SegmentIndex:
@@ -288,7 +324,9 @@ class SegmentReader:
             self._forget(old)  # others are under way, or have ended a moment ago, with an error maybe
 
     def _follow(self, entry: SegmentEntry, start: int, end: int, pool: Pool, following: SegmentEntry | None) -> None:
-        """Remembers where this reader goes on; one that went on where it was expected has the blocks after that read ahead."""
+        """Remembers where this reader goes on; one that went on where it was expected has the blocks after that read
+        ahead.
+        """
         sequential = self._expected.pop((entry.key, entry.position + start), "new") is None
         if end < entry.length:
             going_on = (entry.key, entry.position + end)

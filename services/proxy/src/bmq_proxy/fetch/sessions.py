@@ -1,12 +1,15 @@
-"""Incremental fetch sessions (KIP-227): what a consumer wants to read, remembered between its requests. Pure: no clock, no I/O.
+"""Incremental fetch sessions (KIP-227): what a consumer wants to read, remembered between its requests. Pure: no clock,
+no I/O.
 
-A session is a table of partitions in the order in which they are served; one that returned records moves to the end, so that a
-response limit starves nobody. A response names only what changed. Sessions are bounded in number, each in its partitions, and all in
-partitions altogether; who finds no room reads without a session, which is slower and otherwise the same. So does who asks for a topic of a name
-that none can have: what is remembered of a client is as long as names of topics are.
+A session is a table of partitions in the order in which they are served; one that returned records moves to the end, so
+that a response limit starves nobody. A response names only what changed. Sessions are bounded in number, each in its
+partitions, and all in partitions altogether; who finds no room reads without a session, which is slower and otherwise
+the same. So does who asks for a topic of a name that none can have: what is remembered of a client is as long as names
+of topics are.
 
-Errors are told each time. A session that has many of them ends with the answer that tells them: a request that names nothing would be answered
-with all of them again and again; so its client says anew what it wants, in a request that is as long as that.
+Errors are told each time. A session that has many of them ends with the answer that tells them: a request that names
+nothing would be answered with all of them again and again; so its client says anew what it wants, in a request that is
+as long as that.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -25,7 +28,8 @@ INITIAL_EPOCH: Final = 0
 NO_SESSION: Final = 0
 EPOCH_MAX: Final = 2**31 - 1
 ERRORS_MAX: Final = 200
-"""How many partitions of a session may have an error in one answer: some 60 KiB of it, if their names are the longest."""
+"""How many partitions of a session may have an error in one answer: some 60 KiB of it, if their names are the
+longest."""
 
 TopicKey = str | UUID
 PartitionKey = tuple[TopicKey, int]
@@ -78,7 +82,12 @@ class _Cached:
 
     def changed(self, shown: Shown) -> bool:
         """Whether the client has to see this; remembers that it did. After an error the next answer is always shown."""
-        news = shown.has_records or shown.notable or shown.high_watermark != self.high_watermark or shown.log_start != self.log_start
+        news = (
+            shown.has_records
+            or shown.notable
+            or shown.high_watermark != self.high_watermark
+            or shown.log_start != self.log_start
+        )
         self.high_watermark = -1 if shown.notable else shown.high_watermark
         self.log_start = shown.log_start
         return news
@@ -96,14 +105,20 @@ class _Session:
 
 
 class Fetching:
-    """One Fetch under way: `wanted` in the order to serve it, `count` of them. Tell `changed` what was found, of each once.
+    """One Fetch under way: `wanted` in the order to serve it, `count` of them. Tell `changed` what was found, of each
+    once.
 
-    Of one that waits for its turn no list of thousands is kept: what a session has is looked up when it is asked for first, and what the request
-    says itself is `set_aside`, and has to be told again (`take_up`).
+    Of one that waits for its turn no list of thousands is kept: what a session has is looked up when it is asked for
+    first, and what the request says itself is `set_aside`, and has to be told again (`take_up`).
     """
 
     def __init__(
-        self, wanted: Sequence[Wanted] | None, session: _Session | None, *, full: bool, end: Callable[[_Session], None] | None = None
+        self,
+        wanted: Sequence[Wanted] | None,
+        session: _Session | None,
+        *,
+        full: bool,
+        end: Callable[[_Session], None] | None = None,
     ) -> None:
         """`wanted`: None where it is what the session has. `end` ends its session."""
         self._wanted = wanted
@@ -140,7 +155,9 @@ class Fetching:
         return NO_SESSION if self._session is None else self._session.session_id
 
     def changed(self, shown: Sequence[Shown], *, first: int = 0) -> list[int]:
-        """Indexes into `wanted` of what the response names, in order; `shown` are those from index `first` on, many or all of them."""
+        """Indexes into `wanted` of what the response names, in order; `shown` are those from index `first` on, many or
+        all of them.
+        """
         assert first + len(shown) <= len(self.wanted)
         session = self._session
         if session is None:
@@ -164,11 +181,19 @@ class Fetching:
 class SessionCache:
     """All sessions of one proxy, whatever lanes their clients are in.
 
-    Eviction is Kafka's: a session that nobody used for `eviction_ms` makes room for any, one that is older than that and smaller
-    makes room for a larger one. `random` gives numbers in [0, 1) for ids.
+    Eviction is Kafka's: a session that nobody used for `eviction_ms` makes room for any, one that is older than that
+    and smaller makes room for a larger one. `random` gives numbers in [0, 1) for ids.
     """
 
-    def __init__(self, *, sessions_max: int, partitions_max: int, session_partitions_max: int, eviction_ms: int, random: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        *,
+        sessions_max: int,
+        partitions_max: int,
+        session_partitions_max: int,
+        eviction_ms: int,
+        random: Callable[[], float],
+    ) -> None:
         self._sessions_max = sessions_max
         self._partitions_max = partitions_max
         self._session_partitions_max = session_partitions_max
@@ -196,18 +221,24 @@ class SessionCache:
         topic_ids: bool,
         lane: int = 0,
     ) -> Fetching:
-        """Takes a Fetch request in. `lane`: its number; there are no sessions but its own. Raises SessionNotFound, InvalidSessionEpoch,
-        SessionTopicIdMismatch.
+        """Takes a Fetch request in. `lane`: its number; there are no sessions but its own. Raises SessionNotFound,
+        InvalidSessionEpoch, SessionTopicIdMismatch.
         """
         known = self._sessions.get(session_id)
         session = known if known is not None and known.lane == lane else None
         if session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             if session is not None:
                 self._drop(session_id)
-                session.partitions.clear()  # a request of it that still waits, over another connection, keeps none of them
+                # a request of it that still waits, over another connection, keeps none of them
+                session.partitions.clear()
             unique = _each_once(wanted)
             begun = None
-            if session_epoch == INITIAL_EPOCH and unique and len(unique) <= self._session_partitions_max and _may_be_there(unique):
+            if (
+                session_epoch == INITIAL_EPOCH
+                and unique
+                and len(unique) <= self._session_partitions_max
+                and _may_be_there(unique)
+            ):
                 begun = self._create(now_ms, unique, topic_ids=topic_ids, lane=lane)
             return Fetching(unique, begun, full=True, end=self._end)
         if session is None:
@@ -215,11 +246,20 @@ class SessionCache:
         return self._continue(session, now_ms, session_epoch, wanted, forgotten, topic_ids=topic_ids)
 
     def _continue(
-        self, session: _Session, now_ms: int, session_epoch: int, wanted: Sequence[Wanted], forgotten: Iterable[PartitionKey], *, topic_ids: bool
+        self,
+        session: _Session,
+        now_ms: int,
+        session_epoch: int,
+        wanted: Sequence[Wanted],
+        forgotten: Iterable[PartitionKey],
+        *,
+        topic_ids: bool,
     ) -> Fetching:
         session_id = session.session_id
         if session.topic_ids != topic_ids:
-            raise SessionTopicIdMismatch(f"fetch session {session_id} was opened with {'ids' if session.topic_ids else 'names'}")
+            raise SessionTopicIdMismatch(
+                f"fetch session {session_id} was opened with {'ids' if session.topic_ids else 'names'}"
+            )
         if session.epoch != session_epoch:
             raise InvalidSessionEpoch(f"fetch session {session_id} is at epoch {session.epoch}, not {session_epoch}")
         before = len(session.partitions)
@@ -233,9 +273,13 @@ class SessionCache:
             session.partitions.pop(key, None)
         self._partitions += len(session.partitions) - before
         if len(session.partitions) > self._session_partitions_max or not _may_be_there(wanted):
-            # By small steps it came to more than one request may ask for: the client says again what it wants, in a request of its own.
+            # By small steps it came to more than one request may ask for: the client says again what it wants, in a
+            # request of its own.
             self._drop(session_id)
-            raise SessionNotFound(f"fetch session {session_id} was to have {len(session.partitions)} partitions, or a name that no topic has")
+            raise SessionNotFound(
+                f"fetch session {session_id} was to have {len(session.partitions)} partitions, or a name that no "
+                "topic has"
+            )
         if not session.partitions:
             self._drop(session_id)
             return Fetching([], None, full=True)
@@ -298,4 +342,7 @@ def _each_once(wanted: Iterable[Wanted]) -> list[Wanted]:
 
 def _may_be_there(wanted: Iterable[Wanted]) -> bool:
     """Whether all of them have ids, or names that are no longer than those of topics are."""
-    return all(isinstance(one.topic, UUID) or (len(one.topic) <= TOPIC_NAME_LENGTH_MAX and one.topic.isascii()) for one in wanted)
+    return all(
+        isinstance(one.topic, UUID) or (len(one.topic) <= TOPIC_NAME_LENGTH_MAX and one.topic.isascii())
+        for one in wanted
+    )

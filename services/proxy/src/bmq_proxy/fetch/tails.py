@@ -11,7 +11,8 @@ from bmq.values import TopicPartition
 from bmq_proxy.fetch.room import NO_ROOM
 
 ASKED_MAX: Final = 8
-"""How often several owners are asked to wait for one request. Each time at least their part of what is missing comes."""
+"""How often several owners are asked to wait for one request. Each time at least their part of what is missing
+comes."""
 
 
 async def read_tails(
@@ -25,8 +26,8 @@ async def read_tails(
 ) -> list[TailAnswer]:
     """One answer per request, in order; what an owner raises becomes the error of its partitions.
 
-    One owner waits by itself. Several are looked at once first, and then wait together: until there are `min_bytes` of all of them, an answer that
-    says something else, or the time is up. Meanwhile nothing is held of what was fetched.
+    One owner waits by itself. Several are looked at once first, and then wait together: until there are `min_bytes` of
+    all of them, an answer that says something else, or the time is up. Meanwhile nothing is held of what was fetched.
     """
     answers: list[TailAnswer | None] = [None] * len(requests)
     shares: dict[int, tuple[Owner, list[int]]] = {}
@@ -41,7 +42,9 @@ async def read_tails(
     async def ask(owner: Owner, indexes: list[int], *, min_bytes: int, max_wait_ms: int) -> None:
         asked = [requests[i] for i in indexes]
         try:
-            got = await owner.read_tail(asked, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms, room=room)
+            got = await owner.read_tail(
+                asked, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms, room=room
+            )
         except BmqError as error:
             got = [TailAnswer(tp=request.tp, error=error.with_traceback(None)) for request in asked]
         for i, answer in zip(indexes, got, strict=True):
@@ -53,7 +56,9 @@ async def read_tails(
     async def wait(owner: Owner, indexes: list[int], *, min_bytes: int, max_wait_ms: int) -> None:
         asked = [requests[i] for i in indexes]
         with suppress(BmqError):  # who looks afterwards meets it
-            await owner.read_tail(asked, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms, room=NO_ROOM)
+            await owner.read_tail(
+                asked, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms, room=NO_ROOM
+            )
 
     failed = any(answer is not None for answer in answers)
     if len(shares) == 1:
@@ -74,12 +79,17 @@ async def read_tails(
             break
         # When they have what is missing together, one of them has its part of it.
         part_bytes = -(-missing_bytes // len(shares))
-        wanted = [(owner, indexes, part_bytes + sum(_size(found[i]) for i in indexes)) for owner, indexes in shares.values()]
+        wanted = [
+            (owner, indexes, part_bytes + sum(_size(found[i]) for i in indexes)) for owner, indexes in shares.values()
+        ]
         found.clear()
         answers[:] = [None] * len(requests)
         if room is not None:
             room.leave()
-        tasks = [loop.create_task(wait(owner, indexes, min_bytes=least, max_wait_ms=left_ms)) for owner, indexes, least in wanted]
+        tasks = [
+            loop.create_task(wait(owner, indexes, min_bytes=least, max_wait_ms=left_ms))
+            for owner, indexes, least in wanted
+        ]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -96,7 +106,10 @@ def _size(answer: TailAnswer) -> int:
 
 def _missing_bytes(requests: Sequence[TailRequest], answers: Sequence[TailAnswer], min_bytes: int) -> int:
     """How many more are waited for; 0 where one of the answers is to be given at once."""
-    if any(answer.error is not None or request.offset < answer.tail_start for request, answer in zip(requests, answers, strict=True)):
+    if any(
+        answer.error is not None or request.offset < answer.tail_start
+        for request, answer in zip(requests, answers, strict=True)
+    ):
         return 0
     return min_bytes - sum(map(_size, answers))
 

@@ -1,8 +1,8 @@
-"""Turns of those who read much from segments, or from owners in other processes, while there is anybody modest to protect: what they read takes the
-store's, the connections' and the machine's time.
+"""Turns of those who read much from segments, or from owners in other processes, while there is anybody modest to
+protect: what they read takes the store's, the connections' and the machine's time.
 
-Each address has its turn after every other one, and each client in those of its address: who makes up many client ids has no more turns than
-who has one. Who reads little, or what is here of the tail, never waits here.
+Each address has its turn after every other one, and each client in those of its address: who makes up many client ids
+has no more turns than who has one. Who reads little, or what is here of the tail, never waits here.
 """
 
 import asyncio

@@ -1,12 +1,14 @@
 """Produce, key 0, versions 3 to 13; 0 to 2 are answered with an error. Missing: transactions.
 
-acks 0, 1 and all mean the same for durability: what is answered is in the object store. With acks=0 nothing is answered, and an error
-closes the connection. Batches are submitted in the order of arrival before anything else of the connection is looked at: where they are few at
-once, otherwise in turns of the loop, while what its connection sends meanwhile waits behind them (`bmq_proxy.beginnings`).
+acks 0, 1 and all mean the same for durability: what is answered is in the object store. With acks=0 nothing is
+answered, and an error closes the connection. Batches are submitted in the order of arrival before anything else of the
+connection is looked at: where they are few at once, otherwise in turns of the loop, while what its connection sends
+meanwhile waits behind them (`bmq_proxy.beginnings`).
 
-A request's time-out is how long a batch may wait for an owner that takes it. What an owner has becomes durable in most cases, and a client that
-is told of a time-out sends it again: so an outcome is waited for at least `write_timeout_ms_min`, whatever the client says (Kafka's acks=1
-knows no time-out at all). Who wants no answer is not cut off for it.
+A request's time-out is how long a batch may wait for an owner that takes it. What an owner has becomes durable in most
+cases, and a client that is told of a time-out sends it again: so an outcome is waited for at least
+`write_timeout_ms_min`, whatever the client says (Kafka's acks=1 knows no time-out at all). Who wants no answer is not
+cut off for it.
 """
 
 import asyncio
@@ -22,7 +24,14 @@ from bmq.naming.names import is_internal
 from bmq.values import TopicPartition
 from bmq.wire.apis import SERVED, ApiKey
 from bmq.wire.error_codes import ErrorCode, code_for
-from bmq.wire.produce import ProducedPartition, ProducedTopic, ProduceRequest, TooManyPartitions, encode_produce_response, parse_produce
+from bmq.wire.produce import (
+    ProducedPartition,
+    ProducedTopic,
+    ProduceRequest,
+    TooManyPartitions,
+    encode_produce_response,
+    parse_produce,
+)
 from bmq_proxy import metrics
 from bmq_proxy.api import Route, error_name
 from bmq_proxy.appends import Append
@@ -80,13 +89,17 @@ def _refused(call: Call, request: ProduceRequest) -> Answer | None:
     refusal = _refusal(call, request)
     if refusal is None:
         return None
-    return _answer(call, request, [[_failed(index, *refusal) for index, _ in topic.partitions] for topic in request.topics])
+    return _answer(
+        call, request, [[_failed(index, *refusal) for index, _ in topic.partitions] for topic in request.topics]
+    )
 
 
 def _refusal(call: Call, request: ProduceRequest) -> tuple[int, str] | None:
     """(code, reason) where nothing of the request can be taken."""
     if not SERVED[ApiKey.PRODUCE].serves(call.version):
-        return int(ErrorCode.unsupported_version), "Use version 3 or later: older ones carry message formats that bmq does not take"
+        return int(
+            ErrorCode.unsupported_version
+        ), "Use version 3 or later: older ones carry message formats that bmq does not take"
     if request.acks not in ACKS:
         return int(ErrorCode.invalid_required_acks), f"acks={request.acks}: use 0, 1 or all"
     if request.transactional_id is not None:
@@ -97,13 +110,27 @@ def _refusal(call: Call, request: ProduceRequest) -> tuple[int, str] | None:
 class _Producing:
     """One request whose batches are on their way."""
 
-    __slots__ = ("_answer", "_call", "_give_up_at", "_is_over", "_missing", "_named", "_pending", "_proxy", "_request", "_results", "_timer")
+    __slots__ = (
+        "_answer",
+        "_call",
+        "_give_up_at",
+        "_is_over",
+        "_missing",
+        "_named",
+        "_pending",
+        "_proxy",
+        "_request",
+        "_results",
+        "_timer",
+    )
 
     def __init__(self, proxy: Proxy, call: Call, request: ProduceRequest) -> None:
         self._proxy = proxy
         self._call = call
         self._request = request
-        self._results: list[list[ProducedPartition | None]] = [[None] * len(topic.partitions) for topic in request.topics]
+        self._results: list[list[ProducedPartition | None]] = [
+            [None] * len(topic.partitions) for topic in request.topics
+        ]
         self._pending: dict[tuple[int, int], Append] = {}
         self._missing = 0
         self._named: set[TopicPartition] = set()
@@ -171,7 +198,9 @@ class _Producing:
                     yield
         self._proxy.produced_bytes.inc(size_bytes)
 
-    def _submit(self, at: tuple[int, int], topic: object, index: int, records: memoryview | None, give_up_at: float) -> None:
+    def _submit(
+        self, at: tuple[int, int], topic: object, index: int, records: memoryview | None, give_up_at: float
+    ) -> None:
         proxy, call = self._proxy, self._call
         refused, origin = proxy.appends.refused, call.origin
         named: Named = topic, index
@@ -183,8 +212,11 @@ class _Producing:
             if is_internal(name):
                 raise _InternalTopic(f"{name} is written by bmq alone")
             if tp in self._named:
-                # No client does; and what waits for one partition is looked through each time that some of it is given up.
-                raise _NamedTwice(f"{name}-{index} is in this request already: send one batch for a partition in each request")
+                # No client does; and what waits for one partition is looked through each time that some of it is given
+                # up.
+                raise _NamedTwice(
+                    f"{name}-{index} is in this request already: send one batch for a partition in each request"
+                )
             self._named.add(tp)
             if refused:
                 refused.check(origin, named, records)
@@ -194,7 +226,9 @@ class _Producing:
                 refused.note(origin, named, records, error)
             self._results[at[0]][at[1]] = _of_error(index, error)
             return
-        submit = partial(proxy.appends.submit, tp, produce_version=call.version, give_up_at=give_up_at, origin=origin, named=named)
+        submit = partial(
+            proxy.appends.submit, tp, produce_version=call.version, give_up_at=give_up_at, origin=origin, named=named
+        )
         append = submit(records, proof=proof) if isinstance(proof, asyncio.Future) else submit(proof)
         if append.done.done():
             self._take(at, append)
@@ -205,7 +239,8 @@ class _Producing:
         append.done.add_done_callback(lambda _: self._settled(at, append))
 
     def _settled(self, at: tuple[int, int], append: Append) -> None:
-        # The frame may be let go of only now, even where the client was told long ago that time was up: the owner still had it.
+        # The frame may be let go of only now, even where the client was told long ago that time was up: the owner still
+        # had it.
         self._call.lease.let_go()
         if append.done.cancelled() or self._pending.pop(at, None) is None:
             if not append.done.cancelled():
@@ -235,10 +270,18 @@ class _Producing:
         metrics.HANDLER_FAILURES.inc()
         left_out = proxy.complaints.due(("append", type(error)), now=proxy.loop.time())
         if left_out is not None:
-            proxy.log.error("append failed", request_id=self._call.request_id, partition=str(append.tp), left_out=left_out, exc_info=error)
+            proxy.log.error(
+                "append failed",
+                request_id=self._call.request_id,
+                partition=str(append.tp),
+                left_out=left_out,
+                exc_info=error,
+            )
 
     def _give_up_waiting(self, left_ms: int) -> None:
-        """The client's time is over: what no owner has goes to none any more; what one has is waited for, `left_ms` longer."""
+        """The client's time is over: what no owner has goes to none any more; what one has is waited for, `left_ms`
+        longer.
+        """
         self._timer = None
         for at, append in list(self._pending.items()):
             self._proxy.appends.give_up_waiting(append)
@@ -280,7 +323,9 @@ class _Producing:
         metrics.PRODUCE_SECONDS.observe(self._proxy.loop.time() - self._call.arrived)
 
     def _answered(self) -> Answer:
-        return _answer(self._call, self._request, [[one for one in results if one is not None] for results in self._results])
+        return _answer(
+            self._call, self._request, [[one for one in results if one is not None] for results in self._results]
+        )
 
 
 class _InternalTopic(RequestError):
@@ -312,6 +357,8 @@ def _answer(call: Call, request: ProduceRequest, results: Sequence[Sequence[Prod
     code = next((one.error_code for topic in results for one in topic if one.error_code), 0)
     if request.acks == 0:
         return Answer(parts=None, error=error_name(code), close=code not in (0, ErrorCode.request_timed_out))
-    topics = [ProducedTopic(topic.name, topic.topic_id, found) for topic, found in zip(request.topics, results, strict=True)]
+    topics = [
+        ProducedTopic(topic.name, topic.topic_id, found) for topic, found in zip(request.topics, results, strict=True)
+    ]
     body = encode_produce_response(call.version, topics)
     return Answer(parts=(body,), size_bytes=len(body), error=error_name(code))

@@ -1,9 +1,10 @@
-"""Fetch, key 1, versions 4 to 18: sessions (KIP-227), topic ids from version 13. Missing: aborted transactions (there are none yet).
+"""Fetch, key 1, versions 4 to 18: sessions (KIP-227), topic ids from version 13. Missing: aborted transactions (there
+are none yet).
 
 Who poses as a replica is refused (CVE-2018-1288): replicas do not exist here.
 
-What is gone does not keep a request from waiting for the rest of it, as with Kafka; and what only time can cure, or nothing, is said after a
-pause: clients ask again at once.
+What is gone does not keep a request from waiting for the rest of it, as with Kafka; and what only time can cure, or
+nothing, is said after a pause: clients ask again at once.
 """
 
 import asyncio
@@ -17,22 +18,41 @@ from typing_extensions import Buffer
 from bmq.errors import BmqError, RequestError, UnknownTopic, UnknownTopicId
 from bmq.wire.apis import SERVED, ApiKey
 from bmq.wire.error_codes import ErrorCode, code_for
-from bmq.wire.fetch import SESSIONS_FROM, TOPIC_IDS_FROM, FetchedPartition, FetchedTopic, FetchRequest, encode_fetch_response, parse_fetch
+from bmq.wire.fetch import (
+    SESSIONS_FROM,
+    TOPIC_IDS_FROM,
+    FetchedPartition,
+    FetchedTopic,
+    FetchRequest,
+    encode_fetch_response,
+    parse_fetch,
+)
 from bmq_proxy import metrics
 from bmq_proxy.api import Route, error_name
 from bmq_proxy.bulk import WIDE_ELEMENTS
 from bmq_proxy.calls import Answer, Call, Pending
 from bmq_proxy.fetch.answers import Found, Read, Result
-from bmq_proxy.fetch.sessions import Fetching, InvalidSessionEpoch, PartitionKey, SessionNotFound, SessionTopicIdMismatch, Shown, TopicKey, Wanted
+from bmq_proxy.fetch.sessions import (
+    Fetching,
+    InvalidSessionEpoch,
+    PartitionKey,
+    SessionNotFound,
+    SessionTopicIdMismatch,
+    Shown,
+    TopicKey,
+    Wanted,
+)
 from bmq_proxy.proxy import Proxy
 from bmq_proxy.topics import find_partition
 
 READ_COMMITTED = 1
 MAX_WAIT_MS_MAX = 300_000
 WIDE_WAIT_MS_MAX = 1_000
-"""How long a request waits for records that names more than WIDE_ELEMENTS partitions, or that had to wait for its turn."""
+"""How long a request waits for records that names more than WIDE_ELEMENTS partitions, or that had to wait for its
+turn."""
 FAILED_WAIT_MS = 100
-"""How long a request without records waits for some of its other partitions before it says that one cannot be read at present."""
+"""How long a request without records waits for some of its other partitions before it says that one cannot be read at
+present."""
 
 
 def route(proxy: Proxy) -> Route:
@@ -77,14 +97,23 @@ def _started(proxy: Proxy, call: Call, request: FetchRequest, body: Buffer) -> A
 
 def _wanted(request: FetchRequest) -> list[Wanted]:
     return [
-        Wanted(_key(topic.name, topic.topic_id), one.partition, one.fetch_offset, one.max_bytes, one.current_leader_epoch, one.last_fetched_epoch)
+        Wanted(
+            _key(topic.name, topic.topic_id),
+            one.partition,
+            one.fetch_offset,
+            one.max_bytes,
+            one.current_leader_epoch,
+            one.last_fetched_epoch,
+        )
         for topic in request.topics
         for one in topic.partitions
     ]
 
 
 def _session(proxy: Proxy, call: Call, request: FetchRequest) -> Fetching:
-    forgotten: list[PartitionKey] = [(_key(topic.name, topic.topic_id), index) for topic in request.forgotten for index in topic.partitions]
+    forgotten: list[PartitionKey] = [
+        (_key(topic.name, topic.topic_id), index) for topic in request.forgotten for index in topic.partitions
+    ]
     return proxy.sessions.begin(
         now_ms=int(asyncio.get_running_loop().time() * 1000),
         session_id=request.session_id,
@@ -104,7 +133,9 @@ async def _run(proxy: Proxy, call: Call, request: FetchRequest, fetching: Fetchi
     async with proxy.bulk.fetching(call, fetching.count, waits=fetching.set_aside) as at_leisure:
         if fetching.is_set_aside:
             again = partial(_parsed, proxy, call, body)
-            fetching.take_up(_wanted(await proxy.bulk.apart(call, again) if proxy.bulk.is_wide(memoryview(body).nbytes) else again()))
+            fetching.take_up(
+                _wanted(await proxy.bulk.apart(call, again) if proxy.bulk.is_wide(memoryview(body).nbytes) else again())
+            )
         # Others may wait for their turn: who asks for so much hears soon that there is nothing yet.
         wait_ms = request.max_wait_ms if at_leisure else min(request.max_wait_ms, WIDE_WAIT_MS_MAX)
         return await _answered(proxy, call, replace(request, max_wait_ms=wait_ms), fetching, in_turns=not at_leisure)
@@ -123,8 +154,19 @@ async def _answered(proxy: Proxy, call: Call, request: FetchRequest, fetching: F
                 await proxy.bulk.turn(call)
             some = found[first : first + WIDE_ELEMENTS]
             codes += map(_code, some)
-            changed = fetching.changed([_shown(one, code) for one, code in zip(some, codes[first:], strict=True)], first=first)
-            _add(topics, [(fetching.wanted[i], _fetched(fetching.wanted[i].partition, found[i], codes[i], committed=committed)) for i in changed])
+            changed = fetching.changed(
+                [_shown(one, code) for one, code in zip(some, codes[first:], strict=True)], first=first
+            )
+            _add(
+                topics,
+                [
+                    (
+                        fetching.wanted[i],
+                        _fetched(fetching.wanted[i].partition, found[i], codes[i], committed=committed),
+                    )
+                    for i in changed
+                ],
+            )
             told += changed
         encode = partial(encode_fetch_response, call.version, topics, session_id=fetching.session_id)
         parts = await proxy.bulk.apart(call, encode) if len(told) > WIDE_ELEMENTS else encode()
@@ -165,8 +207,12 @@ async def _read(proxy: Proxy, call: Call, request: FetchRequest, fetching: Fetch
     return [next(read) if one is None else one for one in found], result
 
 
-async def _read_with_pause(proxy: Proxy, call: Call, request: FetchRequest, reads: Sequence[Read], *, wanted: bool) -> Result:
-    """One Found for each. Where there is nothing but errors that time may cure, it is waited for the others a little longer."""
+async def _read_with_pause(
+    proxy: Proxy, call: Call, request: FetchRequest, reads: Sequence[Read], *, wanted: bool
+) -> Result:
+    """One Found for each. Where there is nothing but errors that time may cure, it is waited for the others a little
+    longer.
+    """
     min_bytes = min(max(request.min_bytes, 0), proxy.settings.fetch_bytes_max)
     max_bytes = min(max(request.max_bytes, 0), proxy.settings.fetch_bytes_max)
     max_wait_ms = min(max(request.max_wait_ms, 0), MAX_WAIT_MS_MAX)
@@ -174,19 +220,29 @@ async def _read_with_pause(proxy: Proxy, call: Call, request: FetchRequest, read
     if not reads and wanted:
         max_wait_ms = pause_ms
     party = (call.client_host, call.client_id)
-    result = await proxy.reader.read(reads, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms, party=party)
+    result = await proxy.reader.read(
+        reads, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms, party=party
+    )
     failed = [one.error is not None and _may_pass(one.error) for one in result.found]
-    if not pause_ms or not any(failed) or not all(fails or _is_empty(one) for fails, one in zip(failed, result.found, strict=True)):
+    if (
+        not pause_ms
+        or not any(failed)
+        or not all(fails or _is_empty(one) for fails, one in zip(failed, result.found, strict=True))
+    ):
         return result
     result.release()
     readable = [read for read, fails in zip(reads, failed, strict=True) if not fails]
-    again = await proxy.reader.read(readable, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=pause_ms, party=party)
+    again = await proxy.reader.read(
+        readable, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=pause_ms, party=party
+    )
     rest = iter(again.found)
     return replace(again, found=[one if fails else next(rest) for one, fails in zip(result.found, failed, strict=True)])
 
 
 def _may_pass(error: BmqError) -> bool:
-    """Whether nothing of the request itself is wrong: the client can only ask again, and look for another leader meanwhile."""
+    """Whether nothing of the request itself is wrong: the client can only ask again, and look for another leader
+    meanwhile.
+    """
     return isinstance(error, UnknownTopic) or not isinstance(error, RequestError)
 
 
@@ -234,7 +290,11 @@ def _refused(call: Call, code: int, request: FetchRequest | None = None) -> Answ
     """Of old versions, which have no error of their own, the partitions of the request say it."""
     asked = () if request is None or call.version >= SESSIONS_FROM else request.topics
     topics = [
-        FetchedTopic(topic.name, topic.topic_id, [FetchedPartition(partition=one.partition, error_code=code) for one in topic.partitions])
+        FetchedTopic(
+            topic.name,
+            topic.topic_id,
+            [FetchedPartition(partition=one.partition, error_code=code) for one in topic.partitions],
+        )
         for topic in asked
     ]
     parts = encode_fetch_response(call.version, topics, error_code=code)

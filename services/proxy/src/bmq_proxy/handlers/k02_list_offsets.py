@@ -1,6 +1,8 @@
-"""ListOffsets, key 2, versions 1 to 11. Exact to the record; -1 latest, -2 earliest, -3 largest timestamp, -4 and -5 as KIP-405 has them.
+"""ListOffsets, key 2, versions 1 to 11. Exact to the record; -1 latest, -2 earliest, -3 largest timestamp, -4 and -5 as
+KIP-405 has them.
 
-Who says that it is a replica is answered as everybody else: kafka-python 3.0 says that it is replica 0, and nothing above the high watermark is told.
+Who says that it is a replica is answered as everybody else: kafka-python 3.0 says that it is replica 0, and nothing
+above the high watermark is told.
 """
 
 from collections.abc import Awaitable
@@ -42,7 +44,11 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
 
     wanted = [(topic.name, asked) for topic in request.topics for asked in topic.partitions]
     found = iter(await proxy.bulk.each(call, look_up, wanted, at_once=LOOK_UPS_AT_ONCE))
-    return {"topics": [{"name": topic.name, "partitions": [next(found) for _ in topic.partitions]} for topic in request.topics]}
+    return {
+        "topics": [
+            {"name": topic.name, "partitions": [next(found) for _ in topic.partitions]} for topic in request.topics
+        ]
+    }
 
 
 async def _look_up(proxy: Proxy, call: Call, name: str, asked: Any, *, committed: bool) -> dict[str, Any]:
@@ -63,4 +69,10 @@ async def _look_up(proxy: Proxy, call: Call, name: str, asked: Any, *, committed
 
 
 def _failed(asked: Any, code: int) -> dict[str, Any]:
-    return {"partition_index": asked.partition_index, "error_code": code, "timestamp": -1, "offset": -1, "leader_epoch": -1}
+    return {
+        "partition_index": asked.partition_index,
+        "error_code": code,
+        "timestamp": -1,
+        "offset": -1,
+        "leader_epoch": -1,
+    }

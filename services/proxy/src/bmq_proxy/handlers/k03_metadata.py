@@ -1,7 +1,7 @@
 """Metadata, key 3, versions 0 to 13. Missing: authorized operations (there is no authorizer).
 
-Names the proxies as the brokers, and one of them as the leader of each partition (`spreading`). Makes topics that are asked for where the
-settings allow it. Encoded answers are kept until the image changes.
+Names the proxies as the brokers, and one of them as the leader of each partition (`spreading`). Makes topics that are
+asked for where the settings allow it. Encoded answers are kept until the image changes.
 """
 
 import asyncio
@@ -47,12 +47,15 @@ _KEPT_TOPIC_BYTES = 300
 
 
 Viewer = tuple[str | None, str]
-"""The client's zone where a node is in it, and the listener by which it came: as many as there are, whatever clients call themselves."""
+"""The client's zone where a node is in it, and the listener by which it came: as many as there are, whatever clients
+call themselves."""
 _ANYBODY: Final[Viewer] = (None, DEFAULT_LISTENER)
 
 
 class KeptTopics:
-    """Topics as they stand in answers, encoded: as long as neither the topic nor the nodes change. Emptied where it is full."""
+    """Topics as they stand in answers, encoded: as long as neither the topic nor the nodes change. Emptied where it is
+    full.
+    """
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -138,7 +141,9 @@ def _reference(topics: Mapping[TopicId, Topic]) -> Callable[[], object]:
 
 
 class Viewers:
-    """Who is told the same. A zone without nodes is as good as none: what is kept for it would be each time another's."""
+    """Who is told the same. A zone without nodes is as good as none: what is kept for it would be each time
+    another's.
+    """
 
     def __init__(self) -> None:
         self._nodes: object = None
@@ -176,7 +181,13 @@ def route(proxy: Proxy) -> Route:
             operations = ON_TOPIC if request.include_topic_authorized_operations else NOT_ASKED
             viewer = viewers.of(image, call)
             topics, error = await _topics(proxy, kept, image, call, asked, viewer=viewer, operations=operations)
-            reply = _reply(proxy, image, call, topics, operations=ON_CLUSTER if request.include_cluster_authorized_operations else NOT_ASKED)
+            reply = _reply(
+                proxy,
+                image,
+                call,
+                topics,
+                operations=ON_CLUSTER if request.include_cluster_authorized_operations else NOT_ASKED,
+            )
             answer = await encoded(bulk, call, reply)
         answer.error = error
         if error == "none":
@@ -224,7 +235,14 @@ def _elements(asked: Sequence[Topic | Message]) -> int:
 
 
 async def _topics(
-    proxy: Proxy, kept: KeptTopics, image: Image, call: Call, asked: Sequence[Topic | Message], *, viewer: Viewer, operations: int
+    proxy: Proxy,
+    kept: KeptTopics,
+    image: Image,
+    call: Call,
+    asked: Sequence[Topic | Message],
+    *,
+    viewer: Viewer,
+    operations: int,
 ) -> tuple[list[Encoded], str]:
     """Each topic encoded, and the name of the first error. Those with `operations`, which few ask for, are not kept."""
     bulk, version = proxy.bulk, call.version
@@ -290,17 +308,23 @@ def _unknown(asked: Any, code: int) -> dict[str, Any]:
 
 
 async def _auto_create(proxy: Proxy, call: Call, request: Any) -> None:
-    """Makes the topics that are asked for by name and do not exist. What fails is answered as unknown, and clients ask again."""
+    """Makes the topics that are asked for by name and do not exist. What fails is answered as unknown, and clients ask
+    again.
+    """
     if not request.topics or not request.allow_auto_topic_creation or not proxy.auto_creates_topics:
         return
     image = proxy.image
-    missing = [one.name for one in request.topics if one.topic_id is None and one.name and image.topic(one.name) is None]
+    missing = [
+        one.name for one in request.topics if one.topic_id is None and one.name and image.topic(one.name) is None
+    ]
     names = list(islice((name for name in dict.fromkeys(missing) if _may_be_created(name)), CREATED_AT_ONCE_MAX))
     if CONSUMER_OFFSETS in missing:
         try:
             await proxy.coordinators.offsets_topic(call)
         except BmqError as error:
-            proxy.tell("internal topic not created", topic=CONSUMER_OFFSETS, error=str(error), code=controller_code(error))
+            proxy.tell(
+                "internal topic not created", topic=CONSUMER_OFFSETS, error=str(error), code=controller_code(error)
+            )
     if names:
         try:
             proxy.quota.take(call.client_host, len(names) * proxy.default_partitions, proxy.loop.time())

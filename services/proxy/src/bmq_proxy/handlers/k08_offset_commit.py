@@ -1,4 +1,6 @@
-"""OffsetCommit, key 8, versions 2 to 10. Forwarded to the group's coordinator; topic ids of version 10 become names on the way."""
+"""OffsetCommit, key 8, versions 2 to 10. Forwarded to the group's coordinator; topic ids of version 10 become names on
+the way.
+"""
 
 from functools import partial
 from typing import Any
@@ -31,7 +33,10 @@ async def handle(proxy: Proxy, call: Call, request: Any) -> Reply:
         return {"topics": [_answer(topic, code) for topic in known] + refused}
     ids = {topic.name: topic.topic_id for topic in known}
     answered = [fields_of(topic) async for topic in proxy.bulk.paced(call, reply["topics"])]
-    return {"topics": [{**topic, "topic_id": ids.get(topic["name"])} async for topic in proxy.bulk.paced(call, answered)] + refused}
+    return {
+        "topics": [{**topic, "topic_id": ids.get(topic["name"])} async for topic in proxy.bulk.paced(call, answered)]
+        + refused
+    }
 
 
 async def _named(proxy: Proxy, call: Call, topics: list[Any]) -> tuple[list[Any], list[dict[str, Any]]]:

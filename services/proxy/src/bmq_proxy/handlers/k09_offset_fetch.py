@@ -1,4 +1,6 @@
-"""OffsetFetch, key 9, versions 1 to 10. Split among the coordinators of its groups; topic ids of version 10 become names on the way."""
+"""OffsetFetch, key 9, versions 1 to 10. Split among the coordinators of its groups; topic ids of version 10 become
+names on the way.
+"""
 
 from functools import partial
 from typing import Any
@@ -93,22 +95,37 @@ async def _fetch(proxy: Proxy, call: Call, request: Any) -> list[dict[str, Any]]
 
 def _with_ids(image: Image, topics: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Topics that were deleted have no id any more, and their offsets mean nothing."""
-    return [{**topic, "topic_id": image.topic_ids[topic["name"]]} for topic in topics if topic["name"] in image.topic_ids]
+    return [
+        {**topic, "topic_id": image.topic_ids[topic["name"]]} for topic in topics if topic["name"] in image.topic_ids
+    ]
 
 
 def _unknown(topic: Any) -> dict[str, Any]:
     code = int(ErrorCode.unknown_topic_id)
-    return {"name": topic.name, "topic_id": topic.topic_id, "partitions": [_no_offset(partition, code) for partition in topic.partition_indexes]}
+    return {
+        "name": topic.name,
+        "topic_id": topic.topic_id,
+        "partitions": [_no_offset(partition, code) for partition in topic.partition_indexes],
+    }
 
 
 def _no_offset(partition: int, code: int) -> dict[str, Any]:
-    return {"partition_index": partition, "committed_offset": -1, "committed_leader_epoch": -1, "metadata": "", "error_code": code}
+    return {
+        "partition_index": partition,
+        "committed_offset": -1,
+        "committed_leader_epoch": -1,
+        "metadata": "",
+        "error_code": code,
+    }
 
 
 def _flat(call: Call, asked: Any, group: dict[str, Any]) -> Reply:
     code = group.get("error_code", 0)
     if code and call.version < _GROUP_ERROR_FROM:
-        topics = [{"name": one.name, "partitions": [_no_offset(partition, code) for partition in one.partition_indexes]} for one in asked.topics]
+        topics = [
+            {"name": one.name, "partitions": [_no_offset(partition, code) for partition in one.partition_indexes]}
+            for one in asked.topics
+        ]
         return {"topics": topics}
     return {"topics": [_without_id(topic) for topic in group["topics"]], "error_code": code}
 

@@ -1,6 +1,7 @@
 """FindCoordinator, key 10, versions 0 to 6. Missing: transactions and share groups (refused with a reason).
 
-A group's coordinator is the proxy that stands for its partition of `__consumer_offsets`; like every proxy it forwards to the broker that has it.
+A group's coordinator is the proxy that stands for its partition of `__consumer_offsets`; like every proxy it forwards
+to the broker that has it.
 """
 
 from collections.abc import Sequence
@@ -52,18 +53,29 @@ async def _coordinators(proxy: Proxy, call: Call, keys: Sequence[str], key_type:
     except BmqError as error:
         return [_refused(key, coordinator_code(error), str(error)) for key in keys]
     proxies = proxies_of(proxy, proxy.image, call)
-    return [_found(key, topic, proxy.coordinators.partition_of(key, topic), proxies) async for key in proxy.bulk.paced(call, keys)]
+    return [
+        _found(key, topic, proxy.coordinators.partition_of(key, topic), proxies)
+        async for key in proxy.bulk.paced(call, keys)
+    ]
 
 
 def _refusal_of_transactions(version: int) -> int:
-    """What clients do not ask again: librdkafka, by versions below 4, goes on for ever after every code but the authorisation's."""
-    return int(ErrorCode.unsupported_version if version >= _SEVERAL_FROM else ErrorCode.transactional_id_authorization_failed)
+    """What clients do not ask again: librdkafka, by versions below 4, goes on for ever after every code but the
+    authorisation's.
+    """
+    return int(
+        ErrorCode.unsupported_version if version >= _SEVERAL_FROM else ErrorCode.transactional_id_authorization_failed
+    )
 
 
 def _found(key: str, topic: Topic, index: int, proxies: Proxies) -> dict[str, Any]:
     found = proxies.standing_for(TopicPartition(topic.topic_id, index), owner=topic.partitions[index].node_id)
     if found is None:
-        return _refused(key, ErrorCode.coordinator_not_available, "No proxy has a known address of this listener yet: look at advertised_listeners")
+        return _refused(
+            key,
+            ErrorCode.coordinator_not_available,
+            "No proxy has a known address of this listener yet: look at advertised_listeners",
+        )
     return {
         "key": key,
         "node_id": found.node_id,

@@ -1,4 +1,6 @@
-"""JoinGroup, key 11, versions 0 to 9. Forwarded to the group's coordinator, which holds it until the group is complete."""
+"""JoinGroup, key 11, versions 0 to 9. Forwarded to the group's coordinator, which holds it until the group is
+complete.
+"""
 
 from functools import partial
 from typing import Any

@@ -17,8 +17,8 @@ def route(proxy: Proxy) -> Route:
 
 
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
-    """As it is, but for a coordinator that loads: it does not know yet who is in the group, and most clients leave theirs at an error that they
-    do not know. Kafka's own coordinator says that all is well, too.
+    """As it is, but for a coordinator that loads: it does not know yet who is in the group, and most clients leave
+    theirs at an error that they do not know. Kafka's own coordinator says that all is well, too.
     """
     reply = await forward(proxy, call, request.group_id, request)
     if reply["error_code"] == ErrorCode.coordinator_load_in_progress:

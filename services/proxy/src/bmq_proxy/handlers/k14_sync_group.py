@@ -17,8 +17,8 @@ def route(proxy: Proxy) -> Route:
 
 
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
-    """As it is; an assignment may be large. While the coordinator loads the member is to join again, as Kafka's own has it: the Java consumer ends at
-    COORDINATOR_LOAD_IN_PROGRESS here.
+    """As it is; an assignment may be large. While the coordinator loads the member is to join again, as Kafka's own has
+    it: the Java consumer ends at COORDINATOR_LOAD_IN_PROGRESS here.
     """
     reply = await forward(proxy, call, request.group_id, request)
     if reply["error_code"] == ErrorCode.coordinator_load_in_progress:

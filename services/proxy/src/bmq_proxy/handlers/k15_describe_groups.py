@@ -25,7 +25,9 @@ def route(proxy: Proxy) -> Route:
 
 
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
-    """In the order of the request, each group once. Those for which the answer has no room are to be asked for again: tools do that by themselves."""
+    """In the order of the request, each group once. Those for which the answer has no room are to be asked for again:
+    tools do that by themselves.
+    """
     asked: list[str] = request.groups
     limit_bytes = proxy.bulk.limits.described_groups_bytes_max
     at_most = min(len(asked) * GROUP_BYTES_MAX, CALLS_AT_ONCE * (limit_bytes + GROUP_BYTES_MAX))
@@ -45,7 +47,11 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
             answers = [(groups, error)]
         pace = proxy.bulk.pace(call)
         for group_ids, answer in answers:
-            for one in _failed(group_ids, answer) if isinstance(answer, BmqError) else map(fields_of, fields_of(answer)["groups"]):
+            for one in (
+                _failed(group_ids, answer)
+                if isinstance(answer, BmqError)
+                else map(fields_of, fields_of(answer)["groups"])
+            ):
                 size_bytes = _said_bytes(one)
                 if size_bytes <= left_bytes or left_bytes == limit_bytes:
                     found[one["group_id"]] = one

@@ -1,4 +1,5 @@
-"""ListGroups, key 16, versions 0 to 5. Asked of the coordinators whose partitions this proxy stands for, as clients ask every proxy.
+"""ListGroups, key 16, versions 0 to 5. Asked of the coordinators whose partitions this proxy stands for, as clients ask
+every proxy.
 
 A coordinator that cannot answer makes the whole answer an error.
 """
@@ -19,7 +20,17 @@ from bmq_proxy.proxy import Proxy
 from bmq_proxy.topics import proxies_of, stands_for
 
 _STATES: Final = frozenset(
-    ("preparingrebalance", "completingrebalance", "stable", "dead", "empty", "assigning", "reconciling", "notready", "unknown")
+    (
+        "preparingrebalance",
+        "completingrebalance",
+        "stable",
+        "dead",
+        "empty",
+        "assigning",
+        "reconciling",
+        "notready",
+        "unknown",
+    )
 )
 _TYPES: Final = frozenset(("classic", "consumer", "share", "streams", "unknown"))
 
@@ -30,14 +41,19 @@ def route(proxy: Proxy) -> Route:
 
 
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
-    """The groups that are found here, by name. What they are called is not known before they are there: as much as last time, it is taken to be."""
+    """The groups that are found here, by name. What they are called is not known before they are there: as much as last
+    time, it is taken to be.
+    """
     request = _with_few_words(request)
     here = partial(stands_for, proxy, proxies_of(proxy, proxy.image, call, in_zone=False))
     bulk = proxy.bulk
     await bulk.large(call, bulk.listed_bytes)
     async with bulk.building(call, bulk.listed_groups):
         try:
-            answers = [fields_of(answer) for answer in await proxy.coordinators.call_all(call.api_key, request, call, only=here)]
+            answers = [
+                fields_of(answer)
+                for answer in await proxy.coordinators.call_all(call.api_key, request, call, only=here)
+            ]
         except BmqError as error:
             return {"error_code": coordinator_code(error), "groups": []}
         code = next((answer["error_code"] for answer in answers if answer.get("error_code")), 0)
@@ -56,7 +72,9 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
 
 def _by_id(groups: list[Any]) -> tuple[int, list[Any]]:
     """What they say, and they in order."""
-    said_bytes = sum(len(group["group_id"].encode()) + len(group.get("protocol_type") or "") for group in map(fields_of, groups))
+    said_bytes = sum(
+        len(group["group_id"].encode()) + len(group.get("protocol_type") or "") for group in map(fields_of, groups)
+    )
     return said_bytes, sorted(groups, key=_id_of)
 
 
@@ -65,8 +83,16 @@ def _id_of(group: Any) -> str:
 
 
 def _with_few_words(request: Message) -> Message:
-    """With filters as short as they can be: every coordinator gets them, and a word that is no state or type of Kafka's matches nothing anyway."""
-    return Message(**{**vars(request), "states_filter": _few(request.states_filter, _STATES), "types_filter": _few(request.types_filter, _TYPES)})
+    """With filters as short as they can be: every coordinator gets them, and a word that is no state or type of Kafka's
+    matches nothing anyway.
+    """
+    return Message(
+        **{
+            **vars(request),
+            "states_filter": _few(request.states_filter, _STATES),
+            "types_filter": _few(request.types_filter, _TYPES),
+        }
+    )
 
 
 def _few(words: Sequence[str], known: frozenset[str]) -> list[str]:

@@ -1,8 +1,8 @@
 """ApiVersions, key 18, versions 0 to 5. From version 5 on a client may say whom it means to reach (KIP-1242).
 
-The response header is always version 0, and a version that is not served gets a version 0 body with error 35: a client that knows
-nothing of this server yet must be able to read it. It is asked before anything else, by whoever connects, and answered on the event loop: so it is
-refused where it says more than a client has to say.
+The response header is always version 0, and a version that is not served gets a version 0 body with error 35: a client
+that knows nothing of this server yet must be able to read it. It is asked before anything else, by whoever connects,
+and answered on the event loop: so it is refused where it says more than a client has to say.
 """
 
 import re
@@ -38,25 +38,42 @@ def route(proxy: Proxy, served: Iterable[Route]) -> Route:
             return encode(call, {"error_code": ErrorCode.unsupported_version, "api_keys": _keys(served)}, version=0)
         if (size_bytes := memoryview(body).nbytes) > BODY_BYTES_MAX:
             raise WireError(f"an ApiVersions request of {size_bytes} bytes; at most {BODY_BYTES_MAX} are allowed")
-        return encode(call, _reply(proxy, served, call, messages.decode_request(call.api_key, call.version, body, elements_max=TAGS_MAX)))
+        return encode(
+            call,
+            _reply(
+                proxy, served, call, messages.decode_request(call.api_key, call.version, body, elements_max=TAGS_MAX)
+            ),
+        )
 
     return Route(api=api, begin=begin, ends_with_client=True, any_version=True, on_loop=True)
 
 
 def _reply(proxy: Proxy, served: Iterable[Route], call: Call, request: Any) -> Reply:
-    if call.version >= _NAMED_FROM and not (_NAME.fullmatch(request.client_software_name) and _NAME.fullmatch(request.client_software_version)):
+    if call.version >= _NAMED_FROM and not (
+        _NAME.fullmatch(request.client_software_name) and _NAME.fullmatch(request.client_software_version)
+    ):
         return {"error_code": ErrorCode.invalid_request, "api_keys": []}
     if call.version >= _NAMED_FROM:
         client_named(request.client_software_name)
     image = proxy.image
-    if request.cluster_id is not None and (request.cluster_id, request.node_id) != (image.cluster_id, proxy.settings.node_id):
+    if request.cluster_id is not None and (request.cluster_id, request.node_id) != (
+        image.cluster_id,
+        proxy.settings.node_id,
+    ):
         return {"error_code": ErrorCode.rebootstrap_required, "api_keys": []}  # an address that is another's by now
-    features = [{"name": name, "min_version_level": level, "max_version_level": level} for name, level in sorted(image.features.items())]
+    features = [
+        {"name": name, "min_version_level": level, "max_version_level": level}
+        for name, level in sorted(image.features.items())
+    ]
     return {
         "error_code": ErrorCode.none,
         "api_keys": _keys(served),
         "supported_features": [
-            {"name": one["name"], "min_version": min(1, int(str(one["max_version_level"]))), "max_version": one["max_version_level"]}
+            {
+                "name": one["name"],
+                "min_version": min(1, int(str(one["max_version_level"]))),
+                "max_version": one["max_version_level"],
+            }
             for one in features
         ],
         "finalized_features_epoch": image.position,

@@ -1,4 +1,6 @@
-"""CreateTopics, key 19, versions 2 to 7. A manual assignment says where partitions begin; bmq moves them when that is better (bmq_proxy.assigned)."""
+"""CreateTopics, key 19, versions 2 to 7. A manual assignment says where partitions begin; bmq moves them when that is
+better (bmq_proxy.assigned).
+"""
 
 import asyncio
 from collections import Counter
@@ -39,7 +41,9 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     count = Counter(topic.name for topic in request.topics)
     wanted: list[NewTopic] = []
     found: dict[str, dict[str, Any]] = {
-        name: _failed(name, int(ErrorCode.invalid_request), "The request names this topic more than once") for name, n in count.items() if n > 1
+        name: _failed(name, int(ErrorCode.invalid_request), "The request names this topic more than once")
+        for name, n in count.items()
+        if n > 1
     }
     for topic in request.topics:
         if count[topic.name] == 1:
@@ -56,7 +60,9 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
         found |= {topic.name: _failed(topic.name, code, str(error)) for topic in wanted}
     else:
         done = [
-            result for piece in pieces(wanted, default_partitions=proxy.default_partitions) for result in await _create(proxy, call, request, piece)
+            result
+            for piece in pieces(wanted, default_partitions=proxy.default_partitions)
+            for result in await _create(proxy, call, request, piece)
         ]
         is_wide = await proxy.bulk.built(call, len(done) * DESCRIBED_COUNTS)
         await proxy.bulk.turn(call)  # what is narrow is described in one turn, and sent
@@ -126,7 +132,13 @@ def _described(proxy: Proxy, result: TopicResult) -> dict[str, Any]:
         "num_partitions": result.partitions,
         "replication_factor": result.replication_factor,
         "configs": [
-            {"name": row.name, "value": row.value, "read_only": row.read_only, "config_source": int(row.source), "is_sensitive": row.sensitive}
+            {
+                "name": row.name,
+                "value": row.value,
+                "read_only": row.read_only,
+                "config_source": int(row.source),
+                "is_sensitive": row.sensitive,
+            }
             for row in rows
         ],
     }

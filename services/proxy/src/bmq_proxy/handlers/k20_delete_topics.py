@@ -1,4 +1,6 @@
-"""DeleteTopics, key 20, versions 1 to 6. bmq's internal topics are not deleted: the offsets of all groups would go with them."""
+"""DeleteTopics, key 20, versions 1 to 6. bmq's internal topics are not deleted: the offsets of all groups would go with
+them.
+"""
 
 from functools import partial
 from typing import Any
@@ -52,16 +54,23 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
             topics[topic.name] = topic
     found = list(topics.items())
     for first in range(0, len(found), PIECE_TOPICS):
-        answers += await _delete(proxy, call, dict(found[first : first + PIECE_TOPICS]), by_id, timeout_ms=request.timeout_ms)
+        answers += await _delete(
+            proxy, call, dict(found[first : first + PIECE_TOPICS]), by_id, timeout_ms=request.timeout_ms
+        )
     return {"responses": answers}
 
 
-async def _delete(proxy: Proxy, call: Call, topics: dict[str, Topic], by_id: set[UUID], *, timeout_ms: int) -> list[dict[str, Any]]:
+async def _delete(
+    proxy: Proxy, call: Call, topics: dict[str, Topic], by_id: set[UUID], *, timeout_ms: int
+) -> list[dict[str, Any]]:
     delete = partial(proxy.controller.delete_topics, [topic.topic_id for topic in topics.values()])
     try:
         results = await when_led(proxy, call, delete, timeout_ms=timeout_ms)
     except BmqError as error:
-        return [{**_named(topic), "error_code": controller_code(error), "error_message": str(error)} for topic in topics.values()]
+        return [
+            {**_named(topic), "error_code": controller_code(error), "error_message": str(error)}
+            for topic in topics.values()
+        ]
     answers = []
     for topic, result in zip(topics.values(), results, strict=True):
         why: BmqError | None = result.error
@@ -75,7 +84,12 @@ async def _delete(proxy: Proxy, call: Call, topics: dict[str, Topic], by_id: set
 def _named_twice(asked: Message) -> dict[str, Any]:
     """As in Kafka: which of the two is meant nobody can tell where the name was given to another topic since."""
     why = f"topic {asked.name} is named by its id {asked.topic_id}, too: give one of them"
-    return {"name": asked.name, "topic_id": asked.topic_id, "error_code": int(ErrorCode.invalid_request), "error_message": why}
+    return {
+        "name": asked.name,
+        "topic_id": asked.topic_id,
+        "error_code": int(ErrorCode.invalid_request),
+        "error_message": why,
+    }
 
 
 def _named(topic: Topic) -> dict[str, Any]:
@@ -86,4 +100,9 @@ def _failed(key: str | UUID | None, code: int, message: str) -> dict[str, Any]:
     if key is None:
         code, message = int(ErrorCode.invalid_request), "Neither name nor id is given"
     by_name = isinstance(key, str)
-    return {"name": key if by_name else None, "topic_id": None if by_name else key, "error_code": code, "error_message": message}
+    return {
+        "name": key if by_name else None,
+        "topic_id": None if by_name else key,
+        "error_code": code,
+        "error_message": message,
+    }

@@ -26,15 +26,23 @@ def route(proxy: Proxy) -> Route:
 
 
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
-    """Durable when answered; what the owner does not finish in time says so, and may still happen. A time-out below the least one counts as it."""
-    until_s = proxy.loop.time() + min(max(request.timeout_ms, proxy.settings.write_timeout_ms_min), TIMEOUT_MS_MAX) / 1000
+    """Durable when answered; what the owner does not finish in time says so, and may still happen. A time-out below the
+    least one counts as it.
+    """
+    until_s = (
+        proxy.loop.time() + min(max(request.timeout_ms, proxy.settings.write_timeout_ms_min), TIMEOUT_MS_MAX) / 1000
+    )
 
     async def delete(one: tuple[str, Any]) -> dict[str, Any]:
         return await _delete(proxy, *one, until_s)
 
     wanted = [(topic.name, asked) for topic in request.topics for asked in topic.partitions]
     done = iter(await proxy.bulk.each(call, delete, wanted, at_once=DELETIONS_AT_ONCE))
-    return {"topics": [{"name": topic.name, "partitions": [next(done) for _ in topic.partitions]} for topic in request.topics]}
+    return {
+        "topics": [
+            {"name": topic.name, "partitions": [next(done) for _ in topic.partitions]} for topic in request.topics
+        ]
+    }
 
 
 async def _delete(proxy: Proxy, name: str, asked: Any, until_s: float) -> dict[str, Any]:

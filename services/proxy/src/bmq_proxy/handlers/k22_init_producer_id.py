@@ -29,7 +29,11 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     if known and request.producer_epoch < EPOCH_MAX:
         return {"error_code": 0, "producer_id": request.producer_id, "producer_epoch": request.producer_epoch + 1}
     try:
-        return {"error_code": 0, "producer_id": await proxy.patience.answered(call, proxy.producer_ids.next), "producer_epoch": 0}
+        return {
+            "error_code": 0,
+            "producer_id": await proxy.patience.answered(call, proxy.producer_ids.next),
+            "producer_epoch": 0,
+        }
     except BmqError:
         return _failed(int(ErrorCode.coordinator_not_available))
 

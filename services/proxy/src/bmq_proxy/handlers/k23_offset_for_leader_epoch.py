@@ -28,7 +28,11 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
 
     wanted = [(topic.topic, asked) for topic in request.topics for asked in topic.partitions]
     found = iter(await proxy.bulk.each(call, look_up, wanted, at_once=LOOK_UPS_AT_ONCE))
-    return {"topics": [{"topic": topic.topic, "partitions": [next(found) for _ in topic.partitions]} for topic in request.topics]}
+    return {
+        "topics": [
+            {"topic": topic.topic, "partitions": [next(found) for _ in topic.partitions]} for topic in request.topics
+        ]
+    }
 
 
 async def _look_up(proxy: Proxy, call: Call, name: str, asked: Any) -> dict[str, Any]:
@@ -39,4 +43,9 @@ async def _look_up(proxy: Proxy, call: Call, name: str, asked: Any) -> dict[str,
         end = await proxy.patience.answered(call, lambda: proxy.bulk.looked_up(call, ask))
     except BmqError as error:
         return {"error_code": code_for(error), "partition": asked.partition, "leader_epoch": -1, "end_offset": -1}
-    return {"error_code": 0, "partition": asked.partition, "leader_epoch": end.leader_epoch, "end_offset": end.end_offset}
+    return {
+        "error_code": 0,
+        "partition": asked.partition,
+        "leader_epoch": end.leader_epoch,
+        "end_offset": end.end_offset,
+    }

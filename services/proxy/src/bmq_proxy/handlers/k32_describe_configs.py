@@ -20,7 +20,8 @@ from bmq_proxy.spreading import PROXY_ROLE
 from bmq_proxy.topics import find_topic, proxies_of
 
 LONG_TEXTS_BYTES_MAX: Final = 1 << 20
-"""What one answer has of long texts, beyond its first resource: a request of a few bytes may name thousands that have some."""
+"""What one answer has of long texts, beyond its first resource: a request of a few bytes may name thousands that have
+some."""
 _LONG: Final = 64
 """Characters of a value that is a long one: none is that has an effect."""
 _RESOURCE_COUNTS: Final = 40
@@ -43,7 +44,10 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
             more_bytes = _long_bytes(result)
             if more_bytes and results and long_bytes + more_bytes > LONG_TEXTS_BYTES_MAX:
                 result = _failed(
-                    asked, PolicyViolation(f"The answer has {long_bytes} bytes of long values of other resources: describe fewer at a time")
+                    asked,
+                    PolicyViolation(
+                        f"The answer has {long_bytes} bytes of long values of other resources: describe fewer at a time"
+                    ),
                 )
             else:
                 long_bytes += more_bytes
@@ -60,7 +64,13 @@ def _describe(proxy: Proxy, asked: Any, request: Message) -> dict[str, Any]:
         return _failed(asked, error)
     keys = set(asked.configuration_keys or ())
     configs = [_row(row, request) for row in rows if not keys or row.name in keys]
-    return {"error_code": 0, "error_message": None, "resource_type": asked.resource_type, "resource_name": asked.resource_name, "configs": configs}
+    return {
+        "error_code": 0,
+        "error_message": None,
+        "resource_type": asked.resource_type,
+        "resource_name": asked.resource_name,
+        "configs": configs,
+    }
 
 
 def _failed(asked: Any, error: BmqError) -> dict[str, Any]:
@@ -79,10 +89,18 @@ def _rows(proxy: Proxy, asked: Any) -> list[DescribedConfig]:
     match resource.kind:
         case "topic":
             topic = find_topic(image, resource.name)
-            return describe_topic(pinned(topic.name, topic.configs), dynamic_defaults=proxy.dynamic_configs, static_defaults=proxy.static_configs)
+            return describe_topic(
+                pinned(topic.name, topic.configs),
+                dynamic_defaults=proxy.dynamic_configs,
+                static_defaults=proxy.static_configs,
+            )
         case "broker":
             rows = describe_cluster(dynamic=proxy.dynamic_configs, static=proxy.static_configs)
-            return sorted([*rows, *_of_node(proxy, int(asked.resource_name))], key=lambda row: row.name) if asked.resource_name else rows
+            return (
+                sorted([*rows, *_of_node(proxy, int(asked.resource_name))], key=lambda row: row.name)
+                if asked.resource_name
+                else rows
+            )
         case "group":
             return []
         case _:
@@ -103,7 +121,11 @@ def _of_node(proxy: Proxy, node_id: int) -> list[DescribedConfig]:
 
 
 def _row(row: DescribedConfig, request: Message) -> dict[str, Any]:
-    synonyms = [{"name": one.name, "value": one.value, "source": int(one.source)} for one in row.synonyms] if request.include_synonyms else []
+    synonyms = (
+        [{"name": one.name, "value": one.value, "source": int(one.source)} for one in row.synonyms]
+        if request.include_synonyms
+        else []
+    )
     return {
         "name": row.name,
         "value": None if row.sensitive else row.value,

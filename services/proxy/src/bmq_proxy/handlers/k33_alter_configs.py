@@ -1,4 +1,6 @@
-"""AlterConfigs, key 33, versions 0 to 2: what is not named goes back to its default. Deprecated in Kafka, and dangerous for that reason."""
+"""AlterConfigs, key 33, versions 0 to 2: what is not named goes back to its default. Deprecated in Kafka, and dangerous
+for that reason.
+"""
 
 from functools import partial
 from typing import Any
@@ -42,7 +44,14 @@ async def _alter(proxy: Proxy, call: Call, asked: Any, *, validate_only: bool) -
         configs = {config.name: config.value for config in asked.configs}
         if not validate_only:
             proxy.quota.take(call.client_host, texts_count(configs.values()), proxy.loop.time())
-        await when_led(proxy, call, partial(proxy.controller.replace_configs, resource, configs, validate_only=validate_only))
+        await when_led(
+            proxy, call, partial(proxy.controller.replace_configs, resource, configs, validate_only=validate_only)
+        )
     except BmqError as error:
         code, message = controller_code(error), str(error)
-    return {"error_code": code, "error_message": message, "resource_type": asked.resource_type, "resource_name": asked.resource_name}
+    return {
+        "error_code": code,
+        "error_message": message,
+        "resource_type": asked.resource_type,
+        "resource_name": asked.resource_name,
+    }

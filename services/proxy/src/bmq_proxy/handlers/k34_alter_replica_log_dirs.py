@@ -1,4 +1,5 @@
-"""AlterReplicaLogDirs, key 34, versions 1 and 2. The one "log directory" is the object store (see k35): what is to be there is there already.
+"""AlterReplicaLogDirs, key 34, versions 1 and 2. The one "log directory" is the object store (see k35): what is to be
+there is there already.
 
 `kafka-reassign-partitions.sh` asks for it when what it printed of the present assignment is written back.
 """
@@ -27,10 +28,16 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     for one in request.dirs:
         for topic in one.topics:
             known = codes.setdefault(topic.name, {})
-            known.update((index, _code(proxy.image, topic.name, index, is_the_store=one.path == proxy.log_dir)) for index in topic.partitions)
+            known.update(
+                (index, _code(proxy.image, topic.name, index, is_the_store=one.path == proxy.log_dir))
+                for index in topic.partitions
+            )
     return {
         "results": [
-            {"topic_name": name, "partitions": [{"partition_index": index, "error_code": code} for index, code in of_topic.items()]}
+            {
+                "topic_name": name,
+                "partitions": [{"partition_index": index, "error_code": code} for index, code in of_topic.items()],
+            }
             for name, of_topic in codes.items()
         ]
     }

@@ -1,4 +1,6 @@
-"""DescribeLogDirs, key 35, versions 1 to 5. The one "log directory" is the object store; its total and free bytes are not known."""
+"""DescribeLogDirs, key 35, versions 1 to 5. The one "log directory" is the object store; its total and free bytes are
+not known.
+"""
 
 from functools import partial
 from typing import Any
@@ -24,7 +26,9 @@ def route(proxy: Proxy) -> Route:
 
 
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
-    """All partitions that this proxy stands for, or those asked for; what no owner answers for at present is left out."""
+    """All partitions that this proxy stands for, or those asked for; what no owner answers for at present is left
+    out.
+    """
     if request.topics is None:
         count = sum(len(topic.partitions) for topic in proxy.image.topics.values())
     else:
@@ -35,10 +39,20 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
         wanted = [(topic, index) for topic in image.topics.values() for index in range(len(topic.partitions))]
     else:
         asked = [(image.topic(one.topic), one.partitions) for one in request.topics]
-        wanted = [(topic, index) for topic, indexes in asked if topic is not None for index in indexes if 0 <= index < len(topic.partitions)]
+        wanted = [
+            (topic, index)
+            for topic, indexes in asked
+            if topic is not None
+            for index in indexes
+            if 0 <= index < len(topic.partitions)
+        ]
     proxies = proxies_of(proxy, image, call, in_zone=False)
     paced = proxy.bulk.paced(call, wanted)
-    wanted = [(topic, index) async for topic, index in paced if stands_for(proxy, proxies, TopicPartition(topic.topic_id, index))]
+    wanted = [
+        (topic, index)
+        async for topic, index in paced
+        if stands_for(proxy, proxies, TopicPartition(topic.topic_id, index))
+    ]
     return {"error_code": 0, "results": [await _described(proxy, call, wanted)]}
 
 
@@ -62,7 +76,9 @@ async def _described(proxy: Proxy, call: Call, wanted: list[tuple[Topic, int]]) 
     }
 
 
-async def partition_statuses(proxy: Proxy, call: Call, wanted: list[tuple[Topic, int]]) -> dict[TopicPartition, PartitionStatus]:
+async def partition_statuses(
+    proxy: Proxy, call: Call, wanted: list[tuple[Topic, int]]
+) -> dict[TopicPartition, PartitionStatus]:
     """What the owners say of these partitions, as few questions to each as may be."""
     shares: dict[int, tuple[Owner, list[TopicPartition]]] = {}
     async for topic, index in proxy.bulk.paced(call, wanted):

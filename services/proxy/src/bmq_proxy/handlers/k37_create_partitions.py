@@ -47,7 +47,11 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     else:
         results = [await _grow(proxy, call, request, topic) async for topic in proxy.bulk.paced(call, grown)]
     results += [
-        {"name": name, "error_code": int(ErrorCode.invalid_request), "error_message": "The request names this topic more than once"}
+        {
+            "name": name,
+            "error_code": int(ErrorCode.invalid_request),
+            "error_message": "The request names this topic more than once",
+        }
         for name, n in count.items()
         if n > 1
     ]
@@ -66,7 +70,13 @@ async def _grow(proxy: Proxy, call: Call, request: Message, topic: Any) -> dict[
         if is_internal(name):
             raise PolicyViolation(f"{name} keeps its number of partitions: groups are found by it")
         assignments = assigned_in_order(proxy.image, topic.assignments)
-        create = partial(proxy.controller.create_partitions, name, total, assignments=assignments, validate_only=request.validate_only)
+        create = partial(
+            proxy.controller.create_partitions,
+            name,
+            total,
+            assignments=assignments,
+            validate_only=request.validate_only,
+        )
         result = await when_led(proxy, call, create, timeout_ms=request.timeout_ms)
         if result.error is not None:
             return _refused(name, result.error)

@@ -1,7 +1,8 @@
-"""ElectLeaders, key 43, versions 0 to 2. Nothing is ever to be elected: a partition has one owner, and who owns it is the controller's to say.
+"""ElectLeaders, key 43, versions 0 to 2. Nothing is ever to be elected: a partition has one owner, and who owns it is
+the controller's to say.
 
-A partition with an owner needs no election. One without has no broker that may own it, and gets one when such a broker comes. Of all partitions
-(none are named), those that need no election are left out, as Kafka does.
+A partition with an owner needs no election. One without has no broker that may own it, and gets one when such a broker
+comes. Of all partitions (none are named), those that need no election are left out, as Kafka does.
 """
 
 from functools import partial
@@ -31,7 +32,10 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     image = proxy.image
     unclean = request.election_type == UNCLEAN
     if request.topic_partitions is None:
-        found = [(topic.name, _ownerless(topic, unclean=unclean)) async for topic in proxy.bulk.paced(call, list(image.topics.values()), each=10)]
+        found = [
+            (topic.name, _ownerless(topic, unclean=unclean))
+            async for topic in proxy.bulk.paced(call, list(image.topics.values()), each=10)
+        ]
         results = [(name, outcomes) for name, outcomes in found if outcomes]
     else:
         results = []
@@ -49,7 +53,11 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
 
 
 def _ownerless(topic: Topic, *, unclean: bool) -> list[dict[str, Any]]:
-    return [_outcome(topic, topic.name, index, unclean=unclean) for index, meta in enumerate(topic.partitions) if meta.node_id == -1]
+    return [
+        _outcome(topic, topic.name, index, unclean=unclean)
+        for index, meta in enumerate(topic.partitions)
+        if meta.node_id == -1
+    ]
 
 
 def _outcome(topic: Topic | None, name: str, index: int, *, unclean: bool) -> dict[str, Any]:
@@ -57,9 +65,18 @@ def _outcome(topic: Topic | None, name: str, index: int, *, unclean: bool) -> di
         return _failed(index, ErrorCode.unknown_topic_or_partition, f"There is no partition {index} of topic {name!r}")
     meta = topic.partitions[index]
     if meta.node_id != -1:
-        return _failed(index, ErrorCode.election_not_needed, f"Broker {meta.node_id} owns the partition, and the object store has every record of it")
+        return _failed(
+            index,
+            ErrorCode.election_not_needed,
+            f"Broker {meta.node_id} owns the partition, and the object store has every record of it",
+        )
     code = ErrorCode.eligible_leaders_not_available if unclean else ErrorCode.preferred_leader_not_available
-    return _failed(index, code, "No broker that may own the partition is registered: start one; it gets the partition at once, and loses nothing")
+    return _failed(
+        index,
+        code,
+        "No broker that may own the partition is registered: start one; it gets the partition at once, and loses "
+        "nothing",
+    )
 
 
 def _failed(index: int, code: ErrorCode, message: str) -> dict[str, Any]:

@@ -52,7 +52,12 @@ async def _alter(proxy: Proxy, call: Call, asked: Any, *, validate_only: bool) -
         await when_led(proxy, call, alter)
     except BmqError as error:
         code, message = controller_code(error), str(error)
-    return {"error_code": code, "error_message": message, "resource_type": asked.resource_type, "resource_name": asked.resource_name}
+    return {
+        "error_code": code,
+        "error_message": message,
+        "resource_type": asked.resource_type,
+        "resource_name": asked.resource_name,
+    }
 
 
 def _texts(proxy: Proxy, resource: ConfigResource, changes: list[ConfigChange]) -> Iterator[str | None]:
@@ -72,6 +77,10 @@ def _changes(configs: list[Any]) -> list[ConfigChange]:
     changes = []
     for config in configs:
         if not 0 <= config.config_operation < len(OPERATIONS):
-            raise RequestError(f"operation {config.config_operation} on {config.name} is none of 0 to {len(OPERATIONS) - 1}")
-        changes.append(ConfigChange(name=config.name, operation=OPERATIONS[config.config_operation], value=config.value))
+            raise RequestError(
+                f"operation {config.config_operation} on {config.name} is none of 0 to {len(OPERATIONS) - 1}"
+            )
+        changes.append(
+            ConfigChange(name=config.name, operation=OPERATIONS[config.config_operation], value=config.value)
+        )
     return changes

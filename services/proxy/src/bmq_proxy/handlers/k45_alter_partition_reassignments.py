@@ -1,7 +1,9 @@
-"""AlterPartitionReassignments, key 45, versions 0 and 1. A reassignment is a planned move: it copies nothing and is done in a moment.
+"""AlterPartitionReassignments, key 45, versions 0 and 1. A reassignment is a planned move: it copies nothing and is
+done in a moment.
 
-A partition has one owner, so one broker is to be named. Metadata names proxies as the brokers: the one that stands for a partition may be named
-for it, which changes nothing; another one is refused, with the brokers that may (docs/decisions/0013-reassignment-and-pools.md).
+A partition has one owner, so one broker is to be named. Metadata names proxies as the brokers: the one that stands for
+a partition may be named for it, which changes nothing; another one is refused, with the brokers that may
+(docs/decisions/0013-reassignment-and-pools.md).
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,7 +40,9 @@ def route(proxy: Proxy) -> Route:
 
 
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
-    """Partition by partition; one that occurs twice is refused. Answered once this node knows that the moves have begun."""
+    """Partition by partition; one that occurs twice is refused. Answered once this node knows that the moves have
+    begun.
+    """
     image = proxy.image
     proxies = proxies_of(proxy, image, call)
     asked = [((topic.name, one.partition_index), one.replicas) for topic in request.topics for one in topic.partitions]
@@ -78,7 +82,8 @@ def _change(proxies: Proxies, image: Image, key: Key, replicas: Sequence[int] | 
         raise InvalidReplicaAssignment("No broker is named: name the one that is to own the partition")
     if len(replicas) != 1:
         raise InvalidReplicationFactor(
-            f"{len(replicas)} brokers are named: name one; a partition has one owner and no followers, the object store replicates"
+            f"{len(replicas)} brokers are named: name one; a partition has one owner and no followers, the object "
+            "store replicates"
         )
     [node_id] = replicas
     node = image.nodes.get(NodeId(node_id))
@@ -89,12 +94,15 @@ def _change(proxies: Proxies, image: Image, key: Key, replicas: Sequence[int] | 
         if standing is not None and standing.node_id == node_id:
             return None
         raise InvalidReplicaAssignment(
-            f"Node {node_id} is a proxy: which one stands for a partition follows from all of them, and it owns nothing; {_brokers(image)}"
+            f"Node {node_id} is a proxy: which one stands for a partition follows from all of them, and it owns "
+            f"nothing; {_brokers(image)}"
         )
     return Reassignment(tp=tp, to=NodeId(node_id))
 
 
-async def _reassign(proxy: Proxy, call: Call, changes: Mapping[Key, Reassignment], outcomes: Outcomes, *, timeout_ms: int) -> None:
+async def _reassign(
+    proxy: Proxy, call: Call, changes: Mapping[Key, Reassignment], outcomes: Outcomes, *, timeout_ms: int
+) -> None:
     """Has the changes begun, and notes which were not."""
     if not changes:
         return

@@ -1,7 +1,8 @@
-"""ListPartitionReassignments, key 46, version 0: the planned moves that are under way, whoever began them (the balancer, a drain, a tool).
+"""ListPartitionReassignments, key 46, version 0: the planned moves that are under way, whoever began them (the
+balancer, a drain, a tool).
 
-The ids are those of the brokers that own the partitions, which Metadata does not show: it names proxies. A move that was taken back, and so leads
-to the owner itself, changes nothing and is not listed.
+The ids are those of the brokers that own the partitions, which Metadata does not show: it names proxies. A move that
+was taken back, and so leads to the owner itself, changes nothing and is not listed.
 """
 
 from collections.abc import Iterable

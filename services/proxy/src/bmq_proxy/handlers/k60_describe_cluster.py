@@ -22,7 +22,10 @@ def route(proxy: Proxy) -> Route:
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     """The proxies as the brokers."""
     proxies = proxies_of(proxy, proxy.image, call)
-    nodes = [{"broker_id": one.node_id, "host": one.host, "port": one.port, "rack": one.rack, "is_fenced": False} for one in proxies.by_id.values()]
+    nodes = [
+        {"broker_id": one.node_id, "host": one.host, "port": one.port, "rack": one.rack, "is_fenced": False}
+        for one in proxies.by_id.values()
+    ]
     served = request.endpoint_type == BROKERS
     return {
         "error_code": 0 if served else int(ErrorCode.unsupported_endpoint_type),
@@ -31,5 +34,7 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
         "cluster_id": proxy.image.cluster_id,
         "controller_id": controller_among(proxy, proxies),
         "brokers": nodes if served else [],
-        "cluster_authorized_operations": ON_CLUSTER if served and request.include_cluster_authorized_operations else NOT_ASKED,
+        "cluster_authorized_operations": ON_CLUSTER
+        if served and request.include_cluster_authorized_operations
+        else NOT_ASKED,
     }

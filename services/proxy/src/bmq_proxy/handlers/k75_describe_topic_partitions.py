@@ -63,7 +63,9 @@ def _partitions(image: Image, request: Message, at_most: int) -> int:
 
 
 def _names(image: Image, request: Message, at_most: int) -> list[str]:
-    """In order, from the cursor's on: all that are named, or as many of all that there are as one page can have, and the next."""
+    """In order, from the cursor's on: all that are named, or as many of all that there are as one page can have, and
+    the next.
+    """
     start = "" if request.cursor is None else request.cursor.topic_name
     if request.topics:
         return sorted({topic.name for topic in request.topics if topic.name >= start})
@@ -75,11 +77,18 @@ def _described(proxies: Proxies, image: Image, name: str, first: int, left: int)
     try:
         topic = find_topic(image, name)
     except BmqError as error:
-        refused = {"error_code": code_for(error), "name": name, "partitions": [], "topic_authorized_operations": NOT_ASKED}
+        refused = {
+            "error_code": code_for(error),
+            "name": name,
+            "partitions": [],
+            "topic_authorized_operations": NOT_ASKED,
+        }
         return refused, None
     described = described_topic(topic, operations=ON_TOPIC)
     end = min(len(topic.partitions), max(first, 0) + left)
     # Empty, not null: Java's admin client takes these two lists without looking.
     no_elr: dict[str, list[int]] = {"eligible_leader_replicas": [], "last_known_elr": []}
-    described["partitions"] = [{**described_partition(proxies, topic, index), **no_elr} for index in range(max(first, 0), end)]
+    described["partitions"] = [
+        {**described_partition(proxies, topic, index), **no_elr} for index in range(max(first, 0), end)
+    ]
     return described, end if end < len(topic.partitions) else None

@@ -1,6 +1,8 @@
-"""Of which lane each topic is: worked out once for all lanes when topics came or went, so that no lane's first look costs what all names cost.
+"""Of which lane each topic is: worked out once for all lanes when topics came or went, so that no lane's first look
+costs what all names cost.
 
-Bounded: nothing here grows with how many lanes there are but what they read of the base, and of that there is as much as NAMES_KEPT_MAX says.
+Bounded: nothing here grows with how many lanes there are but what they read of the base, and of that there is as much
+as NAMES_KEPT_MAX says.
 """
 
 from collections import OrderedDict
@@ -13,7 +15,8 @@ from bmq.naming.names import is_internal
 from bmq.values import LeaderEpoch, TopicId
 
 NAMES_KEPT_MAX: Final = 500_000
-"""Names that are remembered as matched with patterns, all lanes together; beyond it they are matched anew when they are listed."""
+"""Names that are remembered as matched with patterns, all lanes together; beyond it they are matched anew when they are
+listed."""
 _EVERYTHING: Final = "*"
 
 
@@ -23,7 +26,9 @@ class Names:
     def __init__(self, topic_ids: Mapping[str, TopicId], covered: "_Covered") -> None:
         self._topic_ids = topic_ids
         self._covered = covered
-        self.base: Final[Mapping[str, TopicId]] = {name: topic_id for name, topic_id in topic_ids.items() if lane_of(name) == BASE}
+        self.base: Final[Mapping[str, TopicId]] = {
+            name: topic_id for name, topic_id in topic_ids.items() if lane_of(name) == BASE
+        }
         self._lanes: dict[str, dict[str, TopicId]] | None = None
         self._by_end: dict[int, TopicId] | None = None
         self._epochs: dict[TopicId, tuple[tuple[PartitionMeta, ...], LeaderEpoch]] = {}
@@ -45,7 +50,9 @@ class Names:
         return self._by_end.get(id_end(topic_id))
 
     def epoch_above(self, base: Topic) -> LeaderEpoch:
-        """Above those that all partitions of a topic of the base have. Kept for all lanes: each partition that a request names asks for it."""
+        """Above those that all partitions of a topic of the base have. Kept for all lanes: each partition that a
+        request names asks for it.
+        """
         partitions, epoch = self._epochs.get(base.topic_id, ((), LeaderEpoch(0)))
         if partitions is not base.partitions:
             epoch = LeaderEpoch(1 + max(meta.leader_epoch for meta in base.partitions))
@@ -83,7 +90,9 @@ class ByLane:
         return self._now
 
     def looked(self, looker: Looker) -> None:
-        """To be told of the next image. Of lanes there are many, and each that nobody asks would hold all names of when it was asked last."""
+        """To be told of the next image. Of lanes there are many, and each that nobody asks would hold all names of when
+        it was asked last.
+        """
         self._lookers.append(looker)
 
     def changed(self, image: Image) -> None:
@@ -92,7 +101,9 @@ class ByLane:
 
 
 class _Covered:
-    """What patterns cover, with the names that it was looked for in: of others than those only what is new is matched."""
+    """What patterns cover, with the names that it was looked for in: of others than those only what is new is
+    matched.
+    """
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[str, ...], tuple[Mapping[str, TopicId], Mapping[str, object]]] = OrderedDict()
@@ -107,7 +118,9 @@ class _Covered:
         else:
             # As long as one looks at an image, what was seen in it stays as it was: so it is copied.
             found = {name: None for name in before if name in base}
-            found.update((name, None) for name in base.keys() - seen_in.keys() if not is_internal(name) and matches(name, globs))
+            found.update(
+                (name, None) for name in base.keys() - seen_in.keys() if not is_internal(name) and matches(name, globs)
+            )
         self._kept[globs] = base, found
         self._names += len(base)
         while self._names > NAMES_KEPT_MAX and len(self._kept) > 1:

@@ -1,5 +1,5 @@
-"""The controller as clients reach it: to the base's, topics of lanes do not exist; what a lane's clients make and change is the lane's own, and what
-is everybody's they cannot change.
+"""The controller as clients reach it: to the base's, topics of lanes do not exist; what a lane's clients make and
+change is the lane's own, and what is everybody's they cannot change.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,9 @@ TOPIC = "topic"
 
 
 class BaseController:
-    """`Controller` for the base. Topics that come by name must be the base's; ids come from a view that has the base's own alone."""
+    """`Controller` for the base. Topics that come by name must be the base's; ids come from a view that has the base's
+    own alone.
+    """
 
     def __init__(self, real: Controller) -> None:
         self.real = real
@@ -34,13 +36,17 @@ class BaseController:
         _check_base(topic)
         return await self.real.create_partitions(topic, total, assignments=assignments, validate_only=validate_only)
 
-    async def alter_configs(self, resource: ConfigResource, changes: Sequence[ConfigChange], *, validate_only: bool = False) -> None:
+    async def alter_configs(
+        self, resource: ConfigResource, changes: Sequence[ConfigChange], *, validate_only: bool = False
+    ) -> None:
         """See the protocol."""
         if resource.kind == TOPIC:
             _check_base(resource.name)
         await self.real.alter_configs(resource, changes, validate_only=validate_only)
 
-    async def replace_configs(self, resource: ConfigResource, configs: Mapping[str, str | None], *, validate_only: bool = False) -> None:
+    async def replace_configs(
+        self, resource: ConfigResource, configs: Mapping[str, str | None], *, validate_only: bool = False
+    ) -> None:
         """See the protocol."""
         if resource.kind == TOPIC:
             _check_base(resource.name)
@@ -61,7 +67,9 @@ def _check_base(topic: str) -> None:
 
 
 class LaneController:
-    """`Controller` for one lane. Topics come by the names that the lane's clients use; ids come from a view that has the lane's own alone."""
+    """`Controller` for one lane. Topics come by the names that the lane's clients use; ids come from a view that has
+    the lane's own alone.
+    """
 
     def __init__(self, real: Controller, lane: str) -> None:
         self._real = real
@@ -69,7 +77,9 @@ class LaneController:
 
     async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicResult]:
         """See the protocol."""
-        return await self._real.create_topics([replace(topic, lane=self._lane) for topic in topics], validate_only=validate_only)
+        return await self._real.create_topics(
+            [replace(topic, lane=self._lane) for topic in topics], validate_only=validate_only
+        )
 
     async def delete_topics(self, topics: Sequence[TopicId]) -> list[TopicResult]:
         """See the protocol."""
@@ -83,11 +93,15 @@ class LaneController:
         result = await self._real.create_partitions(stored, total, assignments=assignments, validate_only=validate_only)
         return replace(result, name=topic)
 
-    async def alter_configs(self, resource: ConfigResource, changes: Sequence[ConfigChange], *, validate_only: bool = False) -> None:
+    async def alter_configs(
+        self, resource: ConfigResource, changes: Sequence[ConfigChange], *, validate_only: bool = False
+    ) -> None:
         """See the protocol."""
         await self._real.alter_configs(self._own(resource), changes, validate_only=validate_only)
 
-    async def replace_configs(self, resource: ConfigResource, configs: Mapping[str, str | None], *, validate_only: bool = False) -> None:
+    async def replace_configs(
+        self, resource: ConfigResource, configs: Mapping[str, str | None], *, validate_only: bool = False
+    ) -> None:
         """See the protocol."""
         await self._real.replace_configs(self._own(resource), configs, validate_only=validate_only)
 
@@ -101,5 +115,7 @@ class LaneController:
 
     def _own(self, resource: ConfigResource) -> ConfigResource:
         if resource.kind != TOPIC:
-            raise PolicyViolation(f"the configuration of a {resource.kind} is everybody's: change it outside of lane {self._lane}")
+            raise PolicyViolation(
+                f"the configuration of a {resource.kind} is everybody's: change it outside of lane {self._lane}"
+            )
         return replace(resource, name=overlay_name(self._lane, resource.name))

@@ -1,6 +1,8 @@
-"""Consumer groups of the base and of lanes: what their ids and the topics in them are called on the way to their coordinators and back.
+"""Consumer groups of the base and of lanes: what their ids and the topics in them are called on the way to their
+coordinators and back.
 
-The one place where names in requests are changed. A lane's groups are others than the base's under the same ids, and neither side sees the other's.
+The one place where names in requests are changed. A lane's groups are others than the base's under the same ids, and
+neither side sees the other's.
 """
 
 import asyncio
@@ -39,10 +41,15 @@ class BaseGroups:
         _check_base(group_id)
         return _told_outwards(await self.real.call(group_id, api_key, _kept_inwards(request), call))
 
-    async def call_all(self, api_key: int, request: Any, call: Call, *, only: Callable[[TopicPartition], bool] = lambda _: True) -> list[Any]:
+    async def call_all(
+        self, api_key: int, request: Any, call: Call, *, only: Callable[[TopicPartition], bool] = lambda _: True
+    ) -> list[Any]:
         """See Coordinators."""
         answers = await self.real.call_all(api_key, request, call, only=only)
-        return [await _listing(answer, lambda group_id: group_id if lane_group(group_id) is None else None) for answer in answers]
+        return [
+            await _listing(answer, lambda group_id: group_id if lane_group(group_id) is None else None)
+            for answer in answers
+        ]
 
     async def call_each(
         self, group_ids: Iterable[str], api_key: int, request_for: Callable[[list[str]], Any], call: Call
@@ -54,8 +61,13 @@ class BaseGroups:
             (allowed if lane_group(group_id) is None else refused).append(group_id)
             if number % LISTED_PER_TURN == 0:
                 await asyncio.sleep(0)
-        answers = await self.real.call_each(allowed, api_key, lambda group_ids: _kept_inwards(request_for(group_ids)), call)
-        told = [(groups, answer if isinstance(answer, BaseException) else _told_outwards(answer)) for groups, answer in answers]
+        answers = await self.real.call_each(
+            allowed, api_key, lambda group_ids: _kept_inwards(request_for(group_ids)), call
+        )
+        told = [
+            (groups, answer if isinstance(answer, BaseException) else _told_outwards(answer))
+            for groups, answer in answers
+        ]
         return [*told, (refused, _not_the_bases(refused[0]))] if refused else told
 
     async def offsets_topic(self, call: Call) -> Topic:
@@ -80,7 +92,9 @@ class LaneGroups:
         *,
         bulk: Bulk,
     ) -> None:
-        """`make_topics`: a commit to what nobody in the lane has written to yet makes the lane's topic, so that the offset means that one."""
+        """`make_topics`: a commit to what nobody in the lane has written to yet makes the lane's topic, so that the
+        offset means that one.
+        """
         self._real = real
         self._view = view
         self._number = number
@@ -102,9 +116,13 @@ class LaneGroups:
     async def _passed_on(self, stored: str, api_key: int, request: Any, call: Call) -> Any:
         inwards = await self._in_turns(request, call, group=self._stored, topic=self._stored_topic)
         let_go(api_key, request)  # which has an own copy of what is passed on
-        return await self._in_turns(await self._real.call(stored, api_key, inwards, call), call, group=self._shown, topic=self._shown_topic)
+        return await self._in_turns(
+            await self._real.call(stored, api_key, inwards, call), call, group=self._shown, topic=self._shown_topic
+        )
 
-    async def _in_turns(self, value: Any, call: Call, *, group: Callable[[str], str | None], topic: Callable[[str], str | None]) -> Any:
+    async def _in_turns(
+        self, value: Any, call: Call, *, group: Callable[[str], str | None], topic: Callable[[str], str | None]
+    ) -> Any:
         """See `_mapped`. Of many topics some in each turn of the loop."""
         fields = _fields(value)
         topics = fields.pop("topics", None)
@@ -120,15 +138,25 @@ class LaneGroups:
     async def _commit(self, group_id: str, request: Any, call: Call) -> Any:
         asked, patience = request, self._real.patience
         step = self._bulk.pace(call).step
-        request, stale = await patience.answered(call, lambda: take_out_stale(asked, self._own_topic, self._owner_for, step=step))
+        request, stale = await patience.answered(
+            call, lambda: take_out_stale(asked, self._own_topic, self._owner_for, step=step)
+        )
         fresh = request
-        own, bases = await patience.answered(call, lambda: told_apart(fresh, self._own_topic, self._base_topic, self._owner_for, step=step))
+        own, bases = await patience.answered(
+            call, lambda: told_apart(fresh, self._own_topic, self._base_topic, self._owner_for, step=step)
+        )
         stored = self._stored(group_id)
         if bases is None:
             reply = await self._passed_on(stored, ApiKey.OFFSET_COMMIT, request, call)
         else:
             as_named = _mapped(bases, group=self._stored, topic=_as_it_is)
-            reply = _fields(_mapped(await self._real.call(stored, ApiKey.OFFSET_COMMIT, as_named, call), group=self._shown, topic=_as_it_is))
+            reply = _fields(
+                _mapped(
+                    await self._real.call(stored, ApiKey.OFFSET_COMMIT, as_named, call),
+                    group=self._shown,
+                    topic=_as_it_is,
+                )
+            )
             if own is not None:
                 reply = joined(_fields(await self._passed_on(stored, ApiKey.OFFSET_COMMIT, own, call)), reply)
         return with_stale(_fields(reply), stale) if stale else reply
@@ -139,7 +167,9 @@ class LaneGroups:
     def _base_topic(self, name: str) -> Topic | None:
         return self._view.real.image.topic(name) if lane_of(name) == BASE else None
 
-    async def call_all(self, api_key: int, request: Any, call: Call, *, only: Callable[[TopicPartition], bool] = lambda _: True) -> list[Any]:
+    async def call_all(
+        self, api_key: int, request: Any, call: Call, *, only: Callable[[TopicPartition], bool] = lambda _: True
+    ) -> list[Any]:
         """See Coordinators."""
         answers = await self._real.call_all(api_key, self._inwards(request), call, only=only)
         return [await _listing(answer, self._shown) for answer in answers]
@@ -153,7 +183,10 @@ class LaneGroups:
             names, api_key, lambda stored: self._inwards(request_for([names[group_id] for group_id in stored])), call
         )
         return [
-            ([names[group_id] for group_id in stored], answer if isinstance(answer, BaseException) else self._outwards(answer))
+            (
+                [names[group_id] for group_id in stored],
+                answer if isinstance(answer, BaseException) else self._outwards(answer),
+            )
             for stored, answer in answers
         ]
 
@@ -171,7 +204,11 @@ class LaneGroups:
     def _shown(self, stored: str) -> str | None:
         """The group as the lane's clients know it; None: it is not this lane's."""
         found = lane_group(stored)
-        return found.group_id if found is not None and (found.lane, found.number) == (self._view.name, self._number) else None
+        return (
+            found.group_id
+            if found is not None and (found.lane, found.number) == (self._view.name, self._number)
+            else None
+        )
 
     def _stored_topic(self, name: str) -> str:
         """The base's where that is what the lane reads, else the lane's own, whether or not there is one."""
@@ -199,12 +236,16 @@ def _not_the_bases(group_id: str) -> InvalidGroupId:
 
 
 def _kept_inwards(request: Any) -> Any:
-    """A request of the base's. A name that is a lane's topic's becomes one that no topic can have: whether there is such a topic must not show."""
+    """A request of the base's. A name that is a lane's topic's becomes one that no topic can have: whether there is
+    such a topic must not show.
+    """
     return _mapped(request, group=_as_it_is, topic=_nobodys) if _names_a_lane(request) else request
 
 
 def _told_outwards(reply: Any) -> Any:
-    """The answer by the names that were asked for, without what an earlier version let the base commit for lanes' topics."""
+    """The answer by the names that were asked for, without what an earlier version let the base commit for lanes'
+    topics.
+    """
     return _mapped(reply, group=_as_it_is, topic=_anybodys) if _names_a_lane(reply) else reply
 
 
@@ -251,7 +292,9 @@ def _fields(value: Any) -> dict[str, Any]:
 
 
 def _mapped(value: Any, *, group: Callable[[str], str | None], topic: Callable[[str], str | None], at: str = "") -> Any:
-    """A copy with the ids of groups and, in lists of topics, their names changed; a topic whose name becomes None is left out."""
+    """A copy with the ids of groups and, in lists of topics, their names changed; a topic whose name becomes None is
+    left out.
+    """
     match value:
         case str() if at == "group_id" or at in _GROUP_LISTS:
             return group(value)

@@ -1,7 +1,9 @@
-"""How each API keeps what lanes have apart from what the base has: one table, by which the handlers of lanes are chosen.
+"""How each API keeps what lanes have apart from what the base has: one table, by which the handlers of lanes are
+chosen.
 
-No API may take a name or an id to whoever knows everybody's without one of these. A test walks all APIs that are served, finds one that is not in the
-table, and asks each from the base for what a lane has and for what nobody has: the answers must not differ.
+No API may take a name or an id to whoever knows everybody's without one of these. A test walks all APIs that are
+served, finds one that is not in the table, and asks each from the base for what a lane has and for what nobody has: the
+answers must not differ.
 """
 
 from collections.abc import Mapping
@@ -23,7 +25,8 @@ class Apart(Flag):
     GROUPS = auto()
     """Groups, and the topics in them, go to coordinators by `groups`."""
     WRITES = auto()
-    """It changes or deletes: a lane's clients reach by it their own topics alone, and nothing that they may read of the base."""
+    """It changes or deletes: a lane's clients reach by it their own topics alone, and nothing that they may read of the
+    base."""
 
 
 APART: Final[Mapping[int, Apart]] = {

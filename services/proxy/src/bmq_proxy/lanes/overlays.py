@@ -25,13 +25,23 @@ _log = structlog.get_logger("bmq.proxy.lanes")
 class Overlays:
     """One lane's. Whoever writes to the same name at the same time waits for the same creation.
 
-    What a write makes counts as what CreateTopics makes: a request of a few bytes may name topics with very many partitions.
+    What a write makes counts as what CreateTopics makes: a request of a few bytes may name topics with very many
+    partitions.
     """
 
     def __init__(
-        self, controller: Controller, real: Metadata, lane: str, tasks: set[asyncio.Task[None]], *, quota: CreationQuota, limits: Limits
+        self,
+        controller: Controller,
+        real: Metadata,
+        lane: str,
+        tasks: set[asyncio.Task[None]],
+        *,
+        quota: CreationQuota,
+        limits: Limits,
     ) -> None:
-        """`controller` is the lane's, `real` the node's metadata as it is. `tasks`: what is under way, for who ends it."""
+        """`controller` is the lane's, `real` the node's metadata as it is. `tasks`: what is under way, for who ends
+        it.
+        """
         self._controller = controller
         self._real = real
         self._lane = lane
@@ -43,13 +53,16 @@ class Overlays:
         self._complaints = RateLimited(interval_s=COMPLAIN_EVERY_S)
 
     async def make(self, names: Collection[str], address: str) -> None:
-        """Returns when they are there, or cannot be had now, or soon: whoever then misses them tells its client, which tries again.
+        """Returns when they are there, or cannot be had now, or soon: whoever then misses them tells its client, which
+        tries again.
 
         `address` is the client's: what is made counts for it.
         """
         wanted = self._admitted([name for name in dict.fromkeys(names) if name not in self._making], address)
         for piece in in_weighed_groups(wanted, self._weight, count_max=PIECE_TOPICS, weight_max=PIECE_PARTITIONS):
-            task = asyncio.get_running_loop().create_task(self._make(piece), name=f"make {piece[0]} in lane {self._lane}")
+            task = asyncio.get_running_loop().create_task(
+                self._make(piece), name=f"make {piece[0]} in lane {self._lane}"
+            )
             self._making.update(dict.fromkeys(piece, task))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -59,7 +72,9 @@ class Overlays:
             await asyncio.wait(waited, timeout=SHOWN_WITHIN_S)
 
     def _admitted(self, names: Sequence[str], address: str) -> list[str]:
-        """As many as one CreateTopics might make, but one at least, and as the address has left. The others are made when their clients try again."""
+        """As many as one CreateTopics might make, but one at least, and as the address has left. The others are made
+        when their clients try again.
+        """
         admitted: list[str] = []
         left = self._limits.create_partitions_max
         for name in names[: self._limits.create_topics_max]:

@@ -1,11 +1,15 @@
-"""How much may be read now where the rate is capped: a bucket that fills with time, and may be overdrawn by what came whole. Pure."""
+"""How much may be read now where the rate is capped: a bucket that fills with time, and may be overdrawn by what came
+whole. Pure.
+"""
 
 from dataclasses import dataclass
 
 
 @dataclass(slots=True)
 class RateCap:
-    """At most `bytes_per_s` in the long run, and a second's worth at once after a rest. Times in seconds of one clock."""
+    """At most `bytes_per_s` in the long run, and a second's worth at once after a rest. Times in seconds of one
+    clock.
+    """
 
     bytes_per_s: int
     left_bytes: float = 0.0

@@ -1,4 +1,6 @@
-"""Fetch in a lane: its own topics as everywhere, the base's capped in rate, and those that nobody has written to yet are empty and are waited for."""
+"""Fetch in a lane: its own topics as everywhere, the base's capped in rate, and those that nobody has written to yet
+are empty and are waited for.
+"""
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -18,11 +20,14 @@ from bmq_proxy.lanes.views import LaneView
 
 ENDS_KEPT_MAX: Final = 10_000
 LOOKED_AT_PER_TURN: Final = 200
-"""Topics that nobody in the lane has written to: for each it is worked out where it would begin, in a few ms for so many."""
+"""Topics that nobody in the lane has written to: for each it is worked out where it would begin, in a few ms for so
+many."""
 
 
 class BaseEnds:
-    """Of the base's partitions, as this proxy saw them last, whatever lane asked: what is said of them while nothing may be read."""
+    """Of the base's partitions, as this proxy saw them last, whatever lane asked: what is said of them while nothing
+    may be read.
+    """
 
     def __init__(self) -> None:
         self._seen: dict[TopicPartition, Found] = {}
@@ -54,14 +59,18 @@ class LaneReader:
         self._ends = ends
         self.memory = reader.memory
 
-    async def read(self, reads: Sequence[Read], *, min_bytes: int, max_bytes: int, max_wait_ms: int, party: Party = NOBODY) -> Result:
+    async def read(
+        self, reads: Sequence[Read], *, min_bytes: int, max_bytes: int, max_wait_ms: int, party: Party = NOBODY
+    ) -> Result:
         """See FetchReader."""
         unwritten = [read for read in reads if not self._view.is_written(read.tp.topic_id)]
         begins = await self._begins({read.tp.topic_id for read in unwritten}, party)
         found = {read.tp: _unwritten(read, begins[read.tp.topic_id]) for read in unwritten}
         base = {read.tp: read for read in reads if read.tp not in found and not self._view.is_own(read.tp.topic_id)}
         if not found and not base:
-            return await self._reader.read(reads, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms, party=party)
+            return await self._reader.read(
+                reads, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms, party=party
+            )
         if any(one.error is not None for one in found.values()):
             max_wait_ms = 0
         granted = self._grant() if base else 0
@@ -74,17 +83,24 @@ class LaneReader:
             await self._wait(unwritten, max_wait_ms)
             return Result([found[read.tp] for read in reads], 0, self.memory)
         share = granted // len(base) if granted else 0
-        capped = [read if read.tp not in base else replace(read, max_bytes=min(read.max_bytes, max(1, share))) for read in asked]
+        capped = [
+            read if read.tp not in base else replace(read, max_bytes=min(read.max_bytes, max(1, share)))
+            for read in asked
+        ]
         used = 0
         try:
-            result = await self._reader.read(capped, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms, party=party)
+            result = await self._reader.read(
+                capped, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms, party=party
+            )
             for read, one in zip(asked, result.found, strict=True):
                 found[read.tp] = one
                 if granted and read.tp in base:
                     used += one.size_bytes
                     self._ends.remember(read.tp, one)
                     if read.tp.topic_id not in self._view.image.topics:
-                        found[read.tp] = Found(error=UnknownTopic(f"{read.tp}: the lane has a topic of its own of that name by now"))
+                        found[read.tp] = Found(
+                            error=UnknownTopic(f"{read.tp}: the lane has a topic of its own of that name by now")
+                        )
         finally:
             if granted:
                 self._cap.settle(granted, used)
@@ -109,7 +125,9 @@ class LaneReader:
         return self._cap.grant(_now_s())
 
     async def _ends_of(self, base: Mapping[TopicPartition, Read], party: Party) -> dict[TopicPartition, Found]:
-        """What is said of partitions of which nothing may be read now: where they end, as far as this proxy has seen. It costs none of the rate."""
+        """What is said of partitions of which nothing may be read now: where they end, as far as this proxy has seen.
+        It costs none of the rate.
+        """
         ends = self._ends.of(base)
         for reads in in_groups([read for tp, read in base.items() if tp not in ends], LOOKED_AT_PER_TURN):
             for read, found in zip(reads, await self._reader.ends(reads), strict=True):
@@ -140,7 +158,11 @@ class LaneReader:
 
 def _unwritten(read: Read, at: int) -> Found:
     if read.offset != at:
-        return Found(error=OffsetOutOfRange(f"{read.tp}: nobody in the lane has written to it yet: it is empty, and ends at {at}"))
+        return Found(
+            error=OffsetOutOfRange(
+                f"{read.tp}: nobody in the lane has written to it yet: it is empty, and ends at {at}"
+            )
+        )
     return Found(high_watermark=at, last_stable_offset=at, log_start=at)
 
 

@@ -1,4 +1,6 @@
-"""What clients of a lane that does not exist are told: an error that their applications see, and never anything of the base."""
+"""What clients of a lane that does not exist are told: an error that their applications see, and never anything of the
+base.
+"""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -16,14 +18,18 @@ from bmq_proxy.proxy import Proxy
 from bmq_proxy.topics import controller_among, proxies_of
 
 REASON: Final = (
-    "The lane that this client is in does not exist, or is not served here: create it (bmq lanes create), or correct lane=NAME in its client.id. "
-    "Where a framework appends to the client.id, end the name with a comma: lane=NAME,APP"
+    "The lane that this client is in does not exist, or is not served here: create it (bmq lanes create), or "
+    "correct lane=NAME in its client.id. Where a framework appends to the client.id, end the name with a comma: "
+    "lane=NAME,APP"
 )
 
 
 def refusing_routes(proxy: Proxy, served: Mapping[int, Route]) -> dict[int, Route]:
     """One for each API that is served; those that have no fitting error close the connection."""
-    routes = {key: Route(api=route.api, begin=_close, overlaps=route.overlaps, any_version=True) for key, route in served.items()}
+    routes = {
+        key: Route(api=route.api, begin=_close, overlaps=route.overlaps, any_version=True)
+        for key, route in served.items()
+    }
     routes[ApiKey.API_VERSIONS] = served[ApiKey.API_VERSIONS]
     for key, reply in _REPLIES.items():
 
@@ -61,7 +67,13 @@ def _metadata(proxy: Proxy, call: Call, request: Any) -> Reply:
 
 
 def _find_coordinator(proxy: Proxy, call: Call, request: Any) -> Reply:
-    refused = {"node_id": -1, "host": "", "port": -1, "error_code": int(ErrorCode.group_authorization_failed), "error_message": REASON}
+    refused = {
+        "node_id": -1,
+        "host": "",
+        "port": -1,
+        "error_code": int(ErrorCode.group_authorization_failed),
+        "error_message": REASON,
+    }
     return {**refused, "coordinators": [{"key": key, **refused} for key in request.coordinator_keys or []]}
 
 
@@ -83,7 +95,11 @@ def _describe_cluster(proxy: Proxy, call: Call, request: Any) -> Reply:
 
 def _create_topics(proxy: Proxy, call: Call, request: Any) -> Reply:
     code = int(ErrorCode.topic_authorization_failed)
-    return {"topics": [{"name": one.name, "error_code": code, "error_message": REASON, "configs": []} for one in request.topics]}
+    return {
+        "topics": [
+            {"name": one.name, "error_code": code, "error_message": REASON, "configs": []} for one in request.topics
+        ]
+    }
 
 
 def _list_groups(proxy: Proxy, call: Call, request: Any) -> Reply:

@@ -1,15 +1,18 @@
-"""Offsets that a lane's client read in one topic and commits when the name means another to it: the base's, and the lane's own.
+"""Offsets that a lane's client read in one topic and commits when the name means another to it: the base's, and the
+lane's own.
 
 What was read in the base's and is committed when the lane has its own would skip what is in that one.
 
-The topic of a lane that reads the base's begins above every offset of the base's (`bmq.first.offset`). One that was made before the lane read the
-base's begins at 0: there the leader epoch tells, which starts above every epoch that the base's had, so that an epoch of the base's ends where
-the topic begins. Who sends an epoch is refused, and finds out what happened. Many clients send none: theirs are stored for the base's topic, of
-which they are, and answered as such: nothing of the lane's is skipped, and no client fails. (Of a topic that begins at 0 these are the offsets
-beyond its end and within the base's.)
+The topic of a lane that reads the base's begins above every offset of the base's (`bmq.first.offset`). One that was
+made before the lane read the base's begins at 0: there the leader epoch tells, which starts above every epoch that the
+base's had, so that an epoch of the base's ends where the topic begins. Who sends an epoch is refused, and finds out
+what happened. Many clients send none: theirs are stored for the base's topic, of which they are, and answered as such:
+nothing of the lane's is skipped, and no client fails. (Of a topic that begins at 0 these are the offsets beyond its end
+and within the base's.)
 
-The other way round, where the lane's own was deleted and its clients read the base's again, an offset at which no topic of the base ever is would
-take the place of what the group had committed there. It is of a topic that is gone, and refused so.
+The other way round, where the lane's own was deleted and its clients read the base's again, an offset at which no topic
+of the base ever is would take the place of what the group had committed there. It is of a topic that is gone, and
+refused so.
 """
 
 import asyncio
@@ -38,7 +41,9 @@ CODE: Final = int(ErrorCode.unknown_topic_or_partition)
 async def take_out_stale(
     request: Any, own_topic: OwnTopic, owner_for: Callable[[TopicPartition], Owner], *, step: Step
 ) -> tuple[Message, dict[str, list[int]]]:
-    """The commit without them, and their partitions by topic. Asks owners only where an offset's epoch is not the newest."""
+    """The commit without them, and their partitions by topic. Asks owners only where an offset's epoch is not the
+    newest.
+    """
     stale: dict[str, list[int]] = {}
     for asked in request.topics:
         if not asked.name:
@@ -50,7 +55,9 @@ async def take_out_stale(
                 is_stale = int(one.committed_offset) >= READING_LANES_FIRST_OFFSET
             else:
                 tp = TopicPartition(topic.topic_id, one.partition_index)
-                is_stale = 0 <= one.partition_index < len(topic.partitions) and await _is_stale(topic, tp, one, owner_for)
+                is_stale = 0 <= one.partition_index < len(topic.partitions) and await _is_stale(
+                    topic, tp, one, owner_for
+                )
             if is_stale:
                 stale.setdefault(asked.name, []).append(one.partition_index)
     if not stale:
@@ -64,7 +71,12 @@ async def take_out_stale(
 
 
 async def told_apart(
-    request: Any, own_topic: OwnTopic, base_topic: BaseTopic, owner_for: Callable[[TopicPartition], Owner], *, step: Step
+    request: Any,
+    own_topic: OwnTopic,
+    base_topic: BaseTopic,
+    owner_for: Callable[[TopicPartition], Owner],
+    *,
+    step: Step,
 ) -> tuple[Message | None, Message | None]:
     """What of a commit is for the lane's topics, and what without an epoch can only be of the base's; None: nothing."""
     places: list[tuple[Any, Topic, Topic]] = []
@@ -72,7 +84,11 @@ async def told_apart(
         await step(1 + len(asked.partitions))
         if asked.name and (own := own_topic(asked.name)) is not None and (base := base_topic(asked.name)) is not None:
             count = min(len(own.partitions), len(base.partitions))
-            places += [(one, own, base) for one in asked.partitions if one.committed_leader_epoch < 0 and 0 <= one.partition_index < count]
+            places += [
+                (one, own, base)
+                for one in asked.partitions
+                if one.committed_leader_epoch < 0 and 0 <= one.partition_index < count
+            ]
     if not places:
         return request, None
     at_once = asyncio.Semaphore(OWNERS_AT_ONCE)
@@ -121,7 +137,10 @@ async def _is_stale(topic: Topic, tp: TopicPartition, one: Any, owner_for: Calla
 
 def joined(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
     """Two answers to parts of one commit as one, topic by topic."""
-    topics = {_field(topic, "name"): {"name": _field(topic, "name"), "topic_id": None, "partitions": []} for topic in first["topics"]}
+    topics = {
+        _field(topic, "name"): {"name": _field(topic, "name"), "topic_id": None, "partitions": []}
+        for topic in first["topics"]
+    }
     for topic in (*first["topics"], *second["topics"]):
         name = _field(topic, "name")
         whole = topics.setdefault(name, {"name": name, "topic_id": None, "partitions": []})

@@ -1,4 +1,6 @@
-"""Which handlers serve a client in a lane: the lane's, or those that refuse a lane which does not exist. Never the base's."""
+"""Which handlers serve a client in a lane: the lane's, or those that refuse a lane which does not exist. Never the
+base's.
+"""
 
 import asyncio
 from collections.abc import Mapping
@@ -33,8 +35,8 @@ from bmq_proxy.proxy import Proxy
 
 COMPLAIN_EVERY_S: Final = 10.0
 NAMES_PER_REQUEST: Final = 25
-"""A lane's first request since topics came or went has what its clients see made, of its own names and those that it reads of the base: so many
-count as one request more."""
+"""A lane's first request since topics came or went has what its clients see made, of its own names and those that it
+reads of the base: so many count as one request more."""
 _METADATA_CACHE_SHARE: Final = 16
 _WRITES: Final = tuple(key for key, apart in APART.items() if Apart.WRITES in apart and key != ApiKey.PRODUCE)
 """What changes or deletes: served by handlers that see the lane's own topics alone. (Produce, too.)"""
@@ -77,7 +79,8 @@ class LaneTables:
         self._refusing = _table(BASE, 0, refusing_routes(proxy, base))
         self._complaints = RateLimited(interval_s=COMPLAIN_EVERY_S)
         self._tasks: set[asyncio.Task[None]] = set()
-        """Of all lanes, also of those that are gone: first writes that wait for their topics, and topics that are being made."""
+        """Of all lanes, also of those that are gone: first writes that wait for their topics, and topics that are being
+        made."""
 
     async def close(self) -> None:
         """Ends what is under way. What waits for its topic was not begun, and is not begun any more."""
@@ -116,17 +119,23 @@ class LaneTables:
         own_view = LaneView(self._real, lane.name, self._by_lane, own_only=True)
         controller = LaneController(self._controller, lane.name)
         settings = self._proxy.settings
-        overlays = Overlays(controller, self._real, lane.name, self._tasks, quota=self._proxy.quota, limits=settings.limits)
+        overlays = Overlays(
+            controller, self._real, lane.name, self._tasks, quota=self._proxy.quota, limits=settings.limits
+        )
         reading = replace(
             self._proxy,
             front=self._proxy,
             lane_number=lane.number,
             metadata=view,
             controller=controller,
-            coordinators=LaneGroups(self._coordinators, view, lane.number, overlays.make, self._proxy.owner_for, bulk=self._proxy.bulk),
+            coordinators=LaneGroups(
+                self._coordinators, view, lane.number, overlays.make, self._proxy.owner_for, bulk=self._proxy.bulk
+            ),
             owner_for=owner_in_lane(view, self._proxy.owner_for),
             reader=LaneReader(self._reader, view, self._ends, self._base_bytes_per_s(lane.name)),
-            settings=replace(settings, metadata_cache_bytes=max(1, settings.metadata_cache_bytes // _METADATA_CACHE_SHARE)),
+            settings=replace(
+                settings, metadata_cache_bytes=max(1, settings.metadata_cache_bytes // _METADATA_CACHE_SHARE)
+            ),
             produced_bytes=metrics.PRODUCED_BYTES.labels(lane.name),
         )
         writing = replace(reading, metadata=own_view, owner_for=self._proxy.owner_for)
@@ -147,16 +156,28 @@ class LaneTables:
                 counter.remove(table.lane)
 
     def _why_unknown(self, name: str) -> str:
-        meant = next((lane for lane in self._real.image.lanes if name.startswith(f"{lane}-") or name.lower() == lane), None)
+        meant = next(
+            (lane for lane in self._real.image.lanes if name.startswith(f"{lane}-") or name.lower() == lane), None
+        )
         if meant is None:
             return "there is no such lane: create it, or correct lane=NAME"
-        return f"there is no such lane, but a lane {meant}: where something is appended to the client.id, write lane={meant},APP"
+        return (
+            f"there is no such lane, but a lane {meant}: where something is appended to the client.id, write "
+            f"lane={meant},APP"
+        )
 
     def _complain(self, name: str, call: Call, *, exists: bool) -> None:
         left_out = self._complaints.due((call.client_host, exists), now=self._proxy.loop.time())
         if left_out is not None:
             why = f"this proxy serves lane {self._own_lane} alone" if exists else self._why_unknown(name)
-            _log.warning("client refused", lane=name[:64], client_id=call.client_id[:200], peer=call.client_host, reason=why, left_out=left_out)
+            _log.warning(
+                "client refused",
+                lane=name[:64],
+                client_id=call.client_id[:200],
+                peer=call.client_host,
+                reason=why,
+                left_out=left_out,
+            )
 
 
 class _Rate:
@@ -172,4 +193,10 @@ class _Rate:
 
 
 def _table(lane: str, number: int, table: Mapping[int, Route]) -> LaneTable:
-    return LaneTable(lane=lane, number=number, routes=table, bytes_in=metrics.BYTES_IN.labels(lane), bytes_out=metrics.BYTES_OUT.labels(lane))
+    return LaneTable(
+        lane=lane,
+        number=number,
+        routes=table,
+        bytes_in=metrics.BYTES_IN.labels(lane),
+        bytes_out=metrics.BYTES_OUT.labels(lane),
+    )

@@ -7,7 +7,19 @@ from typing import Any, NoReturn
 from typing_extensions import Buffer
 
 from bmq.errors import BmqError, NotOwner
-from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, Owner, PartitionStatus, Position, TailAnswer, TailRequest, TailRoom, Unread
+from bmq.roles.owner import (
+    Appended,
+    Caller,
+    EpochEnd,
+    OffsetForTime,
+    Owner,
+    PartitionStatus,
+    Position,
+    TailAnswer,
+    TailRequest,
+    TailRoom,
+    Unread,
+)
 from bmq.values import LeaderEpoch, Offset, TopicPartition
 from bmq_proxy.lanes.views import LaneView
 
@@ -21,7 +33,9 @@ class UnwrittenOwner:
     """`Owner` of all such partitions: it has none of what it would have to store."""
 
     def __init__(self, first_offset: Callable[[TopicPartition], int]) -> None:
-        """`first_offset`: where the topic begins that the first write makes. Raises NotOwner where there is one by now, or will be none."""
+        """`first_offset`: where the topic begins that the first write makes. Raises NotOwner where there is one by now,
+        or will be none.
+        """
         self._first_offset = first_offset
 
     async def offset_for_time(
@@ -39,14 +53,23 @@ class UnwrittenOwner:
     async def status(self, tps: Sequence[TopicPartition]) -> list[PartitionStatus]:
         """See the protocol."""
         found = [(tp, Offset(self._first_offset(tp))) for tp in tps]
-        return [PartitionStatus(tp=tp, log_start=at, high_watermark=at, tail_bytes=0, segment_bytes=0, segment_count=0) for tp, at in found]
+        return [
+            PartitionStatus(tp=tp, log_start=at, high_watermark=at, tail_bytes=0, segment_bytes=0, segment_count=0)
+            for tp, at in found
+        ]
 
     async def unread(self, positions: Sequence[Position]) -> list[Unread | None]:
         """See the protocol."""
         return [Unread(records=0, seconds=0.0) for _ in positions]
 
     async def read_tail(
-        self, requests: Sequence[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int, room: TailRoom | None = None
+        self,
+        requests: Sequence[TailRequest],
+        *,
+        min_bytes: int,
+        max_bytes: int,
+        max_wait_ms: int,
+        room: TailRoom | None = None,
     ) -> list[TailAnswer]:
         """See the protocol; a lane's reader does not come here."""
         return [TailAnswer(tp=request.tp, error=_not_there(request.tp)) for request in requests]

@@ -1,8 +1,9 @@
 """The metadata as those in a lane see it, and as those in the base do: images in which nothing else is.
 
-A handler that looks into a lane's image finds the lane's topics under the names that its clients use, and cannot find another's: so no handler
-knows of lanes. What a lane sees of a topic of the base that nobody in it has written to yet: its shape, as the topic that the first write makes,
-under the id that it will have. Such topics are found by name or id and are in no list.
+A handler that looks into a lane's image finds the lane's topics under the names that its clients use, and cannot find
+another's: so no handler knows of lanes. What a lane sees of a topic of the base that nobody in it has written to yet:
+its shape, as the topic that the first write makes, under the id that it will have. Such topics are found by name or id
+and are in no list.
 """
 
 from collections.abc import Callable, Iterator, Mapping, ValuesView
@@ -69,8 +70,8 @@ class BaseView:
 
 
 class LaneView:
-    """One lane's. With `own_only`, what its clients may write to and nothing else; otherwise also what they may read of the base, and
-    what the base has and a first write would make theirs."""
+    """One lane's. With `own_only`, what its clients may write to and nothing else; otherwise also what they may read of
+    the base, and what the base has and a first write would make theirs."""
 
     def __init__(self, real: Metadata, name: str, by_lane: ByLane, *, own_only: bool) -> None:
         """`by_lane` is the proxy's."""
@@ -123,12 +124,16 @@ class LaneView:
         return self.image
 
     def base_name_of(self, key: object) -> str | None:
-        """What the base calls a topic of which this lane has none of its own; `key` is a name or an id as the lane's clients know it."""
+        """What the base calls a topic of which this lane has none of its own; `key` is a name or an id as the lane's
+        clients know it.
+        """
         topic = self.image.topic(key) if isinstance(key, str) else self.image.topics.get(key)  # type: ignore[call-overload]
         return None if topic is None or self.is_own(topic.topic_id) else topic.name
 
     def stored_name(self, name: str) -> str | None:
-        """What the topic is called in the cluster that its clients mean by this name and may read; None: there is none. No topic is made for it."""
+        """What the topic is called in the cluster that its clients mean by this name and may read; None: there is none.
+        No topic is made for it.
+        """
         image = self.real.image
         own = overlay_name(self.name, name)
         if own in image.topic_ids:
@@ -181,7 +186,9 @@ class LaneView:
 
 
 class _Seen:
-    """What a lane sees of the base's topics, of which it has none of its own. Nothing is worked out before somebody looks."""
+    """What a lane sees of the base's topics, of which it has none of its own. Nothing is worked out before somebody
+    looks.
+    """
 
     def __init__(self, image: Image, lane: Lane, names: Names, own: Mapping[str, TopicId]) -> None:
         self.image: Final = image
@@ -212,7 +219,11 @@ class _Seen:
         if base_id is None:
             return None
         base = self.image.topics[base_id]
-        return self._unwritten(base, topic_id) if base.name not in self._own and self.id_of(base.name) == topic_id else None
+        return (
+            self._unwritten(base, topic_id)
+            if base.name not in self._own and self.id_of(base.name) == topic_id
+            else None
+        )
 
     def _unwritten_id(self, name: str, base_id: TopicId) -> TopicId:
         epoch = self.image.next_leader_epoch(overlay_name(self._lane.name, name))
@@ -296,7 +307,9 @@ class _Listed(ValuesView[Topic]):
 
 def _restricted(image: Image, topics: Mapping[TopicId, Topic], topic_ids: Mapping[str, TopicId]) -> Image:
     moving = {tp: to for tp, to in image.moving.items() if tp.topic_id in topics} if image.moving else image.moving
-    return replace(image, topics=topics, topic_ids=topic_ids, moving=moving, lanes={}, tombstones={}, deleted={}, colliding={})
+    return replace(
+        image, topics=topics, topic_ids=topic_ids, moving=moving, lanes={}, tombstones={}, deleted={}, colliding={}
+    )
 
 
 def _as_named(topic: Topic, name: str) -> Topic:

@@ -1,4 +1,6 @@
-"""Produce in a lane: as everywhere, once the lane's own topics are there. The first write to one makes it; what comes behind it keeps its order."""
+"""Produce in a lane: as everywhere, once the lane's own topics are there. The first write to one makes it; what comes
+behind it keeps its order.
+"""
 
 import asyncio
 from collections import deque
@@ -24,7 +26,9 @@ class LaneProduce:
     """One lane's Produce requests. Each connection's start in the order in which they came."""
 
     def __init__(self, proxy: Proxy, view: LaneView, overlays: Overlays, tasks: set[asyncio.Task[None]]) -> None:
-        """`proxy` sees the lane's own topics alone, `view` also those that a write would make. `tasks`: what is under way, for who ends it."""
+        """`proxy` sees the lane's own topics alone, `view` also those that a write would make. `tasks`: what is under
+        way, for who ends it.
+        """
         self._proxy = proxy
         self._view = view
         self._overlays = overlays
@@ -44,7 +48,9 @@ class LaneProduce:
         answer: asyncio.Future[Answer] = self._proxy.loop.create_future()
         if queue is None:
             queue = self._waiting[call.origin] = deque()
-            task = self._proxy.loop.create_task(self._start_in_order(call.origin, queue), name="Produce to a new topic of a lane")
+            task = self._proxy.loop.create_task(
+                self._start_in_order(call.origin, queue), name="Produce to a new topic of a lane"
+            )
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         call.lease.hold()
@@ -52,7 +58,9 @@ class LaneProduce:
         return answer
 
     def _is_all_there(self, call: Call, body: Buffer) -> bool:
-        """Whether it can begin now. One with more partitions than one turn of the loop begins is looked at later. Raises WireError."""
+        """Whether it can begin now. One with more partitions than one turn of the loop begins is looked at later.
+        Raises WireError.
+        """
         partitions_max = self._proxy.settings.limits.produce_turn_partitions
         try:
             request = parse_produce(call.version, body, partitions_max=partitions_max)

@@ -6,7 +6,15 @@ from bmq_broker.coordinators.groups.group import MEMBER_WRITTEN_BYTES, Group
 from bmq_broker.coordinators.groups.machine import Effects, GroupMachine
 from bmq_broker.coordinators.groups.membership import leave
 from bmq_broker.coordinators.groups.records import GroupKey, OffsetKey
-from bmq_broker.coordinators.groups.requests import GroupDescription, GroupListing, Leave, Leaver, MemberDescription, Now, Refusal
+from bmq_broker.coordinators.groups.requests import (
+    GroupDescription,
+    GroupListing,
+    Leave,
+    Leaver,
+    MemberDescription,
+    Now,
+    Refusal,
+)
 from bmq_broker.coordinators.groups.states import GroupEvent, GroupState
 from bmq_broker.coordinators.groups.tally import ELEMENT_WORK_BYTES
 
@@ -49,7 +57,9 @@ def described_bytes(machine: GroupMachine, group_id: str) -> int:
 def describing_bytes(machine: GroupMachine, group_id: str) -> int:
     """How much of a turn a description is."""
     group = machine.groups.get(group_id)
-    return ELEMENT_WORK_BYTES + (0 if group is None else described_bytes(machine, group_id) + MEMBER_WRITTEN_BYTES * len(group.members))
+    return ELEMENT_WORK_BYTES + (
+        0 if group is None else described_bytes(machine, group_id) + MEMBER_WRITTEN_BYTES * len(group.members)
+    )
 
 
 def listing(machine: GroupMachine, group_id: str) -> GroupListing | None:

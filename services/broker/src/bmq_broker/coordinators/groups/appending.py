@@ -14,7 +14,12 @@ class Appending:
     """`fail` hears of the first append that did not succeed, `grown` how many records and bytes went to the log."""
 
     def __init__(
-        self, log: CoordinatorLog, settings: GroupSettings, *, fail: Callable[[BaseException], None], grown: Callable[[int, int], None]
+        self,
+        log: CoordinatorLog,
+        settings: GroupSettings,
+        *,
+        fail: Callable[[BaseException], None],
+        grown: Callable[[int, int], None],
     ) -> None:
         self._log = log
         self._settings = settings

@@ -1,4 +1,6 @@
-"""When the group machine is asked what is due: one timer of the loop for all its deadlines, a bounded part of them in each turn."""
+"""When the group machine is asked what is due: one timer of the loop for all its deadlines, a bounded part of them in
+each turn.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -13,8 +15,8 @@ _DEADLINES_PER_TURN: Final = 50
 
 
 class Deadlines:
-    """`next_ms` says when the earliest is, None where there is none; `fire` does what is due first, and says how much of a turn it was, None where
-    nothing was due.
+    """`next_ms` says when the earliest is, None where there is none; `fire` does what is due first, and says how much
+    of a turn it was, None where nothing was due.
     """
 
     def __init__(self, next_ms: Callable[[], int | None], fire: Callable[[], int | None], turns: Turns) -> None:

@@ -11,7 +11,8 @@ from bmq_broker.coordinators.groups.records import GroupKey, GroupValue, Key, Of
 from bmq_broker.coordinators.groups.tally import Tally, text_bytes
 
 OFFSET_BYTES: Final = 400
-"""About what a committed offset takes in memory beside its metadata: its place, its numbers, the topic's id, and their places in tables."""
+"""About what a committed offset takes in memory beside its metadata: its place, its numbers, the topic's id, and their
+places in tables."""
 STORED_GROUP_BYTES: Final = 500
 STORED_MEMBER_BYTES: Final = 400
 """The same of a stored generation, and of each member in it."""
@@ -23,7 +24,9 @@ def stored_bytes(key: Key, value: Value | None) -> int:
         case None:
             return 0
         case OffsetValue():
-            return OFFSET_BYTES + text_bytes(value.metadata) + (text_bytes(key.topic) if isinstance(key, OffsetKey) else 0)
+            return (
+                OFFSET_BYTES + text_bytes(value.metadata) + (text_bytes(key.topic) if isinstance(key, OffsetKey) else 0)
+            )
         case GroupValue():
             return (
                 STORED_GROUP_BYTES

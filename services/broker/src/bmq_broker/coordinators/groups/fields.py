@@ -1,4 +1,6 @@
-"""Kafka's primitive types as they stand in the values of coordinator records: strings, byte runs, arrays, tagged fields."""
+"""Kafka's primitive types as they stand in the values of coordinator records: strings, byte runs, arrays, tagged
+fields.
+"""
 
 import struct
 from typing import Final
@@ -52,7 +54,8 @@ def _uvarint(value: int) -> bytes:
 
 
 class FieldReader:
-    """Reads fields one after the other. Every read raises Corrupt where the bytes do not hold; nothing is allocated on a length's word alone.
+    """Reads fields one after the other. Every read raises Corrupt where the bytes do not hold; nothing is allocated on
+    a length's word alone.
 
     `flexible` chooses between the old and the compact encodings for text, blob and count.
     """

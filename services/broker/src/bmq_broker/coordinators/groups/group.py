@@ -1,7 +1,7 @@
 """One classic group as it lives in memory: its members, who waits for what, and what can be concluded from them.
 
-All of this is soft: after a restart it is made anew from the stored generation (`Group.restore`). Nothing here decides a transition;
-that is `rebalance` and the operations.
+All of this is soft: after a restart it is made anew from the stored generation (`Group.restore`). Nothing here decides
+a transition; that is `rebalance` and the operations.
 """
 
 from collections import Counter
@@ -22,7 +22,8 @@ GROUP_BYTES: Final = 1_000
 MEMBER_BYTES: Final = 1_000
 """About what a group and a member take beside their texts and metadata."""
 PROTOCOL_BYTES: Final = 200
-"""The same of a protocol in a member's offer: a pair, a name, a run of bytes, and the name among those that the group supports."""
+"""The same of a protocol in a member's offer: a pair, a name, a run of bytes, and the name among those that the group
+supports."""
 MEMBER_WRITTEN_BYTES: Final = 400
 """As much work as a member is in a record beside what it has in it."""
 TOPIC_BYTES: Final = 150
@@ -41,7 +42,9 @@ def said_bytes(protocols: Protocols) -> int:
 
 @dataclass(slots=True, kw_only=True)
 class Member:
-    """A member. `is_new`: it has never been told of a generation, so it cannot heartbeat. `protocols` in its order of preference."""
+    """A member. `is_new`: it has never been told of a generation, so it cannot heartbeat. `protocols` in its order of
+    preference.
+    """
 
     member_id: str
     instance_id: str | None
@@ -79,7 +82,8 @@ class Member:
 class Group:
     """`static` maps instance ids to member ids; `pending` are ids given out under KIP-394 that have not joined yet.
 
-    `joins` and `syncs` are the held requests, by member. `unsynced` are members of the generation whose SyncGroup has not come.
+    `joins` and `syncs` are the held requests, by member. `unsynced` are members of the generation whose SyncGroup has
+    not come.
     """
 
     group_id: str
@@ -96,7 +100,8 @@ class Group:
     syncs: dict[str, Ticket] = field(default_factory=dict)
     unsynced: set[str] = field(default_factory=set)
     topics: frozenset[str] | None = frozenset()
-    """What the generation subscribes to; None: cannot be known (another protocol type, metadata that does not parse, or too much of it)."""
+    """What the generation subscribes to; None: cannot be known (another protocol type, metadata that does not parse, or
+    too much of it)."""
     topics_bytes: int = 0
     """What those count."""
     first_rebalance_left_ms: int | None = None
@@ -118,8 +123,12 @@ class Group:
         self._weigh(GROUP_BYTES + text_bytes(self.group_id))
 
     @classmethod
-    def restore(cls, group_id: str, value: GroupValue, *, tally: Tally | None = None, room_bytes: int | None = None) -> "Group":
-        """The group as the log knows it: Stable with the members of its generation, or Empty. `room_bytes` as of `learn_topics`."""
+    def restore(
+        cls, group_id: str, value: GroupValue, *, tally: Tally | None = None, room_bytes: int | None = None
+    ) -> "Group":
+        """The group as the log knows it: Stable with the members of its generation, or Empty. `room_bytes` as of
+        `learn_topics`.
+        """
         group = cls(
             group_id,
             tally=tally if tally is not None else Tally(),
@@ -177,7 +186,9 @@ class Group:
 
     @property
     def completing_bytes(self) -> int:
-        """How much work it is to begin its next generation: its members are told of it, and who leads, of all of them."""
+        """How much work it is to begin its next generation: its members are told of it, and who leads, of all of
+        them.
+        """
         return self.said_bytes + MEMBER_WRITTEN_BYTES * len(self.members)
 
     def move(self, event: GroupEvent, wall_ms: int) -> None:
@@ -215,7 +226,9 @@ class Group:
         self.expect_no_more(member.member_id)
 
     def remove(self, member_id: str) -> None:
-        """Forgets the member; a leader's place goes to the oldest one left. Its held requests must have been answered before."""
+        """Forgets the member; a leader's place goes to the oldest one left. Its held requests must have been answered
+        before.
+        """
         assert member_id not in self.joins
         assert member_id not in self.syncs
         member = self.members.pop(member_id)
@@ -231,7 +244,9 @@ class Group:
         self.unsynced.discard(member_id)
 
     def replace_static(self, instance_id: str, new_id: str) -> Member:
-        """A static member came back without its id: it gets a new one and keeps its assignment and, if it leads, its place."""
+        """A static member came back without its id: it gets a new one and keeps its assignment and, if it leads, its
+        place.
+        """
         old_id = self.static[instance_id]
         assert old_id not in self.joins
         assert old_id not in self.syncs
@@ -276,10 +291,14 @@ class Group:
             return False
         if not self.members:
             return True
-        return protocol_type == self.protocol_type and any(self._supporters[name] == len(self.members) for name, _ in protocols)
+        return protocol_type == self.protocol_type and any(
+            self._supporters[name] == len(self.members) for name, _ in protocols
+        )
 
     def choose_protocol(self) -> str:
-        """The one with most votes: each member votes for the first of its protocols that all have. Ties go to the earliest vote."""
+        """The one with most votes: each member votes for the first of its protocols that all have. Ties go to the
+        earliest vote.
+        """
         candidates = {name for name, count in self._supporters.items() if count == len(self.members)}
         assert candidates, "a member was let in that shares no protocol with the others"
         votes: Counter[str] = Counter()
@@ -294,8 +313,8 @@ class Group:
         return topics_of(member.metadata(self.protocol) for member in self.members.values())
 
     def learn_topics(self, room_bytes: int | None) -> None:
-        """What the generation subscribes to, of what its members say now. Where that takes more than there is room for (None: there is), it
-        cannot be told.
+        """What the generation subscribes to, of what its members say now. Where that takes more than there is room for
+        (None: there is), it cannot be told.
         """
         topics = self.subscription()
         size_bytes = sum(TOPIC_BYTES + text_bytes(topic) for topic in topics or ())
@@ -305,20 +324,27 @@ class Group:
         self.topics, self.topics_bytes = topics, size_bytes
 
     def subscribes(self, topic: str) -> bool:
-        """Whether the group consumes the topic, by its name in the cluster, as far as anybody can tell; when in doubt, yes.
+        """Whether the group consumes the topic, by its name in the cluster, as far as anybody can tell; when in doubt,
+        yes.
 
         A lane's members know its topics by other names, which may be those of the base's, too.
         """
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return False
-        return self.topics is None or topic in self.topics or (lane_group(self.group_id) is not None and name_in_lane(topic) in self.topics)
+        return (
+            self.topics is None
+            or topic in self.topics
+            or (lane_group(self.group_id) is not None and name_in_lane(topic) in self.topics)
+        )
 
     def rebalance_timeout_ms(self) -> int:
         """The longest of its members'."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def waits_for_none_but(self, member_id: str) -> bool:
-        """Whether its rebalance ends when this one joins, "" a new member. It has to be one that ends as soon as nobody is missing."""
+        """Whether its rebalance ends when this one joins, "" a new member. It has to be one that ends as soon as nobody
+        is missing.
+        """
         others = len(self.members) - (member_id in self.members) - len(self.joins) + (member_id in self.joins)
         return self.first_rebalance_left_ms is None and others <= 0 and not self.pending - {member_id}
 

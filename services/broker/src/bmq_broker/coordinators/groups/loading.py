@@ -1,4 +1,6 @@
-"""From the log to the durable state: the newest snapshot, then every record after it, through the same `replay` as live operations."""
+"""From the log to the durable state: the newest snapshot, then every record after it, through the same `replay` as live
+operations.
+"""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -20,7 +22,9 @@ _BATCHES_PER_TURN: Final = 32
 
 @dataclass(slots=True)
 class Loaded:
-    """`records` were replayed after the snapshot. `unknown` of them are of a kind that this bmq does not know: they stay in the log as they are."""
+    """`records` were replayed after the snapshot. `unknown` of them are of a kind that this bmq does not know: they
+    stay in the log as they are.
+    """
 
     state: DurableState = field(default_factory=DurableState)
     records: int = 0

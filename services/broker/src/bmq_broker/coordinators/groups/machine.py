@@ -2,11 +2,13 @@
 
     operation(now, request, ticket) -> Effects(records, replies)
 
-No async, no I/O, no clock, no logging. Records take effect here at once (`emit` replays them); whoever runs the machine appends them, and
-sends replies only once they and all before them are durable. If that fails, the machine is thrown away and a new one loads the log.
+No async, no I/O, no clock, no logging. Records take effect here at once (`emit` replays them); whoever runs the machine
+appends them, and sends replies only once they and all before them are durable. If that fails, the machine is thrown
+away and a new one loads the log.
 
-A record is encoded before it takes effect. A step that raises half-way, for that reason or any other, is taken back (`taking_back`): its records
-are undone, and the groups that it touched are made anew from the log's state, as if only they had moved here.
+A record is encoded before it takes effect. A step that raises half-way, for that reason or any other, is taken back
+(`taking_back`): its records are undone, and the groups that it touched are made anew from the log's state, as if only
+they had moved here.
 """
 
 from collections.abc import Sequence
@@ -26,8 +28,8 @@ from bmq_broker.coordinators.groups.timers import TimerKey, Timers
 
 @dataclass(slots=True)
 class Memory:
-    """What all coordinators of a broker take together: what members say, and what is stored; and how fast the latter grows, and is
-    written anew, by whom.
+    """What all coordinators of a broker take together: what members say, and what is stored; and how fast the latter
+    grows, and is written anew, by whom.
     """
 
     members: Tally = field(default_factory=Tally)
@@ -62,7 +64,9 @@ class NewRecord(NamedTuple):
 
 @dataclass(slots=True)
 class Effects:
-    """What an operation leads to: records to append, in order, and replies, among them to requests held since earlier."""
+    """What an operation leads to: records to append, in order, and replies, among them to requests held since
+    earlier.
+    """
 
     records: list[NewRecord] = field(default_factory=list)
     replies: list[tuple[Ticket, Reply | None]] = field(default_factory=list)
@@ -73,8 +77,8 @@ class Effects:
 
 @dataclass(slots=True)
 class Step:
-    """What an operation has changed so far: what stood in the log's state before each of its records, whose soft state it may have changed, and
-    what it took of addresses' shares.
+    """What an operation has changed so far: what stood in the log's state before each of its records, whose soft state
+    it may have changed, and what it took of addresses' shares.
     """
 
     before: list[tuple[Key, Value | None]] = field(default_factory=list)
@@ -85,7 +89,9 @@ class Step:
 class GroupMachine:
     """State that the operations in this folder work on. `groups` is soft, `durable` is the log's."""
 
-    def __init__(self, settings: GroupSettings, durable: DurableState | None = None, *, memory: Memory | None = None) -> None:
+    def __init__(
+        self, settings: GroupSettings, durable: DurableState | None = None, *, memory: Memory | None = None
+    ) -> None:
         """`memory`: what all coordinators of this broker take together."""
         memory = Memory() if memory is None else memory
         self.settings = settings
@@ -136,7 +142,12 @@ class GroupMachine:
         """How much more may be stored for a client."""
         settings = self.settings
         here = settings.stored_bytes_max - self.durable.tally.everywhere_bytes
-        own = self._growth.left(client_host, now.loop_ms, burst=settings.stored_burst_bytes, per_time=settings.stored_per_minute_bytes / 60_000)
+        own = self._growth.left(
+            client_host,
+            now.loop_ms,
+            burst=settings.stored_burst_bytes,
+            per_time=settings.stored_per_minute_bytes / 60_000,
+        )
         return Room(here, int(own))
 
     def grow(self, client_host: str, now: Now, room: "Room", size_bytes: int) -> None:
@@ -193,7 +204,12 @@ class GroupMachine:
 
     def forget_if_void(self, group: Group) -> None:
         """Drops a group that is nothing but a name: nobody in it, nothing in the log."""
-        if group.state is GroupState.EMPTY and not group.members and not group.pending and not self.durable.knows(group.group_id):
+        if (
+            group.state is GroupState.EMPTY
+            and not group.members
+            and not group.pending
+            and not self.durable.knows(group.group_id)
+        ):
             self.drop(group.group_id)
 
     def touch(self, group: Group, member_id: str, now: Now, *, timeout_ms: int | None = None) -> None:
@@ -208,7 +224,9 @@ class GroupMachine:
 
     def held(self) -> Sequence[Ticket]:
         """Requests that wait for an answer."""
-        return [ticket for group in self.groups.values() for held in (group.joins, group.syncs) for ticket in held.values()]
+        return [
+            ticket for group in self.groups.values() for held in (group.joins, group.syncs) for ticket in held.values()
+        ]
 
 
 class Turn(NamedTuple):

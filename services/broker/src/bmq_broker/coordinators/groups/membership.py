@@ -1,4 +1,6 @@
-"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup (KIP-345 static members, KIP-394 known member ids, KIP-800 reasons are the handlers')."""
+"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup (KIP-345 static members, KIP-394 known member ids, KIP-800 reasons are
+the handlers').
+"""
 
 from typing import Final
 
@@ -17,7 +19,13 @@ from bmq_broker.coordinators.groups.rebalance import (
     remove_member,
     sync_reply,
 )
-from bmq_broker.coordinators.groups.records import GroupKey, GroupValue, MemberValue, group_size_bytes, member_size_bytes
+from bmq_broker.coordinators.groups.records import (
+    GroupKey,
+    GroupValue,
+    MemberValue,
+    group_size_bytes,
+    member_size_bytes,
+)
 from bmq_broker.coordinators.groups.requests import (
     Heartbeat,
     HeartbeatReply,
@@ -37,7 +45,8 @@ from bmq_broker.coordinators.groups.tally import text_bytes
 from bmq_broker.coordinators.groups.timers import TimerKey
 
 OFFERS_TIMES_RECORD: Final = 8
-"""What members offer together, in records of the largest size: each offers several protocols, of which a record has one."""
+"""What members offer together, in records of the largest size: each offers several protocols, of which a record has
+one."""
 
 
 def join(machine: GroupMachine, now: Now, request: Join, ticket: Ticket) -> Effects:
@@ -57,7 +66,10 @@ def join(machine: GroupMachine, now: Now, request: Join, ticket: Ticket) -> Effe
             _refuse(effects, ticket, "", Refusal.TOO_MANY_GROUPS)
             return effects
         turn = Turn(machine, effects, group, now)
-        if len(request.protocols) > settings.protocols_max or said_bytes(request.protocols) > settings.record_size_bytes_max:
+        if (
+            len(request.protocols) > settings.protocols_max
+            or said_bytes(request.protocols) > settings.record_size_bytes_max
+        ):
             _refuse(effects, ticket, request.member_id, Refusal.INVALID_REQUEST)
         elif not _may_say(group, request, settings.record_size_bytes_max):
             _refuse(effects, ticket, "", Refusal.GROUP_FULL)
@@ -111,7 +123,9 @@ def heartbeat(machine: GroupMachine, now: Now, request: Heartbeat, ticket: Ticke
 
 
 def leave(machine: GroupMachine, now: Now, request: Leave) -> tuple[Effects, list[Refusal | None]]:
-    """Takes members out, by their own wish or an administrator's; one rebalance for all of them. (effects, what became of each)"""
+    """Takes members out, by their own wish or an administrator's; one rebalance for all of them. (effects, what became
+    of each)
+    """
     effects = Effects()
     group = machine.find(request.group_id)
     if group is None:
@@ -128,12 +142,16 @@ def leave(machine: GroupMachine, now: Now, request: Leave) -> tuple[Effects, lis
 
 
 def give_up_join(machine: GroupMachine, now: Now, request: Join, ticket: Ticket) -> Effects:
-    """Whoever sent the request is gone before its answer. A member that was never told of a generation goes with its metadata; an id that it
-    was given stays its own for a session.
+    """Whoever sent the request is gone before its answer. A member that was never told of a generation goes with its
+    metadata; an id that it was given stays its own for a session.
     """
     effects = Effects()
     group = machine.find(request.group_id)
-    member = None if group is None else next((group.members[name] for name, held in group.joins.items() if held == ticket), None)
+    member = (
+        None
+        if group is None
+        else next((group.members[name] for name, held in group.joins.items() if held == ticket), None)
+    )
     if group is None or member is None or not member.is_new:
         return effects
     remove_member(machine, effects, group, member.member_id)
@@ -153,7 +171,9 @@ def _known(group: Group, request: Join) -> Member | None:
 
 
 def _may_say(group: Group, request: Join, record_size_bytes_max: int) -> bool:
-    """Whether all that members offer stays within what an answer may have. A group for which it does not has no record that would be taken."""
+    """Whether all that members offer stays within what an answer may have. A group for which it does not has no record
+    that would be taken.
+    """
     member = _known(group, request)
     before_bytes = 0 if member is None else member.said_bytes
     grown_bytes = said_bytes(request.protocols) + _named_bytes(request) - before_bytes
@@ -168,7 +188,12 @@ def _growth(group: Group, request: Join) -> int:
 
 
 def _named_bytes(request: Join) -> int:
-    return sum(map(text_bytes, (request.member_id or request.fresh_id, request.instance_id, request.client_id, request.client_host)))
+    return sum(
+        map(
+            text_bytes,
+            (request.member_id or request.fresh_id, request.instance_id, request.client_id, request.client_host),
+        )
+    )
 
 
 def _refuse(effects: Effects, ticket: Ticket, member_id: str, refusal: Refusal) -> None:
@@ -176,10 +201,14 @@ def _refuse(effects: Effects, ticket: Ticket, member_id: str, refusal: Refusal) 
 
 
 def _has_room(machine: GroupMachine, group: Group, member_id: str) -> bool:
-    """A group that is too large after its limit was lowered loses the members that come back last; ids given out have their place."""
+    """A group that is too large after its limit was lowered loses the members that come back last; ids given out have
+    their place.
+    """
     size_max = machine.settings.group_size_max
     if member_id in group.members:
-        return group.state is not GroupState.PREPARING_REBALANCE or member_id in group.joins or len(group.joins) < size_max
+        return (
+            group.state is not GroupState.PREPARING_REBALANCE or member_id in group.joins or len(group.joins) < size_max
+        )
     return member_id in group.pending or len(group.members) + len(group.pending) < size_max
 
 
@@ -228,8 +257,11 @@ def _join_known(turn: Turn, request: Join, ticket: Ticket) -> None:
     member = group.members[request.member_id]
     unchanged = member.protocols == request.protocols
     leads = group.leader == member.member_id
-    if (group.state is GroupState.COMPLETING_REBALANCE and unchanged) or (group.state is GroupState.STABLE and unchanged and not leads):
-        # It did not get the reply, or asks for nothing new. A leader of a stable group that joins again asks for a rebalance.
+    if (group.state is GroupState.COMPLETING_REBALANCE and unchanged) or (
+        group.state is GroupState.STABLE and unchanged and not leads
+    ):
+        # It did not get the reply, or asks for nothing new. A leader of a stable group that joins again asks for a
+        # rebalance.
         group.joins[member.member_id] = ticket
         answer_join(effects, group, member)
         return
@@ -268,7 +300,9 @@ def _update(effects: Effects, group: Group, member: Member, request: Join, ticke
 
 
 def _replace_static(turn: Turn, request: Join, ticket: Ticket) -> None:
-    """A static member restarted. In a stable group that changes nothing but its id, unless it now wants something else."""
+    """A static member restarted. In a stable group that changes nothing but its id, unless it now wants something
+    else.
+    """
     machine, effects, group, now = turn
     assert request.instance_id is not None
     old_id = group.static[request.instance_id]
@@ -308,7 +342,9 @@ def _replace_static(turn: Turn, request: Join, ticket: Ticket) -> None:
 
 
 def _as_it_will_be(machine: GroupMachine, group: Group, old_id: str, request: Join) -> tuple[GroupValue, int]:
-    """The stored generation with a static member that comes back, and how many bytes its record has: of all others nothing is looked at."""
+    """The stored generation with a static member that comes back, and how many bytes its record has: of all others
+    nothing is looked at.
+    """
     stored = machine.durable.groups[group.group_id]
     was = next(member for member in stored.members if member.member_id == old_id)
     metadata = next((metadata for name, metadata in request.protocols if name == group.protocol), b"")
@@ -323,13 +359,22 @@ def _as_it_will_be(machine: GroupMachine, group: Group, old_id: str, request: Jo
         assignment=was.assignment,
     )
     others = tuple(other for other in stored.members if other is not was)
-    value = stored._replace(members=(*others, member), leader=request.fresh_id if stored.leader == old_id else stored.leader)
-    grown_bytes = member_size_bytes(member) - member_size_bytes(was) + nullable_size_bytes(value.leader) - nullable_size_bytes(stored.leader)
+    value = stored._replace(
+        members=(*others, member), leader=request.fresh_id if stored.leader == old_id else stored.leader
+    )
+    grown_bytes = (
+        member_size_bytes(member)
+        - member_size_bytes(was)
+        + nullable_size_bytes(value.leader)
+        - nullable_size_bytes(stored.leader)
+    )
     return value, group.record_bytes + grown_bytes
 
 
 def _wants_the_same(group: Group, member: Member, before: bytes) -> bool:
-    """Whether what an assignment depends on is as it was, as far as it can be read: a consumer's topics. Then so are all topics of the group."""
+    """Whether what an assignment depends on is as it was, as far as it can be read: a consumer's topics. Then so are
+    all topics of the group.
+    """
     return group.protocol_type != CONSUMER_PROTOCOL_TYPE or same_topics(before, member.metadata(group.protocol))
 
 
@@ -348,7 +393,9 @@ def _take_assignment(turn: Turn, request: Sync) -> None:
     machine = turn.machine
     group = turn.group
     stored = group.to_value()
-    members = tuple(member._replace(assignment=request.assignments.get(member.member_id, b"")) for member in stored.members)
+    members = tuple(
+        member._replace(assignment=request.assignments.get(member.member_id, b"")) for member in stored.members
+    )
     value: GroupValue = stored._replace(members=members)
     client_host = group.members[request.member_id].client_host
     growth_bytes = machine.durable.growth_bytes(GroupKey(group.group_id), value)

@@ -1,4 +1,6 @@
-"""Committed offsets: commit, fetch, delete, expire, and the end of a topic. Kafka's rules, in particular about what keeps an offset alive."""
+"""Committed offsets: commit, fetch, delete, expire, and the end of a topic. Kafka's rules, in particular about what
+keeps an offset alive.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
@@ -27,14 +29,20 @@ class GroupPart(NamedTuple):
 
 
 def commit(machine: GroupMachine, now: Now, request: Commit, ticket: Ticket) -> Effects:
-    """Stores offsets. Members must be of the current generation; a consumer without membership may commit to an empty group alone."""
+    """Stores offsets. Members must be of the current generation; a consumer without membership may commit to an empty
+    group alone.
+    """
     effects = Effects()
     group = machine.find(request.group_id)
     refusal = _check_commit(machine, group, request)
     if refusal is not None:
         effects.reply(ticket, CommitReply(refusal=refusal))
         return effects
-    if group is not None and request.member_id in group.members and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
+    if (
+        group is not None
+        and request.member_id in group.members
+        and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE)
+    ):
         machine.touch(group, request.member_id, now)
     refusals = [_check_offset(machine, new) for new in request.offsets]
     taken = [new for new, refusal in zip(request.offsets, refusals, strict=True) if refusal is None]
@@ -53,12 +61,17 @@ def commit(machine: GroupMachine, now: Now, request: Commit, ticket: Ticket) -> 
             left_out[place] = refusal
     machine.grow(request.client_host, now, room, grown_bytes)
     if left_out:
-        refusals = [refusal or left_out.get((new.topic, new.partition)) for new, refusal in zip(request.offsets, refusals, strict=True)]
+        refusals = [
+            refusal or left_out.get((new.topic, new.partition))
+            for new, refusal in zip(request.offsets, refusals, strict=True)
+        ]
     effects.reply(ticket, CommitReply(refusals=tuple(refusals)))
     return effects
 
 
-def fetch(machine: GroupMachine, group_id: str, topic: str, partition: int, topic_id: TopicId | None) -> OffsetValue | None:
+def fetch(
+    machine: GroupMachine, group_id: str, topic: str, partition: int, topic_id: TopicId | None
+) -> OffsetValue | None:
     """The committed offset; None where there is none, or where it was committed to an earlier topic of this name."""
     value = machine.durable.offsets.get(group_id, {}).get((topic, partition))
     if value is None or (value.topic_id is not None and topic_id is not None and value.topic_id != topic_id):
@@ -66,7 +79,9 @@ def fetch(machine: GroupMachine, group_id: str, topic: str, partition: int, topi
     return value
 
 
-def delete_offsets(machine: GroupMachine, request: DeleteOffsets) -> tuple[Effects, Refusal | None, list[Refusal | None]]:
+def delete_offsets(
+    machine: GroupMachine, request: DeleteOffsets
+) -> tuple[Effects, Refusal | None, list[Refusal | None]]:
     """(effects, refusal of all, refusal of each partition). Topics that the group consumes are left alone."""
     effects = Effects()
     group = machine.find(request.group_id)
@@ -89,14 +104,20 @@ def delete_offsets(machine: GroupMachine, request: DeleteOffsets) -> tuple[Effec
 
 
 def expire(machine: GroupMachine, now: Now, group_id: str, places: Sequence[Place] | None = None) -> Effects:
-    """Drops the group's offsets whose time is over, of all or of these places, then the group itself if it is empty and has none left."""
+    """Drops the group's offsets whose time is over, of all or of these places, then the group itself if it is empty and
+    has none left.
+    """
     effects = Effects()
     group = machine.find(group_id)
     if group is None:
         return effects
     base = _retention_base(group)
     for (topic, partition), value in _those_at(machine, group_id, places):
-        if base is not None and not (group.state is not GroupState.EMPTY and group.subscribes(topic)) and _is_over(machine, now, value, base):
+        if (
+            base is not None
+            and not (group.state is not GroupState.EMPTY and group.subscribes(topic))
+            and _is_over(machine, now, value, base)
+        ):
             machine.emit(effects, OffsetKey(group_id, topic, partition), None)
     _delete_if_idle(machine, effects, group)
     return effects
@@ -110,7 +131,9 @@ def drop_some(machine: GroupMachine, group_id: str, count_max: int) -> Effects:
     return effects
 
 
-def drop_topics(machine: GroupMachine, is_gone: Callable[[str, TopicId | None], bool], parts: Iterable[GroupPart]) -> Effects:
+def drop_topics(
+    machine: GroupMachine, is_gone: Callable[[str, TopicId | None], bool], parts: Iterable[GroupPart]
+) -> Effects:
     """Drops the offsets of topics that were deleted. `is_gone(name, id)`; the id is None where the record had none."""
     effects = Effects()
     for group_id, places in parts:
@@ -127,7 +150,9 @@ def drop_topics(machine: GroupMachine, is_gone: Callable[[str, TopicId | None], 
 def _those_at(machine: GroupMachine, group_id: str, places: Sequence[Place] | None) -> list[tuple[Place, OffsetValue]]:
     """The group's offsets, all or those of these places that there are."""
     offsets = machine.durable.offsets.get(group_id, {})
-    return list(offsets.items()) if places is None else [(place, offsets[place]) for place in places if place in offsets]
+    return (
+        list(offsets.items()) if places is None else [(place, offsets[place]) for place in places if place in offsets]
+    )
 
 
 def _check_commit(machine: GroupMachine, group: Group | None, request: Commit) -> Refusal | None:
@@ -161,14 +186,17 @@ def _value(new: NewOffset, now: Now, retention_ms: int) -> OffsetValue:
     metadata = new.metadata or ""
     if retention_ms >= 0:
         expire_ms = min(now.wall_ms + retention_ms, EXPIRE_MS_MAX)
-        return OffsetValue(new.offset, metadata=metadata, commit_ms=now.wall_ms, expire_ms=expire_ms, topic_id=new.topic_id)
+        return OffsetValue(
+            new.offset, metadata=metadata, commit_ms=now.wall_ms, expire_ms=expire_ms, topic_id=new.topic_id
+        )
     return OffsetValue(new.offset, new.leader_epoch, metadata, now.wall_ms, topic_id=new.topic_id)
 
 
 def _retention_base(group: Group) -> Callable[[OffsetValue], int] | None:
     """From when an offset's retention counts; None: nothing of the group expires now.
 
-    An offset that a tool commits to a group that has long been empty counts from its commit (Kafka drops it at the next look).
+    An offset that a tool commits to a group that has long been empty counts from its commit (Kafka drops it at the next
+    look).
     """
     if not group.protocol_type:
         return lambda value: value.commit_ms

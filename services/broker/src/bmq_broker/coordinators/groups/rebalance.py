@@ -20,7 +20,9 @@ def rebalance_or_complete(turn: Turn) -> None:
 
 
 def prepare(turn: Turn) -> None:
-    """Every member has to join again. Out of Empty the group waits a while for more members before its first generation."""
+    """Every member has to join again. Out of Empty the group waits a while for more members before its first
+    generation.
+    """
     machine, _effects, group, now = turn
     if group.state is GroupState.COMPLETING_REBALANCE:
         fail_syncs(turn, Refusal.REBALANCE_IN_PROGRESS)
@@ -65,10 +67,16 @@ def join_time_is_up(turn: Turn) -> None:
 
 
 def complete(turn: Turn) -> None:
-    """Leaves behind the dynamic members that did not join (static ones stay until their session ends) and starts the next generation."""
+    """Leaves behind the dynamic members that did not join (static ones stay until their session ends) and starts the
+    next generation.
+    """
     machine, effects, group, now = turn
     machine.timers.cancel(TimerKey("join", group.group_id))
-    for member in [member for member in group.members.values() if member.instance_id is None and member.member_id not in group.joins]:
+    for member in [
+        member
+        for member in group.members.values()
+        if member.instance_id is None and member.member_id not in group.joins
+    ]:
         machine.drop_session(group.group_id, member.member_id)
         group.remove(member.member_id)
     group.first_rebalance_left_ms = None
@@ -89,7 +97,9 @@ def complete(turn: Turn) -> None:
         machine.emit(effects, GroupKey(group.group_id), group.to_value())
 
 
-def answer_join(effects: Effects, group: Group, member: Member, *, leader: str | None = None, skip_assignment: bool = False) -> None:
+def answer_join(
+    effects: Effects, group: Group, member: Member, *, leader: str | None = None, skip_assignment: bool = False
+) -> None:
     """Tells a member its generation. With `leader` it is told that this one leads, and no member list."""
     ticket = group.joins.pop(member.member_id, None)
     if ticket is None:
@@ -113,7 +123,9 @@ def refuse_join(effects: Effects, group: Group, member_id: str, refusal: Refusal
     """Answers the member's held JoinGroup, if there is one."""
     ticket = group.joins.pop(member_id, None)
     if ticket is not None:
-        effects.reply(ticket, JoinReply(refusal=refusal, member_id="" if refusal is Refusal.UNKNOWN_MEMBER else member_id))
+        effects.reply(
+            ticket, JoinReply(refusal=refusal, member_id="" if refusal is Refusal.UNKNOWN_MEMBER else member_id)
+        )
 
 
 def refuse_sync(effects: Effects, group: Group, member_id: str, refusal: Refusal) -> None:
@@ -156,7 +168,9 @@ def sync_reply(group: Group, member: Member) -> SyncReply:
 def joined_members(group: Group) -> tuple[JoinedMember, ...]:
     """What the leader computes the assignment from."""
     return tuple(
-        JoinedMember(member_id=member.member_id, instance_id=member.instance_id, metadata=member.metadata(group.protocol))
+        JoinedMember(
+            member_id=member.member_id, instance_id=member.instance_id, metadata=member.metadata(group.protocol)
+        )
         for member in group.members.values()
     )
 

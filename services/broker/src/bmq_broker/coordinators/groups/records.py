@@ -1,10 +1,10 @@
 """The records of `__consumer_offsets`, byte for byte as Kafka's tools read them (docs/formats/consumer-offsets.md).
 
-A key starts with its version, which also says what it is a key of: 0 and 1 a committed offset, 2 a classic group. A value starts with
-its own version. A missing value is a tombstone. Everything is big-endian.
+A key starts with its version, which also says what it is a key of: 0 and 1 a committed offset, 2 a classic group. A
+value starts with its own version. A missing value is a tombstone. Everything is big-endian.
 
-Written: offset keys 1, offset values 4 (with the topic's id), 3 (where no id is known) or 1 (with a client's own expiry), group keys 2,
-group values 3. Read: every version that Kafka has.
+Written: offset keys 1, offset values 4 (with the topic's id), 3 (where no id is known) or 1 (with a client's own
+expiry), group keys 2, group values 3. Read: every version that Kafka has.
 """
 
 import struct
@@ -15,7 +15,14 @@ from typing_extensions import Buffer
 
 from bmq.errors import Corrupt, FormatTooNew, InvalidRequest
 from bmq.values import TopicId
-from bmq_broker.coordinators.groups.fields import FieldReader, bytes32, compact_string, nullable_size_bytes, nullable_string, string
+from bmq_broker.coordinators.groups.fields import (
+    FieldReader,
+    bytes32,
+    compact_string,
+    nullable_size_bytes,
+    nullable_string,
+    string,
+)
 
 _SHORT: Final = struct.Struct(">h")
 _INT: Final = struct.Struct(">i")
@@ -49,10 +56,12 @@ Key = OffsetKey | GroupKey
 
 
 class OffsetValue(NamedTuple):
-    """A committed offset. -1 and None: not known. `expire_ms` is there only where the client named a retention of its own.
+    """A committed offset. -1 and None: not known. `expire_ms` is there only where the client named a retention of its
+    own.
 
-    A value with `expire_ms` holds no leader epoch. With a topic id it is Kafka's version 4 with a tagged field of bmq's own, which Kafka's readers
-    pass over; without one it is Kafka's version 1, as all were that earlier versions of bmq wrote.
+    A value with `expire_ms` holds no leader epoch. With a topic id it is Kafka's version 4 with a tagged field of bmq's
+    own, which Kafka's readers pass over; without one it is Kafka's version 1, as all were that earlier versions of bmq
+    wrote.
     """
 
     offset: int
@@ -77,7 +86,9 @@ class MemberValue(NamedTuple):
 
 
 class GroupValue(NamedTuple):
-    """A stored generation of a classic group; `state_ms` is when it took its state, -1 where the record is too old to say."""
+    """A stored generation of a classic group; `state_ms` is when it took its state, -1 where the record is too old to
+    say.
+    """
 
     protocol_type: str
     generation: int
@@ -96,7 +107,9 @@ def encode(key: Key, value: Value | None) -> tuple[bytes, bytes | None]:
         return encode_key(key), None if value is None else encode_value(value)
     except (struct.error, UnicodeError, OverflowError) as error:
         what = type(key if value is None else value).__name__
-        raise InvalidRequest(f"a record of {what} cannot be stored ({error}): use a text or a number that fits") from error
+        raise InvalidRequest(
+            f"a record of {what} cannot be stored ({error}): use a text or a number that fits"
+        ) from error
 
 
 def encode_key(key: Key) -> bytes:
@@ -119,7 +132,11 @@ def encode_value(value: Value) -> bytes:
 
 def group_size_bytes(value: GroupValue) -> int:
     """What `encode_value` makes of it, without making it."""
-    texts = nullable_size_bytes(value.protocol_type) + nullable_size_bytes(value.protocol) + nullable_size_bytes(value.leader)
+    texts = (
+        nullable_size_bytes(value.protocol_type)
+        + nullable_size_bytes(value.protocol)
+        + nullable_size_bytes(value.leader)
+    )
     return _GROUP_FIXED_BYTES + texts + sum(map(member_size_bytes, value.members))
 
 
@@ -200,9 +217,18 @@ def _encode_offset(value: OffsetValue) -> bytes:
     if value.expire_ms != -1:
         assert value.leader_epoch == -1
     if value.expire_ms != -1 and value.topic_id is None:
-        return b"".join((_OFFSET_V1.pack(1, value.offset), string(value.metadata), _LONG.pack(value.commit_ms), _LONG.pack(value.expire_ms)))
+        return b"".join(
+            (
+                _OFFSET_V1.pack(1, value.offset),
+                string(value.metadata),
+                _LONG.pack(value.commit_ms),
+                _LONG.pack(value.expire_ms),
+            )
+        )
     if value.topic_id is None:
-        return b"".join((_OFFSET_V3.pack(3, value.offset, value.leader_epoch), string(value.metadata), _LONG.pack(value.commit_ms)))
+        return b"".join(
+            (_OFFSET_V3.pack(3, value.offset, value.leader_epoch), string(value.metadata), _LONG.pack(value.commit_ms))
+        )
     return b"".join(
         (
             _OFFSET_V3.pack(4, value.offset, value.leader_epoch),

@@ -1,4 +1,6 @@
-"""What is asked of the group machine and what it answers, free of the wire's versions and error codes (`handlers` choose those)."""
+"""What is asked of the group machine and what it answers, free of the wire's versions and error codes (`handlers`
+choose those).
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

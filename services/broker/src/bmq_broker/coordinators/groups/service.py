@@ -1,6 +1,8 @@
-"""The shell around the group machine: time, the log, and who waits. One shard is one partition of `__consumer_offsets` that this broker owns.
+"""The shell around the group machine: time, the log, and who waits. One shard is one partition of `__consumer_offsets`
+that this broker owns.
 
-What it may not do: decide anything about groups (the machine does), or let a reply out before what it rests on is durable.
+What it may not do: decide anything about groups (the machine does), or let a reply out before what it rests on is
+durable.
 """
 
 import asyncio
@@ -49,7 +51,9 @@ STORED_WITHIN_S: Final = 10.0
 
 
 class TopicNames(Protocol):
-    """The node's image, at or past the record that made this broker the partition's owner: a topic that is not in it is deleted."""
+    """The node's image, at or past the record that made this broker the partition's owner: a topic that is not in it is
+    deleted.
+    """
 
     def id_of(self, name: str) -> TopicId | None: ...
 
@@ -60,11 +64,12 @@ class TopicNames(Protocol):
 
 
 class GroupCoordinatorShard:
-    """`load` once, then ask; `close` in the end. After `failure` is set nothing works any more: make a new one and load it.
+    """`load` once, then ask; `close` in the end. After `failure` is set nothing works any more: make a new one and load
+    it.
 
-    `fence_check` makes sure that this broker has not been replaced; raises Fenced. `expiry_allowed` says whether the wall clock can be trusted;
-    `is_abandoned`, whether the image says that a group's lane is gone.
-    `failed` is called once, with what ended the shard, unless `close` did.
+    `fence_check` makes sure that this broker has not been replaced; raises Fenced. `expiry_allowed` says whether the
+    wall clock can be trusted; `is_abandoned`, whether the image says that a group's lane is gone. `failed` is called
+    once, with what ended the shard, unless `close` did.
     """
 
     def __init__(
@@ -121,14 +126,17 @@ class GroupCoordinatorShard:
     # --- life ---
 
     async def load(self) -> None:
-        """Reads the log, then serves. Raises Corrupt, FormatTooNew, StoreError, Fenced; NotOwner where it was closed meanwhile."""
+        """Reads the log, then serves. Raises Corrupt, FormatTooNew, StoreError, Fenced; NotOwner where it was closed
+        meanwhile.
+        """
         loaded = await load(self._log)
         if self.failure is not None:
             raise NotOwner(f"group coordinator {self.partition} was closed while it was loading") from self.failure
         self.unknown_records = loaded.unknown
         if loaded.unknown:
             _log.warning(
-                "partition %d of __consumer_offsets holds %d records of kinds that this bmq does not know; it takes no snapshots of it",
+                "partition %d of __consumer_offsets holds %d records of kinds that this bmq does not know; it "
+                "takes no snapshots of it",
                 self.partition,
                 loaded.unknown,
             )
@@ -168,9 +176,11 @@ class GroupCoordinatorShard:
     # --- requests ---
 
     async def ask(self, operation: Operation, expected: type[R], *, given_up: Operation | None = None) -> R:
-        """Runs an operation that answers its ticket with an `expected`, now or later. `given_up`: what is done where the asker went before that.
+        """Runs an operation that answers its ticket with an `expected`, now or later. `given_up`: what is done where
+        the asker went before that.
 
-        Raises NotReady while loading or while too much waits for the store, NotOwner after a failure or when the shard ends before the answer.
+        Raises NotReady while loading or while too much waits for the store, NotOwner after a failure or when the shard
+        ends before the answer.
         """
         self._check_room()
         reply = await self._submit(operation, self._carry_out, given_up)
@@ -178,8 +188,8 @@ class GroupCoordinatorShard:
         return reply
 
     async def turn(self, group_id: str, *, party: str, member_id: str = "", instance_id: str | None = None) -> None:
-        """Before a request of a member that may be much work: to write the group's whole generation, for one that comes back or by its leader, or to
-        begin the next one, for the last that was waited for. `party` is its address.
+        """Before a request of a member that may be much work: to write the group's whole generation, for one that comes
+        back or by its leader, or to begin the next one, for the last that was waited for. `party` is its address.
         """
         group = None if self._machine is None else self._machine.groups.get(group_id)
         if group is None:
@@ -193,9 +203,11 @@ class GroupCoordinatorShard:
             await self._turns.take(group.completing_bytes, party=party)
 
     async def ask_session(self, group_id: str, operation: Operation, expected: type[R]) -> R:
-        """Like `ask`, for an operation that has no records and whose answer rests on the group's stored generation alone (Heartbeat).
+        """Like `ask`, for an operation that has no records and whose answer rests on the group's stored generation
+        alone (Heartbeat).
 
-        It waits for that generation's record, but not for offsets that others commit: a slow store must not end sessions.
+        It waits for that generation's record, but not for offsets that others commit: a slow store must not end
+        sessions.
         """
 
         def carry_out(effects: Effects) -> None:
@@ -212,7 +224,9 @@ class GroupCoordinatorShard:
         return reply
 
     async def look(self, query: Callable[[GroupMachine, Now], tuple[Effects, T]], *, fence_check: bool = False) -> T:
-        """Runs an operation that answers at once; returns when what it rests on is durable (and this broker still the owner)."""
+        """Runs an operation that answers at once; returns when what it rests on is durable (and this broker still the
+        owner).
+        """
         results: list[T] = []
 
         def operation(machine: GroupMachine, now: Now, ticket: Ticket) -> Effects:
@@ -224,7 +238,10 @@ class GroupCoordinatorShard:
         self._check_room()
         await self._submit(operation, self._carry_out)
         if fence_check and self._fence_check is not None:
-            why = f"the store did not show within {STORED_WITHIN_S:g} s that group coordinator {self.partition} is still this broker's"
+            why = (
+                f"the store did not show within {STORED_WITHIN_S:g} s that group coordinator {self.partition} is "
+                "still this broker's"
+            )
             await in_time(asyncio.get_running_loop().time() + STORED_WITHIN_S, self._fence_check, lambda: NotReady(why))
             self._active()
         return results[0]
@@ -238,8 +255,8 @@ class GroupCoordinatorShard:
         work_bytes: Callable[[GroupMachine, Q], int] = lambda _machine, _item: ELEMENT_WORK_BYTES,
         fence_check: bool = False,
     ) -> list[T]:
-        """What `query` finds of each, in order; it changes nothing. `work_bytes`: how much of a turn that is. Others have their turn after a few of
-        them; returns as `look` does. `party` is the asker's address.
+        """What `query` finds of each, in order; it changes nothing. `work_bytes`: how much of a turn that is. Others
+        have their turn after a few of them; returns as `look` does. `party` is the asker's address.
         """
         self._check_room()
         results: list[T] = []
@@ -254,9 +271,12 @@ class GroupCoordinatorShard:
         await self._settled(fence_check=fence_check)
         return results
 
-    async def look_in_turns(self, queries: Iterable[tuple[int, Callable[[GroupMachine, Now], tuple[Effects, T]]]], *, party: str) -> list[T]:
-        """Like `look` for each, in order, with how much work it is in bytes of a turn. Others have their turn between two of them, and may
-        change what the next one finds; returns when all of them are durable. `party` is the asker's address. Raises as `ask`, some of them done.
+    async def look_in_turns(
+        self, queries: Iterable[tuple[int, Callable[[GroupMachine, Now], tuple[Effects, T]]]], *, party: str
+    ) -> list[T]:
+        """Like `look` for each, in order, with how much work it is in bytes of a turn. Others have their turn between
+        two of them, and may change what the next one finds; returns when all of them are durable. `party` is the
+        asker's address. Raises as `ask`, some of them done.
         """
         results: list[T] = []
         for size_bytes, query in queries:
@@ -266,7 +286,9 @@ class GroupCoordinatorShard:
             self._check_room()
             machine = self._active()
 
-            def step(machine: GroupMachine = machine, query: Callable[[GroupMachine, Now], tuple[Effects, T]] = query) -> Effects:
+            def step(
+                machine: GroupMachine = machine, query: Callable[[GroupMachine, Now], tuple[Effects, T]] = query
+            ) -> Effects:
                 effects, result = query(machine, self._now())
                 results.append(result)
                 return effects
@@ -309,8 +331,8 @@ class GroupCoordinatorShard:
         """Offsets of a client were not stored."""
         if (left_out := self._complaints.due("full", now=asyncio.get_running_loop().time())) is not None:
             _log.warning(
-                "new offsets of clients at %s are not stored: groups_stored_bytes_max or groups_stored_burst_bytes is reached; delete groups that "
-                "nobody uses, or raise them (%d left out)",
+                "new offsets of clients at %s are not stored: groups_stored_bytes_max or groups_stored_burst_bytes "
+                "is reached; delete groups that nobody uses, or raise them (%d left out)",
                 client_host.lstrip("/"),
                 left_out,
             )
@@ -333,7 +355,9 @@ class GroupCoordinatorShard:
         """The image says that lanes are gone: so are their groups."""
         if self.is_active:
             machine = self._active()
-            gone = [group_id for group_id in {*machine.groups, *machine.durable.offsets} if self._is_abandoned(group_id)]
+            gone = [
+                group_id for group_id in {*machine.groups, *machine.durable.offsets} if self._is_abandoned(group_id)
+            ]
             self._walks.abandon(machine, gone, again=self.drop_abandoned)
 
     def group_offsets(self, at_once: int) -> Iterator[dict[tuple[str, str, int], int]]:
@@ -370,7 +394,9 @@ class GroupCoordinatorShard:
     def _now(self) -> Now:
         return Now(loop_ms=int(asyncio.get_running_loop().time() * 1000), wall_ms=self._clock.now_ms())
 
-    async def _submit(self, operation: Operation, carry_out: Callable[[Effects], None], given_up: Operation | None = None) -> Reply | None:
+    async def _submit(
+        self, operation: Operation, carry_out: Callable[[Effects], None], given_up: Operation | None = None
+    ) -> Reply | None:
         machine = self._active()
         ticket = Ticket(self._next_ticket)
         self._next_ticket += 1
@@ -390,7 +416,9 @@ class GroupCoordinatorShard:
                 future.exception()  # Seen: the step's own error is what the caller gets.
 
     def _run(self, step: Callable[[], Effects], carry_out: Callable[[Effects], None]) -> None:
-        """A step that raises half-way is taken back: other groups never hear of it. One whose effects cannot be carried out ends the shard."""
+        """A step that raises half-way is taken back: other groups never hear of it. One whose effects cannot be carried
+        out ends the shard.
+        """
         machine = self._machine
         if machine is None:
             raise NotOwner(f"group coordinator {self.partition} has ended: {self.failure}")
@@ -421,21 +449,37 @@ class GroupCoordinatorShard:
         held = {*machine.held(), *self._decided}
         for ticket, future in self._waiting.items():
             if ticket not in held and not future.done():
-                future.set_exception(NotOwner(f"a group of coordinator {self.partition} was made anew from its log: find its coordinator again"))
+                future.set_exception(
+                    NotOwner(
+                        f"a group of coordinator {self.partition} was made anew from its log: find its coordinator "
+                        "again"
+                    )
+                )
 
     def _run_by_itself(self, step: Callable[[], Effects]) -> bool:
-        """A step that nobody asked for, and that others do not depend on. False: it was taken back, because nothing can be stored now."""
+        """A step that nobody asked for, and that others do not depend on. False: it was taken back, because nothing can
+        be stored now.
+        """
         try:
             self._run(step, self._carry_out)
         except NotReady as error:
             if (left_out := self._complaints.due("stored", now=asyncio.get_running_loop().time())) is not None:
-                _log.warning("a step of group coordinator %d is taken again later (%d left out): %s", self.partition, left_out, error)
+                _log.warning(
+                    "a step of group coordinator %d is taken again later (%d left out): %s",
+                    self.partition,
+                    left_out,
+                    error,
+                )
             return False
         except Exception:
             if self.failure is not None:
                 raise
             if (left_out := self._complaints.due("step", now=asyncio.get_running_loop().time())) is not None:
-                _log.exception("a step of group coordinator %d was taken back, this is a bug in bmq (%d left out)", self.partition, left_out)
+                _log.exception(
+                    "a step of group coordinator %d was taken back, this is a bug in bmq (%d left out)",
+                    self.partition,
+                    left_out,
+                )
         return True
 
     def _carry_out(self, effects: Effects) -> None:
@@ -448,7 +492,10 @@ class GroupCoordinatorShard:
         self._deadlines.arm()
 
     def _check_room(self) -> None:
-        if self._appending.undurable_bytes > self.settings.undurable_bytes_max or len(self._waiting) >= self.settings.waiting_max:
+        if (
+            self._appending.undurable_bytes > self.settings.undurable_bytes_max
+            or len(self._waiting) >= self.settings.waiting_max
+        ):
             raise NotReady(f"too much waits for the store in partition {self.partition} of __consumer_offsets")
 
     def _appended(self, done: "asyncio.Future[None]") -> None:
@@ -487,7 +534,12 @@ class GroupCoordinatorShard:
         for ticket in tickets:
             future = self._waiting.get(ticket)
             if future is not None and not future.done():
-                future.set_exception(NotReady(f"the store did not take what group coordinator {self.partition} decided within {STORED_WITHIN_S:g} s"))
+                future.set_exception(
+                    NotReady(
+                        f"the store did not take what group coordinator {self.partition} decided within "
+                        f"{STORED_WITHIN_S:g} s"
+                    )
+                )
 
     def _fail(self, error: BaseException) -> None:
         if self.failure is None:

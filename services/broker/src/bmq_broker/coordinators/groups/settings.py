@@ -42,19 +42,23 @@ class GroupSettings:
     snapshot_byte_interval: int = 16 * 1024 * 1024
     """... or this many bytes of keys and values."""
     members_bytes_max: int = 256 * 1024 * 1024
-    """What members say and are called, of all groups of a broker together; whoever would make it more is told to try again."""
+    """What members say and are called, of all groups of a broker together; whoever would make it more is told to try
+    again."""
     stored_bytes_max: int = 512 * 1024 * 1024
-    """Committed offsets and stored generations of all groups of a broker together, as they are in memory; those that are there go on above it."""
+    """Committed offsets and stored generations of all groups of a broker together, as they are in memory; those that
+    are there go on above it."""
     stored_burst_bytes: int = 128 * 1024 * 1024
     """The same that clients at one address may add at once."""
     stored_per_minute_bytes: int = 8 * 1024 * 1024
     """... and in a minute, after that."""
     rewritten_burst_bytes: int = 64 * 1024 * 1024
-    """Stored generations that clients at one address may have written anew at once, by rebalances and by static members that come back."""
+    """Stored generations that clients at one address may have written anew at once, by rebalances and by static members
+    that come back."""
     rewritten_per_minute_bytes: int = 64 * 1024 * 1024
     """... and in a minute, after that."""
     described_bytes_max: int = 4 * 1024 * 1024
-    """Names, metadata and assignments that one answer to DescribeGroups has; the first group comes whole, if it could be stored."""
+    """Names, metadata and assignments that one answer to DescribeGroups has; the first group comes whole, if it could
+    be stored."""
     waiting_max: int = 20_000
     """Requests of one partition that may wait for an answer; more are told to try again."""
     undurable_bytes_max: int = 16 * 1024 * 1024

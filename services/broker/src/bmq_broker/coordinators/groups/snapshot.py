@@ -1,7 +1,8 @@
-"""The coordinator's state inside a `bmqG` object: the records that would lead to it (docs/formats/consumer-offsets.md). Pure.
+"""The coordinator's state inside a `bmqG` object: the records that would lead to it (docs/formats/consumer-offsets.md).
+Pure.
 
-A msgpack array `[format version, keys, values]`: two arrays of equal length of records as they stand in the log, none of them a tombstone.
-The object around it carries the checksum.
+A msgpack array `[format version, keys, values]`: two arrays of equal length of records as they stand in the log, none
+of them a tombstone. The object around it carries the checksum.
 """
 
 from typing import Final
@@ -10,7 +11,14 @@ import msgspec
 
 from bmq.errors import Corrupt, FormatTooNew
 from bmq_broker.coordinators.groups.durable import DurableState
-from bmq_broker.coordinators.groups.records import GroupKey, OffsetKey, decode_key, decode_value, encode_key, encode_value
+from bmq_broker.coordinators.groups.records import (
+    GroupKey,
+    OffsetKey,
+    decode_key,
+    decode_value,
+    encode_key,
+    encode_value,
+)
 
 FORMAT_VERSION: Final = 1
 
@@ -35,7 +43,10 @@ def decode_state(data: bytes) -> DurableState:
     except (msgspec.DecodeError, ValueError) as error:
         raise Corrupt(f"a snapshot of consumer groups: {error}") from error
     if number > FORMAT_VERSION:
-        raise FormatTooNew(f"a snapshot of consumer groups: format version {number}; this bmq reads up to version {FORMAT_VERSION}: upgrade it")
+        raise FormatTooNew(
+            f"a snapshot of consumer groups: format version {number}; this bmq reads up to version "
+            f"{FORMAT_VERSION}: upgrade it"
+        )
     try:
         keys, values = (msgspec.msgpack.decode(part, type=list[bytes]) for part in rest)
     except (msgspec.DecodeError, ValueError) as error:

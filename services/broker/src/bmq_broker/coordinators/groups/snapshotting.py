@@ -1,7 +1,7 @@
 """When a shard's snapshot is taken, and how it becomes one of durable records alone.
 
-The state is copied at the log's end, in one step; the copy is stored only once everything below that end is durable. So a snapshot never
-holds the effect of a record that a fence may have cut off.
+The state is copied at the log's end, in one step; the copy is stored only once everything below that end is durable. So
+a snapshot never holds the effect of a record that a fence may have cut off.
 """
 
 import asyncio
@@ -31,7 +31,9 @@ class Snapshotting:
         self._task: asyncio.Task[None] | None = None
 
     def disable(self) -> None:
-        """A snapshot would not hold everything that the log does, or more than it does. One that is being written may still be stored."""
+        """A snapshot would not hold everything that the log does, or more than it does. One that is being written may
+        still be stored.
+        """
         self._is_enabled = False
 
     def count(self, records: int, size_bytes: int) -> None:
@@ -41,7 +43,10 @@ class Snapshotting:
 
     def take_if_due(self, state: DurableState) -> None:
         """Starts one where the log has grown enough. `state` must be that of the log's end."""
-        due = self._records >= self._settings.snapshot_record_interval or self._size_bytes >= self._settings.snapshot_byte_interval
+        due = (
+            self._records >= self._settings.snapshot_record_interval
+            or self._size_bytes >= self._settings.snapshot_byte_interval
+        )
         if not due or not self._is_enabled or (self._task is not None and not self._task.done()):
             return
         self._records = self._size_bytes = 0
@@ -67,7 +72,11 @@ class Snapshotting:
         except Fenced as error:
             self._fail(error)
         except BmqError as error:
-            _log.warning("the snapshot of __consumer_offsets at offset %d could not be stored, the next one will be: %s", offset, error)
+            _log.warning(
+                "the snapshot of __consumer_offsets at offset %d could not be stored, the next one will be: %s",
+                offset,
+                error,
+            )
 
 
 def _heard(durable: "asyncio.Future[None]") -> None:

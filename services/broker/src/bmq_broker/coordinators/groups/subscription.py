@@ -12,15 +12,18 @@ CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 _HEAD: Final = struct.Struct(">hi")
 _SHORT: Final = struct.Struct(">h")
 TOPICS_MAX: Final = 10_000
-"""Topics that are read and remembered of a generation, those that several members name alike once; of one that names more it cannot be told
-what it subscribes to, as if its members spoke a protocol of their own: none of its offsets is deleted or expires while it has members.
+"""Topics that are read and remembered of a generation, those that several members name alike once; of one that names
+more it cannot be told what it subscribes to, as if its members spoke a protocol of their own: none of its offsets is
+deleted or expires while it has members.
 """
 _KNOWN_MAX: Final = 8
 """Subscriptions with which each further one is compared before it is read."""
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
-    """None where the bytes are not such a subscription (a client that uses the type with metadata of its own), or name too many topics."""
+    """None where the bytes are not such a subscription (a client that uses the type with metadata of its own), or name
+    too many topics.
+    """
     return topics_of((metadata,))
 
 
@@ -44,8 +47,8 @@ def topics_of(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
 
 
 def same_topics(before: bytes, after: bytes) -> bool:
-    """Whether an assignment that was made of the one holds for the other, as far as they can be read: of topics that are too many to be read
-    any change counts.
+    """Whether an assignment that was made of the one holds for the other, as far as they can be read: of topics that
+    are too many to be read any change counts.
     """
     if before == after:
         return True

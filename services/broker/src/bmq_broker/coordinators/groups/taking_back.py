@@ -7,9 +7,11 @@ from bmq_broker.coordinators.groups.timers import TimerKey
 
 
 def take_back(machine: GroupMachine, now: Now) -> Effects:
-    """The log's state and the addresses' shares are as before the step, and the groups that it touched are as one that was just loaded has them.
+    """The log's state and the addresses' shares are as before the step, and the groups that it touched are as one that
+    was just loaded has them.
 
-    So nobody waits for them any more: whoever was joining joins again. The members of a stored generation get a full session.
+    So nobody waits for them any more: whoever was joining joins again. The members of a stored generation get a full
+    session.
     """
     step = machine.step
     machine.begin()

@@ -4,18 +4,28 @@ from collections.abc import Iterable
 
 from bmq_broker.coordinators.groups.group import Group
 from bmq_broker.coordinators.groups.machine import Effects, GroupMachine, Turn
-from bmq_broker.coordinators.groups.rebalance import complete_if_joined, join_time_is_up, prepare, rebalance_or_complete, remove_member
+from bmq_broker.coordinators.groups.rebalance import (
+    complete_if_joined,
+    join_time_is_up,
+    prepare,
+    rebalance_or_complete,
+    remove_member,
+)
 from bmq_broker.coordinators.groups.requests import Now
 from bmq_broker.coordinators.groups.states import GroupState
 
 
 def start(machine: GroupMachine, now: Now, group_ids: Iterable[str] | None = None) -> Effects:
-    """After loading: brings stored groups (all, or these) to life. Their members get a full session before anybody doubts them."""
+    """After loading: brings stored groups (all, or these) to life. Their members get a full session before anybody
+    doubts them.
+    """
     effects = Effects()
     for group_id in list(machine.durable.groups if group_ids is None else group_ids):
         value = machine.durable.groups[group_id]
         machine.drop(group_id)
-        group = machine.groups[group_id] = Group.restore(group_id, value, tally=machine.tally, room_bytes=machine.room_bytes)
+        group = machine.groups[group_id] = Group.restore(
+            group_id, value, tally=machine.tally, room_bytes=machine.room_bytes
+        )
         for member_id in group.members:
             machine.touch(group, member_id, now)
         if len(group.members) > machine.settings.group_size_max:
@@ -24,7 +34,9 @@ def start(machine: GroupMachine, now: Now, group_ids: Iterable[str] | None = Non
 
 
 def fire_next(machine: GroupMachine, now: Now) -> Effects | None:
-    """Does what the earliest deadline that has passed asks for; None where none has. One at a time, so that each is a small step."""
+    """Does what the earliest deadline that has passed asks for; None where none has. One at a time, so that each is a
+    small step.
+    """
     key = machine.timers.pop_due(now.loop_ms)
     if key is None:
         return None

@@ -1,6 +1,7 @@
 """Deadlines by key, kept in a heap. Pure: the caller brings the time and asks what is due.
 
-Moving a deadline later (each heartbeat does) costs one dictionary write: the heap's entry stays and is looked at again when it comes up.
+Moving a deadline later (each heartbeat does) costs one dictionary write: the heap's entry stays and is looked at again
+when it comes up.
 """
 
 import heapq
@@ -11,7 +12,9 @@ _SLACK: Final = 64
 
 
 class TimerKey(NamedTuple):
-    """`kind` is "session" (of a member, or of an id given out but not yet used), "join" or "sync" (of a group; `member_id` "")."""
+    """`kind` is "session" (of a member, or of an id given out but not yet used), "join" or "sync" (of a group;
+    `member_id` "").
+    """
 
     kind: str
     group_id: str

@@ -1,4 +1,5 @@
-"""Steps of groups that are much work for a few bytes of a request: to write a whole generation anew, to describe it, to delete what a group has.
+"""Steps of groups that are much work for a few bytes of a request: to write a whole generation anew, to describe it, to
+delete what a group has.
 
 So much of them in each turn of the loop, whoever asks for them.
 """
@@ -14,7 +15,9 @@ TURN_BYTES: Final = 256 * 1024
 
 
 class Turns:
-    """Of all coordinators of a broker. Who waits goes by turns of parties, the addresses of clients; coordinators themselves are one party."""
+    """Of all coordinators of a broker. Who waits goes by turns of parties, the addresses of clients; coordinators
+    themselves are one party.
+    """
 
     def __init__(self) -> None:
         self._used_bytes = 0

@@ -1,4 +1,6 @@
-"""Walks over all groups of a coordinator: a few of them in each turn of the loop, so that those who wait for an answer hardly notice."""
+"""Walks over all groups of a coordinator: a few of them in each turn of the loop, so that those who wait for an answer
+hardly notice.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,7 +30,9 @@ IsGone = Callable[[str, TopicId | None], bool]
 
 
 class Walks:
-    """`machine` is the one that serves now, None after the end; `run` does a step that nobody asked for (False: nothing can be stored now)."""
+    """`machine` is the one that serves now, None after the end; `run` does a step that nobody asked for (False: nothing
+    can be stored now).
+    """
 
     def __init__(
         self,
@@ -45,7 +49,9 @@ class Walks:
         """Some offsets of deleted topics are still there, because nothing could be stored when it was their turn."""
 
     async def expire(self, machine: GroupMachine, allowed: Callable[[], bool]) -> None:
-        """Offsets whose time is over, and idle groups; as long as the clock can be trusted, and something can be stored."""
+        """Offsets whose time is over, and idle groups; as long as the clock can be trusted, and something can be
+        stored.
+        """
         for parts in in_parts(machine, list({*machine.durable.groups, *machine.durable.offsets})):
             await self._turns.take(work_bytes(parts))
             for group_id, places in parts:
@@ -55,7 +61,9 @@ class Walks:
                     return
 
     def drop_topics(self, machine: GroupMachine, is_gone: IsGone) -> None:
-        """A few groups now, the others in the loop's next turns; until then `fetch` tells old offsets by the topic's id."""
+        """A few groups now, the others in the loop's next turns; until then `fetch` tells old offsets by the topic's
+        id.
+        """
         self._drop_topics(machine, is_gone, in_parts(machine, list(machine.durable.offsets)))
 
     def _drop_topics(self, machine: GroupMachine, is_gone: IsGone, left: Iterator[list[GroupPart]]) -> None:
@@ -87,7 +95,10 @@ class Walks:
             loop = asyncio.get_running_loop()
             if not all(self._run(partial(self._abandon_part, machine, part)) for part in parts):
                 return  # whoever keeps house looks again
-            if any(machine.durable.offset_count(group_id) <= OFFSETS_PER_TURN and group_id in machine.groups for group_id, _ in parts):
+            if any(
+                machine.durable.offset_count(group_id) <= OFFSETS_PER_TURN and group_id in machine.groups
+                for group_id, _ in parts
+            ):
                 loop.call_later(_ABANDON_AGAIN_S, again)
             loop.call_soon(self._abandon, machine, left, again)
 
@@ -102,7 +113,9 @@ class Walks:
 
 
 def in_parts(machine: GroupMachine, group_ids: Sequence[str]) -> Iterator[list[GroupPart]]:
-    """Groups, or parts of those with many offsets: as many at a time as one turn of the loop takes. A group is looked at when it is its turn."""
+    """Groups, or parts of those with many offsets: as many at a time as one turn of the loop takes. A group is looked
+    at when it is its turn.
+    """
 
     def parts() -> Iterator[GroupPart]:
         for group_id in group_ids:
