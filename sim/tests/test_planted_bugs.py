@@ -1,4 +1,4 @@
-"""Every bug of DESIGN's list, planted in the real code, makes a seed fail; the same seeds hold without it."""
+"""Every bug that is planted in the real code makes a seed fail; the same seeds hold without it."""
 
 import contextlib
 

@@ -1,6 +1,4 @@
-"""Frames that no client sends: mutations of good ones, and by hand the lies that servers of this protocol have believed
-(KAFKA.md).
-"""
+"""Frames that no client sends: mutations of good ones, and by hand the lies that servers of this protocol believed."""
 
 import random
 import ssl

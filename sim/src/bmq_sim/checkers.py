@@ -1,5 +1,5 @@
-"""The invariants of DESIGN 7, each a small named function over a History. What they return is what is wrong: nothing,
-if all is well.
+"""What must hold of every history, each a small named function over a History. What it returns is what is wrong:
+nothing, if all is well.
 """
 
 from collections import Counter, defaultdict

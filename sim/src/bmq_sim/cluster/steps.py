@@ -35,7 +35,7 @@ from bmq_sim.store import Request
 
 
 class Step(enum.StrEnum):
-    """A step of a protocol, as DESIGN and the code call it."""
+    """A step of a protocol, as the code calls it."""
 
     REGISTER = "register"
     HEARTBEAT = "heartbeat"

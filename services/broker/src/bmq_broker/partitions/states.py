@@ -1,4 +1,4 @@
-"""Every state of a partition at its broker and every transition, in one table (DESIGN section 4)."""
+"""Every state of a partition at its broker and every transition, in one table."""
 
 from enum import Enum, auto
 

@@ -1,4 +1,4 @@
-"""Offsets by time, exact to the record (KAFKA.md trap 10)."""
+"""Offsets by time, exact to the record."""
 
 import asyncio
 from bisect import insort

@@ -1,4 +1,4 @@
-"""Rolls: which partition's oldest durable batches become a segment, and when (DESIGN section 4).
+"""Rolls: which partition's oldest durable batches become a segment, and when.
 
 At the segment size or age; the largest tails when the memory budget asks; the partitions that pin the oldest WAL
 objects when the WAL's length asks, unless they are small enough to be carried forward (bmq_broker.wal.carrying). Small

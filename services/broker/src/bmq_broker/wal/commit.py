@@ -1,6 +1,6 @@
 """Group commit: batches of all partitions gather in a buffer, become one WAL object, and complete in order.
 
-Owns the order of effects (DESIGN section 4): when an object and all before it are durable, the high watermarks rise,
+Owns the order of effects: when an object and all before it are durable, the high watermarks rise,
 then replies go out, then waiting fetches wake. Nothing is acknowledged earlier, whatever it says: a reply about state
 that is not yet durable waits here too.
 """
