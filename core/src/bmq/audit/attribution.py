@@ -17,9 +17,9 @@ from bmq.storage.wal import WAL_HEADER_SIZE_BYTES, decode_wal_directory, directo
 from bmq.values import TopicId
 
 FIRST_BYTES: Final = 16 << 10
-"""Of a WAL object: the directory of 250 runs."""
+"""How much of a WAL object is read first, in bytes: the directory of 250 runs."""
 LAST_BYTES: Final = 64 << 10
-"""Of a shared segment: the directory of 1,000 runs."""
+"""How much of a shared segment's end is read first, in bytes: the directory of 1,000 runs."""
 
 
 async def shared_bytes(reader: Reader) -> SharedBytes:

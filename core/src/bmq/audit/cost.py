@@ -54,8 +54,8 @@ PRICE_LISTS: Final[Mapping[str, Prices]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedBytes:
-    """Of the WAL and of shared segments, the bytes of each topic; those of topics that are gone, and overhead, are
-    nobody's.
+    """How many bytes of the WAL and of shared segments are each topic's; those of topics that are gone, and overhead,
+    are nobody's.
     """
 
     wal: Mapping[TopicId, int] = field(default_factory=dict)

@@ -45,7 +45,7 @@ async def amount_of(reader: Reader) -> Amount:
 
 
 class Eraser:
-    """Of one store, on which nothing runs."""
+    """Deletes what a cluster has in one store, on which nothing runs."""
 
     def __init__(
         self,

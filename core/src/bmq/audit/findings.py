@@ -13,7 +13,7 @@ from bmq.storage.segment import SegmentEntry
 from bmq.values import Nonce, TopicPartition
 
 FINDINGS_MAX: Final = 10_000
-"""Of each level so many are kept; the others are counted."""
+"""How many findings of each level are kept; the others are counted."""
 
 
 class Level(StrEnum):

@@ -46,7 +46,7 @@ class _Version:
 
 
 class ManifestAudit:
-    """Of any partition of one store."""
+    """Audits the manifest log of any partition of one store."""
 
     def __init__(self, reader: Reader, *, versions_kept: int, quick: bool) -> None:
         """`versions_kept`: how many versions behind the newest an owner keeps, claims or not. `quick`: older versions

@@ -162,7 +162,7 @@ def _end(entry: SegmentEntry) -> int:
 
 
 def _overlapping(entries: Sequence[SegmentEntry], base: int, end: int) -> Sequence[SegmentEntry]:
-    """Of entries in their order those that have any of these offsets."""
+    """Which of these entries, given in their order, have any of these offsets."""
     return entries[bisect_right(entries, base, key=_end) : bisect_left(entries, end, key=_base)]
 
 
@@ -204,7 +204,8 @@ def _fill(lost: Sequence[Span], whole: Sequence[SegmentEntry], spares: Sequence[
             found.append((end, _Choice(records, offsets, -len(replaced), -1), spare))
     found.sort(key=lambda each: each[0])
     best: list[tuple[_Choice, int]] = [(_Choice(0, 0, 0, 0), -1)]
-    """Of the first so many: what they are worth at best, and which of them is the last chosen, -1: none."""
+    """For the first so many that were found: what they are worth at best, and which of them is the last chosen, -1:
+    none."""
     for number, (_, choice, spare) in enumerate(found):
         before = bisect_right(found, spare.entry.base_offset, hi=number, key=lambda each: each[0])
         best.append(max((best[-1][0], best[-1][1]), (best[before][0].with_(choice), number), key=lambda each: each[0]))

@@ -42,7 +42,7 @@ DecodeState = Callable[[str, bytes], object]
 
 
 class PartitionAudit:
-    """Of all partitions of one store; several may be looked at at a time."""
+    """Audits the partitions of one store, one in each call; several may be looked at at a time."""
 
     def __init__(
         self,

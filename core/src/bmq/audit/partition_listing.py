@@ -33,7 +33,7 @@ class PartitionListing:
 
     @property
     def size_bytes(self) -> int:
-        """Of all together."""
+        """How many bytes all of them have together."""
         return sum(
             sum(sizes)
             for sizes in (self.manifests.values(), self.pages.values(), self.segments.values(), self.snapshots.values())

@@ -33,7 +33,9 @@ BEGAN: Final = "where the log began: it begins at the first offset that is left,
 
 
 class PartitionMending:
-    """Of any partition of one store. Tells gaps besides, because what fills them decides whether they are any."""
+    """Says what is to be done about any partition of one store where something is lost. Tells gaps besides, because
+    what fills them decides whether they are any.
+    """
 
     def __init__(
         self,
@@ -235,7 +237,9 @@ class PartitionMending:
         return max(numbers, default=-1) + 1 > self._stream_end(stream)
 
     async def _unnamed_runs(self, state: PartitionState) -> list[UnnamedRun]:
-        """Of the partition's own segments, and then of shared ones."""
+        """Runs of the partition that its manifest does not name: those in its own segments, and then those in shared
+        ones.
+        """
         keys = [(key, size_bytes) for key, size_bytes in state.listing.segments.items() if key not in state.named]
         runs: list[UnnamedRun] = []
         for group in in_groups(keys, self._reader.at_once):

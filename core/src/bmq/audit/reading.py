@@ -39,7 +39,7 @@ class Progress:
 
 
 class Reader:
-    """Of one audit."""
+    """Reads one store, and lists it, for one audit or one copy; what fails is tried a few times."""
 
     def __init__(self, store: ObjectStore, *, rng: Rng, at_once: int, progress: Progress) -> None:
         self._store = store

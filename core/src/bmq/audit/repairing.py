@@ -45,7 +45,7 @@ class Repaired:
 
 
 class Repairer:
-    """Of one store."""
+    """Carries out the repairs of one store."""
 
     def __init__(
         self,

@@ -24,7 +24,8 @@ from bmq.storage.segment import SegmentEntry
 from bmq.values import TopicPartition
 
 _FIELDS: Final = 3
-"""Of a named run in `SharedNames`: the partition's number here, the run's position, the checksum of its entry."""
+"""How many numbers `SharedNames` keeps of a named run: the partition's number here, the run's position, the checksum of
+its entry."""
 
 
 class SharedNames:
@@ -64,7 +65,8 @@ class SharedNames:
 
 
 class SharedAudit:
-    """Of one store. `lost` has the (key, position) of runs that cannot be read, by partition.
+    """Audits the shared segments of one store. `lost` has the (key, position) of runs that cannot be read, by
+    partition.
 
     `beyond` has partitions of which there is a run that nothing names, and that is at or above their ends: newer
     versions of their manifests named it, and are missing. Not where who wrote it still runs, by the metadata: this may

@@ -16,7 +16,7 @@ MEANS: Final = (
     "(bmq groups, or kafka-consumer-groups --reset-offsets --to-offset)"
 )
 TOLD_MAX: Final = 8
-"""Of one run or WAL object."""
+"""How many batches that cannot be opened are told of one run or WAL object."""
 
 
 def why_unopenable(batch: Buffer, header: BatchHeader) -> str | None:

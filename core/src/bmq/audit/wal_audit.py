@@ -41,7 +41,7 @@ class _Stream:
 
 
 class WalAudit:
-    """Of one store."""
+    """Audits the WAL of one store, stream by stream."""
 
     def __init__(self, reader: Reader, report: Report, image: Image) -> None:
         self._reader = reader

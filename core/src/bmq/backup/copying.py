@@ -83,7 +83,7 @@ COORDINATOR_ROUNDS_MAX: Final = 4
 EVEN_ROUNDS_MAX: Final = 20
 OFFSET_MAX: Final = 2**63 - 1
 MEMORY_BYTES: Final = 256 << 20
-"""Of objects that are on their way; one larger than this goes alone."""
+"""How many bytes of objects may be on their way at a time; an object larger than this goes alone."""
 
 _HARMLESS: Final = (
     LeaderAlive,
@@ -241,7 +241,9 @@ class Copier:
         return behind
 
     async def _records(self, after: int, last: int) -> list[AnyRecord] | None:
-        """Of the metadata log's entries above `after`; None where one was deleted meanwhile."""
+        """The records of the metadata log's entries above `after`, up to `last`; None where an entry was deleted
+        meanwhile.
+        """
         found: list[AnyRecord] = []
         for number in range(after + 1, last + 1):
             try:
@@ -272,7 +274,9 @@ class Copier:
         return False
 
     async def _snapshot_offset(self, tp: TopicPartition) -> int:
-        """Of the snapshot that the source's newest manifest names; 0 without one, or where that is gone again."""
+        """The offset of the coordinator snapshot that the source's newest manifest names; 0 where it names none, or
+        there is no manifest, or that is gone again.
+        """
         newest = max(await self._listed(manifest_prefix(tp)), key=lambda meta: meta.key, default=None)
         if newest is None:
             return 0
@@ -555,7 +559,7 @@ class Copier:
         self._done.told(self._done)
 
     async def _delete(self, key: str) -> None:
-        """Of the target."""
+        """Deletes an object of the target. Raises StoreError where the last of TRIES_MAX tries fails."""
         backoff = Backoff(self._rng)
         for tries in range(1, TRIES_MAX + 1):
             try:

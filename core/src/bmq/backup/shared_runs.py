@@ -18,8 +18,8 @@ from bmq.values import TopicPartition
 
 
 class SharedRuns:
-    """Of one pass. What was there before its WAL was copied held records that are in there, or in manifests that are
-    copied later.
+    """The shared segments that one pass came upon in copied manifests, but for those that were there before. What was
+    there before its WAL was copied held records that are in there, or in manifests that are copied later.
     """
 
     def __init__(self, before: Iterable[str] = ()) -> None:

@@ -17,7 +17,7 @@ CREATE_MS_MAX: Final = 30_000
 
 
 class Comparison(NamedTuple):
-    """Of a clock that went on evenly while it was compared."""
+    """What comparing the store's clock with this node's came to, which went on evenly meanwhile."""
 
     skew_ms: int
     """How far the store's clock is ahead of ours; negative: behind; 0 where nothing tells them apart."""

@@ -64,7 +64,7 @@ class TopicConfig:
     compact: bool
     validation: Literal["header", "lengths", "records"]
     first_offset: int
-    """Of the first record that each partition ever had."""
+    """The offset of the first record that each partition ever had."""
     holds_state: bool
     """Whether a coordinator loads from it: what its newest snapshot does not cover never goes, by no rule and at
     nobody's wish."""

@@ -9,7 +9,9 @@ from collections.abc import Hashable
 
 
 class FairRoom:
-    """Of bytes, or of pieces. Where nothing is taken any address has room for one: whoever waits goes on in the end."""
+    """Room for bytes, or for pieces, that addresses share. Where nothing is taken any address has room for one: whoever
+    waits goes on in the end.
+    """
 
     def __init__(self, size: int) -> None:
         self.left = size

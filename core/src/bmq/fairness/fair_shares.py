@@ -78,7 +78,7 @@ class Share:
         """Appends under way that were let in as such."""
         self.greedy_until = float("-inf")
         self.wanted_bytes = 0
-        """Of the append that waits; 0: none does."""
+        """The bytes of the append that waits; 0: none does."""
 
 
 class FairShares:

@@ -33,7 +33,7 @@ class Rotation(Generic[T]):
 
     @property
     def parties(self) -> int:
-        """Of how many something waits."""
+        """How many parties have something that waits."""
         return len(self._parties)
 
     def push(self, item: T, *, party: Hashable = None, sender: Hashable = None) -> None:

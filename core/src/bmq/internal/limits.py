@@ -97,7 +97,7 @@ PARTITIONS_MAX: Final = 100_000
 """Partitions named in one call."""
 
 ERROR_TEXT_CHARS_MAX: Final = 2_000
-"""Of an error's text that crosses."""
+"""How many characters of an error's text cross."""
 
 CONNECT_TIMEOUT_S: Final = 2.0
 """Until a connection stands and the hello is answered."""

@@ -296,7 +296,9 @@ def _lane(row: _LaneRow) -> Lane:
 
 
 def _versions(topic: Topic) -> tuple[int, ...]:
-    """Of each partition, the manifest version that is known. As with moves: rows of partitions keep their length."""
+    """The manifest version that is known of each partition. In a list of its own, as moves are: rows of partitions keep
+    their length.
+    """
     return tuple(meta.manifest_version for meta in topic.partitions)
 
 

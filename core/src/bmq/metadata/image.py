@@ -74,7 +74,7 @@ class Lane:
 
     name: str
     number: int
-    """Of all lanes that there ever were, this one's alone."""
+    """The lane's number, which no other lane has or ever had."""
     created_ms: int
     ttl_s: int = 0
     own_brokers: bool = False
@@ -125,7 +125,7 @@ class Image:
     cordoned: Mapping[NodeId, bool] = field(default_factory=dict)
     """Nodes that get no new partitions; each is True."""
     configs: Mapping[tuple[str, str], Mapping[str, str]] = field(default_factory=dict)
-    """Of brokers and groups, by (kind, name)."""
+    """Configurations of brokers and groups, by (kind, name)."""
     next_producer_id: int = 0
     features: Mapping[str, int] = field(default_factory=dict)
     lanes: Mapping[str, Lane] = field(default_factory=dict)

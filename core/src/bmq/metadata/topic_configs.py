@@ -23,7 +23,7 @@ CLUSTER_WIDE: Final = ("broker", "")
 
 
 class TopicConfigs:
-    """Of one broker incarnation."""
+    """What each topic's configuration comes to, as one broker incarnation has worked it out."""
 
     def __init__(self, cluster_configs: Mapping[str, str]) -> None:
         """`cluster_configs` are those of the command line or file: the image's come before them."""
@@ -38,7 +38,9 @@ class TopicConfigs:
                 del self._resolved[topic_id]
 
     def of(self, image: Image, topic_id: TopicId) -> TopicConfig:
-        """Of a topic in the image. Raises InvalidConfig where this version cannot read a value."""
+        """What the configuration of a topic in the image comes to. Raises InvalidConfig where this version cannot read
+        a value.
+        """
         config = self._resolved.get(topic_id)
         if config is None:
             topic = image.topics[topic_id]

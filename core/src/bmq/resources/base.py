@@ -27,7 +27,8 @@ def rules(*all_rules: dict[str, str]) -> dict[str, Any]:
 
 
 REQUIRED: Final = "x-bmq-required"
-"""Of a field that has to be written, as its default is one that its rules refuse: Kubernetes takes no such default."""
+"""Marks a field that has to be written, as its default is one that its rules refuse: Kubernetes takes no such
+default."""
 IMMUTABLE: Final = "self == oldSelf"
 
 

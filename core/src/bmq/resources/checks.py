@@ -217,7 +217,9 @@ def _duplicates(items: Sequence[Any], keys: Sequence[str], path: str) -> Iterato
 
 
 def _unusable_names(resource: Resource) -> Iterator[Finding]:
-    """Of those that stand for the resource's own where none is written: Kubernetes allows more than bmq."""
+    """Names of objects that bmq cannot use, where they stand for the resource's own and none is written: Kubernetes
+    allows more than bmq.
+    """
     if isinstance(resource, Topic) and not resource.spec.topic_name:
         try:
             check_topic_name(resource.topic_name)

@@ -179,8 +179,8 @@ class Heartbeat:
     """Where clients reach its proxy by further listeners, which may change while it lives; None: as it is
     registered."""
     manifests: tuple[tuple[TopicPartition, ManifestVersion], ...] = ()
-    """Of partitions of its own, versions that are in force: once the image shows them, nobody opens one of these from
-    less."""
+    """Manifest versions, of partitions of its own, that are in force: once the image shows them, nobody opens one of
+    these from less."""
     trouble: str = ""
     """What keeps it from writing to the store, and for how long, for who looks at the cluster; empty: nothing."""
 

@@ -62,7 +62,7 @@ class TailRoom(Protocol):
         """Holds so much, or says that there is no room: then only sizes are fetched."""
 
     def settle(self, taken_bytes: int, size_bytes: int) -> None:
-        """Of so much that was taken this is what came; more, where one batch is larger."""
+        """Holds what came instead of what was taken for it; that is more where one batch is larger."""
 
     def leave(self) -> None:
         """Nothing of what was fetched is held any more, or it is counted elsewhere."""
@@ -178,7 +178,7 @@ class Owner(Protocol):
         """Raises the log start to `before` (-1: the high watermark) and returns it, durable."""
 
     async def status(self, tps: Sequence[TopicPartition]) -> list[PartitionStatus]:
-        """Of those that are open here, or can be within a moment; others are left out."""
+        """Figures of those that are open here, or can be within a moment; others are left out."""
 
     async def unread(self, positions: Sequence[Position]) -> list[Unread | None]:
         """One answer per position, in order, from memory alone; None for partitions that are not open here, nor can be

@@ -62,7 +62,7 @@ def _parse(data: bytes, fd: int) -> Iterator[Name]:
 
 
 def _is_folder(name: str, fd: int) -> bool:
-    """Of a file system that does not tell with the name."""
+    """Whether a name is a folder's, where the file system does not tell with the name."""
     try:
         return stat.S_ISDIR(os.lstat(name, dir_fd=fd).st_mode) if os.lstat in os.supports_dir_fd else False
     except FileNotFoundError:

@@ -71,16 +71,22 @@ class FolderStore:
         self._lock.release()
 
     async def create(self, key: str, parts: Sequence[Buffer]) -> None:
-        """See ObjectStore.create. NotApplied names the folder and what to do about it (full disk, quota, read-only)."""
+        """Makes the object's file out of `parts` joined. Raises Conflict, UnknownOutcome, and NotApplied, which names
+        the folder and what to do about it (full disk, quota, read-only).
+        """
         await self._writers.run(partial(self._files.create, checked_key(key), parts))
 
     async def get(self, key: str, *, start: int = 0, length: int | None = None) -> bytes:
-        """See ObjectStore.get."""
+        """Reads the object's file from `start`; fewer bytes than `length` where it ends. Raises ObjectMissing,
+        StoreUnavailable.
+        """
         call = partial(self._files.read, checked_key(key), start=start, length=length)
         return await self._readers.run(call)
 
     async def list(self, prefix: str, *, after: str = "") -> AsyncIterator[ObjectMeta]:
-        """See ObjectStore.list. What is created or deleted behind the page being read may or may not be seen."""
+        """Walks the folders in the order of keys, page by page. What is created or deleted behind the page being read
+        may or may not be seen. Raises StoreUnavailable while iterating.
+        """
         folder = folder_of_prefix(prefix)
         entries = self._files.walk(folder, name_prefix=prefix[len(folder) :], after=after)
         while page := await self._readers.run(lambda: list(islice(entries, LIST_PAGE_COUNT))):
@@ -88,13 +94,13 @@ class FolderStore:
                 yield meta
 
     async def delete(self, key: str) -> None:
-        """See ObjectStore.delete."""
+        """Removes the object's file; a missing one is success. Raises StoreUnavailable."""
         # most of the former are only renamed, to be written anew
         pool = self._writers if key.startswith(READ_SELDOM_PREFIX) else self._deleters
         await pool.run(partial(self._files.delete, checked_key(key)))
 
     async def head(self, key: str) -> ObjectMeta:
-        """See ObjectStore.head."""
+        """What the file system says of the object's file. Raises ObjectMissing, StoreUnavailable."""
         return await self._readers.run(partial(self._files.head, checked_key(key)))
 
 

@@ -27,13 +27,13 @@ _FORMATS: Final = ("console", "json")
 _LAID_OUT: Final = frozenset(("stack", "exception"))
 """Texts of several lines."""
 TEXT_CHARS_MAX: Final = 2_000
-"""Of one value in a line: a client's id may have 32,000."""
+"""How many characters of one value come in a line: a client's id may have 32,000."""
 
 LIMIT_INTERVAL_S: Final = 10.0
 SAME_LINES_MAX: Final = 50
-"""Of lines that say the same, in each interval."""
+"""How many lines that say the same there may be in each interval."""
 LINES_MAX: Final = 1_000
-"""Of all lines, in each interval."""
+"""How many lines there may be in each interval, whatever they say."""
 _NUMBERS: Final = re.compile(r"[0-9]+")
 _KEY_CHARS_MAX: Final = 100
 

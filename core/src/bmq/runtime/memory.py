@@ -14,7 +14,7 @@ from typing import Final
 
 LOOK_S: Final = 30.0
 QUIET_SHARE: Final = 0.2
-"""Of a processor: who used less of it since the last look has little to do."""
+"""Which share of a processor is little: a process that used less of it since the last look has little to do."""
 AGAIN_S: Final = 600.0
 """After so long what is resident may be free again, though it has not grown: caches and tails have their times."""
 GROWN_BYTES: Final = 32 << 20

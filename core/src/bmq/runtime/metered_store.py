@@ -43,7 +43,7 @@ class MeteredStore:
         self._read = BYTES.labels("get")
 
     async def create(self, key: str, parts: Sequence[Buffer]) -> None:
-        """See ObjectStore.create."""
+        """Makes the object in the inner store, and measures that: its time, its size, its error."""
         size_bytes = sum(memoryview(part).nbytes for part in parts)
         with self._measured("create"):
             await self._inner.create(key, parts)
@@ -51,14 +51,14 @@ class MeteredStore:
         CREATE_SIZE_BYTES.observe(size_bytes)
 
     async def get(self, key: str, *, start: int = 0, length: int | None = None) -> bytes:
-        """See ObjectStore.get."""
+        """Reads from the inner store, and measures that: its time, its bytes, its error."""
         with self._measured("get"):
             data = await self._inner.get(key, start=start, length=length)
         self._read.inc(len(data))
         return data
 
     async def list(self, prefix: str, *, after: str = "") -> AsyncIterator[ObjectMeta]:
-        """See ObjectStore.list."""
+        """Lists the inner store, and measures that: the time until the first object, how many are told, its error."""
         entries = aiter(self._inner.list(prefix, after=after))
         count = 0
         try:
@@ -76,12 +76,12 @@ class MeteredStore:
             LISTED.inc(count)
 
     async def delete(self, key: str) -> None:
-        """See ObjectStore.delete."""
+        """Deletes in the inner store, and measures that: its time, its error."""
         with self._measured("delete"):
             await self._inner.delete(key)
 
     async def head(self, key: str) -> ObjectMeta:
-        """See ObjectStore.head."""
+        """Asks the inner store for the object's size and modification time, and measures that: its time, its error."""
         with self._measured("head"):
             return await self._inner.head(key)
 

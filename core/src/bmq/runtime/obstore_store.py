@@ -78,7 +78,9 @@ class ObstoreStore:
         """Connections close with the last reference; nothing waits."""
 
     async def create(self, key: str, parts: Sequence[Buffer]) -> None:
-        """See ObjectStore.create."""
+        """Makes the object in one request, which the store refuses where the key exists and which is never retried.
+        Raises Conflict, NotApplied, UnknownOutcome.
+        """
         path = self._prefix + checked_key(key)
         views = [memoryview(part).cast("B") for part in parts]
         try:
@@ -90,7 +92,9 @@ class ObstoreStore:
             raise create_error(self._where("create", key), error) from error
 
     async def get(self, key: str, *, start: int = 0, length: int | None = None) -> bytes:
-        """See ObjectStore.get."""
+        """Asks for the object's bytes from `start`; fewer than `length` where it ends. Raises ObjectMissing,
+        StoreUnavailable.
+        """
         path = self._prefix + checked_key(key)
         if length == 0:
             await self.head(key)  # a range of no bytes cannot be asked for; a missing key still has to be told
@@ -109,8 +113,8 @@ class ObstoreStore:
             raise read_error(self._where("get", key), error) from error
 
     async def list(self, prefix: str, *, after: str = "") -> AsyncIterator[ObjectMeta]:
-        """See ObjectStore.list. Raises StoreUnusable where the store lists keys out of order (S3's directory buckets
-        do).
+        """Lists the prefix's folder page by page, and tells the keys that start with the prefix. Raises
+        StoreUnavailable, and StoreUnusable where the store lists keys out of order (S3's directory buckets do).
         """
         folder = self._prefix + folder_of_prefix(prefix)
         # The store's own prefixes are whole segments. The key just below `prefix` skips what sorts before it.
@@ -146,7 +150,7 @@ class ObstoreStore:
                     return
 
     async def delete(self, key: str) -> None:
-        """See ObjectStore.delete."""
+        """Deletes the object; a missing key is success. Raises StoreUnavailable."""
         try:
             async with asyncio.timeout(self._timeouts.delete_ms / 1000):
                 await obstore.delete_async(self._others, self._prefix + checked_key(key))
@@ -156,7 +160,9 @@ class ObstoreStore:
                 raise problem from error
 
     async def head(self, key: str) -> ObjectMeta:
-        """See ObjectStore.head. The modification time may be rounded down to a second."""
+        """Asks for the object's size and modification time, which may be rounded down to a second. Raises
+        ObjectMissing, StoreUnavailable.
+        """
         try:
             async with asyncio.timeout(self._timeouts.head_ms / 1000):
                 return _meta(key, await obstore.head_async(self._others, self._prefix + checked_key(key)))

@@ -24,7 +24,7 @@ _PATH: Final = "/v1/traces"
 
 
 class OtelTracer:
-    """See `bmq.ports.Tracer`."""
+    """A Tracer whose spans go to an OpenTelemetry collector; it keeps the share `sample_ratio` of them."""
 
     def __init__(self, provider: TracerProvider, tracer: Tracer, *, sample_ratio: float) -> None:
         self._provider = provider
@@ -53,7 +53,7 @@ class OtelTracer:
         return cls(provider, provider.get_tracer("bmq"), sample_ratio=sample_ratio)
 
     def span(self, name: str, *, took_s: float, attributes: Mapping[str, str | int], failed: bool = False) -> None:
-        """See the port."""
+        """Sends a span that ends now, if chance has it kept."""
         if random.random() >= self._sample_ratio:
             return
         from opentelemetry.trace import SpanKind, Status, StatusCode

@@ -47,7 +47,7 @@ __all__ = [
 
 IN_FLIGHT_MAX: Final = 8
 PASSED_AT_ONCE: Final = 100
-"""Of those who wait for one check so many go on in one turn of the loop: clients can make tens of thousands wait, each
+"""How many of those who wait for one check go on in one turn of the loop: clients can make tens of thousands wait, each
 with work of its own."""
 
 
@@ -108,9 +108,8 @@ class StreamWriter:
         self._checker: asyncio.Task[None] | None = None
         self._checks: dict[asyncio.Future[None], int] = {}
         self._passed: deque[asyncio.Future[None]] = deque()
-        """Of those checks the ones that are to hear in this turn of the loop, or the next ones, that nobody had sealed
-        the stream."""
-        """Who waits for a fence check, in the order of asking, and which number was the next one then."""
+        """Checks that are to hear, in this turn of the loop or the next ones, that nobody had sealed the stream."""
+        """In `_checks`: who waits for a fence check, in the order of asking, and which number was the next one then."""
 
     @property
     def has_room(self) -> bool:

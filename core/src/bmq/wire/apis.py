@@ -66,8 +66,8 @@ READS: Final = frozenset(
         ApiKey.DESCRIBE_TOPIC_PARTITIONS,
     )
 )
-"""Of use to nobody but who asks: they change nothing, but that topics are made that are missing, which whoever misses
-them asks for again."""
+"""Requests of use to nobody but who asks: they change nothing, but that topics are made that are missing, which whoever
+misses them asks for again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from bmq.values import NodeId
 ADMIN: Final = Packed[AdminRequest](AdminRequest)
 ADMIN_REPLY: Final = Packed[AdminReply](AdminReply)
 ADMIN_REPLY_BYTES_MAX: Final = 12 << 20
-"""Of an answer's body that travels between nodes: it has to fit into a header."""
+"""The most bytes that the body of an answer may have which travels between nodes: it has to fit into a header."""
 ADMIN_TIMEOUT_S: Final = 40.0
 """Longer than an operation waits for the store, so that its own answer arrives."""
 

@@ -28,18 +28,18 @@ from bmq.roles.controller import (
 from bmq.values import TopicId, TopicPartition
 
 ENTRIES_BYTES_MAX: Final = 8 << 20
-"""Of one answer to a metadata poll; the first entry comes whole."""
+"""The most bytes of entries in one answer to a metadata poll; the first entry comes whole."""
 
 
 class CreateTopics(msgspec.Struct, frozen=True, array_like=True):
-    """See Controller.create_topics."""
+    """Topics that are to be created, or with `validate_only` only checked."""
 
     topics: list[NewTopic]
     validate_only: bool
 
 
 class CreatePartitions(msgspec.Struct, frozen=True, array_like=True):
-    """See Controller.create_partitions."""
+    """A topic that is to grow to `total` partitions, or with `validate_only` only to be checked."""
 
     topic: str
     total: int
@@ -50,7 +50,7 @@ class CreatePartitions(msgspec.Struct, frozen=True, array_like=True):
 
 
 class AlterConfigs(msgspec.Struct, frozen=True, array_like=True):
-    """See Controller.alter_configs."""
+    """Changes of some keys of one resource's configuration, to be made, or with `validate_only` only checked."""
 
     resource: ConfigResource
     changes: list[ConfigChange]
@@ -58,7 +58,9 @@ class AlterConfigs(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ReplaceConfigs(msgspec.Struct, frozen=True, array_like=True):
-    """See Controller.replace_configs."""
+    """All that one resource's configuration is to say, or with `validate_only` only a check of it: everything not named
+    goes back to its default.
+    """
 
     resource: ConfigResource
     configs: dict[str, str | None]
@@ -66,7 +68,7 @@ class ReplaceConfigs(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ReportCovered(msgspec.Struct, frozen=True, array_like=True):
-    """See BrokerControl.report_covered."""
+    """Ranges that manifests cover, as one incarnation reports them."""
 
     node_id: int
     broker_epoch: int
@@ -74,7 +76,7 @@ class ReportCovered(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ReportStopped(msgspec.Struct, frozen=True, array_like=True):
-    """See BrokerControl.report_stopped."""
+    """A clean stop: the node sealed its own stream at `end` and is gone."""
 
     node_id: int
     broker_epoch: int
@@ -82,7 +84,7 @@ class ReportStopped(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Move(msgspec.Struct, frozen=True, array_like=True):
-    """See ClusterControl.move."""
+    """A partition that is to be moved, and the node that it is to be moved to."""
 
     topic_id: UUID
     partition: int
@@ -90,21 +92,21 @@ class Move(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Cordon(msgspec.Struct, frozen=True, array_like=True):
-    """See ClusterControl.cordon."""
+    """Whether a node is to get no new partitions."""
 
     node_id: int
     cordoned: bool
 
 
 class Poll(msgspec.Struct, frozen=True, array_like=True):
-    """See MetadataSource.metadata_poll."""
+    """Asks for the metadata log's entries above `after_position`, and waits for one, not longer than `wait_ms`."""
 
     after_position: int
     wait_ms: int
 
 
 class TopicOutcome(msgspec.Struct, frozen=True, array_like=True):
-    """See TopicResult."""
+    """A TopicResult as it travels."""
 
     name: str
     topic_id: UUID | None

@@ -57,8 +57,8 @@ class PollCall(msgspec.Struct, frozen=True, array_like=True):
 
 
 class News(msgspec.Struct, frozen=True, array_like=True):
-    """Of one partition: what came behind what was told before, or facts that changed, or (error, or below the tail) the
-    end of following it.
+    """What is new of one partition: what came behind what was told before, or facts that changed, or (error, or below
+    the tail) the end of following it.
     """
 
     number: int

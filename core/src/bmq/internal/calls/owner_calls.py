@@ -40,7 +40,7 @@ class AppendCall(msgspec.Struct, frozen=True, array_like=True):
 
 
 class AppendReply(msgspec.Struct, frozen=True, array_like=True):
-    """See Appended."""
+    """An Appended as it travels."""
 
     base_offset: int
     log_append_time_ms: int
@@ -48,7 +48,7 @@ class AppendReply(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Wanted(msgspec.Struct, frozen=True, array_like=True):
-    """See TailRequest."""
+    """A TailRequest as it travels."""
 
     topic_id: UUID
     partition: int
@@ -58,7 +58,9 @@ class Wanted(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TailCall(msgspec.Struct, frozen=True, array_like=True):
-    """See Owner.read_tail."""
+    """Asks an owner for what it has of tails (Owner.read_tail). `sizes_only`: instead of batches, answers say how many
+    bytes they would be.
+    """
 
     requests: Annotated[list[Wanted], _Partitions]
     min_bytes: int
@@ -68,7 +70,7 @@ class TailCall(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Found(msgspec.Struct, frozen=True, array_like=True):
-    """See TailAnswer. The batches are attachments of these sizes; the answer's partition is its request's."""
+    """A TailAnswer as it travels. The batches are attachments of these sizes; its partition is its request's."""
 
     failure: Failure | None
     leader_epoch: int
@@ -82,7 +84,9 @@ class Found(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TimeCall(msgspec.Struct, frozen=True, array_like=True):
-    """See Owner.offset_for_time."""
+    """Asks a partition's owner for the first record at or after a timestamp, or for what a negative one stands for in
+    Owner.offset_for_time.
+    """
 
     topic_id: UUID
     partition: int
@@ -92,7 +96,7 @@ class TimeCall(msgspec.Struct, frozen=True, array_like=True):
 
 
 class EpochCall(msgspec.Struct, frozen=True, array_like=True):
-    """See Owner.epoch_end."""
+    """Asks a partition's owner for the largest epoch at or below `leader_epoch`, and for the offset where it ends."""
 
     topic_id: UUID
     partition: int
@@ -101,7 +105,7 @@ class EpochCall(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DeleteCall(msgspec.Struct, frozen=True, array_like=True):
-    """See Owner.delete_records."""
+    """Asks a partition's owner to raise the log start to `before` (-1: the high watermark)."""
 
     topic_id: UUID
     partition: int
@@ -117,14 +121,16 @@ class UnreadCall(msgspec.Struct, frozen=True, array_like=True):
 
 
 class UnreadReply(msgspec.Struct, frozen=True, array_like=True):
-    """See Unread."""
+    """An Unread as it travels."""
 
     records: int
     seconds: float
 
 
 class GroupCall(msgspec.Struct, frozen=True, array_like=True):
-    """See Owner.group_call. `request` is a packed wire Message, as is the whole header of the reply."""
+    """A request to the coordinator that lives in this partition of `__consumer_offsets`, and who asks. `request` is a
+    packed wire Message, as is the whole header of the reply.
+    """
 
     partition: int
     api_key: int

@@ -41,7 +41,9 @@ class Failure(msgspec.Struct, frozen=True, array_like=True):
 
     @classmethod
     def of(cls, error: BaseException, refusal: Refusal = NO_REFUSAL) -> "Failure":
-        """Of an error that is not bmq's own only the text crosses, as a BmqError: it is a bug on that side."""
+        """An error made ready to travel. Where it is not bmq's own only its text crosses, as a BmqError: it is a bug on
+        that side.
+        """
         text = str(error) if isinstance(error, BmqError) else f"an internal error: {type(error).__name__}: {error}"
         kinds = tuple(kind.__name__ for kind in type(error).__mro__ if _KINDS.get(kind.__name__) is kind)
         return cls(kinds or (BmqError.__name__,), text[:ERROR_TEXT_CHARS_MAX], *refusal)

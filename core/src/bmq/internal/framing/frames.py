@@ -65,7 +65,7 @@ class Frame(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Of what it carries."""
+        """How many bytes its header and its attachments have."""
         return len(self.header) + len(self.attachments)
 
 
@@ -94,7 +94,7 @@ class _Prefix(NamedTuple):
     header_bytes: int
     header_crc: int
     size_bytes: int
-    """Of the whole frame."""
+    """How many bytes the whole frame has, its prefix included."""
 
 
 class FrameReader(FrameSplitter[Frame]):
@@ -114,7 +114,7 @@ class FrameReader(FrameSplitter[Frame]):
         self._header_bytes_max = header_bytes_max
         self._attachment_bytes_max = attachment_bytes_max
         self._prefix: _Prefix | None = None
-        """Of a frame that did not arrive at once."""
+        """The prefix of a frame that did not arrive at once; None: no frame has only begun to arrive."""
 
     @property
     def is_between_frames(self) -> bool:

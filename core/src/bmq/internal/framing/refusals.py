@@ -25,7 +25,7 @@ NO_REFUSAL = Refusal(0, 0)
 
 
 class Refusals:
-    """Of one connection. Holds the partitions whose newest refusal was not heard of yet."""
+    """The refusals of one connection. Holds the partitions whose newest refusal was not heard of yet."""
 
     __slots__ = ("_count", "_looked_at", "_told", "_unheard")
 

@@ -32,7 +32,9 @@ class ClusterSecret:
     accepted: tuple[bytes, ...] = field(default=(), repr=False)
 
     def challenge(self, said: bytes, nonce: bytes) -> "Challenge":
-        """Of the client that said this hello, nonce included; `nonce` is the server's."""
+        """What both ends of a connection have to prove once its client said this hello, nonce included; `nonce` is the
+        server's.
+        """
         return Challenge(self.key, said, nonce, accepted=self.accepted)
 
 

@@ -49,7 +49,7 @@ class Link(asyncio.BufferedProtocol):
         self._said = b""
         """The header of the hello."""
         self.version = 0
-        """Of the protocol, which the other side chose."""
+        """The version of the protocol, which the other side chose."""
         self._challenge: Challenge | None = None
         self.greeted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Resolves with the welcome; NotReady says why there is none."""

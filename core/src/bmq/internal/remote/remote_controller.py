@@ -105,19 +105,19 @@ class RemoteController:
     # --- Controller ---
 
     async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicResult]:
-        """See Controller."""
+        """Asks the leader to create topics, or with `validate_only` only whether it would."""
         return await self._ask(
             Api.CREATE_TOPICS, CREATE_TOPICS.encode(CreateTopics(list(topics), validate_only)), decode_results
         )
 
     async def delete_topics(self, topics: Sequence[TopicId]) -> list[TopicResult]:
-        """See Controller."""
+        """Asks the leader to delete topics."""
         return await self._ask(Api.DELETE_TOPICS, DELETE_TOPICS.encode(list(topics)), decode_results)
 
     async def create_partitions(
         self, topic: str, total: int, *, assignments: Sequence[Sequence[int]] | None = None, validate_only: bool = False
     ) -> TopicResult:
-        """See Controller."""
+        """Asks the leader to grow a topic to `total` partitions; `assignments` as in NewTopic, for the new ones."""
         call = CreatePartitions(
             topic,
             total,
@@ -130,7 +130,7 @@ class RemoteController:
     async def alter_configs(
         self, resource: ConfigResource, changes: Sequence[ConfigChange], *, validate_only: bool = False
     ) -> None:
-        """See Controller."""
+        """Asks the leader to change some keys of a resource's configuration. Raises RequestError."""
         await self._ask(
             Api.ALTER_CONFIGS,
             ALTER_CONFIGS.encode(AlterConfigs(resource, list(changes), validate_only)),
@@ -140,7 +140,9 @@ class RemoteController:
     async def replace_configs(
         self, resource: ConfigResource, configs: Mapping[str, str | None], *, validate_only: bool = False
     ) -> None:
-        """See Controller."""
+        """Asks the leader to replace a resource's configuration: everything not named goes back to its default. Raises
+        RequestError.
+        """
         await self._ask(
             Api.REPLACE_CONFIGS,
             REPLACE_CONFIGS.encode(ReplaceConfigs(resource, dict(configs), validate_only)),
@@ -148,35 +150,39 @@ class RemoteController:
         )
 
     async def allocate_producer_ids(self, count: int) -> range:
-        """See Controller."""
+        """Asks the leader for `count` ids never given before."""
         return range(*await self._ask(Api.ALLOCATE_PRODUCER_IDS, NUMBER.encode(count), _header(NUMBERS)))
 
     async def reassign(self, changes: Sequence[Reassignment]) -> list[BmqError | None]:
-        """See Controller."""
+        """Asks the leader to begin planned moves, or to take them back. For each in order: None (begun, or there
+        already), or why not.
+        """
         return await self._ask(Api.REASSIGN, REASSIGN.encode(list(changes)), decode_refusals)
 
     # --- BrokerControl ---
 
     async def register(self, registration: Registration) -> BrokerEpoch:
-        """See BrokerControl."""
+        """Asks the leader to seal the stream of the node's earlier incarnation and to give the new one its epoch, which
+        is returned.
+        """
         header = REGISTER.encode(registration)
         return BrokerEpoch(await self._ask(Api.REGISTER, header, _header(NUMBER), timeout_s=REGISTER_TIMEOUT_S))
 
     async def report_covered(
         self, node_id: NodeId, broker_epoch: BrokerEpoch, covered: Sequence[tuple[TopicPartition, Sequence[Range]]]
     ) -> None:
-        """See BrokerControl."""
+        """Tells the leader that the manifests cover these ranges. Idempotent."""
         call = ReportCovered(node_id, broker_epoch, [(tp, tuple(ranges)) for tp, ranges in covered])
         await self._ask(Api.REPORT_COVERED, REPORT_COVERED.encode(call), _header(NOTHING))
 
     async def report_stopped(self, node_id: NodeId, broker_epoch: BrokerEpoch, end: int) -> None:
-        """See BrokerControl."""
+        """Tells the leader of a clean stop: the node sealed its own stream at `end` and is gone."""
         await self._ask(
             Api.REPORT_STOPPED, REPORT_STOPPED.encode(ReportStopped(node_id, broker_epoch, end)), _header(NOTHING)
         )
 
     async def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
-        """See BrokerControl."""
+        """Renews the lease at the leader, and reports what the beat carries. Raises Fenced, ControllerUnavailable."""
         return await self._ask(
             Api.HEARTBEAT, HEARTBEAT.encode(beat), _header(HEARTBEAT_REPLY), timeout_s=HEARTBEAT_TIMEOUT_S
         )
@@ -184,15 +190,17 @@ class RemoteController:
     # --- ClusterControl ---
 
     async def move(self, tp: TopicPartition, to: NodeId) -> None:
-        """See ClusterControl."""
+        """Asks the leader to begin to move a partition; done once the image names the new owner. Raises UnknownTopic,
+        InvalidRequest.
+        """
         await self._ask(Api.MOVE, MOVE.encode(Move(tp.topic_id, tp.partition, to)), _header(NOTHING))
 
     async def drain(self, node_id: NodeId) -> None:
-        """See ClusterControl."""
+        """Asks the leader to cordon a node and to begin to move all its partitions away. Raises InvalidRequest."""
         await self._ask(Api.DRAIN, NUMBER.encode(node_id), _header(NOTHING))
 
     async def cordon(self, node_id: NodeId, cordoned: bool) -> None:
-        """See ClusterControl."""
+        """Asks the leader to give the node no new partitions, or to do so again. Idempotent."""
         await self._ask(Api.CORDON, CORDON.encode(Cordon(node_id, cordoned)), _header(NOTHING))
 
     # --- the admin API ---
@@ -204,7 +212,10 @@ class RemoteController:
     # --- MetadataSource ---
 
     async def metadata_poll(self, after_position: int, wait_ms: int) -> list[bytes]:
-        """See MetadataSource. Travels on a connection of its own, so that no heartbeat waits behind it."""
+        """Asks the leader for the metadata log's entries above `after_position`; it waits for one, not longer than
+        `wait_ms`. Travels on a connection of its own, so that no heartbeat waits behind it. Raises
+        ControllerUnavailable, NotReady.
+        """
         client = self._client(Purpose.TAIL)
         header = POLL.encode(Poll(after_position, wait_ms))
         try:

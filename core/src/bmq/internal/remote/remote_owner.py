@@ -102,7 +102,9 @@ class RemoteOwner:
         await asyncio.gather(self._produce.close(), self._tail.close(), self._control.close(), self._follower.close())
 
     def append(self, tp: TopicPartition, records: Buffer, *, produce_version: int) -> "asyncio.Future[Appended]":
-        """See Owner."""
+        """Submits one produce payload to the owner before it returns, so calls keep their order; the future has the
+        owner's answer.
+        """
         client = self._produce
         header = APPEND_CALL.encode(AppendCall(tp.topic_id, tp.partition, produce_version, client.refusal_heard))
         return client.submit(Api.APPEND, header, partial(self._appended, tp), attachments=(records,), key=tp)
@@ -121,7 +123,9 @@ class RemoteOwner:
         max_wait_ms: int,
         room: TailRoom | None = None,
     ) -> list[TailAnswer]:
-        """See Owner. Answers of one owner are bounded (TAIL_BYTES_MAX), whatever `max_bytes` says."""
+        """One answer per request, in order: of the tails that are followed what is known here, of others what the owner
+        says. Answers of one owner are bounded (TAIL_BYTES_MAX), whatever `max_bytes` says.
+        """
         asked, tps = list(requests), [request.tp for request in requests]
         max_bytes = min(max_bytes, limits.TAIL_BYTES_MAX)
         min_bytes = min(min_bytes, max_bytes)
@@ -229,7 +233,7 @@ class RemoteOwner:
     async def offset_for_time(
         self, tp: TopicPartition, timestamp_ms: int, *, current_leader_epoch: int = -1, committed: bool = False
     ) -> OffsetForTime:
-        """See Owner."""
+        """Asks the owner for the first record at or after a timestamp; negative ones mean what Owner says."""
         header = TIME_CALL.encode(TimeCall(tp.topic_id, tp.partition, timestamp_ms, current_leader_epoch, committed))
         return await _read(
             self._control.call(
@@ -238,7 +242,7 @@ class RemoteOwner:
         )
 
     async def epoch_end(self, tp: TopicPartition, leader_epoch: int, *, current_leader_epoch: int = -1) -> EpochEnd:
-        """See Owner."""
+        """Asks the owner for the largest epoch at or below this one, and for the offset where it ends."""
         header = EPOCH_CALL.encode(EpochCall(tp.topic_id, tp.partition, leader_epoch, current_leader_epoch))
         return await _read(
             self._control.call(
@@ -247,7 +251,9 @@ class RemoteOwner:
         )
 
     async def delete_records(self, tp: TopicPartition, before: Offset) -> Offset:
-        """See Owner."""
+        """Asks the owner to raise the log start to `before` (-1: the high watermark), and returns it; what is kept here
+        of the tail is shown from there on.
+        """
         header = DELETE_CALL.encode(DeleteCall(tp.topic_id, tp.partition, before))
         log_start = Offset(
             await self._control.call(
@@ -258,7 +264,7 @@ class RemoteOwner:
         return log_start
 
     async def status(self, tps: Sequence[TopicPartition]) -> list[PartitionStatus]:
-        """See Owner."""
+        """Asks the owner for figures of those that are open there, or can be within a moment; others are left out."""
         header = STATUS_CALL.encode(list(tps))
         return await _read(
             self._control.call(
@@ -267,7 +273,9 @@ class RemoteOwner:
         )
 
     async def unread(self, positions: Sequence[Position]) -> list[Unread | None]:
-        """See Owner."""
+        """Asks the owner what lies behind each position, in order; None for partitions that are not open there, nor can
+        be within a moment.
+        """
         count = len(positions)
         header = encode_positions(positions)
         return await _read(
@@ -275,7 +283,7 @@ class RemoteOwner:
         )
 
     async def group_call(self, partition: int, api_key: int, request: Any, caller: Caller) -> Any:
-        """See Owner. A list of groups comes in pages."""
+        """Hands one request to the coordinator at the owner, and returns its reply. A list of groups comes in pages."""
         if api_key != ApiKey.LIST_GROUPS:
             return await self._group_call(partition, api_key, request, caller)
         pages: list[dict[str, Any]] = []

@@ -49,7 +49,7 @@ class _Topic:
         self.in_flight: dict[int, list[_Append]] = {}
         """With the owner, by partition, in their order."""
         self.settling = Settling(loop)
-        """Of its partitions."""
+        """Its partitions of which an append was refused in this turn of the loop."""
 
     def refuses(self, partition: int) -> bool:
         """Whether nothing of a partition may be taken now, because something before it was refused and not everybody

@@ -122,7 +122,9 @@ class Appender(Protocol):
     """What of an Owner takes batches."""
 
     def append(self, tp: TopicPartition, records: Buffer, *, produce_version: int) -> "asyncio.Future[Appended]":
-        """See Owner."""
+        """Submits one produce payload before it returns, so calls keep their order; the future resolves once it is
+        durable, or raises.
+        """
 
 
 def append_route(owner: Appender) -> Route[Appended]:

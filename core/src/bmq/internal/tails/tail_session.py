@@ -40,7 +40,9 @@ class _Followed:
 
 
 class TailSession:
-    """Of one connection. `began` is told of its task: somebody awaits it when the server stops."""
+    """Follows tails for the client of one connection. `began` is told of its task: somebody awaits it when the server
+    stops.
+    """
 
     def __init__(self, owner: OwnerHere, began: Callable[["asyncio.Task[Any]"], None]) -> None:
         self._owner = owner
@@ -56,7 +58,7 @@ class TailSession:
         self._ready: dict[int, TailAnswer] = {}
         self._ready_bytes = 0
         self._news: asyncio.Future[None] | None = None
-        """Of the poll that waits."""
+        """What wakes the poll that waits; None: none does."""
         self._polled_at = self._loop.time()
         self._looking: asyncio.Task[None] | None = None
 
@@ -127,7 +129,7 @@ class TailSession:
 
     @property
     def _left(self) -> int:
-        """Of how many that are followed no more it is yet to be told why."""
+        """How many partitions are followed no more of which it is yet to be told why."""
         return sum(number not in self._followed for number in self._ready)
 
     def _check(self, changes_before: int) -> None:
