@@ -98,7 +98,9 @@ class Broker:
         self._refusals: set[asyncio.Task[None]] = set()
 
     def append(self, tp: TopicPartition, records: Buffer, *, produce_version: int) -> "asyncio.Future[Appended]":
-        """See Owner."""
+        """Appends one record batch at once where its partition is open, else once it is. The future resolves when what
+        the answer rests on is durable, and has the BmqError where the batch is not taken.
+        """
         future: asyncio.Future[Appended] = self._loop.create_future()
         try:
             partition = self._ownership.appending(tp)
@@ -195,7 +197,9 @@ class Broker:
         max_wait_ms: int,
         room: TailRoom | None = None,
     ) -> list[TailAnswer]:
-        """See Owner."""
+        """One answer per request, in order, from memory. Waits until `min_bytes` are there, an answer needs no waiting,
+        or the time is up; a partition that is being opened is waited for like records. A `room` is not needed here.
+        """
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + max_wait_ms / 1000
         opening = await self._open_all([request.tp for request in requests], patience_s=READ_PATIENCE_S)
@@ -221,7 +225,7 @@ class Broker:
                 await self._turns.turn()
 
     def tails(self, changed: Callable[[TopicPartition], None]) -> Tails:
-        """See OwnerHere."""
+        """This broker's tails for one who follows them; `changed` is told of the partitions that change."""
         return WatchedTails(self._waiters, self._read_at_once, changed)
 
     def _read_at_once(self, request: TailRequest) -> TailAnswer:
@@ -344,7 +348,7 @@ class Broker:
     async def offset_for_time(
         self, tp: TopicPartition, timestamp_ms: int, *, current_leader_epoch: int = -1, committed: bool = False
     ) -> OffsetForTime:
-        """See Owner."""
+        """Opens the partition and looks the timestamp up; answers once this broker is sure to be its owner still."""
         partition = await self._ownership.open(tp)
         partition.check_leader_epoch(current_leader_epoch)
         found = await self._lookups.offset_for_time(partition, timestamp_ms, committed=committed)
@@ -353,7 +357,9 @@ class Broker:
         return found
 
     async def epoch_end(self, tp: TopicPartition, leader_epoch: int, *, current_leader_epoch: int = -1) -> EpochEnd:
-        """See Owner."""
+        """The largest epoch at or below `leader_epoch`, and where it ends; answers once this broker is sure to be the
+        owner still.
+        """
         partition = await self._ownership.open(tp)
         partition.check_leader_epoch(current_leader_epoch)
         epoch, end_offset = partition.epoch_end(leader_epoch)
@@ -362,7 +368,9 @@ class Broker:
         return EpochEnd(leader_epoch=LeaderEpoch(epoch), end_offset=Offset(end_offset))
 
     async def delete_records(self, tp: TopicPartition, before: Offset) -> Offset:
-        """See Owner."""
+        """Rolls up to `before` (-1: the high watermark), raises the log start to it, and returns the log start,
+        durable. Raises OffsetOutOfRange above the high watermark.
+        """
         partition = await self._ownership.open(tp)
         before = partition.high_watermark if before == -1 else before
         if not 0 <= before <= partition.high_watermark:
@@ -375,7 +383,7 @@ class Broker:
         return partition.log_start
 
     async def status(self, tps: Sequence[TopicPartition]) -> list[PartitionStatus]:
-        """See Owner."""
+        """Figures of those partitions that are open here, or can be within a moment; others are left out."""
         await self._open_all(tps, patience_s=STATUS_PATIENCE_S)
         found = []
         for tp in tps:
@@ -385,7 +393,9 @@ class Broker:
         return found
 
     async def unread(self, positions: Sequence[Position]) -> list[Unread | None]:
-        """See Owner."""
+        """What lies behind each position, in order, from memory alone; None for partitions that are not open here, nor
+        can be within a moment.
+        """
         await self._open_all([one.tp for one in positions], patience_s=STATUS_PATIENCE_S)
         self._ownership.check_alive()
         now_ms = self._clock.now_ms()
@@ -398,7 +408,7 @@ class Broker:
         return found
 
     async def group_call(self, partition: int, api_key: int, request: Any, caller: Caller) -> Any:
-        """See Owner."""
+        """The answer of the coordinator that lives in this partition of `__consumer_offsets`."""
         return await self._coordinators.group_call(partition, api_key, request, caller)
 
 

@@ -33,7 +33,7 @@ TROUBLE_LENGTH_MAX = 500
 
 
 class Heartbeats:
-    """Of one broker incarnation."""
+    """Tells the controller that one broker incarnation lives, and what it has to report."""
 
     def __init__(
         self,

@@ -118,8 +118,8 @@ class Coordinators:
         self._closing: set[asyncio.Task[None]] = set()
 
     async def group_call(self, partition: int, api_key: int, request: Any, caller: Caller) -> Any:
-        """See Owner.group_call. A coordinator that is being loaded is waited for a moment: not every client asks
-        again.
+        """The answer of the coordinator that lives in this partition of `__consumer_offsets`. A coordinator that is
+        being loaded is waited for a moment: not every client asks again.
         """
         topic_id = self._metadata.image.topic_ids.get(CONSUMER_OFFSETS)
         if topic_id is None:

@@ -17,7 +17,7 @@ FORGOTTEN_BYTES_PER_S = 0.01
 
 
 class Loads:
-    """Of one broker's open partitions, measured when somebody asks."""
+    """How many bytes per second each of one broker's open partitions takes in, measured when somebody asks."""
 
     def __init__(self, partitions: Mapping[TopicPartition, Partition], *, count_max: int) -> None:
         self._partitions = partitions

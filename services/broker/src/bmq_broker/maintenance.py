@@ -94,7 +94,8 @@ class Maintenance:
         self._limit = RateLimited(interval_s=LOG_INTERVAL_S)
         self._collect_again_s: dict[TopicPartition, float] = {}
         self._retain_again_s: dict[TopicPartition, float] = {}
-        """Of partitions, open or not, whose upkeep took too long."""
+        """When upkeep is tried again of partitions, open or not, whose upkeep took too long, in the event loop's
+        seconds."""
 
     def forget(self, tp: TopicPartition) -> None:
         """The partition has left."""

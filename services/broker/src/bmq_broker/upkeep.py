@@ -24,7 +24,7 @@ from bmq_broker.wal.commit import GroupCommit
 
 
 class Upkeep:
-    """Of one broker incarnation."""
+    """Builds and holds what rolls, retains, merges and collects the segments of one broker incarnation."""
 
     def __init__(
         self,

@@ -14,12 +14,12 @@ class WatchedTails:
         self._waiters = waiters
         self._changed = changed
         self.read = read
-        """See Tails."""
+        """Answers with what is there from memory, at once; the first batch comes whole."""
 
     def watch(self, tp: TopicPartition) -> None:
-        """See Tails."""
+        """From now on the follower is told each time that something about the partition changed."""
         self._waiters.watch(tp, self._changed)
 
     def leave(self, tp: TopicPartition) -> None:
-        """See Tails."""
+        """The follower is told of the partition no more."""
         self._waiters.leave(tp, self._changed)

@@ -28,8 +28,8 @@ from bmq_controller.machine.placement import Incarnation
 
 LOG_INTERVAL_S = 300.0
 SHARE_MAX = 0.1
-"""Of the time, for which it plans: in a cluster of 200,000 partitions a round costs tenths of a second, and shares
-Python's lock with the leader."""
+"""The largest share of the time that planning takes: in a cluster of 200,000 partitions a round costs tenths of a
+second, and shares Python's lock with the leader."""
 
 _log = structlog.get_logger(__name__)
 

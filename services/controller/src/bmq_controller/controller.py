@@ -166,7 +166,7 @@ class LeadingController:
         return conditional
 
     async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicResult]:
-        """See the protocol."""
+        """Creates topics; with `validate_only` says what would come of it. One result for each."""
         return await self._operate(
             "create_topics",
             lambda image: topic_machine.create_topics(
@@ -182,7 +182,7 @@ class LeadingController:
         )
 
     async def delete_topics(self, topics: Sequence[TopicId]) -> list[TopicResult]:
-        """See the protocol."""
+        """Deletes topics; one result for each, in order."""
         return await self._operate(
             "delete_topics", lambda image: topic_machine.delete_topics(image, topics, cluster=self._cluster(image))
         )
@@ -190,7 +190,7 @@ class LeadingController:
     async def create_partitions(
         self, topic: str, total: int, *, assignments: Sequence[Sequence[int]] | None = None, validate_only: bool = False
     ) -> TopicResult:
-        """See the protocol. Raises RequestError."""
+        """Grows a topic to `total` partitions; with `validate_only` says what would come of it. Raises RequestError."""
         return await self._operate(
             "create_partitions",
             lambda image: topic_machine.create_partitions(
@@ -207,7 +207,7 @@ class LeadingController:
     async def alter_configs(
         self, resource: ConfigResource, changes: Sequence[ConfigChange], *, validate_only: bool = False
     ) -> None:
-        """See the protocol. Raises RequestError."""
+        """Changes keys of a resource's configuration; the others stay as they are. Raises RequestError."""
         await self._operate(
             "alter_configs",
             lambda image: config_machine.alter_configs(
@@ -218,7 +218,9 @@ class LeadingController:
     async def replace_configs(
         self, resource: ConfigResource, configs: Mapping[str, str | None], *, validate_only: bool = False
     ) -> None:
-        """See the protocol. Raises RequestError."""
+        """Replaces a resource's configuration: every key that is not named goes back to its default. Raises
+        RequestError.
+        """
         await self._operate(
             "replace_configs",
             lambda image: config_machine.replace_configs(
@@ -256,15 +258,17 @@ class LeadingController:
         await self._operate("delete_lane", lambda image: lane_machine.delete_lanes(image, [name]))
 
     async def allocate_producer_ids(self, count: int) -> range:
-        """See the protocol."""
+        """Takes `count` producer ids that were never given before."""
         return await self._operate("allocate_producer_ids", lambda image: allocate_producer_ids(image, count))
 
     async def reassign(self, changes: Sequence[Reassignment]) -> list[BmqError | None]:
-        """See the protocol."""
+        """Begins planned moves, or takes them back. For each in order: None, or why it is refused."""
         return [*await self._operate("reassign", lambda image: move_machine.reassign(image, changes))]
 
     async def register(self, registration: Registration) -> BrokerEpoch:
-        """See the protocol. Raises Fenced for a process that lost its node id to another one."""
+        """Seals the stream of the node's earlier incarnation, then registers the new one under an epoch of its own.
+        Raises Fenced for a process that lost its node id to another one.
+        """
         async with self._registering[registration.node_id]:
             for _ in range(REGISTRATION_TRIES_MAX):
                 stream = node_machine.stream_to_seal(self._leader.image, registration)
@@ -289,13 +293,13 @@ class LeadingController:
     async def report_covered(
         self, node_id: NodeId, broker_epoch: BrokerEpoch, covered: Sequence[tuple[TopicPartition, Sequence[Range]]]
     ) -> None:
-        """See the protocol."""
+        """Commits that the owner's manifests cover these ranges."""
         await self._operate(
             "report_covered", lambda image: node_machine.report_covered(image, node_id, broker_epoch, covered)
         )
 
     async def report_stopped(self, node_id: NodeId, broker_epoch: BrokerEpoch, end: int) -> None:
-        """See the protocol."""
+        """Commits that the node sealed its own stream at `end` and is gone."""
         await self._operate(
             "report_stopped",
             lambda image: node_machine.report_stopped(image, node_id, broker_epoch, end=end, avoid=self.draining),
@@ -303,7 +307,9 @@ class LeadingController:
         _log.info("node stopped", node_id=node_id, broker_epoch=broker_epoch, sealed_end=end)
 
     async def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
-        """See the protocol. One that says nothing new costs no request to the store."""
+        """Renews the node's lease, and commits what it reports. One that says nothing new costs no request to the
+        store.
+        """
         self._leader.check_leading()
         if beat.draining:
             self._stopping[beat.node_id] = beat.broker_epoch
@@ -336,11 +342,11 @@ class LeadingController:
         return HeartbeatReply(lease_ms=int(self._leader.settings.lease_s * 1000), position=self._leader.image.position)
 
     async def move(self, tp: TopicPartition, to: NodeId) -> None:
-        """See the protocol."""
+        """Begins to move a partition to the broker `to`."""
         await self._operate("move", lambda image: move_machine.move(image, tp, to))
 
     async def drain(self, node_id: NodeId) -> None:
-        """See the protocol."""
+        """Cordons a node and begins to move all its partitions away."""
         await self._operate("drain", lambda image: move_machine.drain(image, node_id, avoid=self.draining))
         node = self._leader.image.nodes.get(node_id)
         if node is not None:
@@ -348,13 +354,13 @@ class LeadingController:
         _log.info("node is being emptied", node_id=node_id, partitions=self._leader.image.owned_counts.get(node_id, 0))
 
     async def cordon(self, node_id: NodeId, cordoned: bool) -> None:
-        """See the protocol. Who may have partitions again is no longer drained."""
+        """Gives the node no new partitions, or does so again. Who may have partitions again is no longer drained."""
         await self._operate("cordon", lambda image: node_machine.cordon(image, node_id, cordoned=cordoned))
         if not cordoned:
             self._emptying.pop(node_id, None)
 
     async def metadata_poll(self, after_position: int, wait_ms: int) -> list[bytes]:
-        """See the protocol."""
+        """The log's entries above `after_position`, from memory; waits for one, not longer than `wait_ms`."""
         return await self._leader.recent.poll(after_position, wait_ms)
 
     async def stop(self) -> None:

@@ -52,17 +52,17 @@ class CurrentController:
         return self._leading
 
     async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicResult]:
-        """See the protocol."""
+        """Has this process's leader create topics, or say what would come of it."""
         return await self._leader().create_topics(topics, validate_only=validate_only)
 
     async def delete_topics(self, topics: Sequence[TopicId]) -> list[TopicResult]:
-        """See the protocol."""
+        """Has this process's leader delete topics."""
         return await self._leader().delete_topics(topics)
 
     async def create_partitions(
         self, topic: str, total: int, *, assignments: Sequence[Sequence[int]] | None = None, validate_only: bool = False
     ) -> TopicResult:
-        """See the protocol. Raises RequestError."""
+        """Has this process's leader grow a topic to `total` partitions. Raises RequestError."""
         return await self._leader().create_partitions(
             topic, total, assignments=assignments, validate_only=validate_only
         )
@@ -70,53 +70,55 @@ class CurrentController:
     async def alter_configs(
         self, resource: ConfigResource, changes: Sequence[ConfigChange], *, validate_only: bool = False
     ) -> None:
-        """See the protocol. Raises RequestError."""
+        """Has this process's leader change keys of a resource's configuration. Raises RequestError."""
         await self._leader().alter_configs(resource, changes, validate_only=validate_only)
 
     async def replace_configs(
         self, resource: ConfigResource, configs: Mapping[str, str | None], *, validate_only: bool = False
     ) -> None:
-        """See the protocol. Raises RequestError."""
+        """Has this process's leader replace a resource's configuration. Raises RequestError."""
         await self._leader().replace_configs(resource, configs, validate_only=validate_only)
 
     async def allocate_producer_ids(self, count: int) -> range:
-        """See the protocol."""
+        """Has this process's leader give producer ids that were never given before."""
         return await self._leader().allocate_producer_ids(count)
 
     async def reassign(self, changes: Sequence[Reassignment]) -> list[BmqError | None]:
-        """See the protocol."""
+        """Has this process's leader begin planned moves, or take them back."""
         return await self._leader().reassign(changes)
 
     async def register(self, registration: Registration) -> BrokerEpoch:
-        """See the protocol. Raises Fenced for a process that lost its node id to another one."""
+        """Has this process's leader register a node that starts. Raises Fenced for a process that lost its node id to
+        another one.
+        """
         return await self._leader().register(registration)
 
     async def report_covered(
         self, node_id: NodeId, broker_epoch: BrokerEpoch, covered: Sequence[tuple[TopicPartition, Sequence[Range]]]
     ) -> None:
-        """See the protocol."""
+        """Has this process's leader take up which ranges manifests cover."""
         await self._leader().report_covered(node_id, broker_epoch, covered)
 
     async def report_stopped(self, node_id: NodeId, broker_epoch: BrokerEpoch, end: int) -> None:
-        """See the protocol."""
+        """Has this process's leader take up that a node sealed its own stream at `end` and is gone."""
         await self._leader().report_stopped(node_id, broker_epoch, end)
 
     async def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
-        """See the protocol."""
+        """Has this process's leader renew a node's lease, and take up what the node reports."""
         return await self._leader().heartbeat(beat)
 
     async def move(self, tp: TopicPartition, to: NodeId) -> None:
-        """See the protocol."""
+        """Has this process's leader begin to move a partition to the broker `to`."""
         await self._leader().move(tp, to)
 
     async def drain(self, node_id: NodeId) -> None:
-        """See the protocol."""
+        """Has this process's leader cordon a node and begin to move all its partitions away."""
         await self._leader().drain(node_id)
 
     async def cordon(self, node_id: NodeId, cordoned: bool) -> None:
-        """See the protocol."""
+        """Has this process's leader give a node no new partitions, or do so again."""
         await self._leader().cordon(node_id, cordoned)
 
     async def metadata_poll(self, after_position: int, wait_ms: int) -> list[bytes]:
-        """See the protocol."""
+        """Has this process's leader tell the metadata log's entries above `after_position`."""
         return await self._leader().metadata_poll(after_position, wait_ms)

@@ -40,7 +40,9 @@ class RecentEntries:
         self._wake()
 
     async def poll(self, after_position: int, wait_ms: int) -> list[bytes]:
-        """See `bmq.roles.controller.MetadataSource`."""
+        """Entries above `after_position`, in order and each as the store has it; waits for one, not longer than
+        `wait_ms`. Raises NotReady for what is not kept here, ControllerUnavailable once it has ended.
+        """
         if self._ended is None and after_position == self._newest:
             try:
                 async with asyncio.timeout(wait_ms / 1000):

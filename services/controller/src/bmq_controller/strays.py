@@ -109,7 +109,7 @@ class Strays:
         return await self._current()
 
     async def _topics(self) -> AsyncIterator[TopicId]:
-        """Of all topics that have objects: one listing's page each."""
+        """All topics that have objects: one listing's page each."""
         after = ""
         while True:
             key = await self._first_key(after)

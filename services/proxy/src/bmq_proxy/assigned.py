@@ -11,7 +11,9 @@ from bmq.metadata.image import Image
 
 
 def assigned_by_number(image: Image, asked: Sequence[Any]) -> Assignments | None:
-    """Of CreateTopics, where each says its partition; None: there are none. Raises InvalidReplicaAssignment."""
+    """The assignments of a CreateTopics, where each says its partition; None: there are none. Raises
+    InvalidReplicaAssignment.
+    """
     if not asked:
         return None
     by_number = {one.partition_index: one.broker_ids for one in asked}
@@ -25,7 +27,7 @@ def assigned_by_number(image: Image, asked: Sequence[Any]) -> Assignments | None
 
 
 def assigned_in_order(image: Image, asked: Sequence[Any] | None) -> Assignments | None:
-    """Of CreatePartitions; None: there are none. Raises InvalidReplicaAssignment."""
+    """The assignments of a CreatePartitions, in order; None: there are none. Raises InvalidReplicaAssignment."""
     return None if asked is None else _checked(image, [one.broker_ids for one in asked])
 
 

@@ -36,7 +36,7 @@ class MemoryBudget:
         self.held_bytes += size_bytes
 
     def correct(self, held_bytes: int, size_bytes: int) -> None:
-        """Of so many that are held this is what there really is."""
+        """Counts what there really is, `size_bytes`, instead of the `held_bytes` that were held for it."""
         if size_bytes > held_bytes:
             self.hold(size_bytes - held_bytes)
         elif size_bytes < held_bytes:

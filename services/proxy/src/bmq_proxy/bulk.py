@@ -27,7 +27,7 @@ T = TypeVar("T")
 TURN_ELEMENTS: Final = 200
 """What a request does in one turn: a millisecond or two."""
 BEGUN_AT_ONCE: Final = 4
-"""Of a request's elements that are worked on beside each other so many begin with it, the others in turns."""
+"""So many of a request's elements that are worked on beside each other begin with it, the others in turns."""
 WIDE_ELEMENTS: Final = 1_000
 """An answer with more is a wide one."""
 SMALL_BYTES: Final = 256

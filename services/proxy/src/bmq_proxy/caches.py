@@ -6,7 +6,7 @@ from typing import Final, Protocol
 from weakref import ref
 
 TOGETHER_BYTES: Final = 48 << 20
-"""Of all of a proxy's."""
+"""How many bytes all caches of a proxy hold together, at most."""
 
 
 class Cache(Protocol):

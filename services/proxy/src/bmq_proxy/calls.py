@@ -71,12 +71,12 @@ class Call:
     """By which the client came, and of which it is told."""
     origin: Hashable = None
     partitions: int = 0
-    """Of a Produce that was begun: how many it names."""
+    """As how many partitions a Produce that was begun counts."""
     """The connection, where it came over one: what it writes to a partition keeps its order."""
     connection: int = 0
     """The connection's number, counted from 1 since this proxy started."""
     share: Share | None = None
-    """Of whose bytes under way it is, where they are counted."""
+    """Whose bytes under way it counts among, where they are counted."""
     admitted: Admitted = Admitted.MODEST
     bytes_in: Counter | None = None
     bytes_out: Counter | None = None

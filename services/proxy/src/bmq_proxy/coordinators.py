@@ -26,30 +26,34 @@ CALLS_AT_ONCE = 16
 IDS_PER_TURN = 2_000
 """Groups whose partition is found in one turn of the loop, a ms or two."""
 _ID_CHARS = 20
-"""Of a group's id: it costs as much more as it has more of them."""
+"""As many characters of a group's id count as one group more: the id costs as much more as it has more of them."""
 
 
 class GroupCalls(Protocol):
     """What handlers ask of groups' coordinators."""
 
     async def call(self, group_id: str, api_key: int, request: Any, call: Call) -> Any:
-        """See Coordinators."""
+        """The answer of the group's coordinator. Raises as Owner.group_call, and NotOwner, ControllerUnavailable."""
 
     async def call_all(
         self, api_key: int, request: Any, call: Call, *, only: Callable[[TopicPartition], bool] = ...
     ) -> list[Any]:
-        """See Coordinators."""
+        """The answers of the coordinators of all partitions, or of those for which `only` says so; none where no group
+        has ever been. Raises as `call`.
+        """
 
     async def call_each(
         self, group_ids: Iterable[str], api_key: int, request_for: Callable[[list[str]], Any], call: Call
     ) -> list[tuple[list[str], Any]]:
-        """See Coordinators."""
+        """The answers about the groups, by one call for those that live together: (the groups, the answer or the
+        BmqError), in no particular order.
+        """
 
     async def offsets_topic(self, call: Call) -> Topic:
-        """See Coordinators."""
+        """`__consumer_offsets`, made now if it does not exist. Raises ControllerUnavailable, NotReady, RequestError."""
 
     def partition_of(self, group_id: str, topic: Topic) -> int:
-        """See Coordinators."""
+        """In which partition of `topic` the group lives."""
 
 
 class Coordinators:

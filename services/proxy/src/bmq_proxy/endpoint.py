@@ -59,8 +59,8 @@ FAILURES = frozenset(("unknown_server_error", "kafka_storage_error", "request_ti
 """Errors that are not the client's, and do not belong to a failover."""
 COMPLAIN_EVERY_S = 10.0
 PRODUCE_TURN_PARTITIONS = 500
-"""Of Produce requests a turn of the loop begins as many as name so many partitions together, some tens of ms; the
-others wait for the next, each address for its turn."""
+"""A turn of the loop begins as many Produce requests as name so many partitions together, some tens of ms; the others
+wait for the next, each address for its turn."""
 
 _log = structlog.get_logger("bmq.proxy")
 

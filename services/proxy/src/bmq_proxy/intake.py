@@ -59,7 +59,7 @@ class Intake:
         self._transport: asyncio.Transport | None = None
         self._arriving_bytes = 0
         self._later: Lease | None = None
-        """Of what is split later."""
+        """Counts the bytes of what is split later; None: there is nothing."""
         self._granted = True
         self._reading = True
         self._waits_for_room = False

@@ -70,16 +70,16 @@ class Proxy:
     """Produce requests that are being begun."""
     log: structlog.stdlib.BoundLogger
     complaints: RateLimited = field(default_factory=lambda: RateLimited(interval_s=COMPLAIN_EVERY_S))
-    """Of what many requests fail for at the same time."""
+    """Limits how often the log tells what many requests fail for at the same time."""
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     """Kept, because asking for it is a system call."""
     advertised_port: int = 0
     listeners: ListenerAddresses = field(default_factory=dict)
     """Where clients reach this proxy by further listeners; replaced where that changes."""
     front: "Proxy | None" = None
-    """Of what serves a lane: the proxy that it is part of, which knows its addresses."""
+    """Where this one serves a lane: the proxy that it is part of, which knows its addresses."""
     lane_number: int = 0
-    """Of the lane that it serves; 0: the base's."""
+    """The number of the lane that it serves; 0: the base's."""
     log_dir: str = "object-store"
     produced_bytes: Counter = field(default_factory=lambda: metrics.PRODUCED_BYTES.labels(BASE))
     """What record batches are counted with."""
@@ -112,7 +112,7 @@ class Proxy:
 
     @property
     def default_partitions(self) -> int:
-        """Of a topic that is created without a number."""
+        """How many partitions a topic has that is created without a number."""
         return resolve_cluster({**self.static_configs, **self.dynamic_configs}).num_partitions
 
     @property

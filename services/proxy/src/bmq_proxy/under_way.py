@@ -21,7 +21,7 @@ over, others are looked at."""
 
 
 class UnderWay(Generic[T]):
-    """Of all connections. Those that wait go on by turns of addresses."""
+    """Counts the Produce requests that all connections have under way. Those that wait go on by turns of addresses."""
 
     def __init__(self, most: int) -> None:
         assert most > 0
@@ -29,7 +29,7 @@ class UnderWay(Generic[T]):
         self._room = FairRoom(most)
         self._waiting: Rotation[T] = Rotation()
         self._addresses: dict[T, Hashable] = {}
-        """Of those that wait."""
+        """The address of each connection that waits."""
 
     @property
     def count(self) -> int:

@@ -37,12 +37,14 @@ class PartitionLog:
         self._clock = clock
 
     def check_open(self) -> None:
-        """See CoordinatorLog."""
+        """Raises NotReady while the partition takes no batches."""
         if self._partition.stopped is not None:
             raise NotReady(f"nothing can be stored in {self._partition.tp} now: {self._partition.stopped}")
 
     def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> "asyncio.Future[None]":
-        """See CoordinatorLog."""
+        """Appends the records to the partition as one batch, before it returns; the future resolves once it and all
+        before are durable, and has what the append raises.
+        """
         partition = self._partition
         now_ms = self._clock.now_ms()
         batch = build_batch(
@@ -60,13 +62,15 @@ class PartitionLog:
         return future
 
     def barrier(self) -> "asyncio.Future[None]":
-        """See CoordinatorLog."""
+        """Resolves once everything appended to the partition so far is durable."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._commit.when_durable(self._partition, future, None)
         return future
 
     async def read_from(self, offset: Offset) -> AsyncIterator[Buffer]:
-        """See CoordinatorLog."""
+        """Every durable batch from the one that holds `offset` on: first those of segments, then those of the tail.
+        Raises Corrupt where records are missing.
+        """
         partition = self._partition
         await self.barrier()  # what an earlier coordinator here appended is part of the log, too
         at, end = int(offset), int(partition.high_watermark)
@@ -100,8 +104,8 @@ class PartitionLog:
         )
 
     async def load_snapshot(self) -> tuple[Offset, bytes] | None:
-        """See CoordinatorLog. One above the log's end, of which something was lost, is named anew at the end: what is
-        appended next is behind it.
+        """The newest snapshot that the manifest names, if any. One above the log's end, of which something was lost, is
+        named anew at the end: what is appended next is behind it.
         """
         found = await self._snapshots.load(self._partition)
         if found is None:
@@ -120,13 +124,13 @@ class PartitionLog:
         return end, found[1]
 
     async def save_snapshot(self, offset: Offset, data: bytes) -> None:
-        """See CoordinatorLog."""
+        """Stores a snapshot of everything below `offset`, and has the partition's manifest name it."""
         await self._snapshots.save(self._partition, offset, data)
 
     def high_watermark(self) -> Offset:
-        """See CoordinatorLog."""
+        """The partition's high watermark: everything below it is durable."""
         return self._partition.high_watermark
 
     def end_offset(self) -> Offset:
-        """See CoordinatorLog."""
+        """The offset that the partition's next record gets."""
         return self._partition.next_offset

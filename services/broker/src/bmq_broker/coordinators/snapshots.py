@@ -11,7 +11,7 @@ from bmq_broker.segments.manifests import Manifests
 
 
 class CoordinatorSnapshots:
-    """Of one broker's partitions."""
+    """Loads and stores the coordinator snapshots of one broker's partitions."""
 
     def __init__(self, *, store: ObjectStore, rng: Rng, manifests: Manifests) -> None:
         self._store = store

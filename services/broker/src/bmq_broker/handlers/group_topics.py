@@ -16,7 +16,7 @@ from bmq_broker.coordinators.groups.service import TopicNames
 from bmq_broker.handlers.group_errors import is_at_least
 
 BY_ID_VERSION: Final = 10
-"""Of OffsetCommit and OffsetFetch: from it on clients name topics by id."""
+"""The version of OffsetCommit and OffsetFetch from which on clients name topics by id."""
 
 
 class AskedTopic(NamedTuple):

@@ -18,7 +18,7 @@ Covered = tuple[tuple[TopicPartition, tuple[Range, ...]], ...]
 
 
 class Coverage:
-    """Of one broker's partitions, open or not."""
+    """Knows of one broker's partitions, open or not, what their manifests cover and which versions there are."""
 
     def __init__(self, *, partitions: Mapping[TopicPartition, Partition], metadata: Metadata) -> None:
         self._partitions = partitions

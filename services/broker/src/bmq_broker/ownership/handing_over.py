@@ -28,11 +28,11 @@ Unheard, the lease runs out."""
 SIGN_OFF_S = 3.0
 """How long a broker that did not start tries to say so."""
 ROLLING_SHARE = 0.5
-"""Of the time for the stop: what is not rolled by then is read by heirs."""
+"""The share of the time for the stop that rolling may take: what is not rolled by then is read by heirs."""
 
 
 class HandingOver:
-    """Of one broker incarnation."""
+    """Takes one broker incarnation through its stop: rolls larger tails, seals the stream, tells a controller."""
 
     def __init__(
         self,

@@ -42,7 +42,9 @@ class _Pass:
 
 
 class Inheriting:
-    """Of one broker incarnation."""
+    """Has streams of earlier owners read for one broker incarnation, and holds what they have until it opens the
+    partitions.
+    """
 
     def __init__(
         self, read_ranges: Callable[[Ranges], Awaitable[dict[TopicPartition, Inheritance]]], *, again_s: float

@@ -27,7 +27,7 @@ ROLLING_S: Final = 5.0
 
 
 class Leaving:
-    """Of one broker incarnation."""
+    """Rolls the partitions that one broker incarnation is to give away by plan, before they close."""
 
     def __init__(self, roll_to: Callable[[Partition, Offset, str], Awaitable[None]], *, roll_bytes: int) -> None:
         """Tails below `roll_bytes` are not rolled."""

@@ -168,7 +168,7 @@ class Ownership:
         return None if self.appending(tp) is not None else self._open_task(tp)
 
     def why_not_open(self, tp: TopicPartition, opening: "asyncio.Task[Partition]") -> BmqError:
-        """Of an opening that has ended, while the partition is not open. Raises what is a bug."""
+        """Why a partition is not open although its opening has ended. Raises what is a bug."""
         error = self._not_opened(tp) if opening.cancelled() else opening.exception() or self._not_opened(tp)
         if not isinstance(error, BmqError):
             raise error

@@ -120,9 +120,9 @@ async def _read_stream(
     is_sealed: Callable[[StreamId], bool],
     read: Callable[[int], None],
 ) -> None:
-    """Of a sealed stream, what its owner had yet to delete. A living owner that moved partitions away keeps all from
-    `start` on: nothing may be missing there. Where its objects begin could not be told from a listing, which is never
-    the picture of one moment.
+    """Reads what is wanted of one stream: of a sealed one, what its owner had yet to delete. A living owner that moved
+    partitions away keeps all from `start` on: nothing may be missing there. Where its objects begin could not be told
+    from a listing, which is never the picture of one moment.
 
     What is missing or damaged stops those who need it and nobody else: it may have been kept for a partition that is
     gone since, which this broker's image has yet to show.
@@ -258,7 +258,7 @@ def _take(
 
 
 def _wanted(wal: WalObject, wanted: Mapping[tuple[TopicPartition, int], Range]) -> Iterator[WalEntry]:
-    """Of an object's directory, what lies in one of the ranges."""
+    """The entries of an object's directory that lie in one of the ranges."""
     for entry in wal.entries:
         part = wanted.get((entry.tp, entry.leader_epoch))
         if part is not None and part.start <= wal.header.number < part.end:

@@ -78,7 +78,7 @@ class Tail:
         self.runs: deque[Run] = deque()
         self.size_bytes = 0
         self.durable_bytes = 0
-        """Of `size_bytes`: what may be rolled."""
+        """How many of `size_bytes` are durable: what may be rolled."""
         self._bases: list[int] = []
         self._batches: list[Buffer] = []
         self._sizes: list[int] = []

@@ -18,7 +18,7 @@ SMALLEST_RECORD_BYTES = 7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Of one topic."""
+    """What one topic's configuration says of the batches that it takes."""
 
     max_message_bytes: int
     log_append_time: bool

@@ -86,8 +86,8 @@ class Lookups:
         self._limit = RateLimited(interval_s=LOG_INTERVAL_S)
 
     async def offset_for_time(self, partition: Partition, timestamp_ms: int, *, committed: bool) -> OffsetForTime:
-        """See Owner.offset_for_time. `committed` makes no difference until there are transactions. Raises StoreError,
-        FormatError.
+        """The first record at or after a timestamp in ms, or the place that a negative one stands for in ListOffsets.
+        `committed` makes no difference until there are transactions. Raises StoreError, FormatError.
         """
         doubts = _Doubts(self._false_batches_max)
         match timestamp_ms:

@@ -32,8 +32,8 @@ from bmq_broker.segments.released import pages_apart, released
 log = structlog.get_logger()
 
 FIRST_OWNERS_EPOCH = 1
-"""Of a partition of a topic that is the first of its name. The first owner of a later one asks for a listing more than
-it needs."""
+"""The leader epoch under which a partition has its first owner, where its topic is the first of its name. The first
+owner of a later one asks for a listing more than it needs."""
 KEPT_VERSIONS = 16
 """Manifest versions kept behind the newest for readers that still hold their number."""
 

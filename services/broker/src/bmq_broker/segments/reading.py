@@ -18,7 +18,7 @@ from bmq.wire.batches import BatchHeader, check_crc, split
 
 
 class Segments:
-    """Of any partition of one store."""
+    """Reads segments, their indexes and pages of manifests, of any partition of one store."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store

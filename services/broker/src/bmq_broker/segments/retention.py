@@ -20,7 +20,7 @@ offset again and again makes no less of it than who writes new ones."""
 
 
 class Retention:
-    """Of the partitions of one broker."""
+    """Raises the log starts of one broker's partitions."""
 
     def __init__(self, *, manifests: Manifests, segments: Segments, roller: Roller, clock: ClockGuard) -> None:
         self._manifests = manifests

@@ -35,7 +35,8 @@ PATIENCE_S: Final = 60.0
 """A store that refuses the keys of one partition alone (its folder, or requests for that prefix) must not keep what
 others wait for."""
 NAMING_S: Final = 20.0
-"""Of one partition's manifest among those of a shared segment: what fails together is tried again alone."""
+"""How long writing one partition's manifest may take among those of a shared segment: what fails together is tried
+again alone."""
 SLOWEST_BYTES_S: Final = 1 << 20
 ATTEMPTS_MAX: Final = 5
 COMMITS_AT_ONCE: Final = 8
@@ -48,7 +49,7 @@ Outcomes = dict[TopicPartition, "bool | BmqError"]
 
 
 class RollWriter:
-    """Of one broker incarnation."""
+    """Writes the rolls of one broker incarnation: segments, and the manifest versions that name them."""
 
     def __init__(
         self,

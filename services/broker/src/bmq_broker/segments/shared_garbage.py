@@ -61,7 +61,7 @@ class _Watch:
 
 
 class SharedGarbage:
-    """Of one broker incarnation."""
+    """Looks through shared segments for one broker incarnation, and gives up those that nobody names nor ever can."""
 
     def __init__(
         self,

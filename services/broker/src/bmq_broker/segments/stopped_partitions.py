@@ -40,7 +40,7 @@ class _Stopped:
 
 
 class StoppedPartitions:
-    """Of one broker incarnation."""
+    """Those partitions of one broker incarnation that cannot be rolled."""
 
     def __init__(self, carrier: Carrier, commit: GroupCommit) -> None:
         self._carrier = carrier

@@ -21,7 +21,7 @@ PARTITIONS_AT_ONCE: Final = 500
 
 
 class Carrier:
-    """Of one broker incarnation."""
+    """Carries what quiet partitions of one broker incarnation have in old WAL objects, and keeps the credit."""
 
     def __init__(self, commit: GroupCommit, settings: BrokerSettings) -> None:
         self._commit = commit

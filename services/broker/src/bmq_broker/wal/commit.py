@@ -76,7 +76,7 @@ class GroupCommit:
         self._durable_at_s = -inf
         self.wal_bytes = 0
         self.sent_bytes = 0
-        """Of batches that were sent for the first time, ever."""
+        """How many bytes of batches were sent for the first time, ever."""
         self.sent_objects = 0
         self.buffered_bytes = 0
         """What is not yet durable takes in memory."""

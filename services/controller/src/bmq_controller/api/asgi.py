@@ -18,11 +18,12 @@ Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 BODY_BYTES_MAX: Final = 1 << 20
 """The body of a request."""
 PART_BYTES: Final = 64 << 10
-"""Of an answer so much is handed to the server at a time."""
+"""How many bytes of an answer are handed to the server at a time."""
 BODY_WITHIN_S: Final = 10.0
 """How long a body may take to arrive."""
 BODIES_BYTES_MAX: Final = 32 << 20
-"""Of all bodies that are arriving, of all requests of a process together; an address has no more of it than is free."""
+"""How many bytes all bodies that are arriving may have, of all requests of a process together; an address has no more
+of it than is free."""
 
 
 async def call(application: Application, request: AdminRequest) -> AdminReply:

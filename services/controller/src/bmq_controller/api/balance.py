@@ -15,7 +15,7 @@ PLANNED_MAX = 10_000
 
 
 def add_to(app: FastAPI, sources: ApiSources) -> None:
-    """See the module."""
+    """Adds the requests that show what evening out would move, and begin one round of it."""
 
     @app.get("/v1/balance", tags=["balance"])
     async def plan(

@@ -8,7 +8,7 @@ from bmq_controller.api.sources import ApiSources
 
 
 def add_to(app: FastAPI, sources: ApiSources) -> None:
-    """See the module."""
+    """Adds the page of the cluster as the node that is asked knows it."""
 
     @app.get("/v1/cluster", tags=["cluster"])
     async def get_cluster() -> ClusterView:

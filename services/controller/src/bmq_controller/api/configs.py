@@ -32,7 +32,7 @@ Changes = Annotated[
 
 
 def add_to(app: FastAPI, sources: ApiSources) -> None:
-    """See the module."""
+    """Adds the requests that show and change the configurations of the cluster and of topics."""
 
     @app.get("/v1/configs", tags=["configurations"])
     async def get_cluster_configs(response: Response) -> ConfigsView:

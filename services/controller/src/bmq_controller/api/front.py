@@ -129,7 +129,7 @@ class AdminFront:
         self._exposing: asyncio.Task[bytes] | None = None
         self._handed_on_here = 0
         self._large_bytes: Counter[str] = Counter()
-        """Of large answers that are on their way, by address."""
+        """How many bytes of large answers are on their way, by address."""
 
     @property
     def has_pages(self) -> bool:

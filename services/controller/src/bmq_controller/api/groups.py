@@ -18,7 +18,7 @@ time."""
 
 
 def add_to(app: FastAPI, sources: ApiSources) -> None:
-    """See the module."""
+    """Adds the requests that list, show and delete consumer groups."""
     at_once = asyncio.Semaphore(GROUPS_AT_ONCE)
 
     @app.get("/v1/groups", tags=["groups"])

@@ -18,7 +18,7 @@ _BYTES_PER_SECOND = 1_048_576
 
 
 def add_to(app: FastAPI, sources: ApiSources) -> None:
-    """See the module."""
+    """Adds the requests that list, show, create, change and delete lanes."""
 
     @app.get("/v1/lanes", tags=["lanes"])
     async def list_lanes(limit: Limit = 100, after: Continue = None) -> Page[LaneView]:

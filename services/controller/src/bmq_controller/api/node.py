@@ -23,7 +23,7 @@ ENTRIES_MAX: Final = 1_000
 
 
 def add_to(app: FastAPI, sources: ApiSources) -> None:
-    """See the module."""
+    """Adds the pages of what the node that is asked knows and sees."""
 
     @app.get("/v1/self", tags=["node"])
     async def get_self() -> SelfView:

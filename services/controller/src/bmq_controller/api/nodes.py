@@ -22,7 +22,7 @@ from bmq_controller.machine.placement import living_brokers
 Number = Annotated[int, Path(ge=0, le=NODE_ID_MAX)]
 _DRAINED: Final[Responses] = {**CHANGED, 409: {"description": "Nobody could take its partitions"}}
 _SILENT_SHARE: Final = 0.5
-"""Of a lease: who was not heard for longer is shown as silent."""
+"""The share of a lease: who was not heard for longer is shown as silent."""
 
 
 class _Seen:
@@ -98,7 +98,7 @@ def _address(host: str, port: int) -> str:
 
 
 def add_to(app: FastAPI, sources: ApiSources) -> None:
-    """See the module."""
+    """Adds the requests that show nodes, and drain, cordon and uncordon them."""
 
     @app.get("/v1/nodes", tags=["nodes"])
     async def list_nodes(limit: Limit = 100, after: Continue = None) -> Page[NodeView]:

@@ -19,7 +19,7 @@ _SECRET: Final = re.compile(r"secret|password|token(?!_file)|credential|private|
 
 
 def cluster_document(sources: ApiSources) -> dict[str, Any]:
-    """See ClusterView."""
+    """What `/v1/cluster` answers: the cluster as this node knows it, with the fields of ClusterView."""
     image = sources.image
     return {
         "cluster_id": image.cluster_id,
@@ -58,7 +58,7 @@ def unowned_of_lanes(image: Image) -> int:
 
 
 def self_document(sources: ApiSources) -> dict[str, Any]:
-    """See SelfView."""
+    """What `/v1/self` answers: this node and its configuration without secrets, with the fields of SelfView."""
     return {
         "node_id": sources.node_id,
         "version": _bmq_version(),

@@ -22,7 +22,7 @@ Index = Annotated[int, Path(ge=0, le=1_000_000)]
 
 
 def add_to(app: FastAPI, sources: ApiSources) -> None:
-    """See the module."""
+    """Adds the requests that show partitions with their owners, move them, and show who takes how much."""
 
     @app.get("/v1/placement", tags=["placement"], responses=MISSING)
     async def list_placement(

@@ -106,7 +106,9 @@ class VersionMismatch(RequestError):
 
 
 def refusal_of(error: BmqError, what: str) -> Refusal:
-    """Of an error of bmq's. Its text is split where it names its remedy: after the last colon."""
+    """The refusal that tells of an error of bmq's. The error's text is split where it names its remedy: after the last
+    colon.
+    """
     if isinstance(error, VersionMismatch):
         return Refusal(
             status=412, code="VersionMismatch", what=what, why=str(error), remedy="read it again, and decide anew"

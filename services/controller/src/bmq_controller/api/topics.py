@@ -21,7 +21,7 @@ from bmq_controller.api.versions import etag, holds, topic_version
 
 
 def add_to(app: FastAPI, sources: ApiSources) -> None:
-    """See the module."""
+    """Adds the requests that list, show, create and delete topics, and list and add partitions."""
 
     @app.get("/v1/topics", tags=["topics"])
     async def list_topics(

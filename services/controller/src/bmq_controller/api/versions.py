@@ -33,7 +33,7 @@ def lane_version(lane: Lane) -> str:
 
 
 def config_version(image: Image) -> str:
-    """Of the cluster's configuration that was set while it ran."""
+    """Changes with the cluster's configuration that was set while it ran."""
     return _digest("configs", sorted(image.configs.get(("broker", ""), {}).items()))
 
 

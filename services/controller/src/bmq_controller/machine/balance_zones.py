@@ -112,7 +112,7 @@ class Spread:
 
 
 def violation(counts: Sequence[int], floors: Sequence[int], caps: Sequence[int]) -> int:
-    """See `Spread.violation`."""
+    """By how many partitions the counts are above their caps or below their floors, all zones together."""
     found = 0
     for count, floor, cap in zip(counts, floors, caps, strict=True):
         if count > cap:

@@ -10,11 +10,13 @@ from bmq.values import NodeId
 from bmq_controller.machine.placement import Incarnation
 
 GRACE_SHARE = 1 / 3
-"""Of a lease: what a node has at least after a change of leader, to find the new one."""
+"""The share of a lease that a node has at least after a change of leader, to find the new one."""
 
 
 class Leases:
-    """Of every incarnation that is registered. Times are the event loop's, in seconds."""
+    """Knows when every registered incarnation was heard last, and whose lease has run out. Times are the event loop's,
+    in seconds.
+    """
 
     def __init__(self, *, lease_s: float, lag_s_max: float) -> None:
         """After more than `lag_s_max` between two ticks, all leases start anew: who slept has heard nobody."""

@@ -70,7 +70,9 @@ class Reader(Protocol):
     async def read(
         self, reads: Sequence[Read], *, min_bytes: int, max_bytes: int, max_wait_ms: int, party: Party = NOBODY
     ) -> Result:
-        """See FetchReader."""
+        """What there is for each read. Waits until `min_bytes` are there, something needs the client's attention, or
+        the time is up.
+        """
 
     async def close(self) -> None: ...
 
@@ -206,7 +208,7 @@ class FetchReader:
         return result
 
     async def _fetch_unsent(self, reads: Sequence[Read], answers: list[TailAnswer], plan: Plan) -> None:
-        """Of each owner what was planned of it, and no more, once all of it is counted."""
+        """Fetches of each owner what was planned of it, and no more, once all of it is counted."""
         if not plan.unsent:
             return
         wanted = [replace(reads[i], max_bytes=size_bytes) for i, size_bytes in plan.unsent]

@@ -22,7 +22,7 @@ class Asked:
         self._held_bytes = 0
 
     def take(self, size_bytes: int) -> bool:
-        """See TailRoom."""
+        """Holds so much; False where there is no room, or so much is only read in turns."""
         if size_bytes > self._small_bytes and self._turns.are_due:
             return False
         if not self._memory.take_up_to(size_bytes, size_bytes):
@@ -31,12 +31,12 @@ class Asked:
         return True
 
     def settle(self, taken_bytes: int, size_bytes: int) -> None:
-        """See TailRoom."""
+        """Counts `size_bytes`, which came, instead of the `taken_bytes` that were taken for them."""
         self._held_bytes += size_bytes - taken_bytes
         self._memory.correct(taken_bytes, size_bytes)
 
     def leave(self) -> None:
-        """See TailRoom."""
+        """Gives back all that this read holds."""
         held, self._held_bytes = self._held_bytes, 0
         if held:
             self._memory.release(held)
@@ -46,14 +46,14 @@ class NoRoom:
     """Implements TailRoom: for who only wants to know what there is."""
 
     def take(self, size_bytes: int) -> bool:
-        """See TailRoom."""
+        """There is never room."""
         return False
 
     def settle(self, taken_bytes: int, size_bytes: int) -> None:
-        """See TailRoom."""
+        """Counts nothing."""
 
     def leave(self) -> None:
-        """See TailRoom."""
+        """Has nothing to give back."""
 
 
 NO_ROOM: Final = NoRoom()

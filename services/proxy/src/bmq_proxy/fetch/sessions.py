@@ -336,7 +336,7 @@ class SessionCache:
 
 
 def _each_once(wanted: Iterable[Wanted]) -> list[Wanted]:
-    """Of a partition that is named twice the last."""
+    """Each partition once: of one that is named twice the last."""
     return list({one.key: one for one in wanted}.values())
 
 

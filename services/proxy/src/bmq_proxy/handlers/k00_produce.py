@@ -48,7 +48,7 @@ TURN_BYTES: Final = 8 << 20
 
 
 def route(proxy: Proxy) -> Route:
-    """See the module."""
+    """Serves Produce: has the owners of partitions append record batches."""
     return Route(api=SERVED[ApiKey.PRODUCE], begin=partial(begin, proxy), overlaps=True, any_version=True)
 
 
@@ -136,7 +136,8 @@ class _Producing:
         self._named: set[TopicPartition] = set()
         self._answer: asyncio.Future[Answer] | None = None
         self._is_over: asyncio.Future[None] | None = None
-        """Of one that was begun in turns, whose answer is made apart."""
+        """Resolves when nothing is waited for any more; None but for a request that was begun in turns, whose answer is
+        made apart."""
         self._timer: asyncio.TimerHandle | None = None
         self._give_up_at = 0.0
 
@@ -164,7 +165,7 @@ class _Producing:
             append.give_up_at = self._give_up_at
 
     async def answer_apart(self) -> Answer:
-        """Of one that was started in turns."""
+        """The answer to a request that was started in turns, once there is nothing to wait for."""
         if self._missing:
             self._is_over = self._proxy.loop.create_future()
             self._set_timer()

@@ -56,7 +56,7 @@ present."""
 
 
 def route(proxy: Proxy) -> Route:
-    """See the module."""
+    """Serves Fetch: reads record batches, within sessions or without."""
     return Route(api=SERVED[ApiKey.FETCH], begin=partial(begin, proxy), ends_with_client=True, delays_stop=False)
 
 
@@ -287,7 +287,7 @@ def _add(topics: list[FetchedTopic], partitions: Sequence[tuple[Wanted, FetchedP
 
 
 def _refused(call: Call, code: int, request: FetchRequest | None = None) -> Answer:
-    """Of old versions, which have no error of their own, the partitions of the request say it."""
+    """The answer that refuses a request; in old versions, which have no error of their own, its partitions say it."""
     asked = () if request is None or call.version >= SESSIONS_FROM else request.topics
     topics = [
         FetchedTopic(

@@ -25,7 +25,7 @@ READ_COMMITTED = 1
 
 
 def route(proxy: Proxy) -> Route:
-    """See the module."""
+    """Serves ListOffsets: offsets by time, and where partitions begin and end."""
     return plain(proxy, ApiKey.LIST_OFFSETS, partial(handle, proxy))
 
 

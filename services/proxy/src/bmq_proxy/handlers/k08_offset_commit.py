@@ -17,7 +17,7 @@ _BY_ID_FROM = 10
 
 
 def route(proxy: Proxy) -> Route:
-    """See the module."""
+    """Serves OffsetCommit, by the group's coordinator."""
     return plain(proxy, ApiKey.OFFSET_COMMIT, partial(handle, proxy))
 
 

@@ -25,7 +25,7 @@ ALL_COUNTS = 6_000
 
 
 def route(proxy: Proxy) -> Route:
-    """See the module."""
+    """Serves OffsetFetch, split among the coordinators of its groups."""
     return plain(proxy, ApiKey.OFFSET_FETCH, partial(handle, proxy))
 
 

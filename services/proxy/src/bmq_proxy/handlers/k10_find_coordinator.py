@@ -27,7 +27,7 @@ _SEVERAL_FROM = 4
 
 
 def route(proxy: Proxy) -> Route:
-    """See the module."""
+    """Serves FindCoordinator: which proxy stands for a group's partition of `__consumer_offsets`."""
     return plain(proxy, ApiKey.FIND_COORDINATOR, partial(handle, proxy))
 
 

@@ -13,7 +13,7 @@ from bmq_proxy.proxy import Proxy
 
 
 def route(proxy: Proxy) -> Route:
-    """See the module."""
+    """Serves JoinGroup, by the group's coordinator."""
     return plain(proxy, ApiKey.JOIN_GROUP, partial(handle, proxy))
 
 

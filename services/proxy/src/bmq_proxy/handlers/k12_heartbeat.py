@@ -12,7 +12,7 @@ from bmq_proxy.proxy import Proxy
 
 
 def route(proxy: Proxy) -> Route:
-    """See the module."""
+    """Serves Heartbeat, by the group's coordinator."""
     return plain(proxy, ApiKey.HEARTBEAT, partial(handle, proxy))
 
 

@@ -14,7 +14,7 @@ _SEVERAL_FROM = 3
 
 
 def route(proxy: Proxy) -> Route:
-    """See the module."""
+    """Serves LeaveGroup, by the group's coordinator."""
     return plain(proxy, ApiKey.LEAVE_GROUP, partial(handle, proxy))
 
 

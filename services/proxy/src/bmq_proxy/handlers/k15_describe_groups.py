@@ -20,7 +20,7 @@ GROUP_BYTES_MAX: Final = 1 << 20
 
 
 def route(proxy: Proxy) -> Route:
-    """See the module."""
+    """Serves DescribeGroups, split among the coordinators of its groups."""
     return plain(proxy, ApiKey.DESCRIBE_GROUPS, partial(handle, proxy))
 
 

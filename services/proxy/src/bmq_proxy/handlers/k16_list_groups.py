@@ -36,7 +36,7 @@ _TYPES: Final = frozenset(("classic", "consumer", "share", "streams", "unknown")
 
 
 def route(proxy: Proxy) -> Route:
-    """See the module."""
+    """Serves ListGroups: the groups whose partitions this proxy stands for."""
     return plain(proxy, ApiKey.LIST_GROUPS, partial(handle, proxy))
 
 

@@ -32,7 +32,7 @@ DESCRIBED_COUNTS = 40
 
 
 def route(proxy: Proxy) -> Route:
-    """See the module."""
+    """Serves CreateTopics: has the controller make topics."""
     return plain(proxy, ApiKey.CREATE_TOPICS, partial(handle, proxy))
 
 

@@ -24,7 +24,7 @@ _NAME_OR_ID_FROM = 6
 
 
 def route(proxy: Proxy) -> Route:
-    """See the module."""
+    """Serves DeleteTopics, by name or by id."""
     return plain(proxy, ApiKey.DELETE_TOPICS, partial(handle, proxy))
 
 

@@ -21,7 +21,7 @@ DELETIONS_AT_ONCE = 64
 
 
 def route(proxy: Proxy) -> Route:
-    """See the module."""
+    """Serves DeleteRecords: raises the log starts of partitions."""
     return plain(proxy, ApiKey.DELETE_RECORDS, partial(handle, proxy))
 
 

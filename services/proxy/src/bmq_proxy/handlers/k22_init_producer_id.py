@@ -16,7 +16,7 @@ EPOCH_MAX = 2**15 - 2
 
 
 def route(proxy: Proxy) -> Route:
-    """See the module."""
+    """Serves InitProducerId: gives idempotent producers their ids and epochs."""
     return plain(proxy, ApiKey.INIT_PRODUCER_ID, partial(handle, proxy))
 
 

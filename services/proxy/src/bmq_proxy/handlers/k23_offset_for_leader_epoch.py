@@ -16,7 +16,7 @@ LOOK_UPS_AT_ONCE = 64
 
 
 def route(proxy: Proxy) -> Route:
-    """See the module."""
+    """Serves OffsetForLeaderEpoch: where a leader epoch ends, as the owner of a partition knows it."""
     return plain(proxy, ApiKey.OFFSET_FOR_LEADER_EPOCH, partial(handle, proxy))
 
 

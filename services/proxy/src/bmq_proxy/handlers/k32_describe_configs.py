@@ -29,7 +29,7 @@ _RESOURCE_COUNTS: Final = 40
 
 
 def route(proxy: Proxy) -> Route:
-    """See the module."""
+    """Serves DescribeConfigs: the configurations of topics, the cluster and groups."""
     return plain(proxy, ApiKey.DESCRIBE_CONFIGS, partial(handle, proxy))
 
 

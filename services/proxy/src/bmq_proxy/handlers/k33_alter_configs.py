@@ -22,7 +22,7 @@ ALTERATIONS_AT_ONCE = 64
 
 
 def route(proxy: Proxy) -> Route:
-    """See the module."""
+    """Serves AlterConfigs: replaces whole configurations."""
     return plain(proxy, ApiKey.ALTER_CONFIGS, partial(handle, proxy))
 
 

@@ -18,7 +18,7 @@ from bmq_proxy.topics import find_partition
 
 
 def route(proxy: Proxy) -> Route:
-    """See the module."""
+    """Serves AlterReplicaLogDirs, which moves nothing: there is one "log directory"."""
     return plain(proxy, ApiKey.ALTER_REPLICA_LOG_DIRS, partial(handle, proxy))
 
 

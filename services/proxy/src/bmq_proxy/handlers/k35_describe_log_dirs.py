@@ -21,7 +21,7 @@ ASKED_AT_ONCE = 500
 
 
 def route(proxy: Proxy) -> Route:
-    """See the module."""
+    """Serves DescribeLogDirs: the object store as the one "log directory", with its partitions."""
     return plain(proxy, ApiKey.DESCRIBE_LOG_DIRS, partial(handle, proxy))
 
 

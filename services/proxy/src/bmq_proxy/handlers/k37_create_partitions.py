@@ -25,7 +25,7 @@ THROTTLE_MS_MAX = 60_000
 
 
 def route(proxy: Proxy) -> Route:
-    """See the module."""
+    """Serves CreatePartitions: grows topics."""
     return plain(proxy, ApiKey.CREATE_PARTITIONS, partial(handle, proxy))
 
 

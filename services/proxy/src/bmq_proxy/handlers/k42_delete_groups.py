@@ -14,7 +14,7 @@ from bmq_proxy.proxy import Proxy
 
 
 def route(proxy: Proxy) -> Route:
-    """See the module."""
+    """Serves DeleteGroups, split among the coordinators of its groups."""
     return plain(proxy, ApiKey.DELETE_GROUPS, partial(handle, proxy))
 
 

@@ -21,7 +21,7 @@ UNCLEAN = 1
 
 
 def route(proxy: Proxy) -> Route:
-    """See the module."""
+    """Serves ElectLeaders: says which partitions need no election, and elects nobody."""
     return plain(proxy, ApiKey.ELECT_LEADERS, partial(handle, proxy))
 
 

@@ -26,7 +26,7 @@ ALTERATIONS_AT_ONCE = 64
 
 
 def route(proxy: Proxy) -> Route:
-    """See the module."""
+    """Serves IncrementalAlterConfigs: changes single keys of configurations."""
     return plain(proxy, ApiKey.INCREMENTAL_ALTER_CONFIGS, partial(handle, proxy))
 
 

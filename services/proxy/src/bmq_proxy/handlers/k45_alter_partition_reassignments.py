@@ -35,7 +35,7 @@ Outcomes = dict[Key, BmqError | None]
 
 
 def route(proxy: Proxy) -> Route:
-    """See the module."""
+    """Serves AlterPartitionReassignments: begins planned moves, and takes them back."""
     return plain(proxy, ApiKey.ALTER_PARTITION_REASSIGNMENTS, partial(handle, proxy))
 
 

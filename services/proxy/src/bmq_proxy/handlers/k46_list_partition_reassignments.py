@@ -19,7 +19,7 @@ from bmq_proxy.proxy import Proxy
 
 
 def route(proxy: Proxy) -> Route:
-    """See the module."""
+    """Serves ListPartitionReassignments: the planned moves that are under way."""
     return plain(proxy, ApiKey.LIST_PARTITION_REASSIGNMENTS, partial(handle, proxy))
 
 

@@ -12,7 +12,7 @@ from bmq_proxy.topics import name_topic
 
 
 def route(proxy: Proxy) -> Route:
-    """See the module."""
+    """Serves OffsetDelete, by the group's coordinator."""
     return plain(proxy, ApiKey.OFFSET_DELETE, partial(handle, proxy))
 
 

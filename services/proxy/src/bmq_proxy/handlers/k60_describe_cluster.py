@@ -15,7 +15,7 @@ BROKERS = 1
 
 
 def route(proxy: Proxy) -> Route:
-    """See the module."""
+    """Serves DescribeCluster: the proxies as the brokers."""
     return plain(proxy, ApiKey.DESCRIBE_CLUSTER, partial(handle, proxy))
 
 

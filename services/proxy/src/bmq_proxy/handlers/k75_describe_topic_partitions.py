@@ -17,13 +17,13 @@ from bmq_proxy.spreading import Proxies
 from bmq_proxy.topics import described_partition, described_topic, find_topic, proxies_of
 
 PARTITIONS_MAX = 2_000
-"""Of one answer (max.request.partition.size.limit)."""
+"""How many partitions one answer has at most (max.request.partition.size.limit)."""
 _PARTITION_COUNTS = 3
 """Elements of one partition: itself, its replica, and that as one in sync."""
 
 
 def route(proxy: Proxy) -> Route:
-    """See the module."""
+    """Serves DescribeTopicPartitions: topics by name, in pages of partitions."""
     return plain(proxy, ApiKey.DESCRIBE_TOPIC_PARTITIONS, partial(handle, proxy))
 
 

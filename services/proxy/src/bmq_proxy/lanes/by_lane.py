@@ -1,5 +1,5 @@
-"""Of which lane each topic is: worked out once for all lanes when topics came or went, so that no lane's first look
-costs what all names cost.
+"""Tells which lane each topic is of: worked out once for all lanes when topics came or went, so that no lane's first
+look costs what all names cost.
 
 Bounded: nothing here grows with how many lanes there are but what they read of the base, and of that there is as much
 as NAMES_KEPT_MAX says.
@@ -84,7 +84,7 @@ class ByLane:
         self._of: object = None
 
     def names(self, image: Image) -> Names:
-        """Of this image; the same object as long as no topic came or went."""
+        """The names in this image; the same object as long as no topic came or went."""
         if self._now is None or self._of is not image.topic_ids:
             self._now, self._of = Names(image.topic_ids, self._covered), image.topic_ids
         return self._now

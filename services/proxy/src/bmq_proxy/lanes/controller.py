@@ -22,24 +22,24 @@ class BaseController:
         self.real = real
 
     async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicResult]:
-        """See the protocol. No name of a lane's topic is legal."""
+        """Creates topics of the base. No name of a lane's topic is legal."""
         return await self.real.create_topics(topics, validate_only=validate_only)
 
     async def delete_topics(self, topics: Sequence[TopicId]) -> list[TopicResult]:
-        """See the protocol."""
+        """Deletes topics by their ids, which are the base's."""
         return await self.real.delete_topics(topics)
 
     async def create_partitions(
         self, topic: str, total: int, *, assignments: Sequence[Sequence[int]] | None = None, validate_only: bool = False
     ) -> TopicResult:
-        """See the protocol."""
+        """Grows a topic of the base. Raises UnknownTopic for a lane's."""
         _check_base(topic)
         return await self.real.create_partitions(topic, total, assignments=assignments, validate_only=validate_only)
 
     async def alter_configs(
         self, resource: ConfigResource, changes: Sequence[ConfigChange], *, validate_only: bool = False
     ) -> None:
-        """See the protocol."""
+        """Changes keys of a configuration. Raises UnknownTopic for a lane's topic."""
         if resource.kind == TOPIC:
             _check_base(resource.name)
         await self.real.alter_configs(resource, changes, validate_only=validate_only)
@@ -47,17 +47,17 @@ class BaseController:
     async def replace_configs(
         self, resource: ConfigResource, configs: Mapping[str, str | None], *, validate_only: bool = False
     ) -> None:
-        """See the protocol."""
+        """Replaces a configuration. Raises UnknownTopic for a lane's topic."""
         if resource.kind == TOPIC:
             _check_base(resource.name)
         await self.real.replace_configs(resource, configs, validate_only=validate_only)
 
     async def allocate_producer_ids(self, count: int) -> range:
-        """See the protocol."""
+        """Takes `count` producer ids that nobody in the base or in a lane was given before."""
         return await self.real.allocate_producer_ids(count)
 
     async def reassign(self, changes: Sequence[Reassignment]) -> list[BmqError | None]:
-        """See the protocol."""
+        """Begins planned moves of the base's partitions, or takes them back."""
         return await self.real.reassign(changes)
 
 
@@ -76,19 +76,19 @@ class LaneController:
         self._lane = lane
 
     async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicResult]:
-        """See the protocol."""
+        """Creates topics as the lane's own."""
         return await self._real.create_topics(
             [replace(topic, lane=self._lane) for topic in topics], validate_only=validate_only
         )
 
     async def delete_topics(self, topics: Sequence[TopicId]) -> list[TopicResult]:
-        """See the protocol."""
+        """Deletes topics by their ids, which are the lane's own."""
         return await self._real.delete_topics(topics)
 
     async def create_partitions(
         self, topic: str, total: int, *, assignments: Sequence[Sequence[int]] | None = None, validate_only: bool = False
     ) -> TopicResult:
-        """See the protocol."""
+        """Grows a topic of the lane's own; the result has the name that the lane's clients use."""
         stored = overlay_name(self._lane, topic)
         result = await self._real.create_partitions(stored, total, assignments=assignments, validate_only=validate_only)
         return replace(result, name=topic)
@@ -96,21 +96,21 @@ class LaneController:
     async def alter_configs(
         self, resource: ConfigResource, changes: Sequence[ConfigChange], *, validate_only: bool = False
     ) -> None:
-        """See the protocol."""
+        """Changes the configuration of a topic of the lane's own. Raises PolicyViolation for what is no topic."""
         await self._real.alter_configs(self._own(resource), changes, validate_only=validate_only)
 
     async def replace_configs(
         self, resource: ConfigResource, configs: Mapping[str, str | None], *, validate_only: bool = False
     ) -> None:
-        """See the protocol."""
+        """Replaces the configuration of a topic of the lane's own. Raises PolicyViolation for what is no topic."""
         await self._real.replace_configs(self._own(resource), configs, validate_only=validate_only)
 
     async def allocate_producer_ids(self, count: int) -> range:
-        """See the protocol."""
+        """Takes `count` producer ids that nobody in the base or in a lane was given before."""
         return await self._real.allocate_producer_ids(count)
 
     async def reassign(self, changes: Sequence[Reassignment]) -> list[BmqError | None]:
-        """See the protocol."""
+        """Begins planned moves of the lane's own partitions, or takes them back."""
         return await self._real.reassign(changes)
 
     def _own(self, resource: ConfigResource) -> ConfigResource:

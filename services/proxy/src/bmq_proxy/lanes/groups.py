@@ -37,14 +37,16 @@ class BaseGroups:
         self.real = real
 
     async def call(self, group_id: str, api_key: int, request: Any, call: Call) -> Any:
-        """See Coordinators. Raises InvalidGroupId for the id of a lane's group."""
+        """The answer of the group's coordinator, in which lanes' topics do not exist. Raises InvalidGroupId for the id
+        of a lane's group.
+        """
         _check_base(group_id)
         return _told_outwards(await self.real.call(group_id, api_key, _kept_inwards(request), call))
 
     async def call_all(
         self, api_key: int, request: Any, call: Call, *, only: Callable[[TopicPartition], bool] = lambda _: True
     ) -> list[Any]:
-        """See Coordinators."""
+        """The lists of groups that the coordinators of all partitions have, or of some only, without lanes' groups."""
         answers = await self.real.call_all(api_key, request, call, only=only)
         return [
             await _listing(answer, lambda group_id: group_id if lane_group(group_id) is None else None)
@@ -54,7 +56,9 @@ class BaseGroups:
     async def call_each(
         self, group_ids: Iterable[str], api_key: int, request_for: Callable[[list[str]], Any], call: Call
     ) -> list[tuple[list[str], Any]]:
-        """See Coordinators."""
+        """One call per partition that any of the base's groups lives in; InvalidGroupId for all groups of lanes
+        together.
+        """
         allowed: list[str] = []
         refused: list[str] = []
         for number, group_id in enumerate(dict.fromkeys(group_ids), start=1):
@@ -71,11 +75,11 @@ class BaseGroups:
         return [*told, (refused, _not_the_bases(refused[0]))] if refused else told
 
     async def offsets_topic(self, call: Call) -> Topic:
-        """See Coordinators."""
+        """`__consumer_offsets`, in which the base's groups and lanes' live, made now where it does not exist."""
         return await self.real.offsets_topic(call)
 
     def partition_of(self, group_id: str, topic: Topic) -> int:
-        """See Coordinators."""
+        """In which partition of `topic` the group lives."""
         return self.real.partition_of(group_id, topic)
 
 
@@ -103,7 +107,10 @@ class LaneGroups:
         self._bulk = bulk
 
     async def call(self, group_id: str, api_key: int, request: Any, call: Call) -> Any:
-        """See Coordinators."""
+        """The answer of the group's coordinator, by the names that the lane's clients use. A commit makes the lane's
+        topics that nobody has written to yet. Raises InvalidGroupId for an empty id, where the request may not have
+        one.
+        """
         if not group_id and api_key not in _MAY_BE_EMPTY:
             raise InvalidGroupId("the group id is empty: give the group a name")
         if api_key == ApiKey.OFFSET_COMMIT:
@@ -123,7 +130,9 @@ class LaneGroups:
     async def _in_turns(
         self, value: Any, call: Call, *, group: Callable[[str], str | None], topic: Callable[[str], str | None]
     ) -> Any:
-        """See `_mapped`. Of many topics some in each turn of the loop."""
+        """A copy of a request or an answer with the names changed, as `_mapped` makes it; of many topics some in each
+        turn of the loop.
+        """
         fields = _fields(value)
         topics = fields.pop("topics", None)
         if topics is None or len(topics) <= TURN_ELEMENTS:
@@ -170,14 +179,16 @@ class LaneGroups:
     async def call_all(
         self, api_key: int, request: Any, call: Call, *, only: Callable[[TopicPartition], bool] = lambda _: True
     ) -> list[Any]:
-        """See Coordinators."""
+        """The lists of groups that the coordinators of all partitions have, or of some only: the lane's own, as its
+        clients know them.
+        """
         answers = await self._real.call_all(api_key, self._inwards(request), call, only=only)
         return [await _listing(answer, self._shown) for answer in answers]
 
     async def call_each(
         self, group_ids: Iterable[str], api_key: int, request_for: Callable[[list[str]], Any], call: Call
     ) -> list[tuple[list[str], Any]]:
-        """See Coordinators."""
+        """One call per partition that any of the lane's groups lives in, by the names that the lane's clients use."""
         names = {self._stored(group_id): group_id for group_id in group_ids}
         answers = await self._real.call_each(
             names, api_key, lambda stored: self._inwards(request_for([names[group_id] for group_id in stored])), call
@@ -191,11 +202,11 @@ class LaneGroups:
         ]
 
     async def offsets_topic(self, call: Call) -> Topic:
-        """See Coordinators."""
+        """`__consumer_offsets`, in which the base's groups and lanes' live, made now where it does not exist."""
         return await self._real.offsets_topic(call)
 
     def partition_of(self, group_id: str, topic: Topic) -> int:
-        """See Coordinators."""
+        """In which partition of `topic` the lane's group lives."""
         return partition_of_group(self._stored(group_id), len(topic.partitions))
 
     def _stored(self, group_id: str) -> str:

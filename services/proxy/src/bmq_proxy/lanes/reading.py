@@ -25,15 +25,15 @@ many."""
 
 
 class BaseEnds:
-    """Of the base's partitions, as this proxy saw them last, whatever lane asked: what is said of them while nothing
-    may be read.
+    """What this proxy saw last of the base's partitions, whatever lane asked: it is said of them while nothing may be
+    read.
     """
 
     def __init__(self) -> None:
         self._seen: dict[TopicPartition, Found] = {}
 
     def of(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, Found]:
-        """Of those that were seen."""
+        """What was seen of the partitions; those that were not seen are left out."""
         return {tp: self._seen[tp] for tp in tps if tp in self._seen}
 
     def remember(self, tp: TopicPartition, found: Found) -> None:
@@ -62,7 +62,9 @@ class LaneReader:
     async def read(
         self, reads: Sequence[Read], *, min_bytes: int, max_bytes: int, max_wait_ms: int, party: Party = NOBODY
     ) -> Result:
-        """See FetchReader."""
+        """Reads the lane's own topics as everywhere and the base's as far as their rate has room, and finds those empty
+        that nobody has written to yet.
+        """
         unwritten = [read for read in reads if not self._view.is_written(read.tp.topic_id)]
         begins = await self._begins({read.tp.topic_id for read in unwritten}, party)
         found = {read.tp: _unwritten(read, begins[read.tp.topic_id]) for read in unwritten}

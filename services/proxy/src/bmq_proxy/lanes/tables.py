@@ -79,8 +79,8 @@ class LaneTables:
         self._refusing = _table(BASE, 0, refusing_routes(proxy, base))
         self._complaints = RateLimited(interval_s=COMPLAIN_EVERY_S)
         self._tasks: set[asyncio.Task[None]] = set()
-        """Of all lanes, also of those that are gone: first writes that wait for their topics, and topics that are being
-        made."""
+        """What is under way for all lanes, also for those that are gone: first writes that wait for their topics, and
+        topics that are being made."""
 
     async def close(self) -> None:
         """Ends what is under way. What waits for its topic was not begun, and is not begun any more."""

@@ -41,17 +41,19 @@ class UnwrittenOwner:
     async def offset_for_time(
         self, tp: TopicPartition, timestamp_ms: int, *, current_leader_epoch: int = -1, committed: bool = False
     ) -> OffsetForTime:
-        """See the protocol."""
+        """Where the topic will begin, for its earliest and latest offset; -1 for a time, as there are no records.
+        Raises NotOwner.
+        """
         first, there = self._first_offset(tp), timestamp_ms in (_LATEST, *_EARLIEST, _LATEST_TIERED)
         return OffsetForTime(offset=Offset(first if there else -1), timestamp_ms=-1, leader_epoch=_NOWHERE)
 
     async def epoch_end(self, tp: TopicPartition, leader_epoch: int, *, current_leader_epoch: int = -1) -> EpochEnd:
-        """See the protocol."""
+        """Both -1: there is no leader epoch yet that could end. Raises NotOwner."""
         self._first_offset(tp)
         return EpochEnd(leader_epoch=_NOWHERE, end_offset=Offset(-1))
 
     async def status(self, tps: Sequence[TopicPartition]) -> list[PartitionStatus]:
-        """See the protocol."""
+        """Empty partitions that end where their topic will begin. Raises NotOwner."""
         found = [(tp, Offset(self._first_offset(tp))) for tp in tps]
         return [
             PartitionStatus(tp=tp, log_start=at, high_watermark=at, tail_bytes=0, segment_bytes=0, segment_count=0)
@@ -59,7 +61,7 @@ class UnwrittenOwner:
         ]
 
     async def unread(self, positions: Sequence[Position]) -> list[Unread | None]:
-        """See the protocol."""
+        """No records behind any of the positions."""
         return [Unread(records=0, seconds=0.0) for _ in positions]
 
     async def read_tail(
@@ -71,19 +73,19 @@ class UnwrittenOwner:
         max_wait_ms: int,
         room: TailRoom | None = None,
     ) -> list[TailAnswer]:
-        """See the protocol; a lane's reader does not come here."""
+        """NotOwner for each of the requests; a lane's reader does not come here."""
         return [TailAnswer(tp=request.tp, error=_not_there(request.tp)) for request in requests]
 
     def append(self, tp: TopicPartition, records: Buffer, *, produce_version: int) -> "asyncio.Future[Appended]":
-        """See the protocol; what is written goes to the topic that the write makes."""
+        """Raises NotOwner; what is written goes to the topic that the write makes."""
         raise _not_there(tp)
 
     async def delete_records(self, tp: TopicPartition, before: Offset) -> Offset:
-        """See the protocol."""
+        """Raises NotOwner: there is nothing yet that could be deleted."""
         raise _not_there(tp)
 
     async def group_call(self, partition: int, api_key: int, request: Any, caller: Caller) -> NoReturn:
-        """See the protocol; no group lives in a lane's topic."""
+        """Raises BmqError; no group lives in a lane's topic."""
         raise BmqError("groups do not live in topics of lanes")
 
 

@@ -35,7 +35,7 @@ class BaseView:
         real.subscribe(self._real_changed)
 
     def subscribe(self, changed: Callable[[Image, Image], None]) -> Callable[[], None]:
-        """See the protocol; `changed` gets what is seen here."""
+        """Calls `changed(old, new)` with what is seen here, after each change; returns the unsubscriber."""
         # A change that was published, and of which nobody was told yet, is one that `changed` is not told of either.
         self._real_changed(self.image, self.real.image)
         before = self.image
@@ -48,7 +48,7 @@ class BaseView:
         return self.real.subscribe(real_changed)
 
     async def wait_for(self, position: int) -> Image:
-        """See the protocol."""
+        """What the base sees once the node's image covers the metadata log's entry `position`."""
         self._real_changed(self.real.image, await self.real.wait_for(position))
         return self.image
 
@@ -98,7 +98,7 @@ class LaneView:
         return self._shown
 
     def let_go(self, image: Image) -> bool:
-        """See Looker."""
+        """Holds nothing any more but what it would make of this image, too. False: that is nothing."""
         if self._of is not image:
             self._of, self._shown = None, Image()
         names, topics, lane = self._maps_from
@@ -108,7 +108,7 @@ class LaneView:
         return self._is_looking
 
     def subscribe(self, changed: Callable[[Image, Image], None]) -> Callable[[], None]:
-        """See the protocol; `changed` gets what is seen here."""
+        """Calls `changed(old, new)` with what is seen here, after each change; returns the unsubscriber."""
         before = self.image
 
         def real_changed(_: Image, __: Image) -> None:
@@ -119,7 +119,7 @@ class LaneView:
         return self.real.subscribe(real_changed)
 
     async def wait_for(self, position: int) -> Image:
-        """See the protocol."""
+        """What the lane sees once the node's image covers the metadata log's entry `position`."""
         await self.real.wait_for(position)
         return self.image
 
@@ -211,7 +211,9 @@ class _Seen:
         return base_id if matches(name, self._lane.reads_base) else self._unwritten_id(name, base_id)
 
     def topic(self, topic_id: TopicId) -> Topic | None:
-        """See `id_of`: any proxy may have told the id."""
+        """The topic that has this id here: one that the lane may read, or that the first write will make. Any proxy may
+        have told the id.
+        """
         found = self.image.topics.get(topic_id)
         if found is not None:
             return found if found.name not in self._own and self.id_of(found.name) == topic_id else None

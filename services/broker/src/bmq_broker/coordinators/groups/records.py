@@ -31,7 +31,7 @@ _OFFSET_V3: Final = struct.Struct(">hqi")
 _LONG: Final = struct.Struct(">q")
 _TOPIC_ID_TAG: Final = 0
 _EXPIRE_MS_TAG: Final = 10_000
-"""Of bmq: far above what Kafka may come to use."""
+"""A tag of bmq's own: far above what Kafka may come to use."""
 _NIL: Final = UUID(int=0)
 _GROUP_FIXED_BYTES: Final = 18
 _MEMBER_FIXED_BYTES: Final = 16

@@ -30,7 +30,7 @@ class Tally:
 
     @property
     def everywhere_bytes(self) -> int:
-        """Of the whole broker."""
+        """About how many bytes there are on the whole broker; without a `whole`, how many of this one."""
         return self.size_bytes if self.whole is None else self.whole.everywhere_bytes
 
 

@@ -11,12 +11,12 @@ from typing import Final
 from bmq.fairness.turns import Rotation
 
 TURN_BYTES: Final = 256 * 1024
-"""Of generations that are written in one turn, a few ms; one alone may have more."""
+"""As many bytes of generations are written in one turn, a few ms; one alone may have more."""
 
 
 class Turns:
-    """Of all coordinators of a broker. Who waits goes by turns of parties, the addresses of clients; coordinators
-    themselves are one party.
+    """Gives steps of all coordinators of a broker their turns. Who waits goes by turns of parties, the addresses of
+    clients; coordinators themselves are one party.
     """
 
     def __init__(self) -> None:
