@@ -427,17 +427,17 @@ class ClusterNode:
 
 
 class _CurrentLags(Collector):
-    """Of the incarnation of the moment."""
+    """The metrics of the consumer groups of the incarnation of the moment; none while there is none."""
 
     def __init__(self, broker: Incarnations) -> None:
         self._broker = broker
 
     async def refresh(self) -> None:
-        """See Lags."""
+        """Has the incarnation of the moment, if there is one, ask for what `collect` tells from then on."""
         if hasattr(self._broker, "role") and hasattr(self._broker.role, "lags"):
             await self._broker.role.lags.refresh()
 
     def collect(self) -> Iterator[Metric]:
-        """See Collector."""
+        """What the incarnation of the moment tells, if there is one; for prometheus_client."""
         if hasattr(self._broker, "role") and hasattr(self._broker.role, "lags"):
             yield from self._broker.role.lags.collect()

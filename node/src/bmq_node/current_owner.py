@@ -46,7 +46,9 @@ class CurrentOwner:
         return owner
 
     def append(self, tp: TopicPartition, records: Buffer, *, produce_version: int) -> "asyncio.Future[Appended]":
-        """See Owner."""
+        """Submits to the incarnation of the moment before it returns. Where that refuses at once with UnknownTopic, the
+        future raises NotReady.
+        """
         future = self._owner.append(tp, records, produce_version=produce_version)
         if future.done() and not future.cancelled() and isinstance(error := future.exception(), UnknownTopic):
             future = asyncio.get_running_loop().create_future()
@@ -62,7 +64,9 @@ class CurrentOwner:
         max_wait_ms: int,
         room: TailRoom | None = None,
     ) -> list[TailAnswer]:
-        """See Owner."""
+        """The answers of the incarnation of the moment, in order, with NotReady where it says UnknownTopic. `room` is
+        not used.
+        """
         answers = await self._owner.read_tail(
             requests, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms
         )
@@ -72,13 +76,13 @@ class CurrentOwner:
         ]
 
     def tails(self, changed: Callable[[TopicPartition], None]) -> Tails:
-        """See OwnerHere. Of the incarnation of this moment: who follows hears when it ends."""
+        """The tails of the incarnation of this moment: who follows hears when it ends. Raises NotReady."""
         return self._owner.tails(changed)
 
     async def offset_for_time(
         self, tp: TopicPartition, timestamp_ms: int, *, current_leader_epoch: int = -1, committed: bool = False
     ) -> OffsetForTime:
-        """See Owner."""
+        """Asks the incarnation of the moment for the offset; its UnknownTopic is raised as NotReady."""
         return await _asked(
             self._owner.offset_for_time(
                 tp, timestamp_ms, current_leader_epoch=current_leader_epoch, committed=committed
@@ -86,23 +90,31 @@ class CurrentOwner:
         )
 
     async def epoch_end(self, tp: TopicPartition, leader_epoch: int, *, current_leader_epoch: int = -1) -> EpochEnd:
-        """See Owner."""
+        """Asks the incarnation of the moment where the epoch ends; its UnknownTopic is raised as NotReady."""
         return await _asked(self._owner.epoch_end(tp, leader_epoch, current_leader_epoch=current_leader_epoch))
 
     async def delete_records(self, tp: TopicPartition, before: Offset) -> Offset:
-        """See Owner."""
+        """Has the incarnation of the moment raise the log start, and returns it; its UnknownTopic is raised as
+        NotReady.
+        """
         return await _asked(self._owner.delete_records(tp, before))
 
     async def status(self, tps: Sequence[TopicPartition]) -> list[PartitionStatus]:
-        """See Owner."""
+        """What the incarnation of the moment says of those that are open, or can be within a moment; others are left
+        out.
+        """
         return await self._owner.status(tps)
 
     async def unread(self, positions: Sequence[Position]) -> list[Unread | None]:
-        """See Owner."""
+        """One answer of the incarnation of the moment per position, in order; None for partitions that are not open
+        there, nor can be within a moment.
+        """
         return await self._owner.unread(positions)
 
     async def group_call(self, partition: int, api_key: int, request: Any, caller: Caller) -> Any:
-        """See Owner."""
+        """Hands the request to the coordinator in this partition of `__consumer_offsets`, at the incarnation of the
+        moment; its UnknownTopic is raised as NotReady.
+        """
         return await _asked(self._owner.group_call(partition, api_key, request, caller))
 
 

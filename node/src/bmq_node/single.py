@@ -35,7 +35,7 @@ TAKEN_OVER = "another bmq has taken over this store"
 
 
 def proxy_settings(*, one_disk: bool) -> ProxySettings:
-    """Of a proxy that shares its process, and maybe its disk, with a broker."""
+    """The settings of a proxy that shares its process with a broker and, with `one_disk`, a disk with it, too."""
     return ProxySettings(
         request_memory_bytes=64 * MIB, fetch_memory_bytes=64 * MIB, catch_up_gets_at_once=2 if one_disk else 16
     )
@@ -43,7 +43,7 @@ def proxy_settings(*, one_disk: bool) -> ProxySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings:
-    """Of a node that has all roles. The cluster's configuration is given by Kafka's names."""
+    """The settings of a node that has all roles. The cluster's configuration is given by Kafka's names."""
 
     node_id: int = 1
     host: str = "127.0.0.1"

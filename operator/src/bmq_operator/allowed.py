@@ -96,7 +96,7 @@ class Allowed(BaseModel):
     """Names of variables in placement.env: none by which code is run, or an identity proved to somebody else
     (AWS_ENDPOINT_URL_STS)."""
     jdbc_drivers: tuple[str, ...] = ("postgresql",)
-    """Of tables' iceberg.catalogUri."""
+    """Which JDBC drivers tables' iceberg.catalogUri may name."""
     jdbc_parameters: tuple[str, ...] = (
         "applicationName",
         "connectTimeout",
@@ -109,7 +109,8 @@ class Allowed(BaseModel):
         "tcpKeepAlive",
         "user",
     )
-    """Of the same: others name classes to load, and files to read."""
+    """Which parameters a JDBC URL in tables' iceberg.catalogUri may have: others name classes to load, and files to
+    read."""
 
 
 VALUES: Final = {"Secret": "secrets", "ConfigMap": "configMaps", "ServiceAccount": "serviceAccounts"}
@@ -129,7 +130,7 @@ def why_not_image(image: str, allowed: Allowed, *, own: Iterable[str], field: st
 
 PREFIX: Final = "BMQ_"
 _SECRET_ENDS: Final = ("_ACCEPTED", "_FILE")
-"""Of keys that take secrets, tokens and listeners from elsewhere."""
+"""How the names of those variables of bmq end that take secrets, tokens and listeners from elsewhere."""
 _IDENTITY: Final = ("BMQ_NODE_ID_BASE", "BMQ_LANE", "AZURE_STORAGE_ACCOUNT_NAME")
 
 

@@ -101,8 +101,8 @@ async def make_way(kube: Kube, there: Manifest | None) -> None:
 
 
 def digest(manifest: Manifest) -> str:
-    """Of all that it says; of a Secret without its values, which nobody shall guess from it. That they differ is seen
-    by `covers`.
+    """A hash of all that the manifest says; of a Secret without its values, which nobody shall guess from it. That they
+    differ is seen by `covers`.
     """
     said = manifest | {"data": sorted(manifest.get("data", {}))} if manifest["kind"] == "Secret" else manifest
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:_DIGEST_LENGTH]

@@ -49,7 +49,8 @@ class Named:
 
 
 Rule: TypeAlias = Callable[[Any, str, Allowed, Own], "Iterator[str | Named]"]
-"""Of a part and the path of its field: why it may not be as it is written, and what is to be looked at for that."""
+"""Tells of a part and the path of its field why it may not be as it is written, and what is to be looked at for
+that."""
 
 
 async def why_not_allowed(

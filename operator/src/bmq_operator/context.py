@@ -24,6 +24,6 @@ class Context:
     admin: "Callable[[str, str], AdminClient]"
     """The client of an admin REST API: (base URL, token). One for each pair, closed by the operator."""
     namespace_ending: bool = False
-    """Of a resource that is being deleted: so is its namespace. Data stays, and nothing is waited for."""
+    """Whether the resource is being deleted, and its namespace with it. Data stays then, and nothing is waited for."""
     known: Known = field(default_factory=Known)
     """What was read within the last seconds, for all resources that need it."""

@@ -15,7 +15,7 @@ USING_SECRETS: Final = frozenset(("Cluster", "Topic", "ParquetSink"))
 
 
 class Due:
-    """Of one operator."""
+    """Puts into an operator's queue who else is due; knows what was heard of each Cluster last."""
 
     def __init__(self, queue: WorkQueue, hearing: Hearing, known: Known) -> None:
         self._queue = queue

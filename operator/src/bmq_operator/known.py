@@ -44,7 +44,7 @@ class Known:
     stores_taken: "dict[tuple[str, ...], ObjectMeta]" = field(default_factory=dict)
     """Which Cluster began to run over a store, by its place: there may be nothing yet by which others could tell."""
     intents: Intents = field(default_factory=Intents)
-    """Of Topics and Lanes."""
+    """What this operator surely did not make, by the intents of Topics and Lanes."""
     lane_waits: LaneWaits = field(default_factory=LaneWaits)
     """For how long nodes of lanes wait for others of the same lane."""
     driverless: dict[str, int] = field(default_factory=dict)

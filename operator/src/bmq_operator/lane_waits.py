@@ -8,7 +8,9 @@ WAITS_MAX: Final = 10_000
 
 @dataclass(slots=True)
 class LaneWaits:
-    """Of all lanes. Forgotten with the operator: the next one begins to count anew."""
+    """Since when the same pods of each lane have been left to be replaced. Forgotten with the operator: the next one
+    begins to count anew.
+    """
 
     _since: dict[tuple[str, str], tuple[frozenset[str], int]] = field(default_factory=dict)
 

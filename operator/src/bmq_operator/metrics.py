@@ -49,8 +49,8 @@ STREAMS_BEGUN_ANEW: Final = Counter(
 
 
 def forget_counted() -> None:
-    """Of what is there the one that leads tells alone: another one that still did would have the sums twice, and alerts
-    for ever.
+    """Forgets what was counted of what is there, which the one that leads tells alone: another one that still did would
+    have the sums twice, and alerts for ever.
     """
     RESOURCES.clear()
     TABLES.clear()

@@ -29,4 +29,4 @@ class Outcome:
     again_after_s: float | None = None
     """When to look again though nothing was heard; None: with everything else, at the next resync."""
     finished: bool = False
-    """Of a resource that is being deleted: nothing waits any longer, the finalizer goes."""
+    """Whether a resource that is being deleted may go: nothing waits any longer, the finalizer is taken off."""

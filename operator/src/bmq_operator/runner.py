@@ -221,7 +221,7 @@ class Runner:
         return False, outcome.again_after_s
 
     async def _let_go(self, key: Key, manifest: Manifest) -> None:
-        """Of a resource that is not understood, so that its namespace goes."""
+        """Takes the finalizer off a resource that is not understood, so that its namespace goes."""
         meta = manifest["metadata"]
         others = [one for one in meta.get("finalizers", ()) if one != FINALIZER]
         await self._context.kube.merge(
@@ -267,7 +267,9 @@ class Runner:
         await self._post(manifest, events)
 
     async def _write(self, key: Key, status: dict[str, Any], *, uid: str) -> None:
-        """Of the very resource that was looked at: one that was made anew meanwhile has none of its predecessor's."""
+        """Writes the status of the very resource that was looked at: one that was made anew meanwhile has none of its
+        predecessor's.
+        """
         await self._context.kube.merge(key.kind, key.namespace, key.name, {"status": status}, part="status", uid=uid)
         STATUS_WRITES.labels(key.kind).inc()
 

@@ -15,7 +15,7 @@ class _Part(BaseModel):
 
 
 class DriverDefaults(_Part):
-    """Of a driver; empty: Spark's own."""
+    """What a driver may use where a resource says nothing; empty: Spark's own."""
 
     cores: int = Field(default=1, ge=1)
     core_request: str = ""
@@ -25,7 +25,7 @@ class DriverDefaults(_Part):
 
 
 class ExecutorDefaults(DriverDefaults):
-    """Of executors."""
+    """What executors may use where a resource says nothing, and how many of them there are."""
 
     instances: int = Field(default=1, ge=1)
 
@@ -39,9 +39,9 @@ class SparkSettings(_Part):
     pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     pull_secrets: tuple[str, ...] = ()
     service_account: str = "bmq-spark"
-    """Of drivers, in the namespace of each table's resource."""
+    """The account of drivers, in the namespace of each table's resource."""
     version: str = "4.1.2"
-    """Of the Spark in the image."""
+    """The version of the Spark in the image."""
     driver: DriverDefaults = DriverDefaults()
     executor: ExecutorDefaults = ExecutorDefaults()
     conf: dict[str, str] = {}

@@ -257,7 +257,7 @@ def out_of_range_is_said_of_no_offset_that_exists(history: History) -> Iterator[
 
 
 def idempotent_records_appear_once_and_in_order(history: History) -> Iterator[str]:
-    """Of each idempotent producer every value is in the log at most once, in the order in which it was sent, without
+    """Every value of an idempotent producer is in the log at most once, in the order in which it was sent, without
     holes between batches.
     """
     sent: dict[tuple[str, Place], list[bytes]] = defaultdict(list)

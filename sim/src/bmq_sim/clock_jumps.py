@@ -20,7 +20,7 @@ LASTS_S: Final = (0.002, 0.02, 0.5, 6.0)
 
 
 class ClockJumps:
-    """Of one machine."""
+    """Sets the clock of one machine off for moments, in every second seed."""
 
     def __init__(self, world: World, clock: SimClock) -> None:
         self._world = world
@@ -46,7 +46,7 @@ class ClockJumps:
         self._aim(request)
 
     def ended(self, request: Request) -> None:
-        """See bmq_sim.store.Watcher."""
+        """As a comparison ends, the clock may go off or back, too."""
         self._aim(request)
 
     def _aim(self, request: Request) -> None:

@@ -23,7 +23,7 @@ EARLIEST = -2
 FETCH_BYTES_MAX = 64 * 1024
 FINAL_FETCH_BYTES_MAX = 1024 * 1024
 SESSIONS_SHARE = 0.5
-"""Of those who follow a partition."""
+"""The share of those who follow a partition that do so with a fetch session."""
 
 
 def fetch_fields(place: Place, offset: int, *, max_wait_ms: int, max_bytes: int = FETCH_BYTES_MAX) -> dict[str, Any]:

@@ -34,7 +34,7 @@ SESSION_TIMEOUT_MS = 10_000
 REBALANCE_TIMEOUT_MS = 10_000
 HEARTBEAT_S = 2.0
 RETURNS_SHARE = 0.3
-"""Of the joins of a static member that are those of a new process."""
+"""The share of a static member's joins that are those of a new process."""
 
 _COORDINATOR_MOVED = frozenset({NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS})
 _JOIN_AGAIN = frozenset({REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID})

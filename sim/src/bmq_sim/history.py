@@ -49,13 +49,14 @@ class Attempt:
     """The turn at which it was acknowledged."""
     base_offset: int | None = None
     number: int = 0
-    """Of the batch among its producer's of that partition."""
+    """Which one of its producer's batches of that partition it is."""
     connection: int = 0
-    """Of its client, on which it was sent; 0 for an idempotent one, which may be sent on several."""
+    """The number of its client's connection on which it was sent; 0 for an idempotent one, which may be sent on
+    several."""
     timestamp_ms: int = 0
-    """Of its records."""
+    """The time that its records have."""
     size_bytes: int = 0
-    """Of the batch, as it was sent."""
+    """How large the batch was, as it was sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

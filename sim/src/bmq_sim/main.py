@@ -167,7 +167,7 @@ def _chunk(name: str, options: argparse.Namespace, seeds: range) -> tuple[float,
 
 
 def _seeds_of(name: str, options: argparse.Namespace, number: int) -> range:
-    """Of a round: where a sample is to say what runs, each has the next seeds."""
+    """The seeds of a scenario in a round: where a sample is to say what runs, each round has the next ones."""
     if options.unrun and options.seeds is None:
         return range(number * SAMPLE[name], (number + 1) * SAMPLE[name])
     seeds = options.seeds or range(100)

@@ -35,7 +35,7 @@ AGAIN_MAX = 10
 
 
 class OddProducer:
-    """Of one partition, with one batch in flight that is right, and at times one behind it that is not."""
+    """Writes to one partition, with one batch in flight that is right, and at times one behind it that is not."""
 
     def __init__(
         self, name: str, clients: Sequence[SimClient], history: History, place: Place, *, batches: int, pace_s: float

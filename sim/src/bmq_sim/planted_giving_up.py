@@ -67,7 +67,7 @@ def _stopped_for_ever() -> AbstractContextManager[Any]:
 
 
 def _newest_there_is_the_newest() -> AbstractContextManager[Any]:
-    """Of a partition's manifest what is there counts, whatever segments and metadata tell of versions that are
+    """What is there of a partition's manifest counts, whatever segments and metadata tell of versions that are
     missing.
     """
     real = manifests.Manifests.load

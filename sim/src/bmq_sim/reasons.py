@@ -75,7 +75,7 @@ def name_of(statement: Statement) -> str:
 
 
 def all_names() -> frozenset[str]:
-    """Of all statements of the watched modules."""
+    """The names of all statements of the watched modules."""
     return frozenset(name_of(one) for module, path in watched_modules().items() for one in statements(module, path))
 
 

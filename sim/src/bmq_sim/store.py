@@ -73,7 +73,7 @@ class StoreFaults:
     """The caller is told `unknown`, and the create lands up to `late_s_max` later."""
     late_s_max: float = 30.0
     unavailable_probability: float = 0.0
-    """Of get, list, head and delete; a delete may have been applied, or be applied late."""
+    """How likely get, list, head and delete fail; a delete may have been applied, or be applied late."""
     unavailable_prefix: str = ""
     """Nothing below it is read: stores throttle by prefix, too."""
     refused_prefix: str = ""
@@ -258,7 +258,7 @@ class SimStore:
             self.trace(stamped)
 
     def digest(self) -> str:
-        """Of everything that changed the store, in order, with times."""
+        """A hash of everything that changed the store, in order, with times."""
         return self._digest.hexdigest()
 
 

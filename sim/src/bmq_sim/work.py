@@ -18,7 +18,7 @@ clock, with what is stored, with a request to the store."""
 
 @dataclass(slots=True)
 class Work:
-    """Of one run, or of many."""
+    """What one run did, or many together."""
 
     seeds: int = 0
     virtual_s: float = 0.0
@@ -29,9 +29,9 @@ class Work:
     read: int = 0
     """Records that readers and groups saw."""
     commits: int = 0
-    """Of groups, acknowledged."""
+    """Commits of groups that were acknowledged."""
     operations: Counter[str] = field(default_factory=Counter)
-    """Of those who run the cluster."""
+    """Operations of those who run the cluster, by kind."""
     faults: Counter[str] = field(default_factory=Counter)
     """By kind."""
     injected: Counter[str] = field(default_factory=Counter)

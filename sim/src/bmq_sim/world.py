@@ -69,7 +69,7 @@ class World:
         self.loop.at_step(self.loop.steps + rng.randrange(1, steps + 1), kill)
 
     def digest(self) -> str:
-        """Of the store's changes, of every event of the history, and of how many steps the run took."""
+        """A hash of the store's changes, of every event of the history, and of how many steps the run took."""
         digest = hashlib.blake2b(self.store.digest().encode(), digest_size=16)
         history = self.history
         for part in (

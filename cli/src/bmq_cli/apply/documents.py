@@ -26,7 +26,7 @@ FILE_BYTES_MAX: Final = 16 << 20
 SUFFIXES: Final = (".yaml", ".yml", ".json")
 _KINDS: Final = {kind.__name__: kind for kind in KINDS}
 _VALUES_MAX: Final = 100_000
-"""Of one document. YAML's references make a short text as long as one likes."""
+"""How many values one document may have: YAML's references make a short text as long as one likes."""
 
 Written = Cluster | Topic | Lane | ParquetSink
 
@@ -48,8 +48,8 @@ class Documents:
 
 
 def read_documents(names: Sequence[str]) -> Documents:
-    """Of files, folders (their YAML and JSON files, by name) and `-` for standard input. Raises SeveralFailed,
-    CommandFailed.
+    """Reads the documents of files, of folders (their YAML and JSON files, by name) and, where a name is `-`, of
+    standard input. Raises SeveralFailed, CommandFailed.
     """
     read, passed_over = [], []
     failures: list[CommandFailed] = []

@@ -215,7 +215,9 @@ def _is_this_machine(host: str) -> bool:
 
 
 def _refused(url: str, error: HTTPError) -> ApiFailed:
-    """Of an answer that is none of 2xx."""
+    """The failure that an answer that is none of 2xx becomes: in the API's words, or saying that it is no answer of
+    bmq's.
+    """
     try:
         problem = json.loads(error.read(1 << 20))
         what, why, remedy, name = (str(problem[field]) for field in ("what", "why", "remedy", "code"))

@@ -78,7 +78,7 @@ def problems(cluster: dict[str, Any], nodes: list[dict[str, Any]] | None) -> lis
 
 
 def show_status(output: Output, document: dict[str, Any]) -> None:
-    """Of the document of `bmq cluster status`."""
+    """Prints the document of `bmq cluster status`."""
     led = f"node {document['controller_id']} (epoch {document['controller_epoch']})" if document["led"] else "nobody"
     output.text(f"cluster {document['cluster_id']}")
     output.text(

@@ -274,7 +274,9 @@ def _still_there(connection: Connection, keys: Iterable[PartitionKey]) -> list[P
 
 
 def _lags(connection: Connection, topics: set[str], committed: dict[PartitionKey, int]) -> dict[PartitionKey, Lag]:
-    """Of every partition of these topics: where nothing is committed, that too is worth seeing."""
+    """The lag of every partition of those of these topics that exist: where nothing is committed, that too is worth
+    seeing.
+    """
     existing = connection.admin().list_topics(timeout=connection.timeout_s).topics
     keys = [
         (topic, partition)

@@ -44,7 +44,7 @@ _PARTITION_COLUMNS: Final = (
     Column(title="RECORDS", number=True),
 )
 _PARTITIONS_MAX: Final = 100_000
-"""Of one request, by librdkafka: above it what it says does not name the option."""
+"""How many partitions one request may ask for, by librdkafka: above it what it says does not name the option."""
 _CONFIG_COLUMNS: Final = (Column(title="CONFIGURATION"), Column(title="VALUE"), Column(title="SOURCE"))
 
 

@@ -39,7 +39,7 @@ COMPLAIN_EVERY_S: Final = 10.0
 LENGTH_REQUIRED: Final = 411
 TOO_LARGE: Final = 413
 BODY_PART_BYTES: Final = 64 << 10
-"""Of a body that is longer so much at least is handed over at a time."""
+"""A body that is longer is handed over in parts of at least so many bytes, but for its last one."""
 REFUSED_LINGER_S: Final = 1.0
 """How long who was refused may take to close…"""
 REFUSED_READ_EVERY_S: Final = 0.1
@@ -139,7 +139,7 @@ class _Http(h11.Connection):
 
     refused: h11.RemoteProtocolError | None = None
     request_headers: dict[str, str]
-    """Of the request that was looked at last."""
+    """The header with the request's id, by name, of the request that was looked at last; empty where it has none."""
 
     def __init__(self, role: type[h11.SERVER], head_bytes_max: int) -> None:
         super().__init__(role, head_bytes_max)
@@ -190,7 +190,7 @@ class AdminConnection(H11Protocol):
     """
 
     known: AdminConnections
-    """Of the server that this class was made for."""
+    """The connections of the server that this class was made for."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -199,7 +199,7 @@ class AdminConnection(H11Protocol):
         self.host = ""
         self._bytes = AdminBytes(head_bytes_max=limits.admin_head_bytes_max, headers_max=limits.admin_headers_max)
         self._body_left_bytes = 0
-        """Of the request that was handed over last."""
+        """How much of the body of the request that was handed over last is still to be handed over."""
         self._waits_for_turn = False
         self._is_refused = False
         self._deadline: asyncio.TimerHandle | None = None

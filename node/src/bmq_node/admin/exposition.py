@@ -38,7 +38,7 @@ class Lags(Protocol):
         """Asks for what `collect` tells from then on."""
 
     def collect(self) -> Iterable[Metric]:
-        """See prometheus_client.registry.Collector."""
+        """The metrics as the last `refresh` found them; for prometheus_client."""
 
 
 def expose(roles: Collection[Role], *, limits: Mapping[str, int]) -> None:

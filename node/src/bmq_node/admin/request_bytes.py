@@ -30,9 +30,9 @@ class AdminBytes:
         self._bytes = bytearray()
         self._searched = 0
         self._lines = 0
-        """Of what was searched."""
+        """How many lines end within what was searched."""
         self._head_bytes = 0
-        """Of the first lines that are whole; 0: none are, as far as is known."""
+        """How long the first lines are, once they are whole; 0: they are not, as far as is known."""
 
     def __len__(self) -> int:
         """How many there are."""

@@ -87,5 +87,5 @@ def read_tokens(path: Path, *, option: str) -> list[bytes]:
 
 
 def _digest(token: str) -> bytes:
-    """Of equal length whatever the token's is: a comparison shall not tell even that."""
+    """The SHA-256 of a token, of equal length whatever the token's is: a comparison shall not tell even that."""
     return hashlib.sha256(token.encode()).digest()

@@ -24,7 +24,7 @@ _log = structlog.get_logger("bmq.listeners")
 
 
 class ListenerFile:
-    """Of one node's `listeners`."""
+    """The file, or folder of files, with the addresses of one node's `listeners`, read again while the node runs."""
 
     def __init__(self, path: Path, listeners: Mapping[str, str], *, host_name: str) -> None:
         self._path = path

@@ -26,7 +26,7 @@ PAGE: Final = "docs/server-configuration.md"
 OTHER_VARIABLES: Final = frozenset(
     ("BMQ_ADMIN_URL", "BMQ_BOOTSTRAP_SERVER", "BMQ_DEBUG", "BMQ_LANE", "BMQ_SUPERVISOR_PID", "BMQ_TOKEN")
 )
-"""Of the command itself."""
+"""Variables that the command reads for itself."""
 _OTHER_PROCESSES: Final = ("BMQ_HOOK_", "BMQ_OPERATOR_", "BMQ_PROBE_")
 _UNKNOWN_MAX: Final = 20
 _OF_A_SERVICE: Final = re.compile(r"_SERVICE_(HOST|PORT)|_PORT(_[0-9]|$)", re.ASCII)

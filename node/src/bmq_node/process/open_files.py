@@ -15,8 +15,8 @@ _log = structlog.get_logger(__name__)
 
 
 def connections_within(files: int, wanted: int, limits: Limits) -> int:
-    """Of the `wanted` ones as many as leave files for everything else; where there are very few files, a quarter of
-    them. Below 0: no limit.
+    """How many of the `wanted` connections there may be: as many as leave files for everything else; where there are
+    very few files, a quarter of them. `files` below 0: no limit.
     """
     if files < 0:
         return wanted

@@ -51,7 +51,7 @@ class Child:
 
     @property
     def pid(self) -> int | None:
-        """Of the present process."""
+        """The process id of the present process; None where there is none."""
         return self._process.pid if self._process is not None else None
 
     async def run(self, everyone_serves: asyncio.Event) -> int:

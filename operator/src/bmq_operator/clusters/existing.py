@@ -50,7 +50,7 @@ class Existing:
         return self.objects.get((kind, name))
 
     def stateful_sets(self) -> dict[str, Manifest]:
-        """Of the base, by component."""
+        """The StatefulSets of the base, by component."""
         return {
             one["metadata"]["labels"].get(COMPONENT_LABEL, ""): one
             for (kind, _), one in self.objects.items()
@@ -58,7 +58,7 @@ class Existing:
         }
 
     def sets_of_lane(self, lane: str) -> dict[str, Manifest]:
-        """Of a lane, by component."""
+        """The StatefulSets of a lane, by component."""
         return {
             one["metadata"]["labels"].get(COMPONENT_LABEL, ""): one
             for (kind, _), one in self.objects.items()

@@ -103,9 +103,10 @@ async def may_be(context: Context, cluster: Cluster) -> str:
 
 
 async def _put_back(context: Context, names: Names, missing: Set[str]) -> dict[str, Keys]:
-    """Of the Secrets that nodes use and the Cluster has no more, those that somebody restored by what was in them.
-    A name that nodes use is nobody else's, and who may write Secrets here could write the one with the next keys as
-    well."""
+    """The keys, by name, of those Secrets that nodes use and the Cluster has no more, and that somebody restored by
+    what was in them. A name that nodes use is nobody else's, and who may write Secrets here could write the one with
+    the next keys as well.
+    """
     found = {}
     for name in sorted(one for one in missing if one.startswith(names.keys)):
         secret = await context.kube.get("Secret", names.namespace, name)

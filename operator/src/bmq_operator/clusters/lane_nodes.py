@@ -27,9 +27,10 @@ machines, and those pull images, within minutes, and no node is given longer to 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneNodes:
-    """Of one lane. `wanted`: how many its StatefulSets want; `settled`: whether Kubernetes has seen their newest
-    templates; `waited_s`: for how long the same pods have been left to be replaced; `unmade`: roles of which there are
-    fewer pods than they want; `over_quota`: those of them of which a quota has no room for more."""
+    """The nodes of one lane. `wanted`: how many its StatefulSets want; `settled`: whether Kubernetes has seen their
+    newest templates; `waited_s`: for how long the same pods have been left to be replaced; `unmade`: roles of which
+    there are fewer pods than they want; `over_quota`: those of them of which a quota has no room for more.
+    """
 
     lane: str
     pods: tuple[Pod, ...]

@@ -87,7 +87,7 @@ def split_image(image: str) -> tuple[str, str]:
 
 
 def pod_security() -> dict[str, Any]:
-    """Of a pod."""
+    """The security context of a pod."""
     return {
         "runAsNonRoot": True,
         "runAsUser": USER,
@@ -99,7 +99,7 @@ def pod_security() -> dict[str, Any]:
 
 
 def container_security() -> dict[str, Any]:
-    """Of a container."""
+    """The security context of a container."""
     return {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
 
 

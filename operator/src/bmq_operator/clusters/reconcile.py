@@ -289,7 +289,7 @@ def _now(cluster: Cluster, existing: Existing, wanted: list[Manifest]) -> list[M
 
 
 async def _node_addresses(context: Context, cluster: Cluster) -> dict[str, str]:
-    """Of Kubernetes nodes, where a listener needs them and the operator may look."""
+    """The addresses of Kubernetes nodes, by name, where a listener needs them and the operator may look; else none."""
     if not any(one.type == "NodePort" and not one.advertised_host for one in cluster.spec.listeners):
         return {}
     try:

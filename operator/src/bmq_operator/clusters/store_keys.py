@@ -13,7 +13,7 @@ class StoreKey:
     """That bmq reads."""
     key: str
     field: str
-    """Of store.credentials: where another key, or another Secret, is named."""
+    """The field of store.credentials where another key, or another Secret, is named."""
 
 
 def store_keys(store: Store) -> list[StoreKey]:

@@ -17,7 +17,9 @@ _QUOTA: Final = "exceeded quota"
 
 
 async def refused(kube: Kube, makers: Iterable[Manifest]) -> Finding | None:
-    """Of the first of these StatefulSets that lack pods and of which it is known. Raises KubeError."""
+    """Why Kubernetes makes no pods of the first of these StatefulSets that lack pods and of which it is known; None: it
+    is known of none. Raises KubeError.
+    """
     for one in makers:
         if lacks_pods(one) and (why := await why_unmade(kube, one)):
             text = (

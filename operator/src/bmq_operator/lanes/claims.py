@@ -16,11 +16,11 @@ Claim: TypeAlias = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneClaims:
-    """Of all Lanes."""
+    """What all Lanes stand for, and which node ids they have."""
 
     rivals: dict[Claim, list[Rival]]
     node_ids: dict[tuple[str, str], dict[str, int]]
-    """Of each Cluster: the first node ids of Lanes, by their uid."""
+    """The first node ids of each Cluster's Lanes, by their uid."""
     uids: frozenset[str]
 
 
@@ -31,7 +31,7 @@ def claim_of(lane: Lane) -> Claim:
 
 
 def lane_claims(manifests: Iterable[Manifest]) -> LaneClaims:
-    """Of all Lanes as the API server lists them."""
+    """The claims of all Lanes, as the API server lists them."""
     rivals: defaultdict[Claim, list[Rival]] = defaultdict(list)
     node_ids: defaultdict[tuple[str, str], dict[str, int]] = defaultdict(dict)
     uids = set()

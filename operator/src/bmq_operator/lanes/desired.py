@@ -54,7 +54,7 @@ class LaneNames:
 
 
 def names_of(cluster: Cluster, lane: Lane) -> LaneNames:
-    """Of the objects of this Lane."""
+    """The names of the objects of this Lane."""
     return LaneNames(cluster.metadata.name, cluster.metadata.namespace, lane.lane_name)
 
 

@@ -262,7 +262,7 @@ def _declared(situation: Situation) -> Plan:
 
 
 def _of_its_own(situation: Situation, present: PresentLane | None, body: Mapping[str, Any]) -> Plan:
-    """Of a lane that this resource has made, or is to make."""
+    """What to do about a lane that this resource has made, or is to make."""
     lane, status = situation.lane, situation.lane.status
     if present is None:
         creating = Finding(status="Unknown", reason="Creating", message="the lane is being declared")

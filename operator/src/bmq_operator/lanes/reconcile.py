@@ -139,7 +139,9 @@ async def _present(client: AdminClient, name: str) -> PresentLane | None:
 
 
 async def _claims(context: Context, *, anew: bool) -> LaneClaims:
-    """Of all Lanes, read once within a few seconds for all that have their lane."""
+    """The claims of all Lanes, read once within a few seconds for all that have their lane; with `anew` they are read
+    now.
+    """
 
     async def read() -> LaneClaims:
         return lane_claims(

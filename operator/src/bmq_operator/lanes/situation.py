@@ -17,7 +17,7 @@ class PresentLane:
     own_brokers: bool
     topics: int
     number: int
-    """Of all lanes that there ever were in the cluster, this one's alone. Another cluster counts anew."""
+    """The lane's own number among all lanes that there ever were in the cluster. Another cluster counts anew."""
     created_ms: int
     expires_ms: int | None
     """When the cluster deletes it by itself; None: never."""
@@ -60,7 +60,7 @@ class Situation:
 
 
 def present_from(view: Mapping[str, Any]) -> PresentLane:
-    """Of a LaneView of the API."""
+    """The lane that a LaneView of the API tells of."""
     return PresentLane(
         version=view["version"],
         own_brokers=view["own_brokers"],

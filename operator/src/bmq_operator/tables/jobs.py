@@ -16,8 +16,8 @@ from bmq_operator.clusters.names import KAFKA_PORT, MINIO_PORT, Names
 from bmq_operator.clusters.store_keys import store_keys
 
 S3_ENDPOINT: Final = "AWS_ENDPOINT_URL_S3"
-"""Of S3 alone: by AWS_ENDPOINT_URL the proof of the pods' own identity would go to an address that is written in a
-resource, too."""
+"""The endpoint of S3 alone: by AWS_ENDPOINT_URL the proof of the pods' own identity would go to an address that is
+written in a resource, too."""
 NAME_LENGTH_MAX: Final = 40
 """A run of a schedule has 20 characters more, and 63 is what a label may have."""
 _DIGEST_LENGTH: Final = 8
@@ -66,7 +66,7 @@ class TableJob:
 
     owner: Owner
     name: str
-    """Of the application that writes it."""
+    """The name of the application that writes it."""
     topics: tuple[str, ...]
     output: str
     """Its place; of Iceberg its name in the catalog."""
@@ -79,7 +79,7 @@ class TableJob:
 
     @property
     def compact_name(self) -> str:
-        """Of the application that merges its small files."""
+        """The name of the application that merges its small files."""
         return f"{self.name}-compact"
 
     @property

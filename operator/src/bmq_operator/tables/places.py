@@ -223,7 +223,7 @@ def _page(url: str, namespace: str) -> str:
 
 
 def _database(uri: str, namespace: str) -> str:
-    """Of a JDBC URL. How the database is reached beyond its servers does not make it another one."""
+    """The database that a JDBC URL names. How it is reached beyond its servers does not make it another one."""
     where = uri.partition("?")[0].rstrip("/")
     driver, slashes, rest = where.partition("://")
     servers, _, name = rest.partition("/")

@@ -44,8 +44,8 @@ _SUSPENDED: Final = frozenset(("SUSPENDING", "SUSPENDED"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Of one table. `begin_anew`: None where there is no reason to, or not yet. `compaction`: None where no runs merge
-    its files.
+    """What is said of one table, and whether its stream is to be begun anew. `begin_anew`: None where there is no
+    reason to, or not yet. `compaction`: None where no runs merge its files.
     """
 
     finding: Finding
@@ -70,7 +70,7 @@ def of_stream(
     wanted: Recipe | None = None,
     driverless_ms: int = 0,
 ) -> Report:
-    """Of a SparkApplication that is to run for ever.
+    """What is said of a table whose SparkApplication is to run for ever.
 
     `pod`: its driver's where that was looked at, empty where it is gone; `wanted`: what that is to be made from;
     `driverless_ms`: since when a run that is to be submitted was seen without a driver.
@@ -149,7 +149,9 @@ def of_stream(
 def of_schedule(
     job: TableJob, schedule: Schedule | None, pod: Manifest | None, old: TableStatus, *, now_ms: int
 ) -> Report:
-    """Of a ScheduledSparkApplication; `pod` is the driver's of its newest run, where that was looked at."""
+    """What is said of a table that a ScheduledSparkApplication writes; `pod` is the driver's of its newest run, where
+    that was looked at.
+    """
     status = TableStatus(
         output=job.output,
         kind="ScheduledSparkApplication",
@@ -215,8 +217,8 @@ def of_schedule(
 def of_compaction(
     job: TableJob, schedule: Schedule | None, ended: Run | None, pod: Manifest | None, *, now_ms: int
 ) -> Finding:
-    """Of the ScheduledSparkApplication that merges a table's files: how the last run `ended`, as long as the next one
-    goes on too.
+    """What is said of the ScheduledSparkApplication that merges a table's files: how the last run `ended`, as long as
+    the next one goes on too.
 
     `pod` is that run's driver's, where it was looked at.
     """

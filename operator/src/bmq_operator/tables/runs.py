@@ -75,7 +75,7 @@ class Schedule:
 
 
 def run_of(application: Manifest) -> Run:
-    """Of a SparkApplication as the API server has it."""
+    """The run that a SparkApplication is, as the API server has it."""
     status, meta = application.get("status", {}), application["metadata"]
     state = status.get("applicationState", {})
     annotations = application["spec"].get("driver", {}).get("annotations", {})
@@ -92,7 +92,9 @@ def run_of(application: Manifest) -> Run:
 
 
 def schedule_of(scheduled: Manifest, applications: Iterable[Manifest]) -> Schedule:
-    """Of a ScheduledSparkApplication, and of all SparkApplications of its owner."""
+    """What a ScheduledSparkApplication tells, with its own runs among all SparkApplications of its owner, the newest
+    first.
+    """
     status, meta = scheduled.get("status", {}), scheduled["metadata"]
     of_it = [
         run_of(one) for one in applications if one["metadata"].get("labels", {}).get(SCHEDULED_LABEL) == meta["name"]

@@ -19,7 +19,7 @@ def claim_of(topic: Topic) -> Claim:
 
 
 def claims(manifests: Iterable[Mapping[str, object]]) -> dict[Claim, list[Rival]]:
-    """Of all Topics as the API server lists them, those that manage what they stand for."""
+    """Who claims which topic, of all Topics as the API server lists them: those that manage what they stand for."""
     found: defaultdict[Claim, list[Rival]] = defaultdict(list)
     for manifest in manifests:
         meta, spec, status = (_part(manifest, name) for name in ("metadata", "spec", "status"))

@@ -83,7 +83,7 @@ class TopicsOfCluster:
 
 
 def view_of(topic: Any) -> Present:
-    """Of a TopicView of the API."""
+    """The topic that a TopicView of the API tells of."""
     return Present(
         topic_id=topic["topic_id"], partitions=topic["partitions"], version=topic["version"], configs=topic["configs"]
     )

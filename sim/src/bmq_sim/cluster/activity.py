@@ -68,7 +68,7 @@ class Activity:
     # --- the store's requests ---
 
     def began(self, request: Request) -> None:
-        """See bmq_sim.store.Watcher."""
+        """The node enters the steps that the request is part of; the evidence hears of every create of a node."""
         node = self._cluster.by_host(request.node)
         if node is None:
             return
@@ -81,7 +81,7 @@ class Activity:
                 self._enter(request.node, step)
 
     def ended(self, request: Request) -> None:
-        """See bmq_sim.store.Watcher."""
+        """The node is in the request's steps no more; a fault that the request met is counted with each of them."""
         _, steps = self._requests.pop(id(request), (request, ()))
         if request.fault is not None:
             for step in steps:
@@ -137,7 +137,7 @@ class Activity:
 
 
 class _Wire:
-    """See bmq_sim.network.Watcher."""
+    """Watches the network, and tells the activity which internal calls begin and end."""
 
     def __init__(self, activity: Activity) -> None:
         self._activity = activity

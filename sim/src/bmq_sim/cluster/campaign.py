@@ -41,7 +41,7 @@ def pairs_of(seed: int, count: int) -> Iterator[tuple[Kind, Step]]:
 
 
 class Campaign:
-    """Of one run."""
+    """Aims the faults of one run, and has the cluster operated between them."""
 
     def __init__(self, world: World, cluster: SimCluster, activity: Activity, faults: Faults) -> None:
         self._world = world

@@ -15,7 +15,7 @@ from bmq_sim.world import World
 
 
 class Evidence:
-    """Of one run. `watch` hears of every create that is sent."""
+    """What the store and the metadata tell of one run. `watch` hears of every create that is sent."""
 
     def __init__(self, world: World, cluster: SimCluster) -> None:
         self._world = world

@@ -46,7 +46,7 @@ SKEW_MS_MAX = 50 * 60_000
 
 
 class Faults:
-    """Of one run."""
+    """Does to nodes what goes wrong in one run, and counts it."""
 
     def __init__(self, world: World, cluster: SimCluster, activity: Activity) -> None:
         self._world = world

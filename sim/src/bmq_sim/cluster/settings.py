@@ -44,8 +44,8 @@ class NodeSpec:
 
 
 class ClusterSettings:
-    """Of one seed. Every start of a node asks for its own: what may differ from release to release differs from start
-    to start.
+    """The settings of nodes in one seed. Every start of a node asks for its own: what may differ from release to
+    release differs from start to start.
 
     In half of the seeds the ports of every node do, too, and proxies have a second listener, which is reached by names
     that come and go.

@@ -48,7 +48,7 @@ class OffsetKeeper:
         await self._commit(place, offset, [(place, str(offset))])
 
     async def commit_as_nothing(self, place: Place, offset: int) -> None:
-        """Of an offset that is none of this topic's: acknowledged, and the register is as it was."""
+        """Commits an offset that is none of this topic's: acknowledged, and the register is as it was."""
         await self._commit(place, offset, [])
 
     async def _commit(self, place: Place, offset: int, writes: list[tuple[Place, str]]) -> None:

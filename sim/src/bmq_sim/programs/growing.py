@@ -12,7 +12,7 @@ PARTITIONS_MAX = 5
 
 
 class TopicGrower:
-    """Of one topic, which it makes."""
+    """Makes one topic, gives it one partition after the other, and writes to each at once."""
 
     def __init__(
         self, client: SimClient, history: History, places: list[Place], *, configs: dict[str, str], pause_s: float

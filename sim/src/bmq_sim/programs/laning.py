@@ -20,12 +20,12 @@ TOPIC_AUTHORIZATION_FAILED = 29
 
 
 def client_id(name: str) -> str:
-    """Of a client that is in the lane."""
+    """The client id of a client that is in the lane."""
     return f"{name},lane={LANE}"
 
 
 class LaneUser:
-    """Of one lane. It writes to a topic that the base has, too."""
+    """Makes, uses and deletes one lane, again and again. It writes to a topic that the base has, too."""
 
     def __init__(self, client: SimClient, history: History, rest: Rest, *, topic: str, pause_s: float) -> None:
         """`client` is in the lane: see `client_id`."""

@@ -28,7 +28,7 @@ and tiny settings delete little at a time."""
 
 
 class Stage:
-    """Of one run."""
+    """What one run has: its cluster, clients and faults, and who watches them."""
 
     def __init__(
         self,
@@ -42,7 +42,11 @@ class Stage:
         light: bool = False,
         programs_share: float = 0.0,
     ) -> None:
-        """See ClusterSettings and ClusterWorkload."""
+        """`shape`: how many nodes have each role. `balance_interval_s` 0: the cluster moves nothing by itself.
+        `partitions` None: as the seed will. `writes_only`: no groups, no other topics. `deletes_soon`: hardly anything
+        stays in the WAL, and hardly for a moment what was given up. `light`: hardly more than a few batches each
+        second. `programs_share`: how likely each kind of program (bmq_sim.scenarios.programs) is.
+        """
         self.world = world
         settings = ClusterSettings(world.rng, balance_interval_s=balance_interval_s, deletes_soon=deletes_soon)
         self.cluster = SimCluster(world, shape, settings)

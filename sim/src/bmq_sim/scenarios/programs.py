@@ -42,7 +42,7 @@ CHOICES: Final[Mapping[str, Sequence[str]]] = {
 
 
 class Programs:
-    """Of one run."""
+    """What goes on in one run beside its producers, readers and groups."""
 
     def __init__(
         self,

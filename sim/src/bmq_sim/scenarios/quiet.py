@@ -90,7 +90,7 @@ async def scenario(world: World) -> None:
 
 
 class _KillsAtCovers:
-    """See bmq_sim.store.Watcher: kills who has just had it written down that ranges are covered, some times."""
+    """Watches the store, and kills who has just had it written down that ranges are covered, some times."""
 
     def __init__(self, supervisor: Supervisor, rng: Random) -> None:
         self._supervisor = supervisor

@@ -24,7 +24,7 @@ class Buried:
     """Dead letters between the table's places and theirs; it is sent to the workers."""
 
     places: Places = field(default_factory=dict)
-    """Of the dead letters' table, where they are above the table's."""
+    """The places of the dead letters' table, where they are above the table's."""
     offsets: Mapping[tuple[str, int], frozenset[int]] = field(default_factory=dict)
 
     @classmethod

@@ -41,7 +41,9 @@ def storable(kind: DataType) -> DataType:
 
 
 def storable_struct(kind: StructType) -> StructType:
-    """See `storable`."""
+    """The struct as Iceberg keeps it: with the types that `storable` makes of its fields' types, each of which may be
+    null.
+    """
     return StructType([StructField(field.name, storable(field.dataType)) for field in kind.fields])
 
 

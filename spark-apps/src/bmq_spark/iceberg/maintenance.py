@@ -94,7 +94,7 @@ def require_own(table: IcebergTable, upkeep: Upkeep) -> None:
 
 
 def now_ms() -> int:
-    """Of this machine's clock, in ms since 1970."""
+    """The time by this machine's clock, in ms since 1970."""
     return time.time_ns() // 1_000_000
 
 

@@ -25,7 +25,7 @@ LOST: Final = "bmq.lost"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notes:
-    """Of one batch."""
+    """What one batch's commit says of the topics."""
 
     places: Places
     """Up to where the table has the batch's partitions with it."""
@@ -36,7 +36,7 @@ class Notes:
     """Ranges that were passed over because they are gone."""
 
     def summary(self) -> dict[str, str]:
-        """Of the snapshot."""
+        """What the snapshot's summary says of the topics."""
         found = {PLACES: to_json(self.places)}
         if self.batch_id is not None:
             found |= {QUERY: self.query_id, BATCH: str(self.batch_id)}
@@ -54,7 +54,7 @@ class Ancestor:
 
 
 def properties(places: Places, *, snapshot_id: int, sequence: int) -> dict[str, str]:
-    """Of the table, to be committed with that snapshot."""
+    """The table's properties that say its places, to be committed with that snapshot."""
     return {PLACES: to_json(places), SNAPSHOT: f"{snapshot_id}:{sequence}"}
 
 
@@ -83,7 +83,7 @@ class Lineage:
     """Whether the snapshot that the properties name is among those that the newest stands on, or was; None: nothing
     tells."""
     undone: Sequence[Places] = ()
-    """Of the snapshots that the one named stands on, or is, and the newest does not."""
+    """The places of the snapshots that the one named stands on, or is, and the newest does not."""
 
 
 def places_by(kept: Mapping[str, str], lineage: Lineage, *, table: str) -> dict[str, dict[int, int]]:
@@ -138,7 +138,9 @@ def named_by(kept: Mapping[str, str]) -> tuple[int, int] | None:
 
 
 def newest(places: Iterable[Places]) -> dict[str, dict[int, int]]:
-    """Of snapshots from the oldest to the newest: for each partition what the newest says that has it."""
+    """The places that snapshots from the oldest to the newest come to: for each partition what the newest says that has
+    it.
+    """
     result: dict[str, dict[int, int]] = {}
     for found in places:
         result = merged(result, found)

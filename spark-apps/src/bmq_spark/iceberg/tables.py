@@ -39,8 +39,8 @@ MADE_BY: Final = "bmq.upsert-key"
 TOPIC: Final = "bmq.topic-id."
 """With a topic's name behind it: its id. Tables of rows have it before their first batch, those beside them never."""
 BESIDE: Final = "bmq.beside"
-"""Of a table beside another: what of it is there (`DEAD_LETTERS`, `TOMBSTONES`). Tables of before are known by their
-columns."""
+"""The property of a table beside another that says what of it is there (`DEAD_LETTERS`, `TOMBSTONES`). Tables of before
+are known by their columns."""
 DEAD_LETTERS: Final = "dead letters"
 TOMBSTONES: Final = "tombstones"
 WAP: Final = "write.wap.enabled"
@@ -274,7 +274,7 @@ class IcebergTable:
         return state.places
 
     def newest_id(self) -> int | None:
-        """Of the newest snapshot, read anew."""
+        """The id of the newest snapshot, read anew; None where there is none."""
         self.refresh()
         snapshot = self._table.currentSnapshot()
         return None if snapshot is None else int(snapshot.snapshotId())

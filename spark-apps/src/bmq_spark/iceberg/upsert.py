@@ -40,11 +40,13 @@ class KeyedTyping(Typing):
 
     @property
     def row_schema(self) -> pa.Schema:
-        """Of the table: a row's columns, and E."""
+        """The columns of the table: a row's columns, and E."""
         return self.schema.append(pa.field(KEY_TIMESTAMP, TIMESTAMP))
 
     def rows(self, records: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Array]:
-        """See Typing."""
+        """The rows, as many as there are records, and the reasons of those that do not fit (else null); those without a
+        key do not.
+        """
         rows, reasons = Typing.rows(self, records)
         keys = rows.column("key") if self.field == RECORD_KEY else _field(rows.column("value"), self.field)
         if not keys.null_count:
@@ -183,7 +185,7 @@ def merge_statement(table_sql: str, source: str, field: str, *, columns: Sequenc
 
 
 def tombstone_columns(key: pa.DataType) -> pa.Schema:
-    """Of the table that remembers deletions."""
+    """The columns of the table that remembers deletions."""
     where = [
         ("topic", pa.string()),
         ("partition", pa.int32()),

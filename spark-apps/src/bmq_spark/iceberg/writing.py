@@ -59,12 +59,12 @@ class Rows:
 
 
 def that_fit(rows: DataFrame) -> DataFrame:
-    """Of what `Rows` made: the table's rows."""
+    """The table's rows among what `Rows` made."""
     return rows.filter(sql.col(LETTER).isNull()).drop(LETTER)
 
 
 def letters_of(rows: DataFrame) -> DataFrame:
-    """Of what `Rows` made: the dead letters."""
+    """The dead letters among what `Rows` made."""
     return rows.filter(sql.col(LETTER).isNotNull()).select(f"{LETTER}.*")
 
 

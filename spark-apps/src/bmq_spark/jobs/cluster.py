@@ -25,7 +25,7 @@ class Topic:
     """A topic as the cluster has it now."""
 
     id: str
-    """Of this incarnation: one that is deleted and made again has another."""
+    """The id of this incarnation: a topic that is deleted and made again has another."""
     partitions: tuple[int, ...]
 
 

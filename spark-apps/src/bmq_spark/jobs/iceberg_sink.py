@@ -46,8 +46,8 @@ from bmq_spark.jobs.sinks import Added, Batch
 from bmq_spark.values import SchemaBreaks, iceberg_rules, merge_types, settle
 
 UPSERT_ORDER: Final = "bmq.upsert-order"
-"""Of a table with one row for each key: the column by which partitions are compared. A table of before gets it when it
-is opened."""
+"""The property of a table with one row for each key that names the column by which partitions are compared. A table of
+before gets it when it is opened."""
 CHANGES_MAX: Final = 5
 """So often a batch is begun anew where others change the table's columns while it is written."""
 KEPT: Final = StorageLevel.MEMORY_AND_DISK
@@ -68,7 +68,7 @@ class TableSettings:
 
 
 class IcebergSink:
-    """See sinks.Sink."""
+    """A sink that adds batches to an Iceberg table, and what does not fit to a table of dead letters beside it."""
 
     def __init__(
         self, spark: SparkSession, name: TableName, typing: Typing, settings: TableSettings, *, infers: bool = False
@@ -104,15 +104,17 @@ class IcebergSink:
 
     @property
     def name(self) -> str:
-        """See Sink."""
+        """What messages call it: the table, by its name."""
         return f"the table {self._table.name}"
 
     def places(self) -> Places:
-        """See Sink."""
+        """Up to where the table has each partition, read anew."""
         return self._table.places()
 
     def check(self, topics: Mapping[str, Topic]) -> None:
-        """See Sink. Ids are properties of the table."""
+        """Raises JobStopped where the table is of other topics than these, by id. Ids are properties of the table:
+        those of new topics are noted there.
+        """
         kept = self._table.properties()
         for name, topic in topics.items():
             known = kept.get(TOPIC + name)
@@ -122,21 +124,25 @@ class IcebergSink:
                 raise another_topic(name, topic, kept=known, what=self.name, option="--table")
 
     def retire(self, query_id: str) -> None:
-        """See Sink. What was written without a snapshot goes with the orphans of maintenance."""
+        """Does nothing: what this query wrote without a snapshot goes with the orphans of maintenance."""
 
     def pass_over(self, lost: Sequence[Range]) -> None:
-        """See Sink. A snapshot that adds nothing says so."""
+        """Commits that these are gone, so that the table's places are where they end: a snapshot that adds nothing says
+        so. Raises BmqError.
+        """
         notes = Notes(places=ends_of(lost), lost=", ".join(map(str, lost)))
         commit(self._spark, self._table, notes, have=self._table.places())
 
     def begin_at(self, places: Places) -> None:
-        """See Sink. A snapshot that adds nothing says so."""
+        """Commits that topics of which the table has nothing begin there: a snapshot that adds nothing says so. Raises
+        BmqError.
+        """
         have = self._table.places()
         commit(self._spark, self._table, Notes(places=ahead(have, places)), have=have)
 
     def add(self, batch: Batch) -> Added:
-        """See Sink. A batch that the table has is passed over; one whose rows do not go in since others changed the
-        columns is begun anew.
+        """Writes and commits. A batch that the table has is passed over; one whose rows do not go in since others
+        changed the columns is begun anew. Raises BmqError where nothing was committed.
 
         That is as if the run had ended and begun again: what is in the dead letters by then stays there, and is not
         added again.
@@ -307,7 +313,9 @@ class IcebergSink:
             say(f"warning: {error}")
 
     def maintain(self) -> None:
-        """Of the table and of its dead letters. Raises JobStopped."""
+        """Does the maintenance of the table, and of its dead letters and tombstones where it has them. Raises
+        JobStopped.
+        """
         assert self._settings.upkeep is not None
         say(f"{self._table.name}: {maintain(self._spark, self._table, self._settings.upkeep)}")
         if self._dead is not None:

@@ -59,7 +59,7 @@ TASK_RECORDS: Final = 50_000
 
 
 class ParquetSink:
-    """See sinks.Sink."""
+    """A sink that adds batches to a Parquet table, and what does not fit to its dead letters."""
 
     def __init__(
         self,
@@ -150,23 +150,27 @@ class ParquetSink:
 
     @property
     def name(self) -> str:
-        """See Sink."""
+        """What messages call it: the table, by its place."""
         return f"the table {self.location.hadoop()}"
 
     def places(self) -> Places:
-        """See Sink."""
+        """Up to where the table has each partition, read anew."""
         return self._table.snapshot().offsets
 
     def check(self, topics: Mapping[str, Topic]) -> None:
-        """See Sink."""
+        """Raises JobStopped where the table is of other topics than these, by id; ids of new topics are noted at its
+        place.
+        """
         check_identity(self.location, topics, what=self.name)
 
     def retire(self, query_id: str) -> None:
-        """See Sink."""
+        """Begins a run of this query, so that earlier ones add nothing any more; what they left without a commit is
+        removed.
+        """
         self._begin(query_id)
 
     def pass_over(self, lost: Sequence[Range]) -> None:
-        """See Sink."""
+        """Commits that these are gone, as gaps, so that the table's places are where they end. Raises BmqError."""
         covered = tuple(
             Covered(topic=hole.topic, partition=hole.partition, first=hole.end, next=hole.end) for hole in lost
         )
@@ -179,7 +183,9 @@ class ParquetSink:
         self._publish()
 
     def begin_at(self, places: Places) -> None:
-        """See Sink."""
+        """Commits that partitions of which the table has nothing begin there; nothing where there are none. Raises
+        BmqError.
+        """
 
         def decide(newest: Snapshot) -> Commit | None:
             standing = tuple(
@@ -196,7 +202,9 @@ class ParquetSink:
         self._table.commit_on_newest(decide)
 
     def add(self, batch: Batch) -> Added:
-        """See Sink."""
+        """Writes the batch, and commits first its dead letters, then its rows; expires what is past retention. Raises
+        BmqError where nothing was committed.
+        """
         if batch.query_id != self._query_id:
             self._begin(batch.query_id)
             self._publish()

@@ -19,7 +19,7 @@ class Batch:
     """What a sink adds at once."""
 
     records: DataFrame
-    """Of the columns in reading.COLUMNS, in any order; none that the table has."""
+    """Records with the columns in reading.COLUMNS, in any order; the table has none of them."""
     ranges: Sequence[Range]
     """What the records are of; fewer records than offsets where the log was compacted."""
     ends: Places

@@ -26,7 +26,7 @@ class Task(InputPartition):
 
 
 class BatchReader(DataSourceReader):
-    """Of one query: planned on the driver, sent to executors."""
+    """Reads for one query: planned on the driver, sent to executors."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -54,7 +54,7 @@ class BatchReader(DataSourceReader):
 
 
 def tasks_of(options: SourceOptions, pieces: Sequence[Piece]) -> list[InputPartition]:
-    """Of about the wanted size each; the tail of each partition is a task of its own."""
+    """Tasks of about the wanted size each; the tail of each partition is a task of its own."""
     slices = [piece for piece in pieces if isinstance(piece, Slice)]
     tasks: list[InputPartition] = [
         Task(task)

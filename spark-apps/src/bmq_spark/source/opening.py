@@ -94,7 +94,9 @@ class _Patient:
         raise StoreUnavailable(f"delete {key}: the store was opened for reading only")
 
     async def get(self, key: str, *, start: int = 0, length: int | None = None) -> bytes:
-        """See ObjectStore.get; StoreLost instead of StoreUnavailable."""
+        """The object's bytes from `start`, tried some times. Raises ObjectMissing; StoreLost instead of
+        StoreUnavailable.
+        """
         backoff: Backoff | None = None
         for tries in range(1, TRIES_MAX + 1):
             try:
@@ -107,14 +109,16 @@ class _Patient:
         raise AssertionError("unreachable")
 
     async def head(self, key: str) -> ObjectMeta:
-        """See ObjectStore.head."""
+        """The object's metadata, asked for once. Raises ObjectMissing; StoreLost instead of StoreUnavailable."""
         try:
             return await self._store.head(key)
         except StoreUnavailable as error:
             raise _lost(error) from error
 
     async def list(self, prefix: str, *, after: str = "") -> AsyncIterator[ObjectMeta]:
-        """See ObjectStore.list; goes on where a page failed."""
+        """Objects whose key starts with `prefix` and is greater than `after`, ascending; goes on where a page failed.
+        Raises StoreLost while iterating.
+        """
         backoff: Backoff | None = None
         tries = 0
         while True:

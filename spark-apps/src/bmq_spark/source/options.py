@@ -167,7 +167,7 @@ def _object(found: object) -> Mapping[str, object]:
 
 
 def _partitions(found: object) -> Mapping[str, object]:
-    """Of one topic, also as a checkpoint and `end_of` write it: with the topic's id beside."""
+    """The partitions of one topic, also as a checkpoint and `end_of` write it: with the topic's id beside."""
     named = _object(found)
     return _object(named["partitions"]) if "partitions" in named else named
 

@@ -31,7 +31,7 @@ class PartitionEnd:
 
 
 class Planner:
-    """Of one query. Remembers the metadata between calls."""
+    """Plans what one query reads. Remembers the metadata between calls."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options

@@ -18,8 +18,8 @@ Positions: TypeAlias = dict[str, dict[str, object]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
-    """Of one partition: from where on there is something to read, and up to where. `segments` hold it as far as it is
-    in any.
+    """What there is to read of one partition: from where on, and up to where. `segments` hold it as far as it is in
+    any.
     """
 
     topic: str

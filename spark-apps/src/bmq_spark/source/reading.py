@@ -23,7 +23,7 @@ from bmq_spark.source.slices import Slice, slice_of
 GET_BYTES: Final = 8 << 20
 GETS_AHEAD: Final = 3
 INDEX_PAYS_BYTES: Final = 1 << 20
-"""Of a smaller run all is read, wherever in it a slice begins."""
+"""A run that is smaller is read whole, wherever in it a slice begins."""
 REREADS_MAX: Final = 10
 _SIZE_END: Final = 12
 """Base offset and length, the first fields of a batch."""

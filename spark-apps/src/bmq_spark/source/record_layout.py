@@ -32,7 +32,7 @@ class Misfit(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fields:
-    """Of n records, in order. Positions are bytes of the buffer; a length of -1 is null."""
+    """Where the fields of n records lie, in order. Positions are bytes of the buffer; a length of -1 is null."""
 
     timestamp_delta: Ints
     offset_delta: Ints
@@ -47,7 +47,7 @@ class Fields:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeaderFields:
-    """Of all record headers, by record and place within it: positions and lengths (-1: null) of their keys and
+    """Where all record headers lie, by record and place within it: positions and lengths (-1: null) of their keys and
     values.
     """
 

@@ -15,7 +15,7 @@ from bmq.wire.compression import decompress_into
 from bmq.wire.limits import DECOMPRESSED_BYTES_MAX
 
 DECODED_BYTES: Final = 4 << 20
-"""Of so many bytes of records or more a RecordBatch is made, unless there are no more. More than this leaves the
+"""A RecordBatch is made of so many bytes of records or more, unless there are no more. More than this leaves the
 processor's cache."""
 
 

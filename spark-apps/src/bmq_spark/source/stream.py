@@ -24,8 +24,8 @@ if TYPE_CHECKING:  # executors import this module too: see batch
 
 
 class StreamReader(DataSourceStreamReader):
-    """Of one query. The driver keeps one for as long as the query runs; executors get another that has not been
-    used.
+    """Reads one query's stream. The driver keeps one for as long as the query runs; executors get another that has not
+    been used.
     """
 
     def __init__(self, options: SourceOptions) -> None:

@@ -38,7 +38,9 @@ class Unit:
     nonce: str
 
     def name(self, number: int, digest: str) -> str:
-        """See `writing.Naming`; a unit's files are the same whoever writes them, so that its nonce is enough."""
+        """The name of file number `number`: a unit's files are the same whoever writes them, so that its nonce is
+        enough.
+        """
         return merged_name(self.base, self.nonce, number)
 
 

@@ -73,7 +73,7 @@ class Commit:
 
     version: int
     nonce: str
-    """Of the writer's own: who does not know the outcome of its create knows its commit by it."""
+    """What only this writer's commit has: who does not know the outcome of its create knows its commit by it."""
     time_ms: int
     added: Sequence[DataFile] = ()
     removed: Sequence[str] = ()

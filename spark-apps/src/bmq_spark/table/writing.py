@@ -26,7 +26,7 @@ from bmq_spark.table.spill import Spill, room_in, temporary_folder
 from bmq_spark.table.state import DataFile, TopicPartition
 
 ROW_GROUP_BYTES: Final = 32 * MIB
-"""Of records in memory: what a reader decodes at once."""
+"""A row group is made of about so many bytes of records in memory: what a reader decodes at once."""
 _RANGE: Final = pa.struct(
     [("topic", pa.string()), ("partition", pa.int32()), ("first", pa.int64()), ("last", pa.int64())]
 )

@@ -59,12 +59,14 @@ class AvroDecoder(RecordDecoder):
         return in_table(self._column)
 
     def array(self, objects: list[Any]) -> pa.Array:
-        """See RecordDecoder."""
+        """The objects as an array of `arrow_type`. Raises what ARROW_REFUSES names."""
         array = pa.array(objects, type=self._column)
         return array if array.type == self.arrow_type else array.cast(self.arrow_type)
 
     def parse(self, values: Sequence[bytes | None]) -> tuple[list[Any], dict[int, str]]:
-        """See RecordDecoder. Raises RegistryUnavailable."""
+        """A record for each value, None for null and for those that do not fit: their positions with reasons. It may
+        stop before the end where it has made much. Raises RegistryUnavailable.
+        """
         read, start, made = self._plain, 0, 0
         objects: list[Any] = []
         unfit: dict[int, str] = {}

@@ -225,7 +225,9 @@ def _within(parts: Parts, name: str) -> Parts:
 
 
 def _parts_of(reader: Any) -> _Part:
-    """Of a reader's records: what a writer's field becomes, it has the name or an alias of, as the two are resolved."""
+    """What a reader's records become: each part under the name and the aliases of its field, for a writer's field
+    becomes what it has the name or an alias of, as the two are resolved.
+    """
     named: dict[str, Any] = {}
 
     def look(schema: Any, part: _Part) -> None:

@@ -20,11 +20,11 @@ class Path:
     short: str = ""
 
     def field(self, name: str) -> "Path":
-        """Of an object there."""
+        """The path of a field of an object there."""
         return Path(_joined(self.full, name), _joined(self.short, name))
 
     def element(self, arrow_type: pa.DataType) -> "Path":
-        """Of a list there; `arrow_type` is the element's."""
+        """The path of the elements of a list there; `arrow_type` is the element's."""
         return self._part("element", arrow_type)
 
     def _part(self, step: str, arrow_type: pa.DataType) -> "Path":
@@ -77,7 +77,7 @@ class Paths:
 
 
 Names = tuple[str, ...]
-"""Of a column, from the top."""
+"""The names of a column, from the top."""
 
 
 def collision(arrow_type: pa.DataType, known: pa.DataType | None = None) -> tuple[Names, Names] | None:

@@ -56,7 +56,7 @@ class RecordDecoder(ABC):
     @property
     @abstractmethod
     def arrow_type(self) -> pa.DataType:
-        """See Decoder."""
+        """The type of what is decoded, which Arrow builds from the objects that `parse` gives."""
 
     @abstractmethod
     def parse(self, values: Sequence[bytes | None]) -> tuple[list[Any], dict[int, str]]:
@@ -67,7 +67,9 @@ class RecordDecoder(ABC):
         """
 
     def decode(self, values: pa.Array) -> Decoded:
-        """See Decoder."""
+        """Parses binary values and builds their columns slice by slice; null (a tombstone) stays null. Raises only for
+        what no record is to blame for: a registry out of reach.
+        """
         arrays, reasons = [], []
         for piece in slices(values, size_bytes_max=slice_bytes(self.arrow_type)):
             left = piece.to_pylist()

@@ -31,7 +31,9 @@ class InferredJsonDecoder(RecordDecoder):
         return self.columns
 
     def parse(self, values: Sequence[bytes | None]) -> tuple[list[Any], dict[int, str]]:
-        """See RecordDecoder."""
+        """An object of the columns for each value, None for null and for those that do not fit: their positions with
+        reasons. It may stop before the end where it has made much.
+        """
         check, decode, loosely = self._parsers
         each, count = made_by(self.columns)
         widest = widest_item(self.columns)

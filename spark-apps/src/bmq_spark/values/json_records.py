@@ -58,7 +58,9 @@ class JsonDecoder(RecordDecoder):
         return columns_of(self.schema)
 
     def parse(self, values: Sequence[bytes | None]) -> tuple[list[Any], dict[int, str]]:
-        """See RecordDecoder."""
+        """An object of the schema for each value, None for null and for those that do not fit: their positions with
+        reasons. It may stop before the end where it has made much.
+        """
         decode, finish = self._parser
         each, count = self._made
         made = 0

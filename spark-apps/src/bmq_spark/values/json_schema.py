@@ -24,7 +24,7 @@ _FORMS: Final[dict[str, tuple[type, str]]] = {
     "required": (list, "a list of names"),
     "format": (str, "a text"),
 }
-"""Of the words that are followed."""
+"""The words that are followed, each with the form that it has to have and what messages call that."""
 _REMEDY: Final = "write Spark's DDL (id bigint, name string), Spark's schema as JSON, or a JSON Schema of an object"
 
 

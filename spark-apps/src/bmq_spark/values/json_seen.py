@@ -15,7 +15,7 @@ from bmq_spark.values.evolution import json_rules
 COLUMNS: Final = 1000
 """More columns than this are not made of their own accord: objects whose keys are data would make them without end."""
 FIELDS: Final = 2 * COLUMNS
-"""Of one object: some tell nothing, or differ by case alone, and become no columns."""
+"""So many fields are kept of one object: some tell nothing, or differ by case alone, and become no columns."""
 LEVELS: Final = 20
 """What is deeper is JSON text."""
 

@@ -20,7 +20,8 @@ VALUES_PER_BYTE: Final = 8
 SLICE_VALUES: Final = 1_000_000
 """After so many values those that were read become columns before others are."""
 ITEM_BYTES_MIN: Final = 2
-"""Of an item in JSON (`1,`) and of a message within a list in Protobuf (its number and its length)."""
+"""An item has at least so many bytes: in JSON (`1,`), and as a message within a list in Protobuf (its number and its
+length)."""
 
 
 def require_few(values: int, size_bytes: int) -> None:

@@ -19,7 +19,7 @@ class BytesDecoder:
         return pa.binary()
 
     def decode(self, values: pa.Array) -> Decoded:
-        """See Decoder."""
+        """The bytes as they are, null where there are none; there are no reasons."""
         return Decoded(values=values.cast(pa.binary()), reasons=pa.nulls(len(values), type=pa.string()))
 
 
@@ -33,8 +33,8 @@ class StringDecoder:
         return pa.string()
 
     def decode(self, values: pa.Array) -> Decoded:
-        """See Decoder. Arrow checks all at once and copies nothing; only parts in which it finds something are looked
-        at one by one.
+        """The values as text, null and with a reason where they are no UTF-8. Arrow checks all at once and copies
+        nothing; only parts in which it finds something are looked at one by one.
         """
         decoded = _parts(values)
         return Decoded(

@@ -33,7 +33,7 @@ Shape = Mapping[int, Part]
 
 
 def shape_of(message: Descriptor, arrow_type: pa.DataType) -> Shape:
-    """Of messages that become this struct."""
+    """The shape of messages that become this struct."""
     return _shape(message, arrow_type, {})
 
 
@@ -91,7 +91,9 @@ def made_by_message(message: Any, shape: Shape) -> int:
 
 
 def made_by_bytes(data: bytes, start: int, shape: Shape) -> int:
-    """Of bytes that may be a message. Raises IndexError where they are none."""
+    """How many values the lists and maps in bytes that may be a message become. Raises IndexError where they are no
+    message.
+    """
     made, at = _walk(data, start, len(data), shape)
     if at != len(data):
         raise IndexError("a group ends that has not begun")

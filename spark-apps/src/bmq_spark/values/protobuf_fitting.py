@@ -22,7 +22,7 @@ _SHOWN: Final = 3
 
 
 def check_of(message: Descriptor) -> Check:
-    """Of whole messages of that type."""
+    """The check of whole messages of that type. It raises Unfit."""
     checks = _Checks()
     inner = checks.of(message)
     has_required = _requires(message, set())

@@ -45,14 +45,16 @@ class ProtobufDecoder(RecordDecoder):
         return self._columns[0]
 
     def array(self, objects: list[Any]) -> pa.Array:
-        """See RecordDecoder."""
+        """The messages as an array of `arrow_type`. Raises what ARROW_REFUSES names."""
         try:
             return self._columns[1](objects)
         except JsonError as error:
             raise ValueError(str(error)) from error
 
     def parse(self, values: Sequence[bytes | None]) -> tuple[list[Any], dict[int, str]]:
-        """See RecordDecoder. Raises RegistryUnavailable."""
+        """A message for each value, None for null and for those that do not fit: their positions with reasons. It may
+        stop before the end where it has made much. Raises RegistryUnavailable.
+        """
         parse, check, shape = self._class.FromString, self._check, self._shape
         each = width(self.arrow_type)
         made = 0
