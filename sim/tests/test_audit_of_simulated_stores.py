@@ -20,7 +20,7 @@ from bmq_sim.world import World, simulate
 
 MOMENTS = 6
 STEPS_MAX = 8_000
-SEEDS = {"engine": 4, "takeover": 4, "garbage": 3, "quiet": 2, "tight-memory": 3}
+SEEDS = {"engine": 2, "takeover": 2, "garbage": 1, "quiet": 1, "tight-memory": 1}
 
 
 def moments(name: str, seed: int) -> tuple[list[dict[str, bytes]], Chance]:

@@ -34,6 +34,5 @@ def test_every_invariant_holds(name: str) -> None:
 
 @pytest.mark.parametrize("name", SEEDS)
 def test_a_run_of_a_whole_node_replays_exactly(name: str) -> None:
-    for seed in range(1 if name == "sleeper" else 3):
-        first = simulate(SCENARIOS[name], seed)
-        assert simulate(SCENARIOS[name], seed, trace=lambda _: None) == first
+    first = simulate(SCENARIOS[name], 1)
+    assert simulate(SCENARIOS[name], 1, trace=lambda _: None) == first

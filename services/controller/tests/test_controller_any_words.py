@@ -131,7 +131,7 @@ requests: st.SearchStrategy[Request] = st.one_of(
 )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(requests, min_size=1, max_size=8))
 def test_no_words_of_an_administrator_depose_the_controller_and_others_are_served_beside_them(
     asked: list[Request],

@@ -333,6 +333,7 @@ def run(main: Coroutine[Any, Any, T], *, loop: VirtualLoop | None = None) -> T:
     UnhandledException where a callback or a task that nobody awaits raised.
     """
     loop = loop if loop is not None else VirtualLoop()
+    gc.freeze()  # garbage is collected in the end: not that of a whole test run, each time
     try:
         result = loop.run_until_complete(main)
         loop.cancel_pending()
@@ -343,6 +344,7 @@ def run(main: Coroutine[Any, Any, T], *, loop: VirtualLoop | None = None) -> T:
     finally:
         main.close()
         loop.finish()
+        gc.unfreeze()
 
 
 def on_virtual_time(scenario: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
