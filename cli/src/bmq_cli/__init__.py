@@ -6,8 +6,7 @@ from types import FrameType
 
 if os.getpid() == 1 and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
     # The kernel keeps signals that nobody handles from the first process of a container: without this, one that is told
-    # to end while it
-    # still starts would not hear it, and be killed half a minute later.
+    # to end while it still starts would not hear it, and be killed half a minute later.
 
     def _end(number: int, _: FrameType | None) -> None:
         os._exit(128 + number)

@@ -355,8 +355,8 @@ class FlatLog:
 
     async def _create(self, base: Entry | None, *, epoch: int, payload: bytes, claim: bool) -> Entry:
         # After a try with an unknown outcome the number may have been taken by it, built upon by an heir, covered and
-        # deleted. What is
-        # created there then falls into the deleted past as a sleeper's claim does, so it has to be one.
+        # deleted. What is created there then falls into the deleted past as a sleeper's claim does, so it has to be
+        # one.
         claim = claim or not self._settled
         entry = Entry(
             number=base.number + 1 if base is not None else FIRST_NUMBER,

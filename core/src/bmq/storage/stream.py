@@ -107,9 +107,9 @@ class StreamWriter:
         self._deleter: asyncio.Task[None] | None = None
         self._checker: asyncio.Task[None] | None = None
         self._checks: dict[asyncio.Future[None], int] = {}
+        """Who waits for a fence check, in the order of asking, and which number was the next one then."""
         self._passed: deque[asyncio.Future[None]] = deque()
         """Checks that are to hear, in this turn of the loop or the next ones, that nobody had sealed the stream."""
-        """In `_checks`: who waits for a fence check, in the order of asking, and which number was the next one then."""
 
     @property
     def has_room(self) -> bool:
@@ -341,8 +341,7 @@ class StreamWriter:
                 self._end(self._fenced(number))
                 return
             # Otherwise an own create was sent there meanwhile, or is in the store by now. It answers who had asked
-            # before it was sent; who asked
-            # since is looked up for.
+            # before it was sent; who asked since is looked up for.
 
     def _pass(self, checks: Iterable["asyncio.Future[None]"]) -> None:
         is_due = bool(self._passed)

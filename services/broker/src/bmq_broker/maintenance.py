@@ -273,8 +273,7 @@ class Maintenance:
                     pages.append(meta.key)
             missing |= await self._missing_shared(tp, entries, orphans)
             # Pages' keys have no epoch: whose they are follows from there having been no heir when they were listed, as
-            # is made sure of
-            # before any is deleted.
+            # is made sure of before any is deleted.
             if not partition.claimed or partition.state is not PartitionState.APPENDING:
                 return
             if strays:

@@ -237,8 +237,8 @@ class Appends:
                 or refused_unheard(lane.in_flight, BmqError)
             ):
                 # What is with the old owner, or went to the topic that had this name, may still be refused: nobody must
-                # have this before that.
-                # And what is refused already goes again before this; `_answered` will hear of it.
+                # have this before that. And what is refused already goes again before this; `_answered` will hear of
+                # it.
                 insort(lane.waiting, append)
                 return
             future = owner.append(append.tp, append.records, produce_version=append.produce_version)

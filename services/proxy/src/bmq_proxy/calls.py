@@ -70,9 +70,9 @@ class Call:
     listener: str = DEFAULT_LISTENER
     """By which the client came, and of which it is told."""
     origin: Hashable = None
+    """The connection, where it came over one: what it writes to a partition keeps its order."""
     partitions: int = 0
     """As how many partitions a Produce that was begun counts."""
-    """The connection, where it came over one: what it writes to a partition keeps its order."""
     connection: int = 0
     """The connection's number, counted from 1 since this proxy started."""
     share: Share | None = None

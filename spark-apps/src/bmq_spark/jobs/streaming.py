@@ -108,11 +108,9 @@ class Stream:
         )
         query = self._checkpoint.newest()
         # Where nothing was committed yet, a partition begins where it did when the job first began, also if other
-        # topics or another source are read
-        # now: what retention took since is missed. --starting-offsets latest means the end of then, which the table
-        # says itself (`begin_at`).
-        # So it is where the table was rolled back to before it had anything of a topic: the query that ran last began
-        # where the table was by then.
+        # topics or another source are read now: what retention took since is missed. --starting-offsets latest means
+        # the end of then, which the table says itself (`begin_at`). So it is where the table was rolled back to before
+        # it had anything of a topic: the query that ran last began where the table was by then.
         job_began = merged(self._first(topics, starts, ends, table), _begun(query, reads, table))
         have = merged(job_began, table)
         goes_on = False

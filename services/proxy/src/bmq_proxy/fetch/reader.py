@@ -283,8 +283,7 @@ class FetchReader:
                 slice_ = await self._run_through(read, manifest, limit, at_least_one=at_least_one, patience=patience)
             except ObjectMissing:
                 # A merge or an expiry took a segment, or the manifest version is gone: what the owner names now is
-                # there. If it names the same
-                # version again, it has yet to meet what an earlier owner wrote above it.
+                # there. If it names the same version again, it has yet to meet what an earlier owner wrote above it.
                 before = answer.manifest_version
                 [answer] = await self._tails([read], min_bytes=0, max_bytes=limit, max_wait_ms=0)
                 if (
