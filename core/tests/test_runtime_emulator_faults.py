@@ -29,7 +29,7 @@ def emulator(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
 
 def test_a_create_without_an_answer_is_unknown_and_its_repetition_settles_it(emulator: Emulator) -> None:
     ensure_bucket(parse_store_url(emulator.url))
-    impatient = open_store(emulator.url, timeouts=StoreTimeouts(create_ms=300, get_ms=300))
+    impatient = open_store(emulator.url, timeouts=StoreTimeouts(create_ms=3_000, get_ms=3_000))
     patient = open_store(emulator.url)
 
     async def main() -> None:

@@ -35,7 +35,7 @@ def process_of(server: MinioServer) -> int:
 def test_a_create_without_an_answer_is_unknown_and_its_repetition_settles_it(minio: MinioServer) -> None:
     url = f"s3://faults?endpoint={minio.endpoint}"
     ensure_bucket(parse_store_url(url))
-    impatient = open_store(url, timeouts=StoreTimeouts(create_ms=300, get_ms=300))
+    impatient = open_store(url, timeouts=StoreTimeouts(create_ms=3_000, get_ms=3_000))
     patient = open_store(url)
     process = process_of(minio)
 
@@ -60,7 +60,7 @@ def test_a_create_without_an_answer_is_unknown_and_its_repetition_settles_it(min
 def test_while_the_server_is_dead_nothing_is_applied_and_afterwards_the_same_store_goes_on(minio: MinioServer) -> None:
     url = f"s3://faults?endpoint={minio.endpoint}"
     ensure_bucket(parse_store_url(url))
-    store = open_store(url, timeouts=StoreTimeouts(get_ms=500))
+    store = open_store(url, timeouts=StoreTimeouts(get_ms=3_000))
 
     async def before() -> None:
         await store.create("wal/1", [b"x" * 100_000])
