@@ -31,7 +31,7 @@ test: setup lint types ## what has to be green, for people who wait: lint, types
 	$(BIN)/pytest $(BESIDE) -m "not verify" tests $(UNIT_TESTS)
 
 verify: setup .cache/tools/complete .cache/spark/complete ## the rest: all clients and stores, jobs, processes that are killed, chaos, Kubernetes, measures, planted bugs, what no seed runs
-	$(MAKE) --no-print-directory --jobs 2 verify-kubernetes verify-beside
+	$(MAKE) --no-print-directory --jobs 2 --output-sync=line verify-kubernetes verify-beside
 	$(BIN)/pytest -m measures tests
 
 # Those on Kubernetes wait most of their time, and there is one cluster: one process has them, and all others run beside it meanwhile.
