@@ -12,10 +12,11 @@ VERIFY_SEEDS ?= 50-149
 JOBS ?= $(shell nproc)
 # Tests and jobs start hundreds of processes: each would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
-# Tests of processes wait more than they compute: one more of them than there are cores.
+# Tests of processes wait more than they compute: one more of them than there are cores. In `make verify` the others run beside those on
+# Kubernetes, which one worker has, and which take longest.
 BESIDE := -n $(shell expr $(JOBS) + 1)
 
-.PHONY: help setup up test verify verify-kubernetes verify-beside unit spark parquet lint types sim unrun compat e2e image chaos bench generated lock clean
+.PHONY: help setup up test verify unit spark parquet lint types sim unrun compat e2e image chaos bench generated lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## /\1\t/' | expand -t 10
@@ -31,18 +32,11 @@ test: setup lint types ## what has to be green, for people who wait: lint, types
 	$(BIN)/pytest $(BESIDE) -m "not verify" tests $(UNIT_TESTS)
 
 verify: setup .cache/tools/complete .cache/spark/complete ## the rest: all clients and stores, jobs, processes that are killed, chaos, Kubernetes, measures, planted bugs, what no seed runs
-	$(MAKE) --no-print-directory --jobs 2 --output-sync=line verify-kubernetes verify-beside
-	$(BIN)/pytest -m measures tests
-
-# Those on Kubernetes wait most of their time, and there is one cluster: one process has them, and all others run beside it meanwhile.
-verify-kubernetes:
-	$(BIN)/pytest -m "verify and not measures" tests/e2e
-
-verify-beside:
 	$(SPARK)/pytest -n $(JOBS) --dist loadfile -m verify -c spark-apps/pyproject.toml spark-apps/tests
 	$(BIN)/python -m bmq_sim --seeds $(VERIFY_SEEDS)
 	PYTHONHASHSEED=0 $(BIN)/python -m bmq_sim --unrun
-	$(BIN)/pytest -n $(JOBS) -m "verify and not seeds and not measures" --ignore tests/e2e tests $(UNIT_TESTS)
+	$(BIN)/pytest $(BESIDE) -m "verify and not seeds and not measures" tests $(UNIT_TESTS)
+	$(BIN)/pytest -m measures tests
 
 unit: setup .cache/tools/complete ## unit and property tests
 	$(BIN)/pytest -n $(JOBS) $(UNIT_TESTS)

@@ -11,8 +11,6 @@ from pathlib import Path
 
 FIRST, END = 10_000, 30_000
 WORKERS = 10
-ALONE = "gw9"
-"""The range of a test process without workers, which may run beside one with some."""
 
 
 def _ports() -> list[int]:
@@ -22,7 +20,7 @@ def _ports() -> list[int]:
     assert share > 0, (
         f"outgoing connections may have ports from {outgoing} on: set net.ipv4.ip_local_port_range to {END} or more"
     )
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", ALONE).removeprefix("gw")) % WORKERS
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % WORKERS
     first = FIRST + worker * share
     begin = os.getpid() % share  # so that test runs of two checkouts seldom meet
     return [*range(first + begin, first + share), *range(first, first + begin)]
