@@ -3,7 +3,6 @@
 import argparse
 import concurrent.futures
 import contextlib
-import gc
 import json
 import os
 import sys
@@ -92,8 +91,6 @@ def run_seeds(
     """Runs the seeds one after the other in this process; with `twice` a seed whose digest is not the same again has
     failed.
     """
-    gc.collect()
-    gc.freeze()
     with plant(planted):
         for seed in seeds:
             outcome = simulate(SCENARIOS[name], seed, listing=listing)
