@@ -4,9 +4,9 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 UV := .cache/uv/bin/uv
-MEMBERS := core services/controller services/broker services/proxy node cli operator sim
+MEMBERS := core resources audit backup services/controller services/broker services/proxy node cli operator sim
 SPARK := .cache/spark/bin
-UNIT_TESTS := core/tests services/controller/tests services/broker/tests services/proxy/tests node/tests cli/tests operator/tests sim/tests
+UNIT_TESTS := core/tests resources/tests audit/tests backup/tests services/controller/tests services/broker/tests services/proxy/tests node/tests cli/tests operator/tests sim/tests
 SEEDS ?= 0-49
 VERIFY_SEEDS ?= 50-149
 JOBS ?= $(shell nproc)
@@ -78,8 +78,8 @@ bench: setup .cache/tools/complete ## the table of figures, against Apache Kafka
 	$(BIN)/python -m benchmarks.run $(ARGS)
 
 generated: setup ## write anew what is generated: CRDs, their reference page, dashboards, the page of metrics, values
-	$(BIN)/python -m bmq.resources.crd crds charts/bmq/files/crds
-	$(BIN)/python -m bmq.resources.reference >docs/resources.md
+	$(BIN)/python -m bmq_resources.crd crds charts/bmq/files/crds
+	$(BIN)/python -m bmq_resources.reference >docs/resources.md
 	$(BIN)/python -m tools.dashboards charts/bmq/files/dashboards
 	$(BIN)/python -m tools.metrics_page >docs/metrics.md
 	$(BIN)/python tools/chart_values.py >docs/chart-values.md

@@ -6,8 +6,6 @@ import asyncio
 
 from nodes_in_one_loop import STEP_S, Cluster, run, until
 
-from bmq.audit.reading import Progress, Reader
-from bmq.backup.copying import Copier
 from bmq.metadata.journal import MetadataJournal
 from bmq.ports import ObjectStore
 from bmq.roles.controller import NewTopic
@@ -15,6 +13,8 @@ from bmq.runtime.open_store import open_store
 from bmq.runtime.system import SystemRng
 from bmq.values import TopicPartition
 from bmq.wire.records import Record, build_batch
+from bmq_audit.reading import Progress, Reader
+from bmq_backup.copying import Copier
 from bmq_proxy.proxy import Proxy
 
 SECRET = {"cluster_secret": "correct horse battery staple"}

@@ -11,13 +11,13 @@ from nodes_in_one_loop import Cluster, run
 from test_lanes_apart import TOPIC, Client, fetched
 from test_lanes_stale_commits import commit, write
 
-from bmq.audit.audit import AuditOptions, audit_store
-from bmq.audit.findings import Level
 from bmq.config.topic_config import FIRST_OFFSET, READING_LANES_FIRST_OFFSET
 from bmq.runtime.system import SystemRng
 from bmq.wire.apis import ApiKey
 from bmq.wire.batches import split
 from bmq.wire.error_codes import ErrorCode
+from bmq_audit.audit import AuditOptions, audit_store
+from bmq_audit.findings import Level
 from bmq_broker.coordinators.groups.snapshot import decode_state
 from bmq_broker.partitions.producers import Producers
 from bmq_broker.segments.manifests import KEPT_VERSIONS

@@ -9,11 +9,6 @@ from typing import Any, Final
 from kube_of_a_test import TRIAL
 from pydantic import BaseModel
 
-from bmq.resources.cluster import Cluster, ClusterSpec
-from bmq.resources.differences import lane_body
-from bmq.resources.lane import Lane, LaneSpec
-from bmq.resources.parquet_sink import ParquetSink, ParquetSinkSpec
-from bmq.resources.topic import Topic, TopicSpec
 from bmq_operator.clusters.desired import desired as objects_of_cluster
 from bmq_operator.clusters.inputs import Inputs
 from bmq_operator.kube import Manifest
@@ -21,6 +16,11 @@ from bmq_operator.lanes.desired import desired as objects_of_lane
 from bmq_operator.spark_settings import SparkSettings
 from bmq_operator.tables.desired import desired as objects_of_table
 from bmq_operator.tables.jobs import jobs_of_sink, jobs_of_topic
+from bmq_resources.cluster import Cluster, ClusterSpec
+from bmq_resources.differences import lane_body
+from bmq_resources.lane import Lane, LaneSpec
+from bmq_resources.parquet_sink import ParquetSink, ParquetSinkSpec
+from bmq_resources.topic import Topic, TopicSpec
 
 INPUTS: Final = Inputs(
     default_image="bmq:1",

@@ -12,13 +12,13 @@ from kube_of_a_test import CLUSTER, KubeOfATest, TestClock, auth_secret, context
 from real_bmq import TOKEN
 from tests.started_bmq import StartedBmq
 
-from bmq.resources.lane import Lane
-from bmq.resources.topic import Topic
 from bmq_operator.admin import AdminClient
 from bmq_operator.context import Context
 from bmq_operator.lanes import reconcile as lanes
 from bmq_operator.outcome import Outcome
 from bmq_operator.topics import reconcile as topics
+from bmq_resources.lane import Lane
+from bmq_resources.topic import Topic
 
 CREATED = "2001-09-09T01:46:40Z"
 """When a clock of the tests begins."""

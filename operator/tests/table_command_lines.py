@@ -2,7 +2,7 @@
 parts below.
 
 `python table_command_lines.py` prints them as JSON, a list for each job, for the test of the jobs' own parsers
-(spark-apps/tests): they are in another environment. What `bmq.resources.checks` refuses is left out, as the API server
+(spark-apps/tests): they are in another environment. What `bmq_resources.checks` refuses is left out, as the API server
 would refuse it.
 """
 
@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any, Final
 
-from bmq.resources.checks import check
-from bmq.resources.cluster import Cluster
-from bmq.resources.parquet_sink import ParquetSink
 from bmq_operator.tables.arguments import compact_arguments, write_arguments, write_file
 from bmq_operator.tables.jobs import jobs_of_sink
+from bmq_resources.checks import check
+from bmq_resources.cluster import Cluster
+from bmq_resources.parquet_sink import ParquetSink
 
 _IN_HADOOP: Final = {"table": "lake.shop.orders", "warehouse": "s3a://warehouse/lake"}
 _IN_REST: Final = {"table": "_a.b.c.d", "catalogType": "rest", "catalogUri": "http://rest:8181", "maintain": False}

@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml
 
-from bmq.resources.cluster import Cluster
-from bmq.resources.parquet_sink import ParquetSink
-from bmq.resources.topic import Topic
+from bmq_resources.cluster import Cluster
+from bmq_resources.parquet_sink import ParquetSink
+from bmq_resources.topic import Topic
 
 ROOT = Path(__file__).parents[2]
 CRDS = ROOT / ".cache" / "tools" / "spark-operator.src" / "config" / "crd" / "bases"

@@ -9,8 +9,6 @@ from typing import Any
 from kube_of_a_test import CLUSTER, KubeOfATest, TestClock, auth_secret, context_of, selected
 from real_bmq import TOKEN
 
-from bmq.resources.base import Condition
-from bmq.resources.parquet_sink import ParquetSink
 from bmq_operator.admin import AdminClient
 from bmq_operator.conditions import condition, timestamp
 from bmq_operator.context import Context
@@ -18,6 +16,8 @@ from bmq_operator.kube import FIELD_MANAGER, KubeProblem
 from bmq_operator.outcome import Outcome
 from bmq_operator.tables.existing import KINDS
 from bmq_operator.tables.reconcile import reconcile
+from bmq_resources.base import Condition
+from bmq_resources.parquet_sink import ParquetSink
 
 ACCOUNT = {"kind": "ServiceAccount", "metadata": {"name": "bmq-spark", "namespace": "shop"}}
 KEYS = {"kind": "Secret", "metadata": {"name": "keys", "namespace": "shop", "labels": {"bmq.io/use": "allowed"}}}

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from clusters_world import World, cluster, run
 
-from bmq.resources.cluster import Cluster
 from bmq_operator.clusters import reconcile
 from bmq_operator.clusters.asking import Answer
 from bmq_operator.clusters.existing import read_existing
@@ -17,6 +16,7 @@ from bmq_operator.clusters.report import Found, cordoned_note, report
 from bmq_operator.clusters.steps import DRAINED, _mark, marked
 from bmq_operator.clusters.upgrade import Drain, Uncordon, next_step
 from bmq_operator.understood import understood
+from bmq_resources.cluster import Cluster
 
 DRAIN = Drain(reason="Upgrading", message="prod-broker-1 is drained", node_id=1001, pod="prod-broker-1")
 

@@ -10,10 +10,10 @@ import pytest
 from clusters_world import World, cluster, run
 from kinds_of_a_test import INPUTS
 
-from bmq.resources.cluster import Cluster
-from bmq.resources.lane import Lane
 from bmq_operator.clusters.desired import desired
 from bmq_operator.lanes.desired import desired as objects_of_lane
+from bmq_resources.cluster import Cluster
+from bmq_resources.lane import Lane
 
 
 def told(world: World, name: str) -> str:

@@ -11,9 +11,9 @@ from clusters_world import World, cluster, run
 from kinds_of_a_test import INPUTS
 from kube_of_a_test import TRIAL
 
-from bmq.resources.cluster import Cluster
 from bmq_operator.clusters.desired import desired
 from bmq_operator.clusters.names import LANE_LABEL, OF_LANE, OF_NAMESPACE, labels_of
+from bmq_resources.cluster import Cluster
 
 PORT_NAME = re.compile(r"(?=.*[a-z])(?!.*--)[a-z0-9]([a-z0-9-]{0,13}[a-z0-9])?")
 """What Kubernetes takes for a port's name."""

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from clusters_world import World, cluster, doomed, run
 
-from bmq.resources.cluster import Cluster
 from bmq_operator.clusters.existing import read_existing
 from bmq_operator.clusters.reconcile import _bring_about
+from bmq_resources.cluster import Cluster
 
 
 async def held(world: World, **spec: Any) -> list[str]:

@@ -11,12 +11,12 @@ from kinds_of_a_test import INPUTS
 from kube_of_a_test import TRIAL
 from test_clusters_rotation import write_secret
 
-from bmq.resources.cluster import Cluster
 from bmq_operator.clusters.desired import desired
 from bmq_operator.clusters.existing import read_existing
 from bmq_operator.clusters.nodes import lanes_seen, pods_seen
 from bmq_operator.clusters.steps import take
 from bmq_operator.clusters.upgrade import DeletePod
+from bmq_resources.cluster import Cluster
 
 FORGED = [{"controller": True, "kind": "StatefulSet", "name": "prod-broker"}]
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from clusters_world import World, cluster, run
 
-from bmq.resources.cluster import Cluster
 from bmq_operator.clusters.asking import Answer
 from bmq_operator.clusters.existing import read_existing
 from bmq_operator.clusters.keys import reference
 from bmq_operator.clusters.nodes import ClusterState, Node
 from bmq_operator.clusters.reconcile import _bring_about
 from bmq_operator.kube import KubeProblem
+from bmq_resources.cluster import Cluster
 
 NEW = "a-new-secret-of-24-characters!"
 OF_CLUSTER = {

@@ -4,9 +4,6 @@ from typing import Any, Literal
 
 import pytest
 
-from bmq.resources.base import ObjectMeta
-from bmq.resources.cluster import Cluster
-from bmq.resources.lane import Lane, LaneSpec, LaneStatus
 from bmq_operator.conditions import Finding, next_conditions, timestamp
 from bmq_operator.lanes.claims import lane_claims
 from bmq_operator.lanes.desired import desired, names_of, why_unusable
@@ -15,6 +12,9 @@ from bmq_operator.lanes.situation import PresentLane, Ready, Situation, present_
 from bmq_operator.lanes.slots import FIRST, WIDTH, free_from
 from bmq_operator.references import ClusterState
 from bmq_operator.rivals import Rival
+from bmq_resources.base import ObjectMeta
+from bmq_resources.cluster import Cluster
+from bmq_resources.lane import Lane, LaneSpec, LaneStatus
 
 CREATED_MS = 1_770_000_000_000
 NO_READS = {"enabled": False, "topics": ["*"], "bytes_per_second": 1_048_576}

@@ -10,10 +10,10 @@ from real_bmq import bmq_with_token
 from reconciled_world import World, Worlds, message, said
 from tests.started_bmq import StartedBmq
 
-from bmq.resources.lane import Lane
 from bmq_operator.admin import AdminProblem
 from bmq_operator.intents import Intents
 from bmq_operator.lanes.reconcile import holds, reconcile
+from bmq_resources.lane import Lane
 
 BASE = {
     "apiVersion": "apps/v1",

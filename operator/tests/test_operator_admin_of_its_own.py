@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from clusters_world import World, cluster, run
 
-from bmq.resources.cluster import Cluster
 from bmq_operator.admin import AdminUnreachable
 from bmq_operator.clusters.access import admin_of
+from bmq_resources.cluster import Cluster
 
 ANOTHERS = [{"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "another", "controller": True}]
 

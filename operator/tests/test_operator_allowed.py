@@ -11,7 +11,6 @@ from kube_of_a_test import KubeOfATest, context_of
 from tables_of_a_test import STREAM
 from tables_world import World, ready, run
 
-from bmq.resources.cluster import Cluster
 from bmq_operator.allowed import Allowed, why_not_database, why_not_names, why_not_settings, without_tag
 from bmq_operator.clusters.configuration import config_name
 from bmq_operator.clusters.desired import desired
@@ -19,6 +18,7 @@ from bmq_operator.clusters.existing import Existing, ObjectTaken, bring_about, r
 from bmq_operator.clusters.gathering import gather
 from bmq_operator.clusters.refused import NotToBe
 from bmq_operator.settings import OperatorSettings
+from bmq_resources.cluster import Cluster
 
 
 def described(kind: str, name: str, **more: Any) -> dict[str, Any]:

@@ -15,18 +15,18 @@ from kube_of_a_test import KubeOfATest, context_of
 from pydantic import ValidationError
 from tables_world import World, ready, run
 
-from bmq.resources import KINDS as MODELS
-from bmq.resources.checks import check
-from bmq.resources.cluster import Cluster
-from bmq.resources.parquet_sink import ParquetSinkSpec
-from bmq.resources.schema import structural
-from bmq.resources.topic import Topic
 from bmq.runtime.system import SystemRng
 from bmq_operator.clusters.desired import desired
 from bmq_operator.clusters.existing import Existing
 from bmq_operator.clusters.gathering import gather
 from bmq_operator.clusters.refused import NotToBe
 from bmq_operator.tables.places import claims
+from bmq_resources import KINDS as MODELS
+from bmq_resources.checks import check
+from bmq_resources.cluster import Cluster
+from bmq_resources.parquet_sink import ParquetSinkSpec
+from bmq_resources.schema import structural
+from bmq_resources.topic import Topic
 
 SPECS = 600
 ONE_OF_TWO = frozenset(("output", "iceberg", "schedule", "continuous"))

@@ -14,7 +14,12 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from tables_world import World, ready, run
 
-from bmq.resources.cluster import (
+from bmq_operator.allowed import VALUES, Allowed
+from bmq_operator.borrowed import RULES, Named, Own, reaches, rule_of, why_not_allowed
+from bmq_operator.clusters.existing import Existing
+from bmq_operator.clusters.gathering import gather
+from bmq_operator.clusters.refused import NotToBe
+from bmq_resources.cluster import (
     Cluster,
     ClusterSpec,
     Credentials,
@@ -25,19 +30,14 @@ from bmq.resources.cluster import (
     Store,
     TopicsFrom,
 )
-from bmq.resources.iceberg import Iceberg
-from bmq.resources.lane import BaseReads, LaneSpec
-from bmq.resources.parquet_sink import ParquetSinkSpec
-from bmq.resources.pods import Image, Placement, Resources
-from bmq.resources.references import ClusterRef
-from bmq.resources.spark import SparkPod
-from bmq.resources.tables import Compact, ConfigMapKey, Continuous, StoreAccess, Table, ValueSchema
-from bmq.resources.topic import TopicSpec
-from bmq_operator.allowed import VALUES, Allowed
-from bmq_operator.borrowed import RULES, Named, Own, reaches, rule_of, why_not_allowed
-from bmq_operator.clusters.existing import Existing
-from bmq_operator.clusters.gathering import gather
-from bmq_operator.clusters.refused import NotToBe
+from bmq_resources.iceberg import Iceberg
+from bmq_resources.lane import BaseReads, LaneSpec
+from bmq_resources.parquet_sink import ParquetSinkSpec
+from bmq_resources.pods import Image, Placement, Resources
+from bmq_resources.references import ClusterRef
+from bmq_resources.spark import SparkPod
+from bmq_resources.tables import Compact, ConfigMapKey, Continuous, StoreAccess, Table, ValueSchema
+from bmq_resources.topic import TopicSpec
 
 Field = tuple[type[BaseModel], str]
 OWN: dict[Field, str] = {

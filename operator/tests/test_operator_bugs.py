@@ -8,12 +8,12 @@ import base64
 import pytest
 from clusters_world import World, cluster, run
 
-from bmq.resources.cluster import Cluster
 from bmq_operator.admin import AdminClient, AdminUnreachable
 from bmq_operator.context import Context
 from bmq_operator.outcome import Outcome
 from bmq_operator.runner import Kind, Runner
 from bmq_operator.workqueue import Key, WorkQueue
+from bmq_resources.cluster import Cluster
 
 UNSENDABLE = "schlüssel-für-prüfer-äöü"
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from kube_of_a_test import CLUSTER, KubeOfATest, context_of
 
-from bmq.resources.cluster import Cluster, ClusterStatus
 from bmq.runtime.system import SystemRng
 from bmq_operator.applied import covers
 from bmq_operator.clusters.asking import Answer
@@ -19,6 +18,7 @@ from bmq_operator.clusters.reconcile import reconcile
 from bmq_operator.clusters.report import Found, report
 from bmq_operator.clusters.upgrade import Wait
 from bmq_operator.conditions import Finding, condition
+from bmq_resources.cluster import Cluster, ClusterStatus
 
 PODS = tuple(
     Pod(name=f"demo-{role}-0", component=role, ordinal=0, ready=True, outdated=False, image="bmq:1")

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from bmq.resources.cluster import Cluster
 from bmq_operator.clusters.desired import desired
 from bmq_operator.clusters.gathering import _proxies
 from bmq_operator.clusters.inputs import Inputs
 from bmq_operator.clusters.keys import Keys
 from bmq_operator.clusters.names import why_unusable
 from bmq_operator.clusters.reconcile import _wanted
+from bmq_resources.cluster import Cluster
 
 GOLDEN = Path(__file__).parent / "golden"
 INPUTS = Inputs(

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from kube_of_a_test import KubeOfATest, context_of
 
-from bmq.resources.topic import Topic
 from bmq_operator.kube import Kube, KubeProblem
 from bmq_operator.outcome import Outcome
 from bmq_operator.runner import FINALIZER, Kind, Runner
 from bmq_operator.workqueue import Key, WorkQueue
+from bmq_resources.topic import Topic
 
 TOPIC: dict[str, Any] = {
     "apiVersion": "bmq.io/v1alpha1",

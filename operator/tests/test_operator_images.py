@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from kinds_of_a_test import INPUTS
 
-from bmq.resources.cluster import Cluster
-from bmq.resources.lane import Lane
 from bmq_operator.clusters.desired import desired
 from bmq_operator.clusters.nodes import Pod
 from bmq_operator.clusters.pods import erase_job
 from bmq_operator.clusters.report import Found, report
 from bmq_operator.lanes.desired import desired as objects_of_lane
 from bmq_operator.settings import OperatorSettings
+from bmq_resources.cluster import Cluster
+from bmq_resources.lane import Lane
 
 DIGEST = "sha256:" + "ab" * 32
 OTHER = "sha256:" + "cd" * 32

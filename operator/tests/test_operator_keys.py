@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kube_of_a_test import CLUSTER, KubeOfATest, context_of
 
-from bmq.resources.cluster import Cluster
 from bmq_operator.clusters.desired import desired
 from bmq_operator.clusters.existing import bring_about, read_existing
 from bmq_operator.clusters.gathering import gather
@@ -19,6 +18,7 @@ from bmq_operator.clusters.inputs import Inputs
 from bmq_operator.clusters.keys import next_list, reference, talk, why_unusable
 from bmq_operator.clusters.refused import NotToBe
 from bmq_operator.clusters.rotation import replacing
+from bmq_resources.cluster import Cluster
 
 OLD, NEW = "an-old-secret-of-24-characters", "a-new-secret-of-24-characters!"
 SHOP = Cluster.model_validate(CLUSTER | {"metadata": CLUSTER["metadata"] | {"uid": "uid-bmq"}})

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from bmq.resources import KINDS
-from bmq.resources.base import Resource
-from bmq.resources.checks import check
 from bmq_operator.kinds import NoName, path_of
 from bmq_operator.kube import Kube, KubeProblem
+from bmq_resources import KINDS
+from bmq_resources.base import Resource
+from bmq_resources.checks import check
 
 ELSEWHERE = (
     "../secrets/x",

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from kube_of_a_test import CLUSTER, KubeOfATest, context_of
 
-from bmq.resources.cluster import Cluster
 from bmq.runtime.system import SystemRng
 from bmq_operator.clusters.configuration import store_place
 from bmq_operator.clusters.existing import Existing
 from bmq_operator.clusters.gathering import gather
 from bmq_operator.clusters.inputs import Inputs
 from bmq_operator.clusters.refused import NotToBe
+from bmq_resources.cluster import Cluster
 
 GS, AZ, S3 = "gs://bucket", "az://container?account=me", "s3://bucket?region=eu-1"
 

@@ -7,7 +7,6 @@ import pytest
 from clusters_world import World, cluster, run
 from structlog.testing import capture_logs
 
-from bmq.resources.cluster import Cluster
 from bmq_operator.clusters import reconcile as clusters
 from bmq_operator.clusters.upgrade import Drain, Wait
 from bmq_operator.context import Context
@@ -15,6 +14,7 @@ from bmq_operator.kube import KubeProblem, KubeUnreachable, _answer
 from bmq_operator.outcome import Outcome
 from bmq_operator.runner import TELL_AFTER, Kind, Runner
 from bmq_operator.workqueue import Key, WorkQueue
+from bmq_resources.cluster import Cluster
 
 NOT_TYPED = (
     "failed to create typed patch object (shop/prod-proxy; apps/v1, Kind=StatefulSet): .spec.x: field not "

@@ -7,11 +7,6 @@ import pytest
 from kube_of_a_test import CLUSTER, TRIAL, KubeOfATest, context_of
 from pydantic import ValidationError
 
-from bmq.resources.base import ObjectMeta
-from bmq.resources.cluster import Cluster
-from bmq.resources.lane import Lane
-from bmq.resources.references import ClusterRef
-from bmq.resources.topic import Topic
 from bmq_operator.clusters.existing import Existing
 from bmq_operator.clusters.gathering import gather
 from bmq_operator.outcome import Outcome
@@ -19,6 +14,11 @@ from bmq_operator.references import refer
 from bmq_operator.runner import FINALIZER, Kind, Runner
 from bmq_operator.understood import understood
 from bmq_operator.workqueue import Key, WorkQueue
+from bmq_resources.base import ObjectMeta
+from bmq_resources.cluster import Cluster
+from bmq_resources.lane import Lane
+from bmq_resources.references import ClusterRef
+from bmq_resources.topic import Topic
 
 
 class MergingKube(KubeOfATest):

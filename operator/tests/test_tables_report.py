@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from tables_of_a_test import HOURLY, STREAM, cluster, sink
 
-from bmq.resources.tables import TableStatus
 from bmq_operator.conditions import timestamp
 from bmq_operator.kube import FIELD_MANAGER, Manifest
 from bmq_operator.tables.desired import AFTER, FAILURES
 from bmq_operator.tables.jobs import TableJob, jobs_of_sink
 from bmq_operator.tables.report import Report, of_compaction, of_schedule, of_stream, summed_up
 from bmq_operator.tables.runs import SCHEDULED_LABEL, Schedule, last_ended, last_words, run_of, schedule_of
+from bmq_resources.tables import TableStatus
 
 NEW = TableStatus()
 NOW_MS = 1_700_000_000_000

@@ -5,14 +5,14 @@ from typing import Any, Literal
 
 import pytest
 
-from bmq.resources.base import ObjectMeta
-from bmq.resources.topic import Topic, TopicSpec, TopicStatus
 from bmq_operator.conditions import Finding, next_conditions
 from bmq_operator.references import ClusterState
 from bmq_operator.rivals import Rival
 from bmq_operator.topics.claims import claims
 from bmq_operator.topics.plan import Create, Delete, Grow, Plan, SetConfigs, plan
 from bmq_operator.topics.situation import Present, Situation
+from bmq_resources.base import ObjectMeta
+from bmq_resources.topic import Topic, TopicSpec, TopicStatus
 
 OWNED = TopicStatus(owned=True, topic_id="A", partitions=3)
 PRESENT = Present(topic_id="A", partitions=3, version="v1", configs={"retention.ms": "5"})

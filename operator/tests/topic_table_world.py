@@ -11,10 +11,10 @@ from real_bmq import TOKEN
 from tables_world import ACCOUNT, KEYS, SparkKube, closed, ready
 from tests.started_bmq import StartedBmq
 
-from bmq.resources.topic import Topic
 from bmq_operator.admin import AdminClient
 from bmq_operator.outcome import Outcome
 from bmq_operator.tables.reconcile import reconcile_topic
+from bmq_resources.topic import Topic
 
 LOOKS_MAX = 10
 OBJECTS = ("SparkApplication", "ScheduledSparkApplication", "ConfigMap")

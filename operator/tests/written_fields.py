@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from bmq.resources.schema import structural
+from bmq_resources.schema import structural
 
 TEXTS: dict[str, tuple[str, str]] = {
     # Where a pattern, or what a rule says, allows no plain word.

@@ -5,9 +5,9 @@ from random import Random
 import pytest
 from typing_extensions import Buffer
 
-from bmq.audit.audit import AuditOptions, audit_store
-from bmq.audit.findings import Level, Report
-from bmq.audit.metadata_audit import NoMetadata
+from bmq_audit.audit import AuditOptions, audit_store
+from bmq_audit.findings import Level, Report
+from bmq_audit.metadata import NoMetadata
 from bmq_broker.coordinators.groups.snapshot import decode_state
 from bmq_broker.partitions.producers import Producers
 from bmq_broker.segments import manifests

@@ -13,8 +13,8 @@ from e2e_bounds import broken, messages, with_null
 from e2e_cluster import ROOT, Kubernetes
 from e2e_kubectl import Kubectl, Manifest, Refused
 
-from bmq import resources
-from bmq.resources.checks import check
+import bmq_resources as resources
+from bmq_resources.checks import check
 
 Spec = dict[str, Any]
 KINDS: Final = {kind.__name__: kind for kind in resources.KINDS}

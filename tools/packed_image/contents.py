@@ -15,7 +15,18 @@ UV: Final = Path(os.environ.get("UV", ROOT / ".cache" / "uv" / "bin" / "uv"))
 
 DEBIAN_PACKAGES: Final = ("python3", "ca-certificates")
 RUNTIME_LOCK: Final = ROOT / "requirements-runtime.lock"
-MEMBERS: Final = ("core", "services/controller", "services/broker", "services/proxy", "node", "cli", "operator")
+MEMBERS: Final = (
+    "core",
+    "resources",
+    "audit",
+    "backup",
+    "services/controller",
+    "services/broker",
+    "services/proxy",
+    "node",
+    "cli",
+    "operator",
+)
 ADDED_FILES: Final = ROOT / "tools" / "rootfs"
 LICENSE: Final = ROOT / "LICENSE"
 

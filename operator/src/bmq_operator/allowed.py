@@ -14,8 +14,8 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-from bmq.resources.pods import OPERATORS_OWN_ENV
 from bmq_operator.kube import Manifest
+from bmq_resources.pods import OPERATORS_OWN_ENV
 
 USE: Final = "bmq.io/use"
 """The label; operators' own Secrets have it too, with another value, so that one watch sees all that matter."""

@@ -10,10 +10,6 @@ from typing import Any, Final, TypeAlias
 
 from pydantic import BaseModel
 
-from bmq.resources.cluster import Credentials, EmbeddedMinio, Listener, Settings
-from bmq.resources.iceberg import Iceberg
-from bmq.resources.pods import Image, Placement
-from bmq.resources.tables import ConfigMapKey, StoreAccess, Table, ValueSchema
 from bmq_operator.allowed import (
     EVERY_TAINT,
     VALUES,
@@ -29,6 +25,10 @@ from bmq_operator.allowed import (
 )
 from bmq_operator.conditions import Finding
 from bmq_operator.kube import Kube
+from bmq_resources.cluster import Credentials, EmbeddedMinio, Listener, Settings
+from bmq_resources.iceberg import Iceberg
+from bmq_resources.pods import Image, Placement
+from bmq_resources.tables import ConfigMapKey, StoreAccess, Table, ValueSchema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,9 @@ import os
 import sys
 from typing import Final
 
-from bmq.resources import KINDS
 from bmq_operator.kube import Kube, KubeError, KubeProblem, Manifest
 from bmq_operator.runner import FINALIZER
+from bmq_resources import KINDS
 
 FIELD_MANAGER: Final = "bmq-chart"
 WAIT_S: Final = 60

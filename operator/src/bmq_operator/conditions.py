@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal
 
-from bmq.resources.base import Condition
+from bmq_resources.base import Condition
 
 MESSAGE_LENGTH_MAX: Final = 1024
 NAMED_MAX: Final = 3

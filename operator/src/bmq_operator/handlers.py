@@ -12,8 +12,6 @@ from typing import Any, Final
 
 import kopf
 
-from bmq.resources import KINDS
-from bmq.resources.base import GROUP, VERSION
 from bmq_operator.allowed import USE
 from bmq_operator.clusters.names import CLUSTER_LABEL, OF_LANE, OF_NAMESPACE
 from bmq_operator.due import Due
@@ -21,6 +19,8 @@ from bmq_operator.hearing import Hearing
 from bmq_operator.metrics import EVENTS
 from bmq_operator.tables.places import KIND_LABEL, NAME_LABEL
 from bmq_operator.workqueue import Key, WorkQueue
+from bmq_resources import KINDS
+from bmq_resources.base import GROUP, VERSION
 
 CHILDREN: Final = (("apps", "v1", "statefulsets"), ("", "v1", "pods"), ("", "v1", "services"), ("batch", "v1", "jobs"))
 """What is watched of what belongs to Clusters."""

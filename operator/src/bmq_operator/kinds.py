@@ -3,8 +3,8 @@
 import re
 from typing import Final
 
-from bmq.resources import KINDS
-from bmq.resources.base import API_VERSION
+from bmq_resources import KINDS
+from bmq_resources.base import API_VERSION
 
 _PLURALS: Final[dict[str, tuple[str, str]]] = {
     "Namespace": ("v1", "namespaces"),

@@ -12,7 +12,7 @@ from bmq_operator.sharing import FRESH_S, Shared
 from bmq_operator.takers import Takers
 
 if TYPE_CHECKING:
-    from bmq.resources.base import ObjectMeta
+    from bmq_resources.base import ObjectMeta
 
 CLUSTERS_MAX = 1_000
 TOPIC_TAKEN_S: Final = 4 * FRESH_S

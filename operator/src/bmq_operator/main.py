@@ -13,10 +13,6 @@ import structlog
 from prometheus_client import disable_created_metrics
 
 from bmq.errors import BmqError
-from bmq.resources.cluster import Cluster
-from bmq.resources.lane import Lane
-from bmq.resources.parquet_sink import ParquetSink
-from bmq.resources.topic import Topic
 from bmq.runtime.logging import configure_logging
 from bmq.runtime.system import SystemClock, SystemRng
 from bmq_operator.admin import AdminClient
@@ -37,6 +33,10 @@ from bmq_operator.settings import OperatorSettings, read_settings
 from bmq_operator.tables import reconcile as tables
 from bmq_operator.topics import reconcile as topics
 from bmq_operator.workqueue import WorkQueue
+from bmq_resources.cluster import Cluster
+from bmq_resources.lane import Lane
+from bmq_resources.parquet_sink import ParquetSink
+from bmq_resources.topic import Topic
 
 KINDS = {
     "Cluster": Kind(model=Cluster, reconcile=clusters.reconcile, holds=clusters.holds, keeps=keep_volume),

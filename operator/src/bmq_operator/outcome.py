@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from bmq.resources.base import Status
+from bmq_resources.base import Status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,13 +5,13 @@ asked.
 import enum
 from dataclasses import dataclass, replace
 
-from bmq.resources.base import ObjectMeta
-from bmq.resources.cluster import Cluster
-from bmq.resources.references import ClusterRef
 from bmq_operator.admin import AdminClient, AdminUnreachable
 from bmq_operator.clusters.access import NotUnderstood, admin_of, find_cluster
 from bmq_operator.conditions import condition
 from bmq_operator.context import Context
+from bmq_resources.base import ObjectMeta
+from bmq_resources.cluster import Cluster
+from bmq_resources.references import ClusterRef
 
 ALL_NAMESPACES = "*"
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from bmq.resources.base import ObjectMeta
+from bmq_resources.base import ObjectMeta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

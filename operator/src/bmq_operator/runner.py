@@ -14,7 +14,6 @@ from typing import Any, Final
 import structlog
 from pydantic import ValidationError
 
-from bmq.resources.base import Resource, Status
 from bmq_operator.admin import AdminError
 from bmq_operator.conditions import Finding, condition, next_conditions
 from bmq_operator.context import Context
@@ -24,6 +23,7 @@ from bmq_operator.metrics import RECONCILE_SECONDS, RECONCILES, STATUS_WRITES, W
 from bmq_operator.outcome import Event, Outcome
 from bmq_operator.understood import understood, why_not_understood
 from bmq_operator.workqueue import Key, WorkQueue
+from bmq_resources.base import Resource, Status
 
 FINALIZER: Final = "bmq.io/operator"
 RECONCILE_TIMEOUT_S: Final = 120.0

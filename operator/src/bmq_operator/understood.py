@@ -4,9 +4,9 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from bmq.resources.base import Resource
-from bmq.resources.checks import explained
 from bmq_operator.kube import Manifest
+from bmq_resources.base import Resource
+from bmq_resources.checks import explained
 
 AnyResource = TypeVar("AnyResource", bound=Resource)
 

@@ -6,9 +6,6 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 
-from bmq.audit.audit import AuditOptions, audit_store
-from bmq.audit.findings import Level
-from bmq.audit.repairing import Repaired, Repairer
 from bmq.clocks.clock_guard import ClockGuard
 from bmq.errors import BmqError
 from bmq.metadata.fold import apply
@@ -18,6 +15,9 @@ from bmq.roles.controller import NewTopic, Registration
 from bmq.roles.owner import Appended, TailAnswer, TailRequest
 from bmq.values import NodeId, Offset, TopicPartition
 from bmq.wire.batches import Record, build_batch, iterate_records, read_header
+from bmq_audit.audit import AuditOptions, audit_store
+from bmq_audit.findings import Level
+from bmq_audit.repair import Repaired, Repairer
 from bmq_broker.coordinators.groups.durable import DurableState
 from bmq_broker.coordinators.groups.settings import GroupSettings
 from bmq_broker.coordinators.groups.snapshot import decode_state, encode_state

@@ -9,14 +9,14 @@ from unittest.mock import patch
 import pytest
 from broker_under_test import Cluster, small
 
-from bmq.audit.audit import AuditOptions, audit_store
-from bmq.audit.findings import Level
-from bmq.audit.metadata_audit import NoMetadata
-from bmq.audit.reading import Progress, Reader
-from bmq.backup import copying
-from bmq.backup.copying import Copied, Copier, NotCopied
 from bmq.errors import BmqError
 from bmq.values import TopicPartition
+from bmq_audit.audit import AuditOptions, audit_store
+from bmq_audit.findings import Level
+from bmq_audit.metadata import NoMetadata
+from bmq_audit.reading import Progress, Reader
+from bmq_backup import copying
+from bmq_backup.copying import Copied, Copier, NotCopied
 from bmq_broker.coordinators.groups.snapshot import decode_state
 from bmq_broker.partitions.producers import Producers
 from bmq_broker.segments.manifests import KEPT_VERSIONS

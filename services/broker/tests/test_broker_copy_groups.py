@@ -10,10 +10,10 @@ import pytest
 from broker_under_test import Cluster
 from test_coordinator_log_life import FEW, commit, fetched, started
 
-from bmq.audit.reading import Progress, Reader
-from bmq.backup.copying import COORDINATOR_ROUNDS_MAX, Copier
 from bmq.metadata.image import Image
 from bmq.values import TopicId
+from bmq_audit.reading import Progress, Reader
+from bmq_backup.copying import COORDINATOR_ROUNDS_MAX, Copier
 from bmq_sim.clock import SimRng
 from bmq_sim.loop import on_virtual_time
 from bmq_sim.store import SimStore

@@ -12,15 +12,15 @@ from moving_brokers import Brokers
 from test_broker_copies import OPTIONS
 from test_broker_real_moves import started
 
-from bmq.audit.audit import audit_store
-from bmq.audit.findings import Kind, Level
-from bmq.audit.reading import Progress, Reader
-from bmq.backup.copying import Copier
 from bmq.errors import PartitionStopped
 from bmq.metadata.image import Image
 from bmq.roles.controller import NewTopic
 from bmq.values import BrokerEpoch, NodeId, StreamId, TopicId, TopicPartition
 from bmq.wire.batches import Record, build_batch
+from bmq_audit.audit import audit_store
+from bmq_audit.findings import Kind, Level
+from bmq_audit.reading import Progress, Reader
+from bmq_backup.copying import Copier
 from bmq_broker.main import BrokerRole
 from bmq_controller.main import ControllerRole, start_controller
 from bmq_sim.clock import SimRng

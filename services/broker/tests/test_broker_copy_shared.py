@@ -13,14 +13,14 @@ from test_broker_copies import OPTIONS
 from test_broker_shared_segments import LONG_S, cluster_with_a_shared_segment, roll_together, settings
 from test_coordinator_log_life import FEW, commit, fetched
 
-from bmq.audit.audit import audit_store
-from bmq.audit.findings import Level
-from bmq.audit.reading import Progress, Reader
-from bmq.backup.copying import Copied, Copier
 from bmq.naming.names import CONSUMER_OFFSETS
 from bmq.ports import ObjectMeta
 from bmq.storage.keys import SHARED_PREFIX, manifest_prefix
 from bmq.values import TopicPartition
+from bmq_audit.audit import audit_store
+from bmq_audit.findings import Level
+from bmq_audit.reading import Progress, Reader
+from bmq_backup.copying import Copied, Copier
 from bmq_sim.clock import SimRng
 from bmq_sim.loop import on_virtual_time
 from bmq_sim.store import SimStore

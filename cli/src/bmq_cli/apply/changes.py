@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from bmq.resources.base import Part
-from bmq.resources.cluster import Cluster
-from bmq.resources.differences import Difference, as_changes, config_differences, lane_body, lane_differences
-from bmq.resources.lane import Lane
-from bmq.resources.parquet_sink import ParquetSink
-from bmq.resources.topic import Topic
 from bmq_cli.apply.documents import Document, Written, title
 from bmq_cli.cluster.client import ApiFailed, ClusterClient
 from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode
+from bmq_resources.base import Part
+from bmq_resources.cluster import Cluster
+from bmq_resources.differences import Difference, as_changes, config_differences, lane_body, lane_differences
+from bmq_resources.lane import Lane
+from bmq_resources.parquet_sink import ParquetSink
+from bmq_resources.topic import Topic
 
 CREATED: Final = "created"
 CHANGED: Final = "changed"

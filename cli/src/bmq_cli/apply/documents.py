@@ -13,14 +13,14 @@ from typing import Any, Final
 
 import yaml  # type: ignore[import-untyped]
 
-from bmq.resources import KINDS
-from bmq.resources.base import API_VERSION, GROUP
-from bmq.resources.checks import Finding, check
-from bmq.resources.cluster import Cluster
-from bmq.resources.lane import Lane
-from bmq.resources.parquet_sink import ParquetSink
-from bmq.resources.topic import Topic
 from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode, SeveralFailed, one_line
+from bmq_resources import KINDS
+from bmq_resources.base import API_VERSION, GROUP
+from bmq_resources.checks import Finding, check
+from bmq_resources.cluster import Cluster
+from bmq_resources.lane import Lane
+from bmq_resources.parquet_sink import ParquetSink
+from bmq_resources.topic import Topic
 
 FILE_BYTES_MAX: Final = 16 << 20
 SUFFIXES: Final = (".yaml", ".yml", ".json")

@@ -9,15 +9,15 @@ from typing import Any, Final, TypeVar
 import uvloop
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from bmq.audit.audit import Audited, AuditOptions, audit_store
-from bmq.audit.findings import Finding, Level, Report
-from bmq.audit.metadata_audit import NoMetadata
-from bmq.audit.reading import Progress as Where
-from bmq.audit.reading import StoreLost
 from bmq.naming.names import CONSUMER_OFFSETS
 from bmq.ports import ObjectStore
 from bmq.runtime.store_url import StoreUrl
 from bmq.runtime.system import SystemRng
+from bmq_audit.audit import Audited, AuditOptions, audit_store
+from bmq_audit.findings import Finding, Level, Report
+from bmq_audit.metadata import NoMetadata
+from bmq_audit.reading import Progress as Where
+from bmq_audit.reading import StoreLost
 from bmq_broker.coordinators.groups.snapshot import decode_state
 from bmq_broker.partitions.producers import Producers
 from bmq_broker.segments.manifests import KEPT_VERSIONS

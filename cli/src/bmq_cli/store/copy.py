@@ -2,16 +2,16 @@
 
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
-from bmq.audit.audit import Audited
-from bmq.audit.findings import Level
-from bmq.audit.reading import Progress as Where
-from bmq.audit.reading import Reader
-from bmq.backup.copying import Copied, Copier, NotCopied
 from bmq.errors import ConfigurationError
 from bmq.ports import ObjectStore
 from bmq.runtime.bucket import ensure_bucket
 from bmq.runtime.store_url import StoreUrl
 from bmq.runtime.system import SystemRng
+from bmq_audit.audit import Audited
+from bmq_audit.findings import Level
+from bmq_audit.reading import Progress as Where
+from bmq_audit.reading import Reader
+from bmq_backup.copying import Copied, Copier, NotCopied
 from bmq_cli.store.check import run, show, timed_audit
 from bmq_cli.store.opening import opened
 from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode

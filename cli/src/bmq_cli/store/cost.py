@@ -5,16 +5,16 @@ from typing import Any, Final
 
 import yaml  # type: ignore[import-untyped]
 
-from bmq.audit.attribution import shared_bytes
-from bmq.audit.cost import PRICE_LISTS, Bill, Prices, TopicCost, bill_of
-from bmq.audit.findings import Report
-from bmq.audit.metadata_audit import audit_metadata
-from bmq.audit.reading import Progress, Reader
-from bmq.audit.survey import survey_store
 from bmq.errors import ConfigurationError
 from bmq.ports import ObjectStore
 from bmq.runtime.store_url import StoreUrl
 from bmq.runtime.system import SystemRng
+from bmq_audit.cost.attribution import shared_bytes
+from bmq_audit.cost.bill import PRICE_LISTS, Bill, Prices, TopicCost, bill_of
+from bmq_audit.findings import Report
+from bmq_audit.metadata import audit_metadata
+from bmq_audit.reading import Progress, Reader
+from bmq_audit.survey import survey_store
 from bmq_cli.store.check import run
 from bmq_cli.store.opening import opened
 from bmq_cli.terminal.exit_codes import ExitCode

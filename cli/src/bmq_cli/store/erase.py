@@ -9,17 +9,17 @@ from typing import Final
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from bmq.audit.erasing import Amount, Eraser, amount_of
-from bmq.audit.findings import Report
-from bmq.audit.liveness import is_stopped, sign_of_life
-from bmq.audit.metadata_audit import Metadata, NoMetadata, audit_metadata
-from bmq.audit.reading import Progress as Where
-from bmq.audit.reading import Reader
 from bmq.errors import FolderInUse
 from bmq.metadata.codec import LOG_PREFIX
 from bmq.ports import ObjectStore
 from bmq.runtime.store_url import StoreUrl
 from bmq.runtime.system import SystemRng
+from bmq_audit.erasing import Amount, Eraser, amount_of
+from bmq_audit.findings import Report
+from bmq_audit.liveness import is_stopped, sign_of_life
+from bmq_audit.metadata import Metadata, NoMetadata, audit_metadata
+from bmq_audit.reading import Progress as Where
+from bmq_audit.reading import Reader
 from bmq_cli.store.check import run
 from bmq_cli.store.opening import opened
 from bmq_cli.store.repair import WATCH_S

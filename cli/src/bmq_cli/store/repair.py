@@ -8,18 +8,18 @@ from typing import Any, Final
 
 import typer
 
-from bmq.audit.audit import Audited
-from bmq.audit.findings import Delete, Finding, Level, Mend, Repair, Report
-from bmq.audit.liveness import is_stopped, sign_of_life
-from bmq.audit.metadata_audit import audit_metadata
-from bmq.audit.reading import Progress, Reader
-from bmq.audit.repairing import Repaired, Repairer
 from bmq.metadata.image import Image
 from bmq.ports import ObjectStore
 from bmq.runtime.logging import configure_logging
 from bmq.runtime.self_test import prove_store
 from bmq.runtime.store_url import StoreUrl
 from bmq.runtime.system import SystemClock, SystemRng
+from bmq_audit.audit import Audited
+from bmq_audit.findings import Delete, Finding, Level, Mend, Repair, Report
+from bmq_audit.liveness import is_stopped, sign_of_life
+from bmq_audit.metadata import audit_metadata
+from bmq_audit.reading import Progress, Reader
+from bmq_audit.repair import Repaired, Repairer
 from bmq_broker.coordinators.groups.durable import DurableState
 from bmq_broker.coordinators.groups.snapshot import encode_state
 from bmq_broker.partitions.producers import Producers

@@ -2,7 +2,6 @@
 
 from pydantic import ValidationError
 
-from bmq.resources.cluster import Cluster
 from bmq_operator.admin import AdminClient, AdminUnreachable
 from bmq_operator.clusters.existing import owner_of
 from bmq_operator.clusters.keys import ADMIN_TOKEN, reference, texts_of
@@ -10,6 +9,7 @@ from bmq_operator.clusters.names import Names
 from bmq_operator.context import Context
 from bmq_operator.kube import Manifest
 from bmq_operator.understood import understood, why_not_understood
+from bmq_resources.cluster import Cluster
 
 
 class NotUnderstood(Exception):

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from bmq.resources.cluster import Cluster
 from bmq_operator.admin import AdminError, AdminProblem, AdminUnreachable
 from bmq_operator.clusters.access import admin_of
 from bmq_operator.clusters.nodes import ClusterState, failed_step, state_from
 from bmq_operator.conditions import Finding
 from bmq_operator.context import Context
+from bmq_resources.cluster import Cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

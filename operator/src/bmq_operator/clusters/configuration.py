@@ -8,13 +8,13 @@ from urllib.parse import parse_qsl, urlsplit
 
 import yaml  # type: ignore[import-untyped]
 
-from bmq.resources.cluster import Cluster
 from bmq_operator.allowed import OWN, USE
 from bmq_operator.clusters.inputs import Inputs
 from bmq_operator.clusters.keys import ADMIN_TOKEN, CLUSTER_SECRET
 from bmq_operator.clusters.names import ADMIN_PORT, INTERNAL_PORT, KAFKA_PORT, MINIO_PORT, Names, labels_of
 from bmq_operator.clusters.pods import ADVERTISED_FILE
 from bmq_operator.kube import Manifest
+from bmq_resources.cluster import Cluster
 
 FILE: Final = "server.yaml"
 _OF_AWS: Final = re.compile(r"(.+\.)?s3([.-][a-z0-9.-]+)?\.amazonaws\.com(\.cn)?")

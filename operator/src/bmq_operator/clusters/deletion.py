@@ -10,8 +10,6 @@ writes that. What is deleted is this Cluster's by its owner, and each request na
 from dataclasses import replace
 from typing import Final
 
-from bmq.resources.cluster import Cluster, ClusterStatus
-from bmq.resources.references import CONFIRM_DELETION
 from bmq_operator.applied import was_applied, write
 from bmq_operator.clusters.configuration import account, store_of_nodes, store_url
 from bmq_operator.clusters.desired import owned
@@ -27,6 +25,8 @@ from bmq_operator.conditions import Finding, next_conditions
 from bmq_operator.context import Context
 from bmq_operator.kube import Manifest
 from bmq_operator.outcome import Outcome
+from bmq_resources.cluster import Cluster, ClusterStatus
+from bmq_resources.references import CONFIRM_DELETION
 
 AGAIN_S = 2.0
 _RETAIN: Final = "with deletionPolicy: Retain the records stay, and nothing is waited for"

@@ -1,6 +1,5 @@
 """All objects of a Cluster, as they are to be: a pure function of the Cluster and what has to be kept."""
 
-from bmq.resources.cluster import Cluster
 from bmq_operator.clusters.configuration import config_hash, config_name, configuration
 from bmq_operator.clusters.inputs import Inputs
 from bmq_operator.clusters.minio import minio
@@ -9,6 +8,7 @@ from bmq_operator.clusters.probe import probe
 from bmq_operator.clusters.services import services
 from bmq_operator.clusters.workloads import workloads
 from bmq_operator.kube import Manifest
+from bmq_resources.cluster import Cluster
 
 
 def desired(cluster: Cluster, inputs: Inputs) -> list[Manifest]:

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Final
 
-from bmq.resources.cluster import Cluster
 from bmq_operator.applied import as_wanted, write
 from bmq_operator.clusters.names import CLUSTER_LABEL, COMPONENT_LABEL, LANE_LABEL
 from bmq_operator.kube import Kube, Manifest
+from bmq_resources.cluster import Cluster
 
 KINDS: Final = (
     "ServiceAccount",

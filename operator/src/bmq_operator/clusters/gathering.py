@@ -6,8 +6,6 @@ import hashlib
 import hmac
 from collections.abc import Mapping, Set
 
-from bmq.resources.cluster import Cluster
-from bmq.resources.references import CONFIRM_DELETION
 from bmq_operator.borrowed import Own, why_not_allowed
 from bmq_operator.clusters.configuration import text_of
 from bmq_operator.clusters.existing import Existing, owner_of
@@ -23,6 +21,8 @@ from bmq_operator.clusters.store_keys import store_keys
 from bmq_operator.clusters.stores import nobody_shares_the_store
 from bmq_operator.context import Context
 from bmq_operator.kube import FIELD_MANAGER, KubeProblem, Manifest
+from bmq_resources.cluster import Cluster
+from bmq_resources.references import CONFIRM_DELETION
 
 SECRET_BYTES = 24
 

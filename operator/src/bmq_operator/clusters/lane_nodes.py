@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from bmq.resources.cluster import RoleStatus
 from bmq_operator.clusters.names import Component
 from bmq_operator.clusters.nodes import Pod
 from bmq_operator.clusters.upgrade import SETTLE_S_MAX, DeletePod, Idle, Step, Wait, doubtful, settling_s, why_settling
+from bmq_resources.cluster import RoleStatus
 
 PATIENCE_S: Final = SETTLE_S_MAX
 """How long a lane's next node waits for the one before, at the longest, where it does not have to: autoscalers bring

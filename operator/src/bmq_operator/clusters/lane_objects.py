@@ -4,12 +4,12 @@ no Lane any more goes.
 All else of them is looked after by their Lanes (lanes/reconcile.py), and by nobody while those are refused.
 """
 
-from bmq.resources.cluster import Cluster
 from bmq_operator.clusters.existing import Existing, owner_of
 from bmq_operator.clusters.names import LANE_LABEL, OF_LANE, OF_NAMESPACE
 from bmq_operator.clusters.rotation import with_keys_of
 from bmq_operator.context import Context
 from bmq_operator.kube import KubeProblem, Manifest
+from bmq_resources.cluster import Cluster
 
 
 async def keys_to_lanes(

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 
-from bmq.resources.cluster import Cluster, Listener, ListenerStatus
 from bmq_operator.clusters.existing import Existing
 from bmq_operator.clusters.names import Names
 from bmq_operator.clusters.services import proxies_max
 from bmq_operator.conditions import Finding, first_of
 from bmq_operator.kube import Manifest
+from bmq_resources.cluster import Cluster, Listener, ListenerStatus
 
 
 def listener_statuses(cluster: Cluster, existing: Existing, nodes: Mapping[str, str]) -> list[ListenerStatus]:

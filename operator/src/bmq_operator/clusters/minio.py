@@ -1,7 +1,5 @@
 """The embedded MinIO: one pod with a volume, for trials. Pure."""
 
-from bmq.resources.cluster import Cluster
-from bmq.resources.pods import Placement
 from bmq_operator.applied import quantity
 from bmq_operator.clusters.configuration import secret
 from bmq_operator.clusters.inputs import Inputs
@@ -9,6 +7,8 @@ from bmq_operator.clusters.names import CONFIG_HASH, LANE_LABEL, MINIO_PORT, Nam
 from bmq_operator.clusters.pods import container_security, placement_of, pod_security, resources_of
 from bmq_operator.conditions import Finding
 from bmq_operator.kube import Manifest
+from bmq_resources.cluster import Cluster
+from bmq_resources.pods import Placement
 
 CLAIM = "data"
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from bmq.resources.cluster import Cluster
 from bmq.storage.binary import CLUSTER_ID_SIZE_BYTES
+from bmq_resources.cluster import Cluster
 
 Component = Literal["controller", "broker", "proxy", "minio"]
 

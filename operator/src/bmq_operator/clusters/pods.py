@@ -9,8 +9,6 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from bmq.resources.cluster import Cluster
-from bmq.resources.pods import Placement, Resources
 from bmq_operator.clusters.inputs import Inputs
 from bmq_operator.clusters.keys import ADMIN_TOKEN, ADMIN_TOKENS_ACCEPTED, CLUSTER_SECRET, CLUSTER_SECRETS_ACCEPTED
 from bmq_operator.clusters.names import (
@@ -27,6 +25,8 @@ from bmq_operator.clusters.names import (
 )
 from bmq_operator.clusters.store_keys import store_keys
 from bmq_operator.kube import Manifest
+from bmq_resources.cluster import Cluster
+from bmq_resources.pods import Placement, Resources
 
 USER: Final = 10001
 STOP_TIMEOUT_MS: Final = 15_000

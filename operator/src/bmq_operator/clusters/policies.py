@@ -4,7 +4,6 @@ What Kafka clients reach is open to all; addresses between nodes are open to the
 alone, MinIO besides to those that write tables from its topics.
 """
 
-from bmq.resources.cluster import Cluster
 from bmq_operator.clusters.inputs import Inputs
 from bmq_operator.clusters.names import (
     ADMIN_PORT,
@@ -18,6 +17,7 @@ from bmq_operator.clusters.names import (
     labels_of,
 )
 from bmq_operator.kube import Manifest
+from bmq_resources.cluster import Cluster
 
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
 

@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from bmq.resources.cluster import Cluster
 from bmq_operator.clusters.inputs import Inputs
 from bmq_operator.clusters.names import ADMIN_PORT, KAFKA_PORT, LANE_LABEL, Names, labels_of, selector_of
 from bmq_operator.clusters.pods import CONTAINER, container_security, image_of, placement_of, pod_security
 from bmq_operator.kube import Manifest
+from bmq_resources.cluster import Cluster
 
 COMPONENT: Final = "probe"
 _GRACE_S: Final = 20

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from bmq.resources.cluster import Cluster
 from bmq_operator.admin import AdminError
 from bmq_operator.clusters.asking import Answer, ask_state
 from bmq_operator.clusters.deletion import delete, end_nodes, store_ran_over
@@ -36,6 +35,7 @@ from bmq_operator.conditions import Finding
 from bmq_operator.context import Context
 from bmq_operator.kube import KubeProblem, Manifest
 from bmq_operator.outcome import Event, Outcome
+from bmq_resources.cluster import Cluster
 
 AGAIN_S = 2.0
 """How soon to look again while something is under way."""

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from bmq.resources.cluster import Cluster, ClusterStatus, ListenerStatus, RoleStatus, StoreUse
 from bmq_operator.clusters.asking import Answer
 from bmq_operator.clusters.names import ADMIN_PORT, KAFKA_PORT, ROLES, Component, Names, selector_of
 from bmq_operator.clusters.nodes import ClusterState, Pod
@@ -12,6 +11,7 @@ from bmq_operator.clusters.pods import split_image
 from bmq_operator.clusters.troubles import STORE_REASONS
 from bmq_operator.clusters.upgrade import Idle, Step
 from bmq_operator.conditions import Finding, condition, first_of, next_conditions
+from bmq_resources.cluster import Cluster, ClusterStatus, ListenerStatus, RoleStatus, StoreUse
 
 _IN_USE: Final = "BrokersInUse"
 

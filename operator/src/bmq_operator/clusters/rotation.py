@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from bmq.resources.cluster import Cluster
 from bmq_operator.clusters.existing import Existing, owner_of
 from bmq_operator.clusters.inputs import Inputs
 from bmq_operator.clusters.keys import Keys, keys_of, reference
@@ -20,6 +19,7 @@ from bmq_operator.clusters.names import COMPONENT_LABEL, CONFIG_HASH, LANE_LABEL
 from bmq_operator.clusters.pods import CONFIG_VOLUME, CONTAINER, KEY_VARIABLES, config_map_of
 from bmq_operator.conditions import Finding, first_of
 from bmq_operator.kube import Manifest
+from bmq_resources.cluster import Cluster
 
 
 def known_keys(cluster: Cluster, existing: Existing, auth: Manifest | None) -> dict[str, Keys]:

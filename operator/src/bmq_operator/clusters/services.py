@@ -2,7 +2,6 @@
 Pure.
 """
 
-from bmq.resources.cluster import Cluster, Listener
 from bmq_operator.clusters.names import (
     ADMIN_PORT,
     CLUSTER_LABEL,
@@ -13,6 +12,7 @@ from bmq_operator.clusters.names import (
     selector_of,
 )
 from bmq_operator.kube import Manifest
+from bmq_resources.cluster import Cluster, Listener
 
 POD_NAME_LABEL = "statefulset.kubernetes.io/pod-name"
 LISTENER_LABEL = "bmq.io/listener"

@@ -4,12 +4,12 @@ back in the middle of a roll."""
 
 from typing import Final
 
-from bmq.resources.cluster import Cluster
 from bmq_operator.clusters.asking import drain, uncordon
 from bmq_operator.clusters.names import Names
 from bmq_operator.clusters.upgrade import DeletePod, Drain, Shrink, Step, Uncordon, Wait
 from bmq_operator.context import Context
 from bmq_operator.kube import Manifest
+from bmq_resources.cluster import Cluster
 
 DRAINED: Final = "bmq.io/drained-by-operator"
 _DIGITS_MAX: Final = 9

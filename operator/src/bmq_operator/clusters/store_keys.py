@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from bmq.resources.cluster import Store
+from bmq_resources.cluster import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,6 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from bmq.resources.base import ObjectMeta
-from bmq.resources.cluster import Cluster, StoreUse
 from bmq_operator.clusters.configuration import store_place, store_url
 from bmq_operator.clusters.existing import Existing, owner_of
 from bmq_operator.clusters.names import COMPONENT_LABEL, LANE_LABEL, Names
@@ -23,6 +21,8 @@ from bmq_operator.context import Context
 from bmq_operator.known import CLUSTERS_MAX
 from bmq_operator.kube import Manifest
 from bmq_operator.understood import understood
+from bmq_resources.base import ObjectMeta
+from bmq_resources.cluster import Cluster, StoreUse
 
 CLAIM_S: Final = 600
 """How long a Cluster that has begun keeps others from a store that it has yet to reach: images are pulled and machines

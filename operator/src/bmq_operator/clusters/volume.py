@@ -6,12 +6,12 @@ look, even at a Cluster that is paused or refused: else a deletion that is to ke
 deleted as a remedy, would lose them.
 """
 
-from bmq.resources.cluster import Cluster
 from bmq_operator.clusters.existing import owner_of
 from bmq_operator.clusters.names import Names
 from bmq_operator.clusters.nodes import settled
 from bmq_operator.context import Context
 from bmq_operator.kube import Manifest
+from bmq_resources.cluster import Cluster
 
 
 async def keep_volume(context: Context, cluster: Cluster) -> str:

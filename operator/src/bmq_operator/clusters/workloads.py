@@ -3,12 +3,12 @@
 from datetime import datetime
 from typing import Final
 
-from bmq.resources.cluster import Brokers, Cluster, Controllers, Proxies
 from bmq_operator.clusters.inputs import Inputs
 from bmq_operator.clusters.names import KAFKA_PORT, NODE_IDS_FROM, ROLES, Component, Names, labels_of, selector_of
 from bmq_operator.clusters.pods import ADVERTISED_FILE, ADVERTISED_PATH, Workload, stateful_set
 from bmq_operator.conditions import Finding
 from bmq_operator.kube import Manifest
+from bmq_resources.cluster import Brokers, Cluster, Controllers, Proxies
 
 NO_METRICS_YET_MS: Final = 120_000
 """How long pods that were just made may be without any."""

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from bmq.resources.lane import Lane
 from bmq_operator.kube import Manifest
 from bmq_operator.lanes.slots import is_slot
 from bmq_operator.rivals import Rival
+from bmq_resources.lane import Lane
 
 Claim: TypeAlias = tuple[str, str, str]
 """Namespace and name of a Cluster, and a lane of it."""

@@ -7,8 +7,6 @@ owns them; else the Cluster does, and they are deleted by name when the Lane goe
 
 from dataclasses import dataclass
 
-from bmq.resources.cluster import Cluster
-from bmq.resources.lane import Lane, LaneBrokers, LaneProxies
 from bmq_operator.clusters.inputs import Inputs
 from bmq_operator.clusters.keys import reference
 from bmq_operator.clusters.names import (
@@ -28,6 +26,8 @@ from bmq_operator.clusters.pods import Workload, config_map_of, stateful_set, te
 from bmq_operator.clusters.services import port_target
 from bmq_operator.kube import Manifest
 from bmq_operator.lanes.slots import brokers_from
+from bmq_resources.cluster import Cluster
+from bmq_resources.lane import Lane, LaneBrokers, LaneProxies
 
 
 @dataclass(frozen=True, slots=True)

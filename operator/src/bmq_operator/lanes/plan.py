@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
-from bmq.resources.differences import lane_body, lane_differences
-from bmq.resources.lane import LANE_NAME, Lane
 from bmq_operator.conditions import Finding, condition, timestamp, was_refused
 from bmq_operator.lanes.situation import PresentLane, Situation
 from bmq_operator.outcome import Event
 from bmq_operator.references import ClusterState
 from bmq_operator.rivals import winner
+from bmq_resources.differences import lane_body, lane_differences
+from bmq_resources.lane import LANE_NAME, Lane
 
 SOON_S: Final = 10.0
 STARTING_S: Final = 3.0

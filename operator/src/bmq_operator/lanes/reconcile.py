@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final, assert_never
 
-from bmq.resources.cluster import Cluster
-from bmq.resources.lane import Lane, LaneStatus
 from bmq_operator.admin import AdminClient, AdminError, AdminProblem
 from bmq_operator.applied import as_wanted, make_way, write
 from bmq_operator.borrowed import Own, why_never_allowed
@@ -37,6 +35,8 @@ from bmq_operator.lanes.situation import PresentLane, Ready, Situation, present_
 from bmq_operator.lanes.slots import free_from, is_slot
 from bmq_operator.outcome import Event, Outcome
 from bmq_operator.references import ClusterState, Referred, allowed, refer
+from bmq_resources.cluster import Cluster
+from bmq_resources.lane import Lane, LaneStatus
 
 STEPS_MAX: Final = 5
 _OLD_KNOWLEDGE: Final = frozenset((404, 409, 412))

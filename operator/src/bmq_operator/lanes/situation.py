@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bmq.resources.lane import Lane
 from bmq_operator.references import ClusterState
 from bmq_operator.rivals import Rival
+from bmq_resources.lane import Lane
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

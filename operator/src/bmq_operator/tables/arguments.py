@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from bmq.resources.iceberg import Iceberg
 from bmq_operator.tables.jobs import TableJob
+from bmq_resources.iceberg import Iceberg
 
 FILES: Final = "local:///opt/bmq/spark-apps"
 SCHEMA_FOLDER: Final = "/etc/bmq-schema"

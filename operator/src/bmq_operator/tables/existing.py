@@ -9,13 +9,13 @@ from typing import Final
 
 import structlog
 
-from bmq.resources.base import ObjectMeta
 from bmq_operator.applied import as_wanted, write
 from bmq_operator.context import Context
 from bmq_operator.kube import KubeError, KubeProblem, Manifest
 from bmq_operator.tables.desired import selector
 from bmq_operator.tables.places import OWNER_LABEL
 from bmq_operator.tables.runs import ENDED, is_run_of_schedule, run_of
+from bmq_resources.base import ObjectMeta
 
 KINDS: Final = ("SparkApplication", "ScheduledSparkApplication")
 RESCHEDULED: Final = "bmq.io/rescheduled"

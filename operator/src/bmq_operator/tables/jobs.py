@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from bmq.resources.base import ObjectMeta
-from bmq.resources.cluster import Cluster
-from bmq.resources.parquet_sink import ParquetSink
-from bmq.resources.tables import Table
-from bmq.resources.topic import Topic
 from bmq_operator.clusters.configuration import server_of, store_options, store_url
 from bmq_operator.clusters.names import KAFKA_PORT, MINIO_PORT, Names
 from bmq_operator.clusters.store_keys import store_keys
+from bmq_resources.base import ObjectMeta
+from bmq_resources.cluster import Cluster
+from bmq_resources.parquet_sink import ParquetSink
+from bmq_resources.tables import Table
+from bmq_resources.topic import Topic
 
 S3_ENDPOINT: Final = "AWS_ENDPOINT_URL_S3"
 """The endpoint of S3 alone: by AWS_ENDPOINT_URL the proof of the pods' own identity would go to an address that is

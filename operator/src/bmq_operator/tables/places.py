@@ -12,16 +12,16 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from bmq.resources.base import Resource
-from bmq.resources.cluster import Cluster
-from bmq.resources.parquet_sink import ParquetSink
-from bmq.resources.topic import Topic
 from bmq_operator.clusters.configuration import server_of
 from bmq_operator.clusters.existing import owner_of
 from bmq_operator.kube import Manifest
 from bmq_operator.references import allowed
 from bmq_operator.rivals import Rival
 from bmq_operator.tables.jobs import S3_ENDPOINT, TableJob, jobs_of_sink, jobs_of_topic
+from bmq_resources.base import Resource
+from bmq_resources.cluster import Cluster
+from bmq_resources.parquet_sink import ParquetSink
+from bmq_resources.topic import Topic
 
 Place: TypeAlias = tuple[str, ...]
 """Where a table is: a folder of a store, or a name in a catalog."""

@@ -8,9 +8,6 @@ from typing import Final
 
 import structlog
 
-from bmq.resources.parquet_sink import ParquetSink, ParquetSinkStatus
-from bmq.resources.tables import TableStatus
-from bmq.resources.topic import Topic, TopicStatus
 from bmq_operator.admin import AdminError
 from bmq_operator.applied import was_applied, write
 from bmq_operator.borrowed import Own, why_not_allowed
@@ -52,6 +49,9 @@ from bmq_operator.tables.runs import (
     written_ms,
 )
 from bmq_operator.topics import reconcile as topics
+from bmq_resources.parquet_sink import ParquetSink, ParquetSinkStatus
+from bmq_resources.tables import TableStatus
+from bmq_resources.topic import Topic, TopicStatus
 
 LATER_S: Final = 30.0
 """How soon it is looked again whether a Spark Operator was installed, or how far a table lags."""

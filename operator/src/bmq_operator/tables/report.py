@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from bmq.resources.tables import TableStatus
 from bmq_operator.conditions import Finding, timestamp
 from bmq_operator.kube import Manifest
 from bmq_operator.tables.jobs import Anew, TableJob
@@ -20,6 +19,7 @@ from bmq_operator.tables.runs import (
     time_ms,
     waiting,
 )
+from bmq_resources.tables import TableStatus
 
 SOON_S: Final = 10.0
 NUDGED_AFTER_MS: Final = 90_000

@@ -4,9 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
-from bmq.resources.topic import Topic
 from bmq_operator.kube import Manifest
 from bmq_operator.rivals import Rival
+from bmq_resources.topic import Topic
 
 Claim: TypeAlias = tuple[str, str, str]
 """Namespace and name of a Cluster, and a topic of it."""

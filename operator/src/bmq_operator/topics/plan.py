@@ -10,14 +10,14 @@ from typing import Final, TypeAlias
 
 from bmq.errors import InvalidTopicName
 from bmq.naming.names import check_topic_name, is_internal
-from bmq.resources.differences import Difference, config_differences
-from bmq.resources.references import CONFIRM_DELETION
-from bmq.resources.topic import Topic
 from bmq_operator.conditions import Finding, condition, was_refused
 from bmq_operator.outcome import Event
 from bmq_operator.references import ClusterState
 from bmq_operator.rivals import Rival, winner
 from bmq_operator.topics.situation import Present, Situation
+from bmq_resources.differences import Difference, config_differences
+from bmq_resources.references import CONFIRM_DELETION
+from bmq_resources.topic import Topic
 
 SOON_S: Final = 10.0
 """When to look again at what other things are to change first."""

@@ -4,8 +4,6 @@ import asyncio
 from dataclasses import replace
 from typing import Final, assert_never
 
-from bmq.resources.differences import as_changes
-from bmq.resources.topic import Topic, TopicStatus
 from bmq_operator.admin import AdminClient, AdminError, AdminProblem
 from bmq_operator.conditions import REFUSED, Finding, next_conditions
 from bmq_operator.context import Context
@@ -16,6 +14,8 @@ from bmq_operator.topics.claims import Claim, claim_of, claims
 from bmq_operator.topics.known import TopicsOfCluster, topics_of, view_of
 from bmq_operator.topics.plan import SOON_S, Create, Delete, Grow, Plan, SetConfigs, plan
 from bmq_operator.topics.situation import Present, Situation
+from bmq_resources.differences import as_changes
+from bmq_resources.topic import Topic, TopicStatus
 
 STEPS_MAX: Final = 6
 _OLD_KNOWLEDGE: Final = frozenset((404, 409, 412))

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bmq.resources.topic import Topic
 from bmq_operator.references import ClusterState
 from bmq_operator.rivals import Rival
+from bmq_resources.topic import Topic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

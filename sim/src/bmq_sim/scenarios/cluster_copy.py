@@ -12,8 +12,8 @@ import contextlib
 import copy
 from collections.abc import AsyncIterator
 
-from bmq.audit.reading import Progress, Reader
-from bmq.backup.copying import Copier
+from bmq_audit.reading import Progress, Reader
+from bmq_backup.copying import Copier
 from bmq_node.configuration.values import Role
 from bmq_sim.checkers import InvariantViolated
 from bmq_sim.client import SimClient

@@ -1,0 +1,1 @@
+"""Segments, read byte by byte: of one partition, and those that several share."""

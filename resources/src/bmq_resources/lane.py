@@ -1,0 +1,173 @@
+"""Lane: an isolated line of traffic (dev, test, a branch) that shares topic names with the base."""
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from bmq_resources.base import (
+    AGE,
+    IMMUTABLE,
+    Column,
+    Naming,
+    Part,
+    Resource,
+    Scale,
+    Status,
+    condition_columns,
+    rule,
+    rules,
+)
+from bmq_resources.pods import Placement, Resources
+from bmq_resources.references import ClusterRef
+
+LANE_NAME = r"^[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?$"
+
+
+class BaseReads(Part):
+    """Base topics that clients in the lane may read."""
+
+    enabled: bool = Field(default=False, description="Whether topics of the base can be read in the lane at all.")
+    topics: list[str] = Field(
+        default=["*"],
+        max_length=64,
+        description="Which ones, by name; * stands for any characters. A topic that the lane has written to is the "
+        "lane's own, and no longer read from the base.",
+    )
+    bytes_per_second: int = Field(
+        default=1_048_576,
+        ge=1024,
+        description="How much all of the lane's clients together read of the base at most, in bytes per second and "
+        "proxy.",
+    )
+
+
+class Reads(Part):
+    """What clients in the lane may read besides the lane's own messages."""
+
+    base: BaseReads = Field(
+        default=BaseReads(),
+        description="Topics of the base, capped in rate, so that production does not drown a small environment.",
+    )
+
+
+class LaneProxies(Part):
+    """The lane's own proxies."""
+
+    replicas: int = Field(
+        default=1,
+        ge=0,
+        le=100,
+        description="How many. 0: none; clients are in the lane by lane=NAME in their client.id alone.",
+    )
+    resources: Resources = Field(default=Resources(), description="Their CPU and memory.")
+    placement: Placement = Field(default=Placement(), description="Where they run.")
+
+
+class LaneBrokers(Part):
+    """The lane's own brokers."""
+
+    replicas: int = Field(
+        default=0, ge=0, le=100, description="How many. 0: the lane's topics are on the cluster's brokers."
+    )
+    resources: Resources = Field(default=Resources(), description="Their CPU and memory.")
+    placement: Placement = Field(default=Placement(), description="Where they run.")
+
+
+class LaneSpec(Part):
+    """What the lane is to be."""
+
+    cluster_ref: ClusterRef = Field(default=ClusterRef(), description="The Cluster that it is a lane of.")
+    lane_name: str = Field(
+        default="",
+        max_length=32,
+        pattern=r"^([a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?)?$",
+        description="What clients write in lane=NAME. Empty: metadata.name. It cannot be changed.",
+        json_schema_extra=rules(rule(IMMUTABLE, "laneName cannot be changed: create another Lane and delete this one")),
+    )
+    ttl_seconds: int = Field(
+        default=0,
+        ge=0,
+        le=31_536_000,
+        description="The lane is deleted, with its topics and groups, so long after it was created; what would be "
+        "over at once is refused. 0: it stays.",
+    )
+    existing: Literal["Refuse", "Adopt"] = Field(
+        default="Refuse",
+        description="What happens where the lane was there before the resource, as after a restore. Refuse: "
+        "nothing, and a condition says so. Adopt: it is managed from then on, with its topics and "
+        "groups, and deleted with the resource.",
+    )
+    fallback: Literal["none"] = Field(
+        default="none",
+        description="What happens to messages that nobody in the lane consumes. none: they stay in it; nothing "
+        "else is there yet.",
+    )
+    reads: Reads = Field(
+        default=Reads(), description="What the lane's clients may read besides the lane's own messages."
+    )
+    proxies: LaneProxies = Field(default=LaneProxies(), description="The lane's own proxies: its endpoint.")
+    brokers: LaneBrokers = Field(
+        default=LaneBrokers(), description="The lane's own brokers, so that its load never meets the base's."
+    )
+
+
+class LaneStatus(Status):
+    """What the lane is."""
+
+    lane_name: str = Field(default="", description="What clients write in lane=NAME.")
+    bootstrap_servers: str = Field(default="", description="The lane's endpoint within Kubernetes.")
+    topics: int = Field(default=0, ge=0, description="How many topics have been written to in it.")
+    replicas: int = Field(default=0, ge=0, description="How many of its proxies there are.")
+    selector: str = Field(default="", description="The labels of its proxies' pods.")
+    number: int = Field(
+        default=0,
+        ge=0,
+        description="The cluster's number of the lane, once it was found to be this resource's; 0: not yet.",
+    )
+    created_ms: int = Field(
+        default=0, ge=0, description="When the cluster made that lane, in ms since 1970; 0: not known."
+    )
+    declaring: bool = Field(default=False, description="Whether that lane is gone, and is being declared anew.")
+    node_ids_from: int = Field(default=-1, ge=-1, description="The first node id of its proxies; -1: not given yet.")
+    expires_at: str = Field(default="", description="When it is deleted by itself (RFC 3339); empty: never.")
+
+
+class Lane(Resource):
+    """An isolated line of traffic."""
+
+    naming: ClassVar[Naming] = Naming(
+        plural="lanes",
+        short_names=("bmql",),
+        columns=(
+            Column(name="Cluster", json_path=".spec.clusterRef.name", description="The Cluster that it is a lane of."),
+            Column(
+                name="Topics",
+                json_path=".status.topics",
+                type="integer",
+                description="How many topics have been written to in it.",
+            ),
+            Column(
+                name="Bootstrap",
+                json_path=".status.bootstrapServers",
+                priority=1,
+                description="The lane's endpoint within Kubernetes.",
+            ),
+            Column(name="Expires", json_path=".status.expiresAt", description="When it is deleted by itself."),
+            *condition_columns(),
+            AGE,
+        ),
+        scale=Scale(
+            spec_replicas_path=".spec.proxies.replicas",
+            status_replicas_path=".status.replicas",
+            label_selector_path=".status.selector",
+        ),
+    )
+
+    kind: Literal["Lane"] = "Lane"
+    spec: LaneSpec = Field(default=LaneSpec(), description="What the lane is to be.")
+    status: LaneStatus = Field(default=LaneStatus(), description="What the lane is.")
+
+    @property
+    def lane_name(self) -> str:
+        """What clients write in `lane=NAME`."""
+        return self.spec.lane_name or self.metadata.name

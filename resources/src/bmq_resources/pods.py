@@ -1,0 +1,125 @@
+"""Parts of specs that end up in pods: where they run, what they may use."""
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field, WithJsonSchema
+
+from bmq_resources.base import OBJECT_NAME, OBJECT_NAME_OR_NONE, Part, rule, rules
+
+QUANTITY_PATTERN: Final = r"^([0-9]+|[0-9]+\.[0-9]+)(m|k|Ki|M|Mi|G|Gi|T|Ti|P|Pi)?$"
+
+OPERATORS_OWN_ENV: Final = (
+    "BMQ_ROLES",
+    "BMQ_NODE_ID",
+    "BMQ_STORE",
+    "BMQ_CLUSTER_ID",
+    "BMQ_CLUSTER_SECRET",
+    "BMQ_ADMIN_TOKEN",
+)
+OPERATORS_OWN_ENV_RULE: Final = f"!self.exists(one, one.name in {list(OPERATORS_OWN_ENV)})"
+OPERATORS_OWN_ENV_TEXT: Final = (
+    "roles, node ids, store, cluster id, secret and token are the operator's: leave them out"
+)
+
+Quantity = Annotated[
+    Annotated[str, Field(pattern=QUANTITY_PATTERN)] | int,
+    WithJsonSchema(
+        {
+            "x-kubernetes-int-or-string": True,
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "pattern": QUANTITY_PATTERN,
+        }
+    ),
+]
+FreeForm = Annotated[dict[str, Any], WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})]
+
+
+class Resources(Part):
+    """CPU and memory of a container."""
+
+    requests: dict[str, Quantity] = Field(
+        default={}, max_length=8, description="What is set aside for it, for example cpu: 500m and memory: 1Gi."
+    )
+    limits: dict[str, Quantity] = Field(
+        default={},
+        max_length=8,
+        description="What it may use at most. A memory limit is worth setting, a CPU limit seldom.",
+    )
+
+
+class Toleration(Part):
+    """A taint of nodes that pods put up with."""
+
+    key: str = Field(default="", max_length=316, description="The taint's key; empty with Exists: all taints.")
+    operator: Literal["Exists", "Equal"] = Field(default="Equal", description="Exists, or Equal to `value`.")
+    value: str = Field(default="", max_length=63, description="The taint's value.")
+    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = Field(
+        default="", description="The taint's effect; empty: all."
+    )
+    toleration_seconds: int | None = Field(
+        default=None, ge=0, description="How long NoExecute is put up with; null: for ever."
+    )
+
+
+class EnvironmentVariable(Part):
+    """A variable of the bmq containers."""
+
+    name: str = Field(default="", max_length=253, description="Its name.")
+    value: str = Field(default="", max_length=32768, description="Its value.")
+
+
+class Placement(Part):
+    """Where pods run and how they look to the cluster's other parts."""
+
+    node_selector: dict[str, str] = Field(default={}, max_length=32, description="Labels that a node must have.")
+    tolerations: list[Toleration] = Field(
+        default=[], max_length=32, description="Taints that the pods put up with, of those that the chart allows."
+    )
+    affinity: FreeForm = Field(
+        default={},
+        description="A Kubernetes affinity, in place of bmq's own, which prefers to spread the pods of a role over "
+        "nodes.",
+    )
+    priority_class_name: str = Field(
+        default="",
+        max_length=253,
+        pattern=OBJECT_NAME_OR_NONE,
+        description="The pods' PriorityClass, one that the chart allows.",
+    )
+    annotations: dict[str, str] = Field(
+        default={}, max_length=64, description="Annotations of the pods, of those that the chart allows."
+    )
+    labels: dict[str, str] = Field(
+        default={}, max_length=64, description="Further labels of the pods, of those that the chart allows."
+    )
+    env: list[EnvironmentVariable] = Field(
+        default=[],
+        max_length=64,
+        description="Further variables of the bmq containers, of those that the chart allows.",
+        json_schema_extra=rules(rule(OPERATORS_OWN_ENV_RULE, "placement.env: " + OPERATORS_OWN_ENV_TEXT)),
+    )
+
+
+class Image(Part):
+    """Which image the pods run."""
+
+    repository: str = Field(
+        default="",
+        max_length=400,
+        description="The image without its tag, one that the chart allows. Empty: the operator's.",
+    )
+    tag: str = Field(
+        default="",
+        max_length=200,
+        pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.-]{0,127}(@sha256:[a-f0-9]{64})?)?$",
+        description="Its tag. Empty: the operator's own version; changing it is a rolling upgrade.",
+    )
+    pull_policy: Literal["Always", "IfNotPresent", "Never"] = Field(
+        default="IfNotPresent", description="When the image is pulled."
+    )
+    pull_secrets: list[Annotated[str, Field(max_length=253, pattern=OBJECT_NAME)]] = Field(
+        default=[],
+        max_length=8,
+        description="Names of Secrets with the registry's credentials; each has the label bmq.io/use: allowed, or "
+        "the chart allows its name.",
+    )

@@ -1,0 +1,122 @@
+import json
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel, Field
+
+from bmq_resources import KINDS
+from bmq_resources.base import Part
+from bmq_resources.checks import check
+from bmq_resources.cluster import Cluster
+from bmq_resources.crd import crd, crd_files
+from bmq_resources.reference import page
+from bmq_resources.schema import Unstructural, structural
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("folder", ["crds", "charts/bmq/files/crds"])
+def test_crds_in_the_tree_are_what_the_models_say(folder: str) -> None:
+    there = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / folder).glob("*.yaml")}
+
+    assert there == crd_files(), "run `make generated`"
+
+
+def test_the_reference_page_in_the_tree_is_what_the_models_say() -> None:
+    assert (ROOT / "docs/resources.md").read_text(encoding="utf-8") == page(), "run `make generated`"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_field_of_a_spec_has_a_default_and_a_description(kind: type) -> None:
+    schema = crd(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+
+    lacking = [
+        path
+        for path, part in _fields(schema["spec"], "spec")
+        if "default" not in part and not part.get("nullable") and "properties" not in part
+    ]
+    silent = [
+        path for top in ("spec", "status") for path, part in _fields(schema[top], top) if not part.get("description")
+    ]
+
+    assert lacking == []
+    assert schema["spec"].get("required", []) == (["store"] if kind is Cluster else [])
+    assert silent == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_model_takes_as_defaults_is_what_the_crd_says(kind: type) -> None:
+    resource = kind.model_validate({"metadata": {"name": "bmq"}})
+    schema = crd(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+
+    written = resource.spec.written()
+    assert {name: written[name] for name in written if name not in schema.get("required", [])} == _defaults(schema)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_description_ends_with_the_default_as_kubectl_explain_shows_nothing_else_of_it(kind: type) -> None:
+    schema = crd(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    leaves = [
+        (path, part)
+        for path, part in _fields(schema, "spec")
+        if "default" in part and (part["default"] == {} or not isinstance(part["default"], dict))
+    ]
+    assert len(leaves) > 5
+    for path, part in leaves:
+        shown = "empty" if part["default"] == "" else json.dumps(part["default"], ensure_ascii=False)
+        assert part["description"].endswith(f" Default: {shown}."), path
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_default_that_the_fields_of_an_object_do_not_say_stands_in_words_and_on_the_page(kind: type) -> None:
+    """As where CPU and memory are requested unless something is written: its own fields say that nothing is."""
+    schema = crd(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    for path, part in _fields(schema, "spec"):
+        said = {name: one.get("default") for name, one in part.get("properties", {}).items()}
+        if said and part.get("default") and part["default"] != said:
+            text = json.dumps(part["default"], ensure_ascii=False)
+            assert part["description"].endswith(f" Default: {text}."), path
+            assert f"\n| `{path.removeprefix('spec.')}` | object | `{text}` |" in page(), path
+
+
+def test_a_cluster_without_a_store_is_refused_with_and_without_kubernetes() -> None:
+    schema = crd(Cluster)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    assert schema["required"] == ["spec"]
+    assert schema["properties"]["spec"]["required"] == ["store"]
+    for spec in ({}, {"store": {}}, {"brokers": {"replicas": 3}}):
+        found = check(
+            Cluster, {"apiVersion": "bmq.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "bmq"}, "spec": spec}
+        )
+        assert isinstance(found, list)
+        assert [(one.field, one.remedy) for one in found] == [("spec.store", "set one, and leave the other out")]
+
+
+def test_a_field_without_a_description_is_refused_by_name() -> None:
+    class Silent(Part):
+        size: int = 0
+
+    with pytest.raises(Unstructural, match=r"Silent\.size has no description"):
+        structural(Silent)
+
+
+def test_a_field_of_several_types_is_refused_by_name() -> None:
+    class Several(BaseModel):
+        size: int | str = Field(default=0, description="A size.")
+
+    with pytest.raises(Unstructural, match=r"Several\.size is one of several types"):
+        structural(Several)
+
+
+def _fields(schema: dict, path: str) -> list[tuple[str, dict]]:
+    found = []
+    for name, part in schema.get("properties", {}).items():
+        found += [
+            (f"{path}.{name}", part),
+            *_fields(part, f"{path}.{name}"),
+            *_fields(part.get("items", {}), f"{path}.{name}[]"),
+        ]
+    return found
+
+
+def _defaults(schema: dict) -> dict:
+    return {name: part["default"] for name, part in schema.get("properties", {}).items() if "default" in part}
