@@ -20,6 +20,7 @@ RUN /build/uv/bin/uv pip install --quiet --no-cache --no-deps --python /usr/bin/
         --require-hashes --only-binary :all: --requirements requirements-runtime.lock \
     && python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/bmq/dependencies
 COPY core core
+COPY admin admin
 COPY resources resources
 COPY audit audit
 COPY backup backup
@@ -30,7 +31,7 @@ COPY node node
 COPY cli cli
 COPY operator operator
 RUN /build/uv/bin/uv pip install --quiet --no-cache --no-deps --no-sources --python /usr/bin/python3 --target /opt/bmq/packages \
-        ./core ./resources ./audit ./backup ./services/controller ./services/broker ./services/proxy ./node ./cli ./operator \
+        ./core ./admin ./resources ./audit ./backup ./services/controller ./services/broker ./services/proxy ./node ./cli ./operator \
     && rm -rf /opt/bmq/packages/bin /opt/bmq/packages/.lock \
     && rm /opt/bmq/packages/*.dist-info/direct_url.json /opt/bmq/packages/*.dist-info/uv_cache.json \
     && sed -i '/direct_url.json\|uv_cache.json/d' /opt/bmq/packages/*.dist-info/RECORD \

@@ -7,7 +7,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from bmq_operator.admin import AdminClient
+from bmq_admin.client import AdminClient
 from bmq_operator.context import Context
 from bmq_operator.kube import KubeProblem
 from bmq_operator.settings import OperatorSettings

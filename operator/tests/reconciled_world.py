@@ -12,7 +12,7 @@ from kube_of_a_test import CLUSTER, KubeOfATest, TestClock, auth_secret, context
 from real_bmq import TOKEN
 from tests.started_bmq import StartedBmq
 
-from bmq_operator.admin import AdminClient
+from bmq_admin.client import AdminClient
 from bmq_operator.context import Context
 from bmq_operator.lanes import reconcile as lanes
 from bmq_operator.outcome import Outcome

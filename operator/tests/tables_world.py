@@ -9,7 +9,7 @@ from typing import Any
 from kube_of_a_test import CLUSTER, KubeOfATest, TestClock, auth_secret, context_of, selected
 from real_bmq import TOKEN
 
-from bmq_operator.admin import AdminClient
+from bmq_admin.client import AdminClient
 from bmq_operator.conditions import condition, timestamp
 from bmq_operator.context import Context
 from bmq_operator.kube import FIELD_MANAGER, KubeProblem

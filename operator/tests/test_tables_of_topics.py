@@ -14,7 +14,7 @@ from tables_of_a_test import sink as sink_of
 from tables_world import ACCOUNT, KEYS, SparkKube, closed, ready
 from tests.started_bmq import StartedBmq
 
-from bmq_operator.admin import AdminClient
+from bmq_admin.client import AdminClient
 from bmq_operator.outcome import Outcome
 from bmq_operator.tables.jobs import jobs_of_sink
 from bmq_operator.tables.lag import lag_of

@@ -10,7 +10,7 @@ from real_bmq import TOKEN, bmq_with_token
 from reconciled_world import CREATED, World, Worlds, message, said
 from tests.started_bmq import StartedBmq
 
-from bmq_operator.admin import AdminProblem, AdminUnreachable
+from bmq_admin.client import AdminProblem, AdminUnreachable
 from bmq_operator.topics.known import topics_of
 from bmq_operator.topics.reconcile import holds, reconcile
 from bmq_resources.topic import Topic, TopicStatus

@@ -11,7 +11,7 @@ from real_bmq import TOKEN
 from tables_world import ACCOUNT, KEYS, SparkKube, closed, ready
 from tests.started_bmq import StartedBmq
 
-from bmq_operator.admin import AdminClient
+from bmq_admin.client import AdminClient
 from bmq_operator.outcome import Outcome
 from bmq_operator.tables.reconcile import reconcile_topic
 from bmq_resources.topic import Topic

@@ -17,6 +17,7 @@ DEBIAN_PACKAGES: Final = ("python3", "ca-certificates")
 RUNTIME_LOCK: Final = ROOT / "requirements-runtime.lock"
 MEMBERS: Final = (
     "core",
+    "admin",
     "resources",
     "audit",
     "backup",

@@ -10,7 +10,7 @@ from bmq_operator.kube import Kube
 from bmq_operator.settings import OperatorSettings
 
 if TYPE_CHECKING:
-    from bmq_operator.admin import AdminClient
+    from bmq_admin.client import AdminClient
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

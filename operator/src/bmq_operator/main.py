@@ -15,7 +15,7 @@ from prometheus_client import disable_created_metrics
 from bmq.errors import BmqError
 from bmq.runtime.logging import configure_logging
 from bmq.runtime.system import SystemClock, SystemRng
-from bmq_operator.admin import AdminClient
+from bmq_admin.client import AdminClient
 from bmq_operator.clusters import reconcile as clusters
 from bmq_operator.clusters.volume import keep_volume
 from bmq_operator.context import Context

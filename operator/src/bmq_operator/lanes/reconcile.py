@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final, assert_never
 
-from bmq_operator.admin import AdminClient, AdminError, AdminProblem
+from bmq_admin.client import AdminClient, AdminError, AdminProblem
 from bmq_operator.applied import as_wanted, make_way, write
 from bmq_operator.borrowed import Own, why_never_allowed
 from bmq_operator.clusters.existing import owner_of

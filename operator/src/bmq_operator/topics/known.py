@@ -7,7 +7,7 @@ version of it.
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bmq_operator.admin import AdminClient, AdminProblem
+from bmq_admin.client import AdminClient, AdminProblem
 from bmq_operator.known import CLUSTERS_MAX, Known
 from bmq_operator.sharing import Shared
 from bmq_operator.topics.situation import Present

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 from typing import Final, assert_never
 
-from bmq_operator.admin import AdminClient, AdminError, AdminProblem
+from bmq_admin.client import AdminClient, AdminError, AdminProblem
 from bmq_operator.conditions import REFUSED, Finding, next_conditions
 from bmq_operator.context import Context
 from bmq_operator.outcome import Event, Outcome

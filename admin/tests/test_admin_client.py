@@ -1,4 +1,4 @@
-"""The operator's client of the admin API, against a started bmq and, for what bmq never answers, against answers of the
+"""The client of the admin API, against a started bmq and, for what bmq never answers, against answers of the
 test's own.
 """
 
@@ -12,7 +12,7 @@ import pytest
 from real_bmq import TOKEN, bmq_with_token
 from tests.started_bmq import StartedBmq
 
-from bmq_operator.admin import ANSWER_BYTES_MAX, AdminClient, AdminProblem, AdminUnreachable
+from bmq_admin.client import ANSWER_BYTES_MAX, AdminClient, AdminProblem, AdminUnreachable
 
 T = TypeVar("T")
 Answer = Callable[[httpx.Request], httpx.Response]
