@@ -12,7 +12,9 @@ import pytest
 from real_bmq import TOKEN, bmq_with_token
 from tests.started_bmq import StartedBmq
 
-from bmq_admin.client import ANSWER_BYTES_MAX, AdminClient, AdminProblem, AdminUnreachable
+from bmq_admin.answers import ANSWER_BYTES_MAX
+from bmq_admin.client import AdminClient
+from bmq_admin.errors import AdminProblem, AdminUnreachable
 
 T = TypeVar("T")
 Answer = Callable[[httpx.Request], httpx.Response]
@@ -45,12 +47,12 @@ def test_a_topic_is_created_changed_in_its_version_alone_and_deleted(bmq: Starte
             "topics", body={"name": "orders.new", "partitions": 2, "configs": {"retention.ms": "1000"}}
         )
         old = created["version"]
-        grown = await client.post("topics", "orders.new", "partitions", body={"total": 3}, if_match=old)
+        grown = await client.post("topics", "orders.new", "partitions", body={"total": 3}, version=old)
         assert grown["partitions"] == 3
         with pytest.raises(AdminProblem) as raised:
-            await client.patch("topics", "orders.new", "configs", body={"retention.ms": "2000"}, if_match=old)
+            await client.patch("topics", "orders.new", "configs", body={"retention.ms": "2000"}, version=old)
         assert (raised.value.status, raised.value.code, raised.value.passes) == (412, "VersionMismatch", False)
-        await client.patch("topics", "orders.new", "configs", body={"retention.ms": None}, if_match=grown["version"])
+        await client.patch("topics", "orders.new", "configs", body={"retention.ms": None}, version=grown["version"])
         assert (await client.get("topics", "orders.new"))["configs"] == {}
         await client.delete("topics", "orders.new")
         with pytest.raises(AdminProblem) as raised:

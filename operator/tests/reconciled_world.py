@@ -13,6 +13,7 @@ from real_bmq import TOKEN
 from tests.started_bmq import StartedBmq
 
 from bmq_admin.client import AdminClient
+from bmq_admin.requests import Request
 from bmq_operator.context import Context
 from bmq_operator.lanes import reconcile as lanes
 from bmq_operator.outcome import Outcome
@@ -115,12 +116,13 @@ class Worlds:
             self._kind, kube, context_of(kube, url, clients, clock=clock), AdminClient(url, token=TOKEN), clock
         )
 
-        async def watched(*arguments: Any, **more: Any) -> Any:
-            found.asked.append(f"{arguments[0]} {'/'.join(arguments[1])}")
-            return await ask(*arguments, **more)
+        async def watched(request: Request) -> Any:
+            path, _, _ = request.target.removeprefix("/v1/").partition("?")
+            found.asked.append(f"{request.method} {path}")
+            return await ask(request)
 
         client = found.context.admin(url, token)
-        ask, client._ask = client._ask, watched  # type: ignore[method-assign]
+        ask, client.ask = client.ask, watched  # type: ignore[method-assign]
         try:
             yield found
         finally:

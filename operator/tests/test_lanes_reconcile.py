@@ -10,7 +10,7 @@ from real_bmq import bmq_with_token
 from reconciled_world import World, Worlds, message, said
 from tests.started_bmq import StartedBmq
 
-from bmq_admin.client import AdminProblem
+from bmq_admin.errors import AdminProblem
 from bmq_operator.intents import Intents
 from bmq_operator.lanes.reconcile import holds, reconcile
 from bmq_resources.lane import Lane

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from clusters_world import World, cluster, run
 
-from bmq_admin.client import AdminUnreachable
+from bmq_admin.errors import AdminUnreachable
 from bmq_operator.clusters.access import admin_of
 from bmq_resources.cluster import Cluster
 

@@ -8,7 +8,8 @@ import base64
 import pytest
 from clusters_world import World, cluster, run
 
-from bmq_admin.client import AdminClient, AdminUnreachable
+from bmq_admin.client import AdminClient
+from bmq_admin.errors import AdminUnreachable
 from bmq_operator.context import Context
 from bmq_operator.outcome import Outcome
 from bmq_operator.runner import Kind, Runner

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bmq_admin.client import AdminProblem, AdminUnreachable
+from bmq_admin.errors import AdminProblem, AdminUnreachable
 from bmq_operator.intents import INTENTS_MAX, Intents
 
 

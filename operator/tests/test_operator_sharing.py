@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from bmq_admin.client import AdminUnreachable
+from bmq_admin.errors import AdminUnreachable
 from bmq_operator.sharing import Shared
 
 

@@ -10,7 +10,8 @@ from real_bmq import TOKEN, bmq_with_token
 from reconciled_world import CREATED, World, Worlds, message, said
 from tests.started_bmq import StartedBmq
 
-from bmq_admin.client import AdminProblem, AdminUnreachable
+from bmq_admin.errors import AdminProblem, AdminUnreachable
+from bmq_admin.requests import Request
 from bmq_operator.topics.known import topics_of
 from bmq_operator.topics.reconcile import holds, reconcile
 from bmq_resources.topic import Topic, TopicStatus
@@ -147,16 +148,16 @@ def test_what_may_have_been_made_by_a_creation_whose_answer_was_lost_is_its_own(
         world.write("unanswered", partitions=3)
         await world.intends("unanswered")
         client = world.context.admin(bmq.admin, TOKEN)
-        ask = client._ask
+        ask = client.ask
 
-        async def loses(method: str, *arguments: Any, **more: Any) -> Any:
-            found = await ask(method, *arguments, **more)
-            if method == "POST":
-                client._ask = ask  # type: ignore[method-assign]
+        async def loses(request: Request) -> Any:
+            found = await ask(request)
+            if request.method == "POST":
+                client.ask = ask  # type: ignore[method-assign]
                 raise AdminUnreachable("the answer was lost")
             return found
 
-        client._ask = loses  # type: ignore[method-assign]
+        client.ask = loses  # type: ignore[method-assign]
         assert said(await world.look("unanswered"))[1] in ("ClusterNotReady", "AsWritten")
         assert said(await world.look("unanswered")) == ("True", "AsWritten")
 
@@ -231,14 +232,14 @@ def test_an_answer_that_is_about_something_else_says_nothing_of_the_topic(bmq: S
         world.write("hidden")
         before = (await world.look("hidden")).status
         client = world.context.admin(bmq.admin, TOKEN)
-        ask = client._ask
+        ask = client.ask
 
-        async def hides(method: str, path: tuple[str, ...], **more: Any) -> Any:
-            if path == ("topics", "hidden"):
+        async def hides(request: Request) -> Any:
+            if request.target == "/v1/topics/hidden":
                 raise AdminProblem(status=404, code="UnknownRoute", what="w", why="there is no such page", remedy="r")
-            return await ask(method, path, **more)
+            return await ask(request)
 
-        client._ask = hides  # type: ignore[method-assign]
+        client.ask = hides  # type: ignore[method-assign]
         topics_of(world.context.known, client)._views.clear()
         outcome = await world.look("hidden")
         assert (said(outcome), outcome.events) == (("Unknown", "ClusterNotReady"), ())

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from bmq_admin.client import AdminProblem
+from bmq_admin.errors import AdminProblem
 
 INTENTS_MAX: Final = 10_000
 _MAY_HAVE_COME_ABOUT: Final = frozenset((408, 409, 429))

@@ -5,7 +5,8 @@ asked.
 import enum
 from dataclasses import dataclass, replace
 
-from bmq_admin.client import AdminClient, AdminUnreachable
+from bmq_admin.client import AdminClient
+from bmq_admin.errors import AdminUnreachable
 from bmq_operator.clusters.access import NotUnderstood, admin_of, find_cluster
 from bmq_operator.conditions import condition
 from bmq_operator.context import Context

@@ -14,7 +14,7 @@ from typing import Any, Final
 import structlog
 from pydantic import ValidationError
 
-from bmq_admin.client import AdminError
+from bmq_admin.errors import AdminError
 from bmq_operator.conditions import Finding, condition, next_conditions
 from bmq_operator.context import Context
 from bmq_operator.events import post_event

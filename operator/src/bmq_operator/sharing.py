@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
-from bmq_admin.client import AdminError
+from bmq_admin.errors import AdminError
 
 FRESH_S: Final = 5.0
 

@@ -83,12 +83,12 @@ class Applier:
             ) from failure
 
     def _cluster(self, cluster: Cluster) -> Outcome:
-        present = self._client.get("/v1/configs")
+        present = self._client.get("configs")
         differences = config_differences(
             cluster.spec.config, {one["name"]: one["value"] for one in present["configs"] if one["source"] == "cluster"}
         )
         if differences:
-            self._patch("/v1/configs", differences, version=present["version"])
+            self._patch("configs", differences=differences, version=present["version"])
         return _changed(cluster, _under("config", differences), notes=_needs_kubernetes(cluster.spec, {"config"}))
 
     def _topic(self, topic: Topic) -> Outcome:
@@ -98,8 +98,8 @@ class Applier:
         notes = [] if spec.parquet is None else [f"parquet: {_NEEDS_SPARK}"]
         if name not in self._topic_names():
             self._client.post(
-                "/v1/topics",
-                {"name": name, "partitions": spec.partitions, "configs": spec.config},
+                "topics",
+                body={"name": name, "partitions": spec.partitions, "configs": spec.config},
                 validate_only=True if self._dry_run else None,
             )
             created = [
@@ -107,11 +107,10 @@ class Applier:
                 *_under("config", config_differences(spec.config, {})),
             ]
             return Outcome(resource=topic, action=CREATED, differences=created, notes=notes)
-        path = f"/v1/topics/{name}"
-        view = self._client.get(path)
+        view = self._client.get("topics", name)
         if view["partitions"] > spec.partitions:
             raise ApiFailed(
-                path,
+                f"topic {name}",
                 f"partitions: {spec.partitions}: it has {view['partitions']}, and partitions can only grow: "
                 "records would be lost",
                 f"write {view['partitions']} or more",
@@ -122,22 +121,24 @@ class Applier:
         if view["partitions"] < spec.partitions:
             differences.append(Difference(field="partitions", before=view["partitions"], after=spec.partitions))
             query = {"validate_only": True} if self._dry_run else {}
-            view = self._client.post(f"{path}/partitions", {"total": spec.partitions}, version=view["version"], **query)
+            view = self._client.post(
+                "topics", name, "partitions", body={"total": spec.partitions}, version=view["version"], **query
+            )
         configs = config_differences(spec.config, view["configs"])
         if configs:
-            self._patch(f"{path}/configs", configs, version=view["version"])
+            self._patch("topics", name, "configs", differences=configs, version=view["version"])
         return _changed(topic, [*differences, *_under("config", configs)], notes=notes)
 
     def _lane(self, lane: Lane) -> Outcome:
-        name, path = lane.lane_name, f"/v1/lanes/{lane.lane_name}"
+        name = lane.lane_name
         notes = _needs_kubernetes(lane.spec, {"cluster_ref", "lane_name", "ttl_seconds", "fallback", "reads"})
         try:
-            view = self._client.get(path)
+            view = self._client.get("lanes", name)
         except ApiFailed as failure:
             if failure.status == 404 and failure.problem != "UnknownLane":
                 remedy = "leave it out, or run a newer version of bmq"
                 raise ApiFailed(
-                    path, "this cluster has no lanes", remedy, code=failure.code, status=failure.status
+                    f"lane {name}", "this cluster has no lanes", remedy, code=failure.code, status=failure.status
                 ) from failure
             if failure.problem != "UnknownLane":
                 raise
@@ -147,7 +148,7 @@ class Applier:
         differences = lane_differences(body, view)
         if view is None:
             if not self._dry_run:
-                self._client.post("/v1/lanes", {"name": name, **body})
+                self._client.post("lanes", body={"name": name, **body})
             return Outcome(
                 resource=lane,
                 action=CREATED,
@@ -155,17 +156,17 @@ class Applier:
                 notes=notes,
             )
         if differences and not self._dry_run:
-            self._client.put(path, body, version=view["version"])
+            self._client.put("lanes", name, body=body, version=view["version"])
         return _changed(lane, differences, notes=notes)
 
-    def _patch(self, path: str, differences: Sequence[Difference], *, version: str) -> None:
+    def _patch(self, *path: str, differences: Sequence[Difference], version: str) -> None:
         self._client.patch(
-            path, as_changes(differences), version=version, validate_only=True if self._dry_run else None
+            *path, body=as_changes(differences), version=version, validate_only=True if self._dry_run else None
         )
 
     def _topic_names(self) -> set[str]:
         if self._topics is None:
-            self._topics = {one["name"] for one in self._client.items("/v1/topics")}
+            self._topics = {one["name"] for one in self._client.items("topics")}
         return self._topics
 
 

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from bmq_cli.cluster.client import PAGE_ITEMS, ApiFailed, ClusterClient
+from bmq_admin.requests import PAGE_ITEMS
+from bmq_cli.cluster.client import ApiFailed, ClusterClient
 from bmq_cli.cluster.session import ClusterSession, with_cluster
 from bmq_cli.cluster.views import NOTHING, problems, show_load, show_moves, show_nodes, show_plan, show_status
 from bmq_cli.cluster.waiting import Wait
@@ -37,11 +38,11 @@ def status(session: ClusterSession) -> None:
     leads.
     """
     client, output = session.client.at_once(), session.output
-    cluster = client.get("/v1/cluster")
+    cluster = client.get("cluster")
     nodes: list[dict[str, Any]] | None = None
     failure: ApiFailed | None = None
     try:
-        nodes = list(client.items("/v1/nodes"))
+        nodes = list(client.items("nodes"))
     except ApiFailed as error:
         if not error.passes:
             raise
@@ -63,7 +64,7 @@ def status(session: ClusterSession) -> None:
 @with_cluster
 def list_nodes(session: ClusterSession) -> None:
     """List the nodes with their roles, partitions and load."""
-    nodes = list(session.client.items("/v1/nodes"))
+    nodes = list(session.client.items("nodes"))
     session.output.document(nodes)
     show_nodes(session.output, nodes)
 
@@ -85,7 +86,7 @@ def top(
 ) -> None:
     """Show what is written per second: by broker, and the busiest partitions. Brokers smooth it over ten seconds."""
     while True:
-        load = session.client.get("/v1/load", limit=count)
+        load = session.client.get("load", limit=count)
         session.output.document(load)
         show_load(session.output, load)
         if every is None:
@@ -118,17 +119,17 @@ def drain(session: ClusterSession, node: Node, *, no_wait: NoWait = False, withi
     Nothing is copied: a partition's writes pause for a moment when it changes hands.
     """
     client, output = session.client, session.output
-    begun = client.post(f"/v1/nodes/{node}/drain")
+    begun = client.post("nodes", node, "drain")
     before = left = begun["partitions"]
     if not no_wait and before:
         with Wait(output, f"draining node {node}", total=before, unit="partition", within_s=within) as wait:
             while left:
                 wait.pause(before - left, left)
                 try:
-                    seen = client.get(f"/v1/nodes/{node}")
+                    seen = client.get("nodes", node)
                     if seen["partitions"] and not seen["draining"]:
                         # another controller leads since, which was not told
-                        seen = client.post(f"/v1/nodes/{node}/drain")
+                        seen = client.post("nodes", node, "drain")
                 except ApiFailed as failure:
                     if failure.problem == "UnknownNode":
                         left = 0  # it stopped meanwhile, and so handed everything over
@@ -167,7 +168,7 @@ def balance(
     """
     client, output = session.client, session.output
     if dry_run:
-        plan = client.get("/v1/balance")
+        plan = client.get("balance")
         output.document(plan)
         show_plan(output, plan)
         return
@@ -175,7 +176,7 @@ def balance(
     left_over: list[str] = []
     with Wait(output, "balancing", total=None, unit="move", within_s=within) as wait:
         for _ in range(ROUNDS_MAX):
-            answer = client.post("/v1/balance", {"moves_max": moves})
+            answer = client.post("balance", body={"moves_max": moves})
             begun += answer["begun"]
             left_over = answer["problems"]
             if no_wait or not answer["begun"]:
@@ -192,7 +193,7 @@ def balance(
 def _moving(client: ClusterClient) -> int:
     """How many partitions are on their way, as far as one page tells; 1 where nobody can say now."""
     try:
-        return len(client.get("/v1/placement", moving=True, limit=PAGE_ITEMS)["items"])
+        return len(client.get("placement", moving=True, limit=PAGE_ITEMS)["items"])
     except ApiFailed as failure:
         if not failure.passes:
             raise
@@ -204,7 +205,7 @@ def _each(session: ClusterSession, nodes: list[int], verb: str, done: str) -> No
     changed = []
     for node in dict.fromkeys(nodes):
         try:
-            changed.append(session.client.post(f"/v1/nodes/{node}/{verb}"))
+            changed.append(session.client.post("nodes", node, verb))
         except ApiFailed as failure:
             if failure.code is ExitCode.NO_CONNECTION:
                 raise

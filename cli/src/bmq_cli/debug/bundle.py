@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
+from bmq_admin.requests import PathPart
 from bmq_cli.cluster.client import ApiFailed, ClusterClient
 from bmq_cli.terminal.exit_codes import CommandFailed
 from bmq_cli.wall_clock import now_ms, utc_text
@@ -42,18 +43,18 @@ def collect(client: ClusterClient, *, entries: int) -> Found:
     lets nobody in.
     """
     found = Found()
-    cluster = client.get("/v1/cluster")
+    cluster = client.get("cluster")
     found.parts.append(_json_part("cluster.json", cluster))
     for name, ask in _pages(client, entries):
         _add(found, name, ask)
     if any(part.name == "nodes.json" for part in found.parts):
         for node in cluster["nodes"][:NODES_MAX]:
             number = node["node_id"]
-            _add(found, f"nodes/{number}/self.json", _page(client, f"/v1/nodes/{number}/self"))
-            _add(found, f"nodes/{number}/metrics.txt", partial(client.bytes_of, f"/v1/nodes/{number}/metrics"))
+            _add(found, f"nodes/{number}/self.json", _page(client, "nodes", number, "self"))
+            _add(found, f"nodes/{number}/metrics.txt", partial(client.bytes_of, "nodes", number, "metrics"))
     else:  # nobody leads, so nobody asks the others
-        _add(found, "self.json", _page(client, "/v1/self"))
-        _add(found, "metrics.txt", partial(client.bytes_of, "/metrics"))
+        _add(found, "self.json", _page(client, "self"))
+        _add(found, "metrics.txt", client.own_metrics)
     if found.missing:
         found.parts.append(_json_part("missing.json", found.missing))
     found.parts.insert(0, _json_part("bundle.json", _about(client)))
@@ -76,19 +77,19 @@ def write(found: Found, path: Path) -> int:
 
 def _pages(client: ClusterClient, entries: int) -> list[tuple[str, Callable[[], bytes]]]:
     return [
-        ("nodes.json", lambda: _document(list(client.items("/v1/nodes")))),
-        ("metadata/image.json", partial(client.bytes_of, "/v1/debug/image")),
-        ("metadata/log.json", _page(client, "/v1/debug/log", limit=entries)),
-        ("store.json", _page(client, "/v1/debug/store")),
-        ("configs.json", _page(client, "/v1/configs")),
-        ("load.json", _page(client, "/v1/load", limit=100)),
-        ("balance.json", _page(client, "/v1/balance")),
-        ("groups.json", lambda: _document(list(client.items("/v1/groups")))),
+        ("nodes.json", lambda: _document(list(client.items("nodes")))),
+        ("metadata/image.json", partial(client.bytes_of, "debug", "image")),
+        ("metadata/log.json", _page(client, "debug", "log", limit=entries)),
+        ("store.json", _page(client, "debug", "store")),
+        ("configs.json", _page(client, "configs")),
+        ("load.json", _page(client, "load", limit=100)),
+        ("balance.json", _page(client, "balance")),
+        ("groups.json", lambda: _document(list(client.items("groups")))),
     ]
 
 
-def _page(client: ClusterClient, path: str, **query: object) -> Callable[[], bytes]:
-    return lambda: _document(client.get(path, **query))
+def _page(client: ClusterClient, *path: PathPart, **query: object) -> Callable[[], bytes]:
+    return lambda: _document(client.get(*path, **query))
 
 
 def _add(found: Found, name: str, ask: Callable[[], bytes]) -> None:

@@ -3,7 +3,6 @@
 import re
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
-from urllib.parse import quote
 
 import typer
 
@@ -80,7 +79,7 @@ def create(
             "bytes_per_second": bytes_per_second,
         },
     }
-    made = session.client.post("/v1/lanes", asked)
+    made = session.client.post("lanes", body=asked)
     session.output.document(made)
     session.output.text(
         f"created lane {name}" + (f", which ends at {_time(made['expires_ms'])}" if made["expires_ms"] else "")
@@ -91,7 +90,7 @@ def create(
 @with_cluster
 def list_lanes(session: ClusterSession) -> None:
     """List the lanes."""
-    lanes = list(session.client.items("/v1/lanes"))
+    lanes = list(session.client.items("lanes"))
     session.output.document(lanes)
     session.output.table(_COLUMNS, [_row(lane) for lane in lanes])
 
@@ -100,9 +99,9 @@ def list_lanes(session: ClusterSession) -> None:
 @with_cluster
 def describe(session: ClusterSession, name: LaneName) -> None:
     """Show a lane with its topics and groups."""
-    lane = session.client.get(_path(name))
-    topics = list(session.client.items("/v1/topics", lane=name))
-    groups = list(session.client.items("/v1/groups", lane=name))
+    lane = session.client.get("lanes", name)
+    topics = list(session.client.items("topics", lane=name))
+    groups = list(session.client.items("groups", lane=name))
     prefix = f":{name}#{lane['number']}:"
     lane |= {
         "topic_names": [one["name"].removeprefix(f"{name}:") for one in topics],
@@ -126,7 +125,7 @@ def delete(
     deleted = []
     for name in dict.fromkeys(names):
         try:
-            session.client.delete(_path(name))
+            session.client.delete("lanes", name)
         except ApiFailed as failure:
             if failure.code is ExitCode.NO_CONNECTION:
                 raise
@@ -136,10 +135,6 @@ def delete(
             session.output.text(f"deleted lane {name}")
     session.output.document(deleted)
     raise_failures(failures)
-
-
-def _path(name: str) -> str:
-    return f"/v1/lanes/{quote(name, safe='')}"
 
 
 def _seconds(text: str) -> int:

@@ -2,7 +2,8 @@
 
 from pydantic import ValidationError
 
-from bmq_admin.client import AdminClient, AdminUnreachable
+from bmq_admin.client import AdminClient
+from bmq_admin.errors import AdminUnreachable
 from bmq_operator.clusters.existing import owner_of
 from bmq_operator.clusters.keys import ADMIN_TOKEN, reference, texts_of
 from bmq_operator.clusters.names import Names

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from bmq_admin.client import AdminError, AdminProblem, AdminUnreachable
+from bmq_admin.errors import AdminError, AdminProblem, AdminUnreachable
 from bmq_operator.clusters.access import admin_of
 from bmq_operator.clusters.nodes import ClusterState, failed_step, state_from
 from bmq_operator.conditions import Finding

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from bmq_admin.client import AdminError
+from bmq_admin.errors import AdminError
 from bmq_operator.clusters.asking import Answer, ask_state
 from bmq_operator.clusters.deletion import delete, end_nodes, store_ran_over
 from bmq_operator.clusters.desired import desired, owned

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final, assert_never
 
-from bmq_admin.client import AdminClient, AdminError, AdminProblem
+from bmq_admin.client import AdminClient
+from bmq_admin.errors import AdminError, AdminProblem
 from bmq_operator.applied import as_wanted, make_way, write
 from bmq_operator.borrowed import Own, why_never_allowed
 from bmq_operator.clusters.existing import owner_of
@@ -204,9 +205,9 @@ async def _carry_out(context: Context, lane: Lane, referred: Referred, planned: 
             known = {"number": made["number"], "created_ms": made["created_ms"], "declaring": False}
             return lane.model_copy(update={"status": lane.status.model_copy(update=known)})
         case ChangeLane(body=body, version=version):
-            await _client(referred).put("lanes", lane.lane_name, body=body, if_match=version)
+            await _client(referred).put("lanes", lane.lane_name, body=body, version=version)
         case DeleteLane(version=version):
-            await _client(referred).delete("lanes", lane.lane_name, if_match=version)
+            await _client(referred).delete("lanes", lane.lane_name, version=version)
         case DeleteResource():
             await context.kube.delete("Lane", lane.metadata.namespace, lane.metadata.name, uid=lane.metadata.uid)
         case None:

@@ -4,7 +4,8 @@ import asyncio
 from typing import Final
 
 from bmq.naming.lanes import stored_group
-from bmq_admin.client import AdminClient, AdminError
+from bmq_admin.client import AdminClient
+from bmq_admin.errors import AdminError
 from bmq_operator.context import Context
 from bmq_operator.tables.jobs import GROUP_LENGTH_MAX, TableJob
 

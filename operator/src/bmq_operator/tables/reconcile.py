@@ -8,7 +8,7 @@ from typing import Final
 
 import structlog
 
-from bmq_admin.client import AdminError
+from bmq_admin.errors import AdminError
 from bmq_operator.applied import was_applied, write
 from bmq_operator.borrowed import Own, why_not_allowed
 from bmq_operator.clusters.existing import owner_of

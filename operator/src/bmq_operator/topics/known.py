@@ -7,7 +7,8 @@ version of it.
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bmq_admin.client import AdminClient, AdminProblem
+from bmq_admin.client import AdminClient
+from bmq_admin.errors import AdminProblem
 from bmq_operator.known import CLUSTERS_MAX, Known
 from bmq_operator.sharing import Shared
 from bmq_operator.topics.situation import Present

@@ -4,7 +4,8 @@ import asyncio
 from dataclasses import replace
 from typing import Final, assert_never
 
-from bmq_admin.client import AdminClient, AdminError, AdminProblem
+from bmq_admin.client import AdminClient
+from bmq_admin.errors import AdminError, AdminProblem
 from bmq_operator.conditions import REFUSED, Finding, next_conditions
 from bmq_operator.context import Context
 from bmq_operator.outcome import Event, Outcome
@@ -165,13 +166,13 @@ async def _carry_out(context: Context, topic: Topic, referred: Referred, planned
             )
         case Grow(total=total, version=version):
             await known.learn(
-                name, view_of(await client.post("topics", name, "partitions", body={"total": total}, if_match=version))
+                name, view_of(await client.post("topics", name, "partitions", body={"total": total}, version=version))
             )
         case SetConfigs(differences=differences, version=version):
-            await client.patch("topics", name, "configs", body=as_changes(differences), if_match=version)
+            await client.patch("topics", name, "configs", body=as_changes(differences), version=version)
             await known.present_now(name)
         case Delete(version=version):
-            await client.delete("topics", name, if_match=version)
+            await client.delete("topics", name, version=version)
             await known.learn(name, None)
         case None:
             pass

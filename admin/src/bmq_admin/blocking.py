@@ -1,0 +1,102 @@
+"""The client of who may wait, the commands'."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from bmq_admin.attempts import Outcome, Pause, Send, attempts
+from bmq_admin.requests import PAGE_ITEMS, PathPart, Request, own_metrics, request_for, token_headers
+
+if TYPE_CHECKING:
+    from bmq_admin.connections import BlockingConnections
+
+Sleep = Callable[[float], None]
+
+PAGES_MAX: Final = 10_000
+ANSWER_BYTES_MAX: Final = 256 << 20
+"""Of a large cluster's whole image, too."""
+
+
+class BlockingAdminClient:
+    """One cluster's API, by the first of several addresses that answers: any node of a cluster will do."""
+
+    def __init__(
+        self, urls: Sequence[str], *, token: str = "", timeout_s: float, patience_s: float = 0.0, sleep: Sleep
+    ) -> None:
+        """`patience_s`: how long it asks again while nobody leads, or the leader is new and knows too little yet.
+        `token`: printable ASCII.
+        """
+        self.urls = tuple(url.rstrip("/") for url in urls)
+        self.timeout_s = timeout_s
+        self._token = token
+        self._patience_s = patience_s
+        self._sleep = sleep
+        self._connections: BlockingConnections | None = None
+
+    def get(self, *path: PathPart, **query: object) -> Any:
+        """The JSON of the page at `path`. Raises AdminProblem, AdminUnreachable, as all of these do."""
+        return self.ask(request_for("GET", path, query=query))
+
+    def items(self, *path: PathPart, **query: object) -> Iterator[Any]:
+        """All items of a list, page by page."""
+        after: str | None = None
+        for _ in range(PAGES_MAX):
+            page = self.get(*path, **{"limit": PAGE_ITEMS, **query, "continue": after})
+            yield from page["items"]
+            after = page["continue"]
+            if after is None:
+                return
+
+    def post(
+        self, *path: PathPart, body: Mapping[str, object] | None = None, version: str | None = None, **query: object
+    ) -> Any:
+        """Asks for something; what is answered."""
+        return self.ask(request_for("POST", path, body=body, version=version, query=query))
+
+    def put(self, *path: PathPart, body: Mapping[str, object], version: str | None = None) -> Any:
+        """Puts what is to be there."""
+        return self.ask(request_for("PUT", path, body=body, version=version))
+
+    def patch(self, *path: PathPart, body: Mapping[str, object], version: str | None = None, **query: object) -> Any:
+        """Changes what the body names."""
+        return self.ask(request_for("PATCH", path, body=body, version=version, query=query))
+
+    def delete(self, *path: PathPart, version: str | None = None) -> None:
+        """Deletes."""
+        self.ask(request_for("DELETE", path, version=version))
+
+    def bytes_of(self, *path: PathPart, **query: object) -> bytes:
+        """What the page at `path` has, as it is."""
+        data: bytes = self.ask(request_for("GET", path, query=query, raw=True))
+        return data
+
+    def own_metrics(self) -> bytes:
+        """What the node that is asked measures."""
+        data: bytes = self.ask(own_metrics())
+        return data
+
+    def ask(self, request: Request) -> Any:
+        """What is answered."""
+        course = attempts(self.urls, patience_s=self._patience_s)
+        outcome: Outcome | None = None
+        while True:
+            try:
+                step = course.send(outcome)
+            except StopIteration as done:
+                return done.value.document
+            match step:
+                case Send(url=url):
+                    outcome = self._connected().send(url, request)
+                case Pause(seconds=seconds):
+                    outcome = None
+                    self._sleep(seconds)
+
+    def _connected(self) -> "BlockingConnections":
+        if self._connections is None:
+            from bmq_admin.connections import (
+                BlockingConnections,  # a tenth of a second of a command's start, and few need it
+            )
+
+            self._connections = BlockingConnections(
+                headers=token_headers(self._token), timeout_s=self.timeout_s, answer_bytes_max=ANSWER_BYTES_MAX
+            )
+        return self._connections

@@ -1,0 +1,74 @@
+"""What is asked of a cluster, as HTTP has it. Pure."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote, urlencode
+
+PathPart = str | int
+PAGE_ITEMS: Final = 1_000
+"""How many items of a list are asked for at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request. It says what is wanted, not what is to be done once more, so it may be sent again."""
+
+    method: str
+    target: str
+    """Path and query."""
+    headers: Mapping[str, str]
+    content: bytes | None = None
+    raw: bool = False
+    """Whether the answer is wanted as it is; else it has to be JSON."""
+
+
+def request_for(
+    method: str,
+    path: tuple[PathPart, ...],
+    *,
+    query: Mapping[str, object] | None = None,
+    body: Mapping[str, object] | None = None,
+    version: str | None = None,
+    raw: bool = False,
+) -> Request:
+    """Asks for the page of the API at `path`, whose parts are quoted. `version`: of this version alone, else a problem
+    with status 412. What the query has as None is left out.
+    """
+    headers = {"accept": "application/json"}
+    if body is not None:
+        headers["content-type"] = "application/json"
+    if version is not None:
+        headers["if-match"] = f'"{version}"'
+    return Request(
+        method=method,
+        target="/v1/" + "/".join(quote(str(part), safe="") for part in path) + _query_text(query or {}),
+        headers=headers,
+        content=None if body is None else json.dumps(body).encode(),
+        raw=raw,
+    )
+
+
+def own_metrics() -> Request:
+    """What the node that is asked measures, also while nobody leads."""
+    return Request(method="GET", target="/metrics", headers={}, raw=True)
+
+
+def token_headers(token: str) -> dict[str, str]:
+    """What presents a token."""
+    return {"authorization": f"Bearer {token}"} if token else {}
+
+
+def sendable(token: str) -> bool:
+    """Whether a header can carry it."""
+    return token.isascii() and token.isprintable()
+
+
+def _query_text(query: Mapping[str, object]) -> str:
+    text = urlencode({name: _text(value) for name, value in query.items() if value is not None})
+    return f"?{text}" if text else ""
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
