@@ -15,7 +15,7 @@ from bmq.errors import ConfigurationError
 from bmq_cli.main import execute
 from bmq_controller.settings import ControllerSettings
 from bmq_node.configuration.limits_reference import limits_reference
-from bmq_node.configuration.role_settings import role_settings
+from bmq_node.configuration.node_settings import node_settings
 from bmq_node.configuration.server_config import ServerConfig, about, flag_of, variable_of
 from bmq_node.configuration.server_reference import server_reference
 from bmq_node.configuration.sources import read_config, unknown_variables
@@ -269,14 +269,14 @@ def test_a_store_that_cannot_be_used_has_exit_code_2() -> None:
 
 
 def test_times_of_the_controllers_lead_to_each_other_and_to_the_brokers() -> None:
-    settings = role_settings(read_config(GIVEN), one_disk=True, log_dir="x")
+    settings = node_settings(read_config(GIVEN), one_disk=True, log_dir="x")
     assert settings.controller == ControllerSettings(balance_interval_s=1.0), (
         "the defaults are those of the role, but that the cluster is balanced"
     )
     config = read_config(
         {**GIVEN, "lease_ms": "20000", "takeover_ms": "10000", "balance_interval_ms": "0", "balance_rest_ms": "1500"}
     )
-    settings = role_settings(config, one_disk=True, log_dir="x")
+    settings = node_settings(config, one_disk=True, log_dir="x")
     assert (settings.controller.lease_s, settings.broker.lease_ms) == (20, 20_000)
     assert settings.controller.sign_of_life_s * 2 < settings.controller.takeover_s == 10
     assert settings.controller.standby_look_s < settings.controller.standby_quiet_s < settings.controller.takeover_s

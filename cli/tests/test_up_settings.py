@@ -5,9 +5,8 @@ import pytest
 from bmq.config.cluster_config import CLUSTER_KEYS
 from bmq.errors import ConfigurationError
 from bmq_cli.processes.up import _settings
-from bmq_node.configuration.role_settings import role_settings
+from bmq_node.configuration.node_settings import NodeSettings, node_settings
 from bmq_node.configuration.server_config import ServerConfig
-from bmq_node.single import NodeSettings
 
 
 def settings_of(*configs: str, **limits: str) -> NodeSettings:
@@ -29,4 +28,4 @@ def test_limits_of_groups_reach_their_coordinators() -> None:
     with pytest.raises(ConfigurationError, match="groups_per_partition_max = 0: set a whole number"):
         settings_of(groups_per_partition_max="0")
     config = ServerConfig(store="file:///s", node_id=1, limits={"groups_per_partition_max": "7"})
-    assert role_settings(config, one_disk=True, log_dir="x").groups.group_count_max == 7
+    assert node_settings(config, one_disk=True, log_dir="x").groups.group_count_max == 7

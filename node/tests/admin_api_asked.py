@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from nodes_in_one_loop import BROKERS, Cluster, until
 
-from bmq_node.cluster_node import ClusterNode
+from bmq_node.node import Node
 
 FAST = 103
 
@@ -18,7 +18,7 @@ class Answer(NamedTuple):
 
 
 async def ask(
-    node: ClusterNode,
+    node: Node,
     method: str,
     path: str,
     body: Any = None,
@@ -57,7 +57,7 @@ async def ask(
     )
 
 
-async def started(cluster: Cluster) -> ClusterNode:
+async def started(cluster: Cluster) -> Node:
     """A leading controller, a standby, two brokers (the second one in the pool `fast`) and a proxy; nothing is balanced
     by itself. The proxy.
     """
@@ -75,11 +75,11 @@ async def started(cluster: Cluster) -> ClusterNode:
     return cluster.nodes[1]
 
 
-async def with_topic(cluster: Cluster, *, partitions: int = 4) -> ClusterNode:
+async def with_topic(cluster: Cluster, *, partitions: int = 4) -> Node:
     proxy = await started(cluster)
     assert (await ask(proxy, "POST", "/v1/topics", {"name": "orders", "partitions": partitions})).status == 201
     return proxy
 
 
-async def owners(node: ClusterNode) -> list[int]:
+async def owners(node: Node) -> list[int]:
     return [one["owner"] for one in (await ask(node, "GET", "/v1/placement", query="topic=orders")).body["items"]]

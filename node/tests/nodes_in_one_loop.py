@@ -9,9 +9,9 @@ from bmq.ports import ObjectStore
 from bmq.roles.controller import Metadata
 from bmq.runtime.open_store import open_store
 from bmq.runtime.system import SystemClock, SystemRng
-from bmq_node.cluster_node import ClusterNode
-from bmq_node.configuration.role_settings import role_settings
+from bmq_node.configuration.node_settings import node_settings
 from bmq_node.configuration.sources import read_config
+from bmq_node.node import Node
 
 STEP_S = 30
 BROKERS = (101, 102)
@@ -22,17 +22,17 @@ class Cluster:
 
     def __init__(self, store: ObjectStore) -> None:
         self.store = store
-        self.nodes: dict[int, ClusterNode] = {}
+        self.nodes: dict[int, Node] = {}
 
-    def make(self, node_id: int, roles: str, **keys: str) -> ClusterNode:
+    def make(self, node_id: int, roles: str, **keys: str) -> Node:
         addresses = {"listen": "127.0.0.1:0", "internal_listen": "127.0.0.1:0", "admin": "off"}
         config = read_config(
             {"node_id": node_id, "roles": roles, "store": "memory://", "linger_ms": 1, **addresses, **keys}
         )
-        settings = role_settings(config, one_disk=True, log_dir="memory")
-        return ClusterNode(self.store, clock=SystemClock(), rng=SystemRng(), config=config, settings=settings)
+        settings = node_settings(config, one_disk=True, log_dir="memory")
+        return Node(self.store, clock=SystemClock(), rng=SystemRng(), config=config, settings=settings)
 
-    async def start(self, node_id: int, roles: str, **keys: str) -> ClusterNode:
+    async def start(self, node_id: int, roles: str, **keys: str) -> Node:
         self.nodes[node_id] = node = self.make(node_id, roles, **keys)
         await node.start()
         return node

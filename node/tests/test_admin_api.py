@@ -17,7 +17,7 @@ from bmq_controller.api import coordinators as coordinators_page
 from bmq_controller.api import groups as groups_page
 from bmq_controller.api import node as node_page
 from bmq_controller.api.node_models import LogView
-from bmq_node.cluster_node import ClusterNode
+from bmq_node.node import Node
 
 
 def test_every_node_takes_a_request_and_the_leader_answers_it() -> None:
@@ -266,7 +266,7 @@ def test_the_offsets_of_a_group_come_in_pages_and_only_those_of_the_page_are_loo
     run(test)
 
 
-async def commit(node: ClusterNode, group_id: str, *, offset: int, partitions: Sequence[int] = (1,)) -> None:
+async def commit(node: Node, group_id: str, *, offset: int, partitions: Sequence[int] = (1,)) -> None:
     """An offset committed by hand, as tools do, for some partitions of the topic."""
     from bmq.wire.apis import ApiKey
     from bmq_proxy.budget import MemoryBudget

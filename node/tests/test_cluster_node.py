@@ -10,7 +10,7 @@ from bmq.internal import RemoteOwner
 from bmq.roles.controller import NewTopic
 from bmq.values import TopicPartition
 from bmq.wire.records import Record, build_batch
-from bmq_node.cluster_node import ClusterNode
+from bmq_node.node import Node
 from bmq_proxy.proxy import Proxy
 
 
@@ -31,7 +31,7 @@ async def append(proxy: Proxy, tp: TopicPartition) -> int:
     return (await proxy.appends.submit(tp, records, produce_version=9, give_up_at=give_up_at).done).base_offset
 
 
-def proxy_of(node: ClusterNode) -> Proxy:
+def proxy_of(node: Node) -> Proxy:
     assert node.proxy is not None
     return node.proxy.proxy
 

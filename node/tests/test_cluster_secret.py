@@ -11,8 +11,8 @@ from bmq.errors import ConfigurationError, NotReady
 from bmq.roles.controller import NewTopic
 from bmq.values import TopicPartition
 from bmq.wire.records import Record, build_batch
-from bmq_node.cluster_node import ClusterNode
 from bmq_node.configuration.sources import read_config
+from bmq_node.node import Node
 from bmq_proxy.proxy import Proxy
 
 SECRET = "correct horse battery staple"
@@ -20,7 +20,7 @@ GIVEN = {"node_id": 1, "store": "memory://"}
 BATCH = build_batch([Record(0, 1_000, None, b"value")])
 
 
-def proxy_of(node: ClusterNode) -> Proxy:
+def proxy_of(node: Node) -> Proxy:
     assert node.proxy is not None
     return node.proxy.proxy
 

@@ -1,5 +1,5 @@
-"""What a node is made of: `bmq up` and a process of `bmq server` with all roles have the same parts, but for those that
-are named here. The simulator runs these very classes.
+"""What a node is made of: `bmq up` and a process of `bmq server` with all roles are the same composition, and differ in
+what they meet of a cluster alone. The simulator runs this very class for both.
 """
 
 from collections import deque
@@ -7,36 +7,29 @@ from typing import Any, Final
 
 from nodes_in_one_loop import Cluster, run
 
+import bmq_cli.processes.server
+import bmq_cli.processes.up
 import bmq_sim.cluster.process
 from bmq.runtime.open_store import open_store
 from bmq.runtime.system import SystemClock, SystemRng
-from bmq_node.cluster_node import ClusterNode
-from bmq_node.single import Node, NodeSettings
+from bmq_node.configuration.node_settings import NodeSettings
+from bmq_node.node import Node
 from bmq_sim.node import _RecordedNode
 
 SERVICES: Final = ("bmq_broker.", "bmq_controller.", "bmq_proxy.", "bmq_node.")
 UP_ALONE: Final = {
-    "bmq_node.single.Node",
-    "bmq_node.single.NodeSettings",
+    "bmq_node.alone.Alone",
     "bmq_controller.main.ControllerRole",  # it leads at once: nobody else does
 }
 SERVER_ALONE: Final = {
-    "bmq_node.cluster_node.ClusterNode",
-    "bmq_node.configuration.role_settings.RoleSettings",
+    "bmq_node.member.Member",
     "bmq_node.configuration.sources.read_config.<locals>.Sourced",
-    "bmq_node.configuration.values.Role",
     # one of several controllers
     "bmq_controller.main.StandbyRole",
     "bmq_controller.standby.Standby",
     "bmq_controller.current.CurrentController",
-    # brokers elsewhere; and its own, which begins anew where it was replaced: `bmq up` ends there
+    # brokers elsewhere
     "bmq_node.owners.Owners",
-    "bmq_broker.incarnations.Incarnations",
-    # `bmq up` serves its admin address before there is a node
-    "bmq_node.admin.api.AdminApi",
-    "bmq_controller.api.front.AdminFront",
-    "bmq_controller.api.front.FrontState",
-    "bmq_controller.api.sources.ApiSources",
 }
 
 
@@ -70,7 +63,8 @@ def test_bmq_up_and_bmq_server_are_made_of_the_same_parts() -> None:
     async def test(cluster: Cluster) -> None:
         server = parts_of(await cluster.start(1, "controller,broker,proxy"))
         store = open_store("memory://")
-        node = Node(store, clock=SystemClock(), rng=SystemRng(), settings=NodeSettings(port=0))
+        settings = NodeSettings(listen="127.0.0.1:0")
+        node = Node(store, clock=SystemClock(), rng=SystemRng(), settings=settings)
         try:
             await node.start()
             up = parts_of(node)
@@ -84,7 +78,7 @@ def test_bmq_up_and_bmq_server_are_made_of_the_same_parts() -> None:
     run(test)
 
 
-def test_the_simulator_runs_the_same_two() -> None:
+def test_whoever_starts_a_node_starts_the_same() -> None:
+    assert bmq_cli.processes.up.Node is bmq_cli.processes.server.Node is bmq_sim.cluster.process.Node is Node
     assert _RecordedNode.__mro__[1] is Node
     assert {name for name in vars(_RecordedNode) if not name.startswith("__")} == {"_owner_for"}
-    assert bmq_sim.cluster.process.ClusterNode is ClusterNode

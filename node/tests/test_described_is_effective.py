@@ -20,7 +20,8 @@ from bmq.runtime.system import SystemClock, SystemRng
 from bmq.values import NodeId, TopicPartition
 from bmq.wire.message import Message
 from bmq_broker.main import BrokerRole
-from bmq_node.single import Node, NodeSettings
+from bmq_node.configuration.node_settings import NodeSettings
+from bmq_node.node import Node
 from bmq_proxy.budget import MemoryBudget
 from bmq_proxy.calls import Call, Lease
 from bmq_proxy.handlers import k32_describe_configs
@@ -164,10 +165,11 @@ def has_no_effect(name: str) -> bool:
 async def one_process(cluster: Cluster, configs: dict[str, str], test: Callable[[Roles], Awaitable[None]]) -> None:
     """As `bmq up` runs it."""
     store = open_store("memory://")
-    settings = NodeSettings(port=0, cluster_configs=configs)
+    settings = NodeSettings(listen="127.0.0.1:0", cluster_configs=configs)
     node = Node(store, clock=SystemClock(), rng=SystemRng(), settings=settings)
     try:
         await node.start()
+        assert node.proxy is not None and node.broker is not None
         await test(Roles(node.proxy.proxy, node.broker))
     finally:
         await node.stop(grace_s=0)
@@ -179,9 +181,9 @@ async def of_a_cluster(cluster: Cluster, configs: dict[str, str], test: Callable
     given = ",".join(f"{name}={value}" for name, value in configs.items())
     node = await cluster.start(1, "controller,broker,proxy", **({"cluster_config": given} if given else {}))
     assert node.proxy is not None
-    assert node._broker is not None
     await until(node.proxy.proxy.metadata, lambda image: NodeId(1) in image.nodes)
-    await test(Roles(node.proxy.proxy, node._broker.role))
+    assert node.broker is not None
+    await test(Roles(node.proxy.proxy, node.broker))
 
 
 @pytest.fixture(params=[one_process, of_a_cluster], ids=["up", "server"])

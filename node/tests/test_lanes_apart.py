@@ -16,7 +16,7 @@ from bmq.wire.frames import encode_request_frame, parse_response_header
 from bmq.wire.message import Message
 from bmq.wire.records import Record, build_batch
 from bmq.wire.schemas import Field, api_schema
-from bmq_node.cluster_node import ClusterNode
+from bmq_node.node import Node
 from bmq_proxy.lanes.names import APART, Apart
 from bmq_proxy.lanes.tables import _WRITES
 
@@ -95,7 +95,7 @@ def request_of(key: int, version: int, *, topic: str, topic_id: UUID, group: str
 class Client:
     """One connection."""
 
-    def __init__(self, node: ClusterNode, client_id: str = "app") -> None:
+    def __init__(self, node: Node, client_id: str = "app") -> None:
         self._port = node.proxy.port
         self._client_id = client_id
 
@@ -147,7 +147,7 @@ async def fetched(client: Client, group: str, topic: str) -> int:
     return int(reply.groups[0].topics[0].partitions[0].committed_offset)
 
 
-async def lane_with_a_topic_and_a_group(cluster: Cluster) -> tuple[ClusterNode, Client, UUID]:
+async def lane_with_a_topic_and_a_group(cluster: Cluster) -> tuple[Node, Client, UUID]:
     node = await cluster.start(1, "controller,broker,proxy")
     for path, body in (
         ("topics", {"name": "orders", "partitions": 4}),

@@ -21,7 +21,7 @@ from bmq_audit.findings import Level
 from bmq_broker.coordinators.groups.snapshot import decode_state
 from bmq_broker.partitions.producers import Producers
 from bmq_broker.segments.manifests import KEPT_VERSIONS
-from bmq_node.cluster_node import ClusterNode
+from bmq_node.node import Node
 
 OPTIONS = AuditOptions(
     decode_producers=Producers.decode, decode_state=lambda _, data: decode_state(data), versions_kept=KEPT_VERSIONS
@@ -29,7 +29,7 @@ OPTIONS = AuditOptions(
 FIRST = READING_LANES_FIRST_OFFSET
 
 
-async def reading_lane(cluster: Cluster) -> tuple[ClusterNode, Client, Client]:
+async def reading_lane(cluster: Cluster) -> tuple[Node, Client, Client]:
     """(the node, a client of the base, one of the lane); the base's `orders` has five records."""
     node = await cluster.start(1, "controller,broker,proxy")
     assert (await ask(node, "POST", "/v1/topics", {"name": "orders", "partitions": 2})).status == 201

@@ -4,7 +4,7 @@ import pytest
 
 from bmq.config.limits import Limits, limits_of
 from bmq_cli.processes.server import with_files
-from bmq_node.configuration.role_settings import exposed_limits, role_settings
+from bmq_node.configuration.node_settings import exposed_limits, node_settings
 from bmq_node.configuration.server_config import ServerConfig
 from bmq_node.process.open_files import connections_within, limits_within
 
@@ -31,7 +31,7 @@ def test_one_address_leaves_half_of_the_connections_to_others() -> None:
 
 def test_a_node_takes_shows_and_exposes_what_its_files_allow() -> None:
     config = with_files(ServerConfig(store="file:///s", node_id=1, limits={"turn_requests": "40"}), 4_096)
-    proxy = role_settings(config, one_disk=True, log_dir="x").proxy
+    proxy = node_settings(config, one_disk=True, log_dir="x").proxy
     assert (
         proxy.connections_max
         == exposed_limits(config)["connections_max"]

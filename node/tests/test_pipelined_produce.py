@@ -15,7 +15,7 @@ from bmq.wire.apis import ApiKey
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.frames import encode_request_frame, parse_response_header
 from bmq.wire.records import Record, build_batch
-from bmq_node.cluster_node import ClusterNode
+from bmq_node.node import Node
 from bmq_proxy.lanes.overlays import Overlays
 
 VERSION = 9
@@ -26,7 +26,7 @@ def of_producer(sequence: int) -> bytes:
     return build_batch([record], producer_id=7, producer_epoch=0, base_sequence=sequence)
 
 
-async def produced(node: ClusterNode, client_id: str, *batches: bytes) -> list[tuple[ErrorCode, int]]:
+async def produced(node: Node, client_id: str, *batches: bytes) -> list[tuple[ErrorCode, int]]:
     """(code, offset) of each, all sent in one write."""
     assert node.proxy is not None
     reader, writer = await asyncio.open_connection("127.0.0.1", node.proxy.port)

@@ -18,11 +18,10 @@ from bmq.config.limits import Limits
 from bmq.roles.controller import NewTopic
 from bmq.runtime.folder_store import FolderStore
 from bmq.runtime.system import SystemClock, SystemRng
-from bmq.values import NodeId
 from bmq_broker.settings import BrokerSettings
-from bmq_node.admin.api import AdminApi
 from bmq_node.admin.server import AdminServer
-from bmq_node.single import Node, NodeSettings
+from bmq_node.configuration.node_settings import NodeSettings
+from bmq_node.node import Node
 from bmq_proxy.settings import ProxySettings
 
 T = TypeVar("T")
@@ -92,12 +91,14 @@ class AbusedNode:
 
     def have_topics(self, topics: dict[str, int]) -> dict[str, UUID]:
         """Makes those that are not there. The ids of all."""
-        image = self.node.controller.metadata.image
+        image = self.node.image
         missing = [NewTopic(name=name, partitions=count) for name, count in topics.items() if image.topic(name) is None]
+        leading = self.node.leading
+        assert leading is not None
         for first in range(0, len(missing), 100):
-            for result in self.run(self.node.controller.controller.create_topics(missing[first : first + 100])):
+            for result in self.run(leading.create_topics(missing[first : first + 100])):
                 assert result.error is None, result.error
-        return dict(self.node.controller.metadata.image.topic_ids)
+        return dict(self.node.image.topic_ids)
 
     async def _main(self, folder: Path, limits: Limits, started: threading.Event) -> None:
         clock, rng = SystemClock(), SystemRng()
@@ -105,30 +106,22 @@ class AbusedNode:
         store = FolderStore.open(folder, fsync=False)
         proxy = ProxySettings(request_memory_bytes=64 * MIB, fetch_memory_bytes=64 * MIB, limits=limits)
         settings = NodeSettings(
-            port=0,
+            listen="127.0.0.1:0",
             proxy=proxy,
             broker=BrokerSettings(eager=True),
             cluster_configs={"group.initial.rebalance.delay.ms": "0"},
         )
         self.node = Node(store, clock=clock, rng=rng, settings=settings)
-        api = AdminApi(store, node_id=NodeId(1), clock=clock, rng=rng, describe=dict)
-        server = AdminServer(api.front, host="127.0.0.1", port=0, limits=limits)
+        server = AdminServer(self.node.admin.front, host="127.0.0.1", port=0, limits=limits)
         await server.start()
         await self.node.start()
-        api.serve(
-            self.node.controller.metadata,
-            leading=lambda: self.node.controller.controller,
-            owner_for=lambda tp: self.node.broker.owner,
-            reader=self.node.proxy.proxy.reader,
-            static_configs={},
-        )
         server.serve(ended=self.node.ended)
+        assert self.node.proxy is not None
         self.kafka = self.node.proxy.host, self.node.proxy.port
         self.admin = server.host, server.port
         started.set()
         await self._over.wait()
         await self.node.stop()
-        await api.stop()
         await server.stop()
         store.close()
 

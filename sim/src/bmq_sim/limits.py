@@ -201,7 +201,7 @@ FIXED: Final[Mapping[str, str]] = {
     r"bmq_broker\.handlers\.(group_errors:_TEXT_MAX|k11_join_group:_(ID_PREFIX|CLIENT_ID)_MAX)": "the length of a text",
     r"bmq_broker\.heartbeats:TROUBLE_LENGTH_MAX": "the length of a text",
     r"bmq_controller\.api\..*": "limits of the REST API, which tests ask for one by one",
-    r"bmq_controller\.controller:REGISTRATION_TRIES_MAX|bmq_node\.single:REGISTERED_AGAIN_MAX": "more than faults take",
+    r"bmq_controller\.controller:REGISTRATION_TRIES_MAX|bmq_node\.alone:REGISTERED_AGAIN_MAX": "more than faults take",
     r"bmq_controller\.machine\.lanes:.*": "what a lane may be: refused beyond, by tests of the machine",
     r"bmq_controller\.machine\.(producer_ids:BLOCK_SIZE_MAX|topics:.*)": "refused beyond, by tests of the machine",
     r"bmq_controller\.machine\.registrable:.*": "what a node may say of itself: refused beyond, by tests of the "
@@ -214,7 +214,7 @@ FIXED: Final[Mapping[str, str]] = {
     r"bmq_proxy\.handlers\.k03_metadata:.*|bmq_proxy\.handlers\.k32_describe_configs:.*": "answers that are kept or wide, by tests of the proxy",
     r"bmq_proxy\.handlers\.(k33|k35|k75).*": "an API that no simulated client uses, by tests of the proxy",
     r"bmq_proxy\.(intake:UNASKED_BYTES_MAX|metrics:_SOFTWARE_MAX)": "against abuse, by its tests",
-    r"bmq_node\.configuration\.role_settings:ONE_DISK_CATCH_UP_GETS": "the default of a setting",
+    r"bmq_node\.configuration\.node_settings:ONE_DISK_CATCH_UP_GETS": "the default of a setting",
 }
 """By a pattern for module and name: why no seed changes the number."""
 

@@ -17,13 +17,14 @@ from typing import Any, Final
 
 PACKAGES: Final = ("bmq.metadata", "bmq.storage", "bmq_broker", "bmq_controller", "bmq_proxy")
 MODULES: Final = (
-    "bmq_node.cluster_node",
-    "bmq_node.single",
+    "bmq_node.alone",
+    "bmq_node.member",
+    "bmq_node.node",
     "bmq_node.process.living",
     "bmq_node.membership",
     "bmq_node.owners",
     "bmq_node.current_owner",
-    "bmq_node.configuration.role_settings",
+    "bmq_node.configuration.node_settings",
 )
 """What is watched: the roles, what is stored, and what puts a node together."""
 

@@ -16,10 +16,9 @@ from bmq_broker.main import BrokerRole
 from bmq_broker.settings import BrokerSettings
 from bmq_controller.api.front import AdminFront
 from bmq_controller.settings import ControllerSettings
-from bmq_node.admin.api import AdminApi
+from bmq_node.configuration.node_settings import NodeSettings as ShippedSettings
+from bmq_node.node import Node
 from bmq_node.process.living import live
-from bmq_node.single import Node
-from bmq_node.single import NodeSettings as ShippedSettings
 from bmq_proxy.settings import ProxySettings
 from bmq_sim.checkers import InvariantViolated
 from bmq_sim.client import Address
@@ -110,13 +109,11 @@ class NodeSettings:
             tail_cache_bytes=draws.choice("tail_cache_bytes", (4_000, 32 * MIB, 32 * MIB)),
             limits=limits_of(chance),
         )
-        self.made = ShippedSettings(
-            node_id=NODE_ID, port=PORT, broker=broker, groups=groups, controller=controller, proxy=proxy
-        )
+        self.made = ShippedSettings(node_id=NODE_ID, broker=broker, groups=groups, controller=controller, proxy=proxy)
 
     def at(self, host: str) -> ShippedSettings:
         """For a start on this host."""
-        return replace(self.made, host=host, proxy=replace(self.made.proxy, advertised_host=host))
+        return replace(self.made, listen=f"{host}:{PORT}", proxy=replace(self.made.proxy, advertised_host=host))
 
 
 class _RecordingOwner:
@@ -157,9 +154,7 @@ class _RecordedNode(Node):
         self._name = name
 
     def _owner_for(self, tp: TopicPartition) -> Owner:
-        recording: Any = _RecordingOwner(
-            super()._owner_for(tp), self._world, self.controller.metadata.image, self._name
-        )
+        recording: Any = _RecordingOwner(super()._owner_for(tp), self._world, self.image, self._name)
         return recording  # type: ignore[no-any-return]
 
 
@@ -190,7 +185,7 @@ class Incarnation:
     def image(self) -> Image:
         """Its image of the cluster."""
         assert self.node is not None
-        return self.node.controller.metadata.image
+        return self.node.image
 
     def start(self) -> None:
         """Begins, in its own process."""
@@ -209,12 +204,8 @@ class Incarnation:
         self.node = node = _RecordedNode(
             world, self.name, settings=self._settings.at(self.host), store=store, clock=self._clock, rng=rng
         )
-        rng = SimRng(world.rng(f"{self.name} admin"))
-        api = AdminApi(store, node_id=NODE_ID, clock=self._clock, rng=rng, describe=dict)
-        self.admin = api.front
-        await live(
-            node, start=node.serve(api, listen=self.host), stop=self._stop, serving=self._serves, failed=self._failed
-        )
+        self.admin = node.admin.front
+        await live(node, start=node.start(), stop=self._stop, serving=self._serves, failed=self._failed)
         world.note(f"{self.name} exits")
         # Outside of the process, which must not run any more.
         world.loop.call_soon(world.loop.end, self.process, context=contextvars.Context())
@@ -338,7 +329,7 @@ class Supervisor:
 
     def _brokers(self) -> Iterator[BrokerRole]:
         for each in self.living:
-            if each.node is not None and hasattr(each.node, "broker"):
+            if each.node is not None and each.node.broker is not None:
                 yield each.node.broker
 
     def _begin(self, host: str) -> None:

@@ -24,7 +24,7 @@ from bmq_broker import broker
 from bmq_broker import main as broker_main
 from bmq_controller import collector
 from bmq_controller.machine import leases
-from bmq_node import cluster_node, owners
+from bmq_node import member, owners
 from bmq_proxy import appends
 from bmq_proxy.fetch import manifests, reader, tails
 
@@ -248,12 +248,12 @@ def _refusal_holds_up_nobody() -> AbstractContextManager[Any]:
 
 def _copies_are_one_cluster() -> AbstractContextManager[Any]:
     """Nodes say which cluster they belong to, and not over which copy of its store they run."""
-    real = cluster_node.ClusterNode._identity
+    real = member.Member._identity
 
-    def identity(self: cluster_node.ClusterNode, cluster_id: str, copy: str) -> Any:
+    def identity(self: member.Member, cluster_id: str, copy: str) -> Any:
         return real(self, cluster_id, "")
 
-    return patch.object(cluster_node.ClusterNode, "_identity", autospec=True, side_effect=identity)
+    return patch.object(member.Member, "_identity", autospec=True, side_effect=identity)
 
 
 def _leases_run_in_sleep() -> AbstractContextManager[Any]:

@@ -24,14 +24,14 @@ from bmq.storage.durable import cancelled
 from bmq_node.admin.exposition import expose
 from bmq_node.admin.server import AdminServer
 from bmq_node.admin.tokens import AdminTokens
-from bmq_node.cluster_node import ClusterNode
 from bmq_node.configuration.addresses import address_text
 from bmq_node.configuration.listener_files import ListenerFile
-from bmq_node.configuration.role_settings import RoleSettings, exposed_limits, listens, role_settings
+from bmq_node.configuration.node_settings import NodeSettings, exposed_limits, listens, node_settings
 from bmq_node.configuration.server_config import REPEATABLE, ServerConfig, flag_of
 from bmq_node.configuration.server_reference import default_text
 from bmq_node.configuration.sources import PAGE, read_config, unknown_variables
 from bmq_node.configuration.values import Role
+from bmq_node.node import Node
 from bmq_node.process.listening import bound
 from bmq_node.process.living import CannotGoOn, live
 from bmq_node.process.open_files import connections_within, limits_within, tell_if_fewer
@@ -135,7 +135,14 @@ async def _live(config: ServerConfig, store: MeteredStore, stop: asyncio.Event, 
     clock, rng = SystemClock(), SystemRng()
     address = listens(config.admin)
     expose(config.roles, limits=exposed_limits(config))
-    node = ClusterNode(store, clock=clock, rng=rng, config=config, settings=_settings(config), tracer=tracer)
+    node = Node(
+        store,
+        clock=clock,
+        rng=rng,
+        settings=_settings(config),
+        config=config,
+        tracer=tracer,
+    )
     if config.admin_token or config.admin_tokens_accepted or config.admin_token_file:
         file = Path(config.admin_token_file) if config.admin_token_file else None
         tokens = [one for one in (config.admin_token, *config.admin_tokens_accepted.splitlines()) if one]
@@ -185,7 +192,7 @@ def _tracer(config: ServerConfig) -> OtelTracer | None:
     return OtelTracer.open(config.otlp_endpoint, sample_ratio=config.otlp_sample_ratio, resource=resource)
 
 
-def _serving(config: ServerConfig, node: ClusterNode, admin: AdminServer | None) -> None:
+def _serving(config: ServerConfig, node: Node, admin: AdminServer | None) -> None:
     """Says so, on one line: `bmq up --nodes` waits for it."""
     settle()
     addresses = [f"{address_text(*node.internal)} (internal)"]
@@ -198,11 +205,11 @@ def _serving(config: ServerConfig, node: ClusterNode, admin: AdminServer | None)
     print(f"bmq node {config.node_id} ({', '.join(config.roles)}) serves: {', '.join(addresses)}", flush=True)
 
 
-def _settings(config: ServerConfig) -> RoleSettings:
+def _settings(config: ServerConfig) -> NodeSettings:
     """Raises ConfigurationError for a store's URL that cannot be used."""
     store = parse_store_url(config.store)
     one_disk = store.kind in (StoreKind.FILE, StoreKind.MEMORY)
-    return role_settings(
+    return node_settings(
         config,
         one_disk=one_disk,
         log_dir=str(store.folder) if store.folder is not None else config.store.partition("?")[0],

@@ -21,22 +21,23 @@ from bmq.runtime.metered_store import MeteredStore
 from bmq.runtime.open_store import open_store
 from bmq.runtime.self_test import prove_store
 from bmq.runtime.system import SystemClock, SystemRng
-from bmq.values import NodeId
 from bmq_broker.coordinators.groups.settings import GroupSettings
 from bmq_broker.settings import BrokerSettings
 from bmq_controller.machine.limits import Limits as ControllerLimits
 from bmq_controller.settings import ControllerSettings
-from bmq_node.admin.api import AdminApi
 from bmq_node.admin.exposition import expose
 from bmq_node.admin.server import AdminServer
 from bmq_node.admin.tokens import LENGTH_MIN, AdminTokens
-from bmq_node.configuration.addresses import address_of
+from bmq_node.configuration.addresses import address_of, address_text
+from bmq_node.configuration.node_settings import ONE_DISK_CATCH_UP_GETS, NodeSettings
+from bmq_node.configuration.server_config import flag_of
 from bmq_node.configuration.values import Role
+from bmq_node.node import Node
 from bmq_node.process.listening import CannotListen, bound, check_apart, check_free
 from bmq_node.process.living import CannotGoOn, live
 from bmq_node.process.open_files import connections_within, limits_within, tell_if_fewer
 from bmq_node.process.starting import FAILED, MISCONFIGURED, keep_private, make_bucket, start_failure
-from bmq_node.single import Node, NodeSettings, proxy_settings
+from bmq_proxy.settings import ProxySettings
 
 log = structlog.get_logger()
 
@@ -45,6 +46,8 @@ OWN_CONFIGS: Final = {"group.initial.rebalance.delay.ms": "0"}
 elsewhere."""
 TAIL_LIMIT_BYTES = 192 * 1024 * 1024
 """One process holds all roles here: less than a broker of its own would."""
+PROXY: Final = ProxySettings(request_memory_bytes=64 * 1024 * 1024, fetch_memory_bytes=64 * 1024 * 1024)
+"""Likewise."""
 
 
 def up(  # noqa: PLR0917 - options, not arguments
@@ -125,15 +128,14 @@ def up(  # noqa: PLR0917 - options, not arguments
                     limits=limits,
                 )
             )
-        check_apart("--listen", (settings.host, settings.port), "--admin", (admin_host, admin_port))
-        check_free("--listen", (settings.host, settings.port))
+        address = address_of(settings.listen)
+        check_apart("--listen", address, "--admin", (admin_host, admin_port))
+        check_free("--listen", address)
         check_free("--admin", (admin_host, admin_port))
         make_bucket(url)
         keep_private(url)
         opened = open_store(url, fsync=fsync)
-        tell_if_fewer(
-            raise_file_limit(), proxy_settings(one_disk=False).connections_max, settings.proxy.connections_max
-        )
+        tell_if_fewer(raise_file_limit(), PROXY.connections_max, settings.proxy.connections_max)
     except BmqError as error:
         print(f"error: {error}", file=sys.stderr)
         raise typer.Exit(FAILED if isinstance(error, CannotListen) else MISCONFIGURED) from None
@@ -142,21 +144,25 @@ def up(  # noqa: PLR0917 - options, not arguments
         clock, rng = SystemClock(), SystemRng()
         expose(tuple(Role), limits=_limits(settings))
         metered = MeteredStore(opened)
-        node = Node(metered, clock=clock, rng=rng, settings=settings)
-        api = AdminApi(
-            metered, node_id=NodeId(settings.node_id), clock=clock, rng=rng, describe=lambda: _described(settings, url)
+        node = Node(
+            metered,
+            clock=clock,
+            rng=rng,
+            settings=settings,
+            describe=lambda: _described(settings, url),
+            named=flag_of,
         )
-        api.front.state.tokens = tokens
-        server = AdminServer(api.front, host=admin_host, port=admin_port, limits=settings.proxy.limits)
+        node.admin.front.state.tokens = tokens
+        server = AdminServer(node.admin.front, host=admin_host, port=admin_port, limits=settings.proxy.limits)
         failures: list[BmqError] = []
 
         async def start() -> None:
             await bound("--admin", admin, server.start())
             await prove_store(metered, clock, rng)
-            await node.serve(api, listen=listen)
+            await node.start()
 
         def serves() -> None:
-            server.serve(ended=node.ended, lags=node.broker.lags)
+            server.serve(ended=node.ended, lags=node.lags)
             settle()
             _say_hello(node, url, admin=f"{admin_host}:{server.port}")
 
@@ -192,7 +198,7 @@ def _up_nodes(
         shape,
         url=url,
         fsync=fsync,
-        listen=(settings.host, settings.port),
+        listen=address_of(settings.listen),
         admin=admin,
         admin_token_file=admin_token_file,
         linger_ms=settings.broker.linger_ms,
@@ -226,11 +232,9 @@ def _settings(
         validate_cluster(cluster_configs)
     except InvalidConfig as error:
         raise ConfigurationError(f"--config: {error}") from None
-    proxy = proxy_settings(one_disk=store is None)
-    connections = connections_within(raise_file_limit(), proxy.connections_max, own_limits)
+    connections = connections_within(raise_file_limit(), PROXY.connections_max, own_limits)
     settings = NodeSettings(
-        host=host,
-        port=port,
+        listen=address_text(host, port),
         cluster_configs=cluster_configs,
         broker=BrokerSettings(
             linger_ms=linger_ms,
@@ -243,7 +247,11 @@ def _settings(
         ),
         controller=ControllerSettings(limits=ControllerLimits.within(own_limits)),
         groups=GroupSettings.within(own_limits),
-        proxy=replace(proxy, connections_max=connections, limits=limits_within(connections, own_limits)),
+        proxy=replace(
+            PROXY if store is not None else replace(PROXY, catch_up_gets_at_once=ONE_DISK_CATCH_UP_GETS),
+            connections_max=connections,
+            limits=limits_within(connections, own_limits),
+        ),
         log_dir=str(folder) if store is None else url.partition("?")[0],
     )
     return settings, url
@@ -285,9 +293,9 @@ def _tokens(file: Path | None) -> AdminTokens | None:
 def _described(settings: NodeSettings, url: str) -> dict[str, Any]:
     """The configuration, as far as it can be given."""
     return {
-        "roles": ["controller", "broker", "proxy"],
+        "roles": [str(role) for role in settings.roles],
         "store": url,
-        "listen": f"{settings.host}:{settings.port}",
+        "listen": settings.listen,
         "linger_ms": settings.broker.linger_ms,
         "cluster_config": dict(settings.cluster_configs),
     }
@@ -301,6 +309,7 @@ def _address(option: str, text: str) -> tuple[str, int]:
 
 
 def _say_hello(node: Node, url: str, *, admin: str) -> None:
+    assert node.proxy is not None
     address = f"{node.proxy.host}:{node.proxy.port}"
     command = os.path.relpath(sys.argv[0]) if os.sep in sys.argv[0] else "bmq"
     print(

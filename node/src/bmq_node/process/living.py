@@ -15,8 +15,9 @@ class CannotGoOn(BmqError):
 class Living(Protocol):
     """A node of a cluster, or one that has all roles."""
 
-    ended: asyncio.Future[str]
-    """Resolves with the reason once it may only end."""
+    @property
+    def ended(self) -> "asyncio.Future[str]":
+        """Resolves with the reason once it may only end."""
 
     async def stop(self, *, grace_s: float = ...) -> None: ...
 

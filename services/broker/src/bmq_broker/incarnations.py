@@ -1,8 +1,8 @@
 """A broker for as long as its process lives: a new incarnation, under a new epoch, each time the last one was replaced.
 
-For a broker in a process of its own, whose node id nobody else has: then being fenced means that it was silent for too
-long, and it starts again with nothing. Where another process has taken the node id, registering says so, and this one
-ends. (`bmq up` does not use this: there a fence means that another process has taken over the whole store.)
+In a process among others, whose node id nobody else has, being fenced means that it was silent for too long: it starts
+again with nothing. Where another process has taken the node id, registering says so, and this one ends. In a process
+that is the whole cluster a fence means that another one has taken over the store: it begins no more.
 """
 
 import asyncio
@@ -32,13 +32,15 @@ class Incarnations:
         make: Callable[[Callable[[BmqError], None]], BrokerRole],
         *,
         rng: Rng,
+        begins_again: bool = True,
         on_lost: Callable[[BmqError], None] = lambda _: None,
     ) -> None:
         """`make(on_fenced)` puts a BrokerRole together; it is not started. `on_lost` is called once, where this process
-        may be no broker any more.
+        may be no broker any more: unless it `begins_again`, at the first fence.
         """
         self._make = make
         self._rng = rng
+        self._begins_again = begins_again
         self._on_lost = on_lost
         self._fence: asyncio.Future[BmqError] = asyncio.get_running_loop().create_future()
         self._task: asyncio.Task[None] | None = None
@@ -106,6 +108,9 @@ class Incarnations:
         while True:
             began_s = loop.time()
             error = await self._fence
+            if not self._begins_again:
+                self._on_lost(error)
+                return
             log.warning(
                 "this broker was replaced and starts again under a new epoch", epoch=self.role.epoch, error=str(error)
             )

@@ -7,8 +7,8 @@ from bmq.errors import BmqError
 from bmq.metadata.image import Image
 from bmq_broker.main import BrokerRole
 from bmq_controller.api.front import AdminFront
-from bmq_node.cluster_node import ClusterNode
 from bmq_node.configuration.values import Role
+from bmq_node.node import Node
 from bmq_node.process.living import CannotGoOn, live
 from bmq_sim.client import Address
 from bmq_sim.clock import SimClock, SimRng
@@ -40,7 +40,7 @@ class ServerProcess:
         self._advertising = world.rng(f"listeners of {self.process.name}")
         self._number = number
         self._stop = asyncio.Event()
-        self._node: ClusterNode | None = None
+        self._node: Node | None = None
 
     @property
     def alive(self) -> bool:
@@ -96,7 +96,7 @@ class ServerProcess:
         spec, settings = self.spec, self._settings
         store = self._world.store.for_node(spec.host)
         config, made = settings.config(spec, start=self._number), settings.of(spec, start=self._number)
-        self._node = node = ClusterNode(store, clock=self._clock, rng=self._rng, config=config, settings=made)
+        self._node = node = Node(store, clock=self._clock, rng=self._rng, config=config, settings=made)
         await live(node, start=node.start(), stop=self._stop, serving=self._serves, failed=self._failed)
         self._world.note(f"{self.process.name} exits")
         # Outside of the process, which must not run any more.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from bmq_broker.coordinators.groups.settings import GroupSettings
 from bmq_broker.settings import BrokerSettings
 from bmq_controller.settings import ControllerSettings
-from bmq_node.configuration.role_settings import RoleSettings, role_settings
+from bmq_node.configuration.node_settings import NodeSettings, node_settings
 from bmq_node.configuration.server_config import ServerConfig
 from bmq_node.configuration.values import Role
 from bmq_sim.limits import Chance, Draws, limits_of
@@ -109,9 +109,9 @@ class ClusterSettings:
             admin="off",
         )
 
-    def of(self, spec: NodeSpec, *, start: int) -> RoleSettings:
+    def of(self, spec: NodeSpec, *, start: int) -> NodeSettings:
         """For a start of the node."""
-        made = role_settings(self.config(spec, start=start), one_disk=False, log_dir="simulated")
+        made = node_settings(self.config(spec, start=start), one_disk=False, log_dir="simulated")
         proxy = replace(made.proxy, offsets_topic_partitions=self.offsets_topic_partitions, limits=self._limits)
         return replace(
             made, controller=self.controller, groups=self.groups, broker=self._broker(spec, start), proxy=proxy

@@ -1,6 +1,7 @@
-"""From the configuration of a server to the settings of its roles. Pure."""
+"""What a process and its roles are told, and how a server's configuration becomes it. Pure."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from bmq.config.limits import limits_of
 from bmq_broker.coordinators.groups.settings import GroupSettings
@@ -16,20 +17,46 @@ ONE_DISK_CATCH_UP_GETS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoleSettings:
-    """What each role of one process is told."""
+class NodeSettings:
+    """What one process is told, and each of its roles. Addresses are HOST:PORT."""
 
-    controller: ControllerSettings
-    broker: BrokerSettings
-    groups: GroupSettings
-    proxy: ProxySettings
-    log_dir: str
+    node_id: int = 1
+    roles: tuple[Role, ...] = (Role.CONTROLLER, Role.BROKER, Role.PROXY)
+    listen: str = "127.0.0.1:9092"
+    advertised_listen: str = ""
+    listeners: Mapping[str, str] = field(default_factory=dict)
+    advertised_listeners: Mapping[str, str] = field(default_factory=dict)
+    rack: str = ""
+    pool: str = ""
+    lane: str = ""
+    cluster_configs: Mapping[str, str] = field(default_factory=dict)
+    """By Kafka's names."""
+    controller: ControllerSettings = field(default_factory=ControllerSettings)
+    broker: BrokerSettings = field(default_factory=BrokerSettings)
+    groups: GroupSettings = field(default_factory=GroupSettings)
+    """Where the cluster's configuration says nothing else."""
+    proxy: ProxySettings = field(default_factory=ProxySettings)
+    log_dir: str = "object-store"
     """What DescribeLogDirs calls the store."""
 
+    def has(self, role: Role) -> bool:
+        """Whether this process has the role."""
+        return role in self.roles
 
-def role_settings(config: ServerConfig, *, one_disk: bool, log_dir: str) -> RoleSettings:
+
+def node_settings(config: ServerConfig, *, one_disk: bool, log_dir: str) -> NodeSettings:
     """`one_disk`: the store is a folder of this machine. `log_dir`: what DescribeLogDirs calls it."""
-    return RoleSettings(
+    return NodeSettings(
+        node_id=config.node_id,
+        roles=config.roles,
+        listen=config.listen,
+        advertised_listen=config.advertised_listen,
+        listeners=config.listeners,
+        advertised_listeners=config.advertised_listeners,
+        rack=config.rack,
+        pool=config.pool,
+        lane=config.lane,
+        cluster_configs=config.cluster_config,
         controller=_controller_settings(config),
         broker=_broker_settings(config, one_disk=one_disk),
         groups=GroupSettings.within(limits_of(config.limits)),
