@@ -13,7 +13,8 @@ from bmq.roles.controller import NewTopic
 from bmq.values import NodeId, TopicId, TopicPartition
 from bmq_controller.api.paging import ordered_page, page
 from bmq_controller.api.placement import selected
-from bmq_controller.api.problems import Refused, VersionMismatch, refusal_of, subject_of
+from bmq_controller.api.problems import Refused, refusal_of, subject_of
+from bmq_controller.api.statuses import VersionMismatch
 from bmq_controller.api.versions import holds, node_version, partition_version, topic_version, wanted_versions
 from bmq_controller.machine.moves import move
 from bmq_controller.machine.nodes import cordon

@@ -18,7 +18,7 @@ from bmq.errors import BmqError
 from bmq_controller.api import balance, cluster, configs, groups, lanes, node, nodes, placement, topics
 from bmq_controller.api.models import Problem
 from bmq_controller.api.page import DOCS_PAGE
-from bmq_controller.api.problems import CONTENT_TYPE, Refusal, Refused, refusal_of, subject_of
+from bmq_controller.api.problems import CONTENT_TYPE, Refusal, Refused, refusal, refusal_of, subject_of
 from bmq_controller.api.query import misread
 from bmq_controller.api.sources import ApiSources
 
@@ -75,7 +75,7 @@ async def _known_parameters(request: Request) -> None:
         route.include_in_schema
         and (found := misread(request.url.query, [field.alias for field in route.dependant.query_params])) is not None
     ):
-        raise Refused(400, "InvalidRequest", found.why, found.remedy)
+        raise Refused("InvalidRequest", found.why, found.remedy)
 
 
 async def _failed(request: Request, error: Exception) -> Response:
@@ -97,9 +97,8 @@ async def _invalid(request: Request, error: Exception) -> Response:
     if where == "body" and "json" not in request.headers.get("content-type", ""):
         why = "its body is not sent as application/json"
     return _answer(
-        Refusal(
-            status=400,
-            code="InvalidRequest",
+        refusal(
+            "InvalidRequest",
             what=_subject(request),
             why=why,
             remedy="/docs shows what the request may be",
@@ -114,9 +113,8 @@ async def _no_such_page(request: Request, error: Exception) -> Response:
     else:
         why, code = "there is no such page", "NotFound"
     return _answer(
-        Refusal(
-            status=error.status_code,
-            code=code,
+        refusal(
+            code,
             what=f"{request.method} {request.url.path}",
             why=why,
             remedy="/docs shows what there is",
@@ -124,8 +122,8 @@ async def _no_such_page(request: Request, error: Exception) -> Response:
     )
 
 
-def _answer(refusal: Refusal) -> Response:
-    reply = refusal.reply()
+def _answer(refused: Refusal) -> Response:
+    reply = refused.reply()
     return Response(reply.body, status_code=reply.status, headers=dict(reply.headers))
 
 

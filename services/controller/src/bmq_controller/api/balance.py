@@ -51,7 +51,6 @@ def _informed(sources: ApiSources) -> LeadingController:
     leader = sources.leader()
     if not leader.balancer.knows_loads:
         raise Refused(
-            503,
             "LoadsUnknown",
             "not every broker has said yet what it takes, since this controller leads",
             "try again in a few seconds",

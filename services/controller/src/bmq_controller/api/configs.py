@@ -79,7 +79,6 @@ def config_text(value: ConfigValue) -> str | None:
 def _changes(changes: Mapping[str, ConfigValue]) -> list[ConfigChange]:
     if not changes:
         raise Refused(
-            400,
             "InvalidRequest",
             "it changes nothing",
             'send an object of keys and values, for example {"retention.ms": "3600000"}',

@@ -192,12 +192,11 @@ def _check(code: int) -> None:
         case ErrorCode.group_id_not_found:
             raise _no_such_group()
         case ErrorCode.non_empty_group:
-            raise Refused(409, "GroupNotEmpty", "the group has members", "stop them first")
+            raise Refused("GroupNotEmpty", "the group has members", "stop them first")
         case ErrorCode.invalid_group_id:
-            raise Refused(400, "InvalidGroupId", "this is no group's id", "name a group")
+            raise Refused("InvalidGroupId", "this is no group's id", "name a group")
         case _:
             raise Refused(
-                503,
                 "CoordinatorUnavailable",
                 f"its coordinator answers {ErrorCode(code).name}",
                 "try again in a moment",
@@ -205,4 +204,4 @@ def _check(code: int) -> None:
 
 
 def _no_such_group() -> Refused:
-    return Refused(404, "UnknownGroup", "there is no such group", "list the groups")
+    return Refused("UnknownGroup", "there is no such group", "list the groups")

@@ -44,7 +44,7 @@ from bmq_controller.api.asgi import (
 )
 from bmq_controller.api.bodies import unusable
 from bmq_controller.api.own_pages import OWN_PAGES
-from bmq_controller.api.problems import Refusal, subject_of
+from bmq_controller.api.problems import Refusal, refusal, subject_of
 from bmq_controller.api.query import misread
 from bmq_controller.api.request_ids import HEADER as REQUEST_ID
 from bmq_controller.api.request_ids import request_id_of, with_request_id
@@ -161,8 +161,8 @@ class AdminFront:
             held[host] and held[host] + size_bytes > own_max
         ):
             why = f"{held_bytes} bytes of answers are on their way already, {held[host]} of them to this address"
-            refusal = _refusal(request, 503, "TooManyRequests", why, "read what comes, and try again in a moment")
-            await say(send, with_request_id(refusal.reply(), request.headers[REQUEST_ID]), with_body=True)
+            refused = _refusal(request, "TooManyRequests", why, "read what comes, and try again in a moment")
+            await say(send, with_request_id(refused.reply(), request.headers[REQUEST_ID]), with_body=True)
             return
         held[host] += size_bytes
         try:
@@ -188,7 +188,7 @@ class AdminFront:
             self._handed_on_here -= 1
         if len(reply.body) > ADMIN_REPLY_BYTES_MAX:
             return _refusal(
-                request, 500, "AnswerTooLarge", f"the answer has {len(reply.body)} bytes", "ask for less at a time"
+                request, "AnswerTooLarge", f"the answer has {len(reply.body)} bytes", "ask for less at a time"
             ).reply()
         return reply
 
@@ -252,7 +252,7 @@ class AdminFront:
         """
         if _crosses_sites(scope):
             return _refusal(
-                request, 403, "OtherSite", "a page of another site sent it", "send it from elsewhere than a browser"
+                request, "OtherSite", "a page of another site sent it", "send it from elsewhere than a browser"
             ).reply()
         tokens = self.state.tokens
         known = tokens is not None and await tokens.admits(_bearer(request))
@@ -262,18 +262,18 @@ class AdminFront:
         try:
             body = await body_of(receive, self._bodies, address=host)
         except NoRoom as error:
-            return _refusal(request, 503, "TooManyRequests", str(error), "try again in a moment").reply()
+            return _refusal(request, "TooManyRequests", str(error), "try again in a moment").reply()
         except TimeoutError:
             return _refusal(
-                request, 408, "RequestTooSlow", f"its body did not come within {BODY_WITHIN_S:g} s", "send it at once"
+                request, "RequestTooSlow", f"its body did not come within {BODY_WITHIN_S:g} s", "send it at once"
             ).reply()
         if body is None:
             return _refusal(
-                request, 413, "RequestTooLarge", f"its body has more than {BODY_BYTES_MAX} bytes", "send less"
+                request, "RequestTooLarge", f"its body has more than {BODY_BYTES_MAX} bytes", "send less"
             ).reply()
         if body.count(b",") > BODY_ELEMENTS_MAX:
             return _refusal(
-                request, 413, "RequestTooLarge", f"its body has more than {BODY_ELEMENTS_MAX} elements", "send fewer"
+                request, "RequestTooLarge", f"its body has more than {BODY_ELEMENTS_MAX} elements", "send fewer"
             ).reply()
         if self._under_way[host] >= REQUESTS_PER_ADDRESS:
             return _too_many(request, self._under_way[host])
@@ -292,7 +292,7 @@ class AdminFront:
         """By the node that answers, too: it may have tokens where the one that was asked has none."""
         sources = self.state.sources
         if sources is None:
-            return _refusal(request, 503, "Starting", "this node is starting", "try again in a moment").reply()
+            return _refusal(request, "Starting", "this node is starting", "try again in a moment").reply()
         here = request.path in _PUBLIC or request.path.startswith(_OF_EVERY_NODE) or sources.leading() is not None
         if not here and hand_on:
             return await self._handed_on(sources, request)
@@ -301,7 +301,7 @@ class AdminFront:
             if request.method not in _READING and not request.trusted:
                 why = "it changes something, comes from another machine, and this bmq has no tokens to know you by"
                 return _refusal(
-                    request, 403, "NoTokens", why, "give its nodes admin_token or admin_token_file, and present a token"
+                    request, "NoTokens", why, "give its nodes admin_token or admin_token_file, and present a token"
                 ).reply()
         elif request.path not in _PUBLIC and not await tokens.admits(_bearer(request)):
             return _unknown(request)
@@ -309,24 +309,24 @@ class AdminFront:
             return _no_leader(request, f"node {sources.node_id} does not lead (any more)")
         if request.method == "GET" and (own := OWN_PAGES.get(request.path)) is not None:
             if (misread_query := misread(request.query, ())) is not None:
-                return _refusal(request, 400, "InvalidRequest", misread_query.why, misread_query.remedy).reply()
+                return _refusal(request, "InvalidRequest", misread_query.why, misread_query.remedy).reply()
             return AdminReply(
                 status=200, headers={"content-type": "application/json"}, body=json.dumps(own(sources)).encode()
             )
         if (found := unusable(request.body)) is not None:
-            return _refusal(request, 400, "InvalidRequest", found.why, found.remedy).reply()
+            return _refusal(request, "InvalidRequest", found.why, found.remedy).reply()
         try:
             async with asyncio.timeout(ANSWER_WITHIN_S):
                 return await call(await self._loaded(sources), request)
         except TimeoutError:
             why = f"the answer is not there after {ANSWER_WITHIN_S:g} s"
             return _refusal(
-                request, 504, "TooSlow", why, "look whether it was done, and at the brokers' and the store's health"
+                request, "TooSlow", why, "look whether it was done, and at the brokers' and the store's health"
             ).reply()
         except Exception as error:  # noqa: BLE001 other requests go on
             _log.exception("an admin request failed, this is a bug in bmq", method=request.method, path=request.path)
             return _refusal(
-                request, 500, "Bug", f"an internal error, {type(error).__name__}", "look at this node's log"
+                request, "Bug", f"an internal error, {type(error).__name__}", "look at this node's log"
             ).reply()
 
     async def _handed_on(self, sources: ApiSources, request: AdminRequest) -> AdminReply:
@@ -395,22 +395,22 @@ def _header(scope: Scope, name: bytes) -> str:
 def _unknown(request: AdminRequest) -> AdminReply:
     given = "it has no bearer token" if not _bearer(request) else "its token is none of this bmq's"
     remedy = "send Authorization: Bearer TOKEN with one of its tokens (admin_token, admin_token_file)"
-    return _refusal(request, 401, "Unauthenticated", given, remedy).reply()
+    return _refusal(request, "Unauthenticated", given, remedy).reply()
 
 
 def _too_many(request: AdminRequest, count: int) -> AdminReply:
     return _refusal(
-        request, 503, "TooManyRequests", f"{count} requests are under way already", "try again in a moment"
+        request, "TooManyRequests", f"{count} requests are under way already", "try again in a moment"
     ).reply()
 
 
 def _no_leader(request: AdminRequest, why: str) -> AdminReply:
     remedy = "try again in a moment; where that goes on, look whether a controller runs and reaches the object store"
-    return _refusal(request, 503, "NoLeader", f"no leading controller answers: {why}", remedy).reply()
+    return _refusal(request, "NoLeader", f"no leading controller answers: {why}", remedy).reply()
 
 
-def _refusal(request: AdminRequest, status: int, code: str, why: str, remedy: str) -> Refusal:
-    return Refusal(status=status, code=code, what=subject_of(request.method, request.path), why=why, remedy=remedy)
+def _refusal(request: AdminRequest, code: str, why: str, remedy: str) -> Refusal:
+    return refusal(code, what=subject_of(request.method, request.path), why=why, remedy=remedy)
 
 
 def _text(status: int, text: str) -> AdminReply:

@@ -126,9 +126,7 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
         image, number = sources.image, NodeId(node_id)
         _check_known(image, number)
         if all(node.node_id != number for node in living_brokers(image)):
-            raise Refused(
-                409, "NotABroker", "it is no registered broker, so there is nothing to drain", "drain one that is"
-            )
+            raise Refused("NotABroker", "it is no registered broker, so there is nothing to drain", "drain one that is")
         avoid = sources.leader().draining
         if (
             image.owned_counts.get(number, 0)
@@ -137,7 +135,7 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
             pool = pool_of(stays.configs)
             whose = f" of the pool {pool}, which topic {stays.name} is in," if pool else ""
             raise Refused(
-                409, "NoHeir", f"no other broker{whose} takes partitions", "start another one, or uncordon one, first"
+                "NoHeir", f"no other broker{whose} takes partitions", "start another one, or uncordon one, first"
             )
         await _conditional(sources, number, if_match).drain(number)
         return await _shown(sources, number, response)
@@ -199,13 +197,13 @@ def _kept(headers: Mapping[str, str]) -> dict[str, str]:
 
 def _check_known(image: Image, node_id: NodeId) -> None:
     if node_id not in image.nodes and node_id not in image.last_epochs and node_id not in image.cordoned:
-        raise Refused(404, "UnknownNode", "no node of this number was ever registered", "list the nodes")
+        raise Refused("UnknownNode", "no node of this number was ever registered", "list the nodes")
 
 
 async def _shown(sources: ApiSources, node_id: NodeId, response: Response) -> NodeView:
     image = sources.image
     if node_id not in image.nodes and node_id not in image.cordoned:
-        raise Refused(404, "UnknownNode", "no such node is registered", "list the nodes")
+        raise Refused("UnknownNode", "no such node is registered", "list the nodes")
     seen = _Seen(sources.leader(), image)
     view = await in_thread(lambda: seen.counted().view(node_id))
     response.headers["ETag"] = etag(view.version)

@@ -99,4 +99,4 @@ def _decoded(token: str, kind: str) -> Key:
 
 
 def _bad_token() -> Refused:
-    return Refused(400, "InvalidContinue", "the continue token is not one of this list", "begin again without it")
+    return Refused("InvalidContinue", "the continue token is not one of this list", "begin again without it")

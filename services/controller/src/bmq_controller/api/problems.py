@@ -5,49 +5,12 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from bmq.errors import (
-    BmqError,
-    ConfigsFull,
-    ControllerUnavailable,
-    Fenced,
-    InvalidPartitions,
-    InvalidTopicName,
-    LaneExists,
-    NotOwner,
-    NotReady,
-    PartitionStopped,
-    PolicyViolation,
-    RequestError,
-    StoreError,
-    TopicExists,
-    UnknownLane,
-    UnknownTopic,
-)
+from bmq.errors import BmqError
 from bmq.roles.admin import AdminReply
+from bmq_controller.api.statuses import OF_PROBLEMS, UNAUTHENTICATED, UNAVAILABLE, told_of
 
 CONTENT_TYPE: Final = "application/problem+json"
 RETRY_AFTER_S: Final = 1
-UNAVAILABLE: Final = 503
-
-_STATUSES: Final[tuple[tuple[type[BmqError], int, str], ...]] = (
-    (UnknownTopic, 404, "look at the list of them"),
-    (UnknownLane, 404, "look at the list of them"),
-    (LaneExists, 409, "choose another name, or use the one that is there"),
-    (TopicExists, 409, "choose another name, or use the one that is there"),
-    (ConfigsFull, 400, "set shorter values, or delete some"),
-    (PolicyViolation, 403, "change the cluster's configuration if it is to be allowed"),
-    (InvalidTopicName, 400, "choose another name"),
-    (InvalidPartitions, 400, "ask for another number"),
-    (RequestError, 400, "change the request; /docs shows what it may be"),
-    (ControllerUnavailable, UNAVAILABLE, "look whether it was done, and try again"),
-    (NotReady, UNAVAILABLE, "try again in a moment"),
-    (NotOwner, UNAVAILABLE, "try again in a moment"),
-    (Fenced, UNAVAILABLE, "try again in a moment"),
-    (StoreError, UNAVAILABLE, "look at the object store's health, and try again"),
-    (PartitionStopped, 500, "look at the log of the broker that owns it"),
-    (BmqError, 500, "look at the log of the node that answered"),
-)
-"""By class, the first that fits: status, and the remedy where the error's own text names none."""
 _KINDS: Final = {"topics": "topic", "groups": "group", "nodes": "node", "lanes": "lane", "placement": "partition"}
 
 
@@ -66,7 +29,7 @@ class Refusal:
         headers = {"content-type": CONTENT_TYPE}
         if self.status == UNAVAILABLE:
             headers["retry-after"] = str(RETRY_AFTER_S)
-        if self.status == 401:
+        if self.status == UNAUTHENTICATED:
             headers["www-authenticate"] = 'Bearer realm="bmq"'
         return AdminReply(
             status=self.status, headers=headers, body=json.dumps(self.document(), ensure_ascii=False).encode()
@@ -88,36 +51,31 @@ class Refusal:
 
 
 class Refused(Exception):
-    """An endpoint's way to say no."""
+    """An endpoint's way to say no. `code` names its status."""
 
-    def __init__(self, status: int, code: str, why: str, remedy: str) -> None:
-        super().__init__(status, code, why, remedy)
-        self.status, self.code, self.why, self.remedy = status, code, why, remedy
+    def __init__(self, code: str, why: str, remedy: str) -> None:
+        super().__init__(code, why, remedy)
+        self.code, self.why, self.remedy = code, why, remedy
 
     def about(self, what: str) -> Refusal:
         """The refusal, with what was asked for."""
-        return Refusal(status=self.status, code=self.code, what=what, why=self.why, remedy=self.remedy)
+        return refusal(self.code, what=what, why=self.why, remedy=self.remedy)
 
 
-class VersionMismatch(RequestError):
-    """The thing is not (any more) in the version that the request names; raised while the leader decides, so nothing is
-    changed.
-    """
+def refusal(code: str, *, what: str, why: str, remedy: str) -> Refusal:
+    """What the API itself refuses."""
+    return Refusal(status=OF_PROBLEMS[code], code=code, what=what, why=why, remedy=remedy)
 
 
 def refusal_of(error: BmqError, what: str) -> Refusal:
     """The refusal that tells of an error of bmq's. The error's text is split where it names its remedy: after the last
     colon.
     """
-    if isinstance(error, VersionMismatch):
-        return Refusal(
-            status=412, code="VersionMismatch", what=what, why=str(error), remedy="read it again, and decide anew"
-        )
-    status, remedy = next((status, remedy) for kind, status, remedy in _STATUSES if isinstance(error, kind))
+    told = told_of(error)
     why, colon, own = str(error).rstrip(".").rpartition(": ")
     if not colon or len(own.split()) < 2:
-        why, own = str(error).rstrip("."), remedy
-    return Refusal(status=status, code=type(error).__name__, what=what, why=why, remedy=own)
+        why, own = str(error).rstrip("."), told.remedy
+    return Refusal(status=told.status, code=type(error).__name__, what=what, why=why, remedy=own)
 
 
 def subject_of(method: str, path: str) -> str:

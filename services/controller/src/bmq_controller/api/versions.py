@@ -12,7 +12,7 @@ import msgspec
 
 from bmq.metadata.image import Image, Lane, PartitionMeta, Topic
 from bmq.values import NodeId, TopicId
-from bmq_controller.api.problems import VersionMismatch
+from bmq_controller.api.statuses import VersionMismatch
 
 _DIGEST_BYTES: Final = 8
 
