@@ -13,7 +13,7 @@ from bmq.internal.framing.failures import ConnectionLost, Failure, NotSent, deco
 from bmq.internal.framing.refusals import Refusal
 from bmq.internal.limits import ERROR_TEXT_CHARS_MAX
 from bmq.storage.flatlog import GapFound
-from bmq.wire.error_codes import code_for
+from bmq.wire.chosen_codes import code_for
 
 KINDS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, BmqError)]
 

@@ -12,7 +12,8 @@ from bmq.metadata.derived import measure_configs
 from bmq.metadata.image import Image
 from bmq.naming.names import CONSUMER_OFFSETS
 from bmq.roles.controller import ConfigChange, ConfigResource, NewTopic
-from bmq.wire.error_codes import ErrorCode, code_for
+from bmq.wire.chosen_codes import code_for
+from bmq.wire.error_codes import ErrorCode
 from bmq_controller.api.problems import refusal_of
 from bmq_controller.machine.configs import alter_configs, replace_configs
 from bmq_controller.machine.lanes import LaneWanted, change_lane, create_lane, delete_lanes

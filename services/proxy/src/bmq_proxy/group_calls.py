@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from bmq.errors import BmqError
+from bmq.wire.chosen_codes import coordinator_code
 from bmq.wire.message import Fields, Message
 from bmq_proxy.calls import Call
-from bmq_proxy.failures import coordinator_code
 from bmq_proxy.proxy import Proxy
 
 

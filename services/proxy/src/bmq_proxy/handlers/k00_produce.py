@@ -23,7 +23,8 @@ from bmq.errors import BmqError, InvalidBatch, RequestError, UnknownTopicId
 from bmq.naming.names import is_internal
 from bmq.values import TopicPartition
 from bmq.wire.apis import SERVED, ApiKey
-from bmq.wire.error_codes import ErrorCode, code_for
+from bmq.wire.chosen_codes import code_for
+from bmq.wire.error_codes import ErrorCode
 from bmq.wire.produce import (
     ProducedPartition,
     ProducedTopic,

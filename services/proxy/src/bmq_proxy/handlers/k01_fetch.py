@@ -17,7 +17,8 @@ from typing_extensions import Buffer
 
 from bmq.errors import BmqError, RequestError, UnknownTopic, UnknownTopicId
 from bmq.wire.apis import SERVED, ApiKey
-from bmq.wire.error_codes import ErrorCode, code_for
+from bmq.wire.chosen_codes import code_for
+from bmq.wire.error_codes import ErrorCode
 from bmq.wire.fetch import (
     SESSIONS_FROM,
     TOPIC_IDS_FROM,

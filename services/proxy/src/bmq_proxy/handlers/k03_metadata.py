@@ -23,14 +23,14 @@ from bmq.roles.controller import NewTopic
 from bmq.values import TopicId
 from bmq.wire import messages
 from bmq.wire.apis import SERVED, ApiKey
-from bmq.wire.error_codes import ErrorCode, code_for
+from bmq.wire.chosen_codes import code_for, controller_code
+from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
 from bmq.wire.messages import Encoded
 from bmq_proxy.api import Reply, Route, decoded, encoded, error_name
 from bmq_proxy.authorized import NOT_ASKED, ON_CLUSTER, ON_TOPIC
 from bmq_proxy.bulk import TURN_ELEMENTS, Bulk
 from bmq_proxy.calls import Answer, Call, Pending
-from bmq_proxy.failures import controller_code
 from bmq_proxy.images import image_with
 from bmq_proxy.proxy import Proxy
 from bmq_proxy.spreading import zone_of

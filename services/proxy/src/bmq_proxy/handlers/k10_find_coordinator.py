@@ -12,13 +12,14 @@ from bmq.errors import BmqError
 from bmq.metadata.image import Topic
 from bmq.values import TopicPartition
 from bmq.wire.apis import ApiKey
+from bmq.wire.chosen_codes import coordinator_code
 from bmq.wire.error_codes import ErrorCode
 from bmq_proxy.api import Reply, Route, plain
 from bmq_proxy.calls import Call
-from bmq_proxy.failures import TRANSACTION_REFUSED, coordinator_code
 from bmq_proxy.proxy import Proxy
 from bmq_proxy.spreading import Proxies
 from bmq_proxy.topics import proxies_of
+from bmq_proxy.transactions import TRANSACTION_REFUSED
 
 GROUP = 0
 TRANSACTION = 1

@@ -12,13 +12,13 @@ from bmq.config.topic_config import describe_topic
 from bmq.errors import BmqError, QuotaExceeded
 from bmq.roles.controller import NewTopic, TopicResult
 from bmq.wire.apis import ApiKey
+from bmq.wire.chosen_codes import controller_code
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
 from bmq_proxy.api import Reply, Route, plain
 from bmq_proxy.assigned import assigned_by_number
 from bmq_proxy.calls import Call
 from bmq_proxy.creation import check_request, partitions_of, pieces, texts_count
-from bmq_proxy.failures import controller_code
 from bmq_proxy.images import image_with
 from bmq_proxy.led import when_led
 from bmq_proxy.proxy import Proxy

@@ -10,12 +10,12 @@ from bmq.errors import BmqError, PolicyViolation, UnknownTopic, UnknownTopicId
 from bmq.metadata.image import Topic
 from bmq.naming.names import is_internal
 from bmq.wire.apis import ApiKey
+from bmq.wire.chosen_codes import controller_code
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
 from bmq_proxy.api import Reply, Route, plain
 from bmq_proxy.calls import Call
 from bmq_proxy.creation import PIECE_TOPICS, check_request
-from bmq_proxy.failures import controller_code
 from bmq_proxy.led import when_led
 from bmq_proxy.proxy import Proxy
 from bmq_proxy.topics import find_topic

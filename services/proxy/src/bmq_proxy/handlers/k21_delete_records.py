@@ -8,7 +8,8 @@ from bmq.errors import BmqError, InvalidRequest, PolicyViolation
 from bmq.naming.names import is_internal
 from bmq.values import Offset
 from bmq.wire.apis import ApiKey
-from bmq.wire.error_codes import ErrorCode, code_for
+from bmq.wire.chosen_codes import code_for
+from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
 from bmq_proxy.api import Reply, Route, plain
 from bmq_proxy.calls import Call

@@ -8,8 +8,8 @@ from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
 from bmq_proxy.api import Reply, Route, plain
 from bmq_proxy.calls import Call
-from bmq_proxy.failures import TRANSACTION_REFUSED
 from bmq_proxy.proxy import Proxy
+from bmq_proxy.transactions import TRANSACTION_REFUSED
 
 EPOCH_MAX = 2**15 - 2
 """The largest epoch that can still be raised."""

@@ -10,7 +10,7 @@ from bmq.config.topic_config import describe_topic, pinned
 from bmq.errors import BmqError, PolicyViolation, RequestError
 from bmq.values import NodeId
 from bmq.wire.apis import ApiKey
-from bmq.wire.error_codes import code_for
+from bmq.wire.chosen_codes import code_for
 from bmq.wire.message import Message
 from bmq_proxy.api import Reply, Route, plain
 from bmq_proxy.calls import Call

@@ -7,12 +7,12 @@ from typing import Any
 
 from bmq.errors import BmqError, InvalidRequest
 from bmq.wire.apis import ApiKey
+from bmq.wire.chosen_codes import controller_code
 from bmq.wire.message import Message
 from bmq_proxy.api import Reply, Route, plain
 from bmq_proxy.calls import Call
 from bmq_proxy.config_resources import config_resource
 from bmq_proxy.creation import texts_count
-from bmq_proxy.failures import controller_code
 from bmq_proxy.led import when_led
 from bmq_proxy.proxy import Proxy
 from bmq_proxy.repeats import is_repeated

@@ -9,7 +9,8 @@ from functools import partial
 from bmq.errors import BmqError
 from bmq.metadata.image import Image
 from bmq.wire.apis import ApiKey
-from bmq.wire.error_codes import ErrorCode, code_for
+from bmq.wire.chosen_codes import code_for
+from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
 from bmq_proxy.api import Reply, Route, plain
 from bmq_proxy.calls import Call

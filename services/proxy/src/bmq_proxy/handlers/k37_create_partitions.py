@@ -8,13 +8,13 @@ from bmq.config.cluster_config import PARTITIONS_PER_TOPIC_MAX
 from bmq.errors import BmqError, PolicyViolation, QuotaExceeded
 from bmq.naming.names import is_internal
 from bmq.wire.apis import ApiKey
+from bmq.wire.chosen_codes import controller_code
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
 from bmq_proxy.api import Reply, Route, plain
 from bmq_proxy.assigned import assigned_in_order
 from bmq_proxy.calls import Call
 from bmq_proxy.creation import check_request
-from bmq_proxy.failures import controller_code
 from bmq_proxy.images import image_with
 from bmq_proxy.led import when_led
 from bmq_proxy.proxy import Proxy

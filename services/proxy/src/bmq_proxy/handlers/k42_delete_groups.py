@@ -5,10 +5,10 @@ from typing import Any
 
 from bmq.errors import BmqError
 from bmq.wire.apis import ApiKey
+from bmq.wire.chosen_codes import coordinator_code
 from bmq.wire.message import Message
 from bmq_proxy.api import Reply, Route, plain
 from bmq_proxy.calls import Call
-from bmq_proxy.failures import coordinator_code
 from bmq_proxy.group_calls import fields_of
 from bmq_proxy.proxy import Proxy
 

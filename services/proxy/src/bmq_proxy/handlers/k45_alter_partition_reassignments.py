@@ -15,11 +15,11 @@ from bmq.metadata.image import Image
 from bmq.roles.controller import Reassignment
 from bmq.values import NodeId, TopicPartition
 from bmq.wire.apis import ApiKey
+from bmq.wire.chosen_codes import controller_code
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
 from bmq_proxy.api import Reply, Route, plain
 from bmq_proxy.calls import Call
-from bmq_proxy.failures import controller_code
 from bmq_proxy.images import image_with
 from bmq_proxy.led import when_led
 from bmq_proxy.proxy import Proxy

@@ -7,7 +7,7 @@ from typing import Any
 from bmq.errors import BmqError
 from bmq.metadata.image import Image
 from bmq.wire.apis import ApiKey
-from bmq.wire.error_codes import code_for
+from bmq.wire.chosen_codes import code_for
 from bmq.wire.message import Message
 from bmq_proxy.api import Reply, Route, plain
 from bmq_proxy.authorized import NOT_ASKED, ON_TOPIC

@@ -4,7 +4,8 @@ import pytest
 from kio.schema.errors import ErrorCode as KioErrorCode
 
 from bmq import errors
-from bmq.wire.error_codes import ErrorCode, code_for, has_code_of_its_own
+from bmq.wire.chosen_codes import code_for, has_code_of_its_own
+from bmq.wire.error_codes import ErrorCode
 
 ALL = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.BmqError)]
 

@@ -1,0 +1,104 @@
+"""Which of Kafka's error codes each error of bmq becomes, by who is told it. Nothing else chooses one for an error.
+
+Java's consumer throws at codes that it does not expect in a Fetch, and every client retries some codes and not others;
+so what is worth another try becomes one of the codes that all of them retry.
+"""
+
+from typing import Final
+
+from bmq import errors
+from bmq.wire.error_codes import ErrorCode
+
+_CODES: Final[dict[type[BaseException], ErrorCode]] = {
+    errors.BmqError: ErrorCode.unknown_server_error,
+    errors.ConfigurationError: ErrorCode.invalid_config,
+    errors.FolderInUse: ErrorCode.invalid_config,
+    errors.StoreError: ErrorCode.kafka_storage_error,
+    errors.NotApplied: ErrorCode.kafka_storage_error,
+    errors.Conflict: ErrorCode.kafka_storage_error,
+    errors.UnknownOutcome: ErrorCode.request_timed_out,
+    errors.ObjectMissing: ErrorCode.kafka_storage_error,
+    errors.StoreUnavailable: ErrorCode.kafka_storage_error,
+    errors.StoreUnusable: ErrorCode.kafka_storage_error,
+    errors.FormatError: ErrorCode.kafka_storage_error,
+    errors.Corrupt: ErrorCode.kafka_storage_error,
+    errors.FormatTooNew: ErrorCode.kafka_storage_error,
+    errors.Fenced: ErrorCode.not_leader_or_follower,
+    errors.NotOwner: ErrorCode.not_leader_or_follower,
+    errors.NotReady: ErrorCode.not_leader_or_follower,
+    errors.PartitionStopped: ErrorCode.kafka_storage_error,
+    errors.RequestError: ErrorCode.invalid_request,
+    errors.InvalidRequest: ErrorCode.invalid_request,
+    errors.UnknownTopic: ErrorCode.unknown_topic_or_partition,
+    errors.UnknownTopicId: ErrorCode.unknown_topic_id,
+    errors.InvalidGroupId: ErrorCode.invalid_group_id,
+    errors.UnknownLane: ErrorCode.topic_authorization_failed,
+    errors.LaneExists: ErrorCode.policy_violation,
+    errors.CorruptBatch: ErrorCode.corrupt_message,
+    errors.InvalidBatch: ErrorCode.invalid_record,
+    errors.BatchTooLarge: ErrorCode.message_too_large,
+    errors.InvalidTimestamp: ErrorCode.invalid_timestamp,
+    errors.UnsupportedCompression: ErrorCode.unsupported_compression_type,
+    errors.OutOfOrderSequence: ErrorCode.out_of_order_sequence_number,
+    errors.InvalidProducerEpoch: ErrorCode.invalid_producer_epoch,
+    errors.UnknownProducerId: ErrorCode.unknown_producer_id,
+    errors.OffsetOutOfRange: ErrorCode.offset_out_of_range,
+    errors.FencedLeaderEpoch: ErrorCode.fenced_leader_epoch,
+    errors.UnknownLeaderEpoch: ErrorCode.unknown_leader_epoch,
+    errors.UnsupportedMessageFormat: ErrorCode.unsupported_for_message_format,
+    errors.WireError: ErrorCode.invalid_request,
+    errors.TopicExists: ErrorCode.topic_already_exists,
+    errors.InvalidTopicName: ErrorCode.invalid_topic_exception,
+    errors.InvalidPartitions: ErrorCode.invalid_partitions,
+    errors.InvalidReplicationFactor: ErrorCode.invalid_replication_factor,
+    errors.InvalidReplicaAssignment: ErrorCode.invalid_replica_assignment,
+    errors.InvalidConfig: ErrorCode.invalid_config,
+    errors.PolicyViolation: ErrorCode.policy_violation,
+    errors.ConfigsFull: ErrorCode.policy_violation,
+    errors.QuotaExceeded: ErrorCode.throttling_quota_exceeded,
+    errors.NoMoveUnderWay: ErrorCode.no_reassignment_in_progress,
+    errors.ControllerUnavailable: ErrorCode.not_controller,
+    errors.NoLeader: ErrorCode.not_controller,
+}
+
+
+def code_for(error: BaseException | None) -> ErrorCode:
+    """The code of an error: its own, or that of its nearest base; `none` for None, `unknown_server_error` for what is
+    not bmq's own.
+
+    Coordinators say `not_coordinator` where this says `not_leader_or_follower`.
+    """
+    if error is None:
+        return ErrorCode.none
+    for kind in type(error).__mro__:
+        code = _CODES.get(kind)
+        if code is not None:
+            return code
+    return ErrorCode.unknown_server_error
+
+
+def has_code_of_its_own(kind: type[BaseException]) -> bool:
+    """Whether `code_for` knows the class itself."""
+    return kind in _CODES
+
+
+def coordinator_code(error: errors.BmqError) -> int:
+    """What a client of a group is told: to find its coordinator again, or to wait for it."""
+    match error:
+        case errors.NotReady():
+            return int(ErrorCode.coordinator_load_in_progress)
+        case errors.NotOwner() | errors.Fenced():
+            return int(ErrorCode.not_coordinator)
+        case errors.StoreError() | errors.ControllerUnavailable() | errors.PartitionStopped():
+            return int(ErrorCode.coordinator_not_available)
+        case _:
+            return int(code_for(error))
+
+
+def controller_code(error: errors.BmqError) -> int:
+    """What an administrator's client is told: a controller that cannot commit is worth another try."""
+    match error:
+        case errors.ControllerUnavailable() | errors.StoreError():
+            return int(ErrorCode.request_timed_out)
+        case _:
+            return int(code_for(error))
