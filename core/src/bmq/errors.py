@@ -1,4 +1,4 @@
-"""Every error that bmq raises on purpose. A noun under one base; Kafka's codes are chosen in the handlers, not here.
+"""Every error that bmq raises on purpose. A noun under one base; Kafka's codes are chosen in wire.chosen_codes alone.
 
 The message says what happened, why, and what to do about it.
 """

@@ -9,7 +9,9 @@ from typing import Final
 from bmq import errors
 from bmq.wire.error_codes import ErrorCode
 
-_CODES: Final[dict[type[BaseException], ErrorCode]] = {
+_Table = dict[type[BaseException], ErrorCode]
+
+_CODES: Final[_Table] = {
     errors.BmqError: ErrorCode.unknown_server_error,
     errors.ConfigurationError: ErrorCode.invalid_config,
     errors.FolderInUse: ErrorCode.invalid_config,
@@ -62,19 +64,52 @@ _CODES: Final[dict[type[BaseException], ErrorCode]] = {
 }
 
 
+_TOLD_TO_GROUPS: Final[_Table] = {
+    errors.NotReady: ErrorCode.coordinator_load_in_progress,
+    errors.NotOwner: ErrorCode.not_coordinator,
+    errors.Fenced: ErrorCode.not_coordinator,
+    errors.StoreError: ErrorCode.coordinator_not_available,
+    errors.ControllerUnavailable: ErrorCode.coordinator_not_available,
+    errors.PartitionStopped: ErrorCode.coordinator_not_available,
+}
+"""Where the group's coordinator cannot be had: find it again, or wait for it."""
+_TOLD_BY_COORDINATORS: Final[_Table] = {
+    errors.RequestError: ErrorCode.invalid_request,
+    errors.NotReady: ErrorCode.coordinator_load_in_progress,
+    errors.NotOwner: ErrorCode.not_coordinator,
+    errors.Fenced: ErrorCode.not_coordinator,
+    errors.StoreError: ErrorCode.not_coordinator,
+}
+"""Where the coordinator itself cannot answer. One that cannot write is about to be none."""
+_TOLD_TO_ADMINISTRATORS: Final[_Table] = {
+    errors.ControllerUnavailable: ErrorCode.request_timed_out,
+    errors.StoreError: ErrorCode.request_timed_out,
+}
+"""A controller that cannot commit is worth another try."""
+
+
 def code_for(error: BaseException | None) -> ErrorCode:
     """The code of an error: its own, or that of its nearest base; `none` for None, `unknown_server_error` for what is
     not bmq's own.
-
-    Coordinators say `not_coordinator` where this says `not_leader_or_follower`.
     """
-    if error is None:
-        return ErrorCode.none
-    for kind in type(error).__mro__:
-        code = _CODES.get(kind)
-        if code is not None:
-            return code
-    return ErrorCode.unknown_server_error
+    return ErrorCode.none if error is None else _nearest(_CODES, error) or ErrorCode.unknown_server_error
+
+
+def coordinator_code(error: errors.BmqError) -> int:
+    """What a client of a group is told who cannot reach its coordinator."""
+    return int(_nearest(_TOLD_TO_GROUPS, error) or code_for(error))
+
+
+def own_coordinator_code(error: errors.BmqError) -> ErrorCode:
+    """What a coordinator says of itself."""
+    return _nearest(_TOLD_BY_COORDINATORS, error) or code_for(error)
+
+
+def controller_code(error: errors.BmqError, *, knows_quotas: bool = True) -> int:
+    """What an administrator's client is told; one of before Kafka's quotas does not know of them."""
+    if isinstance(error, errors.QuotaExceeded) and not knows_quotas:
+        return int(ErrorCode.policy_violation)
+    return int(_nearest(_TOLD_TO_ADMINISTRATORS, error) or code_for(error))
 
 
 def has_code_of_its_own(kind: type[BaseException]) -> bool:
@@ -82,23 +117,9 @@ def has_code_of_its_own(kind: type[BaseException]) -> bool:
     return kind in _CODES
 
 
-def coordinator_code(error: errors.BmqError) -> int:
-    """What a client of a group is told: to find its coordinator again, or to wait for it."""
-    match error:
-        case errors.NotReady():
-            return int(ErrorCode.coordinator_load_in_progress)
-        case errors.NotOwner() | errors.Fenced():
-            return int(ErrorCode.not_coordinator)
-        case errors.StoreError() | errors.ControllerUnavailable() | errors.PartitionStopped():
-            return int(ErrorCode.coordinator_not_available)
-        case _:
-            return int(code_for(error))
-
-
-def controller_code(error: errors.BmqError) -> int:
-    """What an administrator's client is told: a controller that cannot commit is worth another try."""
-    match error:
-        case errors.ControllerUnavailable() | errors.StoreError():
-            return int(ErrorCode.request_timed_out)
-        case _:
-            return int(code_for(error))
+def _nearest(table: _Table, error: BaseException) -> ErrorCode | None:
+    for kind in type(error).__mro__:
+        code = table.get(kind)
+        if code is not None:
+            return code
+    return None

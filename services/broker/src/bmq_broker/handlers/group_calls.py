@@ -5,6 +5,7 @@ from typing import Any, Final, Protocol
 
 from bmq.errors import Fenced, NotOwner, NotReady, RequestError, StoreError
 from bmq.roles.owner import Caller
+from bmq.wire.chosen_codes import own_coordinator_code
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
 from bmq_broker.coordinators.groups.service import GroupCoordinatorShard
@@ -58,13 +59,10 @@ async def handle_group_call(
     handler = _HANDLERS[api_key]
     try:
         return await handler.handle(shard, request, caller)
-    except RequestError as error:
-        _log.debug("a request of API key %d about groups was refused: %s", api_key, error)
-        return handler.failed(request, ErrorCode.invalid_request)
-    except NotReady:
-        return handler.failed(request, ErrorCode.coordinator_load_in_progress)
-    except (NotOwner, Fenced, StoreError):
-        return handler.failed(request, ErrorCode.not_coordinator)
+    except (RequestError, NotReady, NotOwner, Fenced, StoreError) as error:
+        if isinstance(error, RequestError):
+            _log.debug("a request of API key %d about groups was refused: %s", api_key, error)
+        return handler.failed(request, own_coordinator_code(error))
 
 
 def group_call_failed(api_key: int, request: Message, error: ErrorCode) -> dict[str, Any]:

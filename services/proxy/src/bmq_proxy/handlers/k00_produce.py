@@ -19,7 +19,7 @@ from typing import Final
 
 from typing_extensions import Buffer
 
-from bmq.errors import BmqError, InvalidBatch, RequestError, UnknownTopicId
+from bmq.errors import BmqError, InvalidBatch, InvalidRequest, InvalidTopicName, RequestError
 from bmq.naming.names import is_internal
 from bmq.values import TopicPartition
 from bmq.wire.apis import SERVED, ApiKey
@@ -330,25 +330,16 @@ class _Producing:
         )
 
 
-class _InternalTopic(RequestError):
+class _InternalTopic(InvalidTopicName):
     """A client writes to a topic of the coordinators."""
 
 
-class _NamedTwice(RequestError):
+class _NamedTwice(InvalidRequest):
     """A request has a second batch for a partition."""
 
 
 def _of_error(index: int, error: BaseException) -> ProducedPartition:
-    match error:
-        case UnknownTopicId():
-            code = ErrorCode.unknown_topic_id
-        case _InternalTopic():
-            code = ErrorCode.invalid_topic_exception
-        case _NamedTwice():
-            code = ErrorCode.invalid_request
-        case _:
-            code = code_for(error)
-    return _failed(index, int(code), str(error) if isinstance(error, RequestError) else None)
+    return _failed(index, int(code_for(error)), str(error) if isinstance(error, RequestError) else None)
 
 
 def _failed(index: int, code: int, message: str | None) -> ProducedPartition:

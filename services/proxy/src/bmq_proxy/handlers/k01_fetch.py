@@ -15,7 +15,7 @@ from uuid import UUID
 
 from typing_extensions import Buffer
 
-from bmq.errors import BmqError, RequestError, UnknownTopic, UnknownTopicId
+from bmq.errors import BmqError, RequestError, UnknownTopic
 from bmq.wire.apis import SERVED, ApiKey
 from bmq.wire.chosen_codes import code_for
 from bmq.wire.error_codes import ErrorCode
@@ -252,9 +252,7 @@ def _is_empty(found: Found) -> bool:
 
 
 def _code(found: Found) -> int:
-    if found.error is None:
-        return 0
-    return int(ErrorCode.unknown_topic_id if isinstance(found.error, UnknownTopicId) else code_for(found.error))
+    return 0 if found.error is None else int(code_for(found.error))
 
 
 def _shown(found: Found, code: int) -> Shown:

@@ -56,7 +56,7 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
         _admit(proxy, call, request, wanted)
     except BmqError as error:
         throttle_ms = round(error.wait_s * 1000) if isinstance(error, QuotaExceeded) else 0
-        code = _refusal(call, error)
+        code = controller_code(error, knows_quotas=call.version >= QUOTAS_FROM)
         found |= {topic.name: _failed(topic.name, code, str(error)) for topic in wanted}
     else:
         done = [
@@ -81,13 +81,6 @@ def _admit(proxy: Proxy, call: Call, request: Message, wanted: Sequence[NewTopic
         made = [topic for topic in wanted if proxy.image.topic(topic.name) is None]
         new = sum(partitions_of(topic, default) + texts_count(topic.configs.values()) for topic in made)
         proxy.quota.take(call.client_host, new, proxy.loop.time())
-
-
-def _refusal(call: Call, error: BmqError) -> int:
-    """Older clients do not know of quotas."""
-    if isinstance(error, QuotaExceeded) and call.version < QUOTAS_FROM:
-        return int(ErrorCode.policy_violation)
-    return controller_code(error)
 
 
 async def _create(proxy: Proxy, call: Call, request: Message, piece: Sequence[NewTopic]) -> Sequence[TopicResult]:

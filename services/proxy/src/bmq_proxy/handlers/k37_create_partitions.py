@@ -41,8 +41,7 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
             proxy.quota.take(call.client_host, new, proxy.loop.time())
     except BmqError as error:
         throttle_ms = round(error.wait_s * 1000) if isinstance(error, QuotaExceeded) else 0
-        policy = isinstance(error, QuotaExceeded) and call.version < QUOTAS_FROM
-        code = int(ErrorCode.policy_violation) if policy else controller_code(error)
+        code = controller_code(error, knows_quotas=call.version >= QUOTAS_FROM)
         results = [{"name": topic.name, "error_code": code, "error_message": str(error)} for topic in grown]
     else:
         results = [await _grow(proxy, call, request, topic) async for topic in proxy.bulk.paced(call, grown)]
