@@ -16,7 +16,8 @@ from bmq.storage.numbered import number_of, numbered_key
 from bmq_audit.findings import Report
 from bmq_audit.metadata import NoMetadata, audit_metadata
 from bmq_audit.reading import Progress, Reader
-from bmq_backup.copying import Copied, Copier, NotCopied
+from bmq_backup.copied import Copied, NotCopied
+from bmq_backup.copying import Copier
 
 
 class Killed(BaseException):

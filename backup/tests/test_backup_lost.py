@@ -13,7 +13,8 @@ from bmq.storage.keys import manifest_prefix, segment_prefix
 from bmq.storage.numbered import numbered_key
 from bmq_audit.findings import Level
 from bmq_audit.reading import Progress, Reader
-from bmq_backup.copying import Copied, Copier, NotCopied
+from bmq_backup.copied import Copied, NotCopied
+from bmq_backup.copying import Copier
 
 THIRD = tp(ORDERS, 2)
 

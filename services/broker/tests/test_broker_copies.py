@@ -16,7 +16,8 @@ from bmq_audit.findings import Level
 from bmq_audit.metadata import NoMetadata
 from bmq_audit.reading import Progress, Reader
 from bmq_backup import copying
-from bmq_backup.copying import Copied, Copier, NotCopied
+from bmq_backup.copied import Copied, NotCopied
+from bmq_backup.copying import Copier
 from bmq_broker.coordinators.groups.snapshot import decode_state
 from bmq_broker.partitions.producers import Producers
 from bmq_broker.segments.manifests import KEPT_VERSIONS
@@ -241,7 +242,7 @@ def test_partitions_that_never_rest_are_told_of() -> None:
         busy = Busy(2)
         await busy.start()
         with (
-            patch.object(copying, "_is_harmless", return_value=False),
+            patch.object(copying, "is_harmless", return_value=False),
             pytest.raises(NotCopied, match="balance_interval_ms: 0"),
         ):
             await copy_of(busy.store)

@@ -20,7 +20,8 @@ from bmq.values import TopicPartition
 from bmq_audit.audit import audit_store
 from bmq_audit.findings import Level
 from bmq_audit.reading import Progress, Reader
-from bmq_backup.copying import Copied, Copier
+from bmq_backup.copied import Copied
+from bmq_backup.copying import Copier
 from bmq_sim.clock import SimRng
 from bmq_sim.loop import on_virtual_time
 from bmq_sim.store import SimStore

@@ -11,7 +11,8 @@ from bmq_audit.audit import Audited
 from bmq_audit.findings import Level
 from bmq_audit.reading import Progress as Where
 from bmq_audit.reading import Reader
-from bmq_backup.copying import Copied, Copier, NotCopied
+from bmq_backup.copied import Copied, NotCopied
+from bmq_backup.copying import Copier
 from bmq_cli.store.check import run, show, timed_audit
 from bmq_cli.store.opening import opened
 from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode

@@ -1,0 +1,62 @@
+"""What of the metadata may change while a store is copied. Pure."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from bmq.metadata.image import Image
+from bmq.metadata.records import (
+    AnyRecord,
+    ConfigsChanged,
+    FeatureLevel,
+    LaneDeclared,
+    LaneDeleted,
+    LeaderAlive,
+    LeaderElected,
+    NodeCordoned,
+    NodeListeners,
+    PartitionChange,
+    PartitionMoveBegun,
+    PartitionsAdded,
+    ProducerIdsAllocated,
+    RangesCovered,
+    TopicCollected,
+    TopicCreated,
+    TopicDeleted,
+)
+from bmq.values import TopicId
+
+_HARMLESS: Final = (
+    LeaderAlive,
+    LeaderElected,
+    ConfigsChanged,
+    NodeListeners,
+    NodeCordoned,
+    PartitionMoveBegun,
+    ProducerIdsAllocated,
+    TopicDeleted,
+    TopicCollected,
+    LaneDeclared,
+    LaneDeleted,
+    FeatureLevel,
+)
+"""Records that leave owners, streams and what must be read of them as they were."""
+
+
+def is_harmless(records: Iterable[AnyRecord], image: Image) -> bool:
+    """Whether the copy may end after these though it was begun before them. Topics that are new, or grow, are copied
+    besides.
+
+    Not where such a partition has changed hands already and its owner has to read what earlier ones wrote: that may be
+    behind the WAL that was copied, and a node whose stream ends before what others are to read of it cannot register.
+    """
+    for record in records:
+        if isinstance(record, PartitionChange):
+            topic = image.topics.get(TopicId(record.topic_id))
+            if record.ranges or (topic is not None and record.partition < len(topic.partitions)):
+                return False
+        elif isinstance(record, RangesCovered):
+            if record.ranges:
+                return False
+        elif not isinstance(record, (*_HARMLESS, TopicCreated, PartitionsAdded)):
+            return False
+    return True
