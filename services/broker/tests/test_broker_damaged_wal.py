@@ -16,7 +16,8 @@ from bmq.storage.numbered import wal_key
 from bmq.storage.wal import WAL_HEADER_SIZE_BYTES, WalRun, decode_wal, encode_wal
 from bmq.values import Offset, TopicPartition
 from bmq_broker.metrics import PARTITIONS
-from bmq_broker.ownership.recovery import Left, read_ranges
+from bmq_broker.ownership.inheritance import Left
+from bmq_broker.ownership.recovery import read_ranges
 from bmq_sim.loop import on_virtual_time
 
 

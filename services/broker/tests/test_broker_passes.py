@@ -18,8 +18,8 @@ from bmq.metadata.image import stream_of
 from bmq.metadata.records import Range
 from bmq.storage.numbered import wal_key
 from bmq.values import BrokerEpoch, LeaderEpoch, NodeId, StreamId, TopicId, TopicPartition
+from bmq_broker.ownership.inheritance import Inheritance
 from bmq_broker.ownership.inheriting import Inheriting, Ranges, _by_streams
-from bmq_broker.ownership.recovery import Inheritance
 from bmq_sim.loop import on_virtual_time
 
 BETWEEN = 12

@@ -16,7 +16,7 @@ from bmq.fairness.crowd import Crowd
 from bmq.metadata.image import stream_of
 from bmq.metadata.records import Range
 from bmq.values import StreamId, TopicPartition
-from bmq_broker.ownership.recovery import Inheritance
+from bmq_broker.ownership.inheritance import Inheritance
 
 log = structlog.get_logger()
 

@@ -9,8 +9,6 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import structlog
 
@@ -23,8 +21,9 @@ from bmq.storage.durable import together
 from bmq.storage.numbered import wal_key
 from bmq.storage.stream import Kept, WalObjectDamaged, WalObjectMissing, kept_of, read_number, read_stream
 from bmq.storage.wal import WalEntry, WalObject
-from bmq.values import ManifestVersion, Offset, StreamId, TopicPartition
+from bmq.values import Offset, StreamId, TopicPartition
 from bmq.wire.batches import BatchHeader, split
+from bmq_broker.ownership.inheritance import Inheritance, Left
 from bmq_broker.ownership.salvaging import Salvaged, salvage
 from bmq_broker.partitions.tail import Run
 
@@ -38,34 +37,8 @@ COPY_BELOW = 2
 """A run smaller than this fraction of its object is copied, so that it does not keep the whole object in memory."""
 
 
-class Left(NamedTuple):
-    """Offsets up to below `end` are, or were, below the missing object `key`: what was its owner's to delete is in
-    segments, or above it.
-    """
-
-    end: Offset
-    key: str
-
-
 _Taken = defaultdict[tuple[TopicPartition, int], list[tuple[Run, Sequence[BatchHeader]]]]
 """Runs of one stream, by partition and leader epoch."""
-
-
-@dataclass(slots=True)
-class Inheritance:
-    """What the streams held of one partition."""
-
-    runs: list[tuple[Run, Sequence[BatchHeader]]] = field(default_factory=list)
-    manifest_version: ManifestVersion = ManifestVersion(0)
-    """The newest that a directory named."""
-    left: Left | None = None
-    """What lies highest below a missing object, which nobody reads."""
-    stopped: PartitionStopped | None = None
-
-    def leave(self, left: Left) -> None:
-        """So much lies below a missing object."""
-        if self.left is None or self.left.end < left.end:
-            self.left = left
 
 
 async def read_ranges(
