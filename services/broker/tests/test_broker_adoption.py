@@ -1,11 +1,16 @@
 """What an heir takes up by itself though the store fails it at first: nobody has to ask for the partition."""
 
 import asyncio
+from uuid import UUID
 
 from broker_under_test import Cluster
 
 from bmq.errors import StoreUnavailable
-from bmq_broker.ownership.inheriting import RETRY_S
+from bmq.metadata.records import Range
+from bmq.values import BrokerEpoch, NodeId, StreamId, TopicPartition
+from bmq_broker.ownership.inheritance import Inheritance
+from bmq_broker.ownership.inheriting import RETRY_S, Inheriting
+from bmq_broker.ownership.life import Lives, Ranges
 from bmq_sim.loop import on_virtual_time
 
 
@@ -32,27 +37,19 @@ async def test_a_partition_that_cannot_be_opened_is_adopted_as_soon_as_the_store
 
 @on_virtual_time
 async def test_a_stream_that_cannot_be_read_is_read_again() -> None:
-    cluster = Cluster()
-    await cluster.start()
-    (tp,) = await cluster.topic("orders")
-    await cluster.append(tp, b"a")
-    await cluster.kill()
-    await cluster.start("again")
-    inheriting = cluster.broker._ownership._inheriting
-    meta = cluster.controller.metadata.image.partition(tp)
-    assert meta is not None
-    read, failures = inheriting._read_ranges, [StoreUnavailable("down"), StoreUnavailable("down")]
+    failures = [StoreUnavailable("down"), StoreUnavailable("down")]
 
-    async def fails_twice(ranges: object) -> object:
+    async def fails_twice(ranges: Ranges) -> dict[TopicPartition, Inheritance]:
         if failures:
             raise failures.pop()
-        return await read(ranges)  # type: ignore[arg-type]
+        return {}
 
-    inheriting._read_ranges = fails_twice  # type: ignore[assignment]
-    inheriting.forget(tp)
-    inheriting.want(tp, meta.ranges)
+    lives = Lives(StreamId(NodeId(2), BrokerEpoch(1)))
+    inheriting = Inheriting(fails_twice, lives=lives, again_s=1)
+    tp, ranges = TopicPartition(UUID(int=1), 0), (Range(node_id=1, broker_epoch=1, leader_epoch=1, end=10),)
+    inheriting.want(tp, ranges)
     inheriting.start()
     await asyncio.sleep(2.5 * RETRY_S)
     assert not failures
-    assert inheriting.has_read(tp, meta.ranges)
-    await cluster.stop()
+    assert lives.has_read(tp, ranges)
+    await inheriting.close()

@@ -18,7 +18,7 @@ from bmq.storage.manifest_format import decode_manifest
 from bmq.storage.numbered import number_of, numbered_key
 from bmq.values import LeaderEpoch, Nonce, Offset, TopicPartition
 from bmq_broker.metrics import PARTITIONS
-from bmq_broker.ownership.coverage import Coverage
+from bmq_broker.ownership.reports import Reports
 from bmq_broker.settings import BrokerSettings
 from bmq_sim.loop import on_virtual_time
 from bmq_sim.store import SimStore
@@ -48,7 +48,7 @@ async def rolled(*, log_start: int = 0) -> tuple[Cluster, TopicPartition]:
 
 def tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """As brokers did before they told which versions there are, or one that is killed before it does."""
-    monkeypatch.setattr(Coverage, "manifests", lambda self, *, count_max: ())
+    monkeypatch.setattr(Reports, "manifests", lambda self, *, count_max: ())
 
 
 @pytest.mark.parametrize("log_start", [0, 2])

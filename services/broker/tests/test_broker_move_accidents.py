@@ -91,7 +91,7 @@ async def test_a_topic_that_is_deleted_while_a_partition_of_it_moves_frees_memor
         await waiting
     store.let_go("wal/0000000001/")
     await asyncio.sleep(5)
-    assert len(brokers.roles[1]._departures) == 0
+    assert brokers.roles[1]._lives.left_count == 0
     assert brokers.roles[1]._commit.wal_bytes == 0
     assert brokers.roles[1]._roller.tail_bytes == 0
     assert brokers.fenced == []

@@ -130,7 +130,7 @@ async def test_the_old_owner_keeps_its_wal_until_the_heirs_manifest_covers_it() 
     await asyncio.sleep(60)  # the heir rolls it, for the sake of the old owner
     assert brokers.controller.meta(tp).ranges == ()
     assert len(brokers.wal_keys(1)) < 20
-    assert len(brokers.roles[1]._departures) == 0
+    assert brokers.roles[1]._lives.left_count == 0
     assert await brokers.read_all(tp) == [(0, b"a")]
     assert len(await brokers.read_all(other)) == 60
     await brokers.stop()
@@ -179,7 +179,7 @@ async def test_a_move_that_is_taken_back_too_late_opens_the_partition_only_under
     await brokers.roll(tp)
     await asyncio.sleep(5)
     assert brokers.controller.meta(tp).ranges == ()
-    assert len(brokers.roles[1]._departures) == 0
+    assert brokers.roles[1]._lives.left_count == 0
     await brokers.stop()
 
 

@@ -19,7 +19,8 @@ from bmq.metadata.records import Range
 from bmq.storage.numbered import wal_key
 from bmq.values import BrokerEpoch, LeaderEpoch, NodeId, StreamId, TopicId, TopicPartition
 from bmq_broker.ownership.inheritance import Inheritance
-from bmq_broker.ownership.inheriting import Inheriting, Ranges, _by_streams
+from bmq_broker.ownership.inheriting import Inheriting, _by_streams
+from bmq_broker.ownership.life import Lives, Ranges
 from bmq_sim.loop import on_virtual_time
 
 BETWEEN = 12
@@ -114,7 +115,8 @@ async def test_thousands_that_wait_for_one_pass_are_not_looked_at_by_each_of_the
         await read.wait()
         return {}
 
-    inheriting = Inheriting(read_ranges, again_s=1)
+    lives = Lives(StreamId(NodeId(9), BrokerEpoch(1)))
+    inheriting = Inheriting(read_ranges, lives=lives, again_s=1)
     ranges = (Range(node_id=1, broker_epoch=1, leader_epoch=1, end=10),)
     tps = [TopicPartition(UUID(int=1), index) for index in range(MANY)]
     for tp in tps:
@@ -126,7 +128,7 @@ async def test_thousands_that_wait_for_one_pass_are_not_looked_at_by_each_of_the
     read.set()
     await asyncio.gather(*asked)
     assert passes == [MANY]
-    assert all(inheriting.has_read(tp, ranges) for tp in tps)
+    assert all(lives.has_read(tp, ranges) for tp in tps)
     await inheriting.close()
 
 
@@ -140,7 +142,8 @@ async def test_thousands_that_wait_for_a_pass_go_on_some_in_a_turn_and_cost_the_
         await reads[stream_of(next(iter(ranges.values()))[0])].wait()
         return {}
 
-    inheriting = Inheriting(read_ranges, again_s=1)
+    lives = Lives(StreamId(NodeId(9), BrokerEpoch(1)))
+    inheriting = Inheriting(read_ranges, lives=lives, again_s=1)
     tps = [TopicPartition(UUID(int=1), index) for index in range(3 * MANY)]
     for index, tp in enumerate(tps):
         stream = STREAM if index else OTHER_STREAM
@@ -173,7 +176,8 @@ async def test_all_who_wait_for_a_pass_are_told_that_this_broker_ends() -> None:
         await asyncio.Event().wait()
         raise AssertionError
 
-    inheriting = Inheriting(read_ranges, again_s=1)
+    lives = Lives(StreamId(NodeId(9), BrokerEpoch(1)))
+    inheriting = Inheriting(read_ranges, lives=lives, again_s=1)
     tps = [TopicPartition(UUID(int=1), index) for index in range(2 * WOKEN_PER_TURN + 1)]
     for tp in tps:
         inheriting.want(tp, (Range(node_id=1, broker_epoch=1, leader_epoch=1, end=10),))

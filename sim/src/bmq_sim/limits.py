@@ -139,7 +139,7 @@ SMALL: Final[Mapping[str, Sequence[int]]] = {
     "bmq_proxy.proofs:INLINE_OPENED_BYTES_MAX": (10,),
     "bmq_proxy.server:SWEEP_EVERY": (1,),
     "bmq.metadata.image:HAS_READ_MAX": (1, 2),
-    "bmq_broker.ownership.coverage:VERSIONS_APART": (1, 3),
+    "bmq_broker.ownership.reports:VERSIONS_APART": (1, 3),
     "bmq_proxy.request_memory:PASSED_OVER_MAX": (1, 2),
     "bmq_proxy.request_memory:ROOMS_AT_ONCE": (1,),
 }

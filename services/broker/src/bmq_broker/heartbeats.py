@@ -15,7 +15,7 @@ from bmq.ports import Rng
 from bmq.roles.controller import BrokerControl, ClosedPartition, Heartbeat, HeartbeatReply, PartitionLoad, Registration
 from bmq.storage.durable import Backoff
 from bmq.values import BrokerEpoch, ManifestVersion, TopicPartition
-from bmq_broker.ownership.coverage import Covered
+from bmq_broker.ownership.reports import Covered
 
 log = structlog.get_logger()
 

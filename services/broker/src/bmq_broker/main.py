@@ -25,13 +25,13 @@ from bmq_broker.heartbeats import REPORTS_MAX, Heartbeats
 from bmq_broker.hosted import Coordinators
 from bmq_broker.lag import GroupLags
 from bmq_broker.loads import Loads
-from bmq_broker.ownership.coverage import Coverage
-from bmq_broker.ownership.departures import Departures
 from bmq_broker.ownership.handing_over import HandingOver, sign_off
-from bmq_broker.ownership.inheriting import Inheriting, Ranges
+from bmq_broker.ownership.inheriting import Inheriting
 from bmq_broker.ownership.leaving import Leaving
+from bmq_broker.ownership.life import Lives
 from bmq_broker.ownership.ownership import Ownership
 from bmq_broker.ownership.recovery import read_ranges
+from bmq_broker.ownership.reports import Reports
 from bmq_broker.partitions.partition import Partition
 from bmq_broker.partitions.tail import Run, TailTotal
 from bmq_broker.segments.garbage import Garbage
@@ -277,13 +277,14 @@ class BrokerRole:
             entries_max=settings.manifest_entries_max,
         )
         stream = self.stream
+        self._lives = Lives(stream)
         inheriting = Inheriting(
             partial(
                 read_ranges, store, clock=clock, rng=rng, is_sealed=self._is_known_to_be_sealed, read=self._wal_read
             ),
+            lives=self._lives,
             again_s=settings.stopped_retry_ms / 1000,
         )
-        self._departures = Departures(stream, unpin=self._commit.unpin, closed=self._partitions_closed)
         self._ownership = Ownership(
             node_id=self._registration.node_id,
             epoch=self.epoch,
@@ -294,7 +295,9 @@ class BrokerRole:
             total=total,
             cluster_configs=self._cluster_configs,
             inheriting=inheriting,
-            departures=self._departures,
+            lives=self._lives,
+            unpin=self._commit.unpin,
+            report_soon=self._report_soon,
         )
         upkeep = Upkeep(
             store=store,
@@ -306,7 +309,7 @@ class BrokerRole:
             values=values,
             metadata=self._metadata,
             ownership=self._ownership,
-            departures=self._departures,
+            lives=self._lives,
             manifests=self._manifests,
             commit=self._commit,
             total=total,
@@ -354,7 +357,7 @@ class BrokerRole:
             rng=rng,
         )
         self._leaving = Leaving(self._roller.roll_to, roll_bytes=settings.stop_roll_bytes)
-        coverage = Coverage(partitions=self._ownership.partitions, metadata=self._metadata)
+        reports = Reports(stream, lives=self._lives, metadata=self._metadata)
         loads = Loads(self._ownership.partitions, count_max=settings.loads_max)
         self._heartbeats = Heartbeats(
             control=self._control,
@@ -362,9 +365,9 @@ class BrokerRole:
             broker_epoch=self.epoch,
             lease_ms=settings.lease_ms,
             rng=rng,
-            closed=lambda: self._departures.reports(self._metadata.image, count_max=REPORTS_MAX),
-            covered=partial(coverage.current, count_max=REPORTS_MAX),
-            manifests=partial(coverage.manifests, count_max=REPORTS_MAX),
+            closed=partial(reports.closed, count_max=REPORTS_MAX),
+            covered=partial(reports.covered, count_max=REPORTS_MAX),
+            manifests=partial(reports.manifests, count_max=REPORTS_MAX),
             loads=loads.current,
             clock_differs=lambda: self._clock_guard.differs,
             failing=lambda: self._writer.failing,
@@ -372,23 +375,11 @@ class BrokerRole:
             listeners=self._listeners,
         )
 
-        def forgotten(tp: TopicPartition) -> None:
-            self._maintenance.forget(tp)
-            coverage.forget(tp)
-
-        def held_nothing(ranges: Ranges) -> None:
-            coverage.held_nothing(ranges)
-            self._heartbeats.shortly()
-
-        def left(partition: Partition) -> None:
-            coverage.left(partition)
-            self._partition_left(partition)
-
-        inheriting.held_nothing = held_nothing
+        inheriting.held_nothing = self._heartbeats.shortly
         self._ownership.rolls_first = self._leaving.rolls_first
         self._ownership.closed = self._partition_closed
-        self._ownership.left = left
-        self._ownership.forgotten = forgotten
+        self._ownership.left = self._partition_left
+        self._ownership.forgotten = self._maintenance.forget
         self._ownership.opening_ended = self._waiters.wake
         self._ownership.fenced = self._fenced
         self._ownership.inherited = self._roller.inherited
@@ -428,10 +419,10 @@ class BrokerRole:
         self._roller.carried(partitions)
 
     def _completed(self) -> None:
-        self._departures.look()
+        self._ownership.look()
         self._roller.consider()
 
-    def _partitions_closed(self) -> None:
+    def _report_soon(self) -> None:
         self._heartbeats.soon()
 
     def _image_changed(self, old: Image, new: Image) -> None:

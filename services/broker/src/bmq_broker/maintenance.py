@@ -23,7 +23,7 @@ from bmq.storage.segment import SegmentEntry
 from bmq.values import TopicPartition
 from bmq_broker.cluster_values import ClusterValues
 from bmq_broker.metrics import BUFFERED_BYTES, PARTITIONS, TAIL_BYTES
-from bmq_broker.ownership.departures import Departures
+from bmq_broker.ownership.life import Lives
 from bmq_broker.ownership.ownership import Ownership
 from bmq_broker.partitions.partition import Partition
 from bmq_broker.partitions.producers import at_most
@@ -62,7 +62,7 @@ class Maintenance:
         *,
         store: ObjectStore,
         metadata: Metadata,
-        departures: Departures,
+        lives: Lives,
         ownership: Ownership,
         manifests: Manifests,
         commit: GroupCommit,
@@ -78,7 +78,7 @@ class Maintenance:
     ) -> None:
         self._store = store
         self._metadata = metadata
-        self._departures = departures
+        self._lives = lives
         self._ownership = ownership
         self._manifests = manifests
         self._commit = commit
@@ -332,7 +332,7 @@ class Maintenance:
         TAIL_BYTES.set(self._roller.tail_bytes)
         BUFFERED_BYTES.set(self._commit.buffered_bytes)
         PARTITIONS.labels("appending").set(len(self._ownership.partitions))
-        PARTITIONS.labels("leaving").set(len(self._departures))
+        PARTITIONS.labels("leaving").set(self._lives.left_count)
         refusing = sum(
             1 for each in self._ownership.partitions.values() if each.stray is not None and each.cannot_roll is None
         )

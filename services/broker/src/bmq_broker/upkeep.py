@@ -7,7 +7,7 @@ from bmq.values import StreamId
 from bmq_broker.cluster_values import ClusterValues
 from bmq_broker.coordinators.snapshots import CoordinatorSnapshots
 from bmq_broker.maintenance import Maintenance
-from bmq_broker.ownership.departures import Departures
+from bmq_broker.ownership.life import Lives
 from bmq_broker.ownership.ownership import Ownership
 from bmq_broker.partitions.tail import TailTotal
 from bmq_broker.segments.garbage import Garbage
@@ -38,7 +38,7 @@ class Upkeep:
         values: ClusterValues,
         metadata: Metadata,
         ownership: Ownership,
-        departures: Departures,
+        lives: Lives,
         manifests: Manifests,
         commit: GroupCommit,
         total: TailTotal,
@@ -77,7 +77,7 @@ class Upkeep:
         self.maintenance = Maintenance(
             store=store,
             metadata=metadata,
-            departures=departures,
+            lives=lives,
             ownership=ownership,
             manifests=manifests,
             commit=commit,

@@ -6,7 +6,7 @@ wanted of a stream that is being read follows in the next pass over it, together
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -17,10 +17,9 @@ from bmq.metadata.image import stream_of
 from bmq.metadata.records import Range
 from bmq.values import StreamId, TopicPartition
 from bmq_broker.ownership.inheritance import Inheritance
+from bmq_broker.ownership.life import Lives, Ranges
 
 log = structlog.get_logger()
-
-Ranges = Mapping[TopicPartition, tuple[Range, ...]]
 
 PASSES_AT_ONCE = 2
 """Each holds a few WAL objects in memory."""
@@ -42,23 +41,21 @@ class _Pass:
 
 
 class Inheriting:
-    """Has streams of earlier owners read for one broker incarnation, and holds what they have until it opens the
-    partitions.
-    """
+    """Has streams of earlier owners read for the lives of one broker incarnation."""
 
     def __init__(
-        self, read_ranges: Callable[[Ranges], Awaitable[dict[TopicPartition, Inheritance]]], *, again_s: float
+        self,
+        read_ranges: Callable[[Ranges], Awaitable[dict[TopicPartition, Inheritance]]],
+        *,
+        lives: Lives,
+        again_s: float,
     ) -> None:
         """`again_s`: how long until what stops a partition is read again, for it may have been restored."""
+        self._lives = lives
         self._read_ranges = read_ranges
         self._again_s = again_s
         self._again_times = 1
         self._again: asyncio.TimerHandle | None = None
-        self._wanted: dict[TopicPartition, tuple[Range, ...]] = {}
-        self._read: dict[TopicPartition, tuple[Range, ...]] = {}
-        self._held: dict[TopicPartition, Inheritance] = {}
-        self._restoring: set[TopicPartition] = set()
-        """Those that stopped, while what stopped them is read again."""
         self._passes: list[_Pass] = []
         self._waiting = Crowd()
         """For the end of a pass, whichever."""
@@ -71,56 +68,24 @@ class Inheriting:
         """Called with the partitions of which a pass found something, and with those that are to be tried again."""
         self.still_named: Callable[[TopicPartition, tuple[Range, ...]], tuple[Range, ...]] = lambda _, ranges: ranges
         """Asked before ranges are read again. One that held nothing was covered, and its stream may be gone since."""
-        self.held_nothing: Callable[[Ranges], None] = lambda _: None
-        """Called with ranges that were read and held nothing of their partitions."""
+        self.held_nothing: Callable[[], None] = lambda: None
+        """Called when ranges were read that held nothing of their partitions."""
 
     def want(self, tp: TopicPartition, ranges: tuple[Range, ...]) -> None:
         """These have to be read before the partition opens. `start` begins with it."""
-        if self._wanted.get(tp) != ranges and not self.has_read(tp, ranges):
-            self._wanted[tp] = ranges
+        if self._lives.want(tp, ranges):
             self._looked = False
-
-    def has_read(self, tp: TopicPartition, ranges: Iterable[Range]) -> bool:
-        """Whether what the ranges hold is known. Ranges are covered, and leave the image, while others are still to be
-        read.
-        """
-        return set(ranges) <= set(self._read.get(tp, ()))
-
-    def knows(self, tp: TopicPartition) -> bool:
-        """Whether anything was wanted or read for the partition."""
-        return tp in self._wanted or tp in self._read
-
-    def held(self, tp: TopicPartition) -> Inheritance:
-        """What was found of the partition."""
-        return self._held.get(tp) or Inheritance()
-
-    def holds(self, tp: TopicPartition) -> bool:
-        """Whether something was found that the partition has yet to take over."""
-        return tp in self._held
 
     def stop(self, tp: TopicPartition, stopped: PartitionStopped) -> None:
         """What was found cannot be explained. It is read again after a while."""
-        self._held[tp] = Inheritance(stopped=stopped)
-        self._restoring.discard(tp)
+        self._lives.stop(tp, stopped)
         self._read_again_later()
-
-    @property
-    def stopped_count(self) -> int:
-        """Partitions that cannot be opened, because something that they need is missing or damaged."""
-        return sum(1 for held in self._held.values() if held.stopped is not None) + len(self._restoring)
-
-    def opened(self, tp: TopicPartition) -> None:
-        """The partition has taken over what was found."""
-        self._held.pop(tp, None)
-        self._restoring.discard(tp)
 
     def forget(self, tp: TopicPartition) -> None:
         """The partition is not this broker's any more."""
-        if self._wanted.pop(tp, None) is not None:
+        if tp in self._lives.unread:
             self._looked = False
-        self._read.pop(tp, None)
-        self._held.pop(tp, None)
-        self._restoring.discard(tp)
+        self._lives.forget(tp)
 
     def start(self) -> None:
         """Begins to read what is wanted, but for streams that are being read already."""
@@ -128,7 +93,7 @@ class Inheriting:
             return
         self._looked = True
         under_way = {(tp, ranges) for each in self._passes for tp, ranges in each.ranges.items()}
-        unread = {tp: ranges for tp, ranges in self._wanted.items() if (tp, ranges) not in under_way}
+        unread = {tp: ranges for tp, ranges in self._lives.unread.items() if (tp, ranges) not in under_way}
         for streams, wanted in _by_streams(unread):
             if not any(streams & each.streams for each in self._passes):
                 each = _Pass(streams, wanted)
@@ -143,12 +108,12 @@ class Inheriting:
         """Returns when nothing is left to read of what is wanted for the partition. Raises NotReady where it could not
         be read.
         """
-        while tp in self._wanted:
+        while tp in self._lives.unread:
             await self._next_pass()
 
     async def read_all(self) -> None:
         """Reads all that is wanted. Raises NotReady."""
-        while self._wanted:
+        while self._lives.unread:
             await self._next_pass()
 
     def end(self) -> None:
@@ -164,7 +129,6 @@ class Inheriting:
         """Waits for the end of what was being read."""
         self.end()
         await asyncio.gather(*self._tasks(), return_exceptions=True)
-        self._held.clear()
 
     def _read_again_later(self) -> None:
         if self._again is None and not self._ended:
@@ -175,16 +139,12 @@ class Inheriting:
         manifest may have been restored.
         """
         self._again = None
-        stopped = [tp for tp, held in self._held.items() if held.stopped is not None]
+        stopped = self._lives.look_again(self.still_named)
         self._again_times = min(2 * self._again_times, AGAIN_TIMES_MAX) if stopped else 1
-        for tp in stopped:
-            del self._held[tp]
-            self._restoring.add(tp)
-            if ranges := self.still_named(tp, self._read.pop(tp, ())):
-                self._wanted[tp] = ranges
-                self._looked = False
+        if any(tp in self._lives.unread for tp in stopped):
+            self._looked = False
         self.start()
-        self.found([tp for tp in stopped if tp not in self._wanted])
+        self.found([tp for tp in stopped if tp not in self._lives.unread])
 
     def _tasks(self) -> "list[asyncio.Task[None]]":
         return [each.task for each in self._passes if each.task is not None]
@@ -225,20 +185,13 @@ class Inheriting:
         self.start()
 
     def _take(self, this: _Pass, found: dict[TopicPartition, Inheritance]) -> None:
-        """Keeps what is still wanted as it was when the pass began."""
-        current = {tp: ranges for tp, ranges in this.ranges.items() if self._wanted.get(tp) == ranges}
-        for tp, ranges in current.items():
-            del self._wanted[tp]
-            self._read[tp] = ranges
-            if tp in found:
-                self._held[tp] = found[tp]
-                if found[tp].stopped is not None:
-                    self._read_again_later()
-                    self._restoring.discard(tp)
-        nothing = {tp: ranges for tp, ranges in current.items() if tp not in found}
-        if nothing:
-            self.held_nothing(nothing)
-        self.found([tp for tp in current if tp in found or tp in self._restoring])
+        """Has those opened that held something."""
+        now = self._lives.read(this.ranges, found)
+        if any(tp in found and found[tp].stopped is not None for tp in now.to_open):
+            self._read_again_later()
+        if now.held_nothing:
+            self.held_nothing()
+        self.found(now.to_open)
 
 
 def _by_streams(ranges: Ranges) -> list[tuple[frozenset[StreamId], dict[TopicPartition, tuple[Range, ...]]]]:

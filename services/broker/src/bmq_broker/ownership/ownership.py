@@ -7,7 +7,7 @@ turn of the loop in which the partition begins to take batches.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import structlog
 
@@ -21,11 +21,11 @@ from bmq.metadata.topic_configs import CLUSTER_WIDE, TopicConfigs
 from bmq.roles.controller import Metadata
 from bmq.storage.durable import cancelled
 from bmq.values import NO_MANIFEST, BrokerEpoch, LeaderEpoch, NodeId, TopicPartition
-from bmq_broker.ownership.departures import Departures
 from bmq_broker.ownership.inheriting import RETRY_S, Inheriting
+from bmq_broker.ownership.life import Lives
 from bmq_broker.partitions.partition import Partition
 from bmq_broker.partitions.states import PartitionState
-from bmq_broker.partitions.tail import Run, TailTotal
+from bmq_broker.partitions.tail import Run, Slot, TailTotal
 from bmq_broker.segments.manifests import Manifests
 from bmq_broker.settings import BrokerSettings
 
@@ -53,8 +53,13 @@ class Ownership:
         total: TailTotal,
         cluster_configs: Mapping[str, str],
         inheriting: Inheriting,
-        departures: Departures,
+        lives: Lives,
+        unpin: Callable[[Iterable[Slot]], None],
+        report_soon: Callable[[], None],
     ) -> None:
+        """`unpin` is called with the WAL objects that an heir's manifest covers, `report_soon` when a partition is
+        closed.
+        """
         self._node_id = node_id
         self._epoch = epoch
         self._metadata = metadata
@@ -63,7 +68,9 @@ class Ownership:
         self._settings = settings
         self._total = total
         self._inheriting = inheriting
-        self._departures = departures
+        self._lives = lives
+        self._unpin = unpin
+        self._report_soon = report_soon
         self._configs = TopicConfigs(cluster_configs)
         self._opening: dict[TopicPartition, asyncio.Task[Partition]] = {}
         self._given_up: set[asyncio.Task[Partition]] = set()
@@ -75,7 +82,7 @@ class Ownership:
         self._empty: dict[TopicPartition, LeaderEpoch] = {}
         """Unopened partitions that were found to have nothing in the store, and under which leader epoch."""
         self.waiting_bytes = 0
-        self.partitions: dict[TopicPartition, Partition] = {}
+        self.partitions: Mapping[TopicPartition, Partition] = lives.appending
         """Those that may append."""
         self.rolls_first: Callable[[Partition, Callable[[], None]], bool] = lambda *_: False
         """Asked when a partition is to leave by plan: True where it stays until the function is called."""
@@ -123,7 +130,7 @@ class Ownership:
         """Partitions that cannot be opened, because something that they need is missing or damaged: looked at again and
         again.
         """
-        return self._inheriting.stopped_count
+        return self._lives.stopped_count
 
     @property
     def alive(self) -> bool:
@@ -200,9 +207,7 @@ class Ownership:
         """
         meta = self._check_owned(tp)
         is_heir = (
-            meta.manifest_version != NO_MANIFEST
-            or self._inheriting.holds(tp)
-            or not self._inheriting.has_read(tp, meta.ranges)
+            meta.manifest_version != NO_MANIFEST or self._lives.holds(tp) or not self._lives.has_read(tp, meta.ranges)
         )
         if not is_heir and await self._manifests.has_nothing(tp, leader_epoch=meta.leader_epoch):
             self._empty[tp] = meta.leader_epoch
@@ -214,7 +219,9 @@ class Ownership:
         is.
         """
         defaults_changed = old.configs.get(CLUSTER_WIDE) != new.configs.get(CLUSTER_WIDE)
-        for partition in self._departures.image_changed(old, new):
+        let_go = self._lives.image_changed(old, new)
+        self._unpin(let_go.slots)
+        for partition in let_go.cut_short:
             self.closed(partition, [], True)  # deleted before it was closed
         if old.topics is new.topics and not defaults_changed:
             return
@@ -233,6 +240,11 @@ class Ownership:
                         self._meta_changed(new, TopicPartition(topic_id, index), meta)
         self._inheriting.start()
 
+    def look(self) -> None:
+        """Something became durable: which partitions that left are closed by it?"""
+        if self._lives.close():
+            self._report_soon()
+
     def end(self, error: BmqError) -> None:
         """The broker is fenced or stops: whoever waits is told."""
         self._ended = error
@@ -249,9 +261,7 @@ class Ownership:
 
     def drop(self) -> None:
         """Forgets everything: this broker has ended."""
-        for partition in self.partitions.values():
-            partition.tail.drop()
-        self.partitions.clear()
+        self._lives.drop()
 
     # --- what the image says ---
 
@@ -260,7 +270,7 @@ class Ownership:
         if not self._is_owned(meta):
             if partition is not None:
                 self._close(partition, deleted=False)
-            elif tp not in self._opening and not self._inheriting.knows(tp):
+            elif tp not in self._opening and not self._lives.knows(tp):
                 return  # as nearly all are that change anywhere in the cluster
             self._forget(tp)
         elif meta.moving_to != NO_NODE:
@@ -272,7 +282,7 @@ class Ownership:
                 self._leave(tp, meta)
                 self._forget(tp)
         elif partition is None:
-            if not self._departures.holds(tp, meta.leader_epoch):
+            if not self._lives.has_left(tp, meta.leader_epoch):
                 self._inheriting.want(tp, meta.ranges)
         elif partition.leader_epoch != meta.leader_epoch:
             self._close(partition, deleted=False)
@@ -304,19 +314,20 @@ class Ownership:
 
     def _leave(self, tp: TopicPartition, meta: PartitionMeta) -> None:
         """By plan: the partition takes no more batches, and once everything of it is durable the controller is told."""
-        partition = self.partitions.pop(tp, None)
+        partition = self.partitions.get(tp)
         if partition is None:
-            self._departures.leave_unopened(tp, meta.leader_epoch)
+            if self._lives.leave_unopened(tp, meta.leader_epoch):
+                self._report_soon()
             return
-        self._departures.leave(partition, partition.leave())
+        self._lives.leave(partition)
+        self.look()
         self.left(partition)
 
     def _close(self, partition: Partition, *, deleted: bool) -> None:
         """Lets go of a partition that was deleted, or that the image gives to another without having asked; `_forget`
         follows.
         """
-        del self.partitions[partition.tp]
-        self.closed(partition, partition.leave(), deleted)
+        self.closed(partition, self._lives.take_away(partition), deleted)
 
     def _forget(self, tp: TopicPartition) -> None:
         """Nothing of what is known, read or begun for the partition is of any use here any more."""
@@ -343,7 +354,7 @@ class Ownership:
 
     def _adopt_again(self, tp: TopicPartition) -> None:
         """Nobody may ever ask for it, and what was inherited pins WAL objects until it is rolled."""
-        if self._ended is None and tp not in self.partitions and self._inheriting.holds(tp):
+        if self._ended is None and tp not in self.partitions and self._lives.holds(tp):
             self._open_task(tp)
 
     # --- opening ---
@@ -360,7 +371,7 @@ class Ownership:
             )
         if meta.moving_to not in (NO_NODE, self._node_id):
             raise NotOwner(f"partition {tp} moves to node {meta.moving_to}")
-        if meta.moving_to == self._node_id or self._departures.holds(tp, meta.leader_epoch):
+        if meta.moving_to == self._node_id or self._lives.has_left(tp, meta.leader_epoch):
             raise NotReady(f"partition {tp} was closed for a move, and the controller has yet to say whose it is now")
         return meta
 
@@ -395,7 +406,7 @@ class Ownership:
         elif isinstance(error, BmqError):
             if (left_out := self._limit.due(tp, now=asyncio.get_running_loop().time())) is not None:
                 log.warning("partition is not open", partition=str(tp), error=str(error), left_out=left_out)
-            if isinstance(error, StoreError) and self._inheriting.holds(tp):
+            if isinstance(error, StoreError) and self._lives.holds(tp):
                 asyncio.get_running_loop().call_later(RETRY_S, self._adopt_again, tp)
             self._serve_waiting(
                 tp,
@@ -425,7 +436,7 @@ class Ownership:
         await self._inheriting.when_read(tp)
         async with self._slots:
             meta = self._check_owned(tp)
-            if not self._inheriting.has_read(tp, meta.ranges):
+            if not self._lives.has_read(tp, meta.ranges):
                 raise NotReady(f"partition {tp} changed while it was being opened")
             partition = Partition(
                 tp,
@@ -433,15 +444,13 @@ class Ownership:
                 config=self._configs.of(self._metadata.image, tp.topic_id),
                 ranges=meta.ranges,
                 total=self._total,
-                closed_before=self._departures.departed(tp),
             )
             try:
                 await self._load(partition)
             except BaseException:
                 partition.tail.drop()
                 raise
-            self._inheriting.opened(tp)
-            self.partitions[tp] = partition
+            self._lives.open(partition)
             self._empty.pop(tp, None)
             if not partition.covers_recovered():
                 self.inherited(partition)
@@ -451,7 +460,7 @@ class Ownership:
     async def _load(self, partition: Partition) -> None:
         """From the manifest and what was inherited to a partition that may append."""
         tp = partition.tp
-        inheritance = self._inheriting.held(tp)
+        inheritance = self._lives.found(tp)
         if inheritance.stopped is not None:
             raise inheritance.stopped
         partition.start()

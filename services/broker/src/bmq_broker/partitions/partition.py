@@ -90,15 +90,11 @@ class Partition:
         config: TopicConfig,
         ranges: tuple[Range, ...],
         total: TailTotal,
-        closed_before: bool = False,
     ) -> None:
-        """`closed_before`: this broker closed it under an earlier leader epoch, and the image names this broker
-        again.
-        """
         self.tp = tp
         self.leader_epoch = leader_epoch
         self.config = config
-        self.state = PartitionState.CLOSED if closed_before else PartitionState.ASSIGNED
+        self.state = PartitionState.ASSIGNED
         self.manifest = Manifest()
         self.entry: Entry | None = None
         self.claimed = False
@@ -153,7 +149,7 @@ class Partition:
 
     def start(self) -> None:
         """Recovery begins."""
-        self._happen(PartitionEvent.STILL_NAMED if self.state is PartitionState.CLOSED else PartitionEvent.START)
+        self._happen(PartitionEvent.START)
 
     def recovered(self) -> None:
         """Recovery is over: the partition may append."""
