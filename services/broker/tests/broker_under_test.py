@@ -3,7 +3,7 @@ likes.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
 from bmq.clocks.clock_guard import ClockGuard
@@ -23,6 +23,9 @@ from bmq_broker.coordinators.groups.settings import GroupSettings
 from bmq_broker.coordinators.groups.snapshot import decode_state, encode_state
 from bmq_broker.coordinators.log import PartitionLog
 from bmq_broker.main import BrokerRole
+from bmq_broker.ownership.inheritance import Inheritance
+from bmq_broker.ownership.inheriting import Inheriting
+from bmq_broker.ownership.life import Lives, Ranges
 from bmq_broker.partitions.producers import Producers
 from bmq_broker.segments.manifests import KEPT_VERSIONS
 from bmq_broker.settings import BrokerSettings
@@ -34,6 +37,20 @@ NODE = NodeId(1)
 AUDIT = AuditOptions(
     decode_producers=Producers.decode, decode_state=lambda _, data: decode_state(data), versions_kept=KEPT_VERSIONS
 )
+
+
+def reading_alone(
+    read_ranges: Callable[[Ranges], Awaitable[dict[TopicPartition, Inheritance]]], lives: Lives
+) -> Inheriting:
+    """What reads earlier owners' streams, without the broker that opens what it finds."""
+    return Inheriting(
+        read_ranges,
+        lives=lives,
+        again_s=1,
+        found=lambda _: None,
+        still_named=lambda _, ranges: ranges,
+        held_nothing=lambda: None,
+    )
 
 
 class Cluster:

@@ -3,13 +3,13 @@
 import asyncio
 from uuid import UUID
 
-from broker_under_test import Cluster
+from broker_under_test import Cluster, reading_alone
 
 from bmq.errors import StoreUnavailable
 from bmq.metadata.records import Range
 from bmq.values import BrokerEpoch, NodeId, StreamId, TopicPartition
 from bmq_broker.ownership.inheritance import Inheritance
-from bmq_broker.ownership.inheriting import RETRY_S, Inheriting
+from bmq_broker.ownership.inheriting import RETRY_S
 from bmq_broker.ownership.life import Lives, Ranges
 from bmq_sim.loop import on_virtual_time
 
@@ -45,7 +45,7 @@ async def test_a_stream_that_cannot_be_read_is_read_again() -> None:
         return {}
 
     lives = Lives(StreamId(NodeId(2), BrokerEpoch(1)))
-    inheriting = Inheriting(fails_twice, lives=lives, again_s=1)
+    inheriting = reading_alone(fails_twice, lives)
     tp, ranges = TopicPartition(UUID(int=1), 0), (Range(node_id=1, broker_epoch=1, leader_epoch=1, end=10),)
     inheriting.want(tp, ranges)
     inheriting.start()

@@ -7,6 +7,7 @@ import time
 from uuid import UUID
 
 import pytest
+from broker_under_test import reading_alone
 from held_store import HeldStore
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +20,7 @@ from bmq.metadata.records import Range
 from bmq.storage.numbered import wal_key
 from bmq.values import BrokerEpoch, LeaderEpoch, NodeId, StreamId, TopicId, TopicPartition
 from bmq_broker.ownership.inheritance import Inheritance
-from bmq_broker.ownership.inheriting import Inheriting, _by_streams
+from bmq_broker.ownership.inheriting import _by_streams
 from bmq_broker.ownership.life import Lives, Ranges
 from bmq_sim.loop import on_virtual_time
 
@@ -116,7 +117,7 @@ async def test_thousands_that_wait_for_one_pass_are_not_looked_at_by_each_of_the
         return {}
 
     lives = Lives(StreamId(NodeId(9), BrokerEpoch(1)))
-    inheriting = Inheriting(read_ranges, lives=lives, again_s=1)
+    inheriting = reading_alone(read_ranges, lives)
     ranges = (Range(node_id=1, broker_epoch=1, leader_epoch=1, end=10),)
     tps = [TopicPartition(UUID(int=1), index) for index in range(MANY)]
     for tp in tps:
@@ -143,7 +144,7 @@ async def test_thousands_that_wait_for_a_pass_go_on_some_in_a_turn_and_cost_the_
         return {}
 
     lives = Lives(StreamId(NodeId(9), BrokerEpoch(1)))
-    inheriting = Inheriting(read_ranges, lives=lives, again_s=1)
+    inheriting = reading_alone(read_ranges, lives)
     tps = [TopicPartition(UUID(int=1), index) for index in range(3 * MANY)]
     for index, tp in enumerate(tps):
         stream = STREAM if index else OTHER_STREAM
@@ -177,7 +178,7 @@ async def test_all_who_wait_for_a_pass_are_told_that_this_broker_ends() -> None:
         raise AssertionError
 
     lives = Lives(StreamId(NodeId(9), BrokerEpoch(1)))
-    inheriting = Inheriting(read_ranges, lives=lives, again_s=1)
+    inheriting = reading_alone(read_ranges, lives)
     tps = [TopicPartition(UUID(int=1), index) for index in range(2 * WOKEN_PER_TURN + 1)]
     for tp in tps:
         inheriting.want(tp, (Range(node_id=1, broker_epoch=1, leader_epoch=1, end=10),))

@@ -25,15 +25,14 @@ from bmq_broker.heartbeats import REPORTS_MAX, Heartbeats
 from bmq_broker.hosted import Coordinators
 from bmq_broker.lag import GroupLags
 from bmq_broker.loads import Loads
+from bmq_broker.maintenance import Maintenance
 from bmq_broker.ownership.handing_over import HandingOver, sign_off
-from bmq_broker.ownership.inheriting import Inheriting
-from bmq_broker.ownership.leaving import Leaving
 from bmq_broker.ownership.life import Lives
 from bmq_broker.ownership.ownership import Ownership
 from bmq_broker.ownership.recovery import read_ranges
 from bmq_broker.ownership.reports import Reports
 from bmq_broker.partitions.partition import Partition
-from bmq_broker.partitions.tail import Run, TailTotal
+from bmq_broker.partitions.tail import TailTotal
 from bmq_broker.segments.garbage import Garbage
 from bmq_broker.segments.lookups import Lookups
 from bmq_broker.segments.manifests import Manifests
@@ -209,7 +208,7 @@ class BrokerRole:
         # what comes now is certainly not applied
         self._ownership.end(NotReady("this broker has stopped, or starts again"))
         self._waiters.wake_all()
-        await self._leaving.close()
+        await self._ownership.leaving.close()
         await self._coordinators.close()
         await self._ownership.close()
         await self._roller.close()
@@ -267,55 +266,7 @@ class BrokerRole:
             completed=self._completed,
             tracer=self._tracer,
         )
-        garbage = Garbage(store, linger_ms=settings.segment_linger_ms, verify_not_sealed=self._verify_not_sealed)
-        self._manifests = Manifests(
-            store,
-            rng=rng,
-            covered=self._commit.released,
-            give_up=garbage.give_up,
-            fenced=self._fenced,
-            entries_max=settings.manifest_entries_max,
-        )
         stream = self.stream
-        self._lives = Lives(stream)
-        inheriting = Inheriting(
-            partial(
-                read_ranges, store, clock=clock, rng=rng, is_sealed=self._is_known_to_be_sealed, read=self._wal_read
-            ),
-            lives=self._lives,
-            again_s=settings.stopped_retry_ms / 1000,
-        )
-        self._ownership = Ownership(
-            node_id=self._registration.node_id,
-            epoch=self.epoch,
-            metadata=self._metadata,
-            manifests=self._manifests,
-            clock=clock,
-            settings=settings,
-            total=total,
-            cluster_configs=self._cluster_configs,
-            inheriting=inheriting,
-            lives=self._lives,
-            unpin=self._commit.unpin,
-            report_soon=self._report_soon,
-        )
-        upkeep = Upkeep(
-            store=store,
-            cluster_id=cluster_id,
-            stream=stream,
-            rng=rng,
-            clock=clock,
-            settings=settings,
-            values=values,
-            metadata=self._metadata,
-            ownership=self._ownership,
-            lives=self._lives,
-            manifests=self._manifests,
-            commit=self._commit,
-            total=total,
-            garbage=garbage,
-        )
-        self._roller, self._maintenance, self.segments = upkeep.roller, upkeep.maintenance, upkeep.segments
         self._writer = StreamWriter(
             store,
             stream,
@@ -328,6 +279,92 @@ class BrokerRole:
             on_created=self._commit.observed,
         )
         self._commit.start(self._writer)
+        self._lives = lives = Lives(stream)
+        reports = Reports(stream, lives=lives, metadata=self._metadata)
+        self._heartbeats = Heartbeats(
+            control=self._control,
+            registration=self._registration,
+            broker_epoch=self.epoch,
+            lease_ms=settings.lease_ms,
+            rng=rng,
+            closed=partial(reports.closed, count_max=REPORTS_MAX),
+            covered=partial(reports.covered, count_max=REPORTS_MAX),
+            manifests=partial(reports.manifests, count_max=REPORTS_MAX),
+            loads=Loads(lives.appending, count_max=settings.loads_max).current,
+            clock_differs=lambda: self._clock_guard.differs,
+            failing=lambda: self._writer.failing,
+            fenced=self._fenced,
+            listeners=self._listeners,
+        )
+        garbage = Garbage(store, linger_ms=settings.segment_linger_ms, verify_not_sealed=self._verify_not_sealed)
+        self._manifests = Manifests(
+            store,
+            rng=rng,
+            covered=self._commit.released,
+            give_up=garbage.give_up,
+            fenced=self._fenced,
+            entries_max=settings.manifest_entries_max,
+        )
+        upkeep = Upkeep(
+            store=store,
+            cluster_id=cluster_id,
+            stream=stream,
+            rng=rng,
+            clock=clock,
+            settings=settings,
+            metadata=self._metadata,
+            partitions=lives.appending,
+            manifests=self._manifests,
+            commit=self._commit,
+            total=total,
+            garbage=garbage,
+            covered=self._heartbeats.shortly,
+        )
+        self._roller, self.segments = upkeep.roller, upkeep.segments
+        self._ownership = Ownership(
+            node_id=self._registration.node_id,
+            epoch=self.epoch,
+            metadata=self._metadata,
+            manifests=self._manifests,
+            clock=clock,
+            settings=settings,
+            total=total,
+            cluster_configs=self._cluster_configs,
+            lives=lives,
+            commit=self._commit,
+            roller=self._roller,
+            waiters=self._waiters,
+            read_ranges=partial(
+                read_ranges,
+                store,
+                clock=clock,
+                rng=rng,
+                is_sealed=self._is_known_to_be_sealed,
+                read=self._roller.read,
+            ),
+            report_soon=self._heartbeats.soon,
+            report_shortly=self._heartbeats.shortly,
+            gone=self._partition_gone,
+            forgotten=self._forgotten,
+            fenced=self._fenced,
+        )
+        self._maintenance = Maintenance(
+            store=store,
+            metadata=self._metadata,
+            lives=lives,
+            ownership=self._ownership,
+            manifests=self._manifests,
+            commit=self._commit,
+            roller=self._roller,
+            retention=upkeep.retention,
+            merger=upkeep.merger,
+            segments=upkeep.segments,
+            garbage=garbage,
+            shared=upkeep.shared,
+            clock=clock,
+            settings=settings,
+            values=values,
+        )
         self._coordinators = Coordinators(
             node_id=self._registration.node_id,
             ownership=self._ownership,
@@ -349,41 +386,13 @@ class BrokerRole:
             granularity=settings.lag_metrics,
         )
         self._handing_over = HandingOver(
-            partitions=self._ownership.partitions,
+            partitions=lives.appending,
             commit=self._commit,
             roller=self._roller,
             writer=self._writer,
             settings=settings,
             rng=rng,
         )
-        self._leaving = Leaving(self._roller.roll_to, roll_bytes=settings.stop_roll_bytes)
-        reports = Reports(stream, lives=self._lives, metadata=self._metadata)
-        loads = Loads(self._ownership.partitions, count_max=settings.loads_max)
-        self._heartbeats = Heartbeats(
-            control=self._control,
-            registration=self._registration,
-            broker_epoch=self.epoch,
-            lease_ms=settings.lease_ms,
-            rng=rng,
-            closed=partial(reports.closed, count_max=REPORTS_MAX),
-            covered=partial(reports.covered, count_max=REPORTS_MAX),
-            manifests=partial(reports.manifests, count_max=REPORTS_MAX),
-            loads=loads.current,
-            clock_differs=lambda: self._clock_guard.differs,
-            failing=lambda: self._writer.failing,
-            fenced=self._fenced,
-            listeners=self._listeners,
-        )
-
-        inheriting.held_nothing = self._heartbeats.shortly
-        self._ownership.rolls_first = self._leaving.rolls_first
-        self._ownership.closed = self._partition_closed
-        self._ownership.left = self._partition_left
-        self._ownership.forgotten = self._maintenance.forget
-        self._ownership.opening_ended = self._waiters.wake
-        self._ownership.fenced = self._fenced
-        self._ownership.inherited = self._roller.inherited
-        self._roller.covered = self._heartbeats.shortly
         self.owner = Broker(
             ownership=self._ownership,
             commit=self._commit,
@@ -412,18 +421,12 @@ class BrokerRole:
         image = self._metadata.image
         return stream in image.sealed or stream in image.dropped
 
-    def _wal_read(self, size_bytes: int) -> None:
-        self._roller.read(size_bytes)
-
     def _carried(self, partitions: Sequence[Partition]) -> None:
         self._roller.carried(partitions)
 
     def _completed(self) -> None:
         self._ownership.look()
         self._roller.consider()
-
-    def _report_soon(self) -> None:
-        self._heartbeats.soon()
 
     def _image_changed(self, old: Image, new: Image) -> None:
         if self._is_sealed:
@@ -436,18 +439,11 @@ class BrokerRole:
         self._ownership.image_changed(old, new)
         self._coordinators.image_changed(old, new)
 
-    def _partition_closed(self, partition: Partition, runs: list[Run], deleted: bool) -> None:
-        self._commit.abandoned(partition)
-        if deleted:
-            self._commit.released(runs)
-        # Otherwise an heir reads them from this broker's stream, whatever its manifest does not cover: they keep
-        # pinning it.
-        self._partition_left(partition)
-
-    def _partition_left(self, partition: Partition) -> None:
-        """Whoever waits for it here asks its heir."""
-        self._waiters.wake(partition.tp)
+    def _partition_gone(self, partition: Partition) -> None:
         self._coordinators.partition_closed(partition)
+
+    def _forgotten(self, tp: TopicPartition) -> None:
+        self._maintenance.forget(tp)
 
     def _fenced(self, error: BmqError) -> None:
         """Throws the state away: nothing more is said or written under this epoch."""

@@ -1,14 +1,15 @@
-"""A broker's segments put together: what rolls, retains, merges and collects them. Decides nothing itself."""
+"""A broker's segments put together: what rolls, retains, merges and collects them. Decides nothing itself, nor when
+(bmq_broker.maintenance).
+"""
+
+from collections.abc import Callable, Mapping
 
 from bmq.clocks.clock_guard import ClockGuard
 from bmq.ports import ObjectStore, Rng
 from bmq.roles.controller import Metadata
-from bmq.values import StreamId
-from bmq_broker.cluster_values import ClusterValues
+from bmq.values import StreamId, TopicPartition
 from bmq_broker.coordinators.snapshots import CoordinatorSnapshots
-from bmq_broker.maintenance import Maintenance
-from bmq_broker.ownership.life import Lives
-from bmq_broker.ownership.ownership import Ownership
+from bmq_broker.partitions.partition import Partition
 from bmq_broker.partitions.tail import TailTotal
 from bmq_broker.segments.garbage import Garbage
 from bmq_broker.segments.manifests import Manifests
@@ -35,15 +36,15 @@ class Upkeep:
         rng: Rng,
         clock: ClockGuard,
         settings: BrokerSettings,
-        values: ClusterValues,
         metadata: Metadata,
-        ownership: Ownership,
-        lives: Lives,
+        partitions: Mapping[TopicPartition, Partition],
         manifests: Manifests,
         commit: GroupCommit,
         total: TailTotal,
         garbage: Garbage,
+        covered: Callable[[], None],
     ) -> None:
+        """`partitions`: those that take batches. `covered` is called when something that was inherited is."""
         writer = RollWriter(
             store=store, cluster_id=cluster_id, stream=stream, rng=rng, clock=clock, manifests=manifests
         )
@@ -51,43 +52,27 @@ class Upkeep:
             writer=writer,
             carrier=Carrier(commit, settings),
             settings=settings,
-            partitions=ownership.partitions,
+            partitions=partitions,
             manifests=manifests,
             commit=commit,
             total=total,
+            covered=covered,
         )
         self.segments = Segments(store)
         self.retention = Retention(manifests=manifests, segments=self.segments, roller=self.roller, clock=clock)
         self.snapshots = CoordinatorSnapshots(store=store, rng=rng, manifests=manifests)
-        shared = SharedGarbage(
+        self.shared = SharedGarbage(
             store=store,
             stream=stream,
             rng=rng,
             metadata=metadata,
-            partitions=ownership.partitions,
+            partitions=partitions,
             manifests=manifests,
             segments=self.segments,
             garbage=garbage,
             writing=writer.writing,
             settings=settings,
         )
-        merger = Merger(
+        self.merger = Merger(
             store=store, cluster_id=cluster_id, rng=rng, manifests=manifests, segments=self.segments, settings=settings
-        )
-        self.maintenance = Maintenance(
-            store=store,
-            metadata=metadata,
-            lives=lives,
-            ownership=ownership,
-            manifests=manifests,
-            commit=commit,
-            roller=self.roller,
-            retention=self.retention,
-            merger=merger,
-            segments=self.segments,
-            garbage=garbage,
-            shared=shared,
-            clock=clock,
-            settings=settings,
-            values=values,
         )

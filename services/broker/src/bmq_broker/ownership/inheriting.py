@@ -49,9 +49,20 @@ class Inheriting:
         *,
         lives: Lives,
         again_s: float,
+        found: Callable[[Sequence[TopicPartition]], None],
+        still_named: Callable[[TopicPartition, tuple[Range, ...]], tuple[Range, ...]],
+        held_nothing: Callable[[], None],
     ) -> None:
-        """`again_s`: how long until what stops a partition is read again, for it may have been restored."""
+        """`again_s`: how long until what stops a partition is read again, for it may have been restored.
+
+        `found` is called with the partitions of which a pass found something, and with those that are to be tried
+        again; `still_named` is asked before ranges are read again (Lives.look_again); `held_nothing` is called when
+        ranges were read that held nothing of their partitions.
+        """
         self._lives = lives
+        self._found = found
+        self._still_named = still_named
+        self._held_nothing = held_nothing
         self._read_ranges = read_ranges
         self._again_s = again_s
         self._again_times = 1
@@ -64,12 +75,6 @@ class Inheriting:
         """Whether `start` has looked at what is wanted and read as it is now: thousands wait for one pass, and each of
         them asks for it."""
         self._ended = False
-        self.found: Callable[[Sequence[TopicPartition]], None] = lambda _: None
-        """Called with the partitions of which a pass found something, and with those that are to be tried again."""
-        self.still_named: Callable[[TopicPartition, tuple[Range, ...]], tuple[Range, ...]] = lambda _, ranges: ranges
-        """Asked before ranges are read again. One that held nothing was covered, and its stream may be gone since."""
-        self.held_nothing: Callable[[], None] = lambda: None
-        """Called when ranges were read that held nothing of their partitions."""
 
     def want(self, tp: TopicPartition, ranges: tuple[Range, ...]) -> None:
         """These have to be read before the partition opens. `start` begins with it."""
@@ -139,12 +144,12 @@ class Inheriting:
         manifest may have been restored.
         """
         self._again = None
-        stopped = self._lives.look_again(self.still_named)
+        stopped = self._lives.look_again(self._still_named)
         self._again_times = min(2 * self._again_times, AGAIN_TIMES_MAX) if stopped else 1
         if any(tp in self._lives.unread for tp in stopped):
             self._looked = False
         self.start()
-        self.found([tp for tp in stopped if tp not in self._lives.unread])
+        self._found([tp for tp in stopped if tp not in self._lives.unread])
 
     def _tasks(self) -> "list[asyncio.Task[None]]":
         return [each.task for each in self._passes if each.task is not None]
@@ -190,8 +195,8 @@ class Inheriting:
         if any(tp in found and found[tp].stopped is not None for tp in now.to_open):
             self._read_again_later()
         if now.held_nothing:
-            self.held_nothing()
-        self.found(now.to_open)
+            self._held_nothing()
+        self._found(now.to_open)
 
 
 def _by_streams(ranges: Ranges) -> list[tuple[frozenset[StreamId], dict[TopicPartition, tuple[Range, ...]]]]:

@@ -29,22 +29,29 @@ ROLLING_S: Final = 5.0
 class Leaving:
     """Rolls the partitions that one broker incarnation is to give away by plan, before they close."""
 
-    def __init__(self, roll_to: Callable[[Partition, Offset, str], Awaitable[None]], *, roll_bytes: int) -> None:
-        """Tails below `roll_bytes` are not rolled."""
+    def __init__(
+        self,
+        roll_to: Callable[[Partition, Offset, str], Awaitable[None]],
+        *,
+        roll_bytes: int,
+        rolled: Callable[[TopicPartition], None],
+    ) -> None:
+        """Tails below `roll_bytes` are not rolled. `rolled` is called when a partition's tail is short, or the time is
+        up.
+        """
         self._roll_to = roll_to
         self._roll_bytes = roll_bytes
+        self._rolled = rolled
         self._tasks: dict[TopicPartition, asyncio.Task[None]] = {}
 
-    def rolls_first(self, partition: Partition, then: Callable[[], None]) -> bool:
-        """Whether the partition is to stay a little: `then` is called once its tail is short, or the time is up. False:
-        it may leave at once.
-        """
+    def rolls_first(self, partition: Partition) -> bool:
+        """Whether the partition is to stay a little, until `rolled` is called. False: it may leave at once."""
         tp = partition.tp
         if tp in self._tasks:
             return True
         if partition.tail.size_bytes < self._roll_bytes:
             return False
-        task = asyncio.get_running_loop().create_task(self._roll(partition, then), name=f"roll {tp} before it leaves")
+        task = asyncio.get_running_loop().create_task(self._roll(partition), name=f"roll {tp} before it leaves")
         self._tasks[tp] = task
         task.add_done_callback(partial(self._over, tp))
         return True
@@ -53,7 +60,7 @@ class Leaving:
         """Ends what is under way; nothing leaves any more."""
         await cancelled(list(self._tasks.values()))
 
-    async def _roll(self, partition: Partition, then: Callable[[], None]) -> None:
+    async def _roll(self, partition: Partition) -> None:
         try:
             async with asyncio.timeout(ROLLING_S):
                 for _ in range(ROLLS_MAX):
@@ -66,7 +73,7 @@ class Leaving:
                 partition=str(partition.tp),
                 error=repr(error),
             )
-        then()
+        self._rolled(partition.tp)
 
     def _over(self, tp: TopicPartition, task: "asyncio.Task[None]") -> None:
         del self._tasks[tp]

@@ -7,7 +7,7 @@ turn of the loop in which the partition begins to take batches.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import structlog
 
@@ -15,19 +15,24 @@ from bmq.clocks.clock_guard import ClockGuard
 from bmq.config.topic_config import begins_at
 from bmq.errors import BmqError, Fenced, NotOwner, NotReady, PartitionStopped, StoreError, UnknownTopic
 from bmq.fairness.log_limit import RateLimited
+from bmq.fairness.waiters import Waiters
 from bmq.metadata.image import Image, PartitionMeta
 from bmq.metadata.records import Range
 from bmq.metadata.topic_configs import CLUSTER_WIDE, TopicConfigs
 from bmq.roles.controller import Metadata
 from bmq.storage.durable import cancelled
 from bmq.values import NO_MANIFEST, BrokerEpoch, LeaderEpoch, NodeId, TopicPartition
+from bmq_broker.ownership.inheritance import Inheritance
 from bmq_broker.ownership.inheriting import RETRY_S, Inheriting
-from bmq_broker.ownership.life import Lives
+from bmq_broker.ownership.leaving import Leaving
+from bmq_broker.ownership.life import Lives, Ranges
 from bmq_broker.partitions.partition import Partition
 from bmq_broker.partitions.states import PartitionState
-from bmq_broker.partitions.tail import Run, Slot, TailTotal
+from bmq_broker.partitions.tail import Run, TailTotal
 from bmq_broker.segments.manifests import Manifests
+from bmq_broker.segments.rolling import Roller
 from bmq_broker.settings import BrokerSettings
+from bmq_broker.wal.commit import GroupCommit
 
 log = structlog.get_logger()
 
@@ -52,13 +57,22 @@ class Ownership:
         settings: BrokerSettings,
         total: TailTotal,
         cluster_configs: Mapping[str, str],
-        inheriting: Inheriting,
         lives: Lives,
-        unpin: Callable[[Iterable[Slot]], None],
+        commit: GroupCommit,
+        roller: Roller,
+        waiters: Waiters,
+        read_ranges: Callable[[Ranges], Awaitable[dict[TopicPartition, Inheritance]]],
         report_soon: Callable[[], None],
+        report_shortly: Callable[[], None],
+        gone: Callable[[Partition], None],
+        forgotten: Callable[[TopicPartition], None],
+        fenced: Callable[[BmqError], None],
     ) -> None:
-        """`unpin` is called with the WAL objects that an heir's manifest covers, `report_soon` when a partition is
-        closed.
+        """`report_soon` is called when a partition is closed, `report_shortly` when ranges held nothing.
+
+        `gone` is called when an open partition takes no more batches: it leaves by plan, was deleted or taken away;
+        `forgotten` when one is not this broker's any more, open or not; `fenced` where the store shows that this broker
+        was replaced.
         """
         self._node_id = node_id
         self._epoch = epoch
@@ -67,10 +81,24 @@ class Ownership:
         self._clock = clock
         self._settings = settings
         self._total = total
-        self._inheriting = inheriting
         self._lives = lives
-        self._unpin = unpin
+        self._commit = commit
+        self._roller = roller
+        self._waiters = waiters
         self._report_soon = report_soon
+        self._gone = gone
+        self._forgotten = forgotten
+        self._fenced = fenced
+        self._inheriting = Inheriting(
+            read_ranges,
+            lives=lives,
+            again_s=settings.stopped_retry_ms / 1000,
+            found=self._adopt,
+            still_named=self._still_named,
+            held_nothing=report_shortly,
+        )
+        self.leaving = Leaving(roller.roll_to, roll_bytes=settings.stop_roll_bytes, rolled=self._rolled)
+        """Which rolls partitions before they leave by plan."""
         self._configs = TopicConfigs(cluster_configs)
         self._opening: dict[TopicPartition, asyncio.Task[Partition]] = {}
         self._given_up: set[asyncio.Task[Partition]] = set()
@@ -84,25 +112,8 @@ class Ownership:
         self.waiting_bytes = 0
         self.partitions: Mapping[TopicPartition, Partition] = lives.appending
         """Those that may append."""
-        self.rolls_first: Callable[[Partition, Callable[[], None]], bool] = lambda *_: False
-        """Asked when a partition is to leave by plan: True where it stays until the function is called."""
-        self.closed: Callable[[Partition, list[Run], bool], None] = lambda *_: None
-        """Called when a partition was deleted or taken away: with the runs that its tail held, and whether it was
-        deleted."""
-        self.left: Callable[[Partition], None] = lambda _: None
-        """Called when a partition leaves by plan: it takes no more batches, what is buffered still goes to the WAL."""
-        self.forgotten: Callable[[TopicPartition], None] = lambda _: None
-        """Called when a partition is not this broker's any more, open or not."""
-        self.inherited: Callable[[Partition], None] = lambda _: None
-        """Called when a partition was opened whose manifest does not cover yet what earlier owners left in the WAL."""
-        self.opening_ended: Callable[[TopicPartition], None] = lambda _: None
-        """Called when an opening is over, whatever its outcome."""
-        self.fenced: Callable[[BmqError], None] = lambda _: None
-        """Called where the store shows that this broker was replaced."""
         self.adopted_count = 0
         """Partitions of which the streams of earlier owners held something."""
-        inheriting.found = self._adopt
-        inheriting.still_named = self._still_named
 
     async def recover(self) -> int:
         """Reads what earlier owners left in the WAL and opens every partition that it held something of; returns how
@@ -220,9 +231,9 @@ class Ownership:
         """
         defaults_changed = old.configs.get(CLUSTER_WIDE) != new.configs.get(CLUSTER_WIDE)
         let_go = self._lives.image_changed(old, new)
-        self._unpin(let_go.slots)
-        for partition in let_go.cut_short:
-            self.closed(partition, [], True)  # deleted before it was closed
+        self._commit.unpin(let_go.slots)
+        for partition in let_go.cut_short:  # deleted before it was closed
+            self._taken_away(partition, [], deleted=True)
         if old.topics is new.topics and not defaults_changed:
             return
         self._configs.image_changed(old, new, defaults_changed=defaults_changed)
@@ -277,7 +288,7 @@ class Ownership:
             if (
                 partition is None
                 or partition.leader_epoch != meta.leader_epoch
-                or not self.rolls_first(partition, lambda: self._rolled(tp))
+                or not self.leaving.rolls_first(partition)
             ):
                 self._leave(tp, meta)
                 self._forget(tp)
@@ -321,13 +332,26 @@ class Ownership:
             return
         self._lives.leave(partition)
         self.look()
-        self.left(partition)
+        self._partition_gone(partition)
 
     def _close(self, partition: Partition, *, deleted: bool) -> None:
         """Lets go of a partition that was deleted, or that the image gives to another without having asked; `_forget`
         follows.
         """
-        self.closed(partition, self._lives.take_away(partition), deleted)
+        self._taken_away(partition, self._lives.take_away(partition), deleted=deleted)
+
+    def _taken_away(self, partition: Partition, runs: list[Run], *, deleted: bool) -> None:
+        self._commit.abandoned(partition)
+        if deleted:
+            self._commit.released(runs)
+        # Otherwise an heir reads them from this broker's stream, whatever its manifest does not cover: they keep
+        # pinning it.
+        self._partition_gone(partition)
+
+    def _partition_gone(self, partition: Partition) -> None:
+        """Whoever waits for it here asks its heir."""
+        self._waiters.wake(partition.tp)
+        self._gone(partition)
 
     def _forget(self, tp: TopicPartition) -> None:
         """Nothing of what is known, read or begun for the partition is of any use here any more."""
@@ -339,7 +363,7 @@ class Ownership:
             task.cancel()
             self._given_up.add(task)
             self._serve_waiting(tp, self._not_opened(tp))
-        self.forgotten(tp)
+        self._forgotten(tp)
 
     def _adopt(self, tps: Sequence[TopicPartition]) -> None:
         """The streams of earlier owners held something of these: they open at once."""
@@ -390,7 +414,7 @@ class Ownership:
         return task
 
     def _opened(self, tp: TopicPartition, task: "asyncio.Task[Partition]") -> None:
-        self.opening_ended(tp)
+        self._waiters.wake(tp)
         if self._opening.get(tp) is not task:  # the partition left meanwhile: who waited was told
             self._given_up.discard(task)
             if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, BmqError):
@@ -453,7 +477,7 @@ class Ownership:
             self._lives.open(partition)
             self._empty.pop(tp, None)
             if not partition.covers_recovered():
-                self.inherited(partition)
+                self._roller.inherited(partition)
             self._serve_waiting(tp, partition)  # now: who comes next must not overtake them
             return partition
 
@@ -479,7 +503,7 @@ class Ownership:
                 f"manifest {entry.number} of {tp} is of epoch {entry.epoch}, this broker owned it under "
                 f"{partition.leader_epoch}"
             )
-            self.fenced(error)
+            self._fenced(error)
             raise error
         meta = self._check_owned(tp)
         if meta.leader_epoch != partition.leader_epoch:

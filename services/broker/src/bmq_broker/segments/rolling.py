@@ -70,7 +70,11 @@ class Roller:
         manifests: Manifests,
         commit: GroupCommit,
         total: TailTotal,
+        covered: Callable[[], None],
     ) -> None:
+        """`covered` is called when a partition's manifest, or this broker's own stream, covers what it inherited from
+        earlier owners.
+        """
         self._writer = writer
         self._carrier = carrier
         self._settings = settings
@@ -78,6 +82,7 @@ class Roller:
         self._manifests = manifests
         self._commit = commit
         self._total = total
+        self._covered = covered
         self._places = asyncio.Semaphore(settings.roll_concurrency)
         self._places_of_stopped = asyncio.Semaphore(1)
         """Theirs alone: they wait for a store that may refuse them for days."""
@@ -95,9 +100,6 @@ class Roller:
         self._look_at_s = 0.0
         self._rolls_earned = settings.wal_objects_max / ROLLS_SAVED_PARTS
         self._ending = False
-        self.covered: Callable[[], None] = lambda: None
-        """Called when a partition's manifest, or this broker's own stream, covers what it inherited from earlier
-        owners."""
 
     @property
     def tail_bytes(self) -> int:
@@ -155,7 +157,7 @@ class Roller:
         self._carrier.carried(partitions)
         self._look_at_s = 0.0
         if any(partition.covers_ranges() for partition in partitions):
-            self.covered()
+            self._covered()
 
     def read(self, size_bytes: int) -> None:
         """An object of an earlier owner's WAL, of this size, was read, and would be again."""
@@ -429,7 +431,7 @@ class Roller:
         if outcome:  # one roll writes one segment: there may be more to do, though nothing arrives any more
             self.grown(partition)
         if partition.covers_ranges():
-            self.covered()
+            self._covered()
 
     def _again(self, partition: Partition, cause: str) -> None:
         self._retries.pop(partition.tp, None)
