@@ -22,6 +22,7 @@ from bmq_broker.coordinators.groups.durable import DurableState
 from bmq_broker.coordinators.groups.settings import GroupSettings
 from bmq_broker.coordinators.groups.snapshot import decode_state, encode_state
 from bmq_broker.coordinators.log import PartitionLog
+from bmq_broker.ended import Ended
 from bmq_broker.main import BrokerRole
 from bmq_broker.ownership.inheritance import Inheritance
 from bmq_broker.ownership.inheriting import Inheriting
@@ -40,11 +41,15 @@ AUDIT = AuditOptions(
 
 
 def reading_alone(
-    read_ranges: Callable[[Ranges], Awaitable[dict[TopicPartition, Inheritance]]], lives: Lives
+    read_ranges: Callable[[Ranges], Awaitable[dict[TopicPartition, Inheritance]]],
+    lives: Lives,
+    *,
+    ended: Ended | None = None,
 ) -> Inheriting:
     """What reads earlier owners' streams, without the broker that opens what it finds."""
     return Inheriting(
         read_ranges,
+        ended=ended or Ended(),
         lives=lives,
         again_s=1,
         found=lambda _: None,

@@ -108,7 +108,8 @@ async def test_a_coordinators_records_are_refused_once_its_partition_has_left() 
     with pytest.raises(NotOwner):
         await log.append([(b"key", b"value")])
     assert log.end_offset() == 1
-    cluster.broker._commit.end(NotOwner("over"))
+    cluster.broker._ended.fence(NotOwner("over"))
+    cluster.broker._commit.end()
     with pytest.raises(BmqError, match="over"):
         await log.append([(b"key", b"value")])
     await cluster.kill()

@@ -136,7 +136,8 @@ async def test_who_is_cancelled_while_what_it_waits_for_is_given_up_ends_as_canc
     ownership = brokers.roles[2]._ownership
     waiting = asyncio.ensure_future(ownership.open(tp))
     await asyncio.sleep(0.1)
-    ownership.end(Fenced("replaced"))
+    brokers.roles[2]._ended.fence(Fenced("replaced"))
+    ownership.end()
     for _ in range(turns):
         await asyncio.sleep(0)
     expected = asyncio.CancelledError if waiting.cancel() else Fenced

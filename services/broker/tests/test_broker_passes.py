@@ -19,6 +19,7 @@ from bmq.metadata.image import stream_of
 from bmq.metadata.records import Range
 from bmq.storage.numbered import wal_key
 from bmq.values import BrokerEpoch, LeaderEpoch, NodeId, StreamId, TopicId, TopicPartition
+from bmq_broker.ended import Ended
 from bmq_broker.ownership.inheritance import Inheritance
 from bmq_broker.ownership.inheriting import _by_streams
 from bmq_broker.ownership.life import Lives, Ranges
@@ -178,13 +179,16 @@ async def test_all_who_wait_for_a_pass_are_told_that_this_broker_ends() -> None:
         raise AssertionError
 
     lives = Lives(StreamId(NodeId(9), BrokerEpoch(1)))
-    inheriting = reading_alone(read_ranges, lives)
+    ended = Ended()
+    ended.registered()
+    inheriting = reading_alone(read_ranges, lives, ended=ended)
     tps = [TopicPartition(UUID(int=1), index) for index in range(2 * WOKEN_PER_TURN + 1)]
     for tp in tps:
         inheriting.want(tp, (Range(node_id=1, broker_epoch=1, leader_epoch=1, end=10),))
     asked = [asyncio.create_task(inheriting.when_read(tp)) for tp in tps]
     await asyncio.sleep(1)
     asked[3].cancel()
+    ended.kill()
     await inheriting.close()
     outcomes = await asyncio.gather(*asked, return_exceptions=True)
     assert [type(one) for one in outcomes] == [NotReady] * 3 + [asyncio.CancelledError] + [NotReady] * (len(tps) - 4)

@@ -44,7 +44,7 @@ def _fenced_goes_on_deleting() -> AbstractContextManager[Any]:
                 await role._store.delete(wal_key(writer._stream, number))
 
     def fenced(self: broker_main.BrokerRole, error: Any) -> None:
-        is_new = self._ended is None
+        is_new = not self._ended.is_over
         real(self, error)
         if is_new:
             asyncio.get_running_loop().create_task(delete(self), name="a fenced broker deletes")

@@ -8,7 +8,7 @@ from functools import partial
 import structlog
 
 from bmq.clocks.clock_guard import ClockGuard
-from bmq.errors import BmqError, Fenced, NotOwner, NotReady, UnknownOutcome
+from bmq.errors import BmqError, Fenced
 from bmq.fairness.waiters import Waiters
 from bmq.metadata.image import Image
 from bmq.naming.listeners import ListenerAddresses
@@ -21,6 +21,7 @@ from bmq.values import BrokerEpoch, NodeId, StreamId, TopicPartition
 from bmq_broker.broker import Broker
 from bmq_broker.cluster_values import ClusterValues
 from bmq_broker.coordinators.groups.settings import GroupSettings
+from bmq_broker.ended import BrokerState, Ended
 from bmq_broker.heartbeats import REPORTS_MAX, Heartbeats
 from bmq_broker.hosted import Coordinators
 from bmq_broker.lag import GroupLags
@@ -90,12 +91,8 @@ class BrokerRole:
         self._tracer = tracer
         self._tasks: list[asyncio.Task[None]] = []
         self._beating: asyncio.Task[None] | None = None
-        self._built = False
-        self._has_drained = False
-        self._is_sealed = False
-        """By this broker itself, which hands over."""
         self._unsubscribe: Callable[[], None] = lambda: None
-        self._ended: BmqError | None = None
+        self._ended = Ended()
         self.epoch = BrokerEpoch(-1)
         self.owner: Broker
         self.lags: GroupLags
@@ -108,7 +105,7 @@ class BrokerRole:
     @property
     def partitions(self) -> Mapping[TopicPartition, Partition]:
         """Those that are open."""
-        return self._ownership.partitions if self._built else {}
+        return {} if self._ended.state is BrokerState.UNREGISTERED else self._ownership.partitions
 
     async def start(self) -> None:
         """Registers, reads what earlier owners left in the WAL, and serves.
@@ -121,17 +118,18 @@ class BrokerRole:
         self.epoch = await self._control.register(self._registration)
         await self._until_image_shows(self.epoch)
         self._build(self._metadata.image.cluster_id)
-        self._built = True
+        self._ended.registered()
         self._unsubscribe = self._metadata.subscribe(self._image_changed)
         self._beating = loop.create_task(self._heartbeats.run(), name="heartbeats")
         self._beating.add_done_callback(_report_failure)
         try:
             recovered_partitions = await self._ownership.recover()
-            if self._ended is not None:
-                raise self._ended
+            if self._ended.is_over and self._ended.refusal is not None:
+                raise self._ended.refusal
         except BaseException:
             await self._give_up()
             raise
+        self._ended.recovered()
         self._tasks = [
             loop.create_task(self._maintenance.run(), name="maintenance"),
             loop.create_task(self._maintenance.run_retention(), name="retention"),
@@ -158,9 +156,9 @@ class BrokerRole:
         A store that is too slow for that is not waited for longer than `stop_timeout_ms`: who starts next recovers.
         Afterwards requests get NotOwner, and `stop` or `kill` is all that is left to do.
         """
-        if not self._built or self._ended is not None or self._has_drained:
+        if not self._ended.may_drain:
             return
-        self._has_drained = True
+        self._ended.drain()
         self._heartbeats.draining = True
         self._heartbeats.soon()
         await self._end_tasks()
@@ -177,36 +175,35 @@ class BrokerRole:
         not after a lease.
         """
         try:
-            if self._ended is None:
+            if not self._ended.is_over:
                 await sign_off(self._seal_and_tell)
         finally:
             await self.kill()
 
     async def _seal_and_tell(self) -> None:
         end = await self._handing_over.seal(self._stop_serving)
-        self._is_sealed = True
+        self._ended.sealed()
         await self._end_beating()
         await self._handing_over.tell(
             partial(self._control.report_stopped, self._registration.node_id, self.epoch, end)
         )
 
     def _stop_serving(self) -> None:
-        self._ownership.end(NotOwner("this broker is stopping"))
+        self._ended.stop()
+        self._ownership.end()
         self._waiters.wake_all()
         self._coordinators.end()
 
     async def kill(self) -> None:
         """Ends at once, as a crash would; nothing is handed over."""
-        if not self._built:
+        if self._ended.state is BrokerState.UNREGISTERED:
             return
         self._unsubscribe()
         await self._end_tasks()
         await self._end_beating()
-        if self._ended is None:
-            self._ended = NotReady("the broker stopped")
-            self._commit.end(UnknownOutcome("the broker stopped: whether the batch is in the log is not known"))
-        # what comes now is certainly not applied
-        self._ownership.end(NotReady("this broker has stopped, or starts again"))
+        if self._ended.kill():
+            self._commit.end()
+        self._ownership.end()
         self._waiters.wake_all()
         await self._ownership.leaving.close()
         await self._coordinators.close()
@@ -231,7 +228,7 @@ class BrokerRole:
         """An idle owner makes sure once a lease that it was not replaced; a busy one learns it from its creates
         anyway.
         """
-        while self._ended is None:
+        while not self._ended.is_over:
             await asyncio.sleep(self._settings.lease_ms / 1000)
             with suppress(BmqError):  # the writer has said so itself
                 await self._writer.verify_not_sealed()
@@ -260,6 +257,7 @@ class BrokerRole:
         self._waiters = Waiters()
         self._commit = GroupCommit(
             settings,
+            ended=self._ended,
             may_send=self._may_send,
             woken=self._woken,
             carried=self._carried,
@@ -330,6 +328,7 @@ class BrokerRole:
             settings=settings,
             total=total,
             cluster_configs=self._cluster_configs,
+            ended=self._ended,
             lives=lives,
             commit=self._commit,
             roller=self._roller,
@@ -429,12 +428,12 @@ class BrokerRole:
         self._roller.consider()
 
     def _image_changed(self, old: Image, new: Image) -> None:
-        if self._is_sealed:
+        if self._ended.state is BrokerState.SEALED:
             return
         replaced = _replaced(new, self._registration.node_id, self.epoch)
         if replaced is not None:
             self._fenced(replaced)
-        if self._ended is not None:
+        if self._ended.is_over:
             return
         self._ownership.image_changed(old, new)
         self._coordinators.image_changed(old, new)
@@ -447,11 +446,11 @@ class BrokerRole:
 
     def _fenced(self, error: BmqError) -> None:
         """Throws the state away: nothing more is said or written under this epoch."""
-        if self._ended is not None:
+        if self._ended.is_over:
             return
-        self._ended = error
-        self._commit.end(error)
-        self._ownership.end(error)
+        self._ended.fence(error)
+        self._commit.end()
+        self._ownership.end()
         self._roller.end()
         self._waiters.wake_all()
         self._on_fenced(error)

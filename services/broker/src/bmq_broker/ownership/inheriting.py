@@ -16,6 +16,7 @@ from bmq.fairness.crowd import Crowd
 from bmq.metadata.image import stream_of
 from bmq.metadata.records import Range
 from bmq.values import StreamId, TopicPartition
+from bmq_broker.ended import Ended
 from bmq_broker.ownership.inheritance import Inheritance
 from bmq_broker.ownership.life import Lives, Ranges
 
@@ -47,6 +48,7 @@ class Inheriting:
         self,
         read_ranges: Callable[[Ranges], Awaitable[dict[TopicPartition, Inheritance]]],
         *,
+        ended: Ended,
         lives: Lives,
         again_s: float,
         found: Callable[[Sequence[TopicPartition]], None],
@@ -59,6 +61,7 @@ class Inheriting:
         again; `still_named` is asked before ranges are read again (Lives.look_again); `held_nothing` is called when
         ranges were read that held nothing of their partitions.
         """
+        self._ended = ended
         self._lives = lives
         self._found = found
         self._still_named = still_named
@@ -74,7 +77,6 @@ class Inheriting:
         self._looked = True
         """Whether `start` has looked at what is wanted and read as it is now: thousands wait for one pass, and each of
         them asks for it."""
-        self._ended = False
 
     def want(self, tp: TopicPartition, ranges: tuple[Range, ...]) -> None:
         """These have to be read before the partition opens. `start` begins with it."""
@@ -94,7 +96,7 @@ class Inheriting:
 
     def start(self) -> None:
         """Begins to read what is wanted, but for streams that are being read already."""
-        if self._ended or self._looked:
+        if self._ended.refusal is not None or self._looked:
             return
         self._looked = True
         under_way = {(tp, ranges) for each in self._passes for tp, ranges in each.ranges.items()}
@@ -123,7 +125,6 @@ class Inheriting:
 
     def end(self) -> None:
         """Reads no more."""
-        self._ended = True
         if self._again is not None:
             self._again.cancel()
         for each in self._passes:
@@ -136,7 +137,7 @@ class Inheriting:
         await asyncio.gather(*self._tasks(), return_exceptions=True)
 
     def _read_again_later(self) -> None:
-        if self._again is None and not self._ended:
+        if self._again is None and self._ended.refusal is None:
             self._again = asyncio.get_running_loop().call_later(self._again_s * self._again_times, self._read_again)
 
     def _read_again(self) -> None:

@@ -22,6 +22,7 @@ from bmq.metadata.topic_configs import CLUSTER_WIDE, TopicConfigs
 from bmq.roles.controller import Metadata
 from bmq.storage.durable import cancelled
 from bmq.values import NO_MANIFEST, BrokerEpoch, LeaderEpoch, NodeId, TopicPartition
+from bmq_broker.ended import Ended
 from bmq_broker.ownership.inheritance import Inheritance
 from bmq_broker.ownership.inheriting import RETRY_S, Inheriting
 from bmq_broker.ownership.leaving import Leaving
@@ -57,6 +58,7 @@ class Ownership:
         settings: BrokerSettings,
         total: TailTotal,
         cluster_configs: Mapping[str, str],
+        ended: Ended,
         lives: Lives,
         commit: GroupCommit,
         roller: Roller,
@@ -81,6 +83,7 @@ class Ownership:
         self._clock = clock
         self._settings = settings
         self._total = total
+        self._ended = ended
         self._lives = lives
         self._commit = commit
         self._roller = roller
@@ -91,6 +94,7 @@ class Ownership:
         self._fenced = fenced
         self._inheriting = Inheriting(
             read_ranges,
+            ended=ended,
             lives=lives,
             again_s=settings.stopped_retry_ms / 1000,
             found=self._adopt,
@@ -106,7 +110,6 @@ class Ownership:
         self._waiting: dict[TopicPartition, deque[tuple[int, Waiting]]] = {}
         self._slots = asyncio.Semaphore(settings.open_concurrency)
         self._limit = RateLimited(interval_s=LOG_INTERVAL_S)
-        self._ended: BmqError | None = None
         self._empty: dict[TopicPartition, LeaderEpoch] = {}
         """Unopened partitions that were found to have nothing in the store, and under which leader epoch."""
         self.waiting_bytes = 0
@@ -146,12 +149,12 @@ class Ownership:
     @property
     def alive(self) -> bool:
         """Whether this broker may still write."""
-        return self._ended is None
+        return self._ended.refusal is None
 
     def check_alive(self) -> None:
-        """Raises Fenced once another incarnation has taken over."""
-        if self._ended is not None:
-            raise self._ended.with_traceback(None)
+        """Raises Fenced once another incarnation has taken over, NotOwner and NotReady where this one stops."""
+        if self._ended.refusal is not None:
+            raise self._ended.refusal.with_traceback(None)
 
     def when_open(self, tp: TopicPartition, size_bytes: int, then: Waiting) -> None:
         """Calls `then` with the partition, in the order of these calls, once it is open. Raises NotReady where too much
@@ -256,14 +259,15 @@ class Ownership:
         if self._lives.close():
             self._report_soon()
 
-    def end(self, error: BmqError) -> None:
+    def end(self) -> None:
         """The broker is fenced or stops: whoever waits is told."""
-        self._ended = error
+        refusal = self._ended.refusal
+        assert refusal is not None
         self._inheriting.end()
         for task in self._opening.values():
             task.cancel()
         for tp in list(self._waiting):
-            self._serve_waiting(tp, error)
+            self._serve_waiting(tp, refusal)
 
     async def close(self) -> None:
         """Ends what is being opened."""
@@ -317,7 +321,7 @@ class Ownership:
             meta is not None
             and self._is_owned(meta)
             and meta.moving_to != NO_NODE
-            and self._ended is None
+            and self.alive
             and tp in self.partitions
         ):
             self._leave(tp, meta)
@@ -369,7 +373,7 @@ class Ownership:
         """The streams of earlier owners held something of these: they open at once."""
         self.adopted_count += len(tps)
         for tp in tps:
-            if self._ended is None and tp not in self.partitions:
+            if self.alive and tp not in self.partitions:
                 self._open_task(tp)
 
     def _still_named(self, tp: TopicPartition, ranges: tuple[Range, ...]) -> tuple[Range, ...]:
@@ -378,7 +382,7 @@ class Ownership:
 
     def _adopt_again(self, tp: TopicPartition) -> None:
         """Nobody may ever ask for it, and what was inherited pins WAL objects until it is rolled."""
-        if self._ended is None and tp not in self.partitions and self._lives.holds(tp):
+        if self.alive and tp not in self.partitions and self._lives.holds(tp):
             self._open_task(tp)
 
     # --- opening ---
@@ -523,4 +527,4 @@ class Ownership:
     def is_open(self, tp: TopicPartition) -> bool:
         """Whether it may append."""
         partition = self.partitions.get(tp)
-        return self._ended is None and partition is not None and partition.state is PartitionState.APPENDING
+        return self.alive and partition is not None and partition.state is PartitionState.APPENDING

@@ -14,12 +14,13 @@ from typing import TypeVar
 
 from typing_extensions import Buffer
 
-from bmq.errors import BmqError, NotOwner, NotReady, UnknownOutcome
+from bmq.errors import NotOwner, NotReady, UnknownOutcome
 from bmq.ports import Tracer
 from bmq.storage.durable import settle
 from bmq.storage.stream import StreamWriter
 from bmq.values import Offset
 from bmq.wire.batches import BatchHeader
+from bmq_broker.ended import Ended
 from bmq_broker.metrics import APPENDED_BYTES, APPENDED_RECORDS, FLUSH_BYTES, FLUSH_SECONDS, WAL_BYTES
 from bmq_broker.partitions.partition import Partition
 from bmq_broker.partitions.states import PartitionState
@@ -45,6 +46,7 @@ class GroupCommit:
         self,
         settings: BrokerSettings,
         *,
+        ended: Ended,
         may_send: Callable[[], bool],
         woken: Callable[[Partition], None],
         carried: Callable[[Sequence[Partition]], None],
@@ -72,7 +74,7 @@ class GroupCommit:
         self._timer: asyncio.Handle | None = None
         self._due_now = False
         """Whether the timer is for this turn of the loop's end."""
-        self._ended: BmqError | None = None
+        self._ended = ended
         self._durable_at_s = -inf
         self.wal_bytes = 0
         self.sent_bytes = 0
@@ -101,8 +103,8 @@ class GroupCommit:
         Raises, with nothing applied, NotOwner for a partition that has left, PartitionStopped for one that cannot be
         rolled, and what this broker ended with.
         """
-        if self._ended is not None:
-            raise self._ended.with_traceback(None)
+        if self._ended.lost is not None:
+            raise self._ended.lost.with_traceback(None)
         if partition.state is not PartitionState.APPENDING:
             raise NotOwner(f"partition {partition.tp} is not this broker's any more")
         if partition.stopped is not None:
@@ -148,7 +150,7 @@ class GroupCommit:
         Once that is durable the tail needs it there, and of the older objects no more. Offsets, epochs and bytes are
         the same: an heir that finds both copies takes one.
         """
-        if self._ended is not None:
+        if self._ended.lost is not None:
             return 0
         group = self._group_with_room()
         copy = partition.carry(group.slot, max_bytes=self._settings.carry_chunk_bytes)
@@ -173,8 +175,8 @@ class GroupCommit:
         slot = partition.appended_slot
         if slot is None or slot.durable:
             reply(None)
-        elif self._ended is not None:
-            reply(self._ended)
+        elif self._ended.lost is not None:
+            reply(self._ended.lost)
         else:
             self._group_of(slot).replies.append((partition, reply))
 
@@ -182,8 +184,8 @@ class GroupCommit:
         """Resolves once everything appended so far, of any partition, is durable."""
         future: asyncio.Future[None] = self._loop.create_future()
         groups = [group for group in self._groups() if group.runs]
-        if self._ended is not None:
-            future.set_exception(self._ended)
+        if self._ended.lost is not None:
+            future.set_exception(self._ended.lost)
         elif groups:
             groups[-1].replies.append((None, partial(settle, future)))
         else:
@@ -236,11 +238,10 @@ class GroupCommit:
         """Room may have appeared."""
         self._try_send()
 
-    def end(self, error: BmqError) -> None:
-        """Nothing more is written; whoever waits is told."""
-        if self._ended is not None:
-            return
-        self._ended = error
+    def end(self) -> None:
+        """Nothing more is written from now on; whoever waits is told."""
+        lost = self._ended.lost
+        assert lost is not None
         if self._timer is not None:
             self._timer.cancel()
         groups = self._groups()
@@ -249,11 +250,11 @@ class GroupCommit:
         self._open = WalGroup()
         for group in groups:
             for _, reply in group.replies:
-                reply(error)
+                reply(lost)
 
     def on_durable(self, number: int) -> None:
         """The stream's object `number` and all before it are durable: watermarks, replies, wakes, in that order."""
-        if self._ended is not None:
+        if self._ended.lost is not None:
             return  # whoever waited was told that the outcome is unknown
         group = self._in_flight.pop(number)
         group.slot.durable = True
@@ -333,7 +334,7 @@ class GroupCommit:
 
     def _try_send(self, *, due: bool = False) -> None:
         writer = self._writer
-        if writer is None or self._ended is not None:
+        if writer is None or self._ended.lost is not None:
             return
         while self._full and writer.has_room and self._may_send():
             self._send(writer, self._full.popleft())
@@ -361,7 +362,7 @@ class GroupCommit:
         APPENDED_RECORDS.inc(group.records)
 
     def _advance_checkpoint(self) -> None:
-        if self._ended is not None:
+        if self._ended.lost is not None:
             return  # a stream that may be another's: nothing is deleted any more
         moved = False
         next_number = -1
