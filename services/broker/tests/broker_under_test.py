@@ -25,8 +25,8 @@ from bmq_broker.coordinators.log import PartitionLog
 from bmq_broker.ended import Ended
 from bmq_broker.main import BrokerRole
 from bmq_broker.ownership.inheritance import Inheritance
-from bmq_broker.ownership.inheriting import Inheriting
 from bmq_broker.ownership.life import Lives, Ranges
+from bmq_broker.ownership.passes import Passes
 from bmq_broker.partitions.producers import Producers
 from bmq_broker.segments.manifests import KEPT_VERSIONS
 from bmq_broker.settings import BrokerSettings
@@ -45,9 +45,9 @@ def reading_alone(
     lives: Lives,
     *,
     ended: Ended | None = None,
-) -> Inheriting:
+) -> Passes:
     """What reads earlier owners' streams, without the broker that opens what it finds."""
-    return Inheriting(
+    return Passes(
         read_ranges,
         ended=ended or Ended(),
         lives=lives,

@@ -9,8 +9,8 @@ from bmq.errors import StoreUnavailable
 from bmq.metadata.records import Range
 from bmq.values import BrokerEpoch, NodeId, StreamId, TopicPartition
 from bmq_broker.ownership.inheritance import Inheritance
-from bmq_broker.ownership.inheriting import RETRY_S
 from bmq_broker.ownership.life import Lives, Ranges
+from bmq_broker.ownership.passes import RETRY_S
 from bmq_sim.loop import on_virtual_time
 
 
@@ -45,11 +45,11 @@ async def test_a_stream_that_cannot_be_read_is_read_again() -> None:
         return {}
 
     lives = Lives(StreamId(NodeId(2), BrokerEpoch(1)))
-    inheriting = reading_alone(fails_twice, lives)
+    reading = reading_alone(fails_twice, lives)
     tp, ranges = TopicPartition(UUID(int=1), 0), (Range(node_id=1, broker_epoch=1, leader_epoch=1, end=10),)
-    inheriting.want(tp, ranges)
-    inheriting.start()
+    reading.want(tp, ranges)
+    reading.start()
     await asyncio.sleep(2.5 * RETRY_S)
     assert not failures
     assert lives.has_read(tp, ranges)
-    await inheriting.close()
+    await reading.close()

@@ -14,7 +14,7 @@ from bmq.roles.controller import Registration
 from bmq.values import NodeId
 from bmq_broker.incarnations import Incarnations
 from bmq_broker.main import BrokerRole
-from bmq_broker.ownership.handing_over import SIGN_OFF_S
+from bmq_broker.ownership.handover import SIGN_OFF_S
 from bmq_sim.loop import on_virtual_time
 from bmq_sim.store import SimStore, StoreFaults
 

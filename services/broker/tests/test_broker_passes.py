@@ -21,8 +21,8 @@ from bmq.storage.numbered import wal_key
 from bmq.values import BrokerEpoch, LeaderEpoch, NodeId, StreamId, TopicId, TopicPartition
 from bmq_broker.ended import Ended
 from bmq_broker.ownership.inheritance import Inheritance
-from bmq_broker.ownership.inheriting import _by_streams
 from bmq_broker.ownership.life import Lives, Ranges
+from bmq_broker.ownership.passes import _by_streams
 from bmq_sim.loop import on_virtual_time
 
 BETWEEN = 12
@@ -118,20 +118,20 @@ async def test_thousands_that_wait_for_one_pass_are_not_looked_at_by_each_of_the
         return {}
 
     lives = Lives(StreamId(NodeId(9), BrokerEpoch(1)))
-    inheriting = reading_alone(read_ranges, lives)
+    reading = reading_alone(read_ranges, lives)
     ranges = (Range(node_id=1, broker_epoch=1, leader_epoch=1, end=10),)
     tps = [TopicPartition(UUID(int=1), index) for index in range(MANY)]
     for tp in tps:
-        inheriting.want(tp, ranges)
+        reading.want(tp, ranges)
     before_s = time.thread_time()
-    asked = [asyncio.create_task(inheriting.when_read(tp)) for tp in tps]
+    asked = [asyncio.create_task(reading.when_read(tp)) for tp in tps]
     await asyncio.sleep(1)
     assert time.thread_time() - before_s < MANY_S_MAX
     read.set()
     await asyncio.gather(*asked)
     assert passes == [MANY]
     assert all(lives.has_read(tp, ranges) for tp in tps)
-    await inheriting.close()
+    await reading.close()
 
 
 @on_virtual_time
@@ -145,16 +145,16 @@ async def test_thousands_that_wait_for_a_pass_go_on_some_in_a_turn_and_cost_the_
         return {}
 
     lives = Lives(StreamId(NodeId(9), BrokerEpoch(1)))
-    inheriting = reading_alone(read_ranges, lives)
+    reading = reading_alone(read_ranges, lives)
     tps = [TopicPartition(UUID(int=1), index) for index in range(3 * MANY)]
     for index, tp in enumerate(tps):
         stream = STREAM if index else OTHER_STREAM
-        inheriting.want(tp, (Range(node_id=stream.node_id, broker_epoch=stream.broker_epoch, leader_epoch=1, end=10),))
+        reading.want(tp, (Range(node_id=stream.node_id, broker_epoch=stream.broker_epoch, leader_epoch=1, end=10),))
     went_on: list[int] = []
     """How many in each turn."""
 
     async def wait(tp: TopicPartition) -> None:
-        await inheriting.when_read(tp)
+        await reading.when_read(tp)
         went_on[-1] += 1
 
     asked = [asyncio.create_task(wait(tp)) for tp in tps]
@@ -169,7 +169,7 @@ async def test_thousands_that_wait_for_a_pass_go_on_some_in_a_turn_and_cost_the_
     assert not asked[0].done()
     reads[OTHER_STREAM].set()
     await asyncio.gather(*asked)
-    await inheriting.close()
+    await reading.close()
 
 
 @on_virtual_time
@@ -181,19 +181,19 @@ async def test_all_who_wait_for_a_pass_are_told_that_this_broker_ends() -> None:
     lives = Lives(StreamId(NodeId(9), BrokerEpoch(1)))
     ended = Ended()
     ended.registered()
-    inheriting = reading_alone(read_ranges, lives, ended=ended)
+    reading = reading_alone(read_ranges, lives, ended=ended)
     tps = [TopicPartition(UUID(int=1), index) for index in range(2 * WOKEN_PER_TURN + 1)]
     for tp in tps:
-        inheriting.want(tp, (Range(node_id=1, broker_epoch=1, leader_epoch=1, end=10),))
-    asked = [asyncio.create_task(inheriting.when_read(tp)) for tp in tps]
+        reading.want(tp, (Range(node_id=1, broker_epoch=1, leader_epoch=1, end=10),))
+    asked = [asyncio.create_task(reading.when_read(tp)) for tp in tps]
     await asyncio.sleep(1)
     asked[3].cancel()
     ended.kill()
-    await inheriting.close()
+    await reading.close()
     outcomes = await asyncio.gather(*asked, return_exceptions=True)
     assert [type(one) for one in outcomes] == [NotReady] * 3 + [asyncio.CancelledError] + [NotReady] * (len(tps) - 4)
     with pytest.raises(NotReady, match="reads no more"):
-        await inheriting.when_read(tps[0])
+        await reading.when_read(tps[0])
 
 
 @given(st.lists(st.sets(st.integers(0, 7), min_size=1, max_size=3), max_size=8))

@@ -12,7 +12,7 @@ from held_store import HeldStore
 from moving_brokers import Brokers
 
 from bmq.errors import PartitionStopped
-from bmq_broker.ownership.handing_over import REPORT_S, sign_off
+from bmq_broker.ownership.handover import REPORT_S, sign_off
 from bmq_broker.settings import BrokerSettings
 from bmq_sim.loop import on_virtual_time
 

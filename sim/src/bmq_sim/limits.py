@@ -64,7 +64,7 @@ SMALL: Final[Mapping[str, Sequence[int]]] = {
     "bmq_broker.handlers.k16_list_groups:_PAGE_GROUPS": (1, 2),
     "bmq_broker.coordinators.groups.timers:_SLACK": (0, 2),
     "bmq_broker.heartbeats:REPORTS_MAX": (1, 2),
-    "bmq_broker.ownership.inheriting:PASSES_AT_ONCE": (1,),
+    "bmq_broker.ownership.passes:PASSES_AT_ONCE": (1,),
     "bmq_broker.lag:NAME_CHARS_MAX": (1, 2),
     "bmq_broker.lag:POSITIONS_MAX": (1,),
     "bmq_broker.lag:POSITIONS_AT_ONCE": (1,),
@@ -190,8 +190,7 @@ FIXED: Final[Mapping[str, str]] = {
     r"bmq\.storage\.stream_read:DELETES_AT_ONCE": "bound when it is imported: how many at a time, as the "
     "collector's, which is tiny",
     r"bmq_broker\.(heartbeats|membership):BEATS_PER_LEASE|bmq_node\.membership:BEATS_PER_LEASE": "a ratio",
-    r"bmq_broker\.ownership\.inheriting:AGAIN_TIMES_MAX": "a ratio: how much longer a stopped partition waits each "
-    "time",
+    r"bmq_broker\.ownership\.passes:AGAIN_TIMES_MAX": "a ratio: how much longer a stopped partition waits each time",
     r"bmq_broker\.ownership\.salvaging:.*": "of a checksum",
     r"bmq_broker\.loads:LOAD_MIN_BYTES_PER_S": "a rate",
     r"bmq_broker\.segments\.lookups:PLANS_MAX": "tries after a move; more moves than that at once are met anyway",

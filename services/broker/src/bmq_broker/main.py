@@ -27,7 +27,7 @@ from bmq_broker.hosted import Coordinators
 from bmq_broker.lag import GroupLags
 from bmq_broker.loads import Loads
 from bmq_broker.maintenance import Maintenance
-from bmq_broker.ownership.handing_over import HandingOver, sign_off
+from bmq_broker.ownership.handover import Handover, sign_off
 from bmq_broker.ownership.life import Lives
 from bmq_broker.ownership.ownership import Ownership
 from bmq_broker.ownership.recovery import read_ranges
@@ -164,7 +164,7 @@ class BrokerRole:
         await self._end_tasks()
         try:
             async with asyncio.timeout(self._settings.stop_timeout_ms / 1000):
-                await self._handing_over.roll_larger_tails()
+                await self._handover.roll_larger_tails()
                 await self._seal_and_tell()
         except (BmqError, TimeoutError) as error:
             log.warning("not stopped cleanly: the next start recovers", error=repr(error))
@@ -181,12 +181,10 @@ class BrokerRole:
             await self.kill()
 
     async def _seal_and_tell(self) -> None:
-        end = await self._handing_over.seal(self._stop_serving)
+        end = await self._handover.seal(self._stop_serving)
         self._ended.sealed()
         await self._end_beating()
-        await self._handing_over.tell(
-            partial(self._control.report_stopped, self._registration.node_id, self.epoch, end)
-        )
+        await self._handover.tell(partial(self._control.report_stopped, self._registration.node_id, self.epoch, end))
 
     def _stop_serving(self) -> None:
         self._ended.stop()
@@ -384,7 +382,7 @@ class BrokerRole:
             owner_for=self._owner_for if self._owner_for is not None else lambda _: self.owner,
             granularity=settings.lag_metrics,
         )
-        self._handing_over = HandingOver(
+        self._handover = Handover(
             partitions=lives.appending,
             commit=self._commit,
             roller=self._roller,

@@ -24,9 +24,9 @@ from bmq.storage.durable import cancelled
 from bmq.values import NO_MANIFEST, BrokerEpoch, LeaderEpoch, NodeId, TopicPartition
 from bmq_broker.ended import Ended
 from bmq_broker.ownership.inheritance import Inheritance
-from bmq_broker.ownership.inheriting import RETRY_S, Inheriting
 from bmq_broker.ownership.leaving import Leaving
 from bmq_broker.ownership.life import Lives, Ranges
+from bmq_broker.ownership.passes import RETRY_S, Passes
 from bmq_broker.partitions.partition import Partition
 from bmq_broker.partitions.states import PartitionState
 from bmq_broker.partitions.tail import Run, TailTotal
@@ -92,7 +92,7 @@ class Ownership:
         self._gone = gone
         self._forgotten = forgotten
         self._fenced = fenced
-        self._inheriting = Inheriting(
+        self._passes = Passes(
             read_ranges,
             ended=ended,
             lives=lives,
@@ -126,7 +126,7 @@ class Ownership:
         cannot be read.
         """
         self.image_changed(Image(), self._metadata.image)
-        await self._inheriting.read_all()
+        await self._passes.read_all()
         await asyncio.gather(*self._opening.values(), return_exceptions=True)
         return self.adopted_count
 
@@ -252,7 +252,7 @@ class Ownership:
                 for index, meta in enumerate(topic.partitions):
                     if not same_config or index >= len(known) or known[index] is not meta:
                         self._meta_changed(new, TopicPartition(topic_id, index), meta)
-        self._inheriting.start()
+        self._passes.start()
 
     def look(self) -> None:
         """Something became durable: which partitions that left are closed by it?"""
@@ -263,7 +263,7 @@ class Ownership:
         """The broker is fenced or stops: whoever waits is told."""
         refusal = self._ended.refusal
         assert refusal is not None
-        self._inheriting.end()
+        self._passes.end()
         for task in self._opening.values():
             task.cancel()
         for tp in list(self._waiting):
@@ -271,7 +271,7 @@ class Ownership:
 
     async def close(self) -> None:
         """Ends what is being opened."""
-        await self._inheriting.close()
+        await self._passes.close()
         await cancelled([*self._opening.values(), *self._given_up])
 
     def drop(self) -> None:
@@ -298,11 +298,11 @@ class Ownership:
                 self._forget(tp)
         elif partition is None:
             if not self._lives.has_left(tp, meta.leader_epoch):
-                self._inheriting.want(tp, meta.ranges)
+                self._passes.want(tp, meta.ranges)
         elif partition.leader_epoch != meta.leader_epoch:
             self._close(partition, deleted=False)
             self._forget(tp)
-            self._inheriting.want(tp, meta.ranges)
+            self._passes.want(tp, meta.ranges)
         else:
             partition.config = self._configs.after_a_change(image, tp.topic_id, partition.config)
             if partition.ranges:
@@ -359,7 +359,7 @@ class Ownership:
 
     def _forget(self, tp: TopicPartition) -> None:
         """Nothing of what is known, read or begun for the partition is of any use here any more."""
-        self._inheriting.forget(tp)
+        self._passes.forget(tp)
         self._manifests.forget(tp)
         self._empty.pop(tp, None)
         task = self._opening.pop(tp, None)
@@ -460,8 +460,8 @@ class Ownership:
 
     async def _open(self, tp: TopicPartition) -> Partition:
         meta = self._check_owned(tp)
-        self._inheriting.want(tp, meta.ranges)
-        await self._inheriting.when_read(tp)
+        self._passes.want(tp, meta.ranges)
+        await self._passes.when_read(tp)
         async with self._slots:
             meta = self._check_owned(tp)
             if not self._lives.has_read(tp, meta.ranges):
@@ -499,7 +499,7 @@ class Ownership:
                 tp, leader_epoch=partition.leader_epoch, at_least=at_least, first_offset=first_offset
             )
         except PartitionStopped as stopped:
-            self._inheriting.stop(tp, stopped)
+            self._passes.stop(tp, stopped)
             raise
         entry = loaded.entry
         if entry is not None and entry.epoch > partition.leader_epoch:
@@ -518,7 +518,7 @@ class Ownership:
             if inheritance.left is not None:
                 partition.check_left(inheritance.left.end, inheritance.left.key)
         except PartitionStopped as stopped:
-            self._inheriting.stop(tp, stopped)
+            self._passes.stop(tp, stopped)
             raise
         partition.config = self._configs.after_a_change(self._metadata.image, tp.topic_id, partition.config)
         partition.ranges = meta.ranges

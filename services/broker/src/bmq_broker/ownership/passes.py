@@ -41,7 +41,7 @@ class _Pass:
     task: "asyncio.Task[None] | None" = None
 
 
-class Inheriting:
+class Passes:
     """Has streams of earlier owners read for the lives of one broker incarnation."""
 
     def __init__(

@@ -31,7 +31,7 @@ ROLLING_SHARE = 0.5
 """The share of the time for the stop that rolling may take: what is not rolled by then is read by heirs."""
 
 
-class HandingOver:
+class Handover:
     """Takes one broker incarnation through its stop: rolls larger tails, seals the stream, tells a controller."""
 
     def __init__(
