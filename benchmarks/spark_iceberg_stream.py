@@ -149,7 +149,7 @@ def main(seconds: int) -> None:
         writer.start()
         job = started(stream)
         try:
-            job.wait_for(lambda: _has_rows(folder))
+            job.until(lambda: _has_rows(folder), "rows")
             began, killed = monotonic(), False
             while (at := monotonic() - began) < seconds:
                 sleep(LOOK_S)
@@ -160,7 +160,7 @@ def main(seconds: int) -> None:
                     print(f"killed at {at:.0f} s", flush=True)
                     commits = _commits(folder)
                     job = started(stream)
-                    job.wait_for(partial(_has_gone_on, folder, commits))
+                    job.until(partial(_has_gone_on, folder, commits), "another commit")
             writer.enough.set()
             writer.join()
             job.process.terminate()

@@ -6,7 +6,6 @@ import signal
 import subprocess
 from collections.abc import Iterator, Set
 from pathlib import Path
-from time import monotonic, sleep
 from urllib.request import urlopen
 
 import pytest
@@ -14,6 +13,7 @@ from cli_cluster import BMQ
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
+from tests.waiting import until
 
 TIMEOUT_S = 30
 DOCS = Path(__file__).parents[2] / "docs"
@@ -82,14 +82,12 @@ class Running:
 
     def until_moved(self, names: Set[str]) -> None:
         """Until none of them is 0: some are told with every request, some every few seconds."""
-        deadline_s = monotonic() + TIMEOUT_S
-        while True:
+
+        def still() -> dict[str, float | None]:
             found = self.samples()
-            still = {name: found.get(name) for name in names if not found.get(name)}
-            if not still:
-                return
-            assert monotonic() < deadline_s, still
-            sleep(0.1)
+            return {name: found.get(name) for name in names if not found.get(name)}
+
+        until(still, "nothing to be 0", TIMEOUT_S, holds=lambda left: not left)
 
     def requests(self, api: str, error: str) -> bool:
         """Whether the metrics count requests of this API with this outcome."""

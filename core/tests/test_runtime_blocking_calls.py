@@ -3,11 +3,11 @@
 import asyncio
 import gc
 import threading
-import time
 import weakref
 from collections.abc import Iterator
 
 import pytest
+from tests.waiting import let_pass
 
 from bmq.runtime.blocking_calls import BlockingCalls
 
@@ -47,7 +47,7 @@ def test_calls_one_after_the_other_need_one_thread_and_more_at_once_no_more_than
         with lock:
             at_once[0] += 1
             at_once[1] = max(at_once)
-        time.sleep(0.02)
+        let_pass(0.02, "a call that blocks")
         with lock:
             at_once[0] -= 1
 
@@ -144,7 +144,7 @@ def test_closing_waits_for_what_was_asked_and_takes_nothing_more() -> None:
 
     async def test() -> None:
         for number in range(3):
-            calls.run(lambda number=number: (time.sleep(0.01), made.append(number)))
+            calls.run(lambda number=number: (let_pass(0.01, "a call that blocks"), made.append(number)))
         calls.close()
         assert made == [0, 1, 2]
         with pytest.raises(RuntimeError, match="test-calls: closed"):

@@ -5,15 +5,17 @@ it to commit. It prints what became of it.
 """
 
 import sys
-import time
 from pathlib import Path
 
 from iceberg_batches import Record, batch, settings, typing
+from tests.waiting import until
 
 from bmq_spark.errors import JobStopped
 from bmq_spark.iceberg.catalogs import Catalog, TableName
 from bmq_spark.jobs.iceberg_sink import IcebergSink
 from bmq_spark.session import open_session
+
+WAIT_S = 600
 
 
 def main(warehouse: str, table: str, folder: str) -> None:
@@ -25,8 +27,7 @@ def main(warehouse: str, table: str, folder: str) -> None:
 
     def sleep() -> None:
         Path(folder, "slept").touch()
-        while not Path(folder, "go on").exists():
-            time.sleep(0.05)
+        until(Path(folder, "go on").exists, "the word to go on", WAIT_S)
 
     records = [Record(offset=offset, value=b"of the second driver") for offset in range(3)]
     try:

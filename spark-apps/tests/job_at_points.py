@@ -8,10 +8,11 @@ until it is told to go on.
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from tests.waiting import until
 
 from bmq_spark.iceberg import publishing
 from bmq_spark.iceberg.tables import IcebergTable
@@ -19,6 +20,7 @@ from bmq_spark.jobs import iceberg, parquet
 from bmq_spark.jobs.iceberg_sink import IcebergSink
 from bmq_spark.jobs.parquet_sink import ParquetSink
 
+WAIT_S = 600
 BEFORE, AFTER = True, False
 POINTS: dict[str, tuple[Any, str, bool]] = {
     "parquet: written": (ParquetSink, "_write", AFTER),
@@ -46,8 +48,7 @@ def stop_at(point: str, number: int, folder: Path) -> None:
         if number > 0:
             os.killpg(0, signal.SIGKILL)
         (folder / "waits").touch()
-        while not (folder / "go on").exists():
-            time.sleep(0.05)
+        until((folder / "go on").exists, "the word to go on", WAIT_S)
 
     def stopping(*given: Any, **named: Any) -> Any:
         if before:

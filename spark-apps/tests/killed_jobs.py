@@ -4,10 +4,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from tests.waiting import until
 
 WAIT_S = 240
 SCRIPT = Path(__file__).with_name("job_at_points.py")
@@ -20,7 +21,12 @@ class JobAtPoint:
     def __init__(self, point: str, number: int, given: list[str], folder: Path) -> None:
         folder.mkdir()
         self.folder = folder
-        environment = dict(os.environ) | {"SPARK_MASTER": "local[2]", "JDK_JAVA_OPTIONS": QUICK}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(SCRIPT.parents[2]),
+            "SPARK_MASTER": "local[2]",
+            "JDK_JAVA_OPTIONS": QUICK,
+        }
         command = [sys.executable, str(SCRIPT), point, str(number), str(folder), *given]
         with (folder / "log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=environment)
@@ -28,26 +34,30 @@ class JobAtPoint:
     def said(self) -> str:
         return (self.folder / "log").read_text(errors="replace")
 
-    def until(self, reached: Callable[[], bool], meanwhile: Callable[[], None]) -> None:
-        deadline = time.monotonic() + WAIT_S
-        while not reached():
-            assert time.monotonic() < deadline, self.said()[-3000:]
-            meanwhile()
-            time.sleep(0.1)
-
     def die(self, meanwhile: Callable[[], None]) -> None:
         """By itself, at its point."""
-        self.until(lambda: self.process.poll() is not None, meanwhile)
+
+        def died() -> bool:
+            meanwhile()
+            return self.process.poll() is not None
+
+        until(died, "the job to die at its point", WAIT_S, shows=lambda: self.said()[-3000:])
         assert self.process.returncode == -signal.SIGKILL, self.said()[-3000:]
 
     def wait(self, meanwhile: Callable[[], None]) -> None:
         """Until it waits at its point."""
 
         def waits() -> bool:
-            assert self.process.poll() is None, self.said()[-3000:]
+            meanwhile()
             return (self.folder / "waits").exists()
 
-        self.until(waits, meanwhile)
+        until(
+            waits,
+            "the job to wait at its point",
+            WAIT_S,
+            unless=lambda: self.process.poll() is not None,
+            shows=lambda: self.said()[-3000:],
+        )
 
     def go_on(self) -> int:
         """Its exit code."""

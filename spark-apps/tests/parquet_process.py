@@ -6,12 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from compat_server import tools_folder
+from tests.waiting import until
 
 from bmq_spark.errors import ConfigurationError
 from bmq_spark.locations import Location
@@ -58,18 +58,21 @@ class Job:
         """What it said went wrong."""
         return [line for line in self.said().splitlines() if line.startswith("error: ")]
 
-    def wait_for(self, condition: Callable[[], bool]) -> None:
+    def until(self, condition: Callable[[], bool], what: str) -> None:
         """While it runs."""
-        deadline = time.monotonic() + 240
-        while not condition():
-            assert self.process.poll() is None, self.said()[-3000:]
-            assert time.monotonic() < deadline, self.said()[-3000:]
-            time.sleep(0.1)
+        until(
+            condition,
+            what,
+            240,
+            unless=lambda: self.process.poll() is not None,
+            shows=lambda: self.said()[-3000:],
+            every_s=0.1,
+        )
 
-    def wait_for_batches(self, table: Path, count: int) -> None:
+    def until_batches(self, table: Path, count: int) -> None:
         """That many more."""
         start = batches(table)
-        self.wait_for(lambda: batches(table) >= start + count)
+        self.until(lambda: batches(table) >= start + count, f"{count} more batches")
 
     @contextmanager
     def frozen(self) -> Iterator[None]:

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from time import monotonic, sleep
 
 import pytest
 from compat_server import ROOT, Bmq
@@ -16,6 +15,7 @@ from parquet_jobs import produce, topic_of
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
+from tests.waiting import until
 
 RECORDS, PARTITIONS = 3000, 2
 BATCHES_MIN = 2
@@ -83,11 +83,15 @@ def _kill_after(command: list[str], folder: Path, batches: int) -> None:
     """Kills the job, with its JVM, as soon as the table has so many batches."""
     log = (folder / "job.log").open("ab")
     job = subprocess.Popen(command, env=_environment(), stdout=log, stderr=log, start_new_session=True)
-    deadline = monotonic() + WAIT_S
     try:
-        while _batches(_table(folder)) < batches:
-            assert job.poll() is None and monotonic() < deadline, (folder / "job.log").read_text()
-            sleep(0.05)
+        until(
+            lambda: _batches(_table(folder)),
+            f"{batches} batches in the table",
+            WAIT_S,
+            holds=lambda found: found >= batches,
+            unless=lambda: job.poll() is not None,
+            shows=(folder / "job.log").read_text,
+        )
     finally:
         os.killpg(job.pid, signal.SIGKILL)
         job.wait()

@@ -4,13 +4,13 @@ nothing of theirs is undone.
 
 import datetime
 import os
-import time
 from dataclasses import replace
 
 import pytest
 from iceberg_batches import Record, batch, settings, typing
 from iceberg_catalogs import Opened, opened_in
 from pyspark.sql import DataFrame, SparkSession
+from tests.waiting import let_pass
 
 from bmq_spark.batches.places import Places
 from bmq_spark.errors import JobStopped, TableBroken
@@ -52,7 +52,7 @@ def offsets(opened: Opened, name: TableName) -> list[int]:
 
 def expire_as_anybody_would(spark: SparkSession, name: TableName) -> None:
     """Iceberg's own procedure, of everything but the newest snapshot."""
-    time.sleep(1.1)  # it takes a time in whole seconds
+    let_pass(1.1, "it takes a time in whole seconds")
     at = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M:%S")
     call = f"expire_snapshots(table => '{name.in_catalog}', older_than => TIMESTAMP '{at}', retain_last => 1)"
     spark.sql(f"CALL `{name.catalog}`.system.{call}").collect()
@@ -327,7 +327,7 @@ def test_a_table_of_an_older_version_of_the_job_goes_on_and_keeps_its_places(spa
     spark.sql(f"INSERT INTO {name.sql} {row}")
     spark.conf.unset("spark.sql.iceberg.snapshot-property.bmq.places")
     assert sink.places() == {"orders": {0: 1}}
-    time.sleep(0.01)
+    let_pass(0.01, "the next snapshot has another time")
     compact_as_anybody_would(spark, name)
     maintain(spark, IcebergTable(spark, name), UPKEEP)
     assert sink.places() == {"orders": {0: 1}}

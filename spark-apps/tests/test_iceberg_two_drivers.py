@@ -1,11 +1,12 @@
+import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from iceberg_batches import Record, batch, settings, typing
 from iceberg_catalogs import opened_in
 from pyspark.sql import SparkSession
+from tests.waiting import until
 
 from bmq_spark.iceberg.catalogs import Catalog
 from bmq_spark.jobs.iceberg_sink import IcebergSink
@@ -28,12 +29,16 @@ def test_a_driver_in_another_process_that_slept_before_its_commit_doubles_nothin
         str(name),
         tmp_path,
     ]
-    other = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    other = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
     try:
-        deadline = time.monotonic() + WAIT_S
-        while not (tmp_path / "slept").exists():
-            assert other.poll() is None and time.monotonic() < deadline
-            time.sleep(0.05)
+        slept = (tmp_path / "slept").exists
+        until(slept, "the other to have written all", WAIT_S, unless=lambda: other.poll() is not None)
         assert (
             sink.add(batch(spark, 0, [Record(offset=offset, value=b"of the first driver") for offset in range(4)])).rows
             == 4

@@ -6,7 +6,6 @@ import os
 import random
 import signal
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from confluent_kafka import Producer
 from parquet_jobs import arguments, rows, topic_of
 from parquet_process import running
 from pyspark.sql import SparkSession
+from tests.waiting import let_pass
 
 from bmq_spark.jobs.parquet import parse, run
 
@@ -63,15 +63,15 @@ def test_nothing_is_lost_or_doubled_by_a_job_that_is_killed_again_and_again(
     try:
         for turn in range(KILLS):
             with running(given, log) as job:
-                job.wait_for_batches(table, 1)
-                time.sleep(moments.uniform(0, 1))
+                job.until_batches(table, 1)
+                let_pass(moments.uniform(0, 1), "it is killed at any moment")
                 if turn % 2:
                     for worker in job.workers():
                         os.kill(worker, signal.SIGKILL)
-                    time.sleep(moments.uniform(0, 1))
+                    let_pass(moments.uniform(0, 1), "it is killed at any moment")
                 job.kill()
         with running(given, log) as job:
-            job.wait_for_batches(table, 1)
+            job.until_batches(table, 1)
             job.process.terminate()
             assert job.process.wait(150) == 0, log.read_text()[-3000:]
     finally:

@@ -57,7 +57,7 @@ def test_a_stream_that_retention_overtakes_stops_or_names_the_gap_and_ends_clean
     table = tmp_path / "t"
     given = [*arguments(bmq.servers, table, topic, once=False), "--max-records-per-batch", "100"]
     with running(given, tmp_path / "stops.log", submit=True) as job:
-        job.wait_for((table / "_bmq/checkpoint/0001/sources/0/0").exists)  # it reads, and there is nothing yet
+        job.until((table / "_bmq/checkpoint/0001/sources/0/0").exists, "it to read, and there is nothing yet")
         overtake(job, bmq.servers, topic, range(30), before=10)
         assert job.process.wait(240) == 1, job.said()[-3000:]
         (line,) = job.errors()
@@ -65,10 +65,10 @@ def test_a_stream_that_retention_overtakes_stops_or_names_the_gap_and_ends_clean
     assert line.endswith("run once with --accept-loss to go on after them; the commit will name them")
     assert batches(table) == 0
     with running([*given, "--accept-loss"], tmp_path / "goes-on.log", submit=True) as job:
-        job.wait_for_batches(table, 1)
+        job.until_batches(table, 1)
         assert offsets_in(table) == list(range(10, 30))
         overtake(job, bmq.servers, topic, range(30, 3000), before=50)
-        job.wait_for(lambda: batches(table) >= 3)  # its batches have no pause now
+        job.until(lambda: batches(table) >= 3, "three batches")  # its batches have no pause now
         job.process.terminate()
         assert job.process.wait(240) == 0, job.said()[-3000:]
         assert not job.errors()

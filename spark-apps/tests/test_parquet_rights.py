@@ -75,7 +75,7 @@ def test_a_job_without_rights_says_so_and_goes_on_when_it_has_them(
     rights.give(ALL)
     given = arguments(bmq.servers, table, topic, once=False)
     with running(given, tmp_path / "refused.log") as job:
-        job.wait_for_batches(table, 1)
+        job.until_batches(table, 1)
         rights.give(READS)
         produce(bmq.servers, topic, [b"%d" % number for number in range(100, 200)])
         assert job.process.wait(240) == 1, job.said()[-3000:]

@@ -1,7 +1,5 @@
 import json
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from urllib.request import Request, urlopen
 
@@ -11,18 +9,13 @@ from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient, NewPartitions
 from parquet_jobs import arguments, produce, rows, topic_of
 from pyspark.sql import SparkSession
+from tests.waiting import until
 
 from bmq_spark.ending import StopRequest
 from bmq_spark.errors import JobStopped
 from bmq_spark.jobs.parquet import parse, run
 
-
-def wait_for(condition: Callable[[], bool], run: threading.Thread) -> None:
-    deadline = time.monotonic() + 240
-    while not condition():
-        assert run.is_alive()
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+WAIT_S = 240
 
 
 def committed(servers: str, group: str, client_id: str = "test") -> dict[tuple[str, int], int]:
@@ -43,13 +36,30 @@ def test_a_stream_takes_several_topics_and_partitions_that_are_added_and_stops_w
     produce(bmq.servers, one, [b"1"])
     running.start()
     try:
-        wait_for(lambda: (tmp_path / "t").exists() and len(found(tmp_path / "t")) == 1, running)
+        until(
+            lambda: (tmp_path / "t").exists() and len(found(tmp_path / "t")) == 1,
+            "a row in the table",
+            WAIT_S,
+            unless=lambda: not running.is_alive(),
+        )
         admin = AdminClient({"bootstrap.servers": bmq.servers})
         admin.create_partitions([NewPartitions(one, 2)])[one].result(timeout=30)
         produce(bmq.servers, one, [b"2"], partition=1)
         produce(bmq.servers, other, [b"3"])
-        wait_for(lambda: len(found(tmp_path / "t")) == 3, running)
-        wait_for(lambda: committed(bmq.servers, f"{one}-lag") == {(one, 0): 1, (one, 1): 1, (other, 0): 1}, running)
+        until(
+            lambda: found(tmp_path / "t"),
+            "three rows in the table",
+            WAIT_S,
+            holds=lambda rows: len(rows) == 3,
+            unless=lambda: not running.is_alive(),
+        )
+        until(
+            lambda: committed(bmq.servers, f"{one}-lag"),
+            "the group to be at the ends",
+            WAIT_S,
+            holds=lambda offsets: offsets == {(one, 0): 1, (one, 1): 1, (other, 0): 1},
+            unless=lambda: not running.is_alive(),
+        )
     finally:
         stop.came = True
         running.join(60)

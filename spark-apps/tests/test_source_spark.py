@@ -4,10 +4,9 @@ tail, over MinIO.
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 from urllib.request import urlopen
 
@@ -18,6 +17,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from conftest import Buckets
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tests.waiting import until
 
 from bmq.runtime.bucket import ensure_bucket
 from bmq.runtime.store_url import parse_store_url
@@ -76,7 +76,13 @@ class Place:
 
     def wait(self, topic: str, count: int, **more: str) -> None:
         """Until segments hold so many records."""
-        until(lambda: sum(_end(self.options(topic, **more), topic).values()) >= count)
+        until(
+            lambda: _end(self.options(topic, **more), topic),
+            f"segments to hold {count} records",
+            120,
+            holds=lambda ends: sum(ends.values()) >= count,
+            every_s=0.2,
+        )
 
     def metric(self, name: str) -> float:
         with urlopen(f"http://127.0.0.1:{self.server.admin_port}/metrics", timeout=10) as answer:
@@ -87,13 +93,6 @@ class Place:
 def _end(options: Mapping[str, str], topic: str) -> dict[str, int]:
     found: Any = source.end_of(options).get(topic, {"partitions": {}})
     return dict(found["partitions"])
-
-
-def until(holds: Callable[[], bool], *, timeout_s: float = 120) -> None:
-    began = monotonic()
-    while not holds():
-        assert monotonic() - began < timeout_s, "it did not come about in time"
-        sleep(0.2)
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from abuse_requests import TOPIC_IDS, TOPICS, framed
 from started_bmq import StartedBmq, started_bmq
+from tests.waiting import let_pass, until
 
 from bmq.wire import messages
 from bmq.wire.error_codes import ErrorCode
@@ -51,11 +52,13 @@ class BmqProcess:
 
     def until_quiet(self) -> None:
         """Returns when what was asked of it before is over, also what it does by itself (snapshots, rolls)."""
-        while True:
-            used_s = self._used_s()
-            time.sleep(_QUIET_S)
-            if self._used_s() - used_s < _QUIET_S * _QUIET_SHARE:
-                return
+
+        def used_s() -> float:
+            before_s = self._used_s()
+            let_pass(_QUIET_S, "what it uses in that time")
+            return self._used_s() - before_s
+
+        until(used_s, "it to be quiet", 120, holds=lambda used: used < _QUIET_S * _QUIET_SHARE, every_s=0)
 
     def _used_s(self) -> float:
         """Processor time of all its threads."""
@@ -191,9 +194,13 @@ class PatientClient:
         """How long the next ones take."""
         first = len(self.took_s)
         assert self._thread is not None
-        while len(self.took_s) < first + count:
-            assert self._thread.is_alive(), "it failed"
-            time.sleep(0.001)
+        until(
+            lambda: len(self.took_s) >= first + count,
+            f"{count} more answers",
+            240,
+            unless=lambda: self._thread is None or not self._thread.is_alive(),
+            every_s=0.001,
+        )
         return self.took_s[first : first + count]
 
     def _run(self) -> None:

@@ -6,13 +6,13 @@ import gc
 import socket
 import struct
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 import pytest
 from abuse_node import AbusedNode, abused_node, may_hold_s
 from crc32c import crc32c
+from tests.waiting import let_pass
 
 from bmq.runtime.loop import settle
 from bmq.wire import messages
@@ -112,10 +112,9 @@ def test_wide_produce_requests_of_many_connections_are_not_begun_in_one_turn(nod
     clients = [socket.create_connection(node.kafka, timeout=ANSWERED_WITHIN_S) for _ in range(40)]
     for client in clients:
         client.sendall(frame[:-1])
-    time.sleep(0.2)  # so much has arrived, whatever comes of it
+    let_pass(0.2, "so much has arrived, whatever comes of it")
     node.longest_turn_s()
-    # so that all last bytes are there at once
-    busy = threading.Thread(target=node.ask, args=(lambda: time.sleep(0.3),))
+    busy = threading.Thread(target=node.ask, args=(lambda: let_pass(0.3, "so that all last bytes are there at once"),))
     busy.start()
     for client in clients:
         client.sendall(frame[-1:])

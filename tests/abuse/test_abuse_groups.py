@@ -13,6 +13,7 @@ import pytest
 from abuse_node import MIB, AbusedNode, abused_node, may_hold_s
 from abuse_process import Client
 from abuse_requests import framed
+from tests.waiting import until
 
 from bmq.config.limits import Limits
 from bmq.naming.group_partition import partition_of_group
@@ -153,12 +154,12 @@ def test_who_waits_for_others_of_its_group_keeps_no_memory_for_its_request(node:
             stranger.send_some(
                 framed(11, 3, join(f"large-{number}", [{"name": "p", "metadata": bytes(METADATA_BYTES)}])), within_s=5
             )
-        until_s = time.monotonic() + 10
-        while _waiting(node) < WAITING or node.ask(lambda: memory.held_bytes) > 64 * KIB:
-            assert time.monotonic() < until_s, (_waiting(node), node.ask(lambda: memory.held_bytes))
-            time.sleep(0.02)
-    while _waiting(node):
-        time.sleep(0.02)
+        until(
+            lambda: (_waiting(node), node.ask(lambda: memory.held_bytes)),
+            f"{WAITING} members to wait, and hold next to nothing",
+            holds=lambda seen: seen[0] >= WAITING and seen[1] <= 64 * KIB,
+        )
+    until(lambda: _waiting(node), "nobody to wait any more", holds=lambda waiting: not waiting)
 
 
 def _waiting(node: AbusedNode) -> int:

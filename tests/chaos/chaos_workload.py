@@ -3,15 +3,16 @@ end of the log.
 """
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any, Final
 
 from chaos_clients import Client, java_writer, python_client
 from chaos_reader import GROUP
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.waiting import NeverSo, until
 
 TOPIC: Final = "chaos"
 PARTITIONS: Final = 12
@@ -180,15 +181,22 @@ class Workload:
     def _until_group_is_at(self, ends: dict[int, int]) -> dict[int, int]:
         """The committed offsets: those, unless the group does not come so far in time."""
         consumer = self._consumer(GROUP)
-        deadline_s = monotonic() + GROUP_AT_END_S
         committed: dict[int, int] = {}
-        while committed != ends and monotonic() < deadline_s:
-            sleep(0.2)
-            try:
-                found = consumer.committed([TopicPartition(TOPIC, partition) for partition in ends], timeout=10)
-            except KafkaException:
-                continue
-            committed = {one.partition: one.offset for one in found}
+
+        def asked() -> dict[int, int]:
+            found = consumer.committed([TopicPartition(TOPIC, partition) for partition in ends], timeout=10)
+            committed.update({one.partition: one.offset for one in found})
+            return committed
+
+        with suppress(NeverSo):
+            until(
+                asked,
+                f"the group to be at {ends}",
+                GROUP_AT_END_S,
+                holds=lambda at: at == ends,
+                not_yet=KafkaException,
+                every_s=0.2,
+            )
         consumer.close()
         return committed
 

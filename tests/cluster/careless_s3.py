@@ -5,10 +5,12 @@ at signatures.
 import threading
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from time import sleep, time
+from time import time
 from typing import Final
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
+
+from tests.waiting import let_pass
 
 RACE_S: Final = 0.2
 
@@ -50,7 +52,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.looks and self.headers["If-None-Match"] == "*":
             if self._key in self.objects:
                 return self._answer(412, _error("PreconditionFailed"))
-            sleep(RACE_S)
+            let_pass(RACE_S, "the race of two writers, which both looked before")
         self.objects[self._key] = data
         return self._answer(200)
 

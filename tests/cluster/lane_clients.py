@@ -1,8 +1,8 @@
 """Clients of lanes and of the base, as librdkafka makes them, and the lanes' pages of the admin API."""
 
 import json
-from collections.abc import Callable, Sequence
-from time import monotonic, sleep
+from collections.abc import Sequence
+from time import monotonic
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -134,10 +134,3 @@ def own_topics(address: str, lane: str) -> list[str]:
     status, found = rest(address, "GET", f"/v1/topics?lane={lane}")
     assert status == 200, found
     return [one["name"] for one in found["items"] if not one["internal"]]
-
-
-def until(condition: Callable[[], Any], *, timeout_s: float = 30) -> None:
-    deadline = monotonic() + timeout_s
-    while not condition():
-        assert monotonic() < deadline
-        sleep(0.1)

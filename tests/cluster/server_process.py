@@ -7,10 +7,10 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 
 from compat_server import BMQ
+from tests.waiting import until
 
 START_S = 60
 NEWER = """
@@ -75,11 +75,7 @@ class Server:
 
     def until_line(self, part: str, *, timeout_s: float = 30) -> dict[str, Any]:
         """The first line of its log with that in it."""
-        deadline = monotonic() + timeout_s
-        while not (found := self.lines(part)):
-            assert monotonic() < deadline, f"no line with {part!r} within {timeout_s:g} s:\n{self.text()}"
-            sleep(0.05)
-        return found[0]
+        return until(lambda: self.lines(part), f"a line with {part!r}", timeout_s, shows=self.text)[0]
 
     def lines(self, part: str = "") -> list[dict[str, Any]]:
         """Its log, line by line; what is no JSON is `{"text": line}`."""

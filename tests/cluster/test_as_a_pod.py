@@ -7,7 +7,7 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic
 from urllib.request import urlopen
 
 import pytest
@@ -15,6 +15,7 @@ from compat_server import BMQ, Minio
 from confluent_kafka.admin import AdminClient
 from free_ports import free_port
 from server_process import Server, server_arguments
+from tests.waiting import until
 from up_nodes import children_of
 
 POD = "bmq-node-7"
@@ -77,11 +78,10 @@ class Pod:
 
     def first_process(self) -> int:
         """Its id, seen from outside."""
-        deadline = monotonic() + 10
-        while not (found := children_of(self.server.process.pid)):
-            assert monotonic() < deadline, self.server.text()
-            sleep(0.005)
-        return found[0]
+        started = until(
+            lambda: children_of(self.server.process.pid), "its first child", shows=self.server.text, every_s=0.005
+        )
+        return started[0]
 
 
 @pytest.fixture(scope="module")
@@ -158,10 +158,11 @@ def test_a_pod_that_is_told_to_end_while_it_starts_ends(start: Callable[[], Pod]
     """The kernel hands the first process no signal that it has not asked for."""
     pod = start()
     first = pod.first_process()
-    deadline = monotonic() + 20
-    while "bmq" not in Path(f"/proc/{first}/cmdline").read_bytes().decode() or not _handles_sigterm(first):
-        assert monotonic() < deadline
-        sleep(0.002)
+    until(
+        lambda: "bmq" in Path(f"/proc/{first}/cmdline").read_bytes().decode() and _handles_sigterm(first),
+        "bmq to handle SIGTERM",
+        every_s=0.002,
+    )
     began = monotonic()
     os.kill(first, signal.SIGTERM)
     assert pod.server.until_end(timeout_s=10) == 128 + signal.SIGTERM

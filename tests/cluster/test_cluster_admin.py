@@ -6,13 +6,14 @@ import subprocess
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic
 from typing import Any, NamedTuple
 
 import pytest
 from compat_server import BMQ
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.waiting import until
 from up_nodes import UpNodes
 
 TOKEN = "a-token-of-the-operators"
@@ -226,17 +227,15 @@ def test_a_bundle_holds_every_node_and_no_record_and_no_secret(cluster: UpNodes,
 def test_without_a_leader_the_status_says_so_and_what_is_known(tmp_path: Path) -> None:
     cluster = UpNodes("1c1b1p", ["--data", str(tmp_path / "data"), "--no-fsync"], log=tmp_path / "bmq.log")
     try:
-        deadline = monotonic() + 30
         stopped = cluster.pids()[201]
         os.kill(stopped, 19)  # SIGSTOP: it is there and answers nobody
         try:
             command = [str(BMQ), "cluster", "status", "-o", "json", "--admin", cluster.admin, "--timeout", "50"]
-            while True:
-                done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-                if done.returncode == 4:
-                    break
-                assert monotonic() < deadline, done
-                sleep(0.2)
+            done = until(
+                lambda: subprocess.run(command, capture_output=True, text=True, timeout=60, check=False),
+                "a status without a leader",
+                holds=lambda ended: ended.returncode == 4,
+            )
             status = json.loads(done.stdout)
             assert (status["led"], status["controller_id"]) == (False, 201)
             assert status["problems"][0].startswith("no controller leads")

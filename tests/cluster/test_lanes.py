@@ -22,9 +22,9 @@ from lane_clients import (
     read,
     rest,
     topics_seen,
-    until,
     write,
 )
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -168,7 +168,11 @@ def test_a_deleted_lane_takes_its_topics_and_groups_along_and_a_later_one_of_its
     live.subscribe(["orders"])
     assert len(poll_values(live, 2)) == 2
     assert rest(api(bmq), "DELETE", "/v1/lanes/dev")[0] == 204
-    until(lambda: rest(api(bmq), "GET", "/v1/groups?lane=dev")[1]["items"] == [])
+    until(
+        lambda: rest(api(bmq), "GET", "/v1/groups?lane=dev")[1]["items"],
+        "the lane's groups to go",
+        holds=lambda items: items == [],
+    )
     assert own_topics(api(bmq), "dev") == []
     assert admin(bmq.servers, "dev").list_topics(timeout=20).topics == {}
     live.close()
@@ -187,10 +191,14 @@ def test_a_lane_ends_by_itself_when_its_time_to_live_is_over(bmq: Bmq) -> None:
     for lane in ("short", "long"):
         write(bmq.servers, lane, "orders", [lane])
     assert read(bmq.servers, "short", "orders", 1) == ["short"]
-    until(lambda: rest(api(bmq), "GET", "/v1/lanes/short")[0] == 404)
+    until(lambda: rest(api(bmq), "GET", "/v1/lanes/short")[0], "the lane to go", holds=lambda status: status == 404)
     assert [one["name"] for one in rest(api(bmq), "GET", "/v1/lanes")[1]["items"]] == ["long"]
     assert own_topics(api(bmq), "short") == []
-    until(lambda: rest(api(bmq), "GET", "/v1/groups?lane=short")[1]["items"] == [])
+    until(
+        lambda: rest(api(bmq), "GET", "/v1/groups?lane=short")[1]["items"],
+        "the lane's groups to go",
+        holds=lambda items: items == [],
+    )
     assert read(bmq.servers, "long", "orders", 1) == ["long"]
     assert "its time to live is over" in bmq.log.read_text()
 

@@ -4,11 +4,12 @@ import os
 import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.waiting import until
 from up_nodes import UpNodes
 
 CONTROLLERS = {201, 202}
@@ -27,7 +28,9 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[UpNodes]
     )
     try:
         create_topic(running, "orders")
-        running.until_state(lambda state: {node["node_id"] for node in state["nodes"]} >= CONTROLLERS)
+        running.until_state(
+            lambda state: {node["node_id"] for node in state["nodes"]} >= CONTROLLERS, "all controllers to be there"
+        )
         yield running
         assert running.stop() == 0, running.tail_of_log()
     finally:
@@ -89,7 +92,7 @@ def test_a_stopped_leader_hands_over_to_the_standby_at_once(cluster: UpNodes) ->
     leader = cluster.state()["controller_id"]
     before = cluster.pids()[leader]
     os.kill(before, signal.SIGTERM)
-    cluster.until_state(lambda state: state["controller_id"] == sum(CONTROLLERS) - leader, timeout_s=20)
+    cluster.until_state(lambda state: state["controller_id"] == sum(CONTROLLERS) - leader, "the other to lead")
     cluster.until_started_again(leader, before=before)
     create_topic(cluster, "later")
     assert cluster.state()["controller_id"] == sum(CONTROLLERS) - leader, "the one that came back follows"
@@ -100,10 +103,12 @@ def test_a_stalled_leader_that_wakes_changes_nothing_and_clients_go_on_without_a
     other = sum(CONTROLLERS) - leader
     pids = cluster.pids()
     os.kill(pids[leader], signal.SIGSTOP)
-    cluster.until_state(lambda state: state["controller_id"] == other, timeout_s=20)
+    cluster.until_state(lambda state: state["controller_id"] == other, "the other to lead")
     create_topic(cluster, "of-the-other")
     os.kill(pids[leader], signal.SIGCONT)
-    cluster.until_state(lambda state: {node["node_id"] for node in state["nodes"]} >= CONTROLLERS)
+    cluster.until_state(
+        lambda state: {node["node_id"] for node in state["nodes"]} >= CONTROLLERS, "all controllers to be there"
+    )
     create_topic(cluster, "later")
     assert cluster.state()["controller_id"] == other
     assert cluster.pids() == pids, "it follows, and was not started again"
@@ -124,11 +129,13 @@ def test_a_stalled_leader_that_wakes_changes_nothing_and_clients_go_on_without_a
 
 def create_topic_in_the_end(cluster: UpNodes, name: str) -> None:
     """The two have to agree who leads first."""
-    deadline = monotonic() + 30
-    while True:
+
+    def is_created() -> bool:
         try:
-            return create_topic(cluster, name)
+            create_topic(cluster, name)
         except KafkaException as error:
             assert error.args[0].code() == KafkaError.REQUEST_TIMED_OUT, error
-            assert monotonic() < deadline, cluster.tail_of_log()
-            sleep(0.1)
+            return False
+        return True
+
+    until(is_created, "a leader that creates a topic", shows=cluster.tail_of_log)

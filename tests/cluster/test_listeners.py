@@ -5,7 +5,7 @@ while the nodes run.
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic
 from urllib.request import urlopen
 
 import pytest
@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from free_ports import free_port
 from server_process import Server, server_arguments
+from tests.waiting import until
 
 PARTITIONS = 12
 BASE, FIRST, SECOND = 1, 11, 12
@@ -78,10 +79,7 @@ def told(bootstrap: str) -> Addresses:
 
 
 def until_told(bootstrap: str, expected: Addresses, *, timeout_s: float = 20) -> None:
-    deadline = monotonic() + timeout_s
-    while (found := told(bootstrap)) != expected:
-        assert monotonic() < deadline, f"{found} instead of {expected}"
-        sleep(0.1)
+    until(lambda: told(bootstrap), f"{expected} to be told", timeout_s, holds=lambda found: found == expected)
 
 
 def create_topic(bootstrap: str, name: str) -> None:

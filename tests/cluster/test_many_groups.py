@@ -5,15 +5,15 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic
 from urllib.request import urlopen
 
 import pytest
-from compat_contract import until
 from compat_server import Minio
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
+from tests.waiting import let_pass, until
 from up_nodes import UpNodes
 
 pytestmark = pytest.mark.slow
@@ -101,7 +101,7 @@ def produce(nodes: Nodes, topic: str, count: int, *, per_s: float = float("inf")
                 producer.poll(0.05)
         if number % 100 == 0:
             producer.poll(0)
-            sleep(max(0.0, began + number / per_s - monotonic()))
+            let_pass(began + number / per_s - monotonic(), "no more than so many a second")
     assert producer.flush(60) == 0
 
 
@@ -162,7 +162,7 @@ def until_open(nodes: Nodes, topic: str) -> None:
         return True
 
     try:
-        until(lambda: all(map(is_open, range(PARTITIONS))), seconds=60, what="all partitions open")
+        until(lambda: all(map(is_open, range(PARTITIONS))), "all partitions to be open", 60)
     finally:
         consumer.close()
 

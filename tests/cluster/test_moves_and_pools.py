@@ -3,10 +3,8 @@
 import json
 import re
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from time import monotonic, sleep
-from typing import Any
 from urllib.request import urlopen
 
 import kafka
@@ -15,6 +13,7 @@ from compat_server import tool
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 from kafka.admin import KafkaAdminClient
 from server_process import Server, server_arguments
+from tests.waiting import until
 from up_nodes import UpNodes
 
 from bmq.wire.error_codes import ErrorCode
@@ -45,13 +44,6 @@ def owners(cluster: UpNodes, topic: str) -> list[int]:
         return [one["owner"] for one in json.load(answer)["items"]]
 
 
-def until(condition: Callable[[], Any], cluster: UpNodes, *, timeout_s: float = 30) -> None:
-    deadline = monotonic() + timeout_s
-    while not condition():
-        assert monotonic() < deadline, cluster.tail_of_log()
-        sleep(0.05)
-
-
 def test_kafkas_requests_move_partitions_between_brokers(cluster: UpNodes) -> None:
     admin = KafkaAdminClient(bootstrap_servers=cluster.servers)
     before = owners(cluster, "orders")
@@ -61,9 +53,19 @@ def test_kafkas_requests_move_partitions_between_brokers(cluster: UpNodes) -> No
         kafka.TopicPartition("orders", index): [to] for index, to in wanted.items()
     }
     assert set(admin.alter_partition_reassignments(asked).values()) == {None}
-    until(lambda: owners(cluster, "orders")[:2] == list(wanted.values()), cluster)
+    until(
+        lambda: owners(cluster, "orders"),
+        f"the first two to be owned by {list(wanted.values())}",
+        holds=lambda found: found[:2] == list(wanted.values()),
+        shows=cluster.tail_of_log,
+    )
     assert owners(cluster, "orders")[2:] == before[2:]
-    until(lambda: admin.list_partition_reassignments() == {}, cluster)
+    until(
+        admin.list_partition_reassignments,
+        "no reassignment to be left",
+        holds=lambda left: left == {},
+        shows=cluster.tail_of_log,
+    )
 
     def refusal(topic: str, replicas: list[int] | None) -> int | None:
         [error] = admin.alter_partition_reassignments({kafka.TopicPartition(topic, 0): replicas}).values()
@@ -93,7 +95,12 @@ def test_a_topic_that_is_pinned_moves_to_the_brokers_of_its_pool(cluster: UpNode
         admin = AdminClient({"bootstrap.servers": cluster.servers})
         for future in admin.incremental_alter_configs([resource]).values():
             future.result(30)
-        until(lambda: owners(cluster, "orders") == [103] * PARTITIONS, cluster)
+        until(
+            lambda: owners(cluster, "orders"),
+            "all to be owned by 103",
+            holds=lambda found: found == [103] * PARTITIONS,
+            shows=cluster.tail_of_log,
+        )
         create_topic(cluster, "others")
         assert 103 not in owners(cluster, "others")
     finally:
@@ -129,21 +136,19 @@ def test_kafkas_reassignment_tool_moves_and_verifies_where_each_node_has_every_r
         plan.write_text(json.dumps({"version": 1, "partitions": partitions}))
         executed = reassign("--execute", "--reassignment-json-file", str(plan), "--throttle", "1000000")
         assert "Successfully started partition reassignments" in executed
-        deadline = monotonic() + 30
-        while (verified := reassign("--verify", "--reassignment-json-file", str(plan))).count(
-            "is completed."
-        ) < PARTITIONS:
-            assert monotonic() < deadline, verified
+        until(
+            lambda: reassign("--verify", "--reassignment-json-file", str(plan)),
+            "every reassignment to be completed",
+            holds=lambda said: said.count("is completed.") == PARTITIONS,
+        )
         rollback = tmp_path / "rollback.json"
         rollback.write_text(next(line for line in executed.splitlines() if line.startswith("{")))
         reassign("--execute", "--reassignment-json-file", str(rollback))
-        until_shown = monotonic() + 30
-        while {
-            one.leader == shown[index].leader
-            for index, one in admin.list_topics("orders", timeout=10).topics["orders"].partitions.items()
-        } != {True}:
-            assert monotonic() < until_shown
-            sleep(0.1)
+        until(
+            lambda: admin.list_topics("orders", timeout=10).topics["orders"].partitions,
+            "every partition to be where it was",
+            holds=lambda found: all(one.leader == shown[index].leader for index, one in found.items()),
+        )
     finally:
         for node in nodes:
             node.process.send_signal(signal.SIGTERM)

@@ -5,10 +5,11 @@ names the remedy.
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic
 
 import pytest
 from server_process import Server, newer_bmq, server_arguments
+from tests.waiting import let_pass
 
 from bmq.internal.framing.apis import PROTOCOL_VERSION, PROTOCOL_VERSION_MIN
 
@@ -105,7 +106,7 @@ def test_a_peer_of_a_newer_protocol_is_told_so_and_the_others_go_on(start: Start
     said = controller.until_line("internal connection refused")["reason"]
     print(said)
     assert "upgrade the older one" in said
-    sleep(QUIET_S)
+    let_pass(QUIET_S, "it does not say so again")
     assert len(controller.lines("internal connection refused")) <= 3, "the same line again and again"
     assert all(server.is_alive() for server in (controller, proxy, newer))
     start("broker", 102).until_it_serves()
@@ -129,7 +130,7 @@ def test_of_two_nodes_with_one_id_the_first_ends_and_says_so_once_and_the_second
     line = only_line(first)
     assert f"node {node_id} was started again elsewhere" in line
     assert "different node ids" in line
-    sleep(QUIET_S)
+    let_pass(QUIET_S, "the second is not fenced in turn")
     assert second.is_alive(), second.text()
     assert not second.lines("this broker was replaced") + second.lines("registers again"), "it was fenced in turn"
     assert second.stop() == 0, second.text()
@@ -143,10 +144,10 @@ def test_a_broker_that_was_silent_too_long_comes_back_and_is_no_duplicate(start:
         server.until_it_serves()
     first.process.send_signal(signal.SIGSTOP)
     try:
-        sleep(8)
+        let_pass(8, "longer than it may be silent")
     finally:
         first.process.send_signal(signal.SIGCONT)
     first.until_line("starts again under a new epoch", timeout_s=20)
-    sleep(1)
+    let_pass(1, "it stays")
     assert first.is_alive()
     assert first.stop() == 0

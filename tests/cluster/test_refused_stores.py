@@ -5,7 +5,6 @@ names the remedy.
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from time import sleep
 from urllib.request import urlopen
 
 import pytest
@@ -14,6 +13,7 @@ from compat_server import Minio
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from server_process import Server, server_arguments
+from tests.waiting import let_pass
 from tls_minio import KEYS, TlsMinio, make_authority, make_certificate
 
 from bmq_cli.processes.up_nodes import addresses_in
@@ -203,7 +203,7 @@ def test_over_a_folder_a_broker_whose_clock_is_an_hour_ahead_serves_gets_no_more
     print(said["event"], said["skew_ms"])
     assert abs(abs(said["skew_ms"]) - HOUR_S * 1000) < 60_000
     assert "set this machine's clock (NTP)" in said["event"]
-    sleep(3)  # a third of the lease, after which the controller knows
+    let_pass(3, "a third of the lease, after which the controller knows")
     produce_one(servers, create=True, partitions=8)
     with urlopen(f"http://{admin}/v1/nodes", timeout=30) as answer:
         owned = {
@@ -230,7 +230,7 @@ def test_a_clock_that_jumps_an_hour_under_a_running_node_is_named_and_all_goes_o
     producer.poll(0)
     line = node.until_line("set this machine's clock (NTP)")
     print(line["error"])
-    sleep(1)
+    let_pass(1, "it stays")
     assert node.is_alive()
     clock.write_text("+0s")
     assert producer.flush(60) == 0

@@ -7,12 +7,12 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from time import monotonic, sleep
 from typing import NamedTuple
 
 import pytest
 from compat_server import BMQ, Bmq, Minio
 from confluent_kafka import Producer
+from tests.waiting import until
 from up_nodes import UpNodes
 
 from bmq.runtime.open_store import open_store
@@ -114,11 +114,15 @@ def test_a_bucket_is_erased_under_its_prefix_alone_once_nobody_writes_to_it(mini
         env={**dict(minio.environment), "PATH": "/usr/bin:/bin"},
         stderr=subprocess.DEVNULL,
     )
-    deadline = monotonic() + 60
     whole = asyncio.run(keys(url, minio))
-    while not 0 < len(left := asyncio.run(keys(url, minio))) < len(whole) - 20:
-        assert monotonic() < deadline and erasing.poll() is None
-        sleep(0.01)
+    until(
+        lambda: len(asyncio.run(keys(url, minio))),
+        "some objects to be deleted, and not all",
+        60,
+        holds=lambda count: 0 < count < len(whole) - 20,
+        unless=lambda: erasing.poll() is not None,
+        every_s=0.01,
+    )
     erasing.kill()
     erasing.wait()
     left = asyncio.run(keys(url, minio))

@@ -7,12 +7,13 @@ import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic
 
 import pytest
 from compat_server import BMQ, Bmq, Minio
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.waiting import until
 from up_nodes import UpNodes, processes_about
 
 SHAPE = "1c2b2p"
@@ -64,10 +65,17 @@ class Writer:
             self._producer.poll(0)
 
     def until_acknowledged(self, count: int, *, timeout_s: float = 60) -> None:
-        deadline = monotonic() + timeout_s
-        while len(self.acknowledged) < count and not self.failed:
-            assert monotonic() < deadline, f"{len(self.acknowledged)} of {count} records acknowledged"
+        def acknowledged() -> int:
             self._producer.poll(0.05)
+            return len(self.acknowledged)
+
+        until(
+            acknowledged,
+            f"{count} acknowledged records",
+            timeout_s,
+            holds=lambda found: found >= count or self.failed,
+            every_s=0,
+        )
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
@@ -156,9 +164,9 @@ def test_a_leading_controller_that_is_killed_and_a_broker_that_stands_still_cost
         os.kill(stands_still, signal.SIGSTOP)
         writer.write(300)
         writer.until_acknowledged(900)
-        cluster.until_state(lambda state: 101 not in {node["node_id"] for node in state["nodes"]})
+        cluster.until_state(lambda state: 101 not in {node["node_id"] for node in state["nodes"]}, "101 to be gone")
         os.kill(stands_still, signal.SIGCONT)
-        cluster.until_state(lambda state: 101 in {node["node_id"] for node in state["nodes"]})
+        cluster.until_state(lambda state: 101 in {node["node_id"] for node in state["nodes"]}, "101 to be back")
         writer.write(300)
         writer.until_acknowledged(1_200)
         assert not writer.failed
@@ -173,13 +181,11 @@ def test_metadata_names_both_proxies_and_each_serves_every_partition(started: Ca
     cluster = started()
     create_topic(cluster, "orders")
     for server in cluster.servers.split(","):
-        deadline = monotonic() + 10
-        while True:
-            metadata = AdminClient({"bootstrap.servers": server}).list_topics(timeout=10)
-            if "orders" in metadata.topics and len(metadata.brokers) == 2:
-                break
-            assert monotonic() < deadline, metadata.brokers
-            sleep(0.1)
+        metadata = until(
+            lambda server=server: AdminClient({"bootstrap.servers": server}).list_topics(timeout=10),  # type: ignore[misc]
+            f"{server} to name the topic and both proxies",
+            holds=lambda found: "orders" in found.topics and len(found.brokers) == 2,
+        )
         assert sorted(f"{one.host}:{one.port}" for one in metadata.brokers.values()) == sorted(
             cluster.servers.split(",")
         )
@@ -195,10 +201,7 @@ def test_nothing_stays_behind_where_the_parent_is_killed(started: Callable[[], U
     cluster = started()
     assert set(cluster.pids()) == NODES
     cluster.process.kill()
-    deadline = monotonic() + 10
-    while processes_about(str(data)):
-        assert monotonic() < deadline, processes_about(str(data))
-        sleep(0.05)
+    until(lambda: processes_about(str(data)), "its processes to end", holds=lambda left: not left)
     assert started().stop() == 0
 
 

@@ -4,11 +4,11 @@ import os
 import ssl
 import subprocess
 from pathlib import Path
-from time import monotonic, sleep
 from urllib.request import urlopen
 
 from compat_server import tool, tools_folder
 from free_ports import free_port
+from tests.waiting import until
 
 START_S = 30
 _NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
@@ -98,18 +98,21 @@ class TlsMinio:
                 stderr=log,
                 env={**os.environ, **environment, "MINIO_BROWSER": "off"},
             )
-        deadline = monotonic() + START_S
         unchecked = ssl._create_unverified_context()
-        while True:
-            try:
-                with urlopen(
-                    f"https://127.0.0.1:{self.port}/minio/health/ready", timeout=5, context=unchecked
-                ) as answer:
-                    if answer.status == 200:
-                        return
-            except OSError:
-                assert self.process.poll() is None and monotonic() < deadline, (self._folder / "server.log").read_text()
-            sleep(0.1)
+
+        def answered() -> bool:
+            url = f"https://127.0.0.1:{self.port}/minio/health/ready"
+            with urlopen(url, timeout=5, context=unchecked) as answer:
+                return answer.status == 200
+
+        until(
+            answered,
+            "MinIO to be ready",
+            START_S,
+            not_yet=OSError,
+            unless=lambda: self.process is None or self.process.poll() is not None,
+            shows=(self._folder / "server.log").read_text,
+        )
 
     def store_url(self, scheme: str = "https", *, ca_file: Path | None = None) -> str:
         return f"s3://bmq-tls/cluster?endpoint={scheme}://127.0.0.1:{self.port}" + (

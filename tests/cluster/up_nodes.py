@@ -7,11 +7,11 @@ import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 from urllib.request import urlopen
 
 from compat_server import BMQ
+from tests.waiting import until
 
 START_S = 60
 STOP_S = 60
@@ -57,12 +57,9 @@ class UpNodes:
             found: dict[str, Any] = json.load(answer)
             return found
 
-    def until_state(self, condition: Callable[[dict[str, Any]], bool], *, timeout_s: float = 30) -> None:
+    def until_state(self, condition: Callable[[dict[str, Any]], bool], what: str, timeout_s: float = 30) -> None:
         """Waits until what is known is so."""
-        deadline = monotonic() + timeout_s
-        while not condition(state := self.state()):
-            assert monotonic() < deadline, f"{state}\n{self.tail_of_log()}"
-            sleep(0.05)
+        until(self.state, what, timeout_s, holds=condition, shows=self.tail_of_log)
 
     def kill9(self, node_id: int) -> int:
         """Ends a node as a crash would; its process id."""
@@ -72,10 +69,13 @@ class UpNodes:
 
     def until_started_again(self, node_id: int, *, before: int, timeout_s: float = 30) -> None:
         """Waits for another process of the node than `before`."""
-        deadline = monotonic() + timeout_s
-        while self.pids().get(node_id, before) == before:
-            assert monotonic() < deadline, f"node {node_id} is not started again\n{self.tail_of_log()}"
-            sleep(0.05)
+        until(
+            lambda: self.pids().get(node_id, before),
+            f"another process of node {node_id} than {before}",
+            timeout_s,
+            holds=lambda pid: pid != before,
+            shows=self.tail_of_log,
+        )
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """The exit code. Kills what does not end."""

@@ -2,9 +2,8 @@
 own types appear here.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from time import monotonic, sleep
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
@@ -180,15 +179,3 @@ def starts_and_ends(records: Sequence[Record]) -> tuple[dict[int, int], dict[int
         starts[record.partition] = min(record.offset, starts.get(record.partition, record.offset))
         ends[record.partition] = max(record.offset + 1, ends.get(record.partition, 0))
     return starts, ends
-
-
-def until(condition: Callable[[], T], *, seconds: float, what: str) -> T:
-    """Asks again until the answer is true. Raises AssertionError with the last answer after that many seconds."""
-    deadline = monotonic() + seconds
-    while True:
-        answer = condition()
-        if answer:
-            return answer
-        if monotonic() > deadline:
-            raise AssertionError(f"not within {seconds:g} s: {what} (last: {answer!r})")
-        sleep(0.02)

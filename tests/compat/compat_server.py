@@ -6,10 +6,11 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic
 from urllib.request import urlopen
 
 from free_ports import free_port
+from tests.waiting import let_pass, until
 
 ROOT = Path(__file__).parents[2]
 _BESIDE = Path(sys.executable).with_name("bmq")
@@ -62,16 +63,20 @@ class Bmq:
         """Returns how many seconds it took to be ready. Raises AssertionError with the end of the log."""
         began = monotonic()
         process = self._launch()
-        while not self.is_ready():
-            assert process.poll() is None, f"bmq ended with code {process.returncode}:\n{self.tail_of_log()}"
-            assert monotonic() - began < timeout_s, f"bmq was not ready within {timeout_s:g} s:\n{self.tail_of_log()}"
-            sleep(0.01)
+        until(
+            self.is_ready,
+            "bmq to be ready",
+            timeout_s,
+            unless=lambda: process.poll() is not None,
+            shows=self.tail_of_log,
+            every_s=0.01,
+        )
         return monotonic() - began
 
     def start_and_kill(self, after_s: float) -> None:
         """Starts it, and kills it after that time, ready or not."""
         self._launch()
-        sleep(after_s)
+        let_pass(after_s, "it is killed at any moment of its start")
         self.kill9()
 
     def _launch(self) -> subprocess.Popen[bytes]:

@@ -1,8 +1,9 @@
 """Administration by each client: what it changes, another client sees."""
 
 from compat_clients.librdkafka import Librdkafka
-from compat_contract import Client, Record, until
+from compat_contract import Client, Record
 from compat_server import Bmq
+from tests.waiting import until
 
 
 def test_client_creates_describes_alters_grows_and_deletes_a_topic(
@@ -39,7 +40,7 @@ def test_client_creates_describes_alters_grows_and_deletes_a_topic(
     ]
 
     client.delete_topic(servers, topic)
-    until(lambda: topic not in client.list_topics(servers), seconds=10, what="the topic is gone")
+    until(lambda: client.list_topics(servers), "the topic to be gone", holds=lambda topics: topic not in topics)
 
 
 def test_client_lists_describes_and_deletes_a_group(
@@ -54,10 +55,14 @@ def test_client_lists_describes_and_deletes_a_group(
     ]
     reference.produce(servers, topic, records, codec="none", idempotent=True)
     member = reference.join(servers, topic, group, assignor="range")
-    until(lambda: member.assignment() == {0, 1}, seconds=20, what="the member owns both partitions")
+    until(member.assignment, "both partitions to be owned", holds=lambda owned: owned == {0, 1})
     assert group in client.list_groups(servers)
     assert client.describe_group(servers, group) == ("stable", 1)
-    until(lambda: client.group_offsets(servers, group, topic) == {0: 3, 1: 3}, seconds=10, what="offsets committed")
+    until(
+        lambda: client.group_offsets(servers, group, topic),
+        "all to be committed",
+        holds=lambda offsets: offsets == {0: 3, 1: 3},
+    )
     member.leave()
     assert client.describe_group(servers, group) == ("empty", 0)
     deleter: Client = client if "delete_group" in client.admin_calls else reference

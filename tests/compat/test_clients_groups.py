@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 from compat_clients.librdkafka import Librdkafka
-from compat_contract import Client, Member, Record, acknowledged, in_order, until
+from compat_contract import Client, Member, Record, acknowledged, in_order
 from compat_server import Bmq
+from tests.waiting import until
 
 PARTITIONS = 6
 PER_PARTITION = 10
@@ -41,14 +42,14 @@ def settled(*members: Member) -> bool:
 
 
 def wait_settled(*members: Member) -> None:
-    until(lambda: settled(*members), seconds=SETTLED_S, what="all partitions owned, none twice")
+    until(lambda: settled(*members), "all partitions to be owned, none twice", SETTLED_S)
 
 
 def wait_consumed(wanted: set[tuple[int, int]], *members: Member) -> None:
     until(
         lambda: wanted <= {place for member in members for place in member.consumed()},
-        seconds=SETTLED_S,
-        what=f"{len(wanted)} records consumed",
+        f"{len(wanted)} records to be consumed",
+        SETTLED_S,
     )
 
 
@@ -124,9 +125,10 @@ def test_client_resumes_exactly_where_it_was_after_a_kill(
     wait_consumed(places(sent), member)
     all_of_it = dict.fromkeys(range(3), PER_PARTITION)
     until(
-        lambda: reference.group_offsets(bmq.servers, f"{group}-live", topic) == all_of_it,
-        seconds=SETTLED_S,
-        what="offsets committed",
+        lambda: reference.group_offsets(bmq.servers, f"{group}-live", topic),
+        "all to be committed",
+        SETTLED_S,
+        holds=lambda offsets: offsets == all_of_it,
     )
     committed, rebalances = reference.group_offsets(bmq.servers, group, topic), member.rebalances()
 

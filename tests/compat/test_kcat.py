@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from compat_clients.librdkafka import Librdkafka
-from compat_contract import CODECS, Record, in_order, starts_and_ends, until
+from compat_contract import CODECS, Record, in_order, starts_and_ends
 from compat_server import Bmq, tool
 from compat_wire import stored_codecs
+from tests.waiting import until
 
 PARTITIONS = 2
 BASE_MS = 1_700_000_000_000
@@ -170,13 +171,15 @@ def test_two_kcats_share_a_group_and_resume_after_a_kill(
     members = [start(), start()]
     try:
         until(
-            lambda: reference.describe_group(bmq.servers, group) == ("stable", 2), seconds=30, what="both are members"
+            lambda: reference.describe_group(bmq.servers, group),
+            "both to be members",
+            holds=lambda found: found == ("stable", 2),
         )
         reference.produce(bmq.servers, topic, first_half, codec="none", idempotent=True)
         until(
-            lambda: sum(reference.group_offsets(bmq.servers, group, topic).values()) == 40,
-            seconds=30,
-            what="all committed",
+            lambda: reference.group_offsets(bmq.servers, group, topic),
+            "all 40 to be committed",
+            holds=lambda offsets: sum(offsets.values()) == 40,
         )
     finally:
         shares = [end(member) for member in members]

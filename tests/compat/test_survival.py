@@ -13,14 +13,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import sleep
 
 import pytest
 from compat_clients.librdkafka import BACKOFF, Librdkafka
-from compat_contract import until
 from compat_emulator import EMULATORS, Emulator, running_emulator
 from compat_server import Bmq, Minio
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from tests.waiting import let_pass, until
 
 ROUNDS, EMULATED_ROUNDS = (int(os.environ.get("BMQ_SURVIVAL_ROUNDS", default)) for default in ("6", "2"))
 SEED = int(os.environ.get("BMQ_SURVIVAL_SEED", "1"))
@@ -79,7 +78,7 @@ class Writer:
             for _ in range(20):
                 self._send(producer)
             producer.poll(0)
-            sleep(0.01)
+            self._stopping.wait(0.01)
         left = producer.flush(60)
         if left:
             self.failures.append(f"{left} records were never answered")
@@ -204,10 +203,10 @@ def test_nothing_acknowledged_is_lost_or_doubled_by_kills_at_random_moments(
             before = [writer.count() for writer in writers]
             until(
                 lambda before=before: all(w.count() > b for w, b in zip(writers, before, strict=True)),
-                seconds=60,
-                what=f"round {number}: progress",
+                f"progress in round {number}",
+                60,
             )
-            sleep(chance.uniform(0.0, 1.0))
+            let_pass(chance.uniform(0.0, 1.0), "it is killed at any moment")
             own_bmq.kill9()
             while chance.random() < 0.25:
                 own_bmq.start_and_kill(chance.uniform(0.0, 1.5))

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any, TypeVar
+
+from tests.waiting import until
 
 Found = TypeVar("Found")
 Manifest = dict[str, Any]
@@ -82,17 +83,7 @@ class Kubectl:
         """What `found` returns once it is neither None nor false. Asks again and again, and explains the namespace when
         time is up.
         """
-        deadline = monotonic() + timeout_s
-        last = ""
-        while True:
-            try:
-                if result := found():
-                    return result
-            except Refused as refused:
-                last = f"\n{refused}"
-            if monotonic() > deadline:
-                raise AssertionError(f"{what}: not within {timeout_s:g} s{last}\n{self.explanation()}")
-            sleep(0.2)
+        return until(found, what, timeout_s, not_yet=Refused, shows=self.explanation, every_s=0.2)
 
     def until_condition(
         self, resource: str, *, status: str = "True", reason: str = "", kind: str = "Ready", timeout_s: float = 120

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from time import monotonic, sleep
 from urllib.request import urlopen
 
 import pytest
@@ -17,6 +16,7 @@ from e2e_kubectl import Kubectl
 from free_ports import free_port
 from prometheus_process import Prometheus, Target, filled_in
 from scraping import scraped
+from tests.waiting import until
 from tools.metrics_page import SECTIONS, metrics_of
 
 OPERATOR = Path(sys.executable).with_name("bmq-operator")
@@ -50,11 +50,13 @@ def operator(kubectl: Kubectl, tmp_path: Path) -> Iterator[str]:
             [str(OPERATOR)], stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment, cwd=tmp_path
         )
     try:
-        deadline = monotonic() + WITHIN_S
-        while not leads(address):
-            assert process.poll() is None, log.read_text()
-            assert monotonic() < deadline, log.read_text()
-            sleep(0.1)
+        until(
+            lambda: leads(address),
+            "the operator to lead",
+            WITHIN_S,
+            unless=lambda: process.poll() is not None,
+            shows=log.read_text,
+        )
         yield address
     finally:
         process.terminate()
@@ -84,13 +86,9 @@ def test_every_query_on_the_operator_returns_data_and_its_alerts_find_their_metr
         tmp_path, [Target(address=operator, pod="bmq-operator-0", cluster="", namespace="bmq-system")]
     )
     try:
-        waiting = list(queries(dashboards()[OF_THE_OPERATOR]))
-        assert len(waiting) > 15
-        deadline = monotonic() + WITHIN_S
-        while waiting and monotonic() < deadline:
-            waiting = [one for one in waiting if not prometheus.query(filled_in(one.expression, VARIABLES))]
-            sleep(0.5)
-        assert not waiting, "\n".join(f"{one.panel}: {one.expression}" for one in waiting)
+        asked = list(queries(dashboards()[OF_THE_OPERATOR]))
+        assert len(asked) > 15
+        prometheus.until_data({filled_in(one.expression, VARIABLES): one.panel for one in asked}, WITHIN_S)
 
         rules = alerts()[OF_THE_OPERATOR]
         taken = {metric for rule in rules for metric in metrics_in(rule["expr"])}

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
-from time import monotonic, sleep, time
+from time import monotonic, time
 from typing import Any
 
 import e2e_examples
@@ -215,13 +215,9 @@ def test_every_query_on_spark_jobs_returns_data_and_their_alerts_find_their_metr
                 "application": ".*",
                 "__rate_interval": "15s",
             }
-            waiting = list(queries(dashboards()[OF_SPARK]))
-            assert len(waiting) > 15
-            deadline = monotonic() + QUERIED_S
-            while waiting and monotonic() < deadline:
-                waiting = [one for one in waiting if not prometheus.query(filled_in(one.expression, variables))]
-                sleep(0.5)
-            assert not waiting, "\n".join(f"{one.panel}: {one.expression}" for one in waiting)
+            asked = list(queries(dashboards()[OF_SPARK]))
+            assert len(asked) > 15
+            prometheus.until_data({filled_in(one.expression, variables): one.panel for one in asked}, QUERIED_S)
             assert {metric for rule in alerts()[OF_SPARK] for metric in metrics_in(rule["expr"])} <= prometheus.names()
         finally:
             prometheus.close()

@@ -3,12 +3,12 @@
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from time import monotonic, sleep
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
 from compat_server import BMQ
 from scraping import scraped
+from tests.waiting import until
 
 
 class Probe:
@@ -52,13 +52,15 @@ class Probe:
         text = self.get("/metrics")[1]
         return sum(one.value for one in scraped(text) if one.name == name and labels.items() <= one.labels.items())
 
-    def until(self, condition: Callable[[], bool], *, timeout_s: float = 60) -> None:
+    def until(self, condition: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
         """Waits until it is so."""
-        deadline = monotonic() + timeout_s
-        while not condition():
-            assert self.process.poll() is None, self.log.read_text()
-            assert monotonic() < deadline, f"{self.get('/metrics')[1]}\n{self.log.read_text()[-3000:]}"
-            sleep(0.05)
+        until(
+            condition,
+            what,
+            timeout_s,
+            unless=lambda: self.process.poll() is not None,
+            shows=lambda: f"{self.get('/metrics')[1]}\n{self.log.read_text()[-3000:]}",
+        )
 
     def stop(self) -> int:
         """The exit code."""

@@ -3,10 +3,9 @@
 import json
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import urlencode
@@ -15,6 +14,7 @@ from urllib.request import urlopen
 import yaml
 from compat_server import ROOT, tool, tools_folder
 from free_ports import free_port
+from tests.waiting import until
 
 RELABELINGS = ROOT / "charts/bmq/files/podmonitor-relabelings.yaml"
 SPARK_RELABELINGS = ROOT / "charts/bmq/files/podmonitor-spark-relabelings.yaml"
@@ -92,11 +92,12 @@ class Prometheus:
                 env=dict(os.environ),
                 cwd=folder,
             )
-        deadline = monotonic() + 30
-        while not self._is_ready():
-            assert self._process.poll() is None, self._log.read_text()
-            assert monotonic() < deadline, self._log.read_text()
-            sleep(0.05)
+        until(
+            self._is_ready,
+            "Prometheus to be ready",
+            unless=lambda: self._process.poll() is not None,
+            shows=self._log.read_text,
+        )
 
     def query(self, expression: str) -> list[dict[str, Any]]:
         """The series of an instant query. Raises AssertionError for one that Prometheus refuses."""
@@ -134,10 +135,30 @@ class Prometheus:
 
     def until_scraped(self, count: int, *, timeout_s: float = 30) -> None:
         """Waits until so many targets answer."""
-        deadline = monotonic() + timeout_s
-        while len(self.query("up == 1")) < count:
-            assert monotonic() < deadline, self.query("up")
-            sleep(0.1)
+        until(
+            lambda: self.query("up"),
+            f"{count} targets to answer",
+            timeout_s,
+            holds=lambda found: sum(one["value"][1] == "1" for one in found) >= count,
+        )
+
+    def until_data(
+        self,
+        wanted: Mapping[str, str],
+        timeout_s: float,
+        *,
+        is_data: Callable[[list[dict[str, Any]]], bool] = bool,
+    ) -> None:
+        """Waits until each of these queries, with the names of their panels, has series that are data."""
+        left = dict(wanted)
+
+        def without_data() -> dict[str, str]:
+            for expression in list(left):
+                if is_data(self.query(expression)):
+                    del left[expression]
+            return left
+
+        until(without_data, "every query to have data", timeout_s, holds=lambda found: not found, every_s=0.5)
 
     def close(self) -> None:
         self._process.terminate()

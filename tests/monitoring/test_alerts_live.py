@@ -4,17 +4,18 @@ stands still.
 
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
-from time import monotonic, sleep
 
 import pytest
 from dashboard_files import RULES
 from prometheus_process import Prometheus
 from test_monitoring_live import targets_of
+from tests.waiting import until
 from up_nodes import UpNodes
 
 CONTROLLER = 201
+FIRES_S = 120
+"""An alert is one of what has been so for a while."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -30,20 +31,13 @@ def test_a_controller_that_stands_still_raises_the_alert_and_one_that_goes_on_en
             stopped = cluster.pids()[CONTROLLER]
             os.kill(stopped, signal.SIGSTOP)
             try:
-                until(lambda: "BmqNoLeader" in prometheus.firing())
+                until(prometheus.firing, "the alert to fire", FIRES_S, holds=lambda firing: "BmqNoLeader" in firing)
                 assert prometheus.firing() == {"BmqNoLeader"}
                 assert prometheus.annotations("BmqNoLeader")["summary"] == "No controller of team/demo leads"
             finally:
                 os.kill(stopped, signal.SIGCONT)
-            until(lambda: not prometheus.firing())
+            until(prometheus.firing, "no alert to fire", FIRES_S, holds=lambda firing: not firing)
         finally:
             prometheus.close()
     finally:
         cluster.close()
-
-
-def until(condition: Callable[[], bool], *, timeout_s: float = 120) -> None:
-    deadline = monotonic() + timeout_s
-    while not condition():
-        assert monotonic() < deadline
-        sleep(0.2)

@@ -4,12 +4,12 @@ metrics a process tells.
 
 from collections.abc import Iterator
 from pathlib import Path
-from time import monotonic
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from scraping import Series, metrics_of
+from tests.waiting import until
 from up_nodes import UpNodes
 
 BROKERS = (101, 102, 103)
@@ -82,16 +82,14 @@ def test_a_lag_is_gone_from_the_metrics_as_soon_as_it_is_read(cluster: UpNodes) 
     metrics_of(cluster, BROKERS[0])
     consumer.commit(offsets=ends, asynchronous=False)
     consumer.close()
-    found: list[Series] = []
-    deadline = monotonic() + 30
-    while monotonic() < deadline:  # the same answer is given for a second
-        found = [
+    found = until(
+        lambda: [
             one for broker in BROKERS for one in metrics_of(cluster, broker) if one.labels.get("group") == "group-0"
-        ]
-        if not any(one.value for one in found):
-            break
+        ],
+        "no lag: the same answer is given for a second",
+        holds=lambda series: all(one.value == 0 for one in series),
+    )
     assert len(found) == 2 * PARTITIONS
-    assert all(one.value == 0 for one in found), found
 
 
 def test_a_process_tells_the_metrics_of_its_own_roles_alone(cluster: UpNodes) -> None:

@@ -5,8 +5,7 @@ What takes the operator's metrics or Spark's is tried with these, in tests/e2e.
 
 import re
 from collections.abc import Iterator
-from time import monotonic, sleep
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from dashboard_files import TRIED_ELSEWHERE, Query, alerts, dashboards, metrics_in, queries
@@ -14,6 +13,7 @@ from lane_clients import make_lane
 from load import KEEPING_UP, LAGGING, OF_THE_LANE, under_load
 from probe_process import Probe
 from prometheus_process import Prometheus, Target, filled_in
+from tests.waiting import until
 from tools.metrics_page import SECTIONS, metrics_of
 from up_nodes import UpNodes
 
@@ -93,17 +93,12 @@ def of_the_cluster() -> Iterator[Query]:
 def test_every_query_of_every_dashboard_returns_data(monitored: Monitored) -> None:
     asked = list(of_the_cluster())
     assert len(asked) > 80
-    waiting = asked
-    deadline = monotonic() + DATA_WITHIN_S
-    while waiting and monotonic() < deadline:
-        waiting = [one for one in waiting if not has_data(monitored.prometheus, one.expression)]
-        sleep(0.5)
-    assert not waiting, "\n".join(f"{one.panel}: {one.expression}" for one in waiting)
+    wanted = {filled_in(one.expression, VARIABLES): one.panel for one in asked}
+    monitored.prometheus.until_data(wanted, DATA_WITHIN_S, is_data=has_data)
 
 
-def has_data(prometheus: Prometheus, expression: str) -> bool:
+def has_data(series: list[dict[str, Any]]) -> bool:
     """Numbers, and not only those of a division by nothing."""
-    series = prometheus.query(filled_in(expression, VARIABLES))
     return any(one["value"][1] != "NaN" for one in series)
 
 
@@ -138,14 +133,18 @@ def test_figures_are_those_of_what_went_through(monitored: Monitored) -> None:
     # is dearer than any get.
     assert 1_000 < per_gib < 500_000
     assert per_gib * 0.0004 / 1000 < dollars < per_gib * 0.005 / 1000
-    deadline = monotonic() + DATA_WITHIN_S
-    while True:  # what is written and not read by the group that lags
+
+    def lags_now() -> dict[str, float]:
         found = monitored.prometheus.query("sum by (group) (bmq_group_lag_records)")
-        lags = {one["metric"]["group"]: float(one["value"][1]) for one in found}
-        if lags.get(LAGGING, 0) > 1_000:
-            break
-        assert monotonic() < deadline, lags
-        sleep(0.2)
+        return {one["metric"]["group"]: float(one["value"][1]) for one in found}
+
+    lags = until(
+        lags_now,
+        "what is written, and not read by the group that lags",
+        DATA_WITHIN_S,
+        holds=lambda found: found.get(LAGGING, 0) > 1_000,
+        every_s=0.2,
+    )
     assert lags[KEEPING_UP] < lags[LAGGING]
     of_lanes = {
         one["metric"]["group"]: one["metric"].get("lane") for one in monitored.prometheus.query("bmq_group_lag_records")

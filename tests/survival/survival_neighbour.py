@@ -5,16 +5,19 @@ notes how long each took.
 NOTES`. It ends when its standard input does. What cannot be done it tries again, and notes as well.
 """
 
+import os
 import statistics
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
-from time import monotonic, sleep
+from time import monotonic
 
 from survival_wire import NO_ERROR, Peer, PeerClosed, batch_of, create_topic, fetch, produce
+from tests.waiting import let_pass
 
+ROOT = Path(__file__).parents[2]
 PAUSE_S = 0.005
 FLOOR_MS = 150.0
 """Below this a p99 says more about the other programs of a busy machine than about bmq."""
@@ -47,12 +50,16 @@ class Neighbour:
         with Peer(servers) as peer:
             create_topic(peer, topic)
         notes.touch()
-        self._process = subprocess.Popen([sys.executable, __file__, servers, topic, str(notes)], stdin=subprocess.PIPE)
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, servers, topic, str(notes)],
+            stdin=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
 
     def measure(self, seconds: float) -> Latency:
         """Of the next `seconds`."""
         began = monotonic()
-        sleep(seconds)
+        let_pass(seconds, "it is measured so long")
         return self.between(began, monotonic())
 
     def between(self, began: float, ended: float) -> Latency:

@@ -7,11 +7,12 @@ import os
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic
 from typing import Any
 from urllib.request import urlopen
 
 from compat_server import BMQ, Bmq, tool
+from tests.waiting import until
 
 MIB = 1 << 20
 RSS_MIB_MAX = 400
@@ -57,26 +58,22 @@ class Survivor(Bmq):
 
     def until_line(self, part: str, *, after: int = 0, timeout_s: float = 30) -> dict[str, Any]:
         """The first line that contains `part`. Raises AssertionError."""
-        deadline = monotonic() + timeout_s
-        while True:
-            for line in self.lines(after=after):
-                if part in json.dumps(line, ensure_ascii=False):
-                    return line
-            assert monotonic() < deadline, f"no line with {part!r} within {timeout_s:g} s:\n{self.tail_of_log()}"
-            sleep(0.05)
+
+        def found() -> dict[str, Any] | None:
+            lines = self.lines(after=after)
+            return next((line for line in lines if part in json.dumps(line, ensure_ascii=False)), None)
+
+        return until(found, f"a line with {part!r}", timeout_s, shows=self.tail_of_log)
 
     def until_metric(self, name: str, value: float, *, timeout_s: float) -> None:
         """Waits until a metric (with its labels) has that value. Raises AssertionError."""
-        deadline = monotonic() + timeout_s
-        while True:
+
+        def found() -> float:
             with urlopen(f"http://127.0.0.1:{self.admin_port}/metrics", timeout=5) as answer:
-                found = dict(
-                    line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if not line.startswith("#")
-                )
-            if float(found[name]) == value:
-                return
-            assert monotonic() < deadline, f"{name} is {found[name]} after {timeout_s:g} s, not {value:g}"
-            sleep(0.1)
+                lines = answer.read().decode().splitlines()
+            return float(dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))[name])
+
+        until(found, f"{name} to be {value:g}", timeout_s, holds=lambda is_now: is_now == value)
 
     def until_end(self, *, timeout_s: float) -> int:
         """The exit code of a bmq that ends by itself. Kills it where it does not."""

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Event, Lock, Thread
-from time import monotonic, sleep
+from time import monotonic
 
 from survival_wire import NO_ERROR, Peer, PeerClosed, batch_of, create_topic, fetch, produce, produce_fields
+from tests.waiting import until
 
 from bmq.wire.apis import ApiKey
 from bmq.wire.batches import iterate_records, split
@@ -88,11 +89,13 @@ class Workload:
     def until_acknowledged(self, *, after: float, timeout_s: float) -> float:
         """Seconds from `after` (monotonic) to an acknowledgement of each plain producer later than that."""
         before = {partition: len(self.acknowledged.records[partition]) for partition in range(PRODUCERS)}
-        deadline = after + timeout_s
-        while any(len(self.acknowledged.records[partition]) <= count for partition, count in before.items()):
-            assert monotonic() < deadline, f"not every producer went on within {timeout_s:g} s"
-            assert not self._failed, self._failed
-            sleep(0.05)
+        until(
+            lambda: all(len(self.acknowledged.records[partition]) > count for partition, count in before.items()),
+            "every producer to go on",
+            after + timeout_s - monotonic(),
+            unless=lambda: self._failed,
+            shows=lambda: self._failed,
+        )
         return monotonic() - after
 
     def verify(self, servers: str) -> int:
@@ -123,14 +126,14 @@ class Workload:
                     number += 1
                     if error == NO_ERROR:
                         self.acknowledged.add(partition, offset, value)
-                        sleep(0.002)
+                        self._stop.wait(0.002)
                     else:
                         assert error in RETRIABLE, (
                             f"produce answered {ErrorCode(error).name}, which clients do not try again"
                         )
                         self.acknowledged.refused += 1
-                        sleep(0.05)
-            sleep(0.05)
+                        self._stop.wait(0.05)
+            self._stop.wait(0.05)
 
     def _flood(self, partition: int) -> None:
         batch = batch_of(b"y" * 900_000)
@@ -142,8 +145,8 @@ class Workload:
                         peer.ask(ApiKey.PRODUCE, 8, fields)
                     for _ in range(8):
                         self._await_frame(peer)
-                    sleep(0.3)
-            sleep(0.05)
+                    self._stop.wait(0.3)
+            self._stop.wait(0.05)
 
     def _await_frame(self, peer: Peer) -> None:
         """An answer may take the request's whole time; a stop is noticed meanwhile."""

@@ -9,13 +9,14 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic
 
 import pytest
 from compat_server import BMQ, Minio
 from kafka import KafkaConsumer, TopicPartition
 from survival_process import Survivor, tool
 from survival_workload import Workload
+from tests.waiting import let_pass, until
 
 OUTAGE_S = float(os.environ.get("BMQ_OUTAGE_S", "5"))
 GOES_ON_WITHIN_S = 25
@@ -60,19 +61,19 @@ def go_through(
     """The reasons that were logged during the outage."""
     with Workload(bmq.servers, topic, flood=flood) as workload:
         workload.until_acknowledged(after=monotonic(), timeout_s=20)
-        sleep(1)
+        let_pass(1, "load before it")
         log_at = bmq.log_size()
         begin()
         began = monotonic()
         try:
-            sleep(outage_s)
+            let_pass(outage_s, "the outage")
             assert bmq.is_alive(), bmq.tail_of_log()
             assert workload.acknowledged.newest_at < began + 3, "something was acknowledged that no store has"
         finally:
             end()
         lasted_s = monotonic() - began
         recovered_s = workload.until_acknowledged(after=monotonic(), timeout_s=GOES_ON_WITHIN_S)
-        sleep(1)
+        let_pass(1, "load behind it")
     peak_mib = bmq.peak_mib()
     trouble = [line for line in bmq.lines(after=log_at) if line.get("event") == TROUBLE]
     print(
@@ -150,10 +151,12 @@ def test_a_full_disk_is_named_and_all_goes_on_when_there_is_room(started: Callab
                 pass
 
     def told_and_emptied() -> None:
-        deadline = monotonic() + 30
-        while "problem: node 1 cannot write to the store for " not in (said := status(bmq)):
-            assert monotonic() < deadline, said
-            sleep(0.5)
+        until(
+            lambda: status(bmq),
+            "the status to name the problem",
+            holds=lambda said: "problem: node 1 cannot write to the store for " in said,
+            every_s=0.5,
+        )
         read_from_its_beginning(bmq.servers, "full")
         ballast.unlink()
 
@@ -170,16 +173,13 @@ def test_a_folder_that_became_read_only_is_named(started: Callable[..., Survivor
     bmq.start()
 
     def remount(mode: str) -> None:
-        for _ in range(200):  # refused while a file is being written
-            if (
-                subprocess.run(
-                    ["mount", "-o", f"remount,{mode}", str(disk)], capture_output=True, check=False
-                ).returncode
-                == 0
-            ):
-                return
-            sleep(0.01)
-        raise AssertionError(f"{disk} cannot be made {mode}")
+        command = ["mount", "-o", f"remount,{mode}", str(disk)]
+        until(
+            lambda: subprocess.run(command, capture_output=True, check=False),
+            f"{disk} to become {mode}: it is refused while a file is being written",
+            holds=lambda ended: ended.returncode == 0,
+            every_s=0.01,
+        )
 
     reasons = go_through(
         bmq, "read-only", begin=lambda: remount("ro"), end=lambda: remount("rw"), outage_s=4, flood=False

@@ -4,13 +4,14 @@ once.
 
 from collections.abc import Callable
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic
 
 import pytest
 from compat_server import Minio
 from survival_process import Survivor, exit_of_up
 from survival_wire import NO_ERROR, Peer, batch_of, create_topic, produce
 from survival_workload import Workload, read_all
+from tests.waiting import let_pass, until
 
 TAKEN_OVER_WITHIN_S = 15
 QUIET_S = 3
@@ -58,14 +59,14 @@ def test_on_a_bucket_the_second_takes_over_and_the_first_ends_by_itself(
     first.start()
     with Workload(first.servers, "shared", flood=False) as workload:
         workload.until_acknowledged(after=monotonic(), timeout_s=20)
-        sleep(1)
+        let_pass(1, "load before it")
         second.start()
         began = monotonic()
         code = first.until_end(timeout_s=TAKEN_OVER_WITHIN_S)
         print(f"the first ended {monotonic() - began:.1f} s after the second was ready")
         workload.servers = second.servers
         workload.until_acknowledged(after=monotonic(), timeout_s=20)
-        sleep(QUIET_S)
+        let_pass(QUIET_S, "it is not fenced in turn")
         assert second.is_alive(), "the second was fenced in turn:\n" + second.tail_of_log()
         assert second.is_ready()
     assert code not in (0, 2), first.tail_of_log()
@@ -86,15 +87,15 @@ def test_of_two_started_at_once_on_a_bucket_one_is_left(started: Callable[..., S
     servers = [started("--store", store, name=f"racer-{index}", environment=minio.environment) for index in range(2)]
     for server in servers:
         server.launch()
-    deadline = monotonic() + 40
-    while True:
-        alive = [server for server in servers if server.is_alive()]
-        assert alive, "both ended:\n" + servers[0].tail_of_log() + servers[1].tail_of_log()
-        if len(alive) == 1 and alive[0].is_ready():
-            break
-        assert monotonic() < deadline, "both go on:\n" + servers[0].tail_of_log() + servers[1].tail_of_log()
-        sleep(0.1)
-    sleep(QUIET_S)
+    alive = until(
+        lambda: [server for server in servers if server.is_alive()],
+        "one to be left, and ready",
+        40,
+        holds=lambda left: len(left) == 1 and left[0].is_ready(),
+        unless=lambda: not any(server.is_alive() for server in servers),
+        shows=lambda: servers[0].tail_of_log() + servers[1].tail_of_log(),
+    )
+    let_pass(QUIET_S, "it is not fenced in turn")
     (left,) = alive
     assert left.is_ready(), left.tail_of_log()
     with Peer(left.servers) as peer:

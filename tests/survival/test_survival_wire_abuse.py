@@ -14,7 +14,7 @@ import socket
 import struct
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from time import monotonic, sleep
+from time import monotonic
 
 import pytest
 from survival_frames import HTTP_REQUEST, TOPIC, good_requests, lies, mutated, tls_hello
@@ -31,6 +31,7 @@ from survival_wire import (
     request,
     with_max_timestamp,
 )
+from tests.waiting import let_pass, until
 
 from bmq.wire.apis import ApiKey
 from bmq.wire.compression import Codec
@@ -81,7 +82,7 @@ def abusing(what: str, bmq: Survivor, neighbour: Neighbour) -> Iterator[Abuse]:
     abuse = Abuse(bmq)
     began = monotonic()
     yield abuse
-    sleep(max(0.0, began + 1.5 - monotonic()))
+    let_pass(began + 1.5 - monotonic(), "the neighbour is measured as long as before")
     beside = neighbour.between(began, monotonic())
     peak_mib = bmq.peak_mib()
     print(f"{what}: {monotonic() - began:.1f} s, RSS at most {peak_mib:.0f} MiB, now {bmq.rss_mib():.0f} MiB")
@@ -214,7 +215,7 @@ def test_five_thousand_idle_connections_are_only_file_descriptors(bmq: Survivor,
             peer.send(first)
         for peer in peers[::2]:
             peer.frame()
-        sleep(1.5)
+        let_pass(1.5, "nothing is said of them")
         assert abuse.complaints() == []
 
 
@@ -227,7 +228,7 @@ def test_frames_that_arrive_a_byte_at_a_time_hold_up_nobody(bmq: Survivor, neigh
                 frame = good[number % len(good)]
                 with suppress(PeerClosed):
                     peer.send(frame[at : at + 1])
-            sleep(0.2)
+            let_pass(0.2, "a byte at a time")
 
 
 @pytest.mark.parametrize(("peers", "first_bytes"), [(200, 100), (400, 120_000)])
@@ -248,7 +249,7 @@ def test_requests_of_100_mib_that_never_arrive_hold_up_nobody(
             with suppress(PeerClosed, TimeoutError):
                 peer.send(struct.pack(">i", 100 * MIB) + start + bytes(first_bytes))
         if first_bytes < 1_000:
-            sleep(3)
+            let_pass(3, "nothing is said of them")
             assert not abuse.complaints(), "they are in nobody's way"
             return
         began = monotonic()
@@ -271,12 +272,15 @@ def test_readers_that_stop_reading_hold_up_nobody(bmq: Survivor, neighbour: Neig
             peer = stack.enter_context(abuse.peer(receive_buffer_bytes=4096))
             for _ in range(3):
                 peer.ask(ApiKey.FETCH, 11, fetch_fields("large", 0, 0, max_bytes=60 * MIB))
-        sleep(2)
-        deadline = monotonic() + 15
+        let_pass(2, "as much as they may have is kept for them")
         with Peer(bmq.servers) as peer:  # who reads much waits for memory until those who do not read are cut off
-            while not (answer := fetch(peer, "large", 0, 3, max_bytes=8 * MIB))[2]:
-                assert answer[0] == ErrorCode.none
-                assert monotonic() < deadline, "readers that do not read keep the memory of answers"
+
+            def fetched() -> bytes:
+                error, _, batches = fetch(peer, "large", 0, 3, max_bytes=8 * MIB)
+                assert error == ErrorCode.none
+                return batches
+
+            until(fetched, "memory of answers that readers who do not read keep", 15, every_s=0)
         assert 1 <= len(abuse.complaints()) <= 2
 
 

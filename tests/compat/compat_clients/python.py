@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from time import monotonic, sleep
+from time import monotonic
 from typing import Any
 
 from compat_contract import ADMIN, CODECS, Record
@@ -230,7 +230,7 @@ class KafkaPythonMember(ConsumerRebalanceListener):
             except (
                 KafkaConnectionError
             ):  # nobody is there at the moment: kafka-python leaves it to the application to poll again
-                sleep(0.1)
+                self._stopping.wait(0.1)
                 continue
             for batch in batches.values():
                 with self._lock:
