@@ -15,7 +15,7 @@ Found = TypeVar("Found")
 
 WITHIN_S: Final = 30.0
 LOOKS_MAX: Final = 2_000_000
-"""Where no time passes between two looks, as in a simulated run, there is an end, too."""
+"""Where no time passes between two looks there is an end, too."""
 _SHOWN_MAX: Final = 3_000
 
 
@@ -66,17 +66,20 @@ async def until_async(
     not_yet: type[Exception] | tuple[type[Exception], ...] = (),
     unless: Callable[[], object] = lambda: False,
     shows: Callable[[], object] | None = None,
-    every_s: float = 0.01,
+    every_s: float | None = None,
 ) -> Found:
-    """As `until`, in the time of the event loop, which may be simulated; looks may be awaited. With `every_s` 0 it
-    looks once in each turn of the loop.
+    """As `until`, in the time of the event loop, which may be simulated; looks may be awaited.
+
+    It looks once in each turn of the loop, unless said otherwise; where no time passes by that, as in a simulated run,
+    a millisecond later each.
     """
     loop = asyncio.get_running_loop()
     began_s, looks = loop.time(), 0
     while True:
         looks += 1
+        looked_s = loop.time()
         ended = bool(unless())
-        is_last = ended or loop.time() - began_s >= timeout_s or looks >= LOOKS_MAX
+        is_last = ended or looked_s - began_s >= timeout_s or looks >= LOOKS_MAX
         try:
             looked = look()
             seen = cast("Found | None", await looked if inspect.isawaitable(looked) else looked)
@@ -87,7 +90,7 @@ async def until_async(
             last = error
         if is_last:
             raise NeverSo(_told(what, loop.time() - began_s, last, ended, shows))
-        await asyncio.sleep(every_s)
+        await asyncio.sleep((0 if loop.time() > looked_s else 0.001) if every_s is None else every_s)
 
 
 def let_pass(seconds: float, why: str) -> None:

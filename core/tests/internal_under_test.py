@@ -84,15 +84,6 @@ async def calling(
         await client.close()
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Lets the loop turn until it holds."""
-    for _ in range(5000):
-        if condition():
-            return
-        await asyncio.sleep(0.001)
-    raise AssertionError("it never came to hold")
-
-
 class MemoryOwner:
     """Implements Owner over lists: batches get offsets in the order of their coming.
 

@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from scripted_store import ScriptedStore, SeededRng, run
+from tests.waiting import until_async
 
 from bmq.errors import BmqError
 from bmq.storage.durable import LatencyWindow
@@ -91,8 +92,7 @@ class Broker:
         """One after the other."""
         for _ in range(count):
             self.submit(1)
-            while self.writer.in_flight:
-                await asyncio.sleep(0.001)
+            await until_async(lambda: not self.writer.in_flight, "nothing to be in flight")
 
 
 def playing(scene: Callable[[ScriptedStore, Broker], Coroutine[Any, Any, None]]) -> Callable[[], None]:

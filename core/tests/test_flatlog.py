@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_store import Faults, ScriptedStore, SeededRng, run
+from tests.waiting import until_async
 
 from bmq.errors import (
     BmqError,
@@ -334,8 +335,7 @@ def test_a_try_with_an_unknown_outcome_that_an_heir_built_upon_does_not_let_anot
 
         logs.store.get = unreadable  # type: ignore[method-assign]
         task = asyncio.get_running_loop().create_task(old.append(base, epoch=1, payload=b"lost"))
-        while len(logs.store.objects) < 2:
-            await asyncio.sleep(0)
+        await until_async(lambda: len(logs.store.objects) >= 2, "the second object", every_s=0)
         task.cancel()
         await asyncio.wait([task])
         logs.store.get = store_get  # type: ignore[method-assign]

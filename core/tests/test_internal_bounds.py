@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 from internal_calls import Appends, append, ask, control, every_loop, outcomes, raw
-from internal_under_test import CLIENT, RUNNER_IDS, RUNNERS, SERVER, Runner, calling, serving, until
+from internal_under_test import CLIENT, RUNNER_IDS, RUNNERS, SERVER, Runner, calling, serving
+from tests.waiting import until_async
 
 from bmq.internal import NotSent, Purpose, limits
 from bmq.internal.framing.apis import Api
@@ -34,7 +35,7 @@ def test_back_pressure_stops_produce_alone(run: Runner) -> None:
                 for value in range(100)
                 for which, client in enumerate((one, two))
             ]
-            await until(lambda: server.room.is_full)
+            await until_async(lambda: server.room.is_full, "the room to be full")
             for value in range(20):
                 assert await ask(other, value) == 2 * value
             # What had been read when it was full is taken; nothing is read after that.
@@ -57,9 +58,12 @@ def test_one_connection_leaves_room_for_others(run: Runner) -> None:
             calling(host, port, Purpose.PRODUCE) as modest,
         ):
             futures = [append(greedy, value, 1 << 20) for value in range(24)]
-            await until(lambda: server.room.held_bytes >= PRODUCE_CONNECTION_BYTES_MAX)
+            await until_async(
+                lambda: server.room.held_bytes >= PRODUCE_CONNECTION_BYTES_MAX,
+                "all that a connection may hold to be held",
+            )
             small = append(modest, 1000)
-            await until(lambda: 1000 in appends.held)
+            await until_async(lambda: 1000 in appends.held, "the small append to arrive")
             appends.held[1000].set_result(1000)
             assert await small == 1000
             assert len(appends.taken) < 24
@@ -107,7 +111,7 @@ def test_strangers_keep_no_node_out_and_break_nothing_that_stands(run: Runner) -
         ):
             assert await ask(node, 1) == 2
             strangers = [await asyncio.open_connection(host, port) for _ in range(100)]
-            await until(lambda: server.connections == 21)
+            await until_async(lambda: server.connections == 21, "all connections to be taken")
             assert await ask(node, 2) == 4
             async with calling(host, port, Purpose.CONTROL) as another:
                 assert await ask(another, 3) == 6
@@ -155,7 +159,7 @@ def test_who_does_not_read_its_answers_is_not_read_until_it_does(
                 came += [frame.kind for frame in frames.feed(await reader.read(MIB))]
             [stuck] = server._connections
             writer.write(b"".join(part for frame in asked for part in frame))
-            await until(lambda: not stuck.is_read)
+            await until_async(lambda: not stuck.is_read, "the connection to be read no longer")
             # A call that had begun to arrive, and answers to those that had begun together.
             assert stuck.untaken_bytes < 5 * MIB
             assert (

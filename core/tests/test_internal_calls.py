@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 from internal_calls import Appends, append, ask, control, every_loop
-from internal_under_test import Runner, calling, serving, until
+from internal_under_test import Runner, calling, serving
+from tests.waiting import until_async
 
 from bmq.errors import BmqError, NotOwner, OffsetOutOfRange
 from bmq.internal import ConnectionLost, NotSent, Purpose
@@ -21,11 +22,11 @@ def test_answers_come_in_whatever_order_they_are_ready(run: Runner) -> None:
             futures = [append(client, value) for value in range(5)]
             for future in futures:
                 future.add_done_callback(lambda done: answered.append(done.result()))
-            await until(lambda: len(appends.held) == 5)
+            await until_async(lambda: len(appends.held) == 5, "five appends to arrive")
             for value in (3, 0, 4, 1, 2):
                 appends.held[value].set_result(value)
                 await futures[value]
-            await until(lambda: len(answered) == 5)
+            await until_async(lambda: len(answered) == 5, "five answers")
             assert answered == [3, 0, 4, 1, 2]
             assert client.unanswered == 0
 
@@ -71,7 +72,7 @@ def test_a_change_is_carried_through_when_its_caller_is_gone(run: Runner) -> Non
                 await asyncio.wait_for(began.wait(), 5)
             with pytest.raises(ConnectionLost):
                 await other
-            await until(lambda: not server.connections)
+            await until_async(lambda: not server.connections, "all connections to end")
             go_on.set()
             await asyncio.wait_for(done.wait(), 5)
 

@@ -19,8 +19,8 @@ from internal_under_test import (
     led_by,
     serving,
     tp,
-    until,
 )
+from tests.waiting import until_async
 
 from bmq.errors import ControllerUnavailable, Fenced, InvalidConfig, NoLeader, NoMoveUnderWay, NotReady, TopicExists
 from bmq.internal import (
@@ -239,7 +239,7 @@ def test_calls_follow_the_image_to_a_new_leader(run: Runner) -> None:
             await found.there.heartbeat(BEAT)
             await found.there.heartbeat(BEAT)
             assert (len(old.asked), len(new.asked)) == (1, 2)
-            await until(lambda: not found.server.connections)
+            await until_async(lambda: not found.server.connections, "all connections to end")
 
     run(main())
 
@@ -268,10 +268,10 @@ def test_a_poll_that_finds_a_gap_says_so_and_one_that_is_given_up_ends_there(run
             controller.refuse = None
             assert await found.there.metadata_poll(6, 10) == []
             poll = asyncio.ensure_future(found.there.metadata_poll(6, 60_000))
-            await until(lambda: controller.waiting == 1)
+            await until_async(lambda: controller.waiting == 1, "the poll to wait")
             await found.there.heartbeat(BEAT)
             poll.cancel()
-            await until(lambda: controller.waiting == 0)
+            await until_async(lambda: controller.waiting == 0, "the poll to be given up")
 
     run(main())
 

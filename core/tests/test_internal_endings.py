@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 from internal_calls import NUMBER, Appends, append, ask, control, every_loop, number, outcomes
-from internal_under_test import CLIENT, SERVER, Runner, calling, serving, until
+from internal_under_test import CLIENT, SERVER, Runner, calling, serving
+from tests.waiting import until_async
 
 from bmq.errors import NotReady
 from bmq.internal import ConnectionLost, InternalClient, NotSent, Purpose
@@ -64,7 +65,7 @@ def test_a_connection_lost_after_a_call_was_written_leaves_its_outcome_unknown(r
             calling(host, port, Purpose.PRODUCE) as client,
         ):
             written = [append(client, value) for value in range(3)]
-            await until(lambda: len(appends.taken) == 3)
+            await until_async(lambda: len(appends.taken) == 3, "three appends to be taken")
             not_written = append(client, 3)
             await client.close()
             assert [type(error) for error in await outcomes([*written, not_written])] == [ConnectionLost] * 3 + [
@@ -92,7 +93,7 @@ def test_after_a_loss_nothing_is_sent_before_those_who_failed_have_learned_of_it
         ):
             learned: list[str] = []
             first = append(client, 1)
-            await until(lambda: bool(appends.taken))
+            await until_async(lambda: bool(appends.taken), "an append to be taken")
 
             def broke(_: object) -> None:
                 learned.append("first failed")
@@ -100,7 +101,7 @@ def test_after_a_loss_nothing_is_sent_before_those_who_failed_have_learned_of_it
 
             first.add_done_callback(broke)
             await server.stop(grace_s=0)
-            await until(lambda: bool(learned))
+            await until_async(lambda: bool(learned), "the failure to be learned")
             assert isinstance(first.exception(), ConnectionLost)
 
     run(main())
@@ -161,7 +162,7 @@ def test_a_server_that_stops_answers_what_it_has_and_no_outcome_is_unknown(run: 
         appends = Appends()
         async with serving(appends.handlers) as (server, host, port), calling(host, port, Purpose.PRODUCE) as client:
             early = [append(client, value) for value in range(20)]
-            await until(lambda: len(appends.taken) == 20)
+            await until_async(lambda: len(appends.taken) == 20, "20 appends to be taken")
             stopping = asyncio.ensure_future(server.stop(grace_s=5))
             late = []
             while client.is_connected and len(late) < 500:
@@ -191,7 +192,7 @@ def test_a_server_that_stops_ends_long_polls(run: Runner) -> None:
             calling(host, port, Purpose.TAIL) as client,
         ):
             polls = [asyncio.ensure_future(ask(client, value, Api.READ_TAIL)) for value in range(3)]
-            await until(lambda: client.is_connected)
+            await until_async(lambda: client.is_connected, "the connection")
             await asyncio.sleep(0.01)
             await server.stop(grace_s=5)
             assert all(isinstance(error, NotReady) for error in await outcomes(polls))

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from internal_calls import every_loop
 from internal_logs import MIB, LogOwner, following
-from internal_under_test import CLIENT, SERVER, Runner, tp, until
+from internal_under_test import CLIENT, SERVER, Runner, tp
+from tests.waiting import until_async
 
 from bmq.errors import FencedLeaderEpoch, NotOwner, NotReady, OffsetOutOfRange
 from bmq.internal import InternalServer, RemoteOwner, owner_handlers
@@ -73,7 +74,7 @@ def test_ten_readers_at_the_end_cost_the_owner_one(run: Runner) -> None:
         owner = LogOwner()
         async with following(owner) as there:
             readers = [asyncio.ensure_future(read_all(there, owner, tp(0), 50)) for _ in range(10)]
-            await until(lambda: owner.reads >= 11)
+            await until_async(lambda: owner.reads >= 11, "eleven reads")
             for _ in range(50):
                 owner.write(tp(0))
                 await asyncio.sleep(0.002)
@@ -101,9 +102,9 @@ def test_what_is_followed_changes_by_and_by_and_is_not_named_again(run: Runner) 
         async with following(owner, handlers=handlers) as there:
             requests = [TailRequest(tp=tp(n), offset=Offset(0), max_bytes=MIB) for n in range(1000)]
             reading = asyncio.ensure_future(there.read_tail(requests, min_bytes=1, max_bytes=MIB, max_wait_ms=WAIT_MS))
-            await until(lambda: len(sizes) == 1)
+            await until_async(lambda: len(sizes) == 1, "the first poll")
             more = asyncio.ensure_future(read(there, tp(1000), 0))
-            await until(lambda: len(sizes) == 2)
+            await until_async(lambda: len(sizes) == 2, "the second poll")
             owner.write(tp(1000))
             owner.write(tp(7))
             assert (await more).size_bytes > 0
@@ -135,7 +136,7 @@ def test_who_was_acknowledged_finds_its_record_without_waiting(run: Runner) -> N
         owner = LogOwner()
         async with following(owner) as there:
             waiting = asyncio.ensure_future(read(there, tp(0), 0))
-            await until(lambda: owner.reads >= 2)
+            await until_async(lambda: owner.reads >= 2, "two reads")
             for _ in range(20):
                 done = await there.append(tp(0), b"anything", produce_version=9)
                 answer = await read(there, tp(0), done.base_offset, wait_ms=0)
@@ -154,7 +155,7 @@ def test_what_only_the_owner_can_say_is_asked_of_the_owner(run: Runner) -> None:
             owner.write(tp(0))
         async with following(owner) as there:
             waiting = asyncio.ensure_future(read(there, tp(0), 4))
-            await until(lambda: owner.reads >= 2)
+            await until_async(lambda: owner.reads >= 2, "two reads")
             assert isinstance((await read(there, tp(0), 5)).error, OffsetOutOfRange)
             assert isinstance((await read(there, tp(0), 4, current_leader_epoch=2)).error, FencedLeaderEpoch)
             owner.log(tp(0)).tail_start = 2
@@ -173,7 +174,7 @@ def test_a_partition_that_leaves_its_owner_is_followed_no_more_and_its_readers_h
         async with following(owner) as there:
             readers = [asyncio.ensure_future(read(there, tp(0), 0)) for _ in range(3)]
             other = asyncio.ensure_future(read(there, tp(1), 0))
-            await until(lambda: owner.reads >= 6)
+            await until_async(lambda: owner.reads >= 6, "six reads")
             owner.log(tp(0)).error = NotOwner("moved")
             owner.changed()
             assert [type(answer.error) for answer in await asyncio.gather(*readers)] == [NotOwner] * 3
@@ -267,7 +268,7 @@ def test_thousands_are_followed_by_several_calls(run: Runner) -> None:
         async with following(owner, handlers=handlers) as there:
             requests = [TailRequest(tp=tp(n), offset=Offset(0), max_bytes=MIB) for n in range(2_500)]
             reading = asyncio.ensure_future(there.read_tail(requests, min_bytes=1, max_bytes=MIB, max_wait_ms=WAIT_MS))
-            await until(lambda: sum(named) == 2_500)
+            await until_async(lambda: sum(named) == 2_500, "all 2,500 to be named")
             assert max(named) <= CHANGED_AT_ONCE
             owner.write(tp(2_499))
             assert [answer.tp for answer in await reading if answer.size_bytes] == [tp(2_499)]

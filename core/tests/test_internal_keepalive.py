@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from internal_calls import ask, control
 from internal_under_test import CLIENT, SERVER
+from tests.waiting import until_async
 
 from bmq.internal import InternalClient, InternalServer, NotSent, Purpose
 from bmq.internal.limits import ALIVE_EVERY_S, CONNECT_TIMEOUT_S, IDLE_TICKS_MAX
@@ -54,8 +55,9 @@ def test_a_cable_that_is_pulled_is_noticed_within_the_lease_where_nothing_is_wai
         if direction != "there":
             loop.network.block("there", "localhost")
         pulled_s = loop.time()
-        while client.is_connected:
-            await asyncio.sleep(ALIVE_EVERY_S / 10)
+        await until_async(
+            lambda: not client.is_connected, "the connection to be given up", 10 * LEASE_S, every_s=ALIVE_EVERY_S / 10
+        )
         assert loop.time() - pulled_s <= LEASE_S
         asked_s = loop.time()
         with pytest.raises(NotSent):

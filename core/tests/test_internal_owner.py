@@ -11,7 +11,8 @@ from uuid import UUID
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from internal_under_test import CLIENT, RUNNER_IDS, RUNNERS, SERVER, MemoryOwner, Runner, serving, tp, until
+from internal_under_test import CLIENT, RUNNER_IDS, RUNNERS, SERVER, MemoryOwner, Runner, serving, tp
+from tests.waiting import until_async
 
 from bmq.errors import (
     BmqError,
@@ -144,7 +145,7 @@ def test_who_calls_in_the_turn_in_which_an_earlier_batch_was_refused_is_refused_
             first = there.append(tp(0), b"1", produce_version=9)
             first.add_done_callback(lambda _: called.append(there.append(tp(0), b"2", produce_version=9)))
             first.add_done_callback(lambda _: called.append(there.append(tp(1), b"e", produce_version=9)))
-            await until(lambda: len(called) == 2)
+            await until_async(lambda: len(called) == 2, "two calls to be answered")
             assert isinstance(called[0].exception(), NotReady)
             await called[1]
             await there.append(tp(0), b"1", produce_version=9)
@@ -339,7 +340,7 @@ def test_what_waits_for_others_of_its_group_keeps_no_bytes_of_its_request_on_eit
                     caller = Caller(client_id="c", client_host="/h", taken=partial(taken.append, number))
                     request = Message(group_id="g", protocols=[Message(name="range", metadata=bytes(SAID_BYTES))])
                     calls.append(asyncio.ensure_future(there.group_call(0, 11, request, caller)))
-                    await until(partial(has_asked, owner, number + 1))
+                    await until_async(partial(has_asked, owner, number + 1), "the call at the owner")
                     del request
                 owner.asked.clear()
                 grown_bytes = tracemalloc.get_traced_memory()[0] - before_bytes
@@ -371,7 +372,7 @@ def test_what_members_say_before_their_group_has_it_is_bounded_for_each_address_
             async def said_by(hosts: Sequence[str]) -> None:
                 for host in hosts:
                     calls.append(say(len(calls), host))
-                    await until(lambda: len(owner.asked) == len(calls))
+                    await until_async(lambda: len(owner.asked) == len(calls), "all calls at the owner")
 
             await said_by(["/h"] * room)
             for api_key, fields in (
@@ -388,13 +389,13 @@ def test_what_members_say_before_their_group_has_it_is_bounded_for_each_address_
             beat = asyncio.ensure_future(
                 there.group_call(0, ApiKey.HEARTBEAT, Message(), Caller(client_id="c", client_host="/h"))
             )
-            await until(lambda: owner.asked[-1][1] == ApiKey.HEARTBEAT)
+            await until_async(lambda: owner.asked[-1][1] == ApiKey.HEARTBEAT, "the heartbeat at the owner")
             for *_, caller in owner.asked[:room]:
                 caller.taken()  # its group has it, and counts it
                 caller.taken()
             owner.asked.clear()
             late = [say(0, "/h"), say(0, "/late")]
-            await until(lambda: len(owner.asked) == len(late))
+            await until_async(lambda: len(owner.asked) == len(late), "all late calls at the owner")
             owner.hold_calls.set()
             await asyncio.gather(beat, *calls, *late)
             for _ in range(room):
@@ -410,7 +411,7 @@ def test_a_read_that_is_not_answered_may_be_asked_again() -> None:
         async with remote(owner) as there:
             request = [TailRequest(tp=tp(0), offset=Offset(0), max_bytes=1)]
             read = asyncio.ensure_future(there.read_tail(request, min_bytes=1, max_bytes=1, max_wait_ms=60_000))
-            await until(lambda: len(owner.asked) == 1)
+            await until_async(lambda: len(owner.asked) == 1, "one call at the owner")
             await there.close()
             with pytest.raises(NotReady):
                 await read
@@ -484,14 +485,14 @@ def test_who_is_gone_waits_no_more_for_a_group_and_what_was_to_be_changed_is_car
                 asyncio.ensure_future(there.group_call(0, api_key, request, CALLER))
                 for api_key, request in asked.items()
             ]
-            await until(lambda: len(owner.began) == len(calls))
+            await until_async(lambda: len(owner.began) == len(calls), "all calls to begin")
             if lost:
                 await there.close()
             else:
                 for call in calls:
                     call.cancel()
             await asyncio.gather(*calls, return_exceptions=True)
-            await until(lambda: len(owner.ended) == len(ending))
+            await until_async(lambda: len(owner.ended) == len(ending), "all calls to end")
             assert sorted(owner.ended) == sorted(ending)
 
     run(main())

@@ -8,8 +8,9 @@ from itertools import count
 
 import pytest
 from internal_calls import append, ask, control, every_loop, frames_until_the_end, raw
-from internal_under_test import CLUSTER, SERVER, Runner, calling, serving, until
+from internal_under_test import CLUSTER, SERVER, Runner, calling, serving
 from structlog.testing import capture_logs
+from tests.waiting import until_async
 
 from bmq.errors import WireError
 from bmq.internal import Identity, NotSent, Purpose
@@ -112,7 +113,7 @@ def test_another_secret_or_none_on_one_side_is_refused_with_the_remedy(
                 with pytest.raises(NotSent, match=said) as refused:
                     await ask(client, 1)
                 assert "\n" not in str(refused.value)
-                await until(lambda: not server.connections)
+                await until_async(lambda: not server.connections, "all connections to end")
         assert served == []
         assert any("cluster_secret" in line["reason"] for line in logs)
 
@@ -159,7 +160,7 @@ def test_a_proof_of_another_connection_is_of_no_use(run: Runner) -> None:
             assert "before the hello" in refusal(unchallenged)
             twice = await answer_to(host, port, *[encode_frame(Kind.HELLO, header=said)[0]] * 2)
             assert "before the hello" in refusal(twice)
-            await until(lambda: not server.connections)
+            await until_async(lambda: not server.connections, "all connections to end")
 
     run(main())
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from internal_calls import NUMBER, Appends, ask, control, every_loop, frames_until_the_end, raw
-from internal_under_test import CLIENT, CLUSTER, SERVER, Runner, calling, serving, until
+from internal_under_test import CLIENT, CLUSTER, SERVER, Runner, calling, serving
+from tests.waiting import until_async
 
 from bmq.internal import Identity, NotSent, Purpose
 from bmq.internal.framing.apis import PROTOCOL_VERSION, Api
@@ -42,7 +43,7 @@ def test_who_belongs_elsewhere_is_refused_in_one_clear_line(run: Runner, me: Ide
             with pytest.raises(NotSent, match=said) as refused:
                 await ask(client, 1)
             assert "\n" not in str(refused.value)
-            await until(lambda: not server.connections)
+            await until_async(lambda: not server.connections, "all connections to end")
 
     run(main())
 
@@ -125,7 +126,7 @@ def test_what_is_not_the_protocol_ends_its_connection_and_no_other(run: Runner, 
             assert frames[-1].kind == Kind.ERROR, name
             assert frames[-1].correlation_id == 0
             writer.close()
-            await until(lambda: server.connections == 1)
+            await until_async(lambda: server.connections == 1, "one connection to be left")
             assert await ask(client, 3) == 3
 
     run(main())

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Awaitable
 
 import pytest
+from tests.waiting import until_async
 
 from bmq.errors import BatchTooLarge, CorruptBatch
 from bmq.fairness.opening import ORDINARY_AT_ONCE, ORDINARY_BYTES_MAX, ORDINARY_RECORDS_MAX, Opener
@@ -35,8 +36,7 @@ class Looks:
         return asyncio.create_task(run(opener.look(look, BATCH, header, party=who, sender=sender)))
 
     async def until_begun(self, count: int) -> None:
-        while len(self.begun) < count:
-            await asyncio.sleep(0.001)
+        await until_async(lambda: len(self.begun) >= count, f"{count} to have begun")
 
     def end(self, count: int) -> None:
         self._may_end.release(count)

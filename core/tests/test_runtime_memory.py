@@ -2,6 +2,8 @@
 
 import asyncio
 
+from tests.waiting import until_async
+
 from bmq.runtime.memory import GROWN_BYTES, find_trim, give_back_memory, is_due, resident
 
 FREED_BYTES = 96 << 20
@@ -34,9 +36,9 @@ def test_a_quiet_process_gives_back_what_it_has_grown_by() -> None:
         kept = scattered()
         grown = resident()
         assert grown is not None
-        async with asyncio.timeout(10):
-            while (now := resident()) is None or grown - now < FREED_BYTES // 2:
-                await asyncio.sleep(0.01)
+        await until_async(
+            resident, "half of it to be given back", 10, holds=lambda now: grown - now >= FREED_BYTES // 2, every_s=0.01
+        )
         assert kept
         task.cancel()
 

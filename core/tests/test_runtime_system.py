@@ -13,6 +13,7 @@ from uuid import UUID
 import pytest
 import structlog
 from prometheus_client import REGISTRY, generate_latest
+from tests.waiting import until_async
 
 from bmq.errors import ConfigurationError
 from bmq.fairness.log_limit import KEYS_MAX, RateLimited
@@ -214,8 +215,12 @@ sys.exit(run_service(main))
 def test_loop_lag_and_process_figures_are_among_the_metrics() -> None:
     async def main(stop: asyncio.Event) -> int:
         before = REGISTRY.get_sample_value("bmq_event_loop_lag_seconds_count") or 0
-        while (REGISTRY.get_sample_value("bmq_event_loop_lag_seconds_count") or 0) < before + 2:
-            await asyncio.sleep(0.01)
+        await until_async(
+            lambda: REGISTRY.get_sample_value("bmq_event_loop_lag_seconds_count"),
+            "two measures of the lag",
+            holds=lambda count: count >= before + 2,
+            every_s=0.01,
+        )
         return 0
 
     assert run_service(main) == 0

@@ -13,6 +13,7 @@ from uuid import UUID
 
 import pytest
 from scripted_store import Faults, ScriptedStore, SeededRng, run
+from tests.waiting import until_async
 
 from bmq.errors import BmqError, Fenced, NotReady
 from bmq.storage.durable import LatencyWindow
@@ -89,8 +90,7 @@ async def write(r: Run, rng: SeededRng) -> None:
                 assert r.fenced
             break
         await asyncio.sleep(rng.random() * (2.0 if rng.random() < 0.05 else 0.05))
-    while not r.fenced and writer.in_flight:
-        await asyncio.sleep(0.1)
+    await until_async(lambda: r.fenced or not writer.in_flight, "nothing to be in flight", 3_600, every_s=0.1)
     if not r.fenced:
         with pytest.raises(Fenced):
             await writer.verify_not_sealed()

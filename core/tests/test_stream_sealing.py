@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 from scripted_store import Faults, ScriptedStore
 from stream_under_test import Broker, Gate, key, playing, put_seal, seal
+from tests.waiting import until_async
 
 from bmq.errors import Fenced
 from bmq.ports import ObjectMeta
@@ -47,8 +48,7 @@ async def test_a_seal_in_the_deleted_past_counts_for_nothing(store: ScriptedStor
     """The sealer sleeps between its listing and its create; meanwhile the owner goes on and deletes."""
     gate = Gate(store)
     task = asyncio.get_running_loop().create_task(seal(store))
-    while key(0) not in gate.waiting:  # it found nothing and wants to seal 0
-        await asyncio.sleep(0.001)
+    await until_async(lambda: key(0) in gate.waiting, "the sealer, which found nothing, to want to seal 0")
     held, gate.waiting[key(0)] = gate.waiting[key(0)], asyncio.Event()
     await gate.open(*range(12))
     await broker.write(10)
@@ -246,8 +246,7 @@ async def test_a_fence_check_does_not_take_the_owners_own_seal_for_anothers(
     head = store.head
 
     async def late(object_key: str) -> ObjectMeta:
-        while object_key not in store.objects:
-            await asyncio.sleep(0.01)
+        await until_async(lambda: object_key in store.objects, "the object", every_s=0.01)
         return await head(object_key)
 
     store.head = late  # type: ignore[method-assign]

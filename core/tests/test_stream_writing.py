@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 from scripted_store import Faults, ScriptedStore, run
 from stream_under_test import TP, Broker, Gate, key, playing, put_seal, runs
+from tests.waiting import until_async
 
 from bmq.errors import Fenced, NotApplied, NotReady, UnknownOutcome
 from bmq.ports import ObjectMeta
@@ -253,8 +254,7 @@ async def test_a_look_up_that_was_sent_before_one_asked_does_not_count(store: Sc
     store.faults = Faults(delay_s=1.0)
     loop = asyncio.get_running_loop()
     first = loop.create_task(broker.writer.verify_not_sealed())
-    while not store.done("head"):
-        await asyncio.sleep(0.001)
+    await until_async(lambda: store.done("head"), "the look-up")
     put_seal(store, 0)
     second = loop.create_task(broker.writer.verify_not_sealed())
     await first
@@ -355,8 +355,7 @@ async def test_an_own_create_that_the_look_up_finds_is_no_seal(store: ScriptedSt
     head = store.head
 
     async def late(object_key: str) -> ObjectMeta:
-        while object_key not in store.objects:
-            await asyncio.sleep(0.01)
+        await until_async(lambda: object_key in store.objects, "the object", every_s=0.01)
         return await head(object_key)
 
     store.head = late  # type: ignore[method-assign]

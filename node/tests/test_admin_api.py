@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from admin_api_asked import ask, started, with_topic
 from nodes_in_one_loop import Cluster, run, until
+from tests.waiting import until_async
 
 from bmq.runtime.system import SystemClock
 from bmq.values import TopicPartition
@@ -62,8 +63,12 @@ def test_a_standby_hands_on_and_answers_itself_once_it_leads() -> None:
         assert (await ask(standby, "GET", "/v1/self")).body["leads"] is False
         assert (await ask(standby, "GET", "/v1/nodes/201")).body["leads"] is True
         await cluster.stop(201, grace_s=0)
-        while not (await ask(standby, "GET", "/v1/self")).body["leads"]:
-            await asyncio.sleep(0.05)
+        await until_async(
+            lambda: ask(standby, "GET", "/v1/self"),
+            "the standby to lead",
+            holds=lambda page: page.body["leads"],
+            every_s=0.05,
+        )
         assert (await ask(standby, "GET", "/v1/nodes/202")).body["leads"] is True
         assert (await ask(cluster.nodes[1], "POST", "/v1/topics", {"name": "later"})).status in (201, 503)
 

@@ -1,9 +1,8 @@
 """What the admin API tells of nodes and placement, and what it moves."""
 
-import asyncio
-
 from admin_api_asked import FAST, ask, owners, started, with_topic
 from nodes_in_one_loop import BROKERS, Cluster, run, until
+from tests.waiting import until_async
 
 from bmq.roles.admin import AdminRequest
 from bmq.roles.controller import Heartbeat
@@ -22,8 +21,12 @@ def test_a_moved_partition_is_shown_with_its_new_owner() -> None:
             proxy, "POST", "/v1/placement/orders/2/move", {"to": to}, headers={"if-match": before.headers["etag"]}
         )
         assert (begun.status, begun.body["moving_to"] in (to, None)) == (202, True)
-        while (now := await ask(proxy, "GET", "/v1/placement/orders/2")).body["owner"] != to:
-            await asyncio.sleep(0.02)
+        now = await until_async(
+            lambda: ask(proxy, "GET", "/v1/placement/orders/2"),
+            f"{to} to own it",
+            holds=lambda page: page.body["owner"] == to,
+            every_s=0.02,
+        )
         assert now.body["leader_epoch"] > before.body["leader_epoch"]
         assert (
             await ask(
@@ -40,8 +43,14 @@ def test_a_drained_broker_holds_nothing_and_gets_nothing_until_it_is_uncordoned(
         assert set(await owners(proxy)) == set(BROKERS)
         begun = await ask(proxy, "POST", "/v1/nodes/101/drain")
         assert (begun.status, begun.body["cordoned"], begun.body["draining"]) == (202, True, True)
-        while (node := (await ask(proxy, "GET", "/v1/nodes/101")).body)["partitions"]:
-            await asyncio.sleep(0.02)
+        node = (
+            await until_async(
+                lambda: ask(proxy, "GET", "/v1/nodes/101"),
+                "no partition to be left",
+                holds=lambda page: not page.body["partitions"],
+                every_s=0.02,
+            )
+        ).body
         assert (node["state"], node["moving_away"]) == ("alive", 0)
         assert set(await owners(proxy)) == {102}
         refused = await ask(proxy, "POST", "/v1/nodes/102/drain")
@@ -115,9 +124,12 @@ def test_a_plan_names_its_reasons_and_balancing_carries_it_out_round_by_round() 
     async def test(cluster: Cluster) -> None:
         proxy = await with_topic(cluster, partitions=5)
         assert (await ask(proxy, "PATCH", "/v1/topics/orders/configs", {"bmq.pool": "fast"})).status == 200
-        while (plan := await ask(proxy, "GET", "/v1/balance")).status == 503:
-            assert plan.body["code"] == "LoadsUnknown"
-            await asyncio.sleep(0.1)
+        plan = await until_async(
+            lambda: ask(proxy, "GET", "/v1/balance"),
+            "the loads to be known",
+            holds=lambda page: page.status != 503 or page.body["code"] != "LoadsUnknown",
+            every_s=0.1,
+        )
         moves = plan.body["moves"]
         assert [(one["topic"], one["kind"], one["target"], bool(one["reason"])) for one in moves] == [
             ("orders", "pin", FAST, True)
@@ -127,11 +139,13 @@ def test_a_plan_names_its_reasons_and_balancing_carries_it_out_round_by_round() 
         assert set(await owners(proxy)) <= set(BROKERS), "a plan moves nothing"
         begun = await ask(proxy, "POST", "/v1/balance", {"moves_max": 2})
         assert (begun.status, len(begun.body["begun"])) == (202, 2)
-        while (await owners(proxy)).count(FAST) < 2:
-            await asyncio.sleep(0.02)
+        await until_async(
+            lambda: owners(proxy), "two to be moved", holds=lambda found: found.count(FAST) >= 2, every_s=0.02
+        )
         await ask(proxy, "POST", "/v1/balance")
-        while set(await owners(proxy)) != {FAST}:
-            await asyncio.sleep(0.02)
+        await until_async(
+            lambda: owners(proxy), "all to be moved", holds=lambda found: set(found) == {FAST}, every_s=0.02
+        )
         assert (await ask(proxy, "POST", "/v1/balance")).body == {"begun": [], "planned": 0, "problems": []}
 
     run(test)
@@ -142,8 +156,12 @@ def test_a_cordoned_node_that_is_gone_is_still_shown_and_can_be_uncordoned() -> 
         proxy = await started(cluster)
         assert (await ask(proxy, "POST", "/v1/nodes/102/cordon")).body["cordoned"] is True
         await cluster.stop(102)
-        while (node := await ask(proxy, "GET", "/v1/nodes/102")).body["state"] != "gone":
-            await asyncio.sleep(0.02)
+        node = await until_async(
+            lambda: ask(proxy, "GET", "/v1/nodes/102"),
+            "the node to be gone",
+            holds=lambda page: page.body["state"] == "gone",
+            every_s=0.02,
+        )
         assert (node.body["roles"], node.body["epoch"], node.body["cordoned"]) == ([], -1, True)
         assert 102 in {one["node_id"] for one in (await ask(proxy, "GET", "/v1/nodes")).body["items"]}
         assert (await ask(proxy, "GET", "/v1/cluster")).body["cordoned"] == [102]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
+from tests.waiting import until_async
 
 from bmq.config.limits import limits_of
 from bmq_controller.api.asgi import BODY_BYTES_MAX
@@ -66,8 +67,7 @@ def run(test: Callable[[AdminServer, Pages], Awaitable[None]]) -> None:
         await server.start()
         try:
             async with asyncio.timeout(30):
-                while not server._server.started:
-                    await asyncio.sleep(0)
+                await until_async(lambda: server._server.started, "the server to have started")
                 await test(server, pages)
         finally:
             await server.stop()
@@ -147,8 +147,7 @@ def test_who_is_refused_and_goes_on_sending_still_gets_the_answer_and_is_cut_off
             while True:
                 writer.write(b"1\r\nx\r\n" * 10_000)
                 await writer.drain()
-        while held_by(server):
-            await asyncio.sleep(0)
+        await until_async(lambda: not held_by(server), "nothing to be held")
 
     run(test)
 
@@ -180,8 +179,7 @@ def test_few_requests_begin_in_a_turn_of_the_loop_and_another_address_has_its_ow
         greedy = [await connect(server) for _ in range(20)]
         for _, writer in greedy:
             writer.write(GET % b"greedy" * 50)
-        while len(pages.began) < 30:
-            await asyncio.sleep(0)
+        await until_async(lambda: len(pages.began) >= 30, "30 pages to have begun")
         before = len(pages.began)
         modest_reader, modest_writer = await connect(server, "127.0.0.2")
         modest_writer.write(GET % b"modest")

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from nodes_in_one_loop import Cluster, run, until
+from tests.waiting import until_async
 
 from bmq.errors import ConfigurationError, NotReady
 from bmq.roles.controller import NewTopic
@@ -46,8 +47,7 @@ def test_who_does_not_know_the_secret_writes_nothing(theirs: str, said: str) -> 
         stranger = cluster.make(2, "proxy", cluster_secret=theirs)
         cluster.nodes[2] = stranger
         starting = asyncio.ensure_future(stranger.start())
-        while stranger.proxy is None:
-            await asyncio.sleep(0.01)
+        await until_async(lambda: stranger.proxy is not None, "the stranger's proxy", every_s=0.01)
         await until(proxy_of(stranger).metadata, lambda image: image.partition(tp) is not None)
         owner = proxy_of(stranger).owner_for(tp)
         with pytest.raises(NotReady, match=rf"node 2 {said}.*: give all nodes of the cluster the same cluster_secret"):

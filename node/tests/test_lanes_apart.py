@@ -8,6 +8,7 @@ from uuid import UUID
 
 from admin_api_asked import ask
 from nodes_in_one_loop import Cluster, run
+from tests.waiting import until_async
 
 from bmq.metadata.image import Image
 from bmq.wire import messages
@@ -156,14 +157,12 @@ async def lane_with_a_topic_and_a_group(cluster: Cluster) -> tuple[Node, Client,
     ):
         assert (await ask(node, "POST", f"/v1/{path}", body)).status == 201
     inside = Client(node, "lane=dev")
-    async with asyncio.timeout(10):
-        while (
-            (await inside.answer(ApiKey.OFFSET_COMMIT, 8, **commit_of("g", "orders", 7)))
-            .topics[0]
-            .partitions[0]
-            .error_code
-        ):
-            await asyncio.sleep(0.05)
+    await until_async(
+        lambda: inside.answer(ApiKey.OFFSET_COMMIT, 8, **commit_of("g", "orders", 7)),
+        "a commit to be taken",
+        holds=lambda answer: not answer.topics[0].partitions[0].error_code,
+        every_s=0.05,
+    )
     return node, inside, UUID((await ask(node, "GET", f"/v1/topics/{TOPIC}")).body["topic_id"])
 
 

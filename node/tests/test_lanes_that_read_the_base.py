@@ -2,7 +2,6 @@
 of the two they are of.
 """
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ from admin_api_asked import ask
 from nodes_in_one_loop import Cluster, run
 from test_lanes_apart import TOPIC, Client, fetched
 from test_lanes_stale_commits import commit, write
+from tests.waiting import until_async
 
 from bmq.config.topic_config import FIRST_OFFSET, READING_LANES_FIRST_OFFSET
 from bmq.runtime.system import SystemRng
@@ -100,8 +100,12 @@ def test_a_topic_that_begins_high_is_taken_over_from_the_wal_alone_and_is_found_
         node = await cluster.start(2, "controller,broker,proxy")
         inside, outside = Client(node, "lane=dev"), Client(node)
         # the first node is taken for dead after a while
-        while await fetch(inside, FIRST) != (0, FIRST, list(range(FIRST, FIRST + 3))):
-            await asyncio.sleep(0.1)
+        await until_async(
+            lambda: fetch(inside, FIRST),
+            "the records of the base",
+            holds=lambda found: found == (0, FIRST, list(range(FIRST, FIRST + 3))),
+            every_s=0.1,
+        )
         await write(inside, "orders", 2)
         assert await fetch(inside, FIRST) == (0, FIRST, list(range(FIRST, FIRST + 5)))
         assert await fetch(outside, 0) == (0, 0, list(range(5))), "the base's is as it was"
@@ -151,8 +155,12 @@ def test_a_lane_that_reads_the_base_no_more_begins_its_topic_where_no_offset_of_
         node, _, inside = await reading_lane(cluster)
         assert (await fetch(inside, 2))[2] == [2, 3, 4], "the base's"
         assert (await ask(node, "PUT", "/v1/lanes/dev", {"reads_base": {"enabled": False}})).status == 200
-        while (await fetch(inside, 2))[0] != int(ErrorCode.offset_out_of_range):  # the proxy has yet to hear of it
-            await asyncio.sleep(0.05)
+        await until_async(
+            lambda: fetch(inside, 2),
+            "the proxy to hear of it",
+            holds=lambda found: found[0] == int(ErrorCode.offset_out_of_range),
+            every_s=0.05,
+        )
         assert (await edge(inside, -2), await edge(inside, -1)) == (FIRST, FIRST), "before it is there, too"
         assert await fetch(inside, FIRST) == (0, FIRST, []), "so that who waits there misses nothing"
         await write(inside, "orders", 9)

@@ -10,6 +10,7 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
+from tests.waiting import until_async
 
 from bmq_node.process import supervisor
 from bmq_node.process.supervised import SUPERVISOR_VARIABLE
@@ -35,11 +36,6 @@ def run(programs: Sequence[Program], then: Callable[[Sequence[Child], asyncio.Ev
             return await supervise(programs, stop, serving=serving)
 
     return asyncio.run(main())
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await asyncio.sleep(0.01)
 
 
 def is_alive(pid: int) -> bool:
@@ -74,8 +70,10 @@ def test_one_that_is_killed_is_started_again(monkeypatch: pytest.MonkeyPatch) ->
             first = child.pid
             assert first is not None
             os.kill(first, signal.SIGKILL)
-            await until(
-                lambda restarts=restarts, first=first: child.restarts == restarts and child.pid not in (first, None)
+            await until_async(
+                lambda restarts=restarts, first=first: child.restarts == restarts and child.pid not in (first, None),
+                "another process",
+                every_s=0.01,
             )  # type: ignore[misc]
         stop.set()
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from broker_under_test import records_of
+from tests.waiting import until_async
 
 from bmq.clocks.clock_guard import ClockGuard
 from bmq.errors import BmqError, ControllerUnavailable, Fenced, NotOwner, NotReady
@@ -375,8 +376,7 @@ class Brokers:
 
     async def until_owned(self, *tps: TopicPartition, by: int) -> None:
         """Waits for the image."""
-        while any(self.owner(tp) != by for tp in tps):
-            await asyncio.sleep(0.001)
+        await until_async(lambda: all(self.owner(tp) == by for tp in tps), f"all to be owned by {by}", 600)
 
     def wal_keys(self, node: int, epoch: int = 1) -> list[str]:
         """Of one incarnation's stream."""
@@ -389,6 +389,9 @@ def closed_of(brokers: Brokers, tp: TopicPartition) -> list[ClosedPartition]:
 
 
 async def until_closed(brokers: Brokers, tp: TopicPartition, *, times: int = 1) -> ClosedPartition:
-    while len({closed.leader_epoch for closed in closed_of(brokers, tp)}) < times:
-        await asyncio.sleep(0.001)
+    await until_async(
+        lambda: len({closed.leader_epoch for closed in closed_of(brokers, tp)}) >= times,
+        f"{tp} to be closed {times} times",
+        600,
+    )
     return closed_of(brokers, tp)[-1]

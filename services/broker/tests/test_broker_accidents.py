@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from broker_under_test import Cluster, image_with, partition_log, small
 from held_store import HeldStore
+from tests.waiting import until_async
 
 from bmq.errors import InvalidProducerEpoch, NotOwner, NotReady, OutOfOrderSequence, UnknownOutcome
 from bmq.metadata.image import Image
@@ -36,8 +37,7 @@ async def test_batches_that_waited_for_a_partition_are_not_overtaken_when_it_ope
     await cluster.start()
     (tp,) = await cluster.topic("orders")
     earlier = cluster.append(tp, b"first")
-    while tp not in cluster.broker._ownership.partitions:
-        await asyncio.sleep(0)
+    await until_async(lambda: tp in cluster.broker._ownership.partitions, "the partition to be opened", every_s=0)
     later = cluster.append(tp, b"second")
     assert (await earlier).base_offset == 0
     assert (await later).base_offset == 1

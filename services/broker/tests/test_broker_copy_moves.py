@@ -2,7 +2,6 @@
 over what was repaired.
 """
 
-import asyncio
 from collections.abc import Iterable
 from random import Random
 
@@ -11,6 +10,7 @@ from broker_under_test import records_of
 from moving_brokers import Brokers
 from test_broker_copies import OPTIONS
 from test_broker_real_moves import started
+from tests.waiting import until_async
 
 from bmq.errors import PartitionStopped
 from bmq.metadata.image import Image
@@ -66,9 +66,7 @@ class Nodes:
     async def move(self, tp: TopicPartition) -> None:
         before = self.owner(tp)
         await self.controller.controller.move(tp, NodeId(3 - before))
-        async with asyncio.timeout(30):
-            while self.owner(tp) == before:
-                await asyncio.sleep(0.01)
+        await until_async(lambda: self.owner(tp) != before, "another owner", every_s=0.01)
 
     async def values(self, tp: TopicPartition) -> list[bytes]:
         return [value for _, value in await records_of(self.roles[self.owner(tp)], tp)]

@@ -10,6 +10,7 @@ from broker_under_test import Cluster, repaired
 from test_broker_shared_segments import LONG_S, cluster_with_a_shared_segment, roll_together
 from test_broker_shared_segments import settings as shared_settings
 from test_coordinator_log_life import FEW, commit, started
+from tests.waiting import until_async
 
 from bmq.errors import PartitionStopped
 from bmq.storage.flatlog import decode_entry
@@ -255,9 +256,12 @@ async def test_a_coordinators_snapshot_stays_whose_version_was_lost_when_the_one
 ) -> None:
     tells_nothing(monkeypatch)
     cluster, tp = await started(groups=FEW, retention_interval_ms=60_000, collect_again_ms=300_000)
-    while len(cluster.store.keys(coordinator_snapshot_prefix(tp))) < 2:
+
+    async def snapshots() -> int:
         assert await commit(cluster, 1) == 0
-        await asyncio.sleep(1)
+        return len(cluster.store.keys(coordinator_snapshot_prefix(tp)))
+
+    await until_async(snapshots, "two snapshots", 3_600, holds=lambda count: count >= 2, every_s=1)
     await asyncio.sleep(2_000)  # the earlier one is collected
     await cluster.kill()
     [snapshot] = cluster.store.keys(coordinator_snapshot_prefix(tp))

@@ -8,6 +8,7 @@ import pytest
 from broker_under_test import small
 from held_store import HeldStore
 from moving_brokers import Brokers, closed_of, until_closed
+from tests.waiting import until_async
 
 from bmq.errors import BmqError, NotOwner
 from bmq.metadata.records import ConfigsChanged, PartitionMoveBegun
@@ -130,8 +131,7 @@ async def test_a_segment_that_the_heir_took_over_stays_though_its_writer_never_l
     first_version = numbered_key(manifest_prefix(tp), 1)
     store.unknown.add(first_version)
     rolling = asyncio.ensure_future(brokers.roll(tp))
-    while not store.late:
-        await asyncio.sleep(0.001)
+    await until_async(lambda: store.late, "a create that is on its way")
     store.land()  # it is there, and its writer is still told nothing
     await brokers.moved(tp, to=2)
     assert (await brokers.append_wherever(tp, b"b")).base_offset == 1

@@ -1,9 +1,8 @@
 """Moves as the real controller makes them: what both sides say to each other fits together."""
 
-import asyncio
-
 from broker_under_test import records_of
 from moving_brokers import Brokers
+from tests.waiting import until_async
 
 from bmq.clocks.clock_guard import ClockGuard
 from bmq.roles.controller import NewTopic, Registration
@@ -59,9 +58,7 @@ async def test_a_partition_goes_back_and_forth_is_drained_and_survives_a_silent_
         return int((await roles[owner()].owner.append(tp, build_batch([record]), produce_version=9)).base_offset)
 
     async def until_owned_by(node: int) -> None:
-        async with asyncio.timeout(30):
-            while owner() != node:
-                await asyncio.sleep(0.01)
+        await until_async(owner, f"{node} to own it", holds=lambda found: found == node, every_s=0.01)
 
     for number in range(6):
         assert await append(b"%d" % number) == number

@@ -7,6 +7,7 @@ from typing import Any, Final
 import pytest
 from group_log import Disk
 from group_shard import COMMIT, DELETE, LEAVE, OFFSET_DELETE, Coordinator, Topics, coordinator
+from tests.waiting import until_async
 
 from bmq.errors import NotReady
 from bmq.wire.error_codes import ErrorCode
@@ -163,8 +164,7 @@ async def test_who_joins_a_group_while_it_is_deleted_keeps_what_is_left_of_it() 
     async with coordinator(disk, wide()) as one:
         await many(one, "g")
         deleting = asyncio.create_task(one.ask(DELETE, groups_names=["g"]))
-        while one.shard.offset_count("g") == MANY:
-            await asyncio.sleep(0)
+        await until_async(lambda: one.shard.offset_count("g") != MANY, "some offsets to be gone", every_s=0)
         await one.single_member()
         left = one.shard.offset_count("g")
         assert 0 < left < MANY
@@ -184,8 +184,9 @@ async def test_a_deletion_whose_coordinator_ends_half_way_is_not_acknowledged_an
         await many(one, "a", "b")
         appends = len(disk.batches)
         deleting = asyncio.create_task(one.ask(DELETE, groups_names=["a", "b"]))
-        while one.shard.offset_count("b") > MANY - 1_000:
-            await asyncio.sleep(0)
+        await until_async(
+            lambda: one.shard.offset_count("b") <= MANY - 1_000, "a thousand offsets to be gone", every_s=0
+        )
         one.log.hold()
         if ends == "is fenced":
             one.log.fence()

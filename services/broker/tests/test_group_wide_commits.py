@@ -8,6 +8,7 @@ from typing import Any
 
 from group_log import Disk, LateLog
 from group_shard import COMMIT, Topics, coordinator
+from tests.waiting import until_async
 
 from bmq.errors import NotReady
 from bmq.wire.error_codes import ErrorCode
@@ -26,8 +27,12 @@ async def test_a_wide_commit_stores_nothing_of_a_topic_that_is_deleted_between_t
     topics = Topics("a", "b", "c", "d")
     async with coordinator(topics=topics) as one:
         asking = asyncio.ensure_future(one.ask(COMMIT, 9, group_id="g", topics=wide(topics, "a", "b", "c", "d")))
-        while not (state := one.shard._active().durable).offset_count("g"):
-            await asyncio.sleep(0)
+        state = await until_async(
+            lambda: one.shard._active().durable,
+            "the first offsets",
+            holds=lambda durable: durable.offset_count("g"),
+            every_s=0,
+        )
         assert state.offset_count("g") == 2 * ALL
         gone = [(topics.ids.pop(name), name) for name in ("a", "d")]
         one.shard.topics_deleted(gone)

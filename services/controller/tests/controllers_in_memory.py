@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 from uuid import UUID
 
+from tests.waiting import until_async
+
 from bmq.errors import BmqError, ControllerUnavailable, Fenced
 from bmq.metadata.follower import Poll
 from bmq.metadata.image import Image
@@ -75,9 +77,12 @@ class Controllers:
 
     async def until_led(self, *, by_other_than: int = -1, within_s: float = 30.0) -> int:
         """Who leads, once there is one."""
-        async with asyncio.timeout(within_s):
-            while not (found := [node_id for node_id in self.leading() if node_id != by_other_than]):
-                await asyncio.sleep(0.01)
+        found = await until_async(
+            lambda: [node_id for node_id in self.leading() if node_id != by_other_than],
+            f"a leader other than {by_other_than}",
+            within_s,
+            every_s=0.01,
+        )
         return found[0]
 
     def leader(self) -> LeadingController:
@@ -119,13 +124,13 @@ class Controllers:
 
     async def until(self, shown: Callable[[Image], bool], *, within_s: float = 30.0) -> Image:
         """The leader's image once it shows something."""
-        async with asyncio.timeout(within_s):
-            while True:
-                for node_id in self.leading():
-                    image = self.roles[node_id].metadata.image
-                    if shown(image):
-                        return image
-                await asyncio.sleep(0.05)
+        return await until_async(
+            lambda: next(filter(shown, (self.roles[node_id].metadata.image for node_id in self.leading())), None),
+            "the leader's image to show it",
+            within_s,
+            holds=lambda image: True,
+            every_s=0.05,
+        )
 
     async def _live(self, node_id: int, number: int) -> None:
         role = await start_standby(
@@ -223,9 +228,7 @@ class SimBroker(Member):
         return StreamId(self.registration.node_id, self.epoch)
 
     async def registered(self) -> None:
-        async with asyncio.timeout(20):
-            while self.epoch == -1:
-                await asyncio.sleep(0.01)
+        await until_async(lambda: self.epoch != -1, "the registration", 20, every_s=0.01)
 
     async def write(self, count: int, *, cluster_id: str) -> None:
         durable: list[int] = []
@@ -240,8 +243,7 @@ class SimBroker(Member):
         )
         for _ in range(count):
             writer.submit([])
-        while len(durable) < count:
-            await asyncio.sleep(0.01)
+        await until_async(lambda: len(durable) >= count, "all to be durable", every_s=0.01)
         await writer.close()
 
     def lets_go(self) -> None:

@@ -1,7 +1,8 @@
 """One leading controller over the simulator's store, and what is in that store."""
 
-import asyncio
 from uuid import UUID
+
+from tests.waiting import until_async
 
 from bmq.metadata.codec import LOG_PREFIX, decode_records
 from bmq.metadata.image import Image
@@ -52,6 +53,5 @@ async def write_wal(store: NodeStore, stream: StreamId, count: int, *, cluster_i
     )
     for _ in range(count):
         writer.submit([])
-    while len(durable) < count:
-        await asyncio.sleep(0.01)
+    await until_async(lambda: len(durable) >= count, "all to be durable", every_s=0.01)
     await writer.close()

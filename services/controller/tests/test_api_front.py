@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import structlog
 from structlog.testing import capture_logs
+from tests.waiting import until_async
 
 from bmq.errors import ControllerUnavailable
 from bmq.roles.admin import AdminReply, AdminRequest
@@ -313,8 +314,7 @@ def test_too_many_requests_at_once_are_refused_and_health_is_not() -> None:
         assert (await asyncio.create_task(ask(front, "GET", "/v1/nodes")))[0] == 503
         others = [f"10.1.2.{n // REQUESTS_PER_ADDRESS}" for n in range(REQUESTS_AT_ONCE - REQUESTS_PER_ADDRESS)]
         waiting += [asyncio.create_task(ask(front, "GET", "/v1/nodes", client=host)) for host in others]
-        while len(sources.handed_on) < REQUESTS_AT_ONCE:
-            await asyncio.sleep(0)
+        await until_async(lambda: len(sources.handed_on) >= REQUESTS_AT_ONCE, "as many as may be at once", every_s=0)
         assert (await ask(front, "GET", "/v1/nodes", client="10.1.3.1"))[0] == 503
         assert (await ask(front, "GET", "/livez"))[0] == 200
         gate.set()
@@ -486,8 +486,9 @@ def test_large_pages_that_nobody_takes_are_few_and_go_after_a_while(monkeypatch:
             return {"type": "http.request", "body": b"", "more_body": False}
 
         strangers = [asyncio.ensure_future(stuck(REMOTE)) for _ in range(20)]
-        while sum(one.done() for one in strangers) < 18:
-            await asyncio.sleep(0.001)
+        await until_async(
+            lambda: sum(one.done() for one in strangers), "18 strangers to be answered", holds=lambda count: count >= 18
+        )
         assert max(handed) <= 1 << 16
         assert front._large_bytes == {REMOTE: 600_000}
         status, _, body = await ask(front, "GET", path)

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 from controllers_in_memory import Controllers, SimBroker
+from tests.waiting import until_async
 
 from bmq.errors import ControllerUnavailable
 from bmq.metadata.codec import LOG_PREFIX, decode_records
@@ -176,9 +177,7 @@ def test_a_node_that_follows_looks_for_the_next_leader_as_soon_as_the_old_one_an
         requests = store.requests["head"]
         stopped_s = loop.time()
         await controllers.stop(first)
-        async with asyncio.timeout(5):
-            while feed.image.controller_id == first:
-                await asyncio.sleep(0.01)
+        await until_async(lambda: feed.image.controller_id != first, "another leader", 5, every_s=0.01)
         assert loop.time() - stopped_s <= 0.5, "and not only at the next look, a second later"
         await asyncio.sleep(2)
         assert store.requests["head"] - requests < 20

@@ -21,13 +21,6 @@ def run(test: Test, settings: ProxySettings | None = None) -> None:
     asyncio.run(main())
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Lets the loop turn until something has happened."""
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0)
-
-
 async def nothing_comes(client: Client) -> bool:
     """Whether an answer stays away while the loop turns many times."""
     waiting = asyncio.ensure_future(client.reader.read(1))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from proxy_in_memory import Client, Running, running_proxy
+from tests.waiting import until_async
 
 from bmq.wire import messages
 from bmq.wire.apis import SERVED
@@ -105,9 +106,7 @@ def test_no_handler_fails_whatever_a_request_says(api_key: int) -> None:
             assert answered > 20, "most of what decodes is answered"
             for connection in list(proxy.role.server.endpoint.connections):
                 connection.abort()
-            async with asyncio.timeout(10):
-                while proxy.role.server.endpoint.in_flight:
-                    await asyncio.sleep(0)
+            await until_async(lambda: not proxy.role.server.endpoint.in_flight, "no request to be left", 10)
             assert proxy.role.server.endpoint.request_memory.held_bytes == 0
             assert proxy.role.proxy.reader.memory.held_bytes == 0
         assert failures() == before

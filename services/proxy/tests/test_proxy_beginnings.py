@@ -6,8 +6,9 @@ import asyncio
 from random import Random
 
 import pytest
-from one_connection import codes, run, until
+from one_connection import codes, run
 from proxy_in_memory import Client, Running, batch, running_proxy
+from tests.waiting import until_async
 
 from bmq.config.limits import Limits
 from bmq.errors import NotReady
@@ -70,10 +71,12 @@ def test_a_client_that_goes_at_once_has_written_all_that_it_sent_without_asking_
             client.send_produce("wide", {index: batch(b"%d" % number) for index in range(PARTITIONS)}, acks=0)
         await client.writer.drain()
         client.close()
-        await until(lambda: len(proxy.owner.appended) == 3 * PARTITIONS)
+        await until_async(lambda: len(proxy.owner.appended) == 3 * PARTITIONS, "all appends of three requests")
         assert all(values(proxy, "wide", index) == [b"0", b"1", b"2"] for index in range(PARTITIONS))
         endpoint = proxy.role.server.endpoint
-        await until(lambda: not endpoint.connections and not endpoint.in_flight)
+        await until_async(
+            lambda: not endpoint.connections and not endpoint.in_flight, "all connections and requests to end"
+        )
         assert endpoint.request_memory.held_bytes == 0
 
     run(test, settings(1))
@@ -84,7 +87,7 @@ def test_others_are_served_between_two_turns_of_a_wide_request() -> None:
         proxy.metadata.add_topic("wide", 1_000)
         other = await proxy.connect()
         client.send_produce("wide", {index: batch(b"x") for index in range(1_000)})
-        await until(lambda: len(proxy.owner.appended) > 0)
+        await until_async(lambda: len(proxy.owner.appended) > 0, "the first append")
         await asyncio.wait_for(other.ask(0, 9, _one("orders")), 10)
         assert len(proxy.owner.appended) < 1_000, "it was answered while the wide one was being begun"
         await client.receive()

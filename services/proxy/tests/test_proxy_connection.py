@@ -3,8 +3,9 @@
 import asyncio
 
 import pytest
-from one_connection import codes, nothing_comes, run, slow_reader, until
+from one_connection import codes, nothing_comes, run, slow_reader
 from proxy_in_memory import Client, Running, batch, fetch_request
+from tests.waiting import until_async
 
 from bmq.wire.error_codes import ErrorCode
 from bmq_proxy import metrics
@@ -18,7 +19,7 @@ def test_produce_requests_overlap_and_are_answered_in_order() -> None:
     async def test(proxy: Running, client: Client) -> None:
         proxy.owner.hold = True
         sent = [client.send_produce("orders", {0: batch(b"%d" % n)}) for n in range(5)]
-        await until(lambda: len(proxy.owner.held) == 5)
+        await until_async(lambda: len(proxy.owner.held) == 5, "five appends at the owner")
         for last in (4, 3, 2, 1):
             proxy.owner.held.pop(last)()
         assert await nothing_comes(client)
@@ -40,14 +41,14 @@ def test_any_other_request_waits_until_everything_before_it_is_answered() -> Non
             {"replica_id": -1, "topics": [{"name": "orders", "partitions": [{"partition_index": 0, "timestamp": -1}]}]},
         )
         second = client.send_produce("orders", {0: batch(b"b")})
-        await until(lambda: len(proxy.owner.held) == 1)
+        await until_async(lambda: len(proxy.owner.held) == 1, "one append at the owner")
         assert await nothing_comes(client)
         assert len(proxy.owner.held) == 1, "a Produce behind another request waits, too"
         proxy.owner.let_go()
         assert (await client.receive())[0] == first
         number, message = await client.receive()
         assert (number, message.topics[0].partitions[0].offset) == (ends, 1)
-        await until(lambda: len(proxy.owner.held) == 1)
+        await until_async(lambda: len(proxy.owner.held) == 1, "one append at the owner")
         proxy.owner.let_go()
         assert (await client.receive())[0] == second
 
@@ -65,7 +66,7 @@ def test_a_proxy_that_does_not_know_yet_what_the_cluster_is_answers_later() -> N
         gone.close()
         proxy.role.server.endpoint.release()
         assert [(await client.receive())[0], (await client.receive())[0]] == [first, second]
-        await until(lambda: len(proxy.role.server.endpoint.connections) == 1)
+        await until_async(lambda: len(proxy.role.server.endpoint.connections) == 1, "one connection to be left")
 
     run(test)
 
@@ -74,7 +75,7 @@ def test_a_waiting_fetch_holds_back_only_its_own_connection() -> None:
     async def test(proxy: Running, client: Client) -> None:
         client.send(1, 12, fetch_request("orders", 0, 0, max_wait_ms=10_000))
         client.send_produce("orders", {1: batch(b"a")})
-        await until(lambda: proxy.owner.reads == 1)
+        await until_async(lambda: proxy.owner.reads == 1, "one read at the owner")
         other = await proxy.connect()
         other.send_produce("orders", {0: batch(b"b")})
         assert codes((await other.receive())[1]) == [0]
@@ -104,7 +105,7 @@ def test_time_up_is_said_to_the_client_while_the_frame_stays_counted() -> None:
         assert codes((await client.receive())[1]) == [ErrorCode.request_timed_out]
         assert memory.held_bytes > 5_000
         proxy.owner.let_go()
-        await until(lambda: memory.held_bytes == 0)
+        await until_async(lambda: memory.held_bytes == 0, "the memory to be free")
 
     run(test, ProxySettings(write_timeout_ms_min=0))
 
@@ -117,12 +118,16 @@ def test_a_client_that_goes_away_leaves_no_memory_behind() -> None:
         other = await proxy.connect()
         other.send(1, 12, fetch_request("orders", 1, 0, max_wait_ms=60_000))
         other.send_produce("orders", {1: batch(b"b")})
-        await until(lambda: len(proxy.owner.held) == 1 and proxy.owner.reads == 1)
+        await until_async(
+            lambda: len(proxy.owner.held) == 1 and proxy.owner.reads == 1, "one append and one read at the owner"
+        )
         client.close()
         other.close()
-        await until(lambda: not endpoint.connections)
+        await until_async(lambda: not endpoint.connections, "all connections to end")
         proxy.owner.let_go()
-        await until(lambda: endpoint.request_memory.held_bytes == 0 and endpoint.in_flight == 0)
+        await until_async(
+            lambda: endpoint.request_memory.held_bytes == 0 and endpoint.in_flight == 0, "no request to be left"
+        )
 
     run(test)
 
@@ -190,7 +195,7 @@ def test_no_more_is_taken_out_of_what_was_read_than_may_be_in_flight() -> None:
     async def test(proxy: Running, client: Client) -> None:
         proxy.owner.hold = True
         sent = [client.send_produce("orders", {0: batch(b"%d" % n)}) for n in range(400)]
-        await until(lambda: bool(proxy.owner.held))
+        await until_async(lambda: bool(proxy.owner.held), "an append at the owner")
         assert await nothing_comes(client)
         memory = proxy.role.server.endpoint.request_memory
         assert len(proxy.owner.held) <= 4 + SPLIT_AT_ONCE
@@ -216,12 +221,15 @@ def test_a_peer_that_takes_nothing_for_too_long_is_cut_off() -> None:
         reader, writer = await asyncio.open_connection(sock=quiet, limit=1_024)
         Client(reader, writer).send(1, 12, fetch_request("orders", 0, 0, partition_max_bytes=16 << 20))
         endpoint = proxy.role.server.endpoint
-        await until(lambda: any(connection.stalled_at is not None for connection in endpoint.connections))
+        await until_async(
+            lambda: any(connection.stalled_at is not None for connection in endpoint.connections),
+            "a connection that takes nothing",
+        )
         for connection in endpoint.connections:
             if connection.stalled_at is not None:
                 connection.stalled_at -= 61
         endpoint.sweep()
-        await until(lambda: len(endpoint.connections) == 1)
+        await until_async(lambda: len(endpoint.connections) == 1, "one connection to be left")
         assert proxy.role.proxy.reader.memory.held_bytes == 0
         writer.transport.abort()
 
@@ -233,7 +241,9 @@ def test_an_idle_connection_is_closed_and_a_waiting_one_is_not() -> None:
         endpoint = proxy.role.server.endpoint
         waiting = await proxy.connect()
         waiting.send(1, 12, fetch_request("orders", 0, 0, max_wait_ms=60_000))
-        await until(lambda: proxy.owner.reads == 1 and len(endpoint.connections) == 2)
+        await until_async(
+            lambda: proxy.owner.reads == 1 and len(endpoint.connections) == 2, "a read, and two connections"
+        )
         for connection in endpoint.connections:
             connection.active_at -= 601
         endpoint.sweep()

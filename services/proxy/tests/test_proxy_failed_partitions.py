@@ -3,8 +3,9 @@
 import asyncio
 
 import pytest
-from one_connection import nothing_comes, run, until
+from one_connection import nothing_comes, run
 from proxy_in_memory import Client, Running, batch, fetch_request
+from tests.waiting import until_async
 
 from bmq.errors import BmqError, NotOwner, NotReady, OffsetOutOfRange, StoreUnavailable
 from bmq.values import TopicPartition
@@ -37,7 +38,7 @@ def partition_of(proxy: Running, index: int) -> TopicPartition:
 def test_a_fetch_of_a_partition_that_is_gone_waits_for_records_of_the_others(second: str, index: int) -> None:
     async def test(proxy: Running, client: Client) -> None:
         client.send(1, 11, both(second, index, max_wait_ms=10_000))
-        await until(lambda: proxy.owner.reads > 0)
+        await until_async(lambda: proxy.owner.reads > 0, "a read at the owner")
         assert await nothing_comes(client)
         writer = await proxy.connect()
         writer.send_produce("orders", {0: batch(b"a")})
@@ -72,7 +73,7 @@ def test_a_fetch_of_a_partition_that_is_not_ready_pauses_and_is_answered_when_ot
         assert [code == 0 for code in codes_of(answer)] == [True, False]
         client.send(1, 11, both("orders", 1, max_wait_ms=10_000))
         reads = proxy.owner.reads
-        await until(lambda: proxy.owner.reads >= reads + 2)
+        await until_async(lambda: proxy.owner.reads >= reads + 2, "two more reads at the owner")
         writer = await proxy.connect()
         writer.send_produce("orders", {0: batch(b"a")})
         _, answer = await client.receive()

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from proxy_in_memory import Client, Running, batch, running_proxy
+from tests.waiting import until_async
 
 from bmq.fairness.greedy_window import WINDOW_FIRST_BYTES
 from bmq.wire.error_codes import ErrorCode
@@ -21,14 +22,16 @@ def test_a_proxy_lets_a_small_request_past_the_large_ones_of_another_connection(
             proxy.owner.hold = True
             modest, greedy = await proxy.connect(), await proxy.connect()
             modest.send_produce("orders", {1: batch(b"first")})
-            await until(lambda: len(proxy.owner.held) == 1)
+            await until_async(lambda: len(proxy.owner.held) == 1, "one append at the owner")
             large = batch(bytes(LARGE))
             for _ in range(30):
                 greedy.send_produce("orders", {0: large})
             window = WINDOW_FIRST_BYTES // LARGE
-            await until(lambda: len(proxy.owner.held) >= window)
+            await until_async(lambda: len(proxy.owner.held) >= window, "a window of appends at the owner")
             modest.send_produce("orders", {1: batch(b"second")})
-            await until(lambda: sum(tp.partition == 1 for tp, _ in proxy.owner.appended) == 2)
+            await until_async(
+                lambda: sum(tp.partition == 1 for tp, _ in proxy.owner.appended) == 2, "the modest one's second append"
+            )
             assert sum(tp.partition == 0 for tp, _ in proxy.owner.appended) <= window
             await answered_in_order(proxy, greedy, 30)
             assert proxy.role.server.endpoint.shares.window.held_bytes == 0
@@ -43,7 +46,7 @@ def test_many_who_are_held_back_leave_memory_for_the_modest() -> None:
             proxy.owner.hold = True
             modest = await proxy.connect()
             modest.send_produce("orders", {1: batch(b"first")})
-            await until(lambda: len(proxy.owner.held) == 1)
+            await until_async(lambda: len(proxy.owner.held) == 1, "one append at the owner")
             large = batch(bytes(LARGE))
             for _ in range(30):
                 greedy = await proxy.connect()
@@ -51,10 +54,13 @@ def test_many_who_are_held_back_leave_memory_for_the_modest() -> None:
                 for _ in range(4):
                     greedy.send_produce("orders", {0: large})
             memory = proxy.role.server.endpoint.request_memory
-            await until(lambda: memory.held_bytes >= 30 * LARGE)
+            await until_async(lambda: memory.held_bytes >= 30 * LARGE, "30 large requests to be held")
             for number in range(2, 20):
                 modest.send_produce("orders", {1: batch(b"another")})
-                await until(lambda: sum(tp.partition == 1 for tp, _ in proxy.owner.appended) == number)  # noqa: B023 - called in this turn
+                await until_async(
+                    lambda: sum(tp.partition == 1 for tp, _ in proxy.owner.appended) == number,  # noqa: B023 - called in this turn
+                    "the modest one's next append",
+                )
             assert memory.held_bytes <= memory.limit_bytes
 
     asyncio.run(main())
@@ -70,15 +76,19 @@ def test_the_greedy_never_have_all_memory_beside_the_modest_however_little_these
             proxy.owner.hold = True
             modest = await proxy.connect()
             modest.send_produce("orders", {1: batch(b"first")})
-            await until(lambda: len(proxy.owner.held) == 1)
+            await until_async(lambda: len(proxy.owner.held) == 1, "one append at the owner")
             for _ in range(4):
                 greedy = await proxy.connect()
                 greedy.client_id = "greedy"
                 for _ in range(15):
                     greedy.send_produce("orders", {0: batch(bytes(LARGE))})
-            await until(lambda: len(proxy.owner.held) > 8 * MIB // (LARGE + 1000))
+            await until_async(
+                lambda: len(proxy.owner.held) > 8 * MIB // (LARGE + 1000), "as many appends as fit at the owner"
+            )
             modest.send_produce("orders", {1: batch(b"another")})
-            await until(lambda: sum(tp.partition == 1 for tp, _ in proxy.owner.appended) == 2)
+            await until_async(
+                lambda: sum(tp.partition == 1 for tp, _ in proxy.owner.appended) == 2, "the modest one's second append"
+            )
             assert endpoint.shares.window.held_bytes <= 8 * MIB
             assert endpoint.request_memory.has_room
 
@@ -98,7 +108,7 @@ def test_all_who_are_held_back_are_answered_when_their_topic_is_deleted_however_
                     (await client.receive())[1].responses[0].partition_responses[0].error_code for client in greedy
                 ]
             assert set(answers) == {ErrorCode.none, ErrorCode.unknown_topic_or_partition}
-            await until(lambda: endpoint.request_memory.held_bytes == 0)
+            await until_async(lambda: endpoint.request_memory.held_bytes == 0, "the requests' memory to be free")
             assert endpoint.shares.held_bytes == 0
 
     asyncio.run(main())
@@ -124,7 +134,7 @@ def test_a_handler_that_fails_when_a_request_is_let_in_ends_that_connection_and_
                 else:
                     await asyncio.wait_for(client.receive(), 10)
             releasing.cancel()
-            await until(lambda: endpoint.request_memory.held_bytes == 0)
+            await until_async(lambda: endpoint.request_memory.held_bytes == 0, "the requests' memory to be free")
             assert (endpoint.shares.held_bytes, endpoint.in_flight) == (0, 0)
 
     asyncio.run(main())
@@ -138,7 +148,7 @@ async def held_back(proxy: Running, count: int, size_bytes: int) -> list[Client]
     proxy.owner.hold = True
     modest = await proxy.connect()
     modest.send_produce("orders", {1: batch(b"first")})
-    await until(lambda: len(proxy.owner.held) == 1)
+    await until_async(lambda: len(proxy.owner.held) == 1, "one append at the owner")
     clients = []
     for number in range(count):
         client = await proxy.connect()
@@ -146,7 +156,11 @@ async def held_back(proxy: Running, count: int, size_bytes: int) -> list[Client]
         client.send_produce("orders", {0: batch(bytes(size_bytes))}, timeout_ms=300_000)
         clients.append(client)
         share_count = number + 2
-        await until(lambda: sum(one.share is not None for one in proxy.role.server.endpoint.connections) == share_count)  # noqa: B023 - called in this turn
+        await until_async(
+            lambda: sum(one.share is not None for one in proxy.role.server.endpoint.connections),
+            "every sender to have a share",
+            holds=lambda count: count == share_count,  # noqa: B023 - called in this turn
+        )
     assert len(proxy.owner.held) < count / 2
     return clients
 
@@ -163,10 +177,3 @@ async def release(proxy: Running) -> None:
         if proxy.owner.held:
             proxy.owner.let_go()
         await asyncio.sleep(0)
-
-
-async def until(condition: object) -> None:
-    assert callable(condition)
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0)

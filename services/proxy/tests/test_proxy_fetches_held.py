@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 from proxy_in_memory import Client, batch, fetch_request, running_proxy
-from test_proxy_fair_shares import until
+from tests.waiting import until_async
 
 from bmq.config.limits import Limits
 from bmq.roles.owner import TailAnswer, TailRequest
@@ -72,11 +72,13 @@ def test_many_requests_for_a_hundred_partitions_each_are_not_all_waited_for_at_o
             clients = [await proxy.connect() for _ in range(CLIENTS)]
             for client in clients:
                 client.send(1, 11, fetch(EACH))
-            await until(lambda: owner.waited_for >= ENTERED * EACH)
+            await until_async(lambda: owner.waited_for >= ENTERED * EACH, "all partitions to be waited for")
             await turns(200)
             few = await proxy.connect()
             few.send(1, 11, fetch(FEW_PARTITIONS))
-            await until(lambda: proxy.owner.reads > ENTERED)  # whoever names few waits for nobody
+            await until_async(
+                lambda: proxy.owner.reads > ENTERED, "another read at the owner"
+            )  # whoever names few waits for nobody
             assert owner.most == ENTERED * EACH
             await (await proxy.connect()).ask(0, 9, produced())
             answers = await asyncio.wait_for(asyncio.gather(*(client.receive() for client in [*clients, few])), 20)
@@ -99,12 +101,12 @@ def test_the_requests_of_one_session_over_many_connections_are_bounded_likewise_
                 clients.append(client)
                 client.send(1, 11, {**fetch(0), "topics": [], "session_id": began.session_id, "session_epoch": epoch})
                 await turns(50)
-            await until(lambda: owner.waited_for >= ENTERED * EACH)
+            await until_async(lambda: owner.waited_for >= ENTERED * EACH, "all partitions to be waited for")
             await turns(200)
             assert owner.most == ENTERED * EACH
             for client in clients[:-1]:
                 client.close()
-            await until(lambda: owner.waited_for == EACH)
+            await until_async(lambda: owner.waited_for == EACH, "one's partitions to be waited for")
             await (await proxy.connect()).ask(0, 9, produced())
             _, answer = await asyncio.wait_for(clients[-1].receive(), 20)
             assert answer.responses[0].partitions[0].records
@@ -122,7 +124,7 @@ def test_a_request_that_waits_for_its_turn_keeps_no_list_of_what_it_names(sessio
             before = alive(Wanted)
             for client in clients:
                 client.send(1, 11, fetch(EACH, session_epoch=session_epoch))
-            await until(lambda: owner.waited_for >= ENTERED * EACH)
+            await until_async(lambda: owner.waited_for >= ENTERED * EACH, "all partitions to be waited for")
             await turns(200)
             assert alive(Wanted) - before <= (ENTERED * EACH if session_epoch else CLIENTS * EACH)
             assert sum(len(one._wanted or ()) for one in living(Fetching)) == ENTERED * EACH

@@ -7,8 +7,9 @@ import threading
 from typing import Any
 
 import pytest
-from one_connection import run, until
+from one_connection import run
 from proxy_in_memory import Client, Running, running_proxy
+from tests.waiting import until_async
 
 from bmq.config.limits import Limits
 from bmq.naming.names import CONSUMER_OFFSETS
@@ -94,12 +95,12 @@ def test_what_a_client_that_has_gone_asked_is_no_longer_worked_on(question: str)
             gone = await proxy.connect()
             before = endpoint.in_flight
             gone.send(*QUESTIONS[question])
-            await until(lambda before=before: endpoint.in_flight > before)  # type: ignore[misc]
+            await until_async(lambda before=before: endpoint.in_flight > before, "one request more")  # type: ignore[misc]
             gone.close()
-            await until(lambda before=before: endpoint.in_flight == before)  # type: ignore[misc]
+            await until_async(lambda before=before: endpoint.in_flight == before, "the requests of who has gone to end")  # type: ignore[misc]
         assert endpoint.request_memory.held_bytes == 0
         client.send(*QUESTIONS[question])
-        await until(lambda: endpoint.in_flight == 1)
+        await until_async(lambda: endpoint.in_flight == 1, "one request to be worked on")
         await held.let_go()
         await asyncio.wait_for(client.receive(), 10)
         assert proxy.role.proxy.bulk.answers.held_bytes == 0
@@ -115,12 +116,12 @@ def test_what_a_client_that_has_gone_wanted_changed_is_carried_through() -> None
         client.send(
             ApiKey.DELETE_RECORDS, 2, {"topics": [{"name": "orders", "partitions": [partition]}], "timeout_ms": 60_000}
         )
-        await until(lambda: endpoint.in_flight == 1)
+        await until_async(lambda: endpoint.in_flight == 1, "one request to be worked on")
         client.close()
-        await until(lambda: not endpoint.connections)
+        await until_async(lambda: not endpoint.connections, "all connections to end")
         assert endpoint.in_flight == 1
         proxy.owner.gate.set()
-        await until(lambda: endpoint.in_flight == 0)
+        await until_async(lambda: endpoint.in_flight == 0, "no request to be left")
         assert [one.log_start for one in proxy.owner.logs.values()] == [7]
 
     run(test)
@@ -132,9 +133,9 @@ def test_a_clean_stop_answers_what_clients_that_are_there_have_asked() -> None:
             proxy.metadata.add_topic("orders", 1)
             held, client = Held(proxy), await proxy.connect()
             client.send(*QUESTIONS["waits for owners"])
-            await until(lambda: held.asked == 1)
+            await until_async(lambda: held.asked == 1, "the question to be asked")
             stopping = asyncio.create_task(proxy.role.stop(grace_s=10))
-            await until(lambda: proxy.role.server.endpoint._stopping)
+            await until_async(lambda: proxy.role.server.endpoint._stopping, "the endpoint to stop")
             await held.let_go()
             assert (await client.receive())[1].topics[0].partitions[0].error_code == 0
             await stopping
@@ -154,7 +155,7 @@ def test_a_thread_that_is_at_work_for_a_client_that_has_gone_is_still_the_only_o
 
         first = asyncio.create_task(bulk.apart(call("a"), lambda: work(0)))
         second = asyncio.create_task(bulk.apart(call("b"), lambda: work(1)))
-        await until(began[0].is_set)
+        await until_async(began[0].is_set, "the first to begin")
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)
         third = asyncio.create_task(bulk.apart(call("c"), lambda: 2))

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from proxy_in_memory import Client, Running, batch, running_proxy
+from tests.waiting import until_async
 
 from bmq.config.limits import Limits
 from bmq.errors import ControllerUnavailable
@@ -82,18 +83,13 @@ def codes(message: Message) -> list[int]:
     return [one.error_code for topic in message.responses for one in topic.partition_responses]
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await asyncio.sleep(0.001)
-
-
 def test_what_comes_behind_the_first_write_keeps_its_order_and_none_of_it_reaches_the_base() -> None:
     async def test(proxy: Running, client: Client, gate: Gate, base: Topic) -> None:
         other = await proxy.connect()
         other.client_id = "lane=dev,other"
         sent = [client.send_produce("orders", {0: batch(b"%d" % number)}) for number in range(5)]
         other.send_produce("orders", {1: batch(b"other")})
-        await until(lambda: bool(gate.asked))
+        await until_async(lambda: bool(gate.asked), "the topic to be asked for")
         await asyncio.sleep(0.05)
         assert gate.asked == ["dev:orders"]
         gate.open.set()
@@ -145,7 +141,7 @@ def test_an_unreadable_request_behind_a_first_write_ends_the_connection_once_wha
     async def test(proxy: Running, client: Client, gate: Gate, base: Topic) -> None:
         first = client.send_produce("orders", {0: batch(b"first")})
         client.send(0, 9, raw=b"\xff" * 40)
-        await until(lambda: bool(gate.asked))
+        await until_async(lambda: bool(gate.asked), "the topic to be asked for")
         gate.open.set()
         number, message = await client.receive()
         assert (number, codes(message)) == (first, [0])
@@ -183,7 +179,7 @@ def test_a_client_that_leaves_while_its_topic_is_made_holds_nothing_up_and_its_b
     async def test(proxy: Running, client: Client, gate: Gate, base: Topic) -> None:
         for number in range(3):
             client.send_produce("orders", {0: batch(b"%d" % number)})
-        await until(lambda: bool(gate.asked))
+        await until_async(lambda: bool(gate.asked), "the topic to be asked for")
         client.close()
         await asyncio.sleep(0.05)
         gate.open.set()
@@ -225,7 +221,10 @@ def test_a_stop_while_a_topic_is_made_leaves_nothing_under_way_and_nothing_is_wr
                 "topics": [{"name": "orders", "partitions": [one]}],
             },
         )
-        await until(lambda: len(gate.asked) == 1 and proxy.role.server.endpoint.in_flight == 4)
+        await until_async(
+            lambda: len(gate.asked) == 1 and proxy.role.server.endpoint.in_flight == 4,
+            "four requests, of which one asks",
+        )
         for _ in range(10):
             await asyncio.sleep(0)
         assert any(task.get_name() == "make orders in lane dev" for task in asyncio.all_tasks())

@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from one_connection import until
 from proxy_in_memory import running_proxy
+from tests.waiting import until_async
 
 from bmq.config.limits import limits_of
 from bmq.roles.owner import EpochEnd, OffsetForTime
@@ -66,13 +66,15 @@ def test_one_address_has_so_many_look_ups_at_owners_and_others_do_not_wait_for_t
             for one in greedy:
                 one.send(api, *ASKED[api])
             endpoint = proxy.role.server.endpoint
-            await until(lambda: endpoint.in_flight == CLIENTS and asked >= AT_ONCE)
+            await until_async(
+                lambda: endpoint.in_flight == CLIENTS and asked >= AT_ONCE, "as many look-ups as may be at once"
+            )
             for _ in range(100):
                 await asyncio.sleep(0)
             assert asked == AT_ONCE
             modest = await proxy.connect(local_addr=("127.0.0.3", 0))
             modest.send(api, *ASKED[api])
-            await until(lambda: asked == AT_ONCE + PARTITIONS)
+            await until_async(lambda: asked == AT_ONCE + PARTITIONS, "the modest one's look-ups")
             gate.set()
             for one in (*greedy, modest):
                 await asyncio.wait_for(one.receive(), 10)

@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from one_connection import codes, nothing_comes, run, slow_reader, until
+from one_connection import codes, nothing_comes, run, slow_reader
 from proxy_in_memory import Client, Running, batch, fetch_request
+from tests.waiting import until_async
 
 from bmq.config.limits import limits_of
 from bmq_proxy.arriving import STILL_S_MAX, ArrivingMemory
@@ -24,7 +25,7 @@ def test_no_frame_is_read_while_memory_is_used_up() -> None:
         proxy.owner.hold = True
         memory = proxy.role.server.endpoint.request_memory
         client.send_produce("orders", {0: batch(b"a" * 600_000)})
-        await until(lambda: len(proxy.owner.held) == 1)
+        await until_async(lambda: len(proxy.owner.held) == 1, "one append at the owner")
         assert not memory.has_room
         other = await proxy.connect()
         other.send_produce("orders", {1: batch(b"b" * 3_000_000)})
@@ -33,7 +34,7 @@ def test_no_frame_is_read_while_memory_is_used_up() -> None:
         assert memory.held_bytes < 700_000
         proxy.owner.let_go()
         await client.receive()
-        await until(lambda: len(proxy.owner.held) == 1)
+        await until_async(lambda: len(proxy.owner.held) == 1, "one append at the owner")
         proxy.owner.let_go()
         assert codes((await other.receive())[1]) == [0]
 
@@ -47,7 +48,7 @@ def test_an_address_whose_requests_wait_keeps_nobody_else_from_being_read() -> N
         senders = [await proxy.connect(local_addr=("127.0.0.2", 0)) for _ in range(12)]
         for sender in senders:
             sender.send_produce("orders", {0: batch(b"a" * 100_000)})
-        await until(lambda: memory.held_bytes > 600_000)
+        await until_async(lambda: memory.held_bytes > 600_000, "600 kB to be held")
         assert await nothing_comes(senders[0])
         for _ in range(3):  # a connection that was read before brings in one
             asked = client.send(3, 9, {"topics": None})
@@ -69,7 +70,7 @@ def test_a_claim_to_be_large_holds_up_nobody() -> None:
         for _ in range(20):
             hostile = await proxy.connect()
             hostile.writer.write(b"\x06\x00\x00\x00\x00\x00\x00\x09" + bytes(1_000))
-        await until(lambda: endpoint.arriving.held_bytes > 0)
+        await until_async(lambda: endpoint.arriving.held_bytes > 0, "a request to arrive")
         client.send_produce("orders", {0: batch(b"a" * 400_000)})
         assert codes((await client.receive())[1]) == [0]
         assert endpoint.arriving.held_bytes <= 20 * 4_096
@@ -82,7 +83,7 @@ def test_who_fills_memory_with_half_requests_is_cut_off_when_others_wait_for_it(
         endpoint = proxy.role.server.endpoint
         hostile = await proxy.connect()
         hostile.writer.write(b"\x06\x00\x00\x00\x00\x00\x00\x09" + bytes(900_000))
-        await until(lambda: endpoint.arriving.held_bytes > 500_000)
+        await until_async(lambda: endpoint.arriving.held_bytes > 500_000, "half a megabyte to arrive")
         client.send_produce("orders", {0: batch(b"a" * 400_000)})
         assert await nothing_comes(client)
         endpoint.relieve()
@@ -111,14 +112,14 @@ def test_a_reader_that_stops_reading_costs_one_response() -> None:
         for _ in range(5):
             stuck.send(1, 12, fetch_request("orders", 0, 0, partition_max_bytes=16 << 20))
         memory = proxy.role.proxy.reader.memory
-        await until(lambda: memory.held_bytes > 0)
+        await until_async(lambda: memory.held_bytes > 0, "a request to have memory")
         for _ in range(500):
             await asyncio.sleep(0)
         assert proxy.owner.reads == 1, "no further request is started"
         assert 15_000_000 < memory.held_bytes < 17_000_000
         assert codes(await client_produces(client)) == [0]
         writer.transport.abort()
-        await until(lambda: memory.held_bytes == 0)
+        await until_async(lambda: memory.held_bytes == 0, "the memory to be free")
 
     run(test)
 
@@ -152,8 +153,8 @@ def test_who_waits_for_memory_keeps_nothing_that_it_has_read_alive() -> None:
         held_bytes = memory.limit_bytes - 1
         memory.hold(held_bytes)
         client.send(1, 12, fetch_request("orders", 0, 0))
-        await until(lambda: memory.is_waited_for)
-        await until(lambda: proxy.owner.reads >= 2)
+        await until_async(lambda: memory.is_waited_for, "somebody to wait for memory")
+        await until_async(lambda: proxy.owner.reads >= 2, "two reads at the owner")
         gc.collect()
         assert handed_out
         assert all(one() is None for one in handed_out)
@@ -174,15 +175,15 @@ def test_who_reads_little_is_answered_though_all_memory_is_used_up_and_gives_its
         for _ in range(3):
             answer = await client.ask(1, 12, fetch_request("orders", 0, 0))
             assert len(answer.responses[0].partitions[0].records) == len(batch(b"little"))
-            await until(lambda: not reader._small_memory.held_bytes)
+            await until_async(lambda: not reader._small_memory.held_bytes, "the memory of small reads to be free")
         reader._small_memory.hold(reader._small_memory.limit_bytes)
         number = client.send(1, 12, fetch_request("orders", 0, 0))
-        await until(lambda: reader.memory.is_waited_for)
+        await until_async(lambda: reader.memory.is_waited_for, "somebody to wait for memory of reads")
         reader.memory.release(reader.memory.limit_bytes)
         got, answer = await client.receive()
         assert got == number
         assert len(answer.responses[0].partitions[0].records) == len(batch(b"little"))
-        await until(lambda: not reader.memory.held_bytes)
+        await until_async(lambda: not reader.memory.held_bytes, "the memory of reads to be free")
 
     run(test)
 
@@ -218,7 +219,9 @@ def test_half_requests_of_one_address_give_way_at_once_to_another_address() -> N
         hostile = [await proxy.connect(local_addr=("127.0.0.2", 0)) for _ in range(30)]
         for one in hostile:
             one.writer.write(b"\x06\x00\x00\x00\x00\x00\x00\x09" + bytes(600_000))
-        await until(lambda: endpoint.arriving.held_bytes > endpoint.arriving.limit_bytes // 2)
+        await until_async(
+            lambda: endpoint.arriving.held_bytes > endpoint.arriving.limit_bytes // 2, "half of the room to be taken"
+        )
         began_s = asyncio.get_running_loop().time()
         for _ in range(3):
             client.send_produce("orders", {0: batch(b"a" * 400_000)})
@@ -234,7 +237,9 @@ def test_half_requests_that_claim_much_are_behind_those_that_claim_little_when_m
         for _ in range(30):
             hostile = await proxy.connect()
             hostile.writer.write(b"\x06\x00\x00\x00\x00\x00\x00\x09" + bytes(600_000))
-        await until(lambda: endpoint.arriving.held_bytes > endpoint.arriving.limit_bytes // 2)
+        await until_async(
+            lambda: endpoint.arriving.held_bytes > endpoint.arriving.limit_bytes // 2, "half of the room to be taken"
+        )
         began_s = asyncio.get_running_loop().time()
         client.send_produce("orders", {0: batch(b"a" * 300_000)})
         assert codes((await client.receive())[1]) == [0]

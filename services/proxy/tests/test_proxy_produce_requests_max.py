@@ -7,7 +7,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 from proxy_in_memory import Client, batch, running_proxy
-from test_proxy_fair_shares import until
+from tests.waiting import until_async
 
 from bmq.config.limits import Limits
 from bmq.wire.error_codes import ErrorCode
@@ -45,7 +45,7 @@ def test_who_waits_for_the_outcome_of_others_goes_on_in_order_and_nobody_is_forg
             for client in clients:
                 for _ in range(9):
                     client.send_produce("orders", {0: batch(b"small")})
-            await until(lambda: len(proxy.owner.appended) == OF_ONE)
+            await until_async(lambda: len(proxy.owner.appended) == OF_ONE, "as many appends as one may have")
             await turns(100)
             assert len(proxy.owner.appended) == OF_ONE
             gone = clients.pop()
@@ -76,11 +76,14 @@ def test_who_takes_all_that_one_address_may_have_keeps_no_other_address_waiting(
                 client = await proxy.connect()
                 for _ in range(MOST):
                     client.send_produce("orders", {0: batch(b"never durable")})
-            await until(lambda: len(proxy.owner.appended) == OF_ONE)
+            await until_async(lambda: len(proxy.owner.appended) == OF_ONE, "as many appends as one may have")
             for number in (2, 3, 4):
                 other = await proxy.connect(local_addr=(f"127.0.0.{number}", 0))
                 other.send_produce("orders", {1: batch(b"another's")})
-                await until(lambda: sum(tp.partition == 1 for tp, _ in proxy.owner.appended) == number - 1)  # noqa: B023 - called in this turn
+                await until_async(
+                    lambda: sum(tp.partition == 1 for tp, _ in proxy.owner.appended) == number - 1,  # noqa: B023 - called in this turn
+                    "an append of each address",
+                )
             await turns(100)
             assert len(proxy.owner.appended) == OF_ONE + 3
 

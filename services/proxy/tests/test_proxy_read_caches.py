@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from proxy_in_memory import CountingRng, MemoryStore, Running, fetch_request
 from test_proxy_segments import fetching, offsets_of, rolled, run, some_batch
+from tests.waiting import until_async
 
 from bmq.errors import ObjectMissing, StoreUnavailable
 from bmq.storage.flatlog import FlatLog
@@ -144,8 +145,7 @@ def test_what_is_loaded_when_a_proxy_stops_ends_and_so_do_those_who_wait_for_it(
             asyncio.ensure_future(reader.read(TPS[0], entry, 0, max_bytes=1, at_least_one=True, pool=Pool.TAIL))
             for _ in range(3)
         ]  # type: ignore[misc]
-        while len(store.gets) < 2:
-            await asyncio.sleep(0)
+        await until_async(lambda: len(store.gets) >= 2, "two gets", every_s=0)
         await cache.close()
         await reader.close()
         done = await asyncio.gather(*waiting, return_exceptions=True)

@@ -11,6 +11,7 @@ from uuid import UUID
 import pytest
 from one_connection import codes, run
 from proxy_in_memory import Client, Running
+from tests.waiting import until_async
 
 from bmq.errors import BatchTooLarge, CorruptBatch, NotReady, PartitionStopped, StoreUnavailable, UnknownTopic
 from bmq.values import TopicId, TopicPartition
@@ -106,8 +107,7 @@ def test_a_batch_for_a_topic_that_was_deleted_is_not_overtaken_in_the_one_that_h
     async def test(proxy: Running, client: Client) -> None:
         proxy.owner.refuse = [UnknownTopic("deleted")] * 100
         client.send_produce("orders", {0: of_producer(0)}, timeout_ms=5_000)
-        while len(proxy.owner.refuse) == 100:
-            await asyncio.sleep(0.001)
+        await until_async(lambda: len(proxy.owner.refuse) != 100, "the first refusal", every_s=0.001)
         made_again(proxy, "orders")
         proxy.owner.refuse = []
         assert codes((await client.receive())[1]) == [UNKNOWN]
@@ -122,8 +122,7 @@ def test_a_batch_that_comes_while_one_waits_for_a_deleted_topic_is_told_with_it_
     async def test(proxy: Running, client: Client) -> None:
         proxy.owner.refuse = [UnknownTopic("deleted")] * 100
         client.send_produce("orders", {0: of_producer(0)}, timeout_ms=5_000)
-        while len(proxy.owner.refuse) == 100:
-            await asyncio.sleep(0.001)
+        await until_async(lambda: len(proxy.owner.refuse) != 100, "the first refusal", every_s=0.001)
         proxy.owner.refuse = []
         client.send_produce("orders", {0: of_producer(1)}, timeout_ms=5_000)
         made_again(proxy, "orders")  # the second one has left, and has not arrived

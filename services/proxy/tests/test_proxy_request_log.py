@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 import structlog
-from one_connection import codes, run, until
+from one_connection import codes, run
 from proxy_in_memory import Client, Running, batch, fetch_request
+from tests.waiting import until_async
 
 from bmq.errors import PolicyViolation
 from bmq.wire.error_codes import ErrorCode
@@ -43,9 +44,9 @@ def test_requests_that_are_slow_or_time_out_are_logged_with_an_id_that_the_clien
         proxy.owner.hold = True
         with structlog.testing.capture_logs() as logs:
             slow = other.send_produce("orders", {0: batch(b"a")})
-            await until(lambda: len(proxy.owner.held) == 1)
+            await until_async(lambda: len(proxy.owner.held) == 1, "one append at the owner")
             sent_s = asyncio.get_running_loop().time()
-            await until(lambda: asyncio.get_running_loop().time() > sent_s + 0.05)
+            await until_async(lambda: asyncio.get_running_loop().time() > sent_s + 0.05, "50 ms to pass")
             proxy.owner.let_go()
             assert codes((await other.receive())[1]) == [0]
             late = other.send_produce("orders", {0: batch(b"b")}, timeout_ms=1)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from proxy_in_memory import running_proxy
-from test_proxy_fair_shares import until
 from test_proxy_fetches_held import living, turns
+from tests.waiting import until_async
 
 from bmq.config.limits import Limits
 from bmq.roles.owner import OffsetForTime
@@ -53,7 +53,7 @@ def test_many_requests_that_wait_do_not_all_stay_decoded_and_all_are_answered(pa
                 client.send(2, 4, look_ups(partitions))
             few = await proxy.connect()
             few.send(2, 4, look_ups(1))
-            await until(lambda: owner.asked)
+            await until_async(lambda: owner.asked, "a call at the owner")
             await turns(2_000)
             # What finds room for itself, what is let in by turns beside it, and what names little.
             assert (

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from proxy_in_memory import CountingRng, MemoryStore, Running, fetch_request, running_proxy
+from tests.waiting import until_async
 
 from bmq.errors import Corrupt, ObjectMissing, StoreUnavailable
 from bmq.fairness.greedy_window import WINDOW_FIRST_BYTES
@@ -214,8 +215,11 @@ def test_a_sequential_reader_finds_its_next_blocks_there_already() -> None:
         for _ in range(2):
             found = await reader.read(TP, entry, offset, max_bytes=1_000_000, at_least_one=True, pool=Pool.CATCH_UP)
             offset += len(split(b"".join(found.parts)))
-        while any(task.get_name().startswith("get block") for task in asyncio.all_tasks()):
-            await asyncio.sleep(0)
+        await until_async(
+            lambda: not any(task.get_name().startswith("get block") for task in asyncio.all_tasks()),
+            "no block to be got",
+            every_s=0,
+        )
         before = len(store.gets)
         await reader.read(TP, entry, offset, max_bytes=1_000_000, at_least_one=True, pool=Pool.CATCH_UP)
         waited_for = [get for get in store.gets[before:] if get[1] <= entry.position + offset * 100_100]
@@ -588,16 +592,18 @@ def test_while_somebody_modest_writes_only_few_readers_far_behind_read_at_one_ti
         proxy.store.gets.clear()
         proxy.owner.hold = True
         client.send_produce("modest", {0: some_batch(0).data})
-        while not proxy.owner.held:
-            await asyncio.sleep(0)
+        await until_async(lambda: proxy.owner.held, "an append at the owner")
         readers = [await proxy.connect() for _ in range(40)]
         turns = proxy.role.proxy.reader._turns
         window = turns.window
         proxy.store.gate = asyncio.Event()
         for n, reader in enumerate(readers):
             reader.send(1, 12, fetch_request("orders", 0, 10 * n))
-        while len(turns._waiting) + len({key for key, _, _ in proxy.store.gets}) < len(readers):
-            await asyncio.sleep(0)
+        await until_async(
+            lambda: len(turns._waiting) + len({key for key, _, _ in proxy.store.gets}),
+            "every reader to wait, or to get",
+            holds=lambda count: count >= len(readers),
+        )
         begun = {key for key, _, _ in proxy.store.gets}
         assert begun <= {entry.key for entry in entries}
         assert 1 <= len(begun) <= WINDOW_FIRST_BYTES // entries[0].length + 1
@@ -622,8 +628,7 @@ def test_readers_whose_turn_does_not_come_are_answered_without_records(monkeypat
         proxy.metadata.add_topic("modest", 1)
         proxy.owner.hold = True
         client.send_produce("modest", {0: some_batch(0).data})
-        while not proxy.owner.held:
-            await asyncio.sleep(0)
+        await until_async(lambda: proxy.owner.held, "an append at the owner")
         turns = proxy.role.proxy.reader._turns
         held = turns.begin(WINDOW_FIRST_BYTES)
         assert held is not None

@@ -3,8 +3,9 @@
 import asyncio
 
 import pytest
-from one_connection import codes, nothing_comes, run, until
+from one_connection import codes, nothing_comes, run
 from proxy_in_memory import Client, Running, batch
+from tests.waiting import until_async
 
 from bmq.errors import NotReady
 from bmq.wire.compression import Codec
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("both_loops")
 async def time_passes(seconds: float) -> None:
     loop = asyncio.get_running_loop()
     since_s = loop.time()
-    await until(lambda: loop.time() > since_s + seconds)
+    await until_async(lambda: loop.time() > since_s + seconds, "the time to pass")
 
 
 @pytest.mark.parametrize("acks", [-1, 1])
@@ -29,7 +30,7 @@ def test_what_an_owner_has_is_answered_when_it_is_durable_however_short_the_time
     async def test(proxy: Running, client: Client) -> None:
         proxy.owner.hold = True
         client.send_produce("orders", {0: batch(b"a"), 1: batch(b"b")}, acks=acks, timeout_ms=timeout_ms)
-        await until(lambda: len(proxy.owner.held) == 2)
+        await until_async(lambda: len(proxy.owner.held) == 2, "two appends at the owner")
         await time_passes(0.02)
         proxy.owner.let_go(2)
         assert codes((await client.receive())[1]) == [0, 0]
@@ -42,7 +43,7 @@ def test_what_is_with_no_owner_yet_is_given_up_when_the_clients_own_time_is_over
         proxy.owner.refuse = [NotReady("opening")]  # of partition 0, which comes first
         proxy.owner.hold = True
         client.send_produce("orders", {0: batch(b"a"), 1: batch(b"b")}, timeout_ms=1)
-        await until(lambda: len(proxy.owner.held) == 1)
+        await until_async(lambda: len(proxy.owner.held) == 1, "one append at the owner")
         await time_passes(0.1)
         proxy.owner.let_go()
         refused, taken = codes((await client.receive())[1])
@@ -81,7 +82,7 @@ def test_who_wants_no_answer_keeps_the_connection_when_an_owner_is_slow() -> Non
     async def test(proxy: Running, client: Client) -> None:
         proxy.owner.hold = True
         client.send_produce("orders", {0: batch(b"a")}, acks=0, timeout_ms=1)
-        await until(lambda: len(proxy.owner.held) == 1)
+        await until_async(lambda: len(proxy.owner.held) == 1, "one append at the owner")
         await time_passes(0.05)
         asked = client.send(3, 9, {"topics": None})
         assert (await client.receive())[0] == asked

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import structlog
 from proxy_in_memory import Client, Running, batch, fetch_request, running_proxy
+from tests.waiting import until_async
 
 from bmq.metadata.image import Image
 from bmq.values import TopicPartition
@@ -180,8 +181,7 @@ def test_a_fetch_waits_for_records_and_is_answered_when_they_come() -> None:
         proxy.metadata.add_topic("orders", 1)
         reader = await proxy.connect()
         reader.send(1, 12, fetch_request("orders", 0, 0, max_wait_ms=10_000))
-        while not proxy.owner.reads:
-            await asyncio.sleep(0)
+        await until_async(lambda: proxy.owner.reads, "a read at the owner")
         client.send_produce("orders", {0: batch(b"a")})
         await client.receive()
         _, reply = await reader.receive()

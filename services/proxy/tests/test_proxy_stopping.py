@@ -3,8 +3,9 @@
 import asyncio
 
 import pytest
-from one_connection import codes, until
+from one_connection import codes
 from proxy_in_memory import batch, fetch_request, running_proxy
+from tests.waiting import until_async
 
 pytestmark = pytest.mark.usefixtures("both_loops")
 
@@ -16,7 +17,7 @@ def test_stopping_lets_what_is_in_flight_finish() -> None:
             client = await proxy.connect()
             proxy.owner.hold = True
             client.send_produce("orders", {0: batch(b"a")})
-            await until(lambda: len(proxy.owner.held) == 1)
+            await until_async(lambda: len(proxy.owner.held) == 1, "one append at the owner")
             stopping = asyncio.create_task(proxy.role.stop(grace_s=10))
             await asyncio.sleep(0)
             proxy.owner.let_go()
@@ -36,7 +37,7 @@ def test_what_comes_while_stopping_is_not_begun_and_its_connection_ends_behind_t
             client, idle = await proxy.connect(), await proxy.connect()
             proxy.owner.hold = True
             client.send_produce("orders", {0: batch(b"a")})
-            await until(lambda: len(proxy.owner.held) == 1)
+            await until_async(lambda: len(proxy.owner.held) == 1, "one append at the owner")
             stopping = asyncio.create_task(proxy.role.stop(grace_s=10))
             assert await idle.closed(), "nothing is waited for there"
             client.send_produce("orders", {0: batch(b"b")})
@@ -57,7 +58,7 @@ def test_a_long_poll_does_not_hold_up_a_stop() -> None:
             proxy.metadata.add_topic("orders", 1)
             client = await proxy.connect()
             client.send(1, 12, fetch_request("orders", 0, 0, max_wait_ms=60_000))
-            await until(lambda: proxy.role.server.endpoint.in_flight == 1)
+            await until_async(lambda: proxy.role.server.endpoint.in_flight == 1, "one request to be worked on")
             async with asyncio.timeout(5):
                 await asyncio.gather(proxy.role.stop(grace_s=60), client.closed())
 

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from one_connection import run, slow_reader, until
+from one_connection import run, slow_reader
 from proxy_in_memory import Client, Running
+from tests.waiting import until_async
 
 from bmq.config.limits import limits_of
 from bmq.errors import BmqError
@@ -101,7 +102,7 @@ def test_large_answers_that_nobody_takes_are_few_and_others_have_theirs_once_tho
         version, request = QUESTIONS[key]
         for _ in range(NOT_READING):
             (await stuck(proxy)).send(key, version, request)
-        await until(lambda: answers.held_bytes >= ANSWERS_BYTES)
+        await until_async(lambda: answers.held_bytes >= ANSWERS_BYTES, "as many answers as may wait")
         for _ in range(300):
             await asyncio.sleep(0.001)
             assert answers.held_bytes <= 2 * ANSWERS_BYTES + LARGE_BYTES
@@ -120,13 +121,13 @@ def test_who_takes_nothing_goes_where_answers_are_more_than_there_may_be_though_
     async def test(proxy: Running, client: Client) -> None:
         await stuck_in_a_large_answer(proxy)
         answers, endpoint = proxy.role.proxy.bulk.answers, proxy.role.server.endpoint
-        await until(lambda: answers.held_bytes > ANSWERS_BYTES)
+        await until_async(lambda: answers.held_bytes > ANSWERS_BYTES, "more answers than may wait")
         assert not answers.is_waited_for
         endpoint.relieve()
         assert answers.held_bytes > ANSWERS_BYTES
         await asyncio.sleep(0.2)
         endpoint.relieve()
-        await until(lambda: answers.held_bytes == 0)
+        await until_async(lambda: answers.held_bytes == 0, "all answers to be taken")
 
     run(test, SMALL_ROOM)
 
@@ -150,7 +151,9 @@ def test_who_takes_a_little_of_its_answer_at_a_time_goes_as_who_takes_nothing(*,
     async def test(proxy: Running, client: Client) -> None:
         one = await stuck_in_a_large_answer(proxy)
         answers, endpoint = proxy.role.proxy.bulk.answers, proxy.role.server.endpoint
-        await until(lambda: any(found.unsent_bytes for found in endpoint.connections))
+        await until_async(
+            lambda: any(found.unsent_bytes for found in endpoint.connections), "an answer that is not taken"
+        )
         [connection] = [found for found in endpoint.connections if found.unsent_bytes]
         endpoint.relieve()
         for _ in range(3):
@@ -163,7 +166,7 @@ def test_who_takes_a_little_of_its_answer_at_a_time_goes_as_who_takes_nothing(*,
             endpoint.relieve()
             if not stays:
                 assert connection not in endpoint._unsent, "it is gone"
-                await until(lambda: not answers.held_bytes)
+                await until_async(lambda: not answers.held_bytes, "all answers to be taken")
                 return
             assert endpoint._unsent[connection][0] == before_bytes - taken_bytes, "it is looked at anew"
         assert answers.held_bytes
