@@ -7,11 +7,14 @@ agree with it.
 
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 from chaos_history import ACKNOWLEDGED, ASSIGNED, WRONG, Committed, Latest, Read, Sent
+
+from bmq_sim.delivery import Following, Given, Reached, doubled, not_there, reordered
 
 EXAMPLES_MAX: Final = 5
 _SEQUENCE_BITS: Final = 32
@@ -116,35 +119,39 @@ def check_writer(
     anomaly.
     """
     figures = WriterFigures()
-    placed = _places(producer, log)
-    acknowledged: set[int] = set()
-    for row in sent:
-        figures.sent += 1
-        if row.status != ACKNOWLEDGED:
-            figures.failed[row.status] += 1
-            continue
-        figures.acknowledged += 1
-        if row.sequence in acknowledged:
-            findings.add("duplicate", f"{name}: {row.sequence} was acknowledged twice")
-        acknowledged.add(row.sequence)
-        found = log.at(row.partition, row.offset)
-        if found == key_of(producer, row.sequence):
-            continue
-        if row.sequence in placed:
+    placed = [_sequences(producer, records) for records in log.partitions.values()]
+    there = set(chain.from_iterable(placed))
+    twice = doubled(chain.from_iterable(placed))
+
+    def acknowledged() -> Iterator[tuple[Sent, int]]:
+        seen: set[int] = set()
+        for row in sent:
+            figures.sent += 1
+            if row.status != ACKNOWLEDGED:
+                figures.failed[row.status] += 1
+                continue
+            figures.acknowledged += 1
+            if row.sequence in seen:
+                findings.add("duplicate", f"{name}: {row.sequence} was acknowledged twice")
+            seen.add(row.sequence)
+            yield row, key_of(producer, row.sequence)
+
+    for row, _, found in not_there(acknowledged(), lambda row: log.at(row.partition, row.offset)):
+        if row.sequence in there:
             findings.add(
                 "wrong",
                 f"{name}: {row.sequence} was acknowledged at {row.partition}/{row.offset}, where the log has "
-                f"{shown(found)}",
+                f"{shown(-1 if found is None else found)}",
             )
         else:
             findings.add(
                 "lost", f"{name}: {row.sequence}, acknowledged at {row.partition}/{row.offset} {row.answered_s:.3f}"
             )
-    figures.duplicates = sum(count - 1 for count in placed.values())
-    figures.reordered = _count_reordered(producer, log)
+    figures.duplicates = sum(count - 1 for count in twice.values())
+    figures.reordered = sum(1 for sequences in placed for _ in reordered(sequences))
     if idempotent and figures.duplicates:
-        twice = [str(sequence) for sequence, count in placed.items() if count > 1][:EXAMPLES_MAX]
-        findings.add("duplicate", f"{name}: {figures.duplicates} records, among them {', '.join(twice)}")
+        among = ", ".join(map(str, list(twice)[:EXAMPLES_MAX]))
+        findings.add("duplicate", f"{name}: {figures.duplicates} records, among them {among}")
     if idempotent and figures.reordered:
         findings.add("reordered", f"{name}: {figures.reordered} records")
     return figures
@@ -154,17 +161,17 @@ def check_follower(reads: Iterable[Read], log: Log, findings: Findings, *, name:
     """A reader of all partitions from their beginning to the end that the log has: sees everything, once, in order. The
     number of reads.
     """
-    due: Counter[int] = Counter()
+    following = Following()
     count = 0
     for read in reads:
+        if following.due(read.partition) == 0:
+            following.begins(read.partition, 0)
         count += 1
-        if read.offset != due[read.partition]:
-            findings.add("non-monotonic", f"{name}: {read.partition}/{read.offset} where {due[read.partition]} was due")
-        due[read.partition] = read.offset + 1
+        _follow(read, following, findings, name=name)
         _compare(read, log, findings, name=name)
     for partition in log.partitions:
-        if due[partition] < log.end(partition):
-            findings.add("unseen", f"{name}: {partition} from {due[partition]} to {log.end(partition)}")
+        if (due := following.due(partition)) < log.end(partition):
+            findings.add("unseen", f"{name}: {partition} from {due} to {log.end(partition)}")
     return count
 
 
@@ -180,31 +187,23 @@ def check_group(
 
     `committed` is what the group is told at the end. The number of reads.
     """
-    seen: defaultdict[int, bytearray] = defaultdict(bytearray)
+    given: defaultdict[int, Given] = defaultdict(Given)
     count = 0
     for name, reads in members.items():
-        due: dict[int, int] = {}
+        following = Following()
         for read in reads:
             if read.offset == ASSIGNED:
-                due.pop(read.partition, None)
+                following.begins(read.partition)
                 continue
             count += 1
-            if read.offset != due.get(read.partition, read.offset):
-                findings.add(
-                    "non-monotonic", f"{name}: {read.partition}/{read.offset} where {due[read.partition]} was due"
-                )
-            due[read.partition] = read.offset + 1
-            marks = seen[read.partition]
-            if len(marks) <= read.offset:
-                marks.extend(bytes(max(read.offset + 1 - len(marks), 4096)))
-            marks[read.offset] = 1
+            _follow(read, following, findings, name=name)
+            given[read.partition].add(read.offset)
             _compare(read, log, findings, name=name)
     for partition, end in committed.items():
-        passed = bytes(seen[partition][:end]).ljust(end, b"\0")
-        if missed := passed.count(0):
+        if missed := given[partition].passed_over(0, end):
             findings.add(
                 "unseen",
-                f"the group: {missed} records of {partition} below its committed offset {end}, first {passed.index(0)}",
+                f"the group: {len(missed)} records of {partition} below its committed offset {end}, first {missed[0]}",
             )
     _check_commits(commits, committed, findings)
     return count
@@ -216,50 +215,45 @@ def check_latest(latest: Iterable[Latest], writers: Iterable[Iterable[Sent]], fi
     for sent in writers:
         for row in sent:
             if row.status == ACKNOWLEDGED:
-                acknowledged[row.partition].append((row.answered_s, row.offset))
-    asked: defaultdict[int, list[Latest]] = defaultdict(list)
+                acknowledged[row.partition].append((row.answered_s, row.offset + 1))
+    reached = {partition: Reached(told) for partition, told in acknowledged.items()}
     count = 0
     for answer in latest:
-        if answer.status == 0:
-            count += 1
-            asked[answer.partition].append(answer)
-    for partition, answers in asked.items():
-        rows = sorted(acknowledged[partition])
-        position, newest = 0, -1
-        for answer in sorted(answers, key=lambda one: one.asked_s):
-            while position < len(rows) and rows[position][0] < answer.asked_s:
-                newest = max(newest, rows[position][1])
-                position += 1
-            if answer.offset <= newest:
-                findings.add(
-                    "stale end",
-                    f"{partition}: {answer.offset} at {answer.asked_s:.3f}, where {newest} had been acknowledged",
-                )
+        if answer.status:
+            continue
+        count += 1
+        must = reached[answer.partition].before(answer.asked_s) if answer.partition in reached else 0
+        if answer.offset < must:
+            findings.add(
+                "stale end",
+                f"{answer.partition}: {answer.offset} at {answer.asked_s:.3f}, where {must - 1} had been acknowledged",
+            )
     return count
 
 
 def _check_commits(commits: Sequence[Committed], committed: Mapping[int, int], findings: Findings) -> None:
-    confirmed = sorted((commit for commit in commits if commit.status == 0), key=lambda one: one.answered_s)
+    confirmed = [commit for commit in commits if commit.status == 0]
     for commit in confirmed:
         if committed.get(commit.partition, -1) < commit.offset:
             findings.add(
                 "commit went back",
                 f"{commit.partition}: {commit.offset} was confirmed, {committed.get(commit.partition)} is there",
             )
-    asked = sorted(confirmed, key=lambda one: one.asked_s)
-    newest: dict[int, int] = {}
-    position = 0
-    for commit in asked:
-        while position < len(confirmed) and confirmed[position].answered_s < commit.asked_s:
-            earlier = confirmed[position]
-            newest[earlier.partition] = max(newest.get(earlier.partition, 0), earlier.offset)
-            position += 1
-        if commit.offset < newest.get(commit.partition, 0):
-            text = (
-                f"{commit.partition}: a member began behind {newest[commit.partition]} and committed "
-                f"{commit.offset} later"
-            )
+    told: defaultdict[int, list[tuple[float, int]]] = defaultdict(list)
+    for commit in confirmed:
+        told[commit.partition].append((commit.answered_s, commit.offset))
+    reached = {partition: Reached(commits_of_it) for partition, commits_of_it in told.items()}
+    for commit in confirmed:
+        must = reached[commit.partition].before(commit.asked_s)
+        if commit.offset < must:
+            text = f"{commit.partition}: a member began behind {must} and committed {commit.offset} later"
             findings.add("commit went back", text)
+
+
+def _follow(read: Read, following: Following, findings: Findings, *, name: str) -> None:
+    due = following.breaks(read.partition, read.offset)
+    if due is not None:
+        findings.add("non-monotonic", f"{name}: {read.partition}/{read.offset} where {due} was due")
 
 
 def _compare(read: Read, log: Log, findings: Findings, *, name: str) -> None:
@@ -270,19 +264,7 @@ def _compare(read: Read, log: Log, findings: Findings, *, name: str) -> None:
         findings.add("disagreement", f"{name}: {read.partition}/{read.offset} was {here}, the log has {there}")
 
 
-def _places(producer: int, log: Log) -> Counter[int]:
-    """How often each sequence of this producer is in the log."""
+def _sequences(producer: int, records: Iterable[int]) -> list[int]:
+    """This producer's, in the order of the log."""
     low, high = key_of(producer, 0), key_of(producer + 1, 0)
-    return Counter(key - low for records in log.partitions.values() for key in records if low <= key < high)
-
-
-def _count_reordered(producer: int, log: Log) -> int:
-    low, high = key_of(producer, 0), key_of(producer + 1, 0)
-    found = 0
-    for records in log.partitions.values():
-        newest = -1
-        for key in records:
-            if low <= key < high:
-                found += key < newest
-                newest = max(newest, key)
-    return found
+    return [key - low for key in records if low <= key < high]

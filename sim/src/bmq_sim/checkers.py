@@ -2,10 +2,10 @@
 nothing, if all is well.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 
+from bmq_sim.delivery import Following, Given, Reached, doubled, invented, missing_before, not_there, reordered, runs
 from bmq_sim.history import FinalLog, History, Place, Written
 from bmq_sim.look_checkers import (
     a_leader_epoch_ends_where_the_next_one_begins,
@@ -35,12 +35,9 @@ def acknowledged_records_are_never_lost_or_changed(history: History) -> Iterator
             )
         for attempt in attempts:
             assert attempt.base_offset is not None
-            for offset, value in enumerate(attempt.values, attempt.base_offset):
-                if offset >= kept_from and values.get(offset) != value:
-                    yield (
-                        f"{place}: {value!r} of {attempt.producer} was acknowledged at {offset}, there is "
-                        f"{values.get(offset)!r}"
-                    )
+            kept = ((offset, value) for offset, value in enumerate(attempt.values, attempt.base_offset))
+            for offset, value, found in not_there((one for one in kept if one[0] >= kept_from), values.get):
+                yield f"{place}: {value!r} of {attempt.producer} was acknowledged at {offset}, there is {found!r}"
 
 
 def retention_takes_only_what_it_may(history: History) -> Iterator[str]:
@@ -84,12 +81,13 @@ def deleted_records_stay_deleted(history: History) -> Iterator[str]:
         reached[deleted.place].append((deleted.acknowledged, deleted.offset))
     for start in history.starts:
         reached[start.place].append((start.told, start.offset))
+    known = {place: Reached(told) for place, told in reached.items()}
     for start in history.starts:
-        must = max((offset for turn, offset in reached[start.place] if turn < start.asked), default=0)
+        must = known[start.place].before(start.asked)
         if start.offset < must:
             yield f"{start.place}: it was said to start at {start.offset}, below {must}"
     for place, log in history.final.items():
-        must = max((offset for _, offset in reached[place]), default=0)
+        must = known[place].in_the_end() if place in known else 0
         if log.start < must:
             yield f"{place}: it starts at {log.start} in the end, below {must}"
 
@@ -149,7 +147,7 @@ def offsets_are_dense(history: History) -> Iterator[str]:
     for place, log in history.final.items():
         offsets = [record.offset for record in log.records]
         if offsets != list(range(log.start, log.end)):
-            yield f"{place}: from {log.start} to {log.end} there are the offsets {_runs(offsets)}"
+            yield f"{place}: from {log.start} to {log.end} there are the offsets {runs(offsets)}"
 
 
 def one_owner_acknowledges_per_epoch(history: History) -> Iterator[str]:
@@ -204,22 +202,20 @@ def reads_of_a_partition_agree(history: History) -> Iterator[str]:
 
 def a_reader_never_goes_back(history: History) -> Iterator[str]:
     """The offsets that one reader gets of a partition only grow (a reader that starts anew has a new name)."""
-    newest: dict[tuple[str, Place], int] = {}
+    following = Following()
     for record in history.seen:
-        before = newest.get((record.reader, record.place), -1)
-        if record.offset <= before:
-            yield f"{record.place}: {record.reader} got {record.offset} after {before}"
-        newest[record.reader, record.place] = record.offset
+        due = following.breaks((record.reader, record.place), record.offset)
+        if due is not None and record.offset < due:
+            yield f"{record.place}: {record.reader} got {record.offset} after {due - 1}"
 
 
 def a_reader_skips_nothing(history: History) -> Iterator[str]:
     """The offsets that one reader gets of a partition follow each other without gaps, but for what was deleted."""
-    newest: dict[tuple[str, Place], int] = {}
+    following = Following()
     for record in history.seen:
-        before = newest.get((record.reader, record.place))
-        if before is not None and record.offset > before + 1 and record.offset > history.gone_below(record.place):
-            yield f"{record.place}: {record.reader} got {record.offset} after {before}"
-        newest[record.reader, record.place] = record.offset
+        due = following.breaks((record.reader, record.place), record.offset)
+        if due is not None and record.offset > max(due, history.gone_below(record.place)):
+            yield f"{record.place}: {record.reader} got {record.offset} after {due - 1}"
 
 
 def latest_covers_what_was_acknowledged(history: History) -> Iterator[str]:
@@ -234,24 +230,23 @@ def latest_covers_what_was_acknowledged(history: History) -> Iterator[str]:
         ]
     for end in history.ends:
         newest[end.place].append((end.told, end.offset))
+    known = {place: Reached(told) for place, told in newest.items()}
     for end in history.ends:
-        must = max((offset for turn, offset in newest[end.place] if turn < end.asked), default=0)
+        must = known[end.place].before(end.asked)
         if end.offset < must:
             yield f"{end.place}: latest was {end.offset} although {must} had been reached before it was asked for"
 
 
 def out_of_range_is_said_of_no_offset_that_exists(history: History) -> Iterator[str]:
     """An offset at or below what was acknowledged before the question, and not deleted, is in range."""
-    acknowledged = history.acknowledged()
-    for answer in history.out_of_range:
-        reached = max(
-            (
-                (attempt.base_offset or 0) + len(attempt.values)
-                for attempt in acknowledged[answer.place]
-                if (attempt.acknowledged or 0) < answer.asked
-            ),
-            default=0,
+    known = {
+        place: Reached(
+            (attempt.acknowledged or 0, (attempt.base_offset or 0) + len(attempt.values)) for attempt in attempts
         )
+        for place, attempts in history.acknowledged().items()
+    }
+    for answer in history.out_of_range:
+        reached = known[answer.place].before(answer.asked) if answer.place in known else 0
         if history.gone_below(answer.place) <= answer.offset <= reached:
             yield f"{answer.place}: offset {answer.offset} is out of range although {reached} had been reached"
 
@@ -268,12 +263,12 @@ def idempotent_records_appear_once_and_in_order(history: History) -> Iterator[st
         log = history.final.get(place)
         order = {value: index for index, value in enumerate(values)}
         found = [record.value for record in log.records if record.value in order] if log is not None else []
-        if twice := _twice(found):
+        if twice := sorted(doubled(found)):
             yield f"{place}: of {producer} there is more than once {twice!r}"
         places = [order[value] for value in found]
-        if places != sorted(places):
+        if any(reordered(places)):
             yield f"{place}: the records of {producer} are not in the order in which they were sent"
-        if places and log is not None and log.start == 0 and sorted(set(places)) != list(range(max(places) + 1)):
+        if log is not None and log.start == 0 and missing_before(places):
             yield f"{place}: of {producer} records are missing before {found[-1]!r}"
 
 
@@ -282,7 +277,7 @@ def plain_records_appear_at_most_once(history: History) -> Iterator[str]:
     plain = {value for attempt in history.attempts if not attempt.idempotent for value in attempt.values}
     for place, log in history.final.items():
         found = [record.value for record in log.records if record.value in plain]
-        if twice := _twice(found):
+        if twice := sorted(doubled(found)):
             yield f"{place}: more than once {twice!r}"
 
 
@@ -296,10 +291,14 @@ def records_of_a_connection_are_in_order(history: History) -> Iterator[str]:
                 of_connection[value] = len(of_connection)
     for (producer, place, _), order in sent.items():
         log = history.final.get(place)
-        found = [record.value for record in log.records if record.value in order] if log is not None else []
-        for before, after in pairwise(found):
-            if order[after] < order[before]:
-                yield f"{place}: {producer} sent {after!r} before {before!r} on one connection, and it stands behind it"
+        values = list(order)
+        for later, number in reordered(
+            order[record.value] for record in (log.records if log is not None else ()) if record.value in order
+        ):
+            yield (
+                f"{place}: {producer} sent {values[number]!r} before {values[later]!r} on one connection, and it "
+                "stands behind it"
+            )
 
 
 def nothing_appears_that_nobody_sent(history: History) -> Iterator[str]:
@@ -308,9 +307,8 @@ def nothing_appears_that_nobody_sent(history: History) -> Iterator[str]:
     for attempt in history.attempts:
         sent[attempt.place].update(attempt.values)
     for place, log in history.final.items():
-        strange = [record for record in log.records if record.value not in sent[place]]
-        if strange:
-            yield f"{place}: nobody sent {strange[0].value!r} at {strange[0].offset}"
+        for offset, value in invented(((record.offset, record.value) for record in log.records), sent[place]):
+            yield f"{place}: nobody sent {value!r} at {offset}"
 
 
 def committed_offsets_do_not_go_back(history: History) -> Iterator[str]:
@@ -320,24 +318,24 @@ def committed_offsets_do_not_go_back(history: History) -> Iterator[str]:
         known[commit.group, commit.place].append((commit.acknowledged, commit.offset))
     for seen in history.commits_seen:
         known[seen.group, seen.place].append((seen.told, seen.offset))
+    reached = {of: Reached(told) for of, told in known.items()}
     for seen in history.commits_seen:
-        must = max((offset for turn, offset in known[seen.group, seen.place] if turn < seen.asked), default=-1)
+        must = reached[seen.group, seen.place].before(seen.asked, default=-1)
         if seen.offset < must:
             yield f"{seen.place}: group {seen.group} was told {seen.offset}, {must} had been committed"
 
 
 def a_group_commits_only_what_it_was_given(history: History) -> Iterator[str]:
     """Below a committed offset every record went to some member of the group."""
-    given: dict[tuple[str, Place], set[int]] = defaultdict(set)
+    given: dict[tuple[str, Place], Given] = defaultdict(Given)
     for record in history.seen:
         given[record.reader.split("/", 1)[0], record.place].add(record.offset)
     newest: dict[tuple[str, Place], int] = {}
     for commit in history.commits:
         newest[commit.group, commit.place] = max(newest.get((commit.group, commit.place), 0), commit.offset)
     for (group, place), offset in newest.items():
-        missing = set(range(history.gone_below(place), offset)) - given[group, place]
-        if missing:
-            yield f"{place}: group {group} committed {offset} and nobody in it got {_runs(sorted(missing))}"
+        if passed_over := given[group, place].passed_over(history.gone_below(place), offset):
+            yield f"{place}: group {group} committed {offset} and nobody in it got {runs(passed_over)}"
 
 
 def no_answer_is_one_that_no_correct_server_gives(history: History) -> Iterator[str]:
@@ -397,18 +395,3 @@ def check(history: History) -> None:
 
 def _values(log: FinalLog) -> dict[int, bytes]:
     return {record.offset: record.value for record in log.records}
-
-
-def _twice(values: Sequence[bytes]) -> list[bytes]:
-    return sorted(value for value, count in Counter(values).items() if count > 1)
-
-
-def _runs(offsets: list[int]) -> str:
-    """`0-4, 7, 9-10`."""
-    runs: list[list[int]] = []
-    for offset in offsets:
-        if runs and offset == runs[-1][1] + 1:
-            runs[-1][1] = offset
-        else:
-            runs.append([offset, offset])
-    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs) or "none"
