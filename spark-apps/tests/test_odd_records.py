@@ -2,7 +2,6 @@
 same.
 """
 
-import socket
 import struct
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +15,7 @@ from deltalake import DeltaTable
 from iceberg_catalogs import Opened
 from parquet_jobs import arguments, rows
 from pyspark.sql import SparkSession
+from tests.bare_client import BareClient
 
 from bmq.wire.batches import Record, build_batch
 from bmq_spark.jobs import iceberg
@@ -33,24 +33,10 @@ class Odd(NamedTuple):
 
 def produce_raw(servers: str, topic: str, batch: bytes) -> None:
     """As it is: client libraries would not send some of it. Produce version 7."""
-    host, port = servers.split(":")
-
-    def text(value: str) -> bytes:
-        return struct.pack(">h", len(value)) + value.encode()
-
-    asked = (
-        struct.pack(">hhi", -1, 1, 10_000)
-        + struct.pack(">i", 1)
-        + text(topic)
-        + struct.pack(">iii", 1, 0, len(batch))
-        + batch
-    )
-    request = struct.pack(">hhi", 0, 7, 1) + text("test") + asked
-    with socket.create_connection((host, int(port)), timeout=30) as connection:
-        connection.sendall(struct.pack(">i", len(request)) + request)
-        (size,) = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))
-        answer = connection.recv(size, socket.MSG_WAITALL)
-    assert struct.unpack_from(">h", answer, 4 + 4 + 2 + len(topic) + 4 + 4) == (0,)
+    data = [{"name": topic, "partition_data": [{"index": 0, "records": batch}]}]
+    with BareClient(servers) as client:
+        answer = client.ask(0, 7, {"acks": 1, "timeout_ms": 10_000, "topic_data": data})
+    assert answer.responses[0].partition_responses[0].error_code == 0
 
 
 def changed(batch: bytes, old: bytes, new: bytes) -> bytes:

@@ -2,7 +2,6 @@
 segment would give.
 """
 
-import socket
 import struct
 from collections.abc import Iterator
 from uuid import UUID
@@ -10,6 +9,7 @@ from uuid import UUID
 import crc32c
 import pytest
 from confluent_kafka import Producer
+from tests.bare_client import BareClient
 
 from bmq.values import TopicId
 from bmq.wire.batches import Record, build_batch
@@ -37,23 +37,11 @@ def address(mock: Producer) -> tuple[str, int]:
 def produce(mock: Producer, topic: str, batch: bytes) -> None:
     """As it is: librdkafka would not send some of it. Produce version 7."""
 
-    def text(value: str) -> bytes:
-        return struct.pack(">h", len(value)) + value.encode()
-
     assert mock.list_topics(topic, timeout=30).topics[topic]
-    asked = (
-        struct.pack(">hhi", -1, 1, 5000)
-        + struct.pack(">i", 1)
-        + text(topic)
-        + struct.pack(">iii", 1, 0, len(batch))
-        + batch
-    )
-    request = struct.pack(">hhi", 0, 7, 1) + text("test") + asked
-    with socket.create_connection(address(mock), timeout=30) as connection:
-        connection.sendall(struct.pack(">i", len(request)) + request)
-        (size,) = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))
-        answer = connection.recv(size, socket.MSG_WAITALL)
-    assert struct.unpack_from(">h", answer, 4 + 4 + 2 + len(topic) + 4 + 4) == (0,)
+    data = [{"name": topic, "partition_data": [{"index": 0, "records": batch}]}]
+    with BareClient(address(mock)) as client:
+        answer = client.ask(0, 7, {"acks": 1, "timeout_ms": 10_000, "topic_data": data})
+    assert answer.responses[0].partition_responses[0].error_code == 0
 
 
 def changed(batch: bytes, old: bytes, new: bytes) -> bytes:

@@ -2,8 +2,6 @@
 
 import contextlib
 import os
-import socket
-import struct
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -11,13 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from abuse_requests import TOPIC_IDS, TOPICS, framed
+from abuse_requests import TOPIC_IDS, TOPICS
 from started_bmq import StartedBmq, started_bmq
+from tests.bare_client import BareClient
 from tests.waiting import let_pass, until
 
-from bmq.wire import messages
 from bmq.wire.error_codes import ErrorCode
-from bmq.wire.frames import parse_response_header
 from bmq.wire.message import Message
 from bmq.wire.records import Record, build_batch
 
@@ -75,7 +72,7 @@ class BmqProcess:
 
     def have_topics(self, topics: dict[str, int]) -> None:
         """Makes those that are not there, and notes the ids of all for the requests that name them so."""
-        with contextlib.closing(Client(self.kafka)) as client:
+        with BareClient(self.kafka) as client:
             names = list(topics)
             for first in range(0, len(names), _MADE_AT_ONCE):
                 wanted = [
@@ -118,52 +115,6 @@ def bmq_process(folder: Path, *arguments: str, topics: dict[str, int] | None = N
         yield process
 
 
-class Client:
-    """One connection."""
-
-    def __init__(self, address: tuple[str, int], *, own_host: str = "127.0.0.1") -> None:
-        self._socket = socket.create_connection(address, timeout=ANSWERED_WITHIN_S, source_address=(own_host, 0))
-
-    def ask(self, api_key: int, version: int, request: dict[str, Any]) -> Message:
-        """A request's answer."""
-        answer = self.ask_raw(framed(api_key, version, request))
-        assert answer is not None
-        position = parse_response_header(answer, api_key=api_key, api_version=version)[1]
-        return messages.decode_response(api_key, version, answer[position:], elements_max=10_000_000)
-
-    def ask_raw(self, frame: bytes) -> bytes | None:
-        """The answer; None: the connection was closed."""
-        try:
-            self._socket.sendall(frame)
-        except ConnectionError:
-            return None
-        return self.next_answer()
-
-    def next_answer(self) -> bytes | None:
-        """To what was sent before; None: the connection was closed."""
-        self._socket.settimeout(ANSWERED_WITHIN_S)
-        try:
-            head = self._socket.recv(4, socket.MSG_WAITALL)
-        except ConnectionError:
-            return None
-        if len(head) < 4:
-            return None
-        size_bytes, answer = struct.unpack(">i", head)[0], bytearray()
-        while len(answer) < size_bytes:
-            answer += self._socket.recv(min(_BYTES_AT_ONCE, size_bytes - len(answer)))
-        return bytes(answer)
-
-    def send_some(self, part: bytes, *, within_s: float) -> None:
-        """As much of it as the other side takes."""
-        self._socket.settimeout(within_s)
-        with contextlib.suppress(TimeoutError, ConnectionError):
-            self._socket.sendall(part)
-
-    def close(self) -> None:
-        """Ends the connection."""
-        self._socket.close()
-
-
 PATIENT: Final = "patient"
 
 
@@ -204,7 +155,7 @@ class PatientClient:
         return self.took_s[first : first + count]
 
     def _run(self) -> None:
-        client = Client(self.address)
+        client = BareClient(self.address)
         batch = build_batch([Record(0, 1_000, None, b"patience")])
         offset = 0
         while not self._over.is_set():
@@ -225,7 +176,7 @@ class PatientClient:
             self._timed(client, 3, 9, {"topics": [{"name": PATIENT}], "allow_auto_topic_creation": False})
         client.close()
 
-    def _timed(self, client: Client, api_key: int, version: int, request: dict[str, Any]) -> Message:
+    def _timed(self, client: BareClient, api_key: int, version: int, request: dict[str, Any]) -> Message:
         began_s = time.perf_counter()
         answer = client.ask(api_key, version, request)
         self.took_s.append(time.perf_counter() - began_s)

@@ -13,9 +13,9 @@ from random import Random
 from typing import Any, Final
 from uuid import UUID
 
-from bmq.wire import messages
+from tests.bare_client import framed
+
 from bmq.wire.apis import SERVED, ApiKey
-from bmq.wire.frames import encode_request_frame
 from bmq.wire.schemas import Field, api_schema
 
 LARGE: Final = os.environ.get("ABUSE", "") == "large"
@@ -96,11 +96,6 @@ def abuses(api_key: int, version: int) -> Iterator[Abuse]:
     for _ in range(100 if LARGE else 6):
         yield Abuse(api_key, version, "a count that lies", _lying(plain, rng))
     yield Abuse(api_key, version, "half of it", plain[: max(6, len(plain) // 2)], ends=False)
-
-
-def framed(api_key: int, version: int, message: dict[str, Any]) -> bytes:
-    body = messages.encode_request(api_key, version, message)
-    return encode_request_frame(api_key=api_key, api_version=version, correlation_id=7, client_id="abuse", body=body)
 
 
 def arrays(fields: tuple[Field, ...], version: int, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

@@ -5,13 +5,12 @@ Walks every API that is served, from its schema; ABUSE=large makes it every vers
 """
 
 import gc
-import socket
-import struct
 from collections.abc import Iterator
 
 import pytest
 from abuse_node import AbusedNode, abused_node, may_hold_s
-from abuse_requests import API_KEYS, LARGE, TOPIC_IDS, TOPICS, Abuse, abuses, framed, versions
+from abuse_requests import API_KEYS, LARGE, TOPIC_IDS, TOPICS, Abuse, abuses, versions
+from tests.bare_client import BareClient, PeerClosed, framed
 
 from bmq.runtime.loop import settle
 from bmq.wire.apis import SERVED
@@ -39,15 +38,15 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AbusedNode]:
 
 def answered_bytes(node: AbusedNode, abuse: Abuse) -> int:
     """How many bytes come back, until the answer is whole or the connection ends."""
-    with socket.create_connection(node.kafka, timeout=ANSWER_WITHIN_S) as client:
+    with BareClient(node.kafka, timeout_s=ANSWER_WITHIN_S) as client:
         try:
-            client.sendall(abuse.frame)
+            client.send_bytes(abuse.frame)
             if not abuse.ends:
                 return 0
             if abuse.what == A_LIE:
-                client.settimeout(LIE_ANSWERED_WITHIN_S)
-            head = client.recv(4, socket.MSG_WAITALL)
-        except ConnectionError:
+                client.socket.settimeout(LIE_ANSWERED_WITHIN_S)
+            return 4 + len(client.receive_frame())
+        except PeerClosed:
             return 0  # a frame that is too long
         except TimeoutError:
             assert abuse.what == A_LIE, (
@@ -55,15 +54,6 @@ def answered_bytes(node: AbusedNode, abuse: Abuse) -> int:
                 "others may wait"
             )
             return 0
-        if len(head) < 4:
-            return 0
-        size = struct.unpack(">i", head)[0]
-        left, buffer = size, bytearray(256 * KIB)
-        while left:
-            count = client.recv_into(buffer, min(left, len(buffer)))
-            assert count, f"the answer ends after {size - left} of {size} bytes"
-            left -= count
-        return 4 + int(size)
 
 
 @pytest.mark.timeout(3_600 if LARGE else 300)

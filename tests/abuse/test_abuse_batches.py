@@ -3,7 +3,6 @@ once.
 """
 
 import gc
-import socket
 import struct
 import threading
 from collections.abc import Iterator, Sequence
@@ -12,13 +11,12 @@ from typing import Final
 import pytest
 from abuse_node import AbusedNode, abused_node, may_hold_s
 from crc32c import crc32c
+from tests.bare_client import BareClient, framed
 from tests.waiting import let_pass
 
 from bmq.runtime.loop import settle
-from bmq.wire import messages
 from bmq.wire.batch_headers import HEADER_SIZE_BYTES
 from bmq.wire.compression import Codec, compress
-from bmq.wire.frames import encode_request_frame
 from bmq.wire.records import Record, build_batch
 
 PARTITIONS: Final = 1_000
@@ -31,17 +29,13 @@ ANSWERED_WITHIN_S: Final = 60
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AbusedNode]:
     with abused_node(tmp_path_factory.mktemp("batches")) as running:
-        with socket.create_connection(running.kafka, timeout=ANSWERED_WITHIN_S) as client:
+        with BareClient(running.kafka) as client:
             configs = [{"name": "bmq.validation", "value": "records"}]
             topics = [
                 {"name": name, "num_partitions": PARTITIONS, "replication_factor": 1, "assignments": [], "configs": own}
                 for name, own in {"lengths": [], "records": configs}.items()
             ]
-            body = messages.encode_request(19, 5, {"topics": topics, "timeout_ms": 60_000, "validate_only": False})
-            client.sendall(
-                encode_request_frame(api_key=19, api_version=5, correlation_id=1, client_id="maker", body=body)
-            )
-            answered(client)
+            client.ask(19, 5, {"topics": topics, "timeout_ms": 60_000, "validate_only": False})
         thresholds = gc.get_threshold()
         settle()
         yield running
@@ -61,25 +55,8 @@ def claiming(body: bytes, *, codec: Codec = Codec.NONE) -> bytes:
 
 def produce(topic: str, batches: Sequence[bytes]) -> bytes:
     data = [{"index": index, "records": batch} for index, batch in enumerate(batches)]
-    body = messages.encode_request(
-        0,
-        9,
-        {
-            "transactional_id": None,
-            "acks": -1,
-            "timeout_ms": 30_000,
-            "topic_data": [{"name": topic, "partition_data": data}],
-        },
-    )
-    return encode_request_frame(api_key=0, api_version=9, correlation_id=1, client_id="abuse", body=body)
-
-
-def answered(client: socket.socket) -> bytes:
-    size = struct.unpack(">i", client.recv(4, socket.MSG_WAITALL))[0]
-    answer = b""
-    while len(answer) < size:
-        answer += client.recv(size - len(answer))
-    return answer
+    asked = {"acks": -1, "timeout_ms": 30_000, "topic_data": [{"name": topic, "partition_data": data}]}
+    return framed(0, 9, {"transactional_id": None, **asked})
 
 
 MANY_HEADERS: Final = [("", None)] * 10_000
@@ -101,25 +78,25 @@ def test_one_request_of_batches_that_are_dear_to_prove_does_not_hold_the_loop(no
     topic, batches = CASES[case]
     frame = produce(topic, batches)
     node.longest_turn_s()
-    with socket.create_connection(node.kafka, timeout=ANSWERED_WITHIN_S) as client:
-        client.sendall(frame)
-        assert len(answered(client)) > 30 * len(batches)
+    with BareClient(node.kafka) as client:
+        client.send_bytes(frame)
+        assert len(client.receive_frame()) > 30 * len(batches)
     assert node.longest_turn_s() < may_hold_s(TURN_S_MAX), f"{len(frame)} bytes"
 
 
 def test_wide_produce_requests_of_many_connections_are_not_begun_in_one_turn(node: AbusedNode) -> None:
     frame = produce("lengths", [build_batch([Record(0, 1_000, None, b"one")])] * PARTITIONS)
-    clients = [socket.create_connection(node.kafka, timeout=ANSWERED_WITHIN_S) for _ in range(40)]
+    clients = [BareClient(node.kafka) for _ in range(40)]
     for client in clients:
-        client.sendall(frame[:-1])
+        client.send_bytes(frame[:-1])
     let_pass(0.2, "so much has arrived, whatever comes of it")
     node.longest_turn_s()
     busy = threading.Thread(target=node.ask, args=(lambda: let_pass(0.3, "so that all last bytes are there at once"),))
     busy.start()
     for client in clients:
-        client.sendall(frame[-1:])
+        client.send_bytes(frame[-1:])
     busy.join()
     for client in clients:
-        assert len(answered(client)) > 30 * PARTITIONS
+        assert len(client.receive_frame()) > 30 * PARTITIONS
         client.close()
     assert node.longest_turn_s() < may_hold_s(TURNS_S_MAX)

@@ -5,8 +5,8 @@ import socket
 from pathlib import Path
 from typing import Final
 
-from abuse_process import Client
 from started_bmq import started_bmq
+from tests.bare_client import BareClient
 
 from bmq.wire.records import Record, build_batch
 
@@ -19,7 +19,7 @@ def test_connections_of_strangers_leave_the_store_files_to_open(tmp_path: Path) 
     few = ("sh", "-c", f'ulimit -n {FILES}; exec "$@"', "sh")
     with started_bmq(tmp_path, beneath=few) as started, contextlib.ExitStack() as open_ones:
         address = started.kafka.rpartition(":")[0], int(started.kafka.rpartition(":")[2])
-        client = open_ones.enter_context(contextlib.closing(Client(address)))
+        client = open_ones.enter_context(BareClient(address))
         topic = {"name": "orders", "num_partitions": 4, "replication_factor": 1, "assignments": [], "configs": []}
         assert (
             client.ask(19, 5, {"topics": [topic], "timeout_ms": 10_000, "validate_only": False}).topics[0].error_code
@@ -34,6 +34,6 @@ def test_connections_of_strangers_leave_the_store_files_to_open(tmp_path: Path) 
         data = [{"name": "orders", "partition_data": [{"index": n, "records": batch} for n in range(4)]}]
         made = client.ask(0, 9, {"acks": -1, "timeout_ms": 1_000, "topic_data": data})
         assert [one.error_code for one in made.responses[0].partition_responses] == [0] * 4
-        with contextlib.closing(Client(address, own_host="127.0.0.2")) as other:
+        with BareClient(address, own_host="127.0.0.2") as other:
             assert other.ask(18, 0, {}).error_code == 0, "another address is let in"
     assert "ulimit -n" in (tmp_path / "server.log").read_text()

@@ -11,8 +11,7 @@ from typing import Any, Final
 
 import pytest
 from abuse_node import MIB, AbusedNode, abused_node, may_hold_s
-from abuse_process import Client
-from abuse_requests import framed
+from tests.bare_client import BareClient, framed
 from tests.waiting import until
 
 from bmq.config.limits import Limits
@@ -41,7 +40,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AbusedNode]:
     limits = Limits(answer_memory_bytes=ANSWERS_BYTES, described_groups_bytes_max=DESCRIBED_BYTES)
     with abused_node(tmp_path_factory.mktemp("groups"), limits) as running:
         running.have_topics({"t": 1})
-        with contextlib.closing(Client(running.kafka)) as client:
+        with BareClient(running.kafka) as client:
             for number in range(LARGE_GROUPS):
                 make_large(client, f"large-{number}")
         thresholds = gc.get_threshold()
@@ -51,7 +50,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AbusedNode]:
         gc.set_threshold(*thresholds)
 
 
-def make_large(client: Client, group_id: str) -> None:
+def make_large(client: BareClient, group_id: str) -> None:
     """A stable group whose one member says much."""
     metadata = bytes(METADATA_BYTES)
     joined = client.ask(11, 3, join(group_id, [{"name": "p", "metadata": metadata}]))
@@ -68,7 +67,7 @@ def join(group_id: str, protocols: list[dict[str, Any]]) -> dict[str, Any]:
 
 def states(node: AbusedNode) -> list[DurableState]:
     """What the coordinators have, by partition: all are loaded."""
-    with contextlib.closing(Client(node.kafka)) as client:
+    with BareClient(node.kafka) as client:
         client.ask(16, 4, {"states_filter": []})
     shards = node.node.broker._coordinators._shards.values()
     return [shard._machine.durable for shard in sorted(shards, key=lambda shard: shard.partition)]
@@ -79,8 +78,8 @@ def shortest_turn_s(node: AbusedNode, frame: bytes) -> float:
     turns_s = []
     for _ in range(TRIES):
         node.longest_turn_s()
-        with contextlib.closing(Client(node.kafka)) as client:
-            assert client.ask_raw(frame)
+        with BareClient(node.kafka) as client:
+            assert client.exchange(frame)
         turns_s.append(node.longest_turn_s())
         if turns_s[-1] < TURN_S_MAX:
             break
@@ -89,7 +88,7 @@ def shortest_turn_s(node: AbusedNode, frame: bytes) -> float:
 
 def test_descriptions_of_large_groups_come_in_parts_and_all_of_them_to_who_asks_again(node: AbusedNode) -> None:
     left, answers = [f"large-{number}" for number in range(LARGE_GROUPS)], 0
-    with contextlib.closing(Client(node.kafka)) as client:
+    with BareClient(node.kafka) as client:
         while left:
             described = client.ask(15, 5, {"groups": left}).groups
             assert [group.group_id for group in described] == left
@@ -110,13 +109,13 @@ def test_those_who_do_not_read_descriptions_hold_no_more_than_answers_may_and_ot
     held_bytes: list[int] = []
     with contextlib.ExitStack() as open_ones:
         for _ in range(NOT_READING):
-            stranger = open_ones.enter_context(contextlib.closing(Client(node.kafka)))
+            stranger = open_ones.enter_context(BareClient(node.kafka))
             stranger.send_some(frame * 4, within_s=0.1)
         until_s = time.monotonic() + 2
         while time.monotonic() < until_s:
             held_bytes.append(node.ask(lambda: node.node.proxy.proxy.bulk.answers.held_bytes))
         assert MIB < max(held_bytes) < ANSWERS_BYTES + DESCRIBED_BYTES + MIB
-        with contextlib.closing(Client(node.kafka, own_host="127.0.0.2")) as other:
+        with BareClient(node.kafka, own_host="127.0.0.2") as other:
             [group] = other.ask(15, 5, {"groups": ["large-0"]}).groups
             assert group.error_code == 0
 
@@ -136,7 +135,7 @@ def test_all_offsets_of_a_group_with_much_metadata_are_held_for_few_who_do_not_r
     frame, held_bytes = framed(9, 7, {"group_id": "wordy", "topics": None}), [0]
     with contextlib.ExitStack() as open_ones:
         for _ in range(NOT_READING):
-            stranger = open_ones.enter_context(contextlib.closing(Client(node.kafka)))
+            stranger = open_ones.enter_context(BareClient(node.kafka))
             stranger.send_some(frame * 4, within_s=0.1)
         until_s = time.monotonic() + 2
         while time.monotonic() < until_s:
@@ -150,7 +149,7 @@ def test_who_waits_for_others_of_its_group_keeps_no_memory_for_its_request(node:
     memory = node.node.proxy.server.endpoint.request_memory
     with contextlib.ExitStack() as open_ones:
         for number in range(WAITING):
-            stranger = open_ones.enter_context(contextlib.closing(Client(node.kafka)))
+            stranger = open_ones.enter_context(BareClient(node.kafka))
             stranger.send_some(
                 framed(11, 3, join(f"large-{number}", [{"name": "p", "metadata": bytes(METADATA_BYTES)}])), within_s=5
             )
@@ -191,7 +190,7 @@ def many(node: AbusedNode) -> Iterator[None]:
 @pytest.mark.usefixtures("many")
 def test_a_list_of_all_groups_does_not_hold_the_loop(node: AbusedNode) -> None:
     frame = framed(16, 4, {"states_filter": []})
-    with contextlib.closing(Client(node.kafka)) as client:
+    with BareClient(node.kafka) as client:
         assert len(client.ask(16, 4, {"states_filter": []}).groups) == MANY + LARGE_GROUPS
     assert shortest_turn_s(node, frame) < may_hold_s(TURN_S_MAX)
 

@@ -4,18 +4,15 @@ one turn.
 
 import contextlib
 import gc
-import socket
-import struct
 from collections.abc import Iterator
 from typing import Final
 from uuid import UUID
 
 import pytest
 from abuse_node import AbusedNode, abused_node, may_hold_s
+from tests.bare_client import BareClient, framed
 
 from bmq.runtime.loop import settle
-from bmq.wire import messages
-from bmq.wire.frames import encode_request_frame
 from bmq_controller.machine.lanes import LaneWanted
 
 TURN_S_MAX: Final = 0.1
@@ -42,8 +39,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AbusedNode]:
 def by_id(lane: int, number: int) -> bytes:
     """Of an id that no proxy told."""
     asked = {"topics": [{"topic_id": UUID(int=number), "name": None}], "allow_auto_topic_creation": False}
-    body = messages.encode_request(3, 12, asked)
-    return encode_request_frame(api_key=3, api_version=12, correlation_id=lane, client_id=f"lane=l{lane}", body=body)
+    return framed(3, 12, asked, correlation_id=lane, client_id=f"lane=l{lane}")
 
 
 def test_clients_of_sixty_lanes_that_ask_at_once_after_a_topic_was_made_do_not_hold_the_loop(node: AbusedNode) -> None:
@@ -52,15 +48,11 @@ def test_clients_of_sixty_lanes_that_ask_at_once_after_a_topic_was_made_do_not_h
         node.have_topics({f"more-{attempt}": 1})
         node.longest_turn_s()
         with contextlib.ExitStack() as stack:
-            clients = [
-                stack.enter_context(socket.create_connection(node.kafka, timeout=ANSWERED_WITHIN_S))
-                for _ in range(LANES)
-            ]
+            clients = [stack.enter_context(BareClient(node.kafka)) for _ in range(LANES)]
             for lane, client in enumerate(clients):
-                client.sendall(by_id(lane, 1 + attempt))
+                client.send_bytes(by_id(lane, 1 + attempt))
             for client in clients:
-                size = struct.unpack(">i", client.recv(4, socket.MSG_WAITALL))[0]
-                assert len(client.recv(size, socket.MSG_WAITALL)) == size
+                client.receive_frame()
         turns_s.append(node.longest_turn_s())
         if turns_s[-1] < may_hold_s(TURN_S_MAX):
             return

@@ -20,8 +20,9 @@ from urllib.request import urlopen
 
 import pytest
 from abuse_node import AbusedNode, abused_node
-from abuse_process import PATIENT, BmqProcess, Client, PatientClient, bmq_process, nearly_all_within_s
-from abuse_requests import API_KEYS, TOPIC_IDS, TOPICS, WIDE_PARTITIONS, Abuse, abuses, framed
+from abuse_process import PATIENT, BmqProcess, PatientClient, bmq_process, nearly_all_within_s
+from abuse_requests import API_KEYS, TOPIC_IDS, TOPICS, WIDE_PARTITIONS, Abuse, abuses
+from tests.bare_client import BareClient, framed
 
 from bmq.config.limits import Limits
 from bmq.runtime.loop import settle
@@ -112,8 +113,8 @@ def test_what_a_request_took_is_free_when_it_is_answered_and_waits_for_no_garbag
         if abuse.what.endswith("same"):
             continue  # of which one is left
         node.ask(gc.collect)
-        with contextlib.closing(Client(node.kafka)) as client:
-            client.ask_raw(abuse.frame)
+        with BareClient(node.kafka) as client:
+            client.exchange(abuse.frame)
         unreachable = node.ask(gc.collect)
         if unreachable > UNREACHABLE_MAX:
             found.append(f"{abuse.what}: {unreachable} objects of it are only found by the garbage collector")
@@ -141,8 +142,8 @@ def test_one_request_takes_no_more_memory_than_its_bytes_and_what_it_names_come_
 def _grown_bytes(process: BmqProcess, abuse: Abuse) -> tuple[int, int]:
     """(by how much more was in memory, the size of the answer)"""
     process.until_quiet()
-    with process.growth() as grown, contextlib.closing(Client(process.kafka)) as client:
-        answer = client.ask_raw(abuse.frame)
+    with process.growth() as grown, BareClient(process.kafka) as client:
+        answer = client.exchange(abuse.frame)
     return grown.size_bytes, len(answer or b"")
 
 
@@ -182,13 +183,13 @@ def test_many_dense_requests_at_once_take_no_more_than_is_worked_on_at_a_time(pr
             one.join()
     together = Limits().wide_request_elements * ELEMENT_BYTES + 16 * MIB
     assert grown.size_bytes < together + AT_ONCE * len(frame) < AT_ONCE * DENSE * ELEMENT_BYTES // 2
-    with contextlib.closing(Client(process.kafka)) as client:
+    with BareClient(process.kafka) as client:
         assert client.ask(3, 9, {"topics": []}).brokers
 
 
 def _ask(process: BmqProcess, frame: bytes) -> None:
-    with contextlib.closing(Client(process.kafka)) as client:
-        assert client.ask_raw(frame) is not None
+    with BareClient(process.kafka) as client:
+        assert client.exchange(frame) is not None
 
 
 PAGES: Final = {
@@ -208,13 +209,13 @@ def test_pages_of_partitions_that_many_ask_for_at_once_take_no_more_than_is_put_
     process.have_topics(TOPICS)
     frame = framed(*PAGES[name])
     with contextlib.ExitStack() as open_ones:
-        strangers = [open_ones.enter_context(contextlib.closing(Client(process.kafka))) for _ in range(PAGES_AT_ONCE)]
+        strangers = [open_ones.enter_context(BareClient(process.kafka)) for _ in range(PAGES_AT_ONCE)]
         process.until_quiet()
         with process.growth() as grown:
             for one in strangers:
                 one.send_some(frame, within_s=1)
             for one in strangers:
-                assert one.next_answer() is not None
+                one.receive_frame()
     assert grown.size_bytes < Limits().wide_answer_elements * KIB + 64 * MIB < PAGES_AT_ONCE * MIB // 2
 
 
@@ -252,14 +253,14 @@ def test_three_hundred_connections_with_half_a_request_each_stop_nobody(process:
     with contextlib.ExitStack() as open_ones, PatientClient(process.kafka) as patient:
         own_s = nearly_all_within_s(patient.next_ones(QUIET))
         for _ in range(HALF_SENT):
-            stranger = open_ones.enter_context(contextlib.closing(Client(process.kafka)))
+            stranger = open_ones.enter_context(BareClient(process.kafka))
             stranger.send_some(frame[: len(frame) // 2], within_s=0.02)
         waits_s = [max(patient.next_ones(QUIET)) for _ in range(TRIES)]
         assert not _is_late(own_s, min(waits_s))
         if own_host != "127.0.0.1":
-            with contextlib.closing(Client(process.kafka, own_host=own_host)) as other:
+            with BareClient(process.kafka, own_host=own_host) as other:
                 began_s = time.perf_counter()
-                assert other.ask_raw(frame) is not None
+                assert other.exchange(frame) is not None
                 assert time.perf_counter() - began_s < 1 + 10 * own_s
 
 
@@ -277,8 +278,8 @@ def _waits_s(process: BmqProcess, patient: PatientClient, api_key: int) -> tuple
     widest = max(wide(api_key), key=elements_in).frame
     own_s = nearly_all_within_s(patient.next_ones(QUIET))
     before, waited_s = patient.so_far(), process.waited_s()
-    with contextlib.closing(Client(process.kafka)) as client:
-        client.ask_raw(widest)
+    with BareClient(process.kafka) as client:
+        client.exchange(widest)
     patient.next_ones(1)
     return own_s, max(patient.took_s[before:]) - (process.waited_s() - waited_s)
 
@@ -289,7 +290,7 @@ def test_large_pages_of_the_admin_address_that_nobody_reads_take_no_more_than_fe
     all of them, as long as they liked, and 200 MiB when all 16 MB of the group were one page.
     """
     process.have_topics(TOPICS)
-    with contextlib.closing(Client(process.kafka)) as client:
+    with BareClient(process.kafka) as client:
         for first in range(0, WIDE_PARTITIONS, METADATA_AT_ONCE):
             some = range(first, min(first + METADATA_AT_ONCE, WIDE_PARTITIONS))
             partitions = [
@@ -326,7 +327,7 @@ def test_a_few_records_of_each_of_many_partitions_keep_no_large_blocks_in_memory
     large, small = (build_batch([Record(0, 1_000, None, os.urandom(size_bytes))]) for size_bytes in (900_000, 4))
     with (
         bmq_process(tmp_path, topics={"cold": COLD_PARTITIONS}) as started,
-        contextlib.closing(Client(started.kafka)) as client,
+        BareClient(started.kafka) as client,
     ):
         for _ in range(2):
             for index in range(COLD_PARTITIONS):

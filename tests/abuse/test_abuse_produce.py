@@ -3,19 +3,15 @@ in the order of arrival.
 """
 
 import gc
-import socket
-import struct
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import pytest
 from abuse_node import AbusedNode, abused_node, may_hold_s
+from tests.bare_client import BareClient, framed, parsed
 
 from bmq.runtime.loop import settle
-from bmq.wire import messages
-from bmq.wire.frames import encode_request_frame, parse_response_header
 from bmq.wire.limits import PRODUCE_PARTITIONS_MAX
-from bmq.wire.message import Message
 from bmq.wire.records import Record, build_batch
 
 TURN_S_MAX: Final = 0.15
@@ -40,10 +36,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AbusedNode]:
 
 
 def produce(data: Sequence[dict[str, Any]], *, number: int = 1) -> bytes:
-    body = messages.encode_request(
-        0, 9, {"transactional_id": None, "acks": -1, "timeout_ms": 60_000, "topic_data": data}
-    )
-    return encode_request_frame(api_key=0, api_version=9, correlation_id=number, client_id="abuse", body=body)
+    asked = {"transactional_id": None, "acks": -1, "timeout_ms": 60_000, "topic_data": data}
+    return framed(0, 9, asked, correlation_id=number)
 
 
 def to_all(names: Sequence[str], count: int, batch: bytes) -> list[dict[str, Any]]:
@@ -51,16 +45,6 @@ def to_all(names: Sequence[str], count: int, batch: bytes) -> list[dict[str, Any
         {"name": name, "partition_data": [{"index": index, "records": batch} for index in range(count)]}
         for name in names
     ]
-
-
-def answered(client: socket.socket) -> tuple[int, Message]:
-    """(correlation id, answer)."""
-    size = struct.unpack(">i", client.recv(4, socket.MSG_WAITALL))[0]
-    answer = bytearray()
-    while len(answer) < size:
-        answer += client.recv(size - len(answer))
-    number, position = parse_response_header(answer, api_key=0, api_version=9)
-    return number, messages.decode_response(0, 9, bytes(answer[position:]), elements_max=10_000_000)
 
 
 CASES: Final = {
@@ -79,9 +63,9 @@ def test_one_request_for_as_many_partitions_as_there_may_be_does_not_hold_the_lo
     # a look of the garbage collector, or a neighbour that empties the caches, is no property of the request
     for _ in range(TRIES):
         node.longest_turn_s()
-        with socket.create_connection(node.kafka, timeout=ANSWERED_WITHIN_S) as client:
-            client.sendall(frame)
-            _, answer = answered(client)
+        with BareClient(node.kafka) as client:
+            client.send_bytes(frame)
+            _, answer = parsed(0, 9, client.receive_frame())
         assert sum(len(topic.partition_responses) for topic in answer.responses) == sum(
             len(topic["partition_data"]) for topic in CASES[case]
         )
@@ -108,11 +92,11 @@ def test_requests_of_one_connection_reach_a_partition_in_their_order_though_the_
         )
         for number, count in enumerate(sizes)
     ]
-    with socket.create_connection(node.kafka, timeout=ANSWERED_WITHIN_S) as client:
-        client.sendall(b"".join(requests))
+    with BareClient(node.kafka) as client:
+        client.send_bytes(b"".join(requests))
         offsets = []
         for number in range(len(sizes)):
-            got, answer = answered(client)
+            got, answer = parsed(0, 9, client.receive_frame())
             assert got == number
             offsets += [
                 one.base_offset for topic in answer.responses for one in topic.partition_responses if one.index == last

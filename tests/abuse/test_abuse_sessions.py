@@ -2,14 +2,13 @@
 named before.
 """
 
-import contextlib
 import gc
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import pytest
 from abuse_node import AbusedNode, abused_node, may_hold_s
-from abuse_process import Client
+from tests.bare_client import BareClient
 
 from bmq.config.limits import Limits
 from bmq.runtime.loop import settle
@@ -31,7 +30,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AbusedNode]:
         gc.set_threshold(*thresholds)
 
 
-def fetch(client: Client, session_id: int, epoch: int, names: Sequence[str], *, partitions: int = 1) -> Any:
+def fetch(client: BareClient, session_id: int, epoch: int, names: Sequence[str], *, partitions: int = 1) -> Any:
     """The answer of a session's next request, which adds so many topics with so many partitions each."""
     partition = {"fetch_offset": 0, "partition_max_bytes": 1 << 20, "current_leader_epoch": -1}
     each = [{**partition, "partition": index} for index in range(partitions)]
@@ -43,7 +42,7 @@ def test_a_session_that_grows_by_steps_makes_no_small_request_hold_everybody_up(
     most = Limits().fetch_partitions_max
     names = [f"grown-{n}" for n in range(most // GROWS_BY)]
     node.have_topics(dict.fromkeys(names, GROWS_BY))
-    with contextlib.closing(Client(node.kafka)) as client:
+    with BareClient(node.kafka) as client:
         for name in names:  # which opens their partitions
             while any(
                 one.error_code
@@ -68,7 +67,7 @@ def test_a_session_that_grows_by_steps_makes_no_small_request_hold_everybody_up(
 def test_a_session_of_names_that_are_not_there_does_not_repeat_all_of_them_for_a_request_of_a_few_bytes(
     node: AbusedNode,
 ) -> None:
-    with contextlib.closing(Client(node.kafka)) as client:
+    with BareClient(node.kafka) as client:
         answer = fetch(client, 0, 0, [f"none-{n}" for n in range(UNKNOWN)])
         assert (answer.error_code, len(answer.responses)) == (0, UNKNOWN)
         again = fetch(client, answer.session_id, 1, [])
@@ -76,7 +75,7 @@ def test_a_session_of_names_that_are_not_there_does_not_repeat_all_of_them_for_a
 
 
 def test_no_session_remembers_names_that_no_topic_can_have(node: AbusedNode) -> None:
-    with contextlib.closing(Client(node.kafka)) as client:
+    with BareClient(node.kafka) as client:
         for number in range(3):
             answer = fetch(client, 0, 0, [f"{number}-{n}-" + "x" * 30_000 for n in range(60)])
             assert (answer.error_code, answer.session_id, len(answer.responses)) == (0, 0, 60)
@@ -86,7 +85,7 @@ def test_no_session_remembers_names_that_no_topic_can_have(node: AbusedNode) -> 
 def test_a_fetch_of_many_partitions_that_are_not_open_yet_holds_nobody_up(node: AbusedNode) -> None:
     most = Limits().fetch_partitions_max
     node.have_topics(dict.fromkeys(UNOPENED, most // len(UNOPENED)))
-    with contextlib.closing(Client(node.kafka)) as client:
+    with BareClient(node.kafka) as client:
         node.longest_turn_s()
         answer = fetch(client, 0, 0, UNOPENED, partitions=most // len(UNOPENED))
         assert node.longest_turn_s() < may_hold_s(TURN_S_MAX)

@@ -2,9 +2,8 @@
 two of them, not by all.
 """
 
+import contextlib
 import gc
-import socket
-import struct
 from collections.abc import Iterator
 from typing import Final
 
@@ -12,6 +11,7 @@ import abuse_requests
 import pytest
 from abuse_node import AbusedNode, abused_node, may_hold_s
 from abuse_requests import TOPIC_IDS, TOPICS, Abuse, abuses
+from tests.bare_client import BareClient, PeerClosed
 
 from bmq.config.limits import Limits
 from bmq.runtime.loop import settle
@@ -54,20 +54,13 @@ def densest(api_key: int, monkeypatch: pytest.MonkeyPatch) -> Abuse:
 
 def all_at_once(node: AbusedNode, frame: bytes) -> float:
     """The longest turn of the loop."""
-    held = [
-        socket.create_connection(
-            node.kafka, source_address=(f"127.0.0.{2 + n % ADDRESSES}", 0), timeout=ANSWERED_WITHIN_S
-        )
-        for n in range(CONNECTIONS)
-    ]
+    held = [BareClient(node.kafka, own_host=f"127.0.0.{2 + n % ADDRESSES}") for n in range(CONNECTIONS)]
     node.longest_turn_s()
     for one in held:
-        one.sendall(frame)
+        one.send_bytes(frame)
     for one in held:
-        head = one.recv(4, socket.MSG_WAITALL)
-        left = struct.unpack(">i", head)[0] if len(head) == 4 else 0
-        while left:
-            left -= len(one.recv(left))
+        with contextlib.suppress(PeerClosed):
+            one.receive_frame()
         one.close()
     return node.longest_turn_s()
 

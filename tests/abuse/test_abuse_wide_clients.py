@@ -3,18 +3,14 @@ request.
 """
 
 import gc
-import socket
-import struct
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from abuse_node import AbusedNode, abused_node, may_hold_s
+from tests.bare_client import BareClient
 
 from bmq.runtime.loop import settle
-from bmq.wire import messages
-from bmq.wire.frames import encode_request_frame, parse_response_header
-from bmq.wire.message import Message
 from bmq.wire.records import Record, build_batch
 
 WIDE: Final = 10_000
@@ -33,33 +29,20 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AbusedNode]:
         gc.set_threshold(*thresholds)
 
 
-def asked(client: socket.socket, api_key: int, version: int, request: dict[str, Any]) -> Message:
-    body = messages.encode_request(api_key, version, request)
-    client.sendall(
-        encode_request_frame(api_key=api_key, api_version=version, correlation_id=1, client_id="wide", body=body)
-    )
-    frame = b""
-    size = struct.unpack(">i", client.recv(4, socket.MSG_WAITALL))[0]
-    while len(frame) < size:
-        frame += client.recv(size - len(frame))
-    position = parse_response_header(frame, api_key=api_key, api_version=version)[1]
-    return messages.decode_response(api_key, version, frame[position:], elements_max=10_000_000)
-
-
 def test_ten_thousand_partitions_in_each_request_of_a_consumer(node: AbusedNode) -> None:
-    with socket.create_connection(node.kafka, timeout=60) as client:
+    with BareClient(node.kafka) as client:
         wanted = {"name": "wide", "num_partitions": WIDE, "replication_factor": 1, "assignments": [], "configs": []}
-        made = asked(client, 19, 5, {"topics": [wanted], "timeout_ms": 60_000, "validate_only": False})
+        made = client.ask(19, 5, {"topics": [wanted], "timeout_ms": 60_000, "validate_only": False})
         assert made.topics[0].error_code == 0
         node.longest_turn_s()
-        described = asked(client, 3, 9, {"topics": [{"name": "wide"}], "allow_auto_topic_creation": False})
+        described = client.ask(3, 9, {"topics": [{"name": "wide"}], "allow_auto_topic_creation": False})
         assert len(described.topics[0].partitions) == WIDE
         record = build_batch([Record(0, 1_000, None, b"here")])
         data = {"name": "wide", "partition_data": [{"index": WIDE - 1, "records": record}]}
-        asked(client, 0, 9, {"acks": -1, "timeout_ms": 10_000, "topic_data": [data]})
+        client.ask(0, 9, {"acks": -1, "timeout_ms": 10_000, "topic_data": [data]})
         indexes = range(WIDE)
         questions = [{"partition_index": index, "timestamp": -1} for index in indexes]
-        ends = asked(client, 2, 7, {"replica_id": -1, "topics": [{"name": "wide", "partitions": questions}]})
+        ends = client.ask(2, 7, {"replica_id": -1, "topics": [{"name": "wide", "partitions": questions}]})
         assert sum(one.offset for one in ends.topics[0].partitions) == 1
         assert not any(one.error_code for one in ends.topics[0].partitions)
         commits = [{"partition_index": index, "committed_offset": 7} for index in indexes]
@@ -69,9 +52,8 @@ def test_ten_thousand_partitions_in_each_request_of_a_consumer(node: AbusedNode)
             "member_id": "",
             "topics": [{"name": "wide", "partitions": commits}],
         }
-        assert not any(one.error_code for one in asked(client, 8, 8, commit).topics[0].partitions)
-        fetched = asked(
-            client,
+        assert not any(one.error_code for one in client.ask(8, 8, commit).topics[0].partitions)
+        fetched = client.ask(
             9,
             7,
             {
@@ -86,11 +68,11 @@ def test_ten_thousand_partitions_in_each_request_of_a_consumer(node: AbusedNode)
             for index in indexes
         ]
         options = {"max_wait_ms": 500, "min_bytes": 1, "max_bytes": 50 << 20, "session_epoch": 0}
-        found = asked(client, 1, 11, {**options, "topics": [{"topic": "wide", "partitions": partitions}]})
+        found = client.ask(1, 11, {**options, "topics": [{"topic": "wide", "partitions": partitions}]})
         assert [one.partition_index for one in found.responses[0].partitions if one.records] == [WIDE - 1]
         assert found.session_id
         more = {**options, "session_id": found.session_id, "session_epoch": 1, "topics": []}
-        assert [one.partition_index for topic in asked(client, 1, 11, more).responses for one in topic.partitions] == [
+        assert [one.partition_index for topic in client.ask(1, 11, more).responses for one in topic.partitions] == [
             WIDE - 1
         ]
         assert node.longest_turn_s() < may_hold_s(TURN_S_MAX)
@@ -98,21 +80,19 @@ def test_ten_thousand_partitions_in_each_request_of_a_consumer(node: AbusedNode)
 
 def test_thousands_of_topics_are_made_listed_described_and_deleted_by_one_client(node: AbusedNode) -> None:
     names = [f"t{n}" for n in range(TOPICS)]
-    with socket.create_connection(node.kafka, timeout=60) as client:
+    with BareClient(node.kafka) as client:
         wanted = [
             {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
             for name in names
         ]
         node.longest_turn_s()
-        made = asked(client, 19, 5, {"topics": wanted, "timeout_ms": 60_000, "validate_only": False})
+        made = client.ask(19, 5, {"topics": wanted, "timeout_ms": 60_000, "validate_only": False})
         assert [topic.error_code for topic in made.topics] == [0] * TOPICS
-        listed = asked(client, 3, 9, {"topics": None})
+        listed = client.ask(3, 9, {"topics": None})
         assert {topic.name for topic in listed.topics} >= set(names)
         resources = [{"resource_type": 2, "resource_name": name, "configuration_keys": None} for name in names]
-        described = asked(
-            client, 32, 4, {"resources": resources, "include_synonyms": True, "include_documentation": True}
-        )
+        described = client.ask(32, 4, {"resources": resources, "include_synonyms": True, "include_documentation": True})
         assert [result.error_code for result in described.results] == [0] * TOPICS
-        deleted = asked(client, 20, 5, {"topic_names": names, "timeout_ms": 60_000})
+        deleted = client.ask(20, 5, {"topic_names": names, "timeout_ms": 60_000})
         assert [one.error_code for one in deleted.responses] == [0] * TOPICS
         assert node.longest_turn_s() < may_hold_s(TURN_S_MAX)

@@ -5,7 +5,8 @@ import ssl
 import struct
 from collections.abc import Iterator
 
-from survival_wire import batch_of, create_topics_fields, fetch_fields, framed, produce_fields, request
+from survival_wire import batch_of, create_topics_fields, fetch_fields, produce_fields, with_length
+from tests.bare_client import framed
 
 from bmq.wire.apis import SERVED, ApiKey
 
@@ -68,13 +69,13 @@ def good_requests() -> list[bytes]:
         (ApiKey.DESCRIBE_GROUPS, (0, 5), {"groups": ["abused-group"]}),
         (ApiKey.INIT_PRODUCER_ID, (0, 2), {"transactional_id": None, "transaction_timeout_ms": 1000}),
     ]
-    return [request(key, version, fields) for key, versions, fields in cases for version in versions]
+    return [framed(key, version, fields) for key, versions, fields in cases for version in versions]
 
 
 def mutated(good: list[bytes], rng: random.Random) -> bytes:
     """A frame whose length is right for what it has become; now and then pure noise."""
     if rng.random() < 0.1:
-        return framed(rng.randbytes(rng.choice((8, 14, 40, 300, 4000))))
+        return with_length(rng.randbytes(rng.choice((8, 14, 40, 300, 4000))))
     body = bytearray(rng.choice(good)[4:])
     for _ in range(rng.choice((1, 1, 1, 2, 5, 20))):
         at = rng.randrange(len(body))
@@ -94,7 +95,7 @@ def mutated(good: list[bytes], rng: random.Random) -> bytes:
                 source = rng.randrange(len(body))
                 body[at:at] = body[source : source + rng.randrange(1, 20)]
     body[:4] = struct.pack(">hh", *_served(rng, body))
-    return framed(bytes(body))
+    return with_length(bytes(body))
 
 
 def lies() -> Iterator[tuple[str, bytes]]:
@@ -106,24 +107,30 @@ def lies() -> Iterator[tuple[str, bytes]]:
     yield "a Produce request of 200 MiB", struct.pack(">ihh", 200 << 20, ApiKey.PRODUCE, 9) + b"\x00" * 100
     yield (
         "20 million tagged fields in the header",
-        framed(_head(ApiKey.METADATA, 12) + _uvarint(20_000_000) + b"\x00" * 500),
+        with_length(_head(ApiKey.METADATA, 12) + _uvarint(20_000_000) + b"\x00" * 500),
     )
     yield (
         "a tagged field of 2 GiB in the header",
-        framed(_head(ApiKey.METADATA, 12) + b"\x01\x00" + _uvarint(HUGE) + b"\x00" * 50),
+        with_length(_head(ApiKey.METADATA, 12) + b"\x01\x00" + _uvarint(HUGE) + b"\x00" * 50),
     )
-    yield "a varint without an end in the header", framed(_head(ApiKey.METADATA, 12) + b"\xff" * 500)
-    yield "a client id of negative length", framed(struct.pack(">hhih", ApiKey.METADATA, 1, 1, -2) + b"\x00" * 50)
-    yield "a client id beyond the frame", framed(struct.pack(">hhih", ApiKey.METADATA, 1, 1, 32_767) + b"\x00" * 50)
-    yield "two billion topics in Metadata", framed(_head(ApiKey.METADATA, 1) + struct.pack(">i", HUGE))
+    yield "a varint without an end in the header", with_length(_head(ApiKey.METADATA, 12) + b"\xff" * 500)
+    yield "a client id of negative length", with_length(struct.pack(">hhih", ApiKey.METADATA, 1, 1, -2) + b"\x00" * 50)
+    yield (
+        "a client id beyond the frame",
+        with_length(struct.pack(">hhih", ApiKey.METADATA, 1, 1, 32_767) + b"\x00" * 50),
+    )
+    yield "two billion topics in Metadata", with_length(_head(ApiKey.METADATA, 1) + struct.pack(">i", HUGE))
     yield (
         "four billion topics in a compact array",
-        framed(_head(ApiKey.METADATA, 12) + b"\x00" + _uvarint(0xFFFFFFFF) + b"\x00" * 50),
+        with_length(_head(ApiKey.METADATA, 12) + b"\x00" + _uvarint(0xFFFFFFFF) + b"\x00" * 50),
     )
-    yield "two billion topics in Produce", framed(_head(ApiKey.PRODUCE, 8) + struct.pack(">hhii", -1, -1, 1000, HUGE))
+    yield (
+        "two billion topics in Produce",
+        with_length(_head(ApiKey.PRODUCE, 8) + struct.pack(">hhii", -1, -1, 1000, HUGE)),
+    )
     yield (
         "records of 2 GiB in Produce",
-        framed(
+        with_length(
             _head(ApiKey.PRODUCE, 8)
             + struct.pack(">hhiih", -1, -1, 1000, 1, 1)
             + b"t"
@@ -133,7 +140,7 @@ def lies() -> Iterator[tuple[str, bytes]]:
     )
     yield (
         "two billion partitions in Fetch",
-        framed(
+        with_length(
             _head(ApiKey.FETCH, 11)
             + struct.pack(">iiiibiiih", -1, 10, 1, HUGE, 0, 0, -1, 1, 1)
             + b"t"
@@ -143,11 +150,11 @@ def lies() -> Iterator[tuple[str, bytes]]:
     )
     yield (
         "as many topics as fit a frame",
-        framed(_head(ApiKey.METADATA, 1) + struct.pack(">i", 1_000_000) + struct.pack(">h", 0) * 1_000_000),
+        with_length(_head(ApiKey.METADATA, 1) + struct.pack(">i", 1_000_000) + struct.pack(">h", 0) * 1_000_000),
     )
     yield (
         "tagged fields as many as fit a frame",
-        framed(_head(ApiKey.METADATA, 12) + b"\x00\x01\x01\x00" + _uvarint(500_000) + b"\x00\x00" * 500_000),
+        with_length(_head(ApiKey.METADATA, 12) + b"\x00\x01\x01\x00" + _uvarint(500_000) + b"\x00\x00" * 500_000),
     )
 
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from threading import Event, Thread
 from time import monotonic
 
-from survival_wire import NO_ERROR, Peer, PeerClosed, batch_of, create_topic, fetch, produce
+from survival_wire import NO_ERROR, batch_of, create_topic, fetch, produce
+from tests.bare_client import BareClient, PeerClosed
 from tests.waiting import let_pass
 
 ROOT = Path(__file__).parents[2]
@@ -47,7 +48,7 @@ class Neighbour:
 
     def __init__(self, servers: str, topic: str, notes: Path) -> None:
         self._notes = notes
-        with Peer(servers) as peer:
+        with BareClient(servers) as peer:
             create_topic(peer, topic)
         notes.touch()
         self._process = subprocess.Popen(
@@ -102,7 +103,7 @@ def assert_undisturbed(what: str, before: Latency, beside: Latency) -> None:
 def _run(servers: str, topic: str, notes: Path) -> None:
     stop = Event()
     Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
-    peer: Peer | None = None
+    peer: BareClient | None = None
     number = offset = 0
     with notes.open("a", buffering=1) as out:
         while not stop.is_set():
@@ -110,7 +111,7 @@ def _run(servers: str, topic: str, notes: Path) -> None:
             kind = "produce"
             try:
                 if peer is None:
-                    peer = Peer(servers)
+                    peer = BareClient(servers)
                 value = b"%020d" % number
                 error, base = produce(peer, topic, 0, batch_of(value + b"." * 1000))
                 assert error == NO_ERROR, f"produce answered {error}"

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from threading import Event, Lock, Thread
 from time import monotonic
 
-from survival_wire import NO_ERROR, Peer, PeerClosed, batch_of, create_topic, fetch, produce, produce_fields
+from survival_wire import NO_ERROR, batch_of, create_topic, fetch, produce, produce_fields
+from tests.bare_client import BareClient, PeerClosed
 from tests.waiting import until
 
 from bmq.wire.apis import ApiKey
@@ -68,7 +69,7 @@ class Workload:
         self.acknowledged = Acknowledged()
         self._stop = Event()
         self._failed: list[BaseException] = []
-        with Peer(servers) as peer:
+        with BareClient(servers) as peer:
             create_topic(peer, topic, partitions=PRODUCERS + FLOODS)
         jobs = [(self._produce, partition) for partition in range(PRODUCERS)]
         jobs += [(self._flood, PRODUCERS + index) for index in range(FLOODS if flood else 0)]
@@ -100,7 +101,7 @@ class Workload:
 
     def verify(self, servers: str) -> int:
         """Reads every partition and compares; the number of acknowledged records. Raises AssertionError."""
-        with Peer(servers, timeout_s=60) as peer:
+        with BareClient(servers, timeout_s=60) as peer:
             for partition in range(PRODUCERS):
                 there = dict(read_all(peer, self.topic, partition))
                 for offset, value in self.acknowledged.records[partition].items():
@@ -119,7 +120,7 @@ class Workload:
     def _produce(self, partition: int) -> None:
         number = 0
         while not self._stop.is_set():
-            with suppress(OSError, PeerClosed), Peer(self.servers, timeout_s=TIMEOUT_MS / 1000 + 5) as peer:
+            with suppress(OSError, PeerClosed), BareClient(self.servers, timeout_s=TIMEOUT_MS / 1000 + 5) as peer:
                 while not self._stop.is_set():
                     value = b"%d-%012d-" % (partition, number) + b"x" * 2_000
                     error, offset = produce(peer, self.topic, partition, batch_of(value), timeout_ms=TIMEOUT_MS)
@@ -139,22 +140,22 @@ class Workload:
         batch = batch_of(b"y" * 900_000)
         fields = produce_fields(self.topic, partition, batch, timeout_ms=TIMEOUT_MS)
         while not self._stop.is_set():
-            with suppress(OSError, PeerClosed), Peer(self.servers, timeout_s=1) as peer:
+            with suppress(OSError, PeerClosed), BareClient(self.servers, timeout_s=1) as peer:
                 while not self._stop.is_set():
                     for _ in range(8):
-                        peer.ask(ApiKey.PRODUCE, 8, fields)
+                        peer.send(ApiKey.PRODUCE, 8, fields)
                     for _ in range(8):
                         self._await_frame(peer)
                     self._stop.wait(0.3)
             self._stop.wait(0.05)
 
-    def _await_frame(self, peer: Peer) -> None:
+    def _await_frame(self, peer: BareClient) -> None:
         """An answer may take the request's whole time; a stop is noticed meanwhile."""
         peer.socket.settimeout(TIMEOUT_MS / 1000 + 10)
-        peer.frame()
+        peer.receive_frame()
 
 
-def read_all(peer: Peer, topic: str, partition: int) -> Iterator[tuple[int, bytes]]:
+def read_all(peer: BareClient, topic: str, partition: int) -> Iterator[tuple[int, bytes]]:
     """(offset, value) of every record from the start to the high watermark."""
     offset = 0
     while True:

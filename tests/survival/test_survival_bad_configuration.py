@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from survival_forks import Forks
 from survival_process import Survivor, exit_of_up
-from survival_wire import Peer, create_topic
+from survival_wire import create_topic
+from tests.bare_client import BareClient
 
 WITHIN_S = 10
 MISCONFIGURED, FAILED = 2, 1
@@ -152,7 +153,7 @@ def stored(started: Callable[..., Survivor], tmp_path: Path) -> Path:
     """The metadata log of a bmq that has stopped."""
     bmq = started("--data", str(tmp_path / "data"))
     bmq.start()
-    with Peer(bmq.servers) as peer:
+    with BareClient(bmq.servers) as peer:
         create_topic(peer, "kept", partitions=3)
     assert bmq.stop() == 0
     return tmp_path / "data" / "meta" / "log"

@@ -7,7 +7,8 @@ from time import time
 import pytest
 from compat_server import Minio
 from survival_process import Survivor, exit_of_up
-from survival_wire import NO_ERROR, Peer, batch_of, create_topic, produce
+from survival_wire import NO_ERROR, batch_of, create_topic, produce
+from tests.bare_client import BareClient
 from tests.waiting import let_pass, until
 
 from bmq.wire.apis import ApiKey
@@ -38,7 +39,7 @@ def shifted(faketime: str, seconds: int) -> dict[str, str]:
 
 def fill(bmq: Survivor, *, minutes_old: int) -> int:
     """Makes a topic that keeps 45 minutes, with segments of records that old; the number of batches."""
-    with Peer(bmq.servers) as peer:
+    with BareClient(bmq.servers) as peer:
         create_topic(peer, "aging", configs=[("retention.ms", str(45 * 60_000))])
         at_ms = int((time() - minutes_old * 60) * 1000)
         for number in range(3):
@@ -50,9 +51,9 @@ def fill(bmq: Survivor, *, minutes_old: int) -> int:
 
 
 def log_start(bmq: Survivor) -> int:
-    with Peer(bmq.servers) as peer:
+    with BareClient(bmq.servers) as peer:
         asked = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -2}
-        answer = peer.call(
+        answer = peer.ask(
             ApiKey.LIST_OFFSETS,
             5,
             {"replica_id": -1, "isolation_level": 0, "topics": [{"name": "aging", "partitions": [asked]}]},

@@ -9,7 +9,8 @@ from time import monotonic
 
 import pytest
 from survival_process import MIB, Survivor
-from survival_wire import NO_ERROR, Peer, batch_of, create_topic, fetch_fields, produce_fields
+from survival_wire import NO_ERROR, batch_of, create_topic, fetch_fields, produce_fields
+from tests.bare_client import BareClient
 
 from bmq.wire.apis import ApiKey
 
@@ -31,7 +32,7 @@ def test_an_empty_folder_starts_quickly_and_idles_small(started: Callable[..., S
         bmq = started("--data", str(tmp_path / f"data-{number}"), name=f"bmq-{number}")
         seconds.append(bmq.start())
         idle_mib = bmq.rss_mib()
-        with Peer(bmq.servers) as peer:
+        with BareClient(bmq.servers) as peer:
             create_topic(peer, "first")
         assert bmq.stop() == 0
     print(
@@ -49,7 +50,7 @@ def test_a_thousand_partitions_with_a_long_wal_are_ready_soon_after_kill_9(
     bmq.start()
     size_bytes = WAL_MIB * MIB // PARTITIONS // ROUNDS
     batch = batch_of(random.Random(7).randbytes(size_bytes))
-    with Peer(bmq.servers, timeout_s=60) as peer:
+    with BareClient(bmq.servers, timeout_s=60) as peer:
         create_topic(peer, "many", partitions=PARTITIONS)
         for _ in range(ROUNDS):
             for first in range(0, PARTITIONS, 10):
@@ -57,7 +58,7 @@ def test_a_thousand_partitions_with_a_long_wal_are_ready_soon_after_kill_9(
                 fields["topic_data"][0]["partition_data"] = [
                     {"index": first + at, "records": batch} for at in range(10)
                 ]
-                answer = peer.call(ApiKey.PRODUCE, 8, fields)
+                answer = peer.ask(ApiKey.PRODUCE, 8, fields)
                 assert all(one.error_code == NO_ERROR for one in answer.responses[0].partition_responses)
     before_mib = bmq.rss_mib()
     wal_mib = []
@@ -69,7 +70,7 @@ def test_a_thousand_partitions_with_a_long_wal_are_ready_soon_after_kill_9(
         )
         began = monotonic()
         ready_s = bmq.start()
-        with Peer(bmq.servers, timeout_s=60) as peer:
+        with BareClient(bmq.servers, timeout_s=60) as peer:
             assert_all_there(peer)
         seconds.append((ready_s, monotonic() - began))
         assert bmq.rss_mib() <= 400
@@ -83,13 +84,13 @@ def test_a_thousand_partitions_with_a_long_wal_are_ready_soon_after_kill_9(
     assert bmq.stop(timeout_s=60) == 0
 
 
-def assert_all_there(peer: Peer) -> None:
+def assert_all_there(peer: BareClient) -> None:
     fields = fetch_fields("many", 0, 0, max_bytes=1)
     (asked,) = fields["topics"][0]["partitions"]
     fields["topics"][0]["partitions"] = [
         {**asked, "partition": partition, "partition_max_bytes": 1} for partition in range(PARTITIONS)
     ]
-    (answer,) = peer.call(ApiKey.FETCH, 11, fields).responses
+    (answer,) = peer.ask(ApiKey.FETCH, 11, fields).responses
     assert len(answer.partitions) == PARTITIONS
     wrong = [one for one in answer.partitions if one.error_code != NO_ERROR or one.high_watermark != ROUNDS]
     assert not wrong, wrong[:3]

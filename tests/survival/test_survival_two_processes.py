@@ -9,8 +9,9 @@ from time import monotonic
 import pytest
 from compat_server import Minio
 from survival_process import Survivor, exit_of_up
-from survival_wire import NO_ERROR, Peer, batch_of, create_topic, produce
+from survival_wire import NO_ERROR, batch_of, create_topic, produce
 from survival_workload import Workload, read_all
+from tests.bare_client import BareClient
 from tests.waiting import let_pass, until
 
 TAKEN_OVER_WITHIN_S = 15
@@ -38,13 +39,13 @@ def test_a_folder_is_refused_to_the_second_with_the_holders_process(
     assert str(data) in lines[0]
     assert str(first.pid) in lines[0]
     assert seconds < 10
-    with Peer(first.servers) as peer:
+    with BareClient(first.servers) as peer:
         create_topic(peer, "still-served")
         assert produce(peer, "still-served", 0, batch_of(b"here"))[0] == NO_ERROR
     first.kill9()
     second = started("--data", str(data), name="second")
     second.start()
-    with Peer(second.servers) as peer:
+    with BareClient(second.servers) as peer:
         assert dict(read_all(peer, "still-served", 0)) == {0: b"here"}
     assert second.stop() == 0
 
@@ -98,7 +99,7 @@ def test_of_two_started_at_once_on_a_bucket_one_is_left(started: Callable[..., S
     let_pass(QUIET_S, "it is not fenced in turn")
     (left,) = alive
     assert left.is_ready(), left.tail_of_log()
-    with Peer(left.servers) as peer:
+    with BareClient(left.servers) as peer:
         create_topic(peer, "raced")
         assert produce(peer, "raced", 0, batch_of(b"here"))[0] == NO_ERROR
     (other,) = (server for server in servers if server is not left)

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from compat_server import Minio
 from survival_process import Survivor
-from survival_wire import Peer, batch_of, create_topic, fetch_fields, produce, produce_fields
+from survival_wire import batch_of, create_topic, fetch_fields, produce, produce_fields
+from tests.bare_client import BareClient
 
 from bmq.wire.message import Message
 from bmq_proxy.api import first_error
@@ -114,20 +115,20 @@ def _requests(member_id: str) -> dict[str, tuple[int, int, dict[str, Any]]]:
 def test_every_request_is_answered_while_the_store_is_not_there(started: Callable[..., Survivor], minio: Minio) -> None:
     bmq = started("--store", minio.store_url("silent"), environment=minio.environment)
     bmq.start()
-    with Peer(bmq.servers) as peer:
+    with BareClient(bmq.servers) as peer:
         for topic in (TOPIC, UNOPENED):
             create_topic(peer, topic)
         assert produce(peer, TOPIC, 0, batch_of(b"first"))[0] == 0
-        given = peer.call(11, 7, JOIN)
+        given = peer.ask(11, 7, JOIN)
         member_id = given.member_id
-        joined = peer.call(11, 7, {**JOIN, "member_id": member_id})
+        joined = peer.ask(11, 7, {**JOIN, "member_id": member_id})
         assert (joined.error_code, joined.leader) == (0, member_id)
 
         def answered(asked: tuple[int, int, dict[str, Any]]) -> tuple[float, Message | None]:
             began = monotonic()
             answer = None
-            with Peer(bmq.servers, timeout_s=ANSWERED_WITHIN_S) as own, suppress(TimeoutError):
-                answer = own.call(*asked)
+            with BareClient(bmq.servers, timeout_s=ANSWERED_WITHIN_S) as own, suppress(TimeoutError):
+                answer = own.ask(*asked)
             return monotonic() - began, answer
 
         requests = _requests(member_id)

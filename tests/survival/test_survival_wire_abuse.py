@@ -20,17 +20,8 @@ import pytest
 from survival_frames import HTTP_REQUEST, TOPIC, good_requests, lies, mutated, tls_hello
 from survival_neighbour import Neighbour, assert_undisturbed
 from survival_process import MIB, RSS_MIB_MAX, Survivor
-from survival_wire import (
-    Peer,
-    PeerClosed,
-    batch_of,
-    create_topic,
-    fetch,
-    fetch_fields,
-    produce,
-    request,
-    with_max_timestamp,
-)
+from survival_wire import batch_of, create_topic, fetch, fetch_fields, produce, with_max_timestamp
+from tests.bare_client import BareClient, PeerClosed, framed
 from tests.waiting import let_pass, until
 
 from bmq.wire.apis import ApiKey
@@ -55,8 +46,8 @@ class Abuse:
         self._bmq = bmq
         self._log_at = bmq.log_size()
 
-    def peer(self, **options: int) -> Peer:
-        return Peer(self._bmq.servers, source=self.source, **options)
+    def peer(self, **options: int) -> BareClient:
+        return BareClient(self._bmq.servers, own_host=self.source, **options)
 
     def complaints(self) -> list[str]:
         """The reasons that the log gives for closing this peer's connections."""
@@ -96,7 +87,7 @@ def abusing(what: str, bmq: Survivor, neighbour: Neighbour) -> Iterator[Abuse]:
 def topics(bmq: Survivor) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    with Peer(bmq.servers) as peer:
+    with BareClient(bmq.servers) as peer:
         create_topic(peer, TOPIC)
         create_topic(peer, "large", configs=[("max.message.bytes", str(16 * MIB))])
         create_topic(peer, "bombs", partitions=8)
@@ -116,8 +107,8 @@ def test_mutated_and_random_frames_are_answered_or_end_their_connection(bmq: Sur
             with abuse.peer(timeout_s=0.02) as peer, suppress(PeerClosed, TimeoutError):
                 for _ in range(rng.randrange(1, 4)):
                     sent += 1
-                    peer.send(mutated(good, rng))
-                peer.frame()
+                    peer.send_bytes(mutated(good, rng))
+                peer.receive_frame()
         assert len(abuse.complaints()) <= 1 + MUTATIONS // 200, "more than one line in ten seconds"
         assert abuse.complaints()
 
@@ -127,7 +118,7 @@ def test_frames_cut_anywhere_end_with_their_connection(bmq: Survivor, neighbour:
         for frame in good_requests():
             for size in range(1, len(frame), 7):
                 with abuse.peer() as peer:
-                    peer.send(frame[:size])
+                    peer.send_bytes(frame[:size])
                     if size % 2:
                         peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         assert len(abuse.complaints()) <= 2
@@ -141,9 +132,9 @@ def test_a_length_or_count_that_lies_costs_nothing(bmq: Survivor, neighbour: Nei
     peers = [abuse.peer() for _ in range(10)]
     for peer in peers:
         with suppress(PeerClosed):
-            peer.send(lie)
+            peer.send_bytes(lie)
     for peer in peers:
-        assert peer.was_closed(within_s=10), f"{what}: the connection is still open"
+        assert peer.closed(within_s=10), f"{what}: the connection is still open"
         peer.close()
     assert bmq.peak_mib() < before_mib + 64, what
     assert len(abuse.complaints()) == 1, (what, abuse.complaints())
@@ -158,8 +149,8 @@ def test_another_protocol_is_named_in_the_one_line_of_the_log(
     with abusing(f"{words} hellos", bmq, neighbour) as abuse:
         for _ in range(100):
             with abuse.peer() as peer:
-                peer.send(hello)
-                assert peer.was_closed()
+                peer.send_bytes(hello)
+                assert peer.closed()
         (reason,) = abuse.complaints()
         assert words in reason
 
@@ -185,9 +176,9 @@ def test_a_decompression_bomb_costs_at_most_its_cap(bmq: Survivor, neighbour: Ne
                 )
         peers = [stack.enter_context(abuse.peer(timeout_s=60)) for _ in range(8)]
         for peer in peers:
-            peer.ask(ApiKey.LIST_OFFSETS, 5, _times("unopened", range(8), at_ms=1_000))
+            peer.send(ApiKey.LIST_OFFSETS, 5, _times("unopened", range(8), at_ms=1_000))
         for peer in peers:
-            peer.frame()
+            peer.receive_frame()
 
 
 def test_batches_of_as_many_tiny_records_as_there_may_be_do_not_stop_the_others(
@@ -204,17 +195,17 @@ def test_batches_of_as_many_tiny_records_as_there_may_be_do_not_stop_the_others(
                 for _ in range(4):
                     assert produce(peer, "tiny", partition, lying)[0] == ErrorCode.none
         with abuse.peer(timeout_s=60) as peer:
-            peer.call(ApiKey.LIST_OFFSETS, 5, _times("tiny", range(4), at_ms=4_000))
+            peer.ask(ApiKey.LIST_OFFSETS, 5, _times("tiny", range(4), at_ms=4_000))
 
 
 def test_five_thousand_idle_connections_are_only_file_descriptors(bmq: Survivor, neighbour: Neighbour) -> None:
     with abusing(f"{IDLE_CONNECTIONS} idle connections", bmq, neighbour) as abuse, ExitStack() as stack:
-        first = request(ApiKey.API_VERSIONS, 0, {})
+        first = framed(ApiKey.API_VERSIONS, 0, {})
         peers = [stack.enter_context(abuse.peer()) for _ in range(IDLE_CONNECTIONS)]
         for peer in peers[::2]:
-            peer.send(first)
+            peer.send_bytes(first)
         for peer in peers[::2]:
-            peer.frame()
+            peer.receive_frame()
         let_pass(1.5, "nothing is said of them")
         assert abuse.complaints() == []
 
@@ -227,7 +218,7 @@ def test_frames_that_arrive_a_byte_at_a_time_hold_up_nobody(bmq: Survivor, neigh
             for number, peer in enumerate(peers):
                 frame = good[number % len(good)]
                 with suppress(PeerClosed):
-                    peer.send(frame[at : at + 1])
+                    peer.send_bytes(frame[at : at + 1])
             let_pass(0.2, "a byte at a time")
 
 
@@ -238,7 +229,7 @@ def test_requests_of_100_mib_that_never_arrive_hold_up_nobody(
     """The second time more of them comes than there is memory for: then those who stopped are cut off for who sends
     large ones from elsewhere.
     """
-    start = request(ApiKey.PRODUCE, 8, {"acks": -1, "timeout_ms": 1000, "topic_data": []})[4:14]
+    start = framed(ApiKey.PRODUCE, 8, {"acks": -1, "timeout_ms": 1000, "topic_data": []})[4:14]
     with (
         abusing(f"{peers} half requests of 100 MiB, {first_bytes} bytes of each", bmq, neighbour) as abuse,
         ExitStack() as stack,
@@ -247,13 +238,13 @@ def test_requests_of_100_mib_that_never_arrive_hold_up_nobody(
             peer = stack.enter_context(abuse.peer())
             peer.socket.settimeout(0.05)
             with suppress(PeerClosed, TimeoutError):
-                peer.send(struct.pack(">i", 100 * MIB) + start + bytes(first_bytes))
+                peer.send_bytes(struct.pack(">i", 100 * MIB) + start + bytes(first_bytes))
         if first_bytes < 1_000:
             let_pass(3, "nothing is said of them")
             assert not abuse.complaints(), "they are in nobody's way"
             return
         began = monotonic()
-        with Peer(bmq.servers) as peer:
+        with BareClient(bmq.servers) as peer:
             for _ in range(3):
                 assert produce(peer, "large", 0, batch_of(random.Random(SEED).randbytes(2 * MIB)))[0] == ErrorCode.none
         print(f"three requests of 2 MiB took {monotonic() - began:.1f} s beside them")
@@ -263,7 +254,7 @@ def test_requests_of_100_mib_that_never_arrive_hold_up_nobody(
 
 
 def test_readers_that_stop_reading_hold_up_nobody(bmq: Survivor, neighbour: Neighbour) -> None:
-    with Peer(bmq.servers) as peer:
+    with BareClient(bmq.servers) as peer:
         for _ in range(80):
             error, _ = produce(peer, "large", 0, batch_of(random.Random(SEED).randbytes(MIB)))
             assert error == ErrorCode.none
@@ -271,9 +262,9 @@ def test_readers_that_stop_reading_hold_up_nobody(bmq: Survivor, neighbour: Neig
         for _ in range(40):
             peer = stack.enter_context(abuse.peer(receive_buffer_bytes=4096))
             for _ in range(3):
-                peer.ask(ApiKey.FETCH, 11, fetch_fields("large", 0, 0, max_bytes=60 * MIB))
+                peer.send(ApiKey.FETCH, 11, fetch_fields("large", 0, 0, max_bytes=60 * MIB))
         let_pass(2, "as much as they may have is kept for them")
-        with Peer(bmq.servers) as peer:  # who reads much waits for memory until those who do not read are cut off
+        with BareClient(bmq.servers) as peer:  # who reads much waits for memory until those who do not read are cut off
 
             def fetched() -> bytes:
                 error, _, batches = fetch(peer, "large", 0, 3, max_bytes=8 * MIB)
