@@ -149,6 +149,8 @@ def test_who_takes_a_little_of_its_answer_at_a_time_goes_as_who_takes_nothing(*,
     """Of what it has to take it takes this share."""
 
     async def test(proxy: Running, client: Client) -> None:
+        assert proxy.role.server._sweeper is not None
+        proxy.role.server._sweeper.cancel()  # nobody looks but this test
         one = await stuck_in_a_large_answer(proxy)
         answers, endpoint = proxy.role.proxy.bulk.answers, proxy.role.server.endpoint
         await until_async(
