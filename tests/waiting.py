@@ -38,13 +38,14 @@ def until(
 
     `what` continues "waited for". A look that raises one of `not_yet` saw nothing; all else that it raises goes on to
     the caller. Nobody waits on once `unless` is so: the one who was to bring it about has ended. `shows` adds to the
-    message, such as the end of a log. Raises NeverSo. The last look begins when the time is over, not before: a machine
-    that let this process stand still has not failed the test.
+    message, such as the end of a log. Raises NeverSo. The last look begins when the time is over, not before, and is
+    not the first: a machine that let this process stand still has not failed the test.
     """
-    began_s = time.monotonic()
+    began_s, looks = time.monotonic(), 0
     while True:
+        looks += 1
         ended = bool(unless())
-        is_last = ended or time.monotonic() - began_s >= timeout_s
+        is_last = ended or timeout_s <= 0 or (looks > 1 and time.monotonic() - began_s >= timeout_s)
         try:
             seen = look()
             if seen is not None and holds(seen):
@@ -79,7 +80,7 @@ async def until_async(
         looks += 1
         looked_s = loop.time()
         ended = bool(unless())
-        is_last = ended or looked_s - began_s >= timeout_s or looks >= LOOKS_MAX
+        is_last = ended or timeout_s <= 0 or (looks > 1 and looked_s - began_s >= timeout_s) or looks >= LOOKS_MAX
         try:
             looked = look()
             seen = cast("Found | None", await looked if inspect.isawaitable(looked) else looked)

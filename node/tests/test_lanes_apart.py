@@ -8,12 +8,12 @@ from uuid import UUID
 
 from admin_api_asked import ask
 from nodes_in_one_loop import Cluster, run
+from tests.bare_client import AsyncBareClient
 from tests.waiting import until_async
 
 from bmq.metadata.image import Image
 from bmq.wire import messages
 from bmq.wire.apis import SERVED, ApiKey
-from bmq.wire.frames import encode_request_frame, parse_response_header
 from bmq.wire.message import Message
 from bmq.wire.records import Record, build_batch
 from bmq.wire.schemas import Field, api_schema
@@ -94,7 +94,7 @@ def request_of(key: int, version: int, *, topic: str, topic_id: UUID, group: str
 
 
 class Client:
-    """One connection."""
+    """A connection for each request."""
 
     def __init__(self, node: Node, client_id: str = "app") -> None:
         self._port = node.proxy.port
@@ -102,20 +102,15 @@ class Client:
 
     async def ask(self, key: int, version: int, fields: Mapping[str, Any]) -> bytes:
         """The answer's body; empty where the connection was closed."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        client = await AsyncBareClient.connect("127.0.0.1", self._port)
+        client.client_id = self._client_id
         try:
-            body = messages.encode_request(key, version, fields)
-            writer.write(
-                encode_request_frame(
-                    api_key=key, api_version=version, correlation_id=1, client_id=self._client_id, body=body
-                )
-            )
-            frame = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+            client.send(key, version, fields)
+            return (await client.receive_raw())[1]
         except (asyncio.IncompleteReadError, ConnectionError):
             return b""
         finally:
-            writer.close()
-        return frame[parse_response_header(frame, api_key=key, api_version=version)[1] :]
+            client.close()
 
     async def answer(self, key: int, version: int, **fields: Any) -> Message:
         return messages.decode_response(key, version, await self.ask(key, version, fields))

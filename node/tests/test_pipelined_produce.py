@@ -2,18 +2,16 @@
 batch.
 """
 
-import asyncio
 from collections.abc import Sequence
 
 from admin_api_asked import ask
 from nodes_in_one_loop import Cluster, run, until
+from tests.bare_client import AsyncBareClient
 
 from bmq.errors import ControllerUnavailable
 from bmq.roles.controller import NewTopic, TopicResult
-from bmq.wire import messages
 from bmq.wire.apis import ApiKey
 from bmq.wire.error_codes import ErrorCode
-from bmq.wire.frames import encode_request_frame, parse_response_header
 from bmq.wire.records import Record, build_batch
 from bmq_node.node import Node
 from bmq_proxy.lanes.overlays import Overlays
@@ -29,22 +27,17 @@ def of_producer(sequence: int) -> bytes:
 async def produced(node: Node, client_id: str, *batches: bytes) -> list[tuple[ErrorCode, int]]:
     """(code, offset) of each, all sent in one write."""
     assert node.proxy is not None
-    reader, writer = await asyncio.open_connection("127.0.0.1", node.proxy.port)
-    for number, batch in enumerate(batches):
+    client = await AsyncBareClient.connect("127.0.0.1", node.proxy.port)
+    client.client_id = client_id
+    for batch in batches:
         topics = [{"name": "orders", "partition_data": [{"index": 0, "records": batch}]}]
         request = {"transactional_id": None, "acks": -1, "timeout_ms": 5_000, "topic_data": topics}
-        body = messages.encode_request(ApiKey.PRODUCE, VERSION, request)
-        frame = encode_request_frame(
-            api_key=ApiKey.PRODUCE, api_version=VERSION, correlation_id=number, client_id=client_id, body=body
-        )
-        writer.write(bytes(frame))
+        client.send(ApiKey.PRODUCE, VERSION, request)
     found = []
     for _ in batches:
-        frame = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
-        _, body_at = parse_response_header(frame, api_key=ApiKey.PRODUCE, api_version=VERSION)
-        one = messages.decode_response(ApiKey.PRODUCE, VERSION, frame[body_at:]).responses[0].partition_responses[0]
+        one = (await client.receive())[1].responses[0].partition_responses[0]
         found.append((ErrorCode(one.error_code), one.base_offset))
-    writer.close()
+    client.close()
     return found
 
 

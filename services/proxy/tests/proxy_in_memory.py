@@ -4,12 +4,13 @@ every point.
 
 import asyncio
 import itertools
-import struct
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
+
+from tests.bare_client import AsyncBareClient
 
 from bmq.config.cluster_config import PARTITIONS_PER_TOPIC_MAX
 from bmq.errors import BmqError, InvalidPartitions, ObjectMissing, OffsetOutOfRange, TopicExists, UnknownTopic
@@ -27,10 +28,7 @@ from bmq.roles.owner import (
     TailRoom,
 )
 from bmq.values import LeaderEpoch, ManifestVersion, NodeId, Nonce, Offset, TopicId, TopicPartition
-from bmq.wire import messages
 from bmq.wire.batch_headers import patched, split
-from bmq.wire.frames import encode_request_frame, parse_response_header
-from bmq.wire.message import Message
 from bmq.wire.records import Record, build_batch
 from bmq_proxy.main import ProxyRole, start_proxy
 from bmq_proxy.settings import ProxySettings
@@ -380,47 +378,8 @@ class MemoryOwner:
         return reply
 
 
-class Client:
-    """Speaks the wire protocol over one connection. Answers are read in the order in which they come."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader = reader
-        self.writer = writer
-        self.client_id = "test"
-        self._correlation_ids = itertools.count(1)
-        self._asked: dict[int, tuple[int, int]] = {}
-
-    def send(self, api_key: int, version: int, request: Any = None, *, raw: bytes | None = None) -> int:
-        """Writes a request; its correlation id."""
-        number = next(self._correlation_ids)
-        self._asked[number] = (api_key, version)
-        body = raw if raw is not None else messages.encode_request(api_key, version, request or {})
-        self.writer.write(
-            encode_request_frame(
-                api_key=api_key, api_version=version, correlation_id=number, client_id=self.client_id, body=body
-            )
-        )
-        return number
-
-    async def receive(self) -> tuple[int, Message]:
-        """The next answer: (correlation id, message)."""
-        number, body = await self.receive_raw()
-        return number, messages.decode_response(*self._asked[number], body)
-
-    async def receive_raw(self) -> tuple[int, bytes]:
-        size = struct.unpack(">i", await self.reader.readexactly(4))[0]
-        frame = await self.reader.readexactly(size)
-        number = struct.unpack_from(">i", frame)[0]
-        api_key, version = self._asked[number]
-        _, position = parse_response_header(frame, api_key=api_key, api_version=version)
-        return number, frame[position:]
-
-    async def ask(self, api_key: int, version: int, request: Any = None, *, raw: bytes | None = None) -> Message:
-        """One request and its answer."""
-        number = self.send(api_key, version, request, raw=raw)
-        got, message = await asyncio.wait_for(self.receive(), 10)
-        assert got == number
-        return message
+class Client(AsyncBareClient):
+    """One that writes."""
 
     def send_produce(
         self, topic: str, batches: Mapping[int, bytes], *, version: int = 9, acks: int = -1, timeout_ms: int = 5_000
@@ -431,16 +390,6 @@ class Client:
         return self.send(
             0, version, {"transactional_id": None, "acks": acks, "timeout_ms": timeout_ms, "topic_data": topics}
         )
-
-    async def closed(self) -> bool:
-        """Whether the other side ends the connection."""
-        try:
-            return await asyncio.wait_for(self.reader.read(1), 10) == b""
-        except ConnectionError:
-            return True
-
-    def close(self) -> None:
-        self.writer.close()
 
 
 @dataclass
@@ -456,8 +405,7 @@ class Running:
 
     async def connect(self, *, listener: str = "", **options: Any) -> Client:
         host, port = self.role.listening[listener] if listener else (self.role.host, self.role.port)
-        reader, writer = await asyncio.open_connection(host, port, **options)
-        self.clients.append(Client(reader, writer))
+        self.clients.append(await Client.connect(host, port, **options))
         return self.clients[-1]
 
 

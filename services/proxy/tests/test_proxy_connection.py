@@ -218,8 +218,8 @@ def test_a_peer_that_takes_nothing_for_too_long_is_cut_off() -> None:
             await client.receive()
         quiet = slow_reader()
         await asyncio.get_running_loop().sock_connect(quiet, (proxy.role.host, proxy.role.port))
-        reader, writer = await asyncio.open_connection(sock=quiet, limit=1_024)
-        Client(reader, writer).send(1, 12, fetch_request("orders", 0, 0, partition_max_bytes=16 << 20))
+        stuck = await Client.connect(sock=quiet, limit=1_024)
+        stuck.send(1, 12, fetch_request("orders", 0, 0, partition_max_bytes=16 << 20))
         endpoint = proxy.role.server.endpoint
         await until_async(
             lambda: any(connection.stalled_at is not None for connection in endpoint.connections),
@@ -231,7 +231,7 @@ def test_a_peer_that_takes_nothing_for_too_long_is_cut_off() -> None:
         endpoint.sweep()
         await until_async(lambda: len(endpoint.connections) == 1, "one connection to be left")
         assert proxy.role.proxy.reader.memory.held_bytes == 0
-        writer.transport.abort()
+        stuck.writer.transport.abort()
 
     run(test)
 

@@ -107,8 +107,7 @@ def test_a_reader_that_stops_reading_costs_one_response() -> None:
         loop = asyncio.get_running_loop()
         quiet = slow_reader()
         await loop.sock_connect(quiet, (proxy.role.host, proxy.role.port))
-        reader, writer = await asyncio.open_connection(sock=quiet, limit=1_024)
-        stuck = Client(reader, writer)
+        stuck = await Client.connect(sock=quiet, limit=1_024)
         for _ in range(5):
             stuck.send(1, 12, fetch_request("orders", 0, 0, partition_max_bytes=16 << 20))
         memory = proxy.role.proxy.reader.memory
@@ -118,7 +117,7 @@ def test_a_reader_that_stops_reading_costs_one_response() -> None:
         assert proxy.owner.reads == 1, "no further request is started"
         assert 15_000_000 < memory.held_bytes < 17_000_000
         assert codes(await client_produces(client)) == [0]
-        writer.transport.abort()
+        stuck.writer.transport.abort()
         await until_async(lambda: memory.held_bytes == 0, "the memory to be free")
 
     run(test)

@@ -73,8 +73,7 @@ async def stuck(proxy: Running, *, host: str = "127.0.0.2") -> Client:
     quiet = slow_reader()
     quiet.bind((host, 0))
     await asyncio.get_running_loop().sock_connect(quiet, (proxy.role.host, proxy.role.port))
-    reader, writer = await asyncio.open_connection(sock=quiet, limit=1_024)
-    proxy.clients.append(Client(reader, writer))
+    proxy.clients.append(await Client.connect(sock=quiet, limit=1_024))
     return proxy.clients[-1]
 
 
