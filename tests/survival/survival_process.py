@@ -98,7 +98,7 @@ class Survivor(Bmq):
 
 
 def exit_of_up(
-    *arguments: str, cwd: Path, environment: Mapping[str, str] | None = None, timeout_s: float = 20
+    *arguments: str, cwd: Path, environment: Mapping[str, str] | None = None, timeout_s: float = 120
 ) -> tuple[int, list[str], float]:
     """(exit code, lines on standard error, seconds) of a `bmq up` that is expected to end by itself."""
     began = monotonic()
