@@ -8,8 +8,9 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Final
+
+from tests.waiting import until
 
 from benchmarks import processes
 from benchmarks.plan import Plan
@@ -86,10 +87,15 @@ class Node:
 
     def until_serving(self, *, timeout_s: float = START_S) -> None:
         """Until it has said so. Raises AssertionError with the end of its log."""
-        deadline_s = monotonic() + timeout_s
-        while not (line := self._said.read_text()).endswith("\n"):
-            assert self.is_alive and monotonic() < deadline_s, f"{self.plan.name} did not start:\n{self.tail_of_log()}"
-            sleep(0.005)
+        line = until(
+            self._said.read_text,
+            f"{self.plan.name} to serve",
+            timeout_s,
+            holds=lambda said: said.endswith("\n"),
+            unless=lambda: not self.is_alive,
+            shows=self.tail_of_log,
+            every_s=0.005,
+        )
         self._addresses = addresses_in(line)
 
     def end(self, number: signal.Signals, *, timeout_s: float = 60) -> None:

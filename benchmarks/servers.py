@@ -7,12 +7,13 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic
 from types import TracebackType
 from typing import Self
 from urllib.request import urlopen
 
 from prometheus_client.parser import text_string_to_metric_families
+from tests.waiting import until
 
 from benchmarks import processes
 
@@ -178,10 +179,14 @@ class Bmq(Server):
                 start_new_session=True,
             )
         self.pid = process.pid
-        deadline_s = monotonic() + 60
-        while not self._is_ready():
-            assert process.poll() is None and monotonic() < deadline_s, f"bmq did not start:\n{log.read_text()[-3000:]}"
-            sleep(0.01)
+        until(
+            self._is_ready,
+            "bmq to be ready",
+            60,
+            unless=lambda: process.poll() is not None,
+            shows=lambda: log.read_text()[-3000:],
+            every_s=0.01,
+        )
 
     def _is_ready(self) -> bool:
         try:

@@ -28,6 +28,7 @@ import msgspec
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 from pyspark.sql import DataFrame, SparkSession
+from tests.waiting import until
 
 from benchmarks import processes
 from bmq.ports import ObjectMeta, ObjectStore
@@ -76,10 +77,12 @@ class Cluster:
         self._process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, cwd=folder
         )
-        while not self._is_ready():
-            if self._process.poll() is not None:
-                sys.exit(f"bmq ended: see {folder / 'bmq.log'}")
-            time.sleep(0.1)
+        until(
+            self._is_ready,
+            f"bmq to be ready: see {folder / 'bmq.log'}",
+            120,
+            unless=lambda: self._process.poll() is not None,
+        )
 
     @property
     def pid(self) -> int:
@@ -130,8 +133,13 @@ class Cluster:
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[soon])
         admin.incremental_alter_configs([resource])[resource].result()
         options = {"store": self.store, "topic": topic}
-        while _count(source.end_of(options)[topic]["partitions"]) < count:
-            time.sleep(0.5)
+        until(
+            lambda: _count(source.end_of(options)[topic]["partitions"]),
+            f"segments to hold {count} records",
+            600,
+            holds=lambda found: found >= count,
+            every_s=0.5,
+        )
 
 
 def _count(partitions: object) -> int:

@@ -15,11 +15,12 @@ from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock, Thread
-from time import monotonic, sleep, time
+from time import monotonic, time
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from compat_server import ROOT, Bmq, Minio
 from parquet_jobs import produce, topic_of
+from tests.waiting import until
 
 from bmq.runtime.bucket import ensure_bucket
 from bmq.runtime.store_url import parse_store_url
@@ -64,8 +65,7 @@ class Counting:
 
     def taken(self) -> Counter[tuple[str, str]]:
         """Since it was asked last, when nobody has asked anything for a while."""
-        while monotonic() - self._newest_s < QUIET_S:
-            sleep(0.2)
+        until(lambda: monotonic() - self._newest_s >= QUIET_S, "nobody to ask for anything", 600, every_s=0.2)
         with self._lock:
             found, self._counts = self._counts, Counter()
         return found
@@ -169,10 +169,14 @@ def _stream(servers: str, counting: Counting, log: Path) -> None:
             before = len(_batches(log))
             # compaction leaves an hour alone that is not over
             produce(servers, topic, values, timestamp=int(time() * 1000) - 2 * HOUR_MS)
-            deadline = monotonic() + WAIT_S
-            while len(_batches(log)) == before:
-                assert job.poll() is None and monotonic() < deadline, log.read_text()
-                sleep(0.2)
+            until(
+                lambda before=before: len(_batches(log)) - before,  # type: ignore[misc]
+                "another batch",
+                WAIT_S,
+                unless=lambda: job.poll() is not None,
+                shows=log.read_text,
+                every_s=0.2,
+            )
             counts = counting.taken()
             print(" | ".join(_batches(log)[before:]), ":", _said(counts), flush=True)
         job.terminate()

@@ -1,11 +1,11 @@
 """Topics on the servers under measurement, made and removed by the same client (librdkafka) on each."""
 
 from itertools import count
-from time import monotonic, sleep
 
 from confluent_kafka import Consumer, ConsumerGroupState, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from tests.waiting import until
 
 from benchmarks.servers import Server
 
@@ -27,14 +27,14 @@ def create(server: Server, topic: str, *, partitions: int, **configs: str | int)
     admin.create_topics([NewTopic(topic, num_partitions=partitions, replication_factor=1, config=named)])[topic].result(
         30
     )
-    deadline_s = monotonic() + 60
-    while True:
-        try:
-            if end_offset(server, topic, partitions=min(partitions, LOOKED_AT)) == 0:
-                return
-        except KafkaException:
-            assert monotonic() < deadline_s, f"{server.name}: topic {topic} is not ready"
-        sleep(0.1)
+    until(
+        lambda: end_offset(server, topic, partitions=min(partitions, LOOKED_AT)),
+        f"topic {topic} of {server.name} to be ready",
+        60,
+        holds=lambda end: end == 0,
+        not_yet=KafkaException,
+        every_s=0.1,
+    )
 
 
 def delete(server: Server, topic: str) -> None:
@@ -43,10 +43,12 @@ def delete(server: Server, topic: str) -> None:
     """
     admin = AdminClient({"bootstrap.servers": server.address})  # it has to outlive its future
     admin.delete_topics([topic])[topic].result(30)
-    deadline_s = monotonic() + 120
-    while any((server.folder / "data").glob(f"{topic}-*")):
-        assert monotonic() < deadline_s, f"{server.name}: the files of {topic} do not go"
-        sleep(0.1)
+    until(
+        lambda: not any((server.folder / "data").glob(f"{topic}-*")),
+        f"the files of {topic} of {server.name} to go",
+        120,
+        every_s=0.1,
+    )
 
 
 def end_offset(server: Server, topic: str, *, partitions: int) -> int:
@@ -60,10 +62,12 @@ def end_offset(server: Server, topic: str, *, partitions: int) -> int:
         consumer.close()
 
 
-def wait_for_group(server: Server, group: str) -> None:
+def until_stable(server: Server, group: str) -> None:
     """Until its one member has its partitions."""
     admin = AdminClient({"bootstrap.servers": server.address})
-    deadline_s = monotonic() + 30
-    while admin.describe_consumer_groups([group])[group].result(30).state != ConsumerGroupState.STABLE:
-        assert monotonic() < deadline_s, f"{server.name}: group {group} is not stable"
-        sleep(0.1)
+    until(
+        lambda: admin.describe_consumer_groups([group])[group].result(30).state,
+        f"group {group} of {server.name} to be stable",
+        holds=lambda state: state == ConsumerGroupState.STABLE,
+        every_s=0.1,
+    )

@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import cast
 
+from tests.waiting import until_async
+
 from bmq.wire.batches import Record, build_batch
 from bmq.wire.frames import encode_request_frame
 from bmq.wire.messages import encode_request
@@ -155,12 +157,14 @@ async def write_to_each(
             failures.append(f"partition {index}: {error}")
 
     async def until_at_most(count: int) -> None:
-        deadline_s = time.perf_counter() + EACH_S
-        while len(waiting) > count:
-            assert not connection.lost.done() and time.perf_counter() < deadline_s, (
-                f"{len(waiting)} partitions do not answer"
-            )
-            await asyncio.sleep(0.002)
+        await until_async(
+            lambda: len(waiting),
+            f"all but {count} partitions to answer",
+            EACH_S,
+            holds=lambda left: left <= count,
+            unless=connection.lost.done,
+            every_s=0.002,
+        )
 
     for index, frame in frames:
         if in_flight_max is not None:

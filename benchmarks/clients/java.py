@@ -109,7 +109,7 @@ def start_consumer(server: Server, topic: str, *, records: int) -> "subprocess.P
         start_new_session=True,
     )
     try:
-        topics.wait_for_group(server, group)
+        topics.until_stable(server, group)
     except BaseException:
         end_group(process)
         raise

@@ -4,15 +4,15 @@ acknowledged.
 With librdkafka's defaults but for the linger: a plain producer, acks=all.
 """
 
-import asyncio
 import os
 import threading
 from collections.abc import Sequence
 from itertools import count, cycle, pairwise
-from time import perf_counter, sleep
+from time import perf_counter
 from typing import NamedTuple, Self
 
 from confluent_kafka import KafkaError, Message, Producer
+from tests.waiting import until, until_async
 
 VALUE = os.urandom(1024)
 WRITTEN_S = 60.0
@@ -42,10 +42,13 @@ class SteadyWriter:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        deadline_s = perf_counter() + 30
-        while len({one.partition for one in self.acknowledged}) < len(self._partitions):
-            assert perf_counter() < deadline_s, f"the writer does not get through: {self.failed[:1]}"
-            sleep(0.01)
+        until(
+            lambda: len({one.partition for one in self.acknowledged}),
+            "the writer to get through",
+            holds=lambda count: count >= len(self._partitions),
+            shows=lambda: self.failed[:1],
+            every_s=0.01,
+        )
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -62,12 +65,13 @@ class SteadyWriter:
         """Until a record that was sent after `since_s` is acknowledged in each of them; when the last of them first had
         one.
         """
-        deadline_s = perf_counter() + WRITTEN_S
-        waiting = set(partitions)
-        while waiting:
-            assert perf_counter() < deadline_s, f"nothing is acknowledged in partitions {sorted(waiting)[:5]} any more"
-            waiting = {index for index in waiting if self.last_s(index) < since_s}
-            await asyncio.sleep(0.005)
+        await until_async(
+            lambda: [index for index in partitions if self.last_s(index) < since_s],
+            "an acknowledgement in each partition",
+            WRITTEN_S,
+            holds=lambda waiting: not waiting,
+            every_s=0.005,
+        )
         return max(
             next(one.at_s for one in self.acknowledged if one.partition == index and one.sent_s >= since_s)
             for index in partitions

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
+from tests.waiting import until_async
+
 from benchmarks.clients.bare import Connection, check_produced, fetch_frame, fetched_to, produce_frame
 
 FILL = os.urandom(509)
@@ -111,12 +113,13 @@ async def steady(
         if consumer is not None:
             fetch()
         await at_rate(per_s, seconds + warm_up_s, send)
-        deadline = perf_counter() + 60
-        while not failures and (
-            acknowledged < len(sent_at) or (consumer and read_to < start_offset + records * len(sent_at))
-        ):
-            assert perf_counter() < deadline, f"{len(sent_at) - acknowledged} requests were never answered"
-            await asyncio.sleep(0.01)
+        await until_async(
+            lambda: (len(sent_at) - acknowledged, start_offset + records * len(sent_at) - read_to if consumer else 0),
+            "all requests to be answered, and all records to be read",
+            60,
+            holds=lambda left: failures or max(left) <= 0,
+            every_s=0.01,
+        )
         if failures:
             raise failures[0]
     finally:

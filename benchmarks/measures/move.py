@@ -3,14 +3,15 @@ reassignment.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from os import environ, sync
 from pathlib import Path
 from statistics import median
-from time import perf_counter, sleep
+from time import perf_counter
 
 import uvloop
 from confluent_kafka.admin import AdminClient
+from tests.waiting import until
 
 from benchmarks import topics
 from benchmarks.clients import librdkafka
@@ -111,7 +112,7 @@ def _kafka(plan: Plan, turn: int) -> float:
         with second:
             # it looks for the nodes when they have gone
             admin = AdminClient({"bootstrap.servers": first.address, "log_level": 0})
-            _until(lambda: len(admin.list_topics(timeout=10).brokers) == 2, timeout_s=60)
+            until(lambda: len(admin.list_topics(timeout=10).brokers) == 2, "Kafka to come to it", 60, every_s=POLL_S)
             topics.create(first, TOPIC, partitions=1, retention_bytes=-1)
             _fill(plan, first)
             plan.say(f"move: round {turn + 1}, Kafka")
@@ -136,7 +137,7 @@ def _reassigned(plan: Plan, server: Server, admin: AdminClient, target: int) -> 
         timeout_s=120,
     )
     asked_s = perf_counter()
-    _until(lambda: _is_at(admin, target), timeout_s=1800)
+    until(lambda: _is_at(admin, target), "Kafka to come to it", 1800, every_s=POLL_S)
     plan.say(f"  {perf_counter() - before_s:.1f} s with the tool's start")
     wanted.unlink()
     wanted.parent.rmdir()
@@ -146,10 +147,3 @@ def _reassigned(plan: Plan, server: Server, admin: AdminClient, target: int) -> 
 def _is_at(admin: AdminClient, target: int) -> bool:
     partition = admin.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions[0]
     return bool(partition.leader == target and partition.replicas == [target] and partition.isrs == [target])
-
-
-def _until(condition: Callable[[], bool], *, timeout_s: float) -> None:
-    deadline_s = perf_counter() + timeout_s
-    while not condition():
-        assert perf_counter() < deadline_s, "Kafka does not come to it"
-        sleep(POLL_S)

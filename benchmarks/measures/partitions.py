@@ -4,10 +4,10 @@ against one.
 Over MinIO: over a folder, where a create costs nothing, bmq makes as many as the disk takes at that moment.
 """
 
-import asyncio
 from collections.abc import Iterator
 
 import uvloop
+from tests.waiting import until_async
 
 from benchmarks import topics
 from benchmarks.clients.bare import Connection, check_produced, produce_frame
@@ -78,9 +78,14 @@ async def _load(port: int, topic: str, partitions: int, *, seconds: float) -> in
         connection.send(frames[number % partitions], answered)
 
     await at_rate(PER_S, seconds, send)
-    while acknowledged < sent:
-        assert not connection.lost.done(), "the connection was lost"
-        await asyncio.sleep(0.05)
+    await until_async(
+        lambda: sent - acknowledged,
+        "all to be acknowledged",
+        600,
+        holds=lambda left: left <= 0,
+        unless=connection.lost.done,
+        every_s=0.05,
+    )
     assert not failures, failures[0]
     connection.close()
     return acknowledged

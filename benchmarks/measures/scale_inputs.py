@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import uvloop
+from tests.waiting import until_async
 
 from benchmarks import processes, topics
 from benchmarks.clients.bare import Connection, check_produced, produce_frame
@@ -391,11 +392,22 @@ async def _open_all(cluster: Cluster, count: int) -> None:
             failures.append(str(error))
 
     for index in range(count):
-        while index - answered >= 500:
-            await asyncio.sleep(0.001)
+        await until_async(
+            lambda index=index: index - answered,  # type: ignore[misc]
+            "room for another",
+            600,
+            holds=lambda on_the_way: on_the_way < 500,
+            unless=connection.lost.done,
+            every_s=0.001,
+        )
         connection.send(produce_frame("opened", index, records=1, record_bytes=1024, fill=os.urandom(509)), done)
-    while answered < count:
-        assert not connection.lost.done(), "the connection was lost"
-        await asyncio.sleep(0.01)
+    await until_async(
+        lambda: count - answered,
+        "all to be answered",
+        600,
+        holds=lambda left: left <= 0,
+        unless=connection.lost.done,
+        every_s=0.01,
+    )
     connection.close()
     assert not failures, failures[0]
