@@ -12,11 +12,10 @@ VERIFY_SEEDS ?= 50-149
 JOBS ?= $(shell nproc)
 # Tests and jobs start hundreds of processes: each would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
-# Tests of processes wait more than they compute: one more of them than there are cores. In `make verify` the others run beside those on
-# Kubernetes, which one worker has, and which take longest.
+# Tests of processes wait more than they compute: one more of them than there are cores.
 BESIDE := -n $(shell expr $(JOBS) + 1)
 
-.PHONY: help setup up test verify unit spark parquet lint types sim unrun compat e2e image chaos bench generated lock clean
+.PHONY: help setup up test verify .verify-on-kubernetes .verify-beside unit spark parquet lint types sim unrun compat e2e image chaos bench generated lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## /\1\t/' | expand -t 10
@@ -33,10 +32,17 @@ test: setup lint types ## what has to be green, for people who wait: lint, types
 
 verify: setup .cache/tools/complete .cache/spark/complete ## the rest: all clients and stores, jobs, processes that are killed, chaos, Kubernetes, measures, planted bugs, what no seed runs
 	$(SPARK)/pytest -n $(JOBS) --dist loadfile -m verify -c spark-apps/pyproject.toml spark-apps/tests
-	$(BIN)/python -m bmq_sim --seeds $(VERIFY_SEEDS)
-	PYTHONHASHSEED=0 $(BIN)/python -m bmq_sim --unrun
-	$(BIN)/pytest $(BESIDE) -m "verify and not seeds and not measures" tests $(UNIT_TESTS)
+	+$(MAKE) --no-print-directory --jobs 2 --output-sync=line .verify-on-kubernetes .verify-beside
 	$(BIN)/pytest -m measures tests
+
+# These wait more than they compute, and take longest: all else but measures goes on beside them, and gives way.
+.verify-on-kubernetes:
+	$(BIN)/pytest -m "verify and not measures" tests/e2e
+
+.verify-beside:
+	nice $(BIN)/python -m bmq_sim --seeds $(VERIFY_SEEDS)
+	PYTHONHASHSEED=0 nice $(BIN)/python -m bmq_sim --unrun
+	nice $(BIN)/pytest -n $(JOBS) -m "verify and not seeds and not measures" --ignore tests/e2e tests $(UNIT_TESTS)
 
 unit: setup .cache/tools/complete ## unit and property tests
 	$(BIN)/pytest -n $(JOBS) $(UNIT_TESTS)
