@@ -310,3 +310,12 @@ def test_versions_and_apis_that_do_not_exist_are_wire_errors() -> None:
 
 def test_the_fields_can_be_listed_for_people() -> None:
     assert "session_timeout_ms: int32  (versions 0 to 9)" in message_fields(11, is_request=True)
+
+
+@pytest.mark.parametrize(("version", "length"), [(5, 40_000), (2, 40_000), (5, 1_999), (5, 2_000)])
+def test_a_sentence_that_quotes_a_long_name_is_cut(version: int, length: int) -> None:
+    said = "é" * (length // 2) + "x" * (length % 2)
+    topics = [{"name": "a", "topic_id": None, "error_code": 17, "error_message": said, "configs": ()}]
+    read = decode_response(19, version, encode_response(19, version, {"topics": topics}))
+    [topic] = read.topics
+    assert topic.error_message == said if length <= 2_000 else topic.error_message == f"{'é' * 1_000}…"

@@ -40,11 +40,18 @@ from bmq_resources.tables import Compact, ConfigMapKey, Continuous, StoreAccess,
 from bmq_resources.topic import TopicSpec
 
 Field = tuple[type[BaseModel], str]
+
+
+def anti_affinity(*terms: dict[str, Any]) -> dict[str, Any]:
+    """Of pods that no pod that the terms match may be beside."""
+    required = [{"topologyKey": "kubernetes.io/hostname", **term} for term in terms]
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+
+
 OWN: dict[Field, str] = {
     (Image, "tag"): "of an image that is allowed; its pattern lets no other image stand in it",
     (ClusterSpec, "cluster_id"): "compared with what the store has",
     (ClusterSpec, "config"): "of the cluster itself, by Kafka's names",
-    (Store, "url"): "opened with keys that are allowed",
     (Credentials, "access_key_id_key"): "of a Secret that is allowed",
     (Credentials, "secret_access_key_key"): "of a Secret that is allowed",
     (EmbeddedMinio, "bucket"): "in its own MinIO",
@@ -52,7 +59,6 @@ OWN: dict[Field, str] = {
     (Resources, "requests"): "amounts, which quotas of the namespace bound",
     (Resources, "limits"): "amounts, which quotas of the namespace bound",
     (Placement, "node_selector"): "chooses among nodes that take the pods; those that are to take none have taints",
-    (Placement, "affinity"): "chooses among nodes that take the pods; those that are to take none have taints",
     (Listener, "name"): "of its own Services",
     (Listener, "advertised_host"): "told to its own clients",
     (Listener, "source_ranges"): "keeps clients out",
@@ -99,6 +105,18 @@ BEYOND: dict[Field, tuple[Any, ...]] = {
         {"external-dns.alpha.kubernetes.io/hostname": "bank.example"},
         {"service.beta.kubernetes.io/aws-load-balancer-ssl-cert": "arn:aws:acm:x"},
         {"metallb.universe.tf/loadBalancerIPs": "10.0.0.1"},
+    ),
+    (Store, "url"): (
+        "gs://bucket?endpoint=https://evil.example",
+        "gs://bucket/prefix?endpoint=http://evil.example:80/x.googleapis.com",
+        "gs://bucket?endpoint=evil",
+        "gs://bucket?endpoint=https://storage.googleapis.com@evil.example",
+        "az://container?account=a&endpoint=https://evil.example",
+    ),
+    (Placement, "affinity"): (
+        anti_affinity({"namespaceSelector": {}}),
+        anti_affinity({"namespaces": ["payments"]}),
+        anti_affinity({}, {"labelSelector": {}, "namespaceSelector": {"matchLabels": {"a": "b"}}}),
     ),
     (Placement, "priority_class_name"): ("system-cluster-critical", "high"),
     (Placement, "annotations"): (
@@ -326,3 +344,41 @@ def test_what_is_usual_needs_no_leave() -> None:
         {"store": {"minio": {"embedded": True}}, "brokers": {"placement": placement}, "listeners": listeners}
     )
     assert [one for one in reaches(spec, allow=Allowed(), own=Own(images=())) if one] == []
+
+
+def test_pods_of_a_lane_of_another_namespace_keep_none_of_the_clusters_off_their_nodes() -> None:
+    def why(affinity: dict[str, Any], *, elsewhere: str, allow: Allowed | None = None) -> list[str | Named]:
+        spec = LaneSpec.model_validate({"clusterRef": {"name": "c"}, "proxies": {"placement": {"affinity": affinity}}})
+        return [one for one in reaches(spec, allow=allow or Allowed(), own=Own(images=(), elsewhere=elsewhere)) if one]
+
+    keeps_off = anti_affinity({"labelSelector": {}})
+    assert why(keeps_off, elsewhere="") == []
+    [text] = why(keeps_off, elsewhere="shop")
+    assert isinstance(text, str) and "shop" in text and "allow.affinityNamespaces" in text
+    assert why(keeps_off, elsewhere="shop", allow=Allowed(affinity_namespaces=("shop",))) == []
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"podAntiAffinity": 3},
+        {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"a": 1}}},
+        anti_affinity(),
+    ],
+)
+def test_an_affinity_of_another_shape_is_the_api_servers_to_refuse(odd: dict[str, Any]) -> None:
+    spec = LaneSpec.model_validate({"clusterRef": {"name": "c"}, "proxies": {"placement": {"affinity": odd}}})
+    assert [one for one in reaches(spec, allow=Allowed(), own=Own(images=())) if one] == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "gs://bucket",
+        "gs://bucket?endpoint=https://storage.googleapis.com",
+        "s3://bucket?endpoint=http://minio:9000",
+        "az://container?account=a&endpoint=https://a.blob.core.windows.net",
+    ],
+)
+def test_the_identity_of_nodes_is_shown_to_whoever_gave_it_alone(url: str) -> None:
+    assert [one for one in reaches(Store(url=url), allow=Allowed(), own=Own(images=())) if one] == []

@@ -9,7 +9,8 @@ chart allows its name; all else the chart alone allows.
 import re
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
@@ -46,6 +47,12 @@ class Allowed(BaseModel):
     config_maps: tuple[str, ...] = ()
     service_accounts: tuple[str, ...] = ()
     priority_classes: tuple[str, ...] = ()
+    affinity_namespaces: tuple[str, ...] = ()
+    """Namespaces whose pods a required podAntiAffinity may keep off its nodes, besides the author's own; * stands for a
+    namespaceSelector, too."""
+    store_endpoints: tuple[str, ...] = ("*.googleapis.com", "*.blob.core.windows.net")
+    """Hosts to which nodes may show an identity of theirs: those of Google's and of Azure's stores take it as it is,
+    while keys of S3 only sign."""
     storage_classes: tuple[str, ...] = ()
     annotations: tuple[str, ...] = ("prometheus.io/*",)
     """Names of annotations of pods: admission webhooks, networks and clouds act on them, with rights that the author
@@ -126,6 +133,37 @@ def why_not_image(image: str, allowed: Allowed, *, own: Iterable[str], field: st
         f"{field}: the image {repository} is none that the operator runs: leave it out, or have it added to "
         "allow.images of bmq's chart"
     )
+
+
+def why_not_affinity(affinity: Mapping[str, Any], allowed: Allowed, *, elsewhere: str, field: str) -> str:
+    """Why pods may not have this affinity; empty: they may. Kubernetes keeps pods that an anti-affinity matches off the
+    nodes of whoever requires it, in whatever namespace they are. `elsewhere`: the pods' namespace, where that is not
+    the author's.
+    """
+    anti = affinity.get("podAntiAffinity")
+    required = anti.get("requiredDuringSchedulingIgnoredDuringExecution") if isinstance(anti, dict) else None
+    for term in required if isinstance(required, list) else ():
+        if not isinstance(term, dict):
+            continue
+        named = term.get("namespaces")
+        others = [str(one) for one in named] if isinstance(named, list) else []
+        if term.get("namespaceSelector") is not None:
+            others.append("*")
+        if not others and elsewhere:
+            others.append(elsewhere)
+        if why := why_not_names(others, allowed.affinity_namespaces, field=field, value="allow.affinityNamespaces"):
+            return f"{why}, or prefer it instead of requiring it: it keeps pods of others off its nodes"
+    return ""
+
+
+def why_not_endpoint(url: str, allowed: Allowed, *, field: str) -> str:
+    """Why nodes may not show this store their identity; empty: they may, or it takes none as it is."""
+    split = urlsplit(url)
+    endpoint = dict(parse_qsl(split.query, keep_blank_values=True)).get("endpoint", "")
+    if split.scheme not in ("gs", "az") or not endpoint:
+        return ""
+    host = urlsplit(endpoint).hostname or endpoint
+    return why_not_names([host], allowed.store_endpoints, field=field, value="allow.storeEndpoints")
 
 
 PREFIX: Final = "BMQ_"

@@ -15,7 +15,9 @@ from bmq_operator.allowed import (
     VALUES,
     Allowed,
     matches,
+    why_not_affinity,
     why_not_database,
+    why_not_endpoint,
     why_not_image,
     why_not_labelled,
     why_not_names,
@@ -25,7 +27,7 @@ from bmq_operator.allowed import (
 )
 from bmq_operator.conditions import Finding
 from bmq_operator.kube import Kube
-from bmq_resources.cluster import Credentials, EmbeddedMinio, Listener, Settings
+from bmq_resources.cluster import Credentials, EmbeddedMinio, Listener, Settings, Store
 from bmq_resources.iceberg import Iceberg
 from bmq_resources.pods import Image, Placement
 from bmq_resources.tables import ConfigMapKey, StoreAccess, Table, ValueSchema
@@ -37,6 +39,8 @@ class Own:
 
     images: tuple[str, ...]
     account: str = ""
+    elsewhere: str = ""
+    """The namespace of its pods, where that is not its author's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +135,14 @@ def _priority(placement: Placement, field: str, allow: Allowed, own: Own) -> "It
         )
 
 
+def _affinity(placement: Placement, field: str, allow: Allowed, own: Own) -> "Iterator[str | Named]":
+    yield why_not_affinity(placement.affinity, allow, elsewhere=own.elsewhere, field=field)
+
+
+def _endpoint(store: Store, field: str, allow: Allowed, own: Own) -> "Iterator[str | Named]":
+    yield why_not_endpoint(store.url, allow, field=field)
+
+
 def _annotations(placement: Placement, field: str, allow: Allowed, own: Own) -> "Iterator[str | Named]":
     yield why_not_names(placement.annotations, allow.annotations, field=field, value="allow.annotations")
 
@@ -208,10 +220,12 @@ _TEXTS: Final[Mapping[type[BaseModel], tuple[str, ...]]] = {
 RULES: Final[Mapping[tuple[type[BaseModel], str], Rule]] = {
     (Image, "repository"): _image_of_cluster,
     (Image, "pull_secrets"): _pull_secrets,
+    (Store, "url"): _endpoint,
     (Credentials, "secret_name"): _keys,
     (EmbeddedMinio, "image"): _minio,
     (EmbeddedMinio, "storage_class_name"): _storage_class,
     (Listener, "annotations"): _of_services,
+    (Placement, "affinity"): _affinity,
     (Placement, "priority_class_name"): _priority,
     (Placement, "annotations"): _annotations,
     (Placement, "labels"): _labels,

@@ -15,10 +15,15 @@ OPERATORS_OWN_ENV: Final = (
     "BMQ_CLUSTER_ID",
     "BMQ_CLUSTER_SECRET",
     "BMQ_ADMIN_TOKEN",
+    "BMQ_LISTEN",
+    "BMQ_INTERNAL_LISTEN",
+    "BMQ_ADMIN",
+    "BMQ_POOL",
 )
 OPERATORS_OWN_ENV_RULE: Final = f"!self.exists(one, one.name in {list(OPERATORS_OWN_ENV)})"
 OPERATORS_OWN_ENV_TEXT: Final = (
-    "roles, node ids, store, cluster id, secret and token are the operator's: leave them out"
+    "roles, node ids, store, cluster id, secret, token, pool and the addresses that Services go to are the operator's: "
+    "leave them out"
 )
 
 Quantity = Annotated[

@@ -12,6 +12,7 @@ from bmq.roles.controller import NewTopic
 from bmq.values import NodeId
 from bmq_controller.api.own_pages import unowned_of_lanes
 from bmq_controller.machine.lanes import LaneWanted, change_lane, create_lane, delete_expired, delete_lanes, expired
+from bmq_controller.machine.nodes import report_stopped
 from bmq_controller.main import start_controller
 from bmq_sim.clock import SimClock, SimRng
 from bmq_sim.loop import on_virtual_time
@@ -265,3 +266,15 @@ def test_what_a_lane_could_ever_read_is_remembered_with_it_and_bounded() -> None
     cluster.commit(delete_lanes(cluster.image, ["dev"]).records)
     cluster.commit(create_lane(cluster.image, 1, LaneWanted(name="dev")).records)
     assert cluster.image.lanes["dev"].has_read_base == (), "another lane"
+
+
+def test_a_topic_of_the_base_that_is_pinned_to_a_lanes_brokers_waits_for_those_alone() -> None:
+    cluster = Committed(brokers=1)
+    with_lane(cluster, own_brokers=True)
+    cluster.register(7, pool="lane-dev")
+    cluster.create(NewTopic(name="stray", partitions=2, configs={"bmq.pool": "lane-dev"}))
+    assert cluster.owners("stray") == [7, 7]
+    node = cluster.image.nodes[NodeId(7)]
+    cluster.commit(report_stopped(cluster.image, node.node_id, node.broker_epoch, end=0).records)
+    assert cluster.owners("stray") == [-1, -1]
+    assert unowned_of_lanes(cluster.image) == 2

@@ -29,6 +29,8 @@ class Encoded(bytes):
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _STRING_BYTES_MAX: Final = 0x7FFF
+_ERROR_BYTES_MAX: Final = 2_000
+"""Sentences quote what they are about, which may be as long as any string."""
 
 
 def message_writer(fields: tuple[Field, ...], version: int, *, flexible: bool) -> Writer:
@@ -113,7 +115,8 @@ def _field_writer(field: Field, version: int, flexible: bool) -> Writer:
 def _single_writer(field: Field, version: int, flexible: bool, *, nullable: bool, empty_for_null: bool) -> Writer:
     match field.type:
         case "string":
-            return _string_writer(_length_writer(field.name, flexible, nullable, empty_for_null, _INT16))
+            write_length = _length_writer(field.name, flexible, nullable, empty_for_null, _INT16)
+            return _sentence_writer(write_length) if field.name == "error_message" else _string_writer(write_length)
         case "bytes":
             return _bytes_writer(_length_writer(field.name, flexible, nullable, empty_for_null, _INT32))
         case "uuid":
@@ -170,6 +173,17 @@ def _string_writer(write_length: Callable[[bytearray, int | None], bool]) -> Wri
         assert len(raw) <= _STRING_BYTES_MAX, f"a string of {len(raw)} bytes"
         write_length(out, len(raw))
         out += raw
+
+    return write
+
+
+def _sentence_writer(write_length: Callable[[bytearray, int | None], bool]) -> Writer:
+    write_string = _string_writer(write_length)
+
+    def write(out: bytearray, value: Any) -> None:
+        if value is not None and len(value) > _ERROR_BYTES_MAX // 4 and len(raw := value.encode()) > _ERROR_BYTES_MAX:
+            value = f"{raw[:_ERROR_BYTES_MAX].decode(errors='ignore')}…"
+        write_string(out, value)
 
     return write
 

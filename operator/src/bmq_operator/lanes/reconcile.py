@@ -118,7 +118,16 @@ async def _situation(context: Context, lane: Lane, referred: Referred) -> Situat
         now_ms=context.clock.now_ms(),
         why=referred.why,
         unusable="" if cluster is None else why_unusable(names_of(cluster, lane)),
-        beyond=why_never_allowed(lane.spec, allow=context.settings.allow, own=Own(images=())),
+        beyond=why_never_allowed(
+            lane.spec,
+            allow=context.settings.allow,
+            own=Own(
+                images=(),
+                elsewhere=cluster.metadata.namespace
+                if cluster is not None and cluster.metadata.namespace != lane.metadata.namespace
+                else "",
+            ),
+        ),
         present=present,
         rivals=[rival for rival in others if cluster is not None and allowed(cluster, rival.namespace)],
         free_node_ids_from=_slot(context, lane, claim, claims),

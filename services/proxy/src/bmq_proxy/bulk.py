@@ -38,6 +38,8 @@ ELEMENT_BYTES_MIN: Final = 2
 """What an element of an array takes in a request at least: a text of one letter."""
 PRODUCE_PARTITION_BYTES_MIN: Final = 5
 """The same of a partition in a Produce request."""
+LISTS_AT_ONCE: Final = 2
+"""So many lists of groups are asked for at a time: each has all coordinators say all that they have."""
 COUNTED_ANSWER_BYTES: Final = 64 << 10
 """Smaller answers are not counted: sockets take them."""
 
@@ -54,6 +56,7 @@ class Bulk:
         self._narrow = FairRoom(limits.wide_request_elements)
         self._producing = Admission(limits.wide_request_elements)
         self._building = Admission(limits.wide_answer_elements)
+        self._listing = Admission(LISTS_AT_ONCE)
         self._collecting = Admission(limits.answer_memory_bytes)
         self._apart = Admission(1)
         self._fetching = Admission(limits.fetch_partitions_held)
@@ -144,6 +147,12 @@ class Bulk:
         async with self._building.admitted(call, elements):
             await self._answers_taken()
             yield
+
+    def listing(self, call: Call) -> AbstractAsyncContextManager[Admitted]:
+        """While coordinators are asked for their groups: how many they have nobody knows before, nor whether it has
+        grown since.
+        """
+        return self._listing.admitted(call, 1)
 
     async def built(self, call: Call, elements: int) -> bool:
         """The same until it is encoded: it waits for that with all of what it says. For those that are never `large` or

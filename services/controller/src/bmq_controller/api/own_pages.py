@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from bmq.config.topic_config import pool_of
 from bmq.metadata.image import Image
-from bmq.naming.lanes import lane_of
 from bmq_controller.api.sources import ApiSources
 from bmq_controller.machine.balance_model import NOBODY
+from bmq_controller.machine.lanes import POOLS_OF_LANES
 
 HIDDEN: Final = "(hidden)"
 _SECRET: Final = re.compile(r"secret|password|token(?!_file)|credential|private|(access|api).?key", re.IGNORECASE)
@@ -53,7 +53,7 @@ def unowned_of_lanes(image: Image) -> int:
     """
     if not image.owned_counts.get(NOBODY, 0):
         return 0
-    of_lanes = (topic for topic in image.topics.values() if lane_of(topic.name) and pool_of(topic.configs))
+    of_lanes = (topic for topic in image.topics.values() if pool_of(topic.configs).startswith(POOLS_OF_LANES))
     return sum(meta.node_id == NOBODY for topic in of_lanes for meta in topic.partitions)
 
 

@@ -18,6 +18,8 @@ from bmq.naming.lanes import check_lane_name, lane_of
 from bmq_controller.machine.decision import Decision
 from bmq_controller.machine.limits import DEFAULTS, Limits, check_config_bytes
 
+POOLS_OF_LANES: Final = "lane-"
+"""What the names of their pools begin with."""
 LANES_MAX: Final = 1_000
 TTL_S_MAX: Final = 365 * 24 * 60 * 60
 BYTES_PER_S_MIN: Final = 1_024
@@ -39,7 +41,7 @@ class LaneWanted:
 
 def pool_of_lane(name: str) -> str:
     """The pool of a lane's own brokers."""
-    return f"lane-{name}"
+    return f"{POOLS_OF_LANES}{name}"
 
 
 def create_lane(image: Image, now_ms: int, wanted: LaneWanted, *, limits: Limits = DEFAULTS) -> Decision[str]:

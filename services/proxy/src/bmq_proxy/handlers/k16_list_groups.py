@@ -50,10 +50,11 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     await bulk.large(call, bulk.listed_bytes)
     async with bulk.building(call, bulk.listed_groups):
         try:
-            answers = [
-                fields_of(answer)
-                for answer in await proxy.coordinators.call_all(call.api_key, request, call, only=here)
-            ]
+            async with bulk.listing(call):
+                answers = [
+                    fields_of(answer)
+                    for answer in await proxy.coordinators.call_all(call.api_key, request, call, only=here)
+                ]
         except BmqError as error:
             return {"error_code": coordinator_code(error), "groups": []}
         code = next((answer["error_code"] for answer in answers if answer.get("error_code")), 0)
