@@ -168,6 +168,9 @@ class Partition:
         now_ms: int,
     ) -> None:
         """Recovery has read everything: the partition may append. Raises PartitionStopped where offsets are missing."""
+        assert self.state is PartitionState.RECOVERING
+        assert not self.tail.runs
+        assert entry is None or entry.epoch <= self.leader_epoch
         self.manifest = manifest
         self.entry = entry
         self.claimed = entry is not None and entry.epoch == self.leader_epoch
@@ -263,6 +266,7 @@ class Partition:
         """The partition is not this broker's any more: takes no more batches and forgets those it has. Returns their
         runs.
         """
+        assert self.high_watermark <= self.next_offset
         self._happen(PartitionEvent.MOVED_AWAY)
         self._closed_if_durable()
         return self.tail.drop()
@@ -345,6 +349,9 @@ class Partition:
         """A manifest version is durable; returns the runs that it freed. `rolled`: the producers as of its next
         offset.
         """
+        assert manifest.next_offset >= self.manifest.next_offset
+        assert manifest.log_start >= self.manifest.log_start
+        assert manifest.next_offset <= self.high_watermark
         self.manifest = manifest
         self.entry = entry
         self.claimed = entry.epoch == self.leader_epoch
