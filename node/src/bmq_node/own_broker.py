@@ -22,7 +22,7 @@ class OwnBroker(Collector):
     @property
     def role(self) -> BrokerRole | None:
         """The broker of the moment, where this node is one and has begun."""
-        return getattr(self.incarnations, "role", None)
+        return None if self.incarnations is None else self.incarnations.role
 
     @property
     def owner(self) -> OwnerHere | None:
@@ -32,12 +32,12 @@ class OwnBroker(Collector):
 
     async def refresh(self) -> None:
         """Has the incarnation of the moment, if there is one, ask for what `collect` tells from then on."""
-        lags = getattr(self.role, "lags", None)
-        if lags is not None:
-            await lags.refresh()
+        role = self.role
+        if role is not None:
+            await role.lags.refresh()
 
     def collect(self) -> Iterator[Metric]:
         """What the incarnation of the moment tells, if there is one; for prometheus_client."""
-        lags = getattr(self.role, "lags", None)
-        if lags is not None:
-            yield from lags.collect()
+        role = self.role
+        if role is not None:
+            yield from role.lags.collect()

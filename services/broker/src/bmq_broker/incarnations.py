@@ -25,7 +25,9 @@ LIVED_LONG_S = 30.0
 
 
 class Incarnations:
-    """Owns the incarnation of the moment; `role` is it, or the last one while the next is being started."""
+    """Owns the incarnation of the moment; `role` is it, or the last one while the next is being started; None until the
+    first one serves.
+    """
 
     def __init__(
         self,
@@ -44,13 +46,14 @@ class Incarnations:
         self._on_lost = on_lost
         self._fence: asyncio.Future[BmqError] = asyncio.get_running_loop().create_future()
         self._task: asyncio.Task[None] | None = None
-        self.role: BrokerRole
+        self.role: BrokerRole | None = None
 
     @property
     def owner(self) -> OwnerHere:
         """What proxies ask. Between two incarnations everything is answered NotReady or Fenced: ask for `owner` again
         each time.
         """
+        assert self.role is not None
         return self.role.owner
 
     async def start(self) -> None:
@@ -62,19 +65,19 @@ class Incarnations:
     async def drain(self) -> None:
         """Hands everything over; `stop` is all that is left to do."""
         await self._end()
-        if hasattr(self, "role"):
+        if self.role is not None:
             await self.role.drain()
 
     async def stop(self) -> None:
         """The clean stop."""
         await self._end()
-        if hasattr(self, "role"):
+        if self.role is not None:
             await self.role.stop()
 
     async def kill(self) -> None:
         """Ends at once, as a crash would."""
         await self._end()
-        if hasattr(self, "role"):
+        if self.role is not None:
             await self.role.kill()
 
     async def _end(self) -> None:
@@ -99,6 +102,7 @@ class Incarnations:
         started again.
         """
         if not task.cancelled() and (error := task.exception()) is not None:
+            assert self.role is not None
             self._on_lost(BmqError(f"the broker of epoch {self.role.epoch} is not followed by another: {error!r}"))
             raise error  # a bug: the loop's handler says so
 
@@ -111,10 +115,12 @@ class Incarnations:
             if not self._begins_again:
                 self._on_lost(error)
                 return
+            role = self.role
+            assert role is not None
             log.warning(
-                "this broker was replaced and starts again under a new epoch", epoch=self.role.epoch, error=str(error)
+                "this broker was replaced and starts again under a new epoch", epoch=role.epoch, error=str(error)
             )
-            await self.role.kill()
+            await role.kill()
             if loop.time() - began_s >= LIVED_LONG_S:
                 backoff = Backoff(self._rng, first_s=RETRY_FIRST_S, limit_s=RETRY_LIMIT_S)
             else:
