@@ -1,0 +1,91 @@
+"""A package of the workspace is named wherever all are: who adds one learns here where."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[1]
+ELSEWHERE: Final = {"spark-apps"}
+"""Has an environment, checks and tests of its own."""
+NOT_SHIPPED: Final = {"sim"} | ELSEWHERE
+
+
+def project() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def members() -> set[str]:
+    patterns = project()["tool"]["uv"]["workspace"]["members"]
+    return {folder.relative_to(ROOT).as_posix() for pattern in patterns for folder in ROOT.glob(pattern)}
+
+
+def packages() -> dict[str, str]:
+    """What each member is imported as."""
+    found = {}
+    for member in members():
+        [path] = tomllib.loads((ROOT / member / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"][
+            "wheel"
+        ]["packages"]
+        found[member] = path.removeprefix("src/")
+    return found
+
+
+def of_make(variable: str) -> set[str]:
+    found = re.search(rf"^{variable} := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert found
+    return set(found[1].split())
+
+
+def test_every_folder_with_a_project_is_a_member() -> None:
+    projects = {path.parent.relative_to(ROOT).as_posix() for path in ROOT.glob("*/pyproject.toml")}
+    projects |= {path.parent.relative_to(ROOT).as_posix() for path in ROOT.glob("services/*/pyproject.toml")}
+    assert projects == members()
+
+
+def test_make_installs_every_member_and_runs_its_tests() -> None:
+    assert of_make("MEMBERS") == members() - ELSEWHERE
+    assert of_make("UNIT_TESTS") == {f"{member}/tests" for member in members() - ELSEWHERE}
+
+
+@pytest.mark.parametrize("member", sorted(members()))
+def test_a_member_has_what_tools_look_for(member: str) -> None:
+    package = ROOT / member / "src" / packages()[member]
+    assert (package / "__init__.py").is_file()
+    assert any((ROOT / member / "tests").glob("test_*.py"))
+
+
+def test_lint_types_tests_and_contracts_know_every_member() -> None:
+    tools = project()["tool"]
+    sources = {f"{member}/src" for member in members()}
+    assert sources == set(tools["ruff"]["src"])
+    assert sources - {f"{one}/src" for one in ELSEWHERE} <= set(tools["mypy"]["files"])
+    assert sources - {f"{one}/src" for one in ELSEWHERE} <= set(tools["mypy"]["mypy_path"])
+    assert {f"{member}/tests" for member in members() - ELSEWHERE} < set(tools["pytest"]["ini_options"]["testpaths"])
+    contracts = tools["importlinter"]
+    assert set(contracts["root_packages"]) == set(packages().values())
+    [circles] = [one for one in contracts["contracts"] if one["id"] == "circles"]
+    assert set(circles["ancestors"]) == set(packages().values())
+    [sim] = [one for one in contracts["contracts"] if one["id"] == "sim"]
+    assert set(sim["source_modules"]) | {"bmq_sim"} == set(packages().values()), "nothing imports the simulator"
+
+
+def test_every_package_has_layers() -> None:
+    layered = {
+        container
+        for one in project()["tool"]["importlinter"]["contracts"]
+        if one["type"] == "layers" and one.get("exhaustive")
+        for container in one["containers"]
+    }
+    assert set(packages().values()) <= layered
+
+
+def test_the_image_has_every_member_that_is_shipped() -> None:
+    copied = set(re.findall(r"^COPY (\S+) \1$", (ROOT / "Dockerfile").read_text(), re.MULTILINE))
+    assert members() - NOT_SHIPPED <= copied
+    ignored = (ROOT / ".dockerignore").read_text().split()
+    assert {member.partition("/")[0] for member in members() - NOT_SHIPPED} <= {
+        line.removeprefix("!") for line in ignored if line.startswith("!")
+    }
