@@ -40,16 +40,7 @@ def test_a_client_finds_a_server_that_comes_back(run: Runner) -> None:
         with pytest.raises(NotSent):
             await ask(client, 5)
         async with serving(control(double), port=port):
-
-            async def again() -> int:
-                for _ in range(200):
-                    try:
-                        return await ask(client, 6)
-                    except NotSent:
-                        await asyncio.sleep(0.01)
-                raise AssertionError("it never came back")
-
-            assert await again() == 12
+            assert await until_async(lambda: ask(client, 6), "it to come back", not_yet=NotSent, every_s=0.01) == 12
             await client.close()
         assert not found[0].is_connected
 

@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from tests.waiting import until_async
 
 from bmq.errors import NotOwner, NotReady, UnknownOutcome
 from bmq.internal import ConnectionLost, Identity, InternalClient, InternalServer, NotSent, Purpose
@@ -113,12 +114,7 @@ def test_a_peer_that_went_silent_is_given_up_and_the_outcome_is_unknown(directio
         with pytest.raises(NotSent):
             await poll(client, 1)
         loop.network.heal()
-        while True:
-            try:
-                assert await poll(client, 2) == 2
-                break
-            except NotSent:
-                await asyncio.sleep(0.5)
+        assert await until_async(lambda: poll(client, 2), "the way to be open", 600, not_yet=NotSent, every_s=0.5) == 2
         await client.close()
         await server.stop()
 

@@ -27,8 +27,10 @@ ANSWERED_WITHIN_S: Final = 120
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AbusedNode]:
     with abused_node(tmp_path_factory.mktemp("lanes")) as running:
         running.have_topics({f"t{n}": 1 for n in range(TOPICS)})
+        leading = running.node.leading
+        assert leading is not None
         for number in range(LANES):
-            running.run(running.node.controller.controller.create_lane(LaneWanted(name=f"l{number}")))
+            running.run(leading.create_lane(LaneWanted(name=f"l{number}")))
         thresholds = gc.get_threshold()
         settle()
         yield running

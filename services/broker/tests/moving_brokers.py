@@ -345,11 +345,14 @@ class Brokers:
 
     async def append_wherever(self, tp: TopicPartition, *values: bytes, **batch: int) -> Appended:
         """Follows the partition as a proxy does: what was certainly not applied is sent again."""
-        while True:
-            try:
-                return await self.append(tp, *values, **batch)
-            except (NotOwner, NotReady, KeyError):
-                await asyncio.sleep(0.005)
+        return await until_async(
+            lambda: self.append(tp, *values, **batch),
+            f"an owner of {tp}",
+            3_600,
+            holds=lambda _: True,
+            not_yet=(NotOwner, NotReady, KeyError),
+            every_s=0.005,
+        )
 
     async def tail(self, tp: TopicPartition, offset: int, *, node: int, max_wait_ms: int = 0) -> TailAnswer:
         """What `node` answers."""
