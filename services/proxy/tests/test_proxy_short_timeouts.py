@@ -38,7 +38,13 @@ def test_what_an_owner_has_is_answered_when_it_is_durable_however_short_the_time
     run(test)
 
 
-def test_what_is_with_no_owner_yet_is_given_up_when_the_clients_own_time_is_over_and_not_written() -> None:
+def test_what_is_with_no_owner_yet_is_given_up_when_the_clients_own_time_is_over_and_not_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        "bmq_proxy.appends.RETRY_FIRST_S", 60.0
+    )  # not in the turn in which its time is over, on a machine that stood still
+
     async def test(proxy: Running, client: Client) -> None:
         proxy.owner.refuse = [NotReady("opening")]  # of partition 0, which comes first
         proxy.owner.hold = True
