@@ -37,7 +37,7 @@ class Collected:
         return bytes(self._data)
 
 
-def read(url: str, request: Request, *, status: int, reason: str, data: bytes) -> Answered:
+def read(url: str, request: Request[Any], *, status: int, reason: str, data: bytes) -> Answered:
     """What was answered. Raises AdminProblem, NotBmq."""
     if not 200 <= status <= 299:
         raise _problem(url, status, reason, data)

@@ -1,13 +1,15 @@
 """The client of who may wait, the commands'."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from bmq_admin.attempts import Outcome, Pause, Send, attempts
-from bmq_admin.requests import PAGE_ITEMS, PathPart, Request, own_metrics, request_for, token_headers
+from bmq_admin.requests import Listing, PathPart, Request, own_metrics, request_for, token_headers
 
 if TYPE_CHECKING:
     from bmq_admin.connections import BlockingConnections
+
+T = TypeVar("T")
 
 Sleep = Callable[[float], None]
 
@@ -38,13 +40,8 @@ class BlockingAdminClient:
 
     def items(self, *path: PathPart, **query: object) -> Iterator[Any]:
         """All items of a list, page by page."""
-        after: str | None = None
-        for _ in range(PAGES_MAX):
-            page = self.get(*path, **{"limit": PAGE_ITEMS, **query, "continue": after})
-            yield from page["items"]
-            after = page["continue"]
-            if after is None:
-                return
+        listing: Listing[Any] = Listing(path=path, query=query)
+        return self.all(listing)
 
     def post(
         self, *path: PathPart, body: Mapping[str, object] | None = None, version: str | None = None, **query: object
@@ -74,7 +71,17 @@ class BlockingAdminClient:
         data: bytes = self.ask(own_metrics())
         return data
 
-    def ask(self, request: Request) -> Any:
+    def all(self, listing: Listing[T]) -> Iterator[T]:
+        """Its items, page by page."""
+        after: str | None = None
+        for _ in range(PAGES_MAX):
+            page = self.ask(listing.page(after))
+            yield from page["items"]
+            after = page["continue"]
+            if after is None:
+                return
+
+    def ask(self, request: Request[T]) -> T:
         """What is answered."""
         course = attempts(self.urls, patience_s=self._patience_s)
         outcome: Outcome | None = None
@@ -82,7 +89,8 @@ class BlockingAdminClient:
             try:
                 step = course.send(outcome)
             except StopIteration as done:
-                return done.value.document
+                answer: T = done.value.document
+                return answer
             match step:
                 case Send(url=url):
                     outcome = self._connected().send(url, request)

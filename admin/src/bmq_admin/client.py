@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import httpx
 
@@ -10,7 +10,9 @@ from bmq_admin.answers import ANSWER_BYTES_MAX
 from bmq_admin.attempts import Outcome, Pause, Send, attempts
 from bmq_admin.connections import Connections
 from bmq_admin.errors import AdminUnreachable
-from bmq_admin.requests import PAGE_ITEMS, PathPart, Request, request_for, sendable, token_headers
+from bmq_admin.requests import Listing, PathPart, Request, request_for, sendable, token_headers
+
+T = TypeVar("T")
 
 PAGES_MAX: Final = 1_000
 TIMEOUT_S: Final = 10.0
@@ -52,15 +54,9 @@ class AdminClient:
 
     async def items(self, *path: PathPart, **query: object) -> AsyncIterator[Any]:
         """All items of a list, page by page."""
-        after: str | None = None
-        for _ in range(PAGES_MAX):
-            page = await self.get(*path, **{"limit": PAGE_ITEMS, **query, "continue": after})
-            for item in page["items"]:
-                yield item
-            after = page["continue"]
-            if after is None:
-                return
-        raise AdminUnreachable(f"{self.url}: a list of more than {PAGES_MAX} pages")
+        listing: Listing[Any] = Listing(path=path, query=query)
+        async for item in self.all(listing):
+            yield item
 
     async def post(
         self, *path: PathPart, body: Mapping[str, object] | None = None, version: str | None = None, **query: object
@@ -82,7 +78,19 @@ class AdminClient:
         """Deletes."""
         await self.ask(request_for("DELETE", path, version=version))
 
-    async def ask(self, request: Request) -> Any:
+    async def all(self, listing: Listing[T]) -> AsyncIterator[T]:
+        """Its items, page by page."""
+        after: str | None = None
+        for _ in range(PAGES_MAX):
+            page = await self.ask(listing.page(after))
+            for item in page["items"]:
+                yield item
+            after = page["continue"]
+            if after is None:
+                return
+        raise AdminUnreachable(f"{self.url}: a list of more than {PAGES_MAX} pages")
+
+    async def ask(self, request: Request[T]) -> T:
         """What is answered."""
         if not self._sendable:
             raise AdminUnreachable(
@@ -94,7 +102,8 @@ class AdminClient:
             try:
                 step = course.send(outcome)
             except StopIteration as done:
-                return done.value.document
+                answer: T = done.value.document
+                return answer
             match step:
                 case Send(url=url):
                     outcome = await self._connections.send(url, request)

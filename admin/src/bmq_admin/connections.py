@@ -6,7 +6,7 @@ A token goes to the address that it was given for: redirects are not followed.
 import ipaddress
 import ssl
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import httpx
@@ -52,7 +52,7 @@ class Connections:
         """Closes the connections."""
         await self._client.aclose()
 
-    async def send(self, url: str, request: Request) -> Outcome:
+    async def send(self, url: str, request: Request[Any]) -> Outcome:
         """What comes of it."""
         collected = Collected(url, bytes_max=self._answer_bytes_max)
         try:
@@ -79,7 +79,7 @@ class BlockingConnections:
         self._answer_bytes_max = answer_bytes_max
         self._trusted = ssl.create_default_context()
 
-    def send(self, url: str, request: Request) -> Outcome:
+    def send(self, url: str, request: Request[Any]) -> Outcome:
         """What comes of it."""
         collected = Collected(url, bytes_max=self._answer_bytes_max)
         try:
@@ -106,7 +106,7 @@ class BlockingConnections:
         )
 
 
-def _read(url: str, request: Request, reply: httpx.Response, collected: Collected) -> Answered:
+def _read(url: str, request: Request[Any], reply: httpx.Response, collected: Collected) -> Answered:
     return read(url, request, status=reply.status_code, reason=reply.reason_phrase, data=collected.all())
 
 

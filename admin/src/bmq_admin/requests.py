@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, TypeVar
 from urllib.parse import quote, urlencode
+
+T = TypeVar("T")
 
 PathPart = str | int
 PAGE_ITEMS: Final = 1_000
@@ -12,8 +14,10 @@ PAGE_ITEMS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """One request. It says what is wanted, not what is to be done once more, so it may be sent again."""
+class Request(Generic[T]):
+    """One request, which is answered by a T. It says what is wanted, not what is to be done once more: it may be sent
+    again.
+    """
 
     method: str
     target: str
@@ -24,6 +28,18 @@ class Request:
     """Whether the answer is wanted as it is; else it has to be JSON."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing(Generic[T]):
+    """A list of T, which comes page by page."""
+
+    path: tuple[PathPart, ...]
+    query: Mapping[str, object] = field(default_factory=dict)
+
+    def page(self, after: str | None) -> "Request[Any]":
+        """The page that follows the token of the one before; None: the first."""
+        return request_for("GET", self.path, query={"limit": PAGE_ITEMS, **self.query, "continue": after})
+
+
 def request_for(
     method: str,
     path: tuple[PathPart, ...],
@@ -32,7 +48,7 @@ def request_for(
     body: Mapping[str, object] | None = None,
     version: str | None = None,
     raw: bool = False,
-) -> Request:
+) -> Request[Any]:
     """Asks for the page of the API at `path`, whose parts are quoted. `version`: of this version alone, else a problem
     with status 412. What the query has as None is left out.
     """
@@ -50,7 +66,7 @@ def request_for(
     )
 
 
-def own_metrics() -> Request:
+def own_metrics() -> Request[bytes]:
     """What the node that is asked measures, also while nobody leads."""
     return Request(method="GET", target="/metrics", headers={}, raw=True)
 

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from bmq_admin import pages
+from bmq_admin.documents import Lane as PresentLane
 from bmq_cli.apply.documents import Document, Written, title
 from bmq_cli.cluster.client import ApiFailed, ClusterClient
 from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode
@@ -83,12 +85,13 @@ class Applier:
             ) from failure
 
     def _cluster(self, cluster: Cluster) -> Outcome:
-        present = self._client.get("configs")
+        present = self._client.ask(pages.configs())
         differences = config_differences(
             cluster.spec.config, {one["name"]: one["value"] for one in present["configs"] if one["source"] == "cluster"}
         )
         if differences:
-            self._patch("configs", differences=differences, version=present["version"])
+            changes = as_changes(differences)
+            self._client.ask(pages.change_configs(changes, version=present["version"], dry_run=self._dry_run))
         return _changed(cluster, _under("config", differences), notes=_needs_kubernetes(cluster.spec, {"config"}))
 
     def _topic(self, topic: Topic) -> Outcome:
@@ -97,17 +100,15 @@ class Applier:
         name, spec = topic.topic_name, topic.spec
         notes = [] if spec.parquet is None else [f"parquet: {_NEEDS_SPARK}"]
         if name not in self._topic_names():
-            self._client.post(
-                "topics",
-                body={"name": name, "partitions": spec.partitions, "configs": spec.config},
-                validate_only=True if self._dry_run else None,
+            self._client.ask(
+                pages.create_topic(name, partitions=spec.partitions, configs=spec.config, dry_run=self._dry_run)
             )
             created = [
                 Difference(field="partitions", before=None, after=spec.partitions),
                 *_under("config", config_differences(spec.config, {})),
             ]
             return Outcome(resource=topic, action=CREATED, differences=created, notes=notes)
-        view = self._client.get("topics", name)
+        view = self._client.ask(pages.topic(name))
         if view["partitions"] > spec.partitions:
             raise ApiFailed(
                 f"topic {name}",
@@ -120,20 +121,21 @@ class Applier:
         differences = []
         if view["partitions"] < spec.partitions:
             differences.append(Difference(field="partitions", before=view["partitions"], after=spec.partitions))
-            query = {"validate_only": True} if self._dry_run else {}
-            view = self._client.post(
-                "topics", name, "partitions", body={"total": spec.partitions}, version=view["version"], **query
+            view = self._client.ask(
+                pages.grow_topic(name, total=spec.partitions, version=view["version"], dry_run=self._dry_run)
             )
         configs = config_differences(spec.config, view["configs"])
         if configs:
-            self._patch("topics", name, "configs", differences=configs, version=view["version"])
+            changes = as_changes(configs)
+            self._client.ask(pages.change_topic(name, changes, version=view["version"], dry_run=self._dry_run))
         return _changed(topic, [*differences, *_under("config", configs)], notes=notes)
 
     def _lane(self, lane: Lane) -> Outcome:
         name = lane.lane_name
         notes = _needs_kubernetes(lane.spec, {"cluster_ref", "lane_name", "ttl_seconds", "fallback", "reads"})
+        view: PresentLane | None = None
         try:
-            view = self._client.get("lanes", name)
+            view = self._client.ask(pages.lane(name))
         except ApiFailed as failure:
             if failure.status == 404 and failure.problem != "UnknownLane":
                 remedy = "leave it out, or run a newer version of bmq"
@@ -142,13 +144,12 @@ class Applier:
                 ) from failure
             if failure.problem != "UnknownLane":
                 raise
-            view = None
         # Whether the lane has brokers of its own depends on whether somebody starts some: as it is, it stays.
         body = lane_body(lane.spec, own_brokers=view is not None and view["own_brokers"])
         differences = lane_differences(body, view)
         if view is None:
             if not self._dry_run:
-                self._client.post("lanes", body={"name": name, **body})
+                self._client.ask(pages.create_lane({"name": name, **body}))
             return Outcome(
                 resource=lane,
                 action=CREATED,
@@ -156,17 +157,12 @@ class Applier:
                 notes=notes,
             )
         if differences and not self._dry_run:
-            self._client.put("lanes", name, body=body, version=view["version"])
+            self._client.ask(pages.change_lane(name, body, version=view["version"]))
         return _changed(lane, differences, notes=notes)
-
-    def _patch(self, *path: str, differences: Sequence[Difference], version: str) -> None:
-        self._client.patch(
-            *path, body=as_changes(differences), version=version, validate_only=True if self._dry_run else None
-        )
 
     def _topic_names(self) -> set[str]:
         if self._topics is None:
-            self._topics = {one["name"] for one in self._client.items("topics")}
+            self._topics = {one["name"] for one in self._client.all(pages.topics())}
         return self._topics
 
 

@@ -4,7 +4,7 @@ asked for.
 
 import os
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from bmq_admin.blocking import BlockingAdminClient, Sleep
@@ -12,6 +12,8 @@ from bmq_admin.errors import AdminError, AdminProblem, NotBmq, NotReached, Timed
 from bmq_admin.requests import Request
 from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode, one_line
 from bmq_cli.wall_clock import sleep_s
+
+T = TypeVar("T")
 
 DEFAULT_URL: Final = "http://127.0.0.1:9080"
 URL_VARIABLE: Final = "BMQ_ADMIN_URL"
@@ -58,7 +60,7 @@ class ClusterClient(BlockingAdminClient):
         """The same without patience: what cannot be answered now is of interest."""
         return ClusterClient(self.urls, token=self._token, timeout_s=self.timeout_s)
 
-    def ask(self, request: Request) -> Any:
+    def ask(self, request: Request[T]) -> T:
         """What is answered. Raises ApiFailed."""
         try:
             return super().ask(request)
@@ -91,7 +93,7 @@ def default_url() -> str:
     return os.environ.get(URL_VARIABLE) or DEFAULT_URL
 
 
-def _failure(request: Request, error: AdminError, *, timeout_s: float) -> ApiFailed:
+def _failure(request: Request[Any], error: AdminError, *, timeout_s: float) -> ApiFailed:
     match error:
         case AdminProblem():
             code = _CODES.get(error.status, ExitCode.FAILED)

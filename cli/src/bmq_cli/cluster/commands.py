@@ -2,11 +2,13 @@
 admin REST API.
 """
 
+from collections.abc import Callable
 from typing import Annotated, Any, Final
 
 import typer
 
-from bmq_admin.requests import PAGE_ITEMS
+from bmq_admin import documents, pages
+from bmq_admin.requests import PAGE_ITEMS, Request
 from bmq_cli.cluster.client import ApiFailed, ClusterClient
 from bmq_cli.cluster.session import ClusterSession, with_cluster
 from bmq_cli.cluster.views import NOTHING, problems, show_load, show_moves, show_nodes, show_plan, show_status
@@ -26,6 +28,8 @@ NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait until it is
 Within = Annotated[
     float, typer.Option("--within", min=0, metavar="SECONDS", help="Wait at most so long; what was begun goes on.")
 ]
+
+Change = Callable[[int], Request[documents.Node]]
 
 WITHIN_S: Final = 600.0
 ROUNDS_MAX: Final = 1_000
@@ -100,14 +104,14 @@ def top(
 @with_cluster
 def cordon(session: ClusterSession, nodes: Nodes) -> None:
     """Give nodes no new partitions; those that they have stay. Holds across their restarts."""
-    _each(session, nodes, "cordon", "cordoned")
+    _each(session, nodes, pages.cordon, "cordoned")
 
 
 @app.command()
 @with_cluster
 def uncordon(session: ClusterSession, nodes: Nodes) -> None:
     """Give nodes partitions again; ends a drain, too."""
-    _each(session, nodes, "uncordon", "uncordoned")
+    _each(session, nodes, pages.uncordon, "uncordoned")
 
 
 @app.command()
@@ -119,17 +123,17 @@ def drain(session: ClusterSession, node: Node, *, no_wait: NoWait = False, withi
     Nothing is copied: a partition's writes pause for a moment when it changes hands.
     """
     client, output = session.client, session.output
-    begun = client.post("nodes", node, "drain")
+    begun = client.ask(pages.drain(node))
     before = left = begun["partitions"]
     if not no_wait and before:
         with Wait(output, f"draining node {node}", total=before, unit="partition", within_s=within) as wait:
             while left:
                 wait.pause(before - left, left)
                 try:
-                    seen = client.get("nodes", node)
+                    seen = client.ask(pages.node(node))
                     if seen["partitions"] and not seen["draining"]:
                         # another controller leads since, which was not told
-                        seen = client.post("nodes", node, "drain")
+                        seen = client.ask(pages.drain(node))
                 except ApiFailed as failure:
                     if failure.problem == "UnknownNode":
                         left = 0  # it stopped meanwhile, and so handed everything over
@@ -200,12 +204,12 @@ def _moving(client: ClusterClient) -> int:
         return 1
 
 
-def _each(session: ClusterSession, nodes: list[int], verb: str, done: str) -> None:
+def _each(session: ClusterSession, nodes: list[int], change: Change, done: str) -> None:
     failures: list[CommandFailed] = []
     changed = []
     for node in dict.fromkeys(nodes):
         try:
-            changed.append(session.client.post("nodes", node, verb))
+            changed.append(session.client.ask(change(node)))
         except ApiFailed as failure:
             if failure.code is ExitCode.NO_CONNECTION:
                 raise

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from bmq_admin import pages
 from bmq_cli.cluster.client import ApiFailed
 from bmq_cli.cluster.session import ClusterSession, with_cluster
 from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode
@@ -79,7 +80,7 @@ def create(
             "bytes_per_second": bytes_per_second,
         },
     }
-    made = session.client.post("lanes", body=asked)
+    made = session.client.ask(pages.create_lane(asked))
     session.output.document(made)
     session.output.text(
         f"created lane {name}" + (f", which ends at {_time(made['expires_ms'])}" if made["expires_ms"] else "")
@@ -125,7 +126,7 @@ def delete(
     deleted = []
     for name in dict.fromkeys(names):
         try:
-            session.client.delete("lanes", name)
+            session.client.ask(pages.delete_lane(name))
         except ApiFailed as failure:
             if failure.code is ExitCode.NO_CONNECTION:
                 raise

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from bmq_admin import pages
 from bmq_admin.errors import AdminError, AdminProblem, AdminUnreachable
 from bmq_operator.clusters.access import admin_of
 from bmq_operator.clusters.nodes import ClusterState, failed_step, state_from
@@ -29,8 +30,8 @@ async def ask_state(context: Context, cluster: Cluster) -> Answer:
     """Raises KubeError alone: a cluster that does not answer is an answer, too."""
     try:
         admin = await admin_of(context, cluster)
-        nodes = [one async for one in admin.items("nodes")]
-        return Answer(state=state_from(await admin.get("cluster"), nodes, await admin.get("debug", "store")))
+        nodes = [one async for one in admin.all(pages.nodes())]
+        return Answer(state=state_from(await admin.ask(pages.cluster()), nodes, await admin.ask(pages.store())))
     except AdminUnreachable as error:
         return Answer(finding=Finding(status="Unknown", reason="NoAnswer", message=f"no controller answers: {error}"))
     except AdminProblem as problem:
@@ -43,7 +44,7 @@ async def ask_state(context: Context, cluster: Cluster) -> Answer:
 async def _store_trouble(context: Context, cluster: Cluster) -> str:
     """Any controller can say it, whoever leads."""
     try:
-        store = await (await admin_of(context, cluster)).get("debug", "store")
+        store = await (await admin_of(context, cluster)).ask(pages.store())
     except AdminError:
         return ""
     return "" if store["ok"] else failed_step(store)
@@ -54,7 +55,7 @@ async def drain(context: Context, cluster: Cluster, node_id: int) -> bool:
     KubeError, AdminError.
     """
     try:
-        await (await admin_of(context, cluster)).post("nodes", str(node_id), "drain")
+        await (await admin_of(context, cluster)).ask(pages.drain(node_id))
     except AdminProblem as problem:
         if problem.code in ("NoHeir", "NotABroker"):
             return False
@@ -65,7 +66,7 @@ async def drain(context: Context, cluster: Cluster, node_id: int) -> bool:
 async def uncordon(context: Context, cluster: Cluster, node_id: int) -> None:
     """Gives it partitions again. Raises KubeError, AdminError; a node that nobody knows is success."""
     try:
-        await (await admin_of(context, cluster)).post("nodes", str(node_id), "uncordon")
+        await (await admin_of(context, cluster)).ask(pages.uncordon(node_id))
     except AdminProblem as problem:
         if not problem.missing:
             raise

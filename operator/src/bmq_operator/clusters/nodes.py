@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, cast
+from typing import Final, cast
 
+from bmq_admin import documents
 from bmq_operator.applied import covers
 from bmq_operator.clusters.keys import reference
 from bmq_operator.clusters.names import COMPONENT_LABEL, LANE_LABEL, NODE_IDS_FROM, ROLES, Component
@@ -120,9 +121,7 @@ def settled(stateful_set: Manifest) -> bool:
     )
 
 
-def state_from(
-    cluster: Mapping[str, Any], nodes: Iterable[Mapping[str, Any]], store: Mapping[str, Any]
-) -> ClusterState:
+def state_from(cluster: documents.Cluster, nodes: Iterable[documents.Node], store: documents.Store) -> ClusterState:
     """From the answers to /v1/cluster, /v1/nodes and /v1/debug/store."""
     return ClusterState(
         cluster_id=cluster["cluster_id"],
@@ -145,7 +144,7 @@ def state_from(
     )
 
 
-def failed_step(store: Mapping[str, Any]) -> str:
+def failed_step(store: documents.Store) -> str:
     """What the answer to /v1/debug/store says that failed; empty: nothing."""
     failed = next((step for step in store["steps"] if not step["ok"]), None)
     return "" if failed is None else f"{failed['name']}: {failed['detail']}"

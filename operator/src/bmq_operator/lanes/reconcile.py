@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final, assert_never
 
+from bmq_admin import pages
 from bmq_admin.client import AdminClient
 from bmq_admin.errors import AdminError, AdminProblem
 from bmq_operator.applied import as_wanted, make_way, write
@@ -141,7 +142,7 @@ async def _situation(context: Context, lane: Lane, referred: Referred) -> Situat
 async def _present(client: AdminClient, name: str) -> PresentLane | None:
     """Raises AdminError; a cluster that knows nothing of lanes is one that cannot be used for them."""
     try:
-        return present_from(await client.get("lanes", name))
+        return present_from(await client.ask(pages.lane(name)))
     except AdminProblem as problem:
         if problem.missing and problem.code == _NOT_A_LANE:
             return None
@@ -210,13 +211,13 @@ async def _carry_out(context: Context, lane: Lane, referred: Referred, planned: 
     match planned.action:
         case CreateLane(body=body):
             with context.known.intents.asking(lane.metadata.uid):
-                made = await _client(referred).post("lanes", body=body)
+                made = await _client(referred).ask(pages.create_lane(body))
             known = {"number": made["number"], "created_ms": made["created_ms"], "declaring": False}
             return lane.model_copy(update={"status": lane.status.model_copy(update=known)})
         case ChangeLane(body=body, version=version):
-            await _client(referred).put("lanes", lane.lane_name, body=body, version=version)
+            await _client(referred).ask(pages.change_lane(lane.lane_name, body, version=version))
         case DeleteLane(version=version):
-            await _client(referred).delete("lanes", lane.lane_name, version=version)
+            await _client(referred).ask(pages.delete_lane(lane.lane_name, version=version))
         case DeleteResource():
             await context.kube.delete("Lane", lane.metadata.namespace, lane.metadata.name, uid=lane.metadata.uid)
         case None:

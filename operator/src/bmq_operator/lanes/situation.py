@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from bmq_admin import documents
 from bmq_operator.references import ClusterState
 from bmq_operator.rivals import Rival
 from bmq_resources.lane import Lane
@@ -59,8 +60,8 @@ class Situation:
     """Whether this operator wrote the intent, and has asked for nothing since that may have come about."""
 
 
-def present_from(view: Mapping[str, Any]) -> PresentLane:
-    """The lane that a LaneView of the API tells of."""
+def present_from(view: documents.Lane) -> PresentLane:
+    """The lane that the API tells of."""
     return PresentLane(
         version=view["version"],
         own_brokers=view["own_brokers"],

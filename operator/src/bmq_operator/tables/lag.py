@@ -4,6 +4,7 @@ import asyncio
 from typing import Final
 
 from bmq.naming.lanes import stored_group
+from bmq_admin import pages
 from bmq_admin.client import AdminClient
 from bmq_admin.errors import AdminError
 from bmq_operator.context import Context
@@ -23,7 +24,7 @@ async def lag_of(context: Context, job: TableJob, client: AdminClient | None) ->
     if key in known and now_s - known[key][0] < LAG_FRESH_S:
         return known[key][1]
     try:
-        lag = int((await client.get("groups", await _group(job, client)))["lag_records"])
+        lag = (await client.ask(pages.group(await _group(job, client))))["lag_records"]
     except AdminError:
         lag = UNKNOWN  # neither group nor lane is there before the first commit
     if len(known) >= LAGS_MAX:
@@ -42,4 +43,4 @@ async def _group(job: TableJob, client: AdminClient) -> str:
     )
     if not table.lane:
         return group
-    return stored_group(table.lane, int((await client.get("lanes", table.lane))["number"]), group)
+    return stored_group(table.lane, (await client.ask(pages.lane(table.lane)))["number"], group)

@@ -5,9 +5,11 @@ version of it.
 """
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
+from bmq_admin import pages
 from bmq_admin.client import AdminClient
+from bmq_admin.documents import Topic
 from bmq_admin.errors import AdminProblem
 from bmq_operator.known import CLUSTERS_MAX, Known
 from bmq_operator.sharing import Shared
@@ -55,7 +57,7 @@ class TopicsOfCluster:
     async def present_now(self, name: str) -> Present | None:
         """The topic, read anew. Raises AdminError."""
         try:
-            found = view_of(await self.client.get("topics", name))
+            found = view_of(await self.client.ask(pages.topic(name)))
         except AdminProblem as problem:
             if not (problem.missing and problem.code == _NO_TOPIC):
                 raise
@@ -78,13 +80,15 @@ class TopicsOfCluster:
         self._lists.forget("topics")
 
     async def _list(self) -> dict[str, _Summary]:
-        found = {one["name"]: _Summary(one["topic_id"], one["version"]) async for one in self.client.items("topics")}
+        found = {
+            one["name"]: _Summary(one["topic_id"], one["version"]) async for one in self.client.all(pages.topics())
+        }
         self._views = {name: view for name, view in self._views.items() if name in found}
         return found
 
 
-def view_of(topic: Any) -> Present:
-    """The topic that a TopicView of the API tells of."""
+def view_of(topic: Topic) -> Present:
+    """The topic that the API tells of."""
     return Present(
         topic_id=topic["topic_id"], partitions=topic["partitions"], version=topic["version"], configs=topic["configs"]
     )

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 from typing import Final, assert_never
 
+from bmq_admin import pages
 from bmq_admin.client import AdminClient
 from bmq_admin.errors import AdminError, AdminProblem
 from bmq_operator.conditions import REFUSED, Finding, next_conditions
@@ -142,7 +143,7 @@ def _take(context: Context, topic: Topic) -> None:
 async def _plan_with_records(context: Context, topic: Topic, referred: Referred) -> Plan:
     client = _client(referred)
     holds_records = False
-    async for partition in client.items("topics", topic.topic_name, "partitions"):
+    async for partition in client.all(pages.partitions(topic.topic_name)):
         first, end = partition["log_start"], partition["high_watermark"]
         holds_records = holds_records or first is None or end is None or end > first
     return plan(replace(await _situation(context, topic, referred), holds_records=holds_records))
@@ -154,9 +155,7 @@ async def _carry_out(context: Context, topic: Topic, referred: Referred, planned
     match planned.action:
         case Create(partitions=partitions, configs=configs):
             with context.known.intents.asking(topic.metadata.uid):
-                made = view_of(
-                    await client.post("topics", body={"name": name, "partitions": partitions, "configs": dict(configs)})
-                )
+                made = view_of(await client.ask(pages.create_topic(name, partitions=partitions, configs=configs)))
             try:
                 await known.learn(name, made)
             except AdminError:  # of a list, not of the creation: the next look at what is there meets it again
@@ -165,14 +164,12 @@ async def _carry_out(context: Context, topic: Topic, referred: Referred, planned
                 update={"status": topic.status.model_copy(update={"owned": True, "topic_id": made.topic_id})}
             )
         case Grow(total=total, version=version):
-            await known.learn(
-                name, view_of(await client.post("topics", name, "partitions", body={"total": total}, version=version))
-            )
+            await known.learn(name, view_of(await client.ask(pages.grow_topic(name, total=total, version=version))))
         case SetConfigs(differences=differences, version=version):
-            await client.patch("topics", name, "configs", body=as_changes(differences), version=version)
+            await client.ask(pages.change_topic(name, as_changes(differences), version=version))
             await known.present_now(name)
         case Delete(version=version):
-            await client.delete("topics", name, version=version)
+            await client.ask(pages.delete_topic(name, version=version))
             await known.learn(name, None)
         case None:
             pass

@@ -1,0 +1,111 @@
+"""What the pages of the API answer, as far as it is decided by: JSON objects, field by field. Answers have more fields.
+
+A field that not all versions of bmq answer, which an operator meets while a cluster is upgraded, is not required here.
+Shapes alone; the API itself says what each field means (docs/admin-api.md), and a test holds the two together.
+"""
+
+from typing import NotRequired, TypedDict
+
+
+class Cluster(TypedDict):
+    """The cluster as the node that was asked knows it."""
+
+    cluster_id: str
+    partitions_unowned: int
+    partitions_unowned_of_lanes: NotRequired[int]
+
+
+class Node(TypedDict):
+    """A node as the leader sees it."""
+
+    node_id: int
+    state: str
+    leads: bool
+    cordoned: bool
+    draining: bool
+    partitions: int
+    moving_away: int
+    moving_here: int
+
+
+class StoreStep(TypedDict):
+    """One thing that was tried with the store."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+class Store(TypedDict):
+    """Whether the store answers the node that was asked."""
+
+    ok: bool
+    steps: list[StoreStep]
+
+
+class TopicSummary(TypedDict):
+    """A topic in a list."""
+
+    name: str
+    topic_id: str
+    version: str
+
+
+class Topic(TopicSummary):
+    """A topic; `configs` has only what was set."""
+
+    partitions: int
+    configs: dict[str, str]
+
+
+class Partition(TypedDict):
+    """A partition of a topic; None: its owner does not answer."""
+
+    partition: int
+    log_start: int | None
+    high_watermark: int | None
+
+
+class Config(TypedDict):
+    """A configuration key; `source`: topic, cluster, static or default."""
+
+    name: str
+    value: str
+    source: str
+
+
+class Configs(TypedDict):
+    """All keys of the cluster or of a topic."""
+
+    version: str
+    configs: list[Config]
+
+
+class BaseReads(TypedDict):
+    """What a lane's clients may read of the base."""
+
+    enabled: bool
+    topics: list[str]
+    bytes_per_second: int
+
+
+class Lane(TypedDict):
+    """A lane."""
+
+    name: str
+    number: int
+    version: str
+    created_ms: int
+    expires_ms: NotRequired[int | None]
+    ttl_seconds: int
+    own_brokers: bool
+    reads_base: BaseReads
+    fallback: str
+    topics: int
+
+
+class Group(TypedDict):
+    """A consumer group."""
+
+    group_id: str
+    lag_records: int

@@ -1,0 +1,124 @@
+"""The pages of the API that a cluster is run by: what each takes, and which document it answers. Pure."""
+
+from collections.abc import Mapping
+
+from bmq_admin.documents import Cluster, Configs, Group, Lane, Node, Partition, Store, Topic, TopicSummary
+from bmq_admin.requests import Listing, Request, request_for
+
+Values = Mapping[str, object]
+"""Configuration keys and their values; None: back to the default."""
+_DRY_RUN = {"validate_only": True}
+
+
+def cluster() -> Request[Cluster]:
+    """The cluster, as any node knows it."""
+    return request_for("GET", ("cluster",))
+
+
+def store() -> Request[Store]:
+    """Whether the store answers the node that is asked."""
+    return request_for("GET", ("debug", "store"))
+
+
+def nodes() -> Listing[Node]:
+    """All nodes, as the leader sees them."""
+    return Listing(path=("nodes",))
+
+
+def node(node_id: int) -> Request[Node]:
+    """One node."""
+    return request_for("GET", ("nodes", node_id))
+
+
+def drain(node_id: int) -> Request[Node]:
+    """Begins to move a broker's partitions to others."""
+    return request_for("POST", ("nodes", node_id, "drain"))
+
+
+def cordon(node_id: int) -> Request[Node]:
+    """Gives a node no new partitions."""
+    return request_for("POST", ("nodes", node_id, "cordon"))
+
+
+def uncordon(node_id: int) -> Request[Node]:
+    """Gives a node partitions again."""
+    return request_for("POST", ("nodes", node_id, "uncordon"))
+
+
+def topics() -> Listing[TopicSummary]:
+    """All topics."""
+    return Listing(path=("topics",))
+
+
+def topic(name: str) -> Request[Topic]:
+    """One topic."""
+    return request_for("GET", ("topics", name))
+
+
+def partitions(topic: str) -> Listing[Partition]:
+    """A topic's partitions."""
+    return Listing(path=("topics", topic, "partitions"))
+
+
+def create_topic(name: str, *, partitions: int, configs: Values, dry_run: bool = False) -> Request[Topic]:
+    """A new topic. `dry_run`: whether it could be made, and nothing more; as in all of these."""
+    body = {"name": name, "partitions": partitions, "configs": dict(configs)}
+    return request_for("POST", ("topics",), body=body, query=_DRY_RUN if dry_run else None)
+
+
+def grow_topic(name: str, *, total: int, version: str, dry_run: bool = False) -> Request[Topic]:
+    """More partitions. `version`: of this one alone, as in all of these."""
+    return request_for(
+        "POST",
+        ("topics", name, "partitions"),
+        body={"total": total},
+        version=version,
+        query=_DRY_RUN if dry_run else None,
+    )
+
+
+def change_topic(name: str, changes: Values, *, version: str, dry_run: bool = False) -> Request[Configs]:
+    """Some keys of a topic's configuration."""
+    return request_for(
+        "PATCH", ("topics", name, "configs"), body=changes, version=version, query=_DRY_RUN if dry_run else None
+    )
+
+
+def configs() -> Request[Configs]:
+    """The cluster's configuration."""
+    return request_for("GET", ("configs",))
+
+
+def change_configs(changes: Values, *, version: str, dry_run: bool = False) -> Request[Configs]:
+    """Some keys of it."""
+    return request_for("PATCH", ("configs",), body=changes, version=version, query=_DRY_RUN if dry_run else None)
+
+
+def delete_topic(name: str, *, version: str) -> Request[None]:
+    """A topic with its records."""
+    return request_for("DELETE", ("topics", name), version=version)
+
+
+def lane(name: str) -> Request[Lane]:
+    """One lane."""
+    return request_for("GET", ("lanes", name))
+
+
+def create_lane(wanted: Values) -> Request[Lane]:
+    """A new lane; what is wanted has its name, too."""
+    return request_for("POST", ("lanes",), body=wanted)
+
+
+def change_lane(name: str, wanted: Values, *, version: str) -> Request[Lane]:
+    """What a lane is to be, all of it."""
+    return request_for("PUT", ("lanes", name), body=wanted, version=version)
+
+
+def delete_lane(name: str, *, version: str | None = None) -> Request[None]:
+    """A lane with its topics and groups."""
+    return request_for("DELETE", ("lanes", name), version=version)
+
+
+def group(group_id: str) -> Request[Group]:
+    """A consumer group, as the cluster calls it."""
+    return request_for("GET", ("groups", group_id))
