@@ -223,8 +223,8 @@ async def test_batches_for_a_partition_that_is_being_opened_are_bounded_and_take
     sent = [brokers.append(tp, bytes(1_000)) for _ in range(6)]
     refused = [one for one in sent if one.done() and isinstance(one.exception(), NotReady)]
     assert refused == sent[3:]
-    assert brokers.roles[2]._ownership.waiting_bytes <= 4_000
+    assert brokers.roles[2]._ownership._waiting.size_bytes <= 4_000
     store.let_go("wal/0000000001/")
     assert [(await one).base_offset for one in sent[:3]] == [1, 2, 3]
-    assert brokers.roles[2]._ownership.waiting_bytes == 0
+    assert brokers.roles[2]._ownership._waiting.size_bytes == 0
     await brokers.stop()

@@ -124,7 +124,7 @@ async def test_who_waits_for_a_partition_to_open_is_told_when_the_broker_ends() 
         await appending
     with pytest.raises(Fenced):
         await reading
-    assert cluster.broker._ownership.waiting_bytes == 0
+    assert cluster.broker._ownership._waiting.size_bytes == 0
     await cluster.kill()
 
 

@@ -44,7 +44,7 @@ async def test_a_partition_that_moves_on_while_it_recovers_is_handed_on_untouche
     with pytest.raises(NotOwner):
         await waiting
     assert isinstance((await reading).error, NotOwner)
-    assert brokers.roles[2]._ownership.waiting_bytes == 0
+    assert brokers.roles[2]._ownership._waiting.size_bytes == 0
     store.let_go("/manifest/")
     assert await brokers.read_all(tp) == [(0, b"a"), (1, b"b")]
     assert (await brokers.append(tp, b"c")).base_offset == 2

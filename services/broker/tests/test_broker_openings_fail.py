@@ -70,7 +70,7 @@ async def test_a_bug_in_an_opening_is_told_to_the_loop_and_to_who_waits_and_the_
         with pytest.raises(NotReady, match="planted"):
             await brokers.append(tp, b"a")
     assert [str(error) for error in told] == ["planted"]
-    assert brokers.roles[1]._ownership.waiting_bytes == 0
+    assert brokers.roles[1]._ownership._waiting.size_bytes == 0
     assert (await brokers.append(tp, b"a")).base_offset == 0
     await brokers.stop()
 

@@ -6,7 +6,6 @@ turn of the loop in which the partition begins to take batches.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import structlog
@@ -27,6 +26,7 @@ from bmq_broker.ownership.inheritance import Inheritance
 from bmq_broker.ownership.leaving import Leaving
 from bmq_broker.ownership.life import Lives, Ranges
 from bmq_broker.ownership.passes import RETRY_S, Passes
+from bmq_broker.ownership.waiting import Then, Waiting
 from bmq_broker.partitions.partition import Partition
 from bmq_broker.partitions.states import PartitionState
 from bmq_broker.partitions.tail import Run, TailTotal
@@ -39,9 +39,6 @@ log = structlog.get_logger()
 
 LOG_INTERVAL_S = 10.0
 NO_NODE = NodeId(-1)
-
-Waiting = Callable[[Partition | BmqError], BmqError | None]
-"""Takes the partition, or why it cannot be had; returns what those that wait behind it are to be told instead."""
 
 
 class Ownership:
@@ -81,7 +78,6 @@ class Ownership:
         self._metadata = metadata
         self._manifests = manifests
         self._clock = clock
-        self._settings = settings
         self._total = total
         self._ended = ended
         self._lives = lives
@@ -107,12 +103,11 @@ class Ownership:
         self._opening: dict[TopicPartition, asyncio.Task[Partition]] = {}
         self._given_up: set[asyncio.Task[Partition]] = set()
         """Openings of partitions that left meanwhile, until they have ended."""
-        self._waiting: dict[TopicPartition, deque[tuple[int, Waiting]]] = {}
+        self._waiting = Waiting(bytes_max=settings.pending_bytes_max)
         self._slots = asyncio.Semaphore(settings.open_concurrency)
         self._limit = RateLimited(interval_s=LOG_INTERVAL_S)
         self._empty: dict[TopicPartition, LeaderEpoch] = {}
         """Unopened partitions that were found to have nothing in the store, and under which leader epoch."""
-        self.waiting_bytes = 0
         self.partitions: Mapping[TopicPartition, Partition] = lives.appending
         """Those that may append."""
         self.adopted_count = 0
@@ -156,16 +151,13 @@ class Ownership:
         if self._ended.refusal is not None:
             raise self._ended.refusal.with_traceback(None)
 
-    def when_open(self, tp: TopicPartition, size_bytes: int, then: Waiting) -> None:
+    def when_open(self, tp: TopicPartition, size_bytes: int, then: Then) -> None:
         """Calls `then` with the partition, in the order of these calls, once it is open. Raises NotReady where too much
         waits already.
 
         What `then` returns is told to those behind it instead: what is to be sent again first must not be overtaken.
         """
-        if self.waiting_bytes and self.waiting_bytes + size_bytes > self._settings.pending_bytes_max:
-            raise NotReady(f"{self.waiting_bytes} bytes wait for partitions that are being opened")
-        self._waiting.setdefault(tp, deque()).append((size_bytes, then))
-        self.waiting_bytes += size_bytes
+        self._waiting.add(tp, size_bytes, then)
         self._open_task(tp)
 
     async def open(self, tp: TopicPartition) -> Partition:
@@ -266,8 +258,7 @@ class Ownership:
         self._passes.end()
         for task in self._opening.values():
             task.cancel()
-        for tp in list(self._waiting):
-            self._serve_waiting(tp, refusal)
+        self._waiting.end(refusal)
 
     async def close(self) -> None:
         """Ends what is being opened."""
@@ -366,7 +357,7 @@ class Ownership:
         if task is not None:
             task.cancel()
             self._given_up.add(task)
-            self._serve_waiting(tp, self._not_opened(tp))
+            self._waiting.serve(tp, self._not_opened(tp))
         self._forgotten(tp)
 
     def _adopt(self, tps: Sequence[TopicPartition]) -> None:
@@ -426,24 +417,24 @@ class Ownership:
             return
         del self._opening[tp]
         if task.cancelled():
-            self._serve_waiting(tp, self._not_opened(tp))
+            self._waiting.serve(tp, self._not_opened(tp))
             return
         error = task.exception()
         if error is None:
-            self._serve_waiting(tp, task.result())
+            self._waiting.serve(tp, task.result())
         elif isinstance(error, BmqError):
             if (left_out := self._limit.due(tp, now=asyncio.get_running_loop().time())) is not None:
                 log.warning("partition is not open", partition=str(tp), error=str(error), left_out=left_out)
             if isinstance(error, StoreError) and self._lives.holds(tp):
                 asyncio.get_running_loop().call_later(RETRY_S, self._adopt_again, tp)
-            self._serve_waiting(
+            self._waiting.serve(
                 tp,
                 error
                 if not isinstance(error, StoreError)
                 else NotReady(f"partition {tp} cannot be opened now: {error}"),
             )
         else:
-            self._serve_waiting(tp, NotReady(f"partition {tp} was not opened: {error!r}"))
+            self._waiting.serve(tp, NotReady(f"partition {tp} was not opened: {error!r}"))
             raise error
 
     def _not_opened(self, tp: TopicPartition) -> BmqError:
@@ -452,11 +443,6 @@ class Ownership:
         except BmqError as error:
             return error
         return NotReady(f"partition {tp} was not opened")
-
-    def _serve_waiting(self, tp: TopicPartition, outcome: Partition | BmqError) -> None:
-        for size_bytes, then in self._waiting.pop(tp, ()):
-            self.waiting_bytes -= size_bytes
-            outcome = then(outcome) or outcome
 
     async def _open(self, tp: TopicPartition) -> Partition:
         meta = self._check_owned(tp)
@@ -482,7 +468,7 @@ class Ownership:
             self._empty.pop(tp, None)
             if not partition.covers_recovered():
                 self._roller.inherited(partition)
-            self._serve_waiting(tp, partition)  # now: who comes next must not overtake them
+            self._waiting.serve(tp, partition)  # now: who comes next must not overtake them
             return partition
 
     async def _load(self, partition: Partition) -> None:
