@@ -3,10 +3,15 @@
 import asyncio
 
 import pytest
+from tests.bare_client import AsyncBareClient
+from tests.waiting import until_async
 
 from bmq.errors import BmqError, ControllerUnavailable, Fenced, StoreUnavailable
 from bmq.runtime.open_store import open_store
 from bmq.runtime.system import SystemClock, SystemRng
+from bmq.storage.durable import cancelled
+from bmq.wire.apis import ApiKey
+from bmq_broker.main import BrokerRole
 from bmq_controller.settings import ControllerSettings
 from bmq_node.alone import REGISTERED_AGAIN_MAX, TAKEN_OVER, Alone
 from bmq_node.configuration.node_settings import NodeSettings
@@ -80,3 +85,38 @@ def test_a_fence_means_that_another_has_the_store_and_anything_else_that_it_may_
 
     assert said(Fenced("sealed")) == f"{TAKEN_OVER}: sealed"
     assert said(BmqError("the WAL broke")) == "the WAL broke; start it again, nothing acknowledged is lost"
+
+
+def test_clients_are_answered_though_the_broker_takes_long_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bmq_node.alone.CURRENT_S", 0.05)
+    may_start = asyncio.Event()
+    real = BrokerRole.start
+
+    async def start(self: BrokerRole) -> None:
+        await may_start.wait()
+        await real(self)
+
+    monkeypatch.setattr(BrokerRole, "start", start)
+
+    async def main() -> None:
+        store = open_store("memory://")
+        node = Node(store, clock=SystemClock(), rng=SystemRng(), settings=NodeSettings(listen="127.0.0.1:0"))
+        starting = asyncio.ensure_future(node.start())
+        try:
+            async with asyncio.timeout(30):
+                await until_async(lambda: node.proxy, "a listener")
+                assert node.proxy is not None
+                client = await AsyncBareClient.connect(node.proxy.host, node.proxy.port)
+                client.send(ApiKey.API_VERSIONS, 3, {"client_software_name": "t", "client_software_version": "1"})
+                _, answer = await client.receive()
+                assert answer.error_code == 0
+                assert not starting.done()
+                client.close()
+                may_start.set()
+                await starting
+        finally:
+            await cancelled([starting])
+            await node.stop(grace_s=0)
+            store.close()
+
+    asyncio.run(main())

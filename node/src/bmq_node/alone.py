@@ -1,5 +1,7 @@
 """A process that is the whole cluster, as `bmq up` runs one: it leads at once, and deposes whoever led its store."""
 
+import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Final
@@ -17,7 +19,7 @@ from bmq_controller.settings import ControllerSettings
 from bmq_node.admin.api import AdminApi
 from bmq_node.life import Life
 from bmq_node.own_broker import OwnBroker
-from bmq_node.surroundings import Control
+from bmq_node.surroundings import CURRENT_S, Control
 from bmq_proxy.fetch.reader import Reader
 
 log = structlog.get_logger("bmq.node")
@@ -89,8 +91,10 @@ class Alone:
         )
 
     async def current(self) -> None:
-        """Nothing is acknowledged elsewhere: clients wait for the broker alone."""
-        await self._own.serves.wait()
+        """Nothing is acknowledged elsewhere: clients wait for the broker alone, CURRENT_S at most."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CURRENT_S):
+                await self._own.serves.wait()
 
     async def registered(self, start: Callable[[], Awaitable[None]]) -> None:
         """A store that takes longer than anybody is let wait for it ends no start at once: what was sealed meanwhile

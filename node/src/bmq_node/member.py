@@ -8,7 +8,7 @@ process directly.
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any
 
 import structlog
 
@@ -46,11 +46,8 @@ from bmq_node.membership import until_led
 from bmq_node.own_broker import OwnBroker
 from bmq_node.owners import Owners
 from bmq_node.process.listening import bound
-from bmq_node.surroundings import Control
+from bmq_node.surroundings import CURRENT_S, Control
 from bmq_proxy.fetch.reader import Reader
-
-CURRENT_S: Final = 5.0
-"""How long clients of a proxy that starts wait for the store's word of what the cluster is now."""
 
 _log = structlog.get_logger("bmq.node")
 

@@ -1,7 +1,7 @@
 """What a process asks of the cluster around it, be that many other processes, or none."""
 
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from bmq.errors import BmqError
 from bmq.metadata.feed import MetadataFeed
@@ -11,6 +11,10 @@ from bmq.values import TopicPartition
 from bmq_controller.controller import LeadingController
 from bmq_node.admin.api import AdminApi
 from bmq_proxy.fetch.reader import Reader
+
+CURRENT_S: Final = 5.0
+"""How long clients of a proxy that starts wait for word of what the cluster is now; then they are answered by what is
+known, and told to ask again where that does not do."""
 
 
 class Control(BrokerControl, Controller, Protocol):
