@@ -3,7 +3,9 @@ begins.
 """
 
 import asyncio
+import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from held_store import HeldStore
@@ -15,6 +17,7 @@ from bmq.values import NodeId
 from bmq_broker.incarnations import Incarnations
 from bmq_broker.main import BrokerRole
 from bmq_broker.ownership.handover import SIGN_OFF_S
+from bmq_sim.clock import SimRng
 from bmq_sim.loop import on_virtual_time
 from bmq_sim.store import SimStore, StoreFaults
 
@@ -213,3 +216,43 @@ async def test_a_process_whose_broker_is_not_followed_by_another_says_so() -> No
     ]
     await incarnations.stop()
     await brokers.stop()
+
+
+@pytest.mark.parametrize("when", ["while it starts", "while it serves"])
+def test_a_broker_that_begins_no_more_is_lost_at_its_first_fence_whenever_that_is(when: str) -> None:
+    class Replaced:
+        """A role whose fence is heard in its start, or later."""
+
+        def __init__(self, on_fenced: Callable[[BmqError], None]) -> None:
+            self.on_fenced = on_fenced
+
+        async def start(self) -> None:
+            if when == "while it starts":
+                self.on_fenced(Fenced("taken"))
+                assert lost == ["taken"], "before the start has failed with what follows from it"
+                raise NotReady("what earlier owners left was not read")
+
+        async def kill(self) -> None:
+            pass
+
+    lost: list[str] = []
+
+    async def main() -> None:
+        incarnations = Incarnations(
+            Replaced,  # type: ignore[arg-type]
+            rng=SimRng(random.Random(1)),
+            begins_again=False,
+            on_lost=lambda error: lost.append(str(error)),
+        )
+        if when == "while it starts":
+            with pytest.raises(NotReady):
+                await incarnations.start()
+        else:
+            await incarnations.start()
+            role: Any = incarnations.role
+            role.on_fenced(Fenced("taken"))
+            role.on_fenced(Fenced("again"))
+            await incarnations.kill()
+        assert lost == ["taken"]
+
+    asyncio.run(main())

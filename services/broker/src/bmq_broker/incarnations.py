@@ -59,6 +59,8 @@ class Incarnations:
     async def start(self) -> None:
         """Starts the first incarnation, and from then on the next ones. Raises as BrokerRole.start."""
         await self._begin()
+        if not self._begins_again:
+            return
         self._task = asyncio.get_running_loop().create_task(self._follow(), name="incarnations")
         self._task.add_done_callback(self._over)
 
@@ -89,8 +91,11 @@ class Incarnations:
         fence: asyncio.Future[BmqError] = asyncio.get_running_loop().create_future()
 
         def fenced(error: BmqError) -> None:
-            if not fence.done():
-                fence.set_result(error)
+            if fence.done():
+                return
+            fence.set_result(error)
+            if not self._begins_again:
+                self._on_lost(error)
 
         role = self._make(fenced)
         self._fence = fence
@@ -112,9 +117,6 @@ class Incarnations:
         while True:
             began_s = loop.time()
             error = await self._fence
-            if not self._begins_again:
-                self._on_lost(error)
-                return
             role = self.role
             assert role is not None
             log.warning(
