@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from clusters_world import World, cluster, run
 
+from bmq_admin.errors import AdminProblem
 from bmq_operator.clusters import reconcile
 from bmq_operator.clusters.asking import Answer
 from bmq_operator.clusters.existing import read_existing
 from bmq_operator.clusters.nodes import ClusterState, Node, Pod, pods_seen
 from bmq_operator.clusters.report import Found, cordoned_note, report
 from bmq_operator.clusters.steps import DRAINED, _mark, marked
-from bmq_operator.clusters.upgrade import Drain, Uncordon, next_step
+from bmq_operator.clusters.upgrade import Drain, Step, Uncordon, Wait, next_step
 from bmq_operator.understood import understood
 from bmq_resources.cluster import Cluster
 
@@ -25,12 +26,12 @@ def resource(world: World) -> Cluster:
     return understood(Cluster, world.there("Cluster", "prod"))
 
 
-async def drained(world: World) -> None:
+async def drained(world: World) -> Step:
     """The operator has begun to drain a broker; whether the controller heard of it is not known."""
     await world.look("prod")
     world.pods_are_made()
     brokers = copy.deepcopy(world.there("StatefulSet", "prod-broker"))
-    await reconcile._taken(world.context, resource(world), brokers, DRAIN)
+    return await reconcile._taken(world.context, resource(world), brokers, DRAIN)
 
 
 async def steps(world: World, **cordoned: Any) -> Any:
@@ -97,14 +98,24 @@ def test_an_older_operator_that_comes_back_in_the_middle_of_a_roll_finds_what_wa
     run(use, cluster())
 
 
-def test_what_cannot_be_drained_is_noted_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def no_heir(*_: Any) -> bool:
-        return False
+@pytest.mark.parametrize(("code", "goes"), [("NoHeir", False), ("NoHeirInPool", True), ("NotABroker", True)])
+def test_what_cannot_be_drained_is_noted_nowhere_and_goes_unless_others_ought_to_take_its_partitions_and_do_not(
+    monkeypatch: pytest.MonkeyPatch, code: str, goes: bool
+) -> None:
+    """As where the newest settings put the brokers that have them into a pool that no topic is in. What is left of
+    another pool's topics keeps nothing from being replaced: those are their owners' affair."""
+
+    async def refused(*_: Any) -> AdminProblem:
+        return AdminProblem(status=409, code=code, what="it", why="no other broker takes partitions", remedy="mend it")
 
     async def use(world: World) -> None:
-        monkeypatch.setattr("bmq_operator.clusters.steps.drain", no_heir)
-        await drained(world)
+        monkeypatch.setattr("bmq_operator.clusters.steps.drain", refused)
+        step = await drained(world)
         assert noted(world) == (None, None)
+        assert ("Pod prod-broker-1" in world.kube.deleted) is goes
+        if not goes:
+            assert isinstance(step, Wait)
+            assert "no other broker takes partitions. Where the newest settings put brokers into" in step.message
 
     run(use, cluster())
 

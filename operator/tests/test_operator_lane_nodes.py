@@ -10,7 +10,7 @@ from bmq_operator.clusters.names import Component
 from bmq_operator.clusters.nodes import Pod, lanes_seen, pods_seen
 from bmq_operator.clusters.upgrade import DeletePod, Idle, Wait
 from bmq_operator.kube import Manifest
-from bmq_operator.lane_waits import LaneWaits
+from bmq_operator.waits import Waits
 
 
 def pod(component: Component, ordinal: int, *, ready: bool = True, outdated: bool = False, lane: str = "dev") -> Pod:
@@ -150,7 +150,7 @@ def test_settings_that_work_on_another_node_of_the_role_go_on_after_a_while() ->
 
 
 def test_the_wait_is_counted_from_when_the_same_nodes_were_left_and_no_change_of_the_lane_begins_it_anew() -> None:
-    waits = LaneWaits()
+    waits = Waits()
 
     def waited_s(now_ms: int, *pods: Pod) -> float:
         return waits.waited_s("uid-of-c", "dev", nodes(*pods)["dev"].left, now_ms=now_ms)

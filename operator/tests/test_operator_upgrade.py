@@ -11,19 +11,8 @@ from hypothesis import strategies as st
 
 from bmq_operator.clusters.names import NODE_IDS_FROM, ROLES, Component
 from bmq_operator.clusters.nodes import ClusterState, Node, Pod
-from bmq_operator.clusters.upgrade import (
-    SETTLE_S_MAX,
-    DeletePod,
-    Drain,
-    Idle,
-    Shrink,
-    Step,
-    Uncordon,
-    View,
-    Wait,
-    next_step,
-    why_settling,
-)
+from bmq_operator.clusters.upgrade import DeletePod, Drain, Idle, Shrink, Step, Uncordon, Wait, next_step
+from bmq_operator.clusters.whole import SETTLE_S_MAX, View, why_settling
 
 
 def pod(component: Component, ordinal: int, *, ready: bool = True, outdated: bool = False) -> Pod:

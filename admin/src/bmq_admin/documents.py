@@ -26,6 +26,7 @@ class Node(TypedDict):
     partitions: int
     moving_away: int
     moving_here: int
+    pool: NotRequired[str]
 
 
 class StoreStep(TypedDict):

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from bmq_operator.intents import Intents
-from bmq_operator.lane_waits import LaneWaits
 from bmq_operator.sharing import FRESH_S, Shared
 from bmq_operator.takers import Takers
+from bmq_operator.waits import Waits
 
 if TYPE_CHECKING:
     from bmq_resources.base import ObjectMeta
@@ -45,8 +45,8 @@ class Known:
     """Which Cluster began to run over a store, by its place: there may be nothing yet by which others could tell."""
     intents: Intents = field(default_factory=Intents)
     """What this operator surely did not make, by the intents of Topics and Lanes."""
-    lane_waits: LaneWaits = field(default_factory=LaneWaits)
-    """For how long nodes of lanes wait for others of the same lane."""
+    waits: Waits = field(default_factory=Waits)
+    """For how long nodes of a lane wait for others of it, and those of a Cluster for it to be whole."""
     driverless: dict[str, int] = field(default_factory=dict)
     """By uid of an application that the Spark Operator is about to submit: since when there is no driver, in ms since
     1970."""

@@ -309,7 +309,9 @@ class Rollout(Part):
         ge=0,
         le=600,
         description="How long a node that was replaced has to work before the next one is, so that a setting that "
-        "breaks nodes breaks one. One that ended meanwhile has to work twice as long for each time.",
+        "breaks nodes breaks one. One that ended meanwhile has to work twice as long for each time. Where "
+        "something is missing, nodes with settings that the cluster was never whole with get corrected ones all the "
+        "same, after three times as long (10 s at least).",
     )
 
 

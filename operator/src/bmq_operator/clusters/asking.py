@@ -1,6 +1,7 @@
 """What the leading controller says of a cluster, and what it is asked to do."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from bmq_admin import pages
 from bmq_admin.errors import AdminError, AdminProblem, AdminUnreachable
@@ -9,6 +10,9 @@ from bmq_operator.clusters.nodes import ClusterState, failed_step, state_from
 from bmq_operator.conditions import Finding
 from bmq_operator.context import Context
 from bmq_resources.cluster import Cluster
+
+NO_HEIR: Final = "NoHeir"
+UNDRAINED: Final = frozenset((NO_HEIR, "NoHeirInPool", "NotABroker"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,17 +54,17 @@ async def _store_trouble(context: Context, cluster: Cluster) -> str:
     return "" if store["ok"] else failed_step(store)
 
 
-async def drain(context: Context, cluster: Cluster, node_id: int) -> bool:
-    """Begins to move a broker's partitions to others. False: there is no other broker that could take them. Raises
-    KubeError, AdminError.
+async def drain(context: Context, cluster: Cluster, node_id: int) -> AdminProblem | None:
+    """Begins to move a broker's partitions to others; why there is nobody, or nothing, to do that with (`UNDRAINED`).
+    Raises KubeError, AdminError.
     """
     try:
         await (await admin_of(context, cluster)).ask(pages.drain(node_id))
     except AdminProblem as problem:
-        if problem.code in ("NoHeir", "NotABroker"):
-            return False
+        if problem.code in UNDRAINED:
+            return problem
         raise
-    return True
+    return None
 
 
 async def uncordon(context: Context, cluster: Cluster, node_id: int) -> None:

@@ -15,9 +15,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from bmq_operator.clusters.doubt import doubtful
 from bmq_operator.clusters.names import Component
 from bmq_operator.clusters.nodes import Pod
-from bmq_operator.clusters.upgrade import SETTLE_S_MAX, DeletePod, Idle, Step, Wait, doubtful, settling_s, why_settling
+from bmq_operator.clusters.upgrade import DeletePod, Idle, Step, Wait
+from bmq_operator.clusters.whole import SETTLE_S_MAX, settling_s, why_settling
 from bmq_resources.cluster import RoleStatus
 
 PATIENCE_S: Final = SETTLE_S_MAX

@@ -48,6 +48,10 @@ class Pod:
     """For how long it has been ready without a break."""
     lane: str = ""
     """Empty: it is of the base."""
+    revision: str = ""
+    """Of the template that it was made from."""
+    made_ms: int = 0
+    """When, in ms since 1970."""
     uid: str = ""
     """Its successor of the same name has another one."""
     old_keys: bool = False
@@ -71,6 +75,8 @@ class Node:
     partitions: int = 0
     moving: int = 0
     """Partitions on their way from or to it."""
+    pool: str = ""
+    """Of a broker: it owns partitions of the topics of this pool alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +120,11 @@ def unschedulable(pod: Manifest) -> Manifest | None:
     return next((one for one in conditions if (one["type"], one["status"], one.get("reason")) == wanted), None)
 
 
+def newest_revision(stateful_set: Manifest) -> str:
+    """Of its template, as Kubernetes calls it; empty: it has yet to see it."""
+    return str(stateful_set.get("status", {}).get("updateRevision", ""))
+
+
 def settled(stateful_set: Manifest) -> bool:
     """Whether Kubernetes has seen its newest version: only then does its status say which pods are outdated."""
     return bool(
@@ -134,6 +145,7 @@ def state_from(cluster: documents.Cluster, nodes: Iterable[documents.Node], stor
                 draining=one["draining"],
                 partitions=one["partitions"],
                 moving=one["moving_away"] + one["moving_here"],
+                pool=one.get("pool", ""),
             )
             for one in nodes
         },
@@ -178,7 +190,10 @@ def _ready_since_ms(pod: Manifest) -> int | None:
     times = (
         one.get("lastTransitionTime") for one in pod.get("status", {}).get("conditions", ()) if one["type"] == "Ready"
     )
-    text = next(times, None)
+    return _ms(next(times, None))
+
+
+def _ms(text: str | None) -> int | None:
     return round(datetime.fromisoformat(text).timestamp() * 1000) if text else None
 
 
@@ -188,7 +203,7 @@ def _pod(manifest: Manifest, sets: Mapping[str, Manifest], *, now_ms: int) -> Po
     worked_s = math.inf if since_ms is None else (now_ms - since_ms) / 1000
     component = cast(Component, meta["labels"][COMPONENT_LABEL])
     maker = sets.get(component, {})
-    newest = maker.get("status", {}).get("updateRevision", "")
+    newest = newest_revision(maker)
     template = maker.get("spec", {}).get("template", {}).get("spec", {})
     keys_name, _ = reference(template)
     return Pod(
@@ -205,6 +220,8 @@ def _pod(manifest: Manifest, sets: Mapping[str, Manifest], *, now_ms: int) -> Po
         same_room=bool(template) and covers(_room(manifest["spec"]), _room(template)),
         worked_s=worked_s,
         lane=meta["labels"].get(LANE_LABEL, ""),
+        revision=str(meta["labels"].get(REVISION_LABEL, "")),
+        made_ms=_ms(meta.get("creationTimestamp")) or 0,
         uid=str(meta.get("uid", "")),
         old_keys=bool(keys_name) and reference(manifest["spec"])[0] != keys_name,
     )

@@ -10,6 +10,7 @@ from bmq_admin.errors import AdminError
 from bmq_operator.clusters.asking import Answer, ask_state
 from bmq_operator.clusters.deletion import delete, end_nodes, store_ran_over
 from bmq_operator.clusters.desired import desired, owned
+from bmq_operator.clusters.doubt import roles_unmade
 from bmq_operator.clusters.existing import Existing, ObjectTaken, bring_about, make, owner_of, read_existing, untaken
 from bmq_operator.clusters.gathering import gather, is_ipv6
 from bmq_operator.clusters.lane_nodes import LaneNodes, lanes_status, next_lane_step
@@ -18,18 +19,20 @@ from bmq_operator.clusters.listeners import addresses_note, advertised_file, lis
 from bmq_operator.clusters.minio import volume_note
 from bmq_operator.clusters.names import ADVERTISED_HASH, COMPONENT_LABEL, LANE_LABEL, ROLES, Component, Names
 from bmq_operator.clusters.node_ports import in_the_way
-from bmq_operator.clusters.nodes import Pod, is_ready, lanes_seen, pods_seen, settled
+from bmq_operator.clusters.nodes import Pod, is_ready, lanes_seen, newest_revision, pods_seen, settled
+from bmq_operator.clusters.proven import noted, to_note, waited_for
 from bmq_operator.clusters.refused import NotToBe
 from bmq_operator.clusters.report import Found, cordoned_note, report
 from bmq_operator.clusters.rolled import replace_stuck
 from bmq_operator.clusters.rotation import halted, nodes_behind, of_nobody, replacing
 from bmq_operator.clusters.services import nodes_service
-from bmq_operator.clusters.steps import marked, take
+from bmq_operator.clusters.steps import marked, note_proven, take
 from bmq_operator.clusters.stores import SHARED, gives_way, has_not_begun, use_of_store
 from bmq_operator.clusters.troubles import trouble
 from bmq_operator.clusters.unmade import over_quota, refused
-from bmq_operator.clusters.upgrade import Idle, Step, View, Wait, next_step, roles_unmade
+from bmq_operator.clusters.upgrade import Idle, Step, Wait, next_step
 from bmq_operator.clusters.volume import claim_of_minio, keep_volume
+from bmq_operator.clusters.whole import View
 from bmq_operator.clusters.workloads import scaling_note
 from bmq_operator.conditions import Finding
 from bmq_operator.context import Context
@@ -75,10 +78,14 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
     pods = pods_seen(existing.pods, sets, now_ms=now_ms)
     answer = await _ask(context, cluster, pods)
     view = _view(cluster, sets, answer, pods, over_quota=await _over_quota(context, pods, sets))
+    proving = view is not None and await _note_proven(context, cluster, view, obstacle=brought.obstacle)
     lanes = await _lanes(context, existing, now_ms=now_ms)
     of_base: Step = Idle()
     if brought.obstacle is None:
-        of_base = Wait(reason="Starting", message="the nodes are yet to be made") if view is None else next_step(view)
+        of_base = Wait(reason="Starting", message="the nodes are yet to be made")
+        if view is not None:
+            lasts = context.known.waits.waited_s(cluster.metadata.uid, "", waited_for(view), now_ms=now_ms)
+            of_base = next_step(replace(view, waited_s=lasts))
     step = of_base
     if brought.obstacle is None and isinstance(of_base, Idle):
         lanes = _with_waits(context, cluster, lanes, now_ms=now_ms)
@@ -121,7 +128,9 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
         notes=[note for note in notes if note is not None],
     )
     status = report(cluster, found, now_ms=now_ms)
-    return Outcome(status=status, events=events, again_after_s=_again_after(step, status.conditions[0].status))
+    return Outcome(
+        status=status, events=events, again_after_s=_again_after(step, status.conditions[0].status, proving=proving)
+    )
 
 
 def settle_s(cluster: Cluster) -> float:
@@ -138,6 +147,19 @@ async def _taken(context: Context, cluster: Cluster, brokers: Manifest | None, s
             reason=step.reason,
             message=f"{step.message}: the leading controller was asked, and has not done it: {error}",
         )
+
+
+async def _note_proven(context: Context, cluster: Cluster, view: View, *, obstacle: Finding | None) -> bool:
+    """Notes with which settings the Cluster is whole, before any of them is replaced; whether that is yet to be seen of
+    the newest. Raises KubeError.
+    """
+    if cluster.spec.paused or obstacle is not None:
+        return False
+    found = to_note(view)
+    if found is not None:
+        await note_proven(context, cluster, found)
+    proven = view.proven if found is None else found
+    return not frozenset(view.newest.values()) <= (proven or frozenset())
 
 
 async def _over_quota(context: Context, pods: tuple[Pod, ...], sets: dict[str, Manifest]) -> frozenset[Component]:
@@ -167,7 +189,7 @@ async def _lanes(context: Context, existing: Existing, *, now_ms: int) -> dict[s
 def _with_waits(
     context: Context, cluster: Cluster, lanes: dict[str, LaneNodes], *, now_ms: int
 ) -> dict[str, LaneNodes]:
-    waits, uid = context.known.lane_waits, cluster.metadata.uid
+    waits, uid = context.known.waits, cluster.metadata.uid
     return {
         lane: replace(nodes, waited_s=waits.waited_s(uid, lane, nodes.left, now_ms=now_ms))
         for lane, nodes in lanes.items()
@@ -320,6 +342,8 @@ def _view(
         marked=marked(cluster, sets["broker"]),
         settle_s=settle_s(cluster),
         over_quota=over_quota,
+        newest={role: found for role in wanted if (found := newest_revision(sets[role]))},
+        proven=noted(cluster.metadata.annotations),
     )
 
 
@@ -331,7 +355,7 @@ def _wanted(cluster: Cluster, sets: dict[str, Manifest]) -> dict[Component, int]
     return {"controller": spec.controllers.replicas, "broker": spec.brokers.replicas, "proxy": proxies}
 
 
-def _again_after(step: Step, ready: str) -> float | None:
+def _again_after(step: Step, ready: str, *, proving: bool) -> float | None:
     if not isinstance(step, Idle):
         return AGAIN_S
-    return None if ready == "True" else UNREADY_AGAIN_S
+    return UNREADY_AGAIN_S if proving or ready != "True" else None

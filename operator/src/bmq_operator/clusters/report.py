@@ -9,7 +9,7 @@ from bmq_operator.clusters.names import ADMIN_PORT, KAFKA_PORT, ROLES, Component
 from bmq_operator.clusters.nodes import ClusterState, Pod
 from bmq_operator.clusters.pods import split_image
 from bmq_operator.clusters.troubles import STORE_REASONS
-from bmq_operator.clusters.upgrade import Idle, Step
+from bmq_operator.clusters.upgrade import Idle, Step, Wait
 from bmq_operator.conditions import Finding, condition, first_of, next_conditions
 from bmq_resources.cluster import Cluster, ClusterStatus, ListenerStatus, RoleStatus, StoreUse
 
@@ -113,9 +113,9 @@ def _ready(cluster: Cluster, found: Found, store: Finding) -> Finding:
         )
     absent = [pod.name for pod in found.pods if pod.ordinal < found.wanted[pod.component] and not _alive(found, pod)]
     if absent:
-        return Finding(
-            status="False", reason="NodesMissing", message=f"not alive to the leading controller: {', '.join(absent)}"
-        )
+        waits = f"; {found.of_base.message}" if isinstance(found.of_base, Wait) else ""
+        text = f"not alive to the leading controller: {', '.join(absent)}{waits}"
+        return Finding(status="False", reason="NodesMissing", message=text)
     if not isinstance(found.of_base, Idle):
         held = "spec.paused is true, and there is something to do: " if cluster.spec.paused else ""
         return Finding(
@@ -125,7 +125,8 @@ def _ready(cluster: Cluster, found: Found, store: Finding) -> Finding:
         text = f"spec.paused is true, and there is something to do: {first_of(found.held)}"
         return Finding(status="False", reason="Paused", message=text)
     if state.unowned:
-        text = f"{state.unowned} partitions have no owner: nobody reads or writes them until a broker takes them"
+        text = f"{state.unowned} partitions have no owner: nobody reads or writes them until a broker takes them. "
+        text += "Where the newest settings keep the brokers from it (BMQ_POOL), correct them: what has them is replaced"
         return Finding(status="False", reason="PartitionsUnowned", message=text)
     also = "".join(f"; {note.message}" for note in found.notes if note.type in ("KeysAsWritten", _IN_USE))
     if state.unowned_of_lanes:

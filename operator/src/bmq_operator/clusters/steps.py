@@ -4,8 +4,9 @@ back in the middle of a roll."""
 
 from typing import Final
 
-from bmq_operator.clusters.asking import drain, uncordon
+from bmq_operator.clusters.asking import NO_HEIR, drain, uncordon
 from bmq_operator.clusters.names import Names
+from bmq_operator.clusters.proven import PROVEN, text_of
 from bmq_operator.clusters.upgrade import DeletePod, Drain, Shrink, Step, Uncordon, Wait
 from bmq_operator.context import Context
 from bmq_operator.kube import Manifest
@@ -30,13 +31,21 @@ async def take(context: Context, cluster: Cluster, brokers: Manifest | None, ste
         case Drain(node_id=node_id, pod=pod, uid=uid, mark=mark):
             if mark:
                 await _mark(context, cluster, brokers, marked(cluster, brokers) | {node_id})
-            if not await drain(context, cluster, node_id):
+            if (problem := await drain(context, cluster, node_id)) is not None:
                 if mark:
                     await _mark(context, cluster, brokers, marked(cluster, brokers) - {node_id})
                 if not pod:
                     text = (
                         f"broker {node_id} cannot be drained, as no other broker takes partitions: uncordon "
                         "one, or ask for more brokers"
+                    )
+                    return Wait(reason=step.reason, message=text)
+                if problem.code == NO_HEIR:
+                    # There are others, else it would not be drained: these would have no owner without it.
+                    text = (
+                        f"{pod} is not replaced, as the other brokers are there, and do not take its partitions: "
+                        f"{problem.why}. Where the newest settings put brokers into another pool (BMQ_POOL), correct "
+                        "them"
                     )
                     return Wait(reason=step.reason, message=text)
                 await kube.delete("Pod", names.namespace, pod, uid=uid)
@@ -48,6 +57,13 @@ async def take(context: Context, cluster: Cluster, brokers: Manifest | None, ste
         case _:
             pass
     return step
+
+
+async def note_proven(context: Context, cluster: Cluster, proven: frozenset[str]) -> None:
+    """At the Cluster. Raises KubeError."""
+    meta = cluster.metadata
+    note = {"metadata": {"annotations": {PROVEN: text_of(proven)}}}
+    await context.kube.merge("Cluster", meta.namespace, meta.name, note, uid=meta.uid)
 
 
 async def _mark(context: Context, cluster: Cluster, brokers: Manifest | None, node_ids: frozenset[int]) -> None:

@@ -7,41 +7,19 @@ step at a time.
 - Otherwise nothing is taken away unless everything else is there: all pods ready, a leading controller that answers,
   all nodes alive, all partitions owned, and what was replaced before has worked for a while. Controllers first, the
   leading one last of them; then brokers, each drained before; then proxies.
+- But nodes with settings that the cluster was never whole with are replaced although it is not, once that was so for a
+  while: see `proven`.
 - What the operator drained it notes (`marked`), so that it uncordons that and nothing that somebody else cordoned.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from bmq_operator.clusters.names import NODE_IDS_FROM, ROLES, Component
+from bmq_operator.clusters.doubt import doubtful, roles_unmade
+from bmq_operator.clusters.names import NODE_IDS_FROM, ROLES
 from bmq_operator.clusters.nodes import ClusterState, Node, Pod
-
-SETTLE_S_MAX: Final = 600.0
-_DOUBLED_MAX: Final = 16
-"""Beyond this nothing is doubled any more: pods that ended a thousand times make numbers that floats do not hold."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
-    """What the decision is made from."""
-
-    pods: tuple[Pod, ...]
-    wanted: Mapping[Component, int]
-    """How many pods the spec, or the autoscaler, wants of each role."""
-    current: Mapping[Component, int]
-    """How many the StatefulSets have now."""
-    settled: bool = True
-    """Whether Kubernetes has seen the newest templates, and so knows which pods are outdated."""
-    state: ClusterState | None = None
-    why_no_state: str = ""
-    marked: frozenset[int] = field(default_factory=frozenset)
-    """Brokers, by node id, that the operator itself drained."""
-    settle_s: float = 0
-    """How long a node that was replaced has to work before the next one is."""
-    over_quota: frozenset[Component] = field(default_factory=frozenset)
-    """Roles of which Kubernetes makes no more pods, as a quota has no room for them."""
+from bmq_operator.clusters.proven import first_suspect, is_proven, newest_in_doubt, patience_s
+from bmq_operator.clusters.whole import Lack, View, why_incomplete, why_not_whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +55,7 @@ class DeletePod(Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drain(Step):
-    """Move a broker's partitions to others. `pod` is deleted instead where nobody could take them; empty: not."""
+    """Move a broker's partitions to others, as its `pod` is to be replaced; empty: as the broker goes."""
 
     node_id: int
     pod: str = ""
@@ -106,17 +84,21 @@ def next_step(view: View) -> Step:
         return broken
     if (unused := _drained_in_vain(view)) is not None:
         return unused
-    if view.current["broker"] > view.wanted["broker"]:
-        return _shrink(view)
     outdated = [pod for pod in view.pods if pod.outdated and pod.ordinal < view.wanted[pod.component]]
+    lack = why_not_whole(view)
+    if view.current["broker"] > view.wanted["broker"]:
+        step = _shrink(view)
+        waits = isinstance(step, Wait) and view.settled and lack is not None
+        return _suspect(outdated, view, lack) or step if waits and lack is not None else step
     if not view.settled:
         return Wait(reason="Updating", message="Kubernetes has yet to see the newest settings")
     if not outdated:
-        return _complete(view) or Idle()
-    if (missing := _not_all_there(view)) is not None:
-        return missing
+        missing = why_incomplete(view)
+        return Idle() if missing is None else Wait(reason="Starting", message=missing)
+    if lack is not None:
+        return _suspect(outdated, view, lack) or _left_alone(outdated, view, lack)
     assert view.state is not None
-    return _replace(_first(outdated, view.state), view, view.state, left=len(outdated))
+    return _replace(_first(outdated, view), view, view.state, left=len(outdated))
 
 
 def _outdated_and_broken(view: View) -> Step | None:
@@ -137,30 +119,6 @@ def _outdated_and_broken(view: View) -> Step | None:
                 uid=pod.uid,
             )
     return None
-
-
-def roles_unmade(pods: Iterable[Pod], wanted: Mapping[Component, int]) -> frozenset[Component]:
-    """Those of which there are fewer pods than their StatefulSets want."""
-    made = Counter(pod.component for pod in pods)
-    return frozenset(role for role, count in wanted.items() if made[role] < count)
-
-
-def doubtful(pod: Pod, pods: Iterable[Pod], unmade: Set[Component], over_quota: Set[Component]) -> bool:
-    """Whether the newest settings may be what breaks nodes, so that this one, which starts by itself with its own, had
-    better keep them.
-
-    Where others of a role work with them, they are not what keeps one from being started, or made (`unmade`: roles of
-    which there are fewer pods than there are to be, as a quota or a webhook refuses some). Nor are they why one has no
-    room, on a machine or by a quota (`over_quota`), where this pod's successor needs no other than it has.
-    """
-    before = ROLES[: ROLES.index(pod.component) + 1]
-    newest = [one for one in pods if not one.outdated and one.component in before]
-    work = {one.component for one in newest if one.ready}
-    broken = [one for one in newest if not one.ready]
-    missing = [role for role in before if role in unmade and role not in work]
-    if any(one.restarts for one in broken) or any(role not in over_quota or not pod.same_room for role in missing):
-        return True
-    return any(one.held_back or (one.without_room and not pod.same_room) for one in broken if one.component not in work)
 
 
 def _drained_in_vain(view: View) -> Step | None:
@@ -206,66 +164,62 @@ def _shrink(view: View) -> Step:
     return Shrink(reason="Scaling", message=f"the brokers above the first {wanted} are empty and go", replicas=wanted)
 
 
-def _complete(view: View) -> Step | None:
-    """Whether pods are still missing."""
-    for role in ROLES:
-        ready = sum(pod.ready and not pod.deleting for pod in view.pods if pod.component == role)
-        if ready < view.wanted[role]:
-            return Wait(reason="Starting", message=f"{ready} of {view.wanted[role]} pods of the {role} role are ready")
-    return None
-
-
-def _not_all_there(view: View) -> Step | None:
-    """What has to be there before a node is taken away."""
-    if (missing := _complete(view)) is not None:
-        return Wait(reason="Upgrading", message=f"before the next one is replaced: {missing.message}")
-    if view.state is None:
-        return Wait(reason="Upgrading", message=f"nothing is replaced while {view.why_no_state}")
-    for pod in view.pods:
-        node = view.state.nodes.get(pod.node_id)
-        if pod.ordinal < view.wanted[pod.component] and (node is None or not node.alive):
-            return Wait(
-                reason="Upgrading",
-                message=f"nothing is replaced while node {pod.node_id} ({pod.name}) is not alive to the controller",
-            )
-    if (settling := why_settling(view.pods, view.settle_s)) is not None:
-        return Wait(reason="Upgrading", message=f"before the next one is replaced: {settling}")
-    if view.state.unowned:
-        return Wait(
-            reason="Upgrading", message=f"nothing is replaced while {view.state.unowned} partitions have no owner"
+def _suspect(outdated: Sequence[Pod], view: View, lack: Lack) -> Step | None:
+    """What becomes of nodes with settings that the cluster was never whole with; None: there are none."""
+    pod = first_suspect(outdated, view)
+    if pod is None:
+        return None
+    why = "the cluster was never whole with the settings that it has"
+    if newest_in_doubt(pod, view):
+        text = (
+            f"{lack.message}. {pod.name} would be next, as {why}, but the newest ones do not work where they are: "
+            "correct them"
         )
-    return None
+        return Wait(reason="Upgrading", message=text)
+    needed_s = patience_s(lack, view.settle_s)
+    if lack.passes and view.waited_s < patience_s(replace(lack, passes=False), view.settle_s):
+        return Wait(reason="Upgrading", message=lack.message)  # as in any roll
+    if view.waited_s < needed_s:
+        text = f"{lack.message}. Once that was so for {needed_s:g} s, {pod.name} is replaced all the same, as {why}"
+        return Wait(reason="Upgrading", message=text)
+    text = f"{pod.name} is replaced, {_left(len(outdated))}, as {why}, though {lack.text}"
+    return DeletePod(reason="Upgrading", message=text, pod=pod.name, uid=pod.uid)
 
 
-def settling_s(pod: Pod, settle_s: float) -> float:
-    """How long it is to have worked before the next one is replaced."""
-    return min(SETTLE_S_MAX, settle_s * 2.0 ** min(pod.restarts, _DOUBLED_MAX))
+def _left_alone(outdated: Sequence[Pod], view: View, lack: Lack) -> Wait:
+    """Those that are left run with settings that worked: what the next one would be, and what helps."""
+    if lack.passes:
+        return Wait(reason="Upgrading", message=lack.message)
+    name = _first(outdated, view).name
+    worked = (
+        "keeps until then the settings that the cluster was whole with" if view.proven else "is left alone till then"
+    )
+    text = (
+        f"{lack.message}. {name} is next, and {worked}. Mend that first: where the newest settings are to blame, "
+        f"correct them, and what has them is replaced. All the same: kubectl delete pod {name}"
+    )
+    return Wait(reason="Upgrading", message=text)
 
 
-def why_settling(pods: Iterable[Pod], settle_s: float) -> str | None:
-    """Which pod with the newest settings has yet to work for a while: the longer, the more often it ended; None: all
-    have.
+def _first(outdated: Sequence[Pod], view: View) -> Pod:
+    """Of a role, standbys before the leading controller; what never worked before what did; a broker that is being
+    drained before the others.
     """
-    for pod in pods:
-        needed_s = settling_s(pod, settle_s)
-        if not pod.outdated and pod.worked_s < needed_s:
-            ended = f", as it ended {pod.restarts} times" if pod.restarts else ""
-            return f"{pod.name} is to work for {needed_s:g} s first{ended}"
-    return None
+    nodes = {} if view.state is None else view.state.nodes
 
-
-def _first(outdated: list[Pod], state: ClusterState) -> Pod:
-    """Standbys before the leading controller; a broker that is being drained before the others."""
-
-    def order(pod: Pod) -> tuple[int, bool, bool, int]:
-        node = state.nodes[pod.node_id]
-        return ROLES.index(pod.component), node.leads, not node.cordoned, pod.ordinal
+    def order(pod: Pod) -> tuple[int, bool, bool, bool, int]:
+        node = nodes.get(pod.node_id, Node(node_id=pod.node_id, alive=False))
+        return ROLES.index(pod.component), node.leads, is_proven(pod, view), not node.cordoned, pod.ordinal
 
     return min(outdated, key=order)
 
 
+def _left(count: int) -> str:
+    return f"{count} left" if count > 1 else "the last one"
+
+
 def _replace(pod: Pod, view: View, state: ClusterState, *, left: int) -> Step:
-    more = f"{left} left" if left > 1 else "the last one"
+    more = _left(left)
     delete = DeletePod(reason="Upgrading", message=f"{pod.name} is replaced, {more}", pod=pod.name, uid=pod.uid)
     if pod.component != "broker":
         return delete

@@ -132,11 +132,12 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
             image.owned_counts.get(number, 0)
             and (stays := await in_thread(lambda: _without_heir(image, number, avoid=avoid))) is not None
         ):
-            pool = pool_of(stays.configs)
+            pool, remedy = pool_of(stays.configs), "start another one, or uncordon one, first"
             whose = f" of the pool {pool}, which topic {stays.name} is in," if pool else ""
-            raise Refused(
-                "NoHeir", f"no other broker{whose} takes partitions", "start another one, or uncordon one, first"
-            )
+            what = f"no other broker{whose} takes partitions"
+            if pool != image.nodes[number].pool:
+                raise Refused("NoHeirInPool", what, remedy)
+            raise Refused("NoHeir", what, remedy)
         await _conditional(sources, number, if_match).drain(number)
         return await _shown(sources, number, response)
 
@@ -162,13 +163,17 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
 
 
 def _without_heir(image: Image, node_id: NodeId, *, avoid: Collection[NodeId]) -> Topic | None:
-    """A topic with partitions on the node that no other broker of its pool could take; those to `avoid` take none, nor
-    do cordoned ones.
+    """A topic with partitions on the node that no other broker of its pool could take, rather one of the node's own
+    pool; those to `avoid` take none, nor do cordoned ones.
     """
-    unwilling = {node_id, *image.cordoned, *avoid}
+    unwilling, own = {node_id, *image.cordoned, *avoid}, image.nodes[node_id].pool
     pools = {node.pool for node in living_brokers(image) if node.node_id not in unwilling}
-    topics = (topic for topic in image.topics.values() if pool_of(topic.configs) not in pools)
-    return next((topic for topic in topics if any(meta.node_id == node_id for meta in topic.partitions)), None)
+    stays = [
+        topic
+        for topic in image.topics.values()
+        if pool_of(topic.configs) not in pools and any(meta.node_id == node_id for meta in topic.partitions)
+    ]
+    return min(stays, key=lambda topic: pool_of(topic.configs) != own, default=None)
 
 
 async def _cordon(

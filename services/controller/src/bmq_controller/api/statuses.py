@@ -42,6 +42,7 @@ OF_PROBLEMS: Final[Mapping[str, int]] = {
     "RequestTooSlow": 408,
     "GroupNotEmpty": 409,
     "NoHeir": 409,
+    "NoHeirInPool": 409,
     "NotABroker": 409,
     "LengthRequired": 411,
     "RequestTooLarge": 413,

@@ -1,4 +1,6 @@
-"""For how long the same pods of lanes have been left to be replaced. Pure."""
+"""For how long the same pods have been waited for: those of a lane that are to be replaced, or the base's, while it is
+not whole. Pure.
+"""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -7,15 +9,13 @@ WAITS_MAX: Final = 10_000
 
 
 @dataclass(slots=True)
-class LaneWaits:
-    """Since when the same pods of each lane have been left to be replaced. Forgotten with the operator: the next one
-    begins to count anew.
-    """
+class Waits:
+    """Since when it has been the same pods. Forgotten with the operator: the next one begins to count anew."""
 
     _since: dict[tuple[str, str], tuple[frozenset[str], int]] = field(default_factory=dict)
 
     def waited_s(self, cluster_uid: str, lane: str, left: frozenset[str], *, now_ms: int) -> float:
-        """`left`: the uids of the pods that are to be replaced now."""
+        """`left`: the uids of the pods that are waited for now; `lane` is empty for the base."""
         key = cluster_uid, lane
         before, since_ms = self._since.pop(key, (frozenset(), now_ms))
         if not left:
