@@ -435,7 +435,7 @@ def test_any_tails_come_back_as_they_were(given_answers: list[tuple[str | None, 
         )
         for n, (text, found, offset) in enumerate(given_answers)
     ]
-    header, attachments = encode_tails(answers)
+    header, attachments, _ = encode_tails(answers)
     frame = decode_frame(b"".join(encode_frame(Kind.REPLY, header=header, attachments=attachments)))
     back = decode_tails(frame, [TailRequest(tp=answer.tp, offset=Offset(0), max_bytes=0) for answer in answers])
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bmq.errors import WireError
 from bmq.internal.calls import controller_calls, owner_calls
-from bmq.internal.framing.packing import Packed, pack_message, unpack_message
+from bmq.internal.framing.packing import Packed, pack_in_pieces, pack_message, unpack_message, whole
 from bmq.wire.apis import SERVED
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
@@ -56,6 +56,25 @@ def kinds(value: Any) -> Any:
     if isinstance(value, list):
         return [kinds(element) for element in value]
     return type(value)
+
+
+@given(values, st.integers(1, 100))
+@settings(max_examples=200, deadline=None)
+def test_what_is_packed_in_pieces_is_what_is_packed_at_once(value: Any, piece_bytes: int) -> None:
+    assert whole(pack_in_pieces(value, piece_bytes=piece_bytes)) == bytes(pack_message(value))
+
+
+@pytest.mark.parametrize("count", [0, 15, 16, 65_535, 65_536])
+def test_any_number_of_elements_is_packed_in_pieces_as_at_once(count: int) -> None:
+    value = {"list": [0] * count, "map": {str(number): [number] for number in range(count)}}
+    assert whole(pack_in_pieces(value, piece_bytes=1_000)) == bytes(pack_message(value))
+
+
+def test_a_piece_has_no_more_than_it_should_and_one_element() -> None:
+    value = {"groups": [{"topics": [{"name": "t", "partitions": [{"metadata": "m" * 100}] * 1_000}] * 3}]}
+    sizes_bytes = [len(piece) for piece in pack_in_pieces(value, piece_bytes=10_000)]
+    assert len(sizes_bytes) > 20
+    assert max(sizes_bytes) < 10_000 + 200
 
 
 def test_what_handlers_return_is_understood() -> None:

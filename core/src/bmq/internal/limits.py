@@ -8,8 +8,14 @@ HELLO_BYTES_MAX: Final = 4 << 10
 """The first frame of a connection: what a stranger can make this process read."""
 
 HEADER_BYTES_MAX: Final = 16 << 20
-"""A frame's header, which holds everything but record batches. The largest is a group's answer that carries all
-members' subscriptions."""
+"""A frame's header, which holds everything but record batches. What does not fit fails its call, and no other: calls
+whole, answers only towards nodes that know no parts."""
+
+PART_BYTES: Final = 64 << 10
+"""An answer whose header is longer travels in parts of so many bytes, between which others' answers go out."""
+
+ANSWER_BYTES_MAX: Final = 128 << 20
+"""An answer's header, all of its parts together."""
 
 ATTACHMENT_BYTES_MAX: Final = 128 << 20
 """A frame's record batches: one produce payload (100 MiB at most), or a tail's answer (TAIL_BYTES_MAX, or one
@@ -85,6 +91,17 @@ SAID_BYTES_MAX: Final = 64 << 20
 together. Beyond it clients are told to ask again: their coordinator is loading."""
 
 SAID_ADDRESS_BYTES_MAX: Final = 16 << 20
+"""The same of clients at one address."""
+
+GROUP_READS_BYTES_MAX: Final = 64 << 20
+"""Answers about groups (OffsetFetch, DescribeGroups, ListGroups) that a broker works out or its peers have yet to take,
+of all its connections together. Whoever finds no room waits its turn. Answers of few offsets have a quarter more of
+this, and of the next two, for themselves."""
+
+GROUP_READS_CONNECTION_BYTES_MAX: Final = 32 << 20
+"""The same of one connection, so that a node which takes nothing leaves something to the others."""
+
+GROUP_READS_ADDRESS_BYTES_MAX: Final = 16 << 20
 """The same of clients at one address."""
 
 CONNECTIONS_MAX: Final = 10_000

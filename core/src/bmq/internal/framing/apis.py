@@ -8,12 +8,16 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Final
 
-PROTOCOL_VERSION: Final = 2
+from bmq.internal.limits import ATTACHMENT_BYTES_MAX
+
+PROTOCOL_VERSION: Final = 3
 """The newest one that this bmq speaks. Fields are only ever added at the end of a header, with a default; anything else
 is a new version."""
 PROTOCOL_VERSION_MIN: Final = 1
 PINGS_FROM: Final = 2
 """The first version whose servers know pings, and tails that are followed."""
+PARTS_FROM: Final = 3
+"""The first version whose clients know answers in parts."""
 
 
 class Purpose(IntEnum):
@@ -89,6 +93,16 @@ APIS: Final[Mapping[int, ApiSpec]] = MappingProxyType(
     }
 )
 """By key."""
+
+
+def attachments_of_calls_max(purpose: Purpose) -> int:
+    """How many bytes may be attached to a call."""
+    return ATTACHMENT_BYTES_MAX if purpose is Purpose.PRODUCE else 0
+
+
+def attachments_of_answers_max(purpose: Purpose) -> int:
+    """How many bytes may be attached to an answer."""
+    return 0 if purpose is Purpose.CONTROL else ATTACHMENT_BYTES_MAX
 
 
 def api_name(api_key: int) -> str:

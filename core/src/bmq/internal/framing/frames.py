@@ -49,6 +49,9 @@ class Kind(IntEnum):
     """The client's answer to that."""
     PING = 10
     """The client, which waits for nothing, wants to know whether the server is there. From version 2 on."""
+    PART = 11
+    """The header's next bytes of a reply that is too long for one frame; the REPLY has the last of them. From version 3
+    on."""
 
 
 _KINDS: Final = frozenset(int(kind) for kind in Kind)
@@ -164,6 +167,27 @@ class FrameReader(FrameSplitter[Frame]):
                 f"attachments of {attachment_bytes} bytes; at most {self._attachment_bytes_max} are allowed here"
             )
         return _Prefix(kind, api_key, correlation_id, header_bytes, header_crc, _LENGTH_SIZE_BYTES + length)
+
+
+def too_large(
+    what: str,
+    *,
+    header_bytes: int,
+    attachment_bytes: int,
+    attachment_bytes_max: int,
+    header_bytes_max: int = HEADER_BYTES_MAX,
+) -> str | None:
+    """Why the other side would refuse such a frame, and end the connection, of which it is never sent; None: it would
+    not.
+    """
+    if header_bytes > header_bytes_max:
+        return f"{what} has {header_bytes} bytes, and at most {header_bytes_max} travel between nodes: ask for less"
+    if attachment_bytes > attachment_bytes_max:
+        return (
+            f"{what} has {attachment_bytes} bytes of records, and at most {attachment_bytes_max} travel between "
+            "nodes: ask for less"
+        )
+    return None
 
 
 def decode_frame(data: Buffer) -> Frame:

@@ -9,7 +9,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from typing_extensions import Buffer
 
-from bmq.internal.framing.packing import Packed
+from bmq.internal.framing.packing import Packed, Pieces
 from bmq.internal.framing.refusals import Refusals
 
 T = TypeVar("T")
@@ -57,21 +57,30 @@ class Incoming(NamedTuple):
     kept: Kept
 
 
-class Outgoing(NamedTuple):
-    """A reply: record batches travel as attachments, one after the other."""
+def _nothing(*_: object) -> None:
+    pass
 
-    header: bytes
+
+class Outgoing(NamedTuple):
+    """A reply: record batches travel as attachments, one after the other.
+
+    `over` is called once: the reply has gone out, or nobody wants it any more.
+    """
+
+    header: bytes | Pieces
     attachments: Sequence[Buffer] = ()
+    over: Callable[[], None] = _nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route(Generic[T]):
     """`begin` starts the work before it returns (so calls of a connection start in their order). Raises BmqError, or
-    its future does.
+    its future does. A result is encoded, or `drop` is told that nobody wants it.
     """
 
     begin: Callable[[Incoming], "asyncio.Future[T]"]
     encode: Callable[[T], Outgoing]
+    drop: Callable[[T], None] = _nothing
 
 
 Handlers = Mapping[int, Route[Any]]

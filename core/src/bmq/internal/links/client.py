@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 import structlog
 from typing_extensions import Buffer
 
-from bmq.errors import BmqError, NotReady, WireError
+from bmq.errors import BmqError, InvalidRequest, NotReady, WireError
 from bmq.internal import limits
-from bmq.internal.framing.apis import PINGS_FROM, Api, Purpose, api_name
+from bmq.internal.framing.apis import PINGS_FROM, Api, Purpose, api_name, attachments_of_calls_max
 from bmq.internal.framing.failures import ConnectionLost, Failure, NotSent, decode_failure
-from bmq.internal.framing.frames import Frame, Kind, encode_frame
+from bmq.internal.framing.frames import Frame, Kind, encode_frame, too_large
 from bmq.internal.framing.hello import Identity
 from bmq.internal.links.link import Link
 from bmq.roles.unheard import Settling
@@ -32,9 +32,11 @@ WRITE_BYTES = 256 << 10
 
 
 class _Call:
-    """`parts` None: it was written. `key` orders it among refused ones."""
+    """`parts` None: it was written. `key` orders it among refused ones. `answer` is what has come of an answer that
+    comes in parts.
+    """
 
-    __slots__ = ("api", "correlation_id", "decode", "future", "key", "parts", "size_bytes")
+    __slots__ = ("answer", "answer_bytes", "api", "correlation_id", "decode", "future", "key", "parts", "size_bytes")
 
     def __init__(
         self,
@@ -52,6 +54,8 @@ class _Call:
         self.size_bytes = size_bytes
         self.decode = decode
         self.key = key
+        self.answer: list[memoryview] = []
+        self.answer_bytes = 0
         self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def fail(self, error: BmqError) -> None:
@@ -161,7 +165,7 @@ class InternalClient:
         )
         size_bytes = sum([memoryview(part).nbytes for part in parts])
         call = _Call(api, correlation_id, parts, size_bytes=size_bytes, decode=decode, key=key)
-        refused = self._refusal(size_bytes, key)
+        refused = self._unsendable(call, len(header), attachments) or self._refusal(size_bytes, key)
         if refused is not None:
             call.fail(refused)
             return call
@@ -175,6 +179,16 @@ class InternalClient:
         else:
             self._flush_soon()
         return call
+
+    def _unsendable(self, call: _Call, header_bytes: int, attachments: Sequence[Buffer]) -> InvalidRequest | None:
+        """Why the other side would end the connection, and fail all other calls, if it were sent this one."""
+        reason = too_large(
+            api_name(call.api),
+            header_bytes=header_bytes,
+            attachment_bytes=sum([memoryview(part).nbytes for part in attachments]),
+            attachment_bytes_max=attachments_of_calls_max(self.purpose),
+        )
+        return None if reason is None else InvalidRequest(reason)
 
     def _refusal(self, size_bytes: int, key: Hashable) -> NotSent | None:
         """Why nothing is taken now. Nothing was applied then."""
@@ -319,7 +333,7 @@ class InternalClient:
     def received(self, link: Link, frame: Frame) -> None:
         """The link's. Raises WireError."""
         match frame.kind:
-            case Kind.REPLY | Kind.ERROR:
+            case Kind.REPLY | Kind.ERROR | Kind.PART:
                 self._answered(frame)
             case Kind.ALIVE:
                 pass
@@ -338,6 +352,12 @@ class InternalClient:
             return  # nobody wants it any more
         if call.parts is not None:
             raise WireError(f"an answer to call {frame.correlation_id}, which was not sent")
+        if frame.kind == Kind.PART:
+            call.answer.append(frame.header)
+            call.answer_bytes += len(frame.header)
+            if call.answer_bytes > limits.ANSWER_BYTES_MAX:
+                raise WireError(f"an answer of more than {limits.ANSWER_BYTES_MAX} bytes to call {call.correlation_id}")
+            return
         # Read before it is forgotten: an answer that cannot be read ends the connection, and the outcome is unknown.
         if frame.kind == Kind.ERROR:
             failure = decode_failure(frame.header)
@@ -346,6 +366,9 @@ class InternalClient:
             if failure.refusal and call.key is not None:
                 self._refused(call, failure)
             return
+        if call.answer:
+            frame = frame._replace(header=memoryview(b"".join((*call.answer, frame.header))))
+            call.answer.clear()
         result = call.decode(frame)
         self._remove(call)
         if not call.future.done():

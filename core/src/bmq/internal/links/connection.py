@@ -3,7 +3,8 @@ calls mean.
 
 A produce connection is not read while too much of it is being worked on, or its answers are not read. The others are
 read whatever is worked on, and what is too much there is refused: only while their peer leaves too much of its answers
-unread they are not. Clients always read, so that no two nodes ever wait for each other.
+unread they are not. Clients always read, so that no two nodes ever wait for each other. A long answer goes out in parts
+as the peer takes them, and others' in between. What the peer would refuse fails its call and no other.
 """
 
 import asyncio
@@ -15,15 +16,24 @@ from typing import Any, Protocol, cast
 import msgspec
 from typing_extensions import Buffer
 
-from bmq.errors import BmqError, NotOwner, NotReady, UnknownOutcome, WireError
+from bmq.errors import BmqError, InvalidRequest, NotOwner, NotReady, UnknownOutcome, WireError
 from bmq.internal import limits
-from bmq.internal.framing.apis import APIS, Purpose, api_name
+from bmq.internal.framing.apis import (
+    APIS,
+    PARTS_FROM,
+    Purpose,
+    api_name,
+    attachments_of_answers_max,
+    attachments_of_calls_max,
+)
 from bmq.internal.framing.failures import encode_failure
-from bmq.internal.framing.frames import Frame, FrameReader, Kind, encode_frame
+from bmq.internal.framing.frames import Frame, FrameReader, Kind, encode_frame, too_large
 from bmq.internal.framing.hello import BYTES, HELLO, WELCOME, Hello, Identity, Welcome, check_proof, welcome
+from bmq.internal.framing.packing import whole
 from bmq.internal.framing.refusals import Refusals
-from bmq.internal.framing.routes import Handlers, Incoming, Kept, Route
+from bmq.internal.framing.routes import Handlers, Incoming, Kept, Outgoing, Route
 from bmq.internal.framing.secret import Challenge
+from bmq.internal.links.long_answers import LongAnswers, Unsendable
 from bmq.internal.links.room import ProduceRoom
 
 
@@ -78,6 +88,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._peer = ""
         self._purpose: Purpose | None = None
+        self._version = 0
         self._challenged: _Challenged | None = None
         self._running: dict[int, _Running] = {}
         self._waiting: deque[Frame] = deque()
@@ -88,6 +99,8 @@ class Connection(asyncio.BufferedProtocol):
         self._kept = Kept(service.began)
         self._outgoing: list[Buffer] = []
         self._flush_due = False
+        self._long = LongAnswers()
+        self._part_due = False
         self._reading = True
         self._write_paused = False
         self._leaving = False
@@ -110,7 +123,11 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def has_work(self) -> bool:
         """Whether calls are not answered yet."""
-        return bool(self._running or self._waiting)
+        return bool(self._running or self._waiting or self._long)
+
+    @property
+    def _calls(self) -> int:
+        return len(self._running) + len(self._waiting) + len(self._long)
 
     @property
     def is_read(self) -> bool:
@@ -120,7 +137,8 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def untaken_bytes(self) -> int:
         """Answers that the peer has not read, and calls that wait until it does."""
-        return self._waiting_bytes + (0 if self._transport is None else self._transport.get_write_buffer_size())
+        written_bytes = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        return self._waiting_bytes + self._long.packed_bytes + written_bytes
 
     # --- the event loop's ---
 
@@ -135,6 +153,7 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = True
         self._transport = None
         self._outgoing.clear()
+        self._long.clear()
         self._clear_waiting()
         self._service.room.withdraw(self._update_reading)
         for running in list(self._running.values()):
@@ -174,6 +193,7 @@ class Connection(asyncio.BufferedProtocol):
             frame = self._waiting.popleft()
             self._waiting_bytes -= frame.size_bytes
             self._begin(frame)
+        self._part_soon()
 
     # --- the server's ---
 
@@ -265,12 +285,13 @@ class Connection(asyncio.BufferedProtocol):
         self._purpose = purpose
         self._challenged = None
         self._still_ticks = 0
-        self._reader.trust(attachment_bytes_max=limits.ATTACHMENT_BYTES_MAX if self._purpose is Purpose.PRODUCE else 0)
+        self._version = answer.version
+        self._reader.trust(attachment_bytes_max=attachments_of_calls_max(purpose))
         self._send(encode_frame(Kind.HELLO, header=WELCOME.encode(answer)))
 
     def _request(self, frame: Frame) -> None:
         correlation_id = frame.correlation_id
-        if not correlation_id or correlation_id in self._running:
+        if not correlation_id or correlation_id in self._running or correlation_id in self._long:
             raise WireError(f"correlation id {correlation_id} is used twice")
         if not self._leaving:
             self._still_ticks = 0
@@ -285,7 +306,7 @@ class Connection(asyncio.BufferedProtocol):
             raise WireError(f"{api_name(frame.api_key)} on a connection of another purpose")
         elif self._leaving or self._service.is_stopping:
             self._fail(correlation_id, self._gone())
-        elif self._purpose is not Purpose.PRODUCE and len(self._running) + len(self._waiting) >= limits.CALLS_MAX:
+        elif self._purpose is not Purpose.PRODUCE and self._calls >= limits.CALLS_MAX:
             self._fail(
                 correlation_id,
                 NotReady(f"node {self._service.me.node_id} has {limits.CALLS_MAX} calls of this connection to answer"),
@@ -318,13 +339,15 @@ class Connection(asyncio.BufferedProtocol):
             self._service.room.hold(size_bytes)
         if isinstance(work, asyncio.Task):
             self._service.began(work)
-        work.add_done_callback(partial(self._done, correlation_id, size_bytes))
+        work.add_done_callback(partial(self._done, correlation_id, size_bytes, route))
 
     def _cancel(self, correlation_id: int) -> None:
         """The caller has forgotten the call: no answer is sent to one that can be stopped."""
         running = self._running.get(correlation_id)
         if running is not None and self._ends_with_caller(running):
             self._stop(correlation_id, running)
+        elif running is None and correlation_id in self._long:
+            self._long.drop(correlation_id)
         elif running is None and self._waiting:
             waiting = self._clear_waiting()
             self._waiting.extend(frame for frame in waiting if frame.correlation_id != correlation_id)
@@ -346,14 +369,14 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- what goes out ---
 
-    def _done(self, correlation_id: int, size_bytes: int, work: "asyncio.Future[Any]") -> None:
+    def _done(self, correlation_id: int, size_bytes: int, route: Route[Any], work: "asyncio.Future[Any]") -> None:
         running = self._running.pop(correlation_id, None)
         self._held_bytes -= size_bytes
         if running is not None and self._transport is not None and not self._closing:
             self._answer(correlation_id, running.api_key, running.route, work)
             self._update_reading()
-        elif not work.cancelled():
-            work.exception()  # Seen: nobody is there any more to be told.
+        elif not work.cancelled() and work.exception() is None:  # nobody is there any more to be told
+            route.drop(work.result())
         if self._purpose is Purpose.PRODUCE:
             self._service.room.give_back(size_bytes)
 
@@ -364,22 +387,77 @@ class Connection(asyncio.BufferedProtocol):
             self._fail(correlation_id, NotReady(text) if stoppable else UnknownOutcome(f"{text} half-way"))
             return
         try:
-            reply = route.encode(work.result())
+            reply = self._checked(api_key, route.encode(work.result()))
         except BmqError as error:
             self._fail(correlation_id, error)
         except Exception as error:  # noqa: BLE001 - a bug: it is told to the loop and to the caller
             self._bug(api_key, error)
             self._fail(correlation_id, error)
         else:
+            self._reply(correlation_id, api_key, reply)
+
+    def _checked(self, api_key: int, reply: Outgoing) -> Outgoing:
+        """The reply as the peer takes it. Raises InvalidRequest, where it would not, and what packing it raises."""
+        assert self._purpose is not None
+        in_parts = self._version >= PARTS_FROM
+        try:
+            if not in_parts:
+                reply = reply._replace(header=whole(reply.header))
+            header = reply.header
+            reason = too_large(
+                f"the answer to {api_name(api_key)}",
+                header_bytes=len(header) if isinstance(header, bytes) else 0,
+                header_bytes_max=limits.ANSWER_BYTES_MAX if in_parts else limits.HEADER_BYTES_MAX,
+                attachment_bytes=sum([memoryview(part).nbytes for part in reply.attachments]),
+                attachment_bytes_max=attachments_of_answers_max(self._purpose),
+            )
+            if reason is not None:
+                raise InvalidRequest(reason)
+        except BaseException:
+            reply.over()
+            raise
+        return reply
+
+    def _reply(self, correlation_id: int, api_key: int, reply: Outgoing) -> None:
+        header = reply.header
+        if isinstance(header, bytes) and (len(header) <= limits.PART_BYTES or self._version < PARTS_FROM):
             self._send(
                 encode_frame(
                     Kind.REPLY,
                     api_key=api_key,
                     correlation_id=correlation_id,
-                    header=reply.header,
+                    header=header,
                     attachments=reply.attachments,
                 )
             )
+            reply.over()
+        else:
+            self._long.add(correlation_id, api_key, reply)
+            self._part_soon()
+
+    def _part_soon(self) -> None:
+        if self._long and not self._part_due and not self._write_paused and not self._closing:
+            self._part_due = True
+            self._loop.call_soon(self._send_parts)
+
+    def _send_parts(self) -> None:
+        """About PART_BYTES in one turn of the loop, and more only as the peer takes them."""
+        self._part_due = False
+        sent_bytes = 0
+        while self._long and sent_bytes < limits.PART_BYTES and not self._write_paused and not self._closing:
+            try:
+                parts = self._long.next_frame()
+            except Unsendable as unsendable:
+                if not isinstance(unsendable.error, BmqError):
+                    self._bug(unsendable.api_key, unsendable.error)
+                self._fail(unsendable.correlation_id, unsendable.error)
+                continue
+            sent_bytes += sum([memoryview(part).nbytes for part in parts])
+            self._spoke = True
+            if self._transport is not None:
+                self._transport.writelines(cast("list[memoryview]", parts))
+        self._part_soon()
+        self._update_reading()
 
     def _bug(self, api_key: int, error: BaseException) -> None:
         self._loop.call_exception_handler(
@@ -429,7 +507,8 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def _has_room(self) -> bool:
-        return not self._write_paused or self.untaken_bytes < limits.UNTAKEN_BYTES_MAX
+        is_taken = not self._write_paused and not self._long.packed_bytes
+        return is_taken or self.untaken_bytes < limits.UNTAKEN_BYTES_MAX
 
     def _has_room_for_appends(self) -> bool:
         mine_full = (

@@ -8,12 +8,12 @@ from typing import Protocol, cast
 from typing_extensions import Buffer
 
 from bmq.errors import BmqError, NotReady, WireError
-from bmq.internal.framing.apis import Purpose
+from bmq.internal.framing.apis import PARTS_FROM, Purpose, attachments_of_answers_max
 from bmq.internal.framing.failures import decode_failure
 from bmq.internal.framing.frames import Frame, FrameReader, Kind, encode_frame
 from bmq.internal.framing.hello import BYTES, HELLO, WELCOME, Identity, check_welcome, hello
 from bmq.internal.framing.secret import REMEDY, Challenge
-from bmq.internal.limits import ATTACHMENT_BYTES_MAX
+from bmq.internal.limits import ANSWER_BYTES_MAX, HEADER_BYTES_MAX
 from bmq.values import NodeId
 
 
@@ -128,7 +128,8 @@ class Link(asyncio.BufferedProtocol):
             check_welcome(self._caller.me, self._caller.peer, answer, self._challenge)
             self.version = answer.version
             self._reader.trust(
-                attachment_bytes_max=0 if self._caller.purpose is Purpose.CONTROL else ATTACHMENT_BYTES_MAX
+                header_bytes_max=HEADER_BYTES_MAX if self.version >= PARTS_FROM else ANSWER_BYTES_MAX,
+                attachment_bytes_max=attachments_of_answers_max(self._caller.purpose),
             )
             self.greeted.set_result(None)
             self._caller.welcomed(self)

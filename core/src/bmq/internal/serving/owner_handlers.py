@@ -3,12 +3,14 @@
 """
 
 import asyncio
+from collections.abc import Callable, Hashable
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from typing_extensions import Buffer
 
 from bmq.errors import BmqError, NotReady
+from bmq.internal import limits
 from bmq.internal.calls.follow_calls import CHANGE_CALL, POLL_CALL, encode_news
 from bmq.internal.calls.owner_calls import (
     APPEND_CALL,
@@ -37,10 +39,10 @@ from bmq.internal.calls.owner_calls import (
     tail_request,
 )
 from bmq.internal.framing.apis import Api
-from bmq.internal.framing.packing import pack_message, unpack_message
+from bmq.internal.framing.packing import pack_in_pieces, pack_message, unpack_message
 from bmq.internal.framing.routes import Handlers, Incoming, Outgoing, Route, answered_by, header_of
-from bmq.internal.limits import PRODUCE_BYTES_MAX
 from bmq.internal.serving.fair_appends import FairAppends
+from bmq.internal.serving.group_reads import GROUP_READS, GroupReads
 from bmq.internal.serving.said import SaidBytes
 from bmq.internal.tails.tail_session import TailSession
 from bmq.roles.owner import SAID, Appended, Caller, EpochEnd, OffsetForTime, Owner, OwnerHere, TailAnswer, Unread
@@ -92,11 +94,29 @@ def owner_handlers(owner: OwnerHere) -> Handlers:
     }
 
 
-def _group_call(owner: Owner) -> Route[Any]:
+class _Answer(NamedTuple):
+    """`leave` gives back the room that it has, where it has some."""
+
+    reply: Any
+    leave: Callable[[], None] | None
+
+
+def _group_call(owner: Owner) -> Route[_Answer]:
     """A JoinGroup, or what only reads, ends with its caller: nobody else could ever use what it waits for."""
     said = SaidBytes()
+    reads = GroupReads()
 
-    async def ask(call: GroupCall) -> Any:
+    async def read(call: GroupCall, connection: Hashable) -> _Answer:
+        leave = await reads.enter(
+            call.api_key, unpack_message(call.request), connection=connection, address=call.client_host
+        )
+        try:
+            return _Answer((await ask(call)).reply, leave)
+        except BaseException:
+            leave()
+            raise
+
+    async def ask(call: GroupCall) -> _Answer:
         taken = said.hold(call.client_host, len(call.request)) if call.api_key in SAID else _nothing
         try:
             caller = Caller(
@@ -104,18 +124,31 @@ def _group_call(owner: Owner) -> Route[Any]:
             )
             partition, api_key, request = call.partition, call.api_key, unpack_message(call.request)
             del call  # an answer may take as long as the group wants
-            return await owner.group_call(partition, api_key, request, caller)
+            return _Answer(await owner.group_call(partition, api_key, request, caller), None)
         finally:
             taken()
 
-    def begin(incoming: Incoming) -> "asyncio.Future[Any]":
+    def begin(incoming: Incoming) -> "asyncio.Future[_Answer]":
         call = GROUP_CALL.decode(incoming.header)
-        work = asyncio.get_running_loop().create_task(ask(call))
+        work = asyncio.get_running_loop().create_task(
+            read(call, incoming.kept) if call.api_key in GROUP_READS else ask(call)
+        )
         if call.api_key in _ENDING:
             incoming.kept.ends(work)
         return work
 
-    return Route(begin=begin, encode=lambda reply: Outgoing(bytes(pack_message(reply))))
+    return Route(begin=begin, encode=_packed, drop=_dropped)
+
+
+def _packed(answer: _Answer) -> Outgoing:
+    if answer.leave is None:
+        return Outgoing(bytes(pack_message(answer.reply)))
+    return Outgoing(pack_in_pieces(answer.reply, piece_bytes=limits.PART_BYTES), over=answer.leave)
+
+
+def _dropped(answer: _Answer) -> None:
+    if answer.leave is not None:
+        answer.leave()
 
 
 class Appender(Protocol):
@@ -131,7 +164,7 @@ def append_route(owner: Appender) -> Route[Appended]:
     """A partition's are submitted in the order of arrival, at once but for the greedy. What follows a refusal on its
     connection is refused too.
     """
-    fair = FairAppends(bytes_max=PRODUCE_BYTES_MAX)
+    fair = FairAppends(bytes_max=limits.PRODUCE_BYTES_MAX)
 
     def begin(incoming: Incoming) -> "asyncio.Future[Appended]":
         call = APPEND_CALL.decode(incoming.header)
