@@ -74,6 +74,16 @@ def _numbers_never_go_back(step: _Step) -> Iterator[str]:
             yield f"{name} went from {before} to {after}"
 
 
+def _nothing_is_counted_too_rarely(step: _Step) -> Iterator[str]:
+    old, new = step.old, step.new
+    for node_id, count in new.owned_counts.items() if old.owned_counts is not new.owned_counts else ():
+        if count < 0:
+            yield f"node {node_id} owns {count} partitions"
+    for stream, count in new.range_counts.items() if old.range_counts is not new.range_counts else ():
+        if count < 0:
+            yield f"{count} ranges name {stream.prefix}"
+
+
 def _broker_epochs_never_go_back(step: _Step) -> Iterator[str]:
     new = step.new
     for node_id, epoch in step.old.last_epochs.items() if step.old.last_epochs is not new.last_epochs else ():
@@ -234,6 +244,7 @@ def _who_moves_has_an_owner(image: Image, before: PartitionMeta | None, after: P
 
 WHOLE: Final[dict[str, Callable[[_Step], Iterator[str]]]] = {
     "numbers never go back": _numbers_never_go_back,
+    "nothing is counted too rarely": _nothing_is_counted_too_rarely,
     "broker epochs never go back": _broker_epochs_never_go_back,
     "names and ids agree": _names_and_ids_agree,
     "ids are never reused": _ids_are_never_reused,

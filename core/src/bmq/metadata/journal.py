@@ -113,7 +113,9 @@ class MetadataJournal:
         Raises UnknownOutcome. Encodes in a thread: an image of 200,000 partitions takes some tens of ms.
         """
         assert position.entry is not None
-        assert position.entry.number == position.image.position
+        assert position.entry.number == position.image.position, (
+            f"entry {position.entry.number} makes the image of {position.image.position}"
+        )
         nonce = self._rng.nonce()
         entry_nonce = position.entry.nonce
         loop = asyncio.get_running_loop()

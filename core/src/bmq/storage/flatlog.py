@@ -90,8 +90,8 @@ def encode_entry(entry: Entry) -> list[Buffer]:
     """The object's parts; the payload is not copied. Raises ValueError for a payload above 1 GiB."""
     if len(entry.payload) > PAYLOAD_SIZE_BYTES_MAX:
         raise ValueError(f"a flat-log payload of {len(entry.payload)} bytes, above {PAYLOAD_SIZE_BYTES_MAX}")
-    assert entry.number >= FIRST_NUMBER
-    assert 0 <= entry.epoch <= EPOCH_MAX
+    assert entry.number >= FIRST_NUMBER, f"an entry with the number {entry.number}"
+    assert 0 <= entry.epoch <= EPOCH_MAX, f"entry {entry.number} of the epoch {entry.epoch}"
     flags = _CLAIM if entry.claim else 0
     head = encode_envelope(magic=FLAT_LOG_MAGIC, version=FORMAT_VERSION, nonce=entry.nonce)
     head += _HEADER.pack(flags, entry.number, entry.epoch, entry.predecessor, len(entry.payload))
@@ -247,7 +247,10 @@ class FlatLog:
         earlier try whose outcome was not known), UnknownOutcome (it may yet appear; whoever appends again meets it as
         Overtaken).
         """
-        assert base.epoch == epoch, "the first entry of an epoch is a claim"
+        assert base.epoch == epoch, (
+            f"{self._what}: an entry of epoch {epoch} after {base.number} of epoch {base.epoch}: the first one of an "
+            "epoch is a claim"
+        )
         return await self._create(base, epoch=epoch, payload=payload, claim=False)
 
     async def claim(self, base: Entry | None, *, epoch: int, payload: bytes) -> Entry:
@@ -365,6 +368,9 @@ class FlatLog:
             predecessor=base.nonce if base is not None else NO_PREDECESSOR,
             claim=claim,
             payload=payload,
+        )
+        assert base is None or base.epoch <= epoch, (
+            f"{self._what}: entry {entry.number} of epoch {epoch} follows one of epoch {base.epoch}"
         )
         key = numbered_key(self._prefix, entry.number)
         self._settled = False

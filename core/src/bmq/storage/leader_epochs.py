@@ -27,7 +27,7 @@ def with_epoch(history: EpochHistory, epoch: int, start_offset: int) -> EpochHis
     """
     if history and history[-1].epoch == epoch:
         return history
-    assert not history or history[-1].epoch < epoch
+    assert not history or history[-1].epoch < epoch, f"leader epoch {epoch} follows {history[-1].epoch}"
     return (*(each for each in history if each.start_offset < start_offset), EpochStart(epoch, start_offset))
 
 

@@ -12,8 +12,8 @@ NUMBER_MAX: Final = 2**63 - 1
 
 def numbered_key(prefix: str, number: int) -> str:
     """`prefix` (with its final slash) and the number."""
-    assert prefix.endswith("/")
-    assert 0 <= number <= NUMBER_MAX
+    assert prefix.endswith("/"), prefix
+    assert 0 <= number <= NUMBER_MAX, f"{prefix}: {number}"
     return f"{prefix}{number:0{NUMBER_DIGITS}d}"
 
 

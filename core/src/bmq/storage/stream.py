@@ -167,6 +167,10 @@ class StreamWriter:
         """Nobody needs the objects below `number` any more: they are deleted in the background, as far as the rules
         allow.
         """
+        assert number <= self._durable_below, (
+            f"{self._stream.prefix}: nobody needs what is below {number}, and only what is below {self._durable_below} "
+            "is durable"
+        )
         self._checkpoint = max(self._checkpoint, number)
         self._collect()
 
@@ -239,8 +243,16 @@ class StreamWriter:
         if self._on_created is not None:
             self._on_created(size_bytes, loop.time() - began_s)
         self._failing = None
+        assert self._durable_below <= header.number < self._next and header.number not in self._created, (
+            f"{self._stream.prefix}: object {header.number} was created, all below {self._durable_below} are durable "
+            f"and {self._next} is the next one"
+        )
         self._created[header.number] = header.durable_below
         if header.number > self._newest_created:
+            assert self._deletable_below <= header.durable_below <= header.number, (
+                f"{self._stream.prefix}: object {header.number} says that all below {header.durable_below} are "
+                f"durable, an older one said {self._deletable_below}"
+            )
             self._newest_created = header.number
             self._deletable_below = header.durable_below
         self._complete()
@@ -300,6 +312,9 @@ class StreamWriter:
 
     async def _delete_covered(self) -> None:
         while self._deleted_below < self._delete_limit():
+            assert self._delete_limit() <= self._durable_below, (
+                f"{self._stream.prefix}: {self._delete_limit()} is above what is durable, {self._durable_below}"
+            )
             numbers = range(self._deleted_below, min(self._delete_limit(), self._deleted_below + OWNER_DELETES_AT_ONCE))
             await together(self._delete(number) for number in numbers)
             self._deleted_below = numbers.stop

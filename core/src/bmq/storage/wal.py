@@ -146,8 +146,8 @@ def encode_wal(header: WalHeader, runs: Sequence[WalRun]) -> list[Buffer]:
         length = 0
         for batch in batches:
             length += memoryview(batch).nbytes
-        assert length > 0
-        assert 0 <= base_offset <= last_offset
+        assert length > 0, f"{tp}: a run of no bytes from {base_offset} on"
+        assert 0 <= base_offset <= last_offset, f"{tp}: a run from {base_offset} to {last_offset}"
         if position + length > WAL_OBJECT_SIZE_BYTES_MAX - CRC_SIZE_BYTES:
             raise ValueError(f"a WAL object of more than {WAL_OBJECT_SIZE_BYTES_MAX} bytes")
         topic_id, partition = tp

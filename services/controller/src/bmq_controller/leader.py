@@ -290,7 +290,7 @@ class ControllerLeader:
         self.committed(draft.records)
 
     def _adopt(self, image: Image, entry: Entry) -> None:
-        assert image.position == entry.number
+        assert image.position == entry.number, f"entry {entry.number} makes the image of {image.position}"
         self._image = image
         self._entry = entry
         self._feed.publish(image)

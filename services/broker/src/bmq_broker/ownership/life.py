@@ -81,11 +81,12 @@ class Life:
         nothing: its heir need not read this stream.
         """
         assert self.partition is not None
-        assert self.end == NOT_YET
+        assert self.end == NOT_YET, f"{self.tp} ended at {self.end} already"
         self._state = self.partition.state
-        assert self._state is PartitionState.CLOSED
+        assert self._state is PartitionState.CLOSED, f"{self.tp} ends, and is {self._state.name}"
         self.end = max((slot.number + 1 for slot in self.slots), default=0)
         self.start = min((slot.number for slot in self.slots), default=0)
+        assert 0 <= self.start <= self.end, f"{self.tp} is in the objects {self.start} to {self.end}"
         self.partition = None
 
 
@@ -205,8 +206,10 @@ class Lives:
 
     def open(self, partition: Partition) -> None:
         """The partition has taken over what was found, and takes batches."""
-        assert partition.tp not in self.appending
-        assert not self.has_left(partition.tp, partition.leader_epoch)
+        assert partition.tp not in self.appending, f"{partition.tp} is open already"
+        assert not self.has_left(partition.tp, partition.leader_epoch), (
+            f"{partition.tp} has left under {partition.leader_epoch}, and is opened under it"
+        )
         life = self._life(partition.tp)
         self.stopped_count -= life.is_stopped
         life.open(partition)
@@ -336,7 +339,7 @@ class Lives:
 
     def _add_left(self, life: Life) -> None:
         lives = self._left.setdefault(life.tp, {})
-        assert life.leader_epoch not in lives
+        assert life.leader_epoch not in lives, f"{life.tp} leaves twice under {life.leader_epoch}"
         lives[life.leader_epoch] = life
 
     def _happen(self, life: Life, event: PartitionEvent) -> None:

@@ -168,9 +168,11 @@ class Partition:
         now_ms: int,
     ) -> None:
         """Recovery has read everything: the partition may append. Raises PartitionStopped where offsets are missing."""
-        assert self.state is PartitionState.RECOVERING
-        assert not self.tail.runs
-        assert entry is None or entry.epoch <= self.leader_epoch
+        assert self.state is PartitionState.RECOVERING, f"{self.tp} is {self.state.name}, and is to be opened"
+        assert not self.tail.runs, f"{self.tp} has {len(self.tail.runs)} runs before it is opened"
+        assert entry is None or entry.epoch <= self.leader_epoch, (
+            f"{self.tp} under {self.leader_epoch} begins with a manifest of epoch {entry.epoch}"
+        )
         self.manifest = manifest
         self.entry = entry
         self.claimed = entry is not None and entry.epoch == self.leader_epoch
@@ -254,7 +256,12 @@ class Partition:
 
     def durable(self, run: Run) -> None:
         """The run's WAL object and all before it are durable."""
-        assert run.base_offset == self.high_watermark
+        assert run.base_offset == self.high_watermark, (
+            f"{self.tp}: offsets from {run.base_offset} on are durable, and the high watermark is {self.high_watermark}"
+        )
+        assert run.base_offset < run.next_offset <= self.next_offset, (
+            f"{self.tp}: offsets {run.base_offset} to {run.next_offset} are durable, and it ends at {self.next_offset}"
+        )
         self.high_watermark = run.next_offset
         self.written_bytes += run.size_bytes
         if self.state is PartitionState.APPENDING:
@@ -266,7 +273,9 @@ class Partition:
         """The partition is not this broker's any more: takes no more batches and forgets those it has. Returns their
         runs.
         """
-        assert self.high_watermark <= self.next_offset
+        assert self.high_watermark <= self.next_offset, (
+            f"{self.tp}: the high watermark {self.high_watermark} is above the end {self.next_offset}"
+        )
         self._happen(PartitionEvent.MOVED_AWAY)
         self._closed_if_durable()
         return self.tail.drop()
@@ -312,7 +321,7 @@ class Partition:
 
         None where nothing is left: all was carried, or is in segments by now, or the partition has left.
         """
-        assert self.carrying
+        assert self.carrying, f"{self.tp}: nothing of it is being carried"
         runs = (
             self.tail.part(self.carried_below, self.carry_below, max_bytes=max_bytes)
             if self.state is PartitionState.APPENDING
@@ -339,7 +348,11 @@ class Partition:
         the originals, and the copy's own, which was needed for its own sake until now. What has left meanwhile stays
         needed where it was, and so does what the copy has not.
         """
-        assert copy.slot is not None
+        assert copy.slot is not None, f"{self.tp}: a copy in no WAL object"
+        assert self.carried_below <= copy.base_offset < copy.next_offset <= self.high_watermark, (
+            f"{self.tp}: {copy.base_offset} to {copy.next_offset} were carried, what is below {self.carried_below} was "
+            f"before, and the high watermark is {self.high_watermark}"
+        )
         if self.state is not PartitionState.APPENDING:
             return [copy.slot]
         self.carried_below = copy.next_offset
@@ -349,9 +362,19 @@ class Partition:
         """A manifest version is durable; returns the runs that it freed. `rolled`: the producers as of its next
         offset.
         """
-        assert manifest.next_offset >= self.manifest.next_offset
-        assert manifest.log_start >= self.manifest.log_start
-        assert manifest.next_offset <= self.high_watermark
+        before = self.manifest
+        assert before.next_offset <= manifest.next_offset <= self.high_watermark, (
+            f"{self.tp}: manifest {entry.number} ends at {manifest.next_offset}, the one before it at "
+            f"{before.next_offset}, and the high watermark is {self.high_watermark}"
+        )
+        assert before.log_start <= manifest.log_start <= max(before.log_start, self.high_watermark), (
+            f"{self.tp}: manifest {entry.number} begins at {manifest.log_start}, the one before it at "
+            f"{before.log_start}, and the high watermark is {self.high_watermark}"
+        )
+        assert self.manifest_version < entry.number and entry.epoch <= self.leader_epoch, (
+            f"{self.tp}: manifest {entry.number} of epoch {entry.epoch} follows {self.manifest_version} under "
+            f"{self.leader_epoch}"
+        )
         self.manifest = manifest
         self.entry = entry
         self.claimed = entry.epoch == self.leader_epoch

@@ -108,8 +108,10 @@ class Tail:
     def durable(self, batches: int) -> None:
         """So many more batches, from the oldest on, are durable."""
         begin = self._durable_batches
+        assert begin + batches <= len(self._batches), (
+            f"{begin} and {batches} more batches are durable, and there are {len(self._batches)}"
+        )
         self._durable_batches += batches
-        assert self._durable_batches <= len(self._batches)
         self.durable_bytes += sum(self._sizes[begin : self._durable_batches])
 
     def read(self, offset: int, *, max_bytes: int, at_least_one: bool = True) -> tuple[tuple[Buffer, ...], int]:
@@ -223,12 +225,18 @@ class Tail:
         # it was carried, and is larger now than when the roll began
         if self.runs and self.runs[0].base_offset < next_offset:
             batches += self._cut(next_offset, begin=batches)
-        assert batches <= self._durable_batches
+        assert batches <= self._durable_batches, (
+            f"{batches} batches below {next_offset} are in segments, and {self._durable_batches} are durable"
+        )
         self._durable_batches -= batches
         del self._bases[:batches]
         del self._batches[:batches]
         del self._sizes[:batches]
         self._total.memory_bytes -= before_bytes - self.memory_bytes
+        assert 0 <= self.durable_bytes <= self.size_bytes, (
+            f"{self.durable_bytes} bytes of {self.size_bytes} are durable below {next_offset}"
+        )
+        assert self._total.memory_bytes >= 0, f"all tails together take {self._total.memory_bytes} bytes"
         return dropped
 
     def _cut(self, next_offset: int, *, begin: int) -> int:

@@ -129,6 +129,10 @@ class GroupCommit:
         else:
             assert entry[0] is partition, "one that came back is opened when all that it appended before is durable"
             run = entry[1]
+            # before anything is applied: what is not dense must never be in an object
+            assert run.next_offset == base_offset, (
+                f"{partition.tp}: offset {base_offset} follows a run that ends at {run.next_offset}"
+            )
         run.batches.append(batch)
         run.size_bytes += header.size_bytes
         run.max_timestamp_ms = max(run.max_timestamp_ms, header.max_timestamp_ms)
@@ -213,6 +217,7 @@ class GroupCommit:
     def unpin(self, slots: Iterable[Slot]) -> None:
         """Each of these WAL objects is needed by one run less."""
         for slot in slots:
+            assert slot.runs > 0, f"WAL object {slot.number} is needed no more, and once less"
             slot.runs -= 1
         self._advance_checkpoint()
 
@@ -256,14 +261,18 @@ class GroupCommit:
         """The stream's object `number` and all before it are durable: watermarks, replies, wakes, in that order."""
         if self._ended.lost is not None:
             return  # whoever waited was told that the outcome is unknown
-        group = self._in_flight.pop(number)
+        group = self._in_flight[number]
+        assert group.slot.number == number, f"WAL object {group.slot.number} is in flight as {number}"
         group.slot.durable = True
         self._durable_at_s = self._loop.time()
         self.buffered_bytes -= memory_bytes(group.appended_bytes, batches=group.batches, runs=len(group.runs))
+        assert self.buffered_bytes >= 0, f"{self.buffered_bytes} bytes wait for WAL objects after {number}"
         for partition, run in group.runs.values():
             partition.durable(run)
         if group.carried:
             self.unpin([slot for partition, copy in group.carried for slot in partition.carried(copy)])
+        # Not before: where what comes first fails, by a bug, `end` tells those that wait for this object, too.
+        del self._in_flight[number]
         for _, reply in group.replies:
             reply(None)
         for partition, _ in group.runs.values():
@@ -350,6 +359,7 @@ class GroupCommit:
     def _send(self, writer: StreamWriter, group: WalGroup) -> None:
         """The writer has room: what ends it ends this too, before anything else is sent."""
         number = writer.submit(group.wal_runs())
+        assert number not in self._in_flight, f"WAL object {number} is in flight already"
         self._pacing.sent(self._loop.time())
         group.sent(number)
         self._in_flight[number] = group
@@ -368,6 +378,7 @@ class GroupCommit:
         next_number = -1
         while self._slots and self._slots[0].durable and self._slots[0].runs == 0:
             slot = self._slots.popleft()
+            assert slot.number >= next_number, f"WAL object {slot.number} stands behind {next_number - 1}"
             self.wal_bytes -= slot.size_bytes
             next_number = slot.number + 1
             moved = True

@@ -80,6 +80,7 @@ class Seat:
         self.bytes_per_s += bytes_per_s
 
     def remove(self, bytes_per_s: int) -> None:
+        assert self.count > 0, f"broker {self.node_id} has no partitions, and one fewer"
         self.count -= 1
         self.bytes_per_s -= bytes_per_s
 

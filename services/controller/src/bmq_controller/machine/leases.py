@@ -45,6 +45,7 @@ class Leases:
         """Those of the registered incarnations whose lease has run out; one that is new to this begins its lease
         now.
         """
+        assert self._ticked_s is None or self._ticked_s <= now_s, f"{now_s} s follows {self._ticked_s} s"
         if self._ticked_s is not None and now_s - self._ticked_s > self._lag_s_max:
             self._heard_s.clear()
         self._ticked_s = now_s

@@ -197,6 +197,9 @@ class Group:
         self.state_ms = wall_ms
 
     def _weigh(self, size_bytes: int) -> None:
+        assert self.size_bytes + size_bytes >= 0, (
+            f"group {self.group_id} takes {self.size_bytes} bytes, and {-size_bytes} fewer"
+        )
         self.size_bytes += size_bytes
         self.tally.add(size_bytes)
 
@@ -214,12 +217,14 @@ class Group:
 
     def add(self, member: Member) -> None:
         """The first member chooses the leader: itself. The caller has set the protocol type."""
-        assert member.member_id not in self.members
+        assert member.member_id not in self.members, f"{member.member_id} is a member already"
+        assert member.instance_id is None or member.instance_id not in self.static, (
+            f"{member.instance_id} is the member {self.static.get(member.instance_id or '')} already"
+        )
         self.weigh(member)
         self.members[member.member_id] = member
         self._supporters.update({name for name, _ in member.protocols})
         if member.instance_id is not None:
-            assert member.instance_id not in self.static
             self.static[member.instance_id] = member.member_id
         if self.leader is None:
             self.leader = member.member_id
@@ -229,8 +234,9 @@ class Group:
         """Forgets the member; a leader's place goes to the oldest one left. Its held requests must have been answered
         before.
         """
-        assert member_id not in self.joins
-        assert member_id not in self.syncs
+        assert member_id in self.members, f"{member_id} is no member of {self.group_id}"
+        assert member_id not in self.joins, f"{member_id} goes, and its JoinGroup waits"
+        assert member_id not in self.syncs, f"{member_id} goes, and its SyncGroup waits"
         member = self.members.pop(member_id)
         self._weigh(-member.weighed_bytes)
         self.said_bytes -= member.said_bytes
@@ -248,8 +254,8 @@ class Group:
         place.
         """
         old_id = self.static[instance_id]
-        assert old_id not in self.joins
-        assert old_id not in self.syncs
+        assert old_id not in self.joins, f"{old_id} is replaced, and its JoinGroup waits"
+        assert old_id not in self.syncs, f"{old_id} is replaced, and its SyncGroup waits"
         leads = self.leader == old_id
         member = self.members[old_id]
         self.remove(old_id)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from bmq.fairness.address_buckets import AddressBuckets
 from bmq_broker.coordinators.groups.durable import DurableState
 from bmq_broker.coordinators.groups.group import Group
-from bmq_broker.coordinators.groups.records import Key, Value, encode
+from bmq_broker.coordinators.groups.records import GroupValue, Key, Value, encode
 from bmq_broker.coordinators.groups.requests import Now, Refusal, Reply, Ticket
 from bmq_broker.coordinators.groups.settings import GroupSettings
 from bmq_broker.coordinators.groups.states import GroupState
@@ -111,8 +111,13 @@ class GroupMachine:
     def emit(self, effects: Effects, key: Key, value: Value | None) -> None:
         """Adds a record and takes it in. Raises InvalidRequest, before anything changes, where it cannot be stored."""
         record = NewRecord(key, value, encode(key, value))
+        before = self.durable.value_of(key)
+        if isinstance(before, GroupValue) and isinstance(value, GroupValue):
+            assert before.generation <= value.generation, (
+                f"{key.group_id}: generation {value.generation} is to follow {before.generation}"
+            )
         self.step.touched.add(key.group_id)
-        self.step.before.append((key, self.durable.value_of(key)))
+        self.step.before.append((key, before))
         effects.records.append(record)
         self.durable.replay(key, value)
 

@@ -55,7 +55,7 @@ def complete_if_joined(turn: Turn) -> None:
 def join_time_is_up(turn: Turn) -> None:
     """The first rebalance is drawn out as long as members keep coming and its time allows; any other ends here."""
     machine, _effects, group, now = turn
-    assert group.state is GroupState.PREPARING_REBALANCE
+    assert group.state is GroupState.PREPARING_REBALANCE, f"{group.group_id} is {group.state.name}"
     left_ms = group.first_rebalance_left_ms
     if left_ms is not None and group.member_came and left_ms > 0:
         delay_ms = min(machine.settings.initial_rebalance_delay_ms, left_ms)
@@ -148,6 +148,10 @@ def fail_syncs(turn: Turn, refusal: Refusal) -> None:
 def assign(turn: Turn, value: GroupValue) -> None:
     """The generation with its assignments goes into the log, and to all who wait for it."""
     machine, effects, group, now = turn
+    assert value.generation == group.generation and len(value.members) == len(group.members), (
+        f"{group.group_id}: an assignment of generation {value.generation} for {len(value.members)} members, it is at "
+        f"{group.generation} with {len(group.members)}"
+    )
     for stored in value.members:
         group.members[stored.member_id].assignment = stored.assignment
     group.record_bytes = group_size_bytes(value)
@@ -193,6 +197,10 @@ def _start_generation(turn: Turn) -> None:
         machine.touch(group, member.member_id, now)
         member.is_new = False
         group.unsynced.add(member.member_id)
+    assert not group.joins and len(group.unsynced) == len(group.members), (
+        f"{group.group_id}: generation {group.generation} of {len(group.members)} members begins, {len(group.joins)} "
+        f"wait for it and {len(group.unsynced)} are to sync"
+    )
     machine.timers.set(TimerKey("sync", group.group_id), now.loop_ms + group.rebalance_timeout_ms())
 
 
