@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 from internal_calls import control, every_loop, number, raw
-from internal_under_test import CLIENT, SERVER, MemoryOwner, Runner, calling, serving, until
+from internal_under_test import CLIENT, SERVER, MemoryOwner, Runner, calling, serving
+from tests.waiting import until_async
 
 from bmq.errors import InvalidRequest
 from bmq.internal import InternalServer, Purpose, RemoteOwner, limits, owner_handlers
@@ -174,7 +175,7 @@ def test_a_call_or_an_answer_that_the_other_side_would_refuse_fails_alone(
         }
         async with serving(handlers) as (server, host, port), calling(host, port, Purpose.CONTROL) as client:
             innocent = asyncio.ensure_future(client.call(Api.GROUP_CALL, BYTES.encode(b"")[:0] + b"\x07", number))
-            await until(lambda: client.is_connected)
+            await until_async(lambda: client.is_connected, "a connection")
             for api, header, said in (
                 (Api.GROUP_CALL, bytes(limits.HEADER_BYTES_MAX + 1), "group call has 16777217 bytes"),
                 (Api.STATUS, BYTES.encode(b"long"), "the answer to status has 2097157 bytes"),
@@ -244,7 +245,7 @@ def test_answers_that_a_node_does_not_take_are_few_and_leave_room_to_others(
             stuck = await Peer.open(host, port, version=3)
             for correlation_id in range(1, 31):
                 stuck.ask(correlation_id, ALL_OFFSETS, address=f"10.0.1.{correlation_id}")
-            await until(lambda: len(owner.asked) == 2)
+            await until_async(lambda: len(owner.asked) == 2, "two calls at the owner")
             await turns()
             [connection] = server._connections
             assert connection.untaken_bytes < 5 * MIB
@@ -259,8 +260,8 @@ def test_answers_that_a_node_does_not_take_are_few_and_leave_room_to_others(
                 answered += (await stuck.next()).kind == Kind.REPLY
             # And all have it back when the node is gone.
             stuck.writer.transport.abort()
-            await until(lambda: server.connections == 1)
-            await until(lambda: rooms[0].held_bytes == 0)
+            await until_async(lambda: server.connections == 1, "the connection that is left")
+            await until_async(lambda: rooms[0].held_bytes == 0, "room given back")
             assert not rooms[0]._waiting
 
     run(main())
@@ -277,14 +278,14 @@ def test_who_asks_for_much_from_one_address_waits_and_others_do_not(run: Runner)
                 asyncio.ensure_future(there.group_call(0, ApiKey.OFFSET_FETCH, ALL_OFFSETS, CALLER)) for _ in range(30)
             ]
             at_once = limits.GROUP_READS_ADDRESS_BYTES_MAX // group_reads.WHOLE_BYTES
-            await until(lambda: len(owner.asked) == at_once)
+            await until_async(lambda: len(owner.asked) == at_once, "as many calls as there is room for")
             narrow = asyncio.ensure_future(there.group_call(0, ApiKey.OFFSET_FETCH, ONE_OFFSET, CALLER))
             other = Caller(client_id="c", client_host="10.0.0.2")
             wide = asyncio.ensure_future(there.group_call(0, ApiKey.OFFSET_FETCH, ALL_OFFSETS, other))
-            await until(lambda: len(owner.asked) == at_once + 2)
+            await until_async(lambda: len(owner.asked) == at_once + 2, "two more calls")
             greedy.pop().cancel()  # one that waits
             greedy.pop(0).cancel()  # one that is being worked out
-            await until(lambda: len(owner.asked) == at_once + 3)
+            await until_async(lambda: len(owner.asked) == at_once + 3, "a third call")
             owner.hold_calls.set()
             assert await asyncio.gather(*greedy, narrow, wide) == [owner.reply] * 30
 

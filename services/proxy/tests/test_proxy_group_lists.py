@@ -1,10 +1,11 @@
-"""Lists of groups: nobody knows how much coordinators will say, so few are asked for at a time."""
+"""Answers about groups: nobody knows how much coordinators will say, so few are asked for at a time."""
 
 import asyncio
 from typing import Any
 
-from one_connection import run, until
+from one_connection import run
 from proxy_in_memory import Client, Running
+from tests.waiting import until_async
 
 from bmq.naming.names import CONSUMER_OFFSETS
 from bmq.wire.apis import ApiKey
@@ -32,7 +33,7 @@ def test_however_many_ask_coordinators_say_all_that_they_have_few_times_at_once(
         clients = [await proxy.connect() for _ in range(ASKING)]
         for one in clients:
             one.send(ApiKey.LIST_GROUPS, 4, LIST)
-        await until(lambda: asked >= LISTS_AT_ONCE)
+        await until_async(lambda: asked >= LISTS_AT_ONCE, "two lists under way")
         for _ in range(50):
             await asyncio.sleep(0)
         may_answer.set()
@@ -40,5 +41,53 @@ def test_however_many_ask_coordinators_say_all_that_they_have_few_times_at_once(
             _, answered = await one.receive()
             assert [group.group_id for group in answered.groups] == ["g"]
         assert most == LISTS_AT_ONCE
+
+    run(test)
+
+
+def test_of_a_group_whose_offsets_say_much_few_have_them_at_once_as_soon_as_that_is_known() -> None:
+    async def test(proxy: Running, client: Client) -> None:
+        proxy.metadata.add_topic(CONSUMER_OFFSETS, 1)
+        asked, most = 0, 0
+        metadata = "m" * 4_096
+        partitions = [
+            {
+                "partition_index": index,
+                "committed_offset": 1,
+                "committed_leader_epoch": -1,
+                "metadata": metadata,
+                "error_code": 0,
+            }
+            for index in range(6_000)
+        ]
+
+        async def group_call(_: int, __: int, request: Any, *more: Any) -> dict[str, Any]:
+            nonlocal asked, most
+            [group] = request.groups
+            much = group.group_id == "much"
+            asked += much
+            most = max(most, asked)
+            await asyncio.sleep(0.005)
+            asked -= much
+            topics = [{"name": "t", "partitions": partitions if much else partitions[:1]}]
+            return {"groups": [{"group_id": group.group_id, "topics": topics, "error_code": 0}]}
+
+        proxy.owner.group_call = group_call  # type: ignore[method-assign]
+
+        def request(group_id: str) -> dict[str, Any]:
+            return {
+                "groups": [{"group_id": group_id, "member_id": None, "member_epoch": -1, "topics": None}],
+                "require_stable": False,
+            }
+
+        assert len((await client.ask(ApiKey.OFFSET_FETCH, 9, request("much"))).groups[0].topics[0].partitions) == 6_000
+        most = 0
+        clients = [await proxy.connect() for _ in range(4)]
+        for one in clients:
+            one.send(ApiKey.OFFSET_FETCH, 9, request("much"))
+        assert (await client.ask(ApiKey.OFFSET_FETCH, 9, request("little"))).groups[0].error_code == 0
+        for one in clients:
+            assert (await one.receive())[1].groups[0].error_code == 0
+        assert most == 1
 
     run(test)

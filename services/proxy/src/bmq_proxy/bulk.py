@@ -40,8 +40,29 @@ PRODUCE_PARTITION_BYTES_MIN: Final = 5
 """The same of a partition in a Produce request."""
 LISTS_AT_ONCE: Final = 2
 """So many lists of groups are asked for at a time: each has all coordinators say all that they have."""
+SAID_MAX: Final = 1_000
+"""Groups of which it is remembered that much is said of them."""
 COUNTED_ANSWER_BYTES: Final = 64 << 10
 """Smaller answers are not counted: sockets take them."""
+
+
+class LastSaid:
+    """What answers about each group last said, where that was much: the next one is taken to say as much."""
+
+    def __init__(self) -> None:
+        self._bytes: dict[str, int] = {}
+
+    def of(self, group_id: str) -> int:
+        """In bytes; 0: little, or nobody knows."""
+        return self._bytes.get(group_id, 0)
+
+    def keep(self, group_id: str, size_bytes: int) -> None:
+        """Of the groups of which most is said now, and lately."""
+        self._bytes.pop(group_id, None)
+        if size_bytes > COUNTED_ANSWER_BYTES:
+            if len(self._bytes) >= SAID_MAX:
+                del self._bytes[next(iter(self._bytes))]
+            self._bytes[group_id] = size_bytes
 
 
 class Bulk:
@@ -66,6 +87,8 @@ class Bulk:
         """What the last list of groups said."""
         self.listed_groups = 0
         """How many the last list of groups had, which is how many the next one may have."""
+        self.said = LastSaid()
+        """What the offsets of groups say."""
         self.turns = Turns()
 
     def is_wide(self, size_bytes: int) -> bool:

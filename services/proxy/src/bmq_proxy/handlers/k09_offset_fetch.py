@@ -3,7 +3,7 @@ names on the way.
 """
 
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from bmq.errors import BmqError
 from bmq.metadata.image import Image
@@ -22,6 +22,8 @@ _BY_ID_FROM = 10
 _GROUP_ERROR_FROM = 2
 ALL_COUNTS = 6_000
 """As so many elements counts a question for all offsets of a group."""
+ELEMENT_BYTES: Final = 450
+"""What an offset without metadata takes while an answer is put together."""
 
 
 def route(proxy: Proxy) -> Route:
@@ -34,26 +36,31 @@ async def handle(proxy: Proxy, call: Call, request: Any) -> Reply:
     if call.version < _SEVERAL_FROM:
         topics = None if call.version >= _GROUP_ERROR_FROM and request.topics is None else request.topics or []
         request.groups = [Message(group_id=request.group_id, member_id=None, member_epoch=-1, topics=topics)]
-    async with proxy.bulk.building(call, sum(_elements(group) for group in request.groups)):
+    async with proxy.bulk.building(call, sum(_elements(proxy, group) for group in request.groups)):
         groups = await _fetch(proxy, call, request)
         size_bytes = await _text_bytes(proxy, call, groups)
     await proxy.bulk.large(call, size_bytes)
     return {"groups": groups} if call.version >= _SEVERAL_FROM else _flat(call, request.groups[0], groups[0])
 
 
-def _elements(group: Any) -> int:
-    """Nobody knows how many all offsets of a group are before they are there."""
-    return ALL_COUNTS if group.topics is None else sum(len(topic.partition_indexes) for topic in group.topics)
+def _elements(proxy: Proxy, group: Any) -> int:
+    """Nobody knows how many all offsets of a group are before they are there, nor what they say: as much as last time,
+    it is taken to be.
+    """
+    count = ALL_COUNTS if group.topics is None else sum(len(topic.partition_indexes) for topic in group.topics)
+    return max(count, proxy.bulk.said.of(group.group_id) // ELEMENT_BYTES)
 
 
 async def _text_bytes(proxy: Proxy, call: Call, groups: list[dict[str, Any]]) -> int:
     """What the offsets' metadata comes to, which a request of a few bytes may ask for."""
     found, pace = 0, proxy.bulk.pace(call)
     for group in groups:
+        before = found
         for topic in group["topics"]:
             partitions = topic["partitions"]
             found += sum(len(fields_of(one)["metadata"] or "") for one in partitions)
             await pace.step(1 + len(partitions))
+        proxy.bulk.said.keep(group["group_id"], found - before)
     return found
 
 
