@@ -10,7 +10,7 @@ import pytest
 from e2e_kubectl import Kubectl, Refused
 from e2e_running import Running, topic
 
-CHECKS = Path(__file__).parents[2] / "core" / "tests" / "test_resources_checks.py"
+CHECKS = Path(__file__).parents[2] / "resources" / "tests" / "test_resources_checks.py"
 
 
 @pytest.fixture(scope="module")
