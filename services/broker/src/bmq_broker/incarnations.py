@@ -12,7 +12,6 @@ import structlog
 
 from bmq.errors import BmqError, Fenced
 from bmq.ports import Rng
-from bmq.roles.owner import OwnerHere
 from bmq.storage.durable import Backoff, cancelled
 from bmq_broker.main import BrokerRole
 
@@ -47,14 +46,6 @@ class Incarnations:
         self._fence: asyncio.Future[BmqError] = asyncio.get_running_loop().create_future()
         self._task: asyncio.Task[None] | None = None
         self.role: BrokerRole | None = None
-
-    @property
-    def owner(self) -> OwnerHere:
-        """What proxies ask. Between two incarnations everything is answered NotReady or Fenced: ask for `owner` again
-        each time.
-        """
-        assert self.role is not None
-        return self.role.owner
 
     async def start(self) -> None:
         """Starts the first incarnation, and from then on the next ones. Raises as BrokerRole.start."""
