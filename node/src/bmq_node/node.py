@@ -21,6 +21,7 @@ from bmq.naming.listeners import ListenerAddresses
 from bmq.ports import Clock, ObjectStore, Rng, Tracer
 from bmq.roles.controller import Registration
 from bmq.roles.owner import Owner
+from bmq.storage.durable import cancelled
 from bmq.values import NodeId, TopicPartition
 from bmq_broker.incarnations import Incarnations
 from bmq_broker.main import BrokerRole
@@ -176,8 +177,7 @@ class Node:
         """
         broker = self._own.incarnations
         if self._beating is not None:
-            self._beating.cancel()
-            await asyncio.gather(self._beating, return_exceptions=True)
+            await cancelled([self._beating])
         if self._membership is not None and grace_s > 0:
             await self._membership.leave()
         if self.proxy is not None:

@@ -5,7 +5,8 @@ import itertools
 import pytest
 
 from bmq.errors import Fenced, NotOwner, NotReady, UnknownOutcome
-from bmq_broker.ended import TABLE, BrokerEvent, BrokerState, Ended, ImpossibleEvent
+from bmq_broker.ended import TABLE, BrokerEvent, BrokerState, Ended
+from bmq_broker.partitions.states import ImpossibleTransition
 
 
 def serving() -> Ended:
@@ -58,7 +59,7 @@ def test_a_broker_that_was_fenced_while_it_handed_over_stays_over() -> None:
 def test_a_broker_is_over_once() -> None:
     ended = serving()
     ended.kill()
-    with pytest.raises(ImpossibleEvent):
+    with pytest.raises(ImpossibleTransition):
         ended.fence(Fenced("replaced"))
 
 

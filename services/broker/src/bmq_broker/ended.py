@@ -9,6 +9,7 @@ from enum import Enum, auto
 from typing import Final
 
 from bmq.errors import BmqError, NotOwner, NotReady, UnknownOutcome
+from bmq_broker.partitions.states import following
 
 
 class BrokerState(Enum):
@@ -37,10 +38,6 @@ class BrokerEvent(Enum):
     STOP = auto()
     SEALED = auto()
     END = auto()
-
-
-class ImpossibleEvent(BmqError):
-    """Only a bug gets here."""
 
 
 _State, _Event = BrokerState, BrokerEvent
@@ -123,7 +120,4 @@ class Ended:
         return is_new
 
     def _happen(self, event: BrokerEvent) -> None:
-        try:
-            self.state = TABLE[self.state, event]
-        except KeyError:
-            raise ImpossibleEvent(f"{event.name} in state {self.state.name}") from None
+        self.state = following(TABLE, self.state, event)

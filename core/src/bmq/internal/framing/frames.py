@@ -170,22 +170,21 @@ class FrameReader(FrameSplitter[Frame]):
 
 
 def too_large(
-    what: str,
     *,
     header_bytes: int,
     attachment_bytes: int,
     attachment_bytes_max: int,
     header_bytes_max: int = HEADER_BYTES_MAX,
 ) -> str | None:
-    """Why the other side would refuse such a frame, and end the connection, of which it is never sent; None: it would
-    not.
+    """What it is of such a frame for which the other side would refuse it, and end the connection, so that it is never
+    sent: what follows the frame's name in a sentence. None: it would not.
     """
     if header_bytes > header_bytes_max:
-        return f"{what} has {header_bytes} bytes, and at most {header_bytes_max} travel between nodes: ask for less"
+        return f"has {header_bytes} bytes, and at most {header_bytes_max} travel between nodes: ask for less"
     if attachment_bytes > attachment_bytes_max:
         return (
-            f"{what} has {attachment_bytes} bytes of records, and at most {attachment_bytes_max} travel between "
-            "nodes: ask for less"
+            f"has {attachment_bytes} bytes of records, and at most {attachment_bytes_max} travel between nodes: ask "
+            "for less"
         )
     return None
 

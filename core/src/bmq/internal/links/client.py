@@ -18,7 +18,7 @@ from bmq.errors import BmqError, InvalidRequest, NotReady, WireError
 from bmq.internal import limits
 from bmq.internal.framing.apis import PINGS_FROM, Api, Purpose, api_name, attachments_of_calls_max
 from bmq.internal.framing.failures import ConnectionLost, Failure, NotSent, decode_failure
-from bmq.internal.framing.frames import Frame, Kind, encode_frame, too_large
+from bmq.internal.framing.frames import PREFIX_SIZE_BYTES, Frame, Kind, encode_frame, too_large
 from bmq.internal.framing.hello import Identity
 from bmq.internal.links.link import Link
 from bmq.roles.unheard import Settling
@@ -165,7 +165,7 @@ class InternalClient:
         )
         size_bytes = sum([memoryview(part).nbytes for part in parts])
         call = _Call(api, correlation_id, parts, size_bytes=size_bytes, decode=decode, key=key)
-        refused = self._unsendable(call, len(header), attachments) or self._refusal(size_bytes, key)
+        refused = self._unsendable(call, len(header)) or self._refusal(size_bytes, key)
         if refused is not None:
             call.fail(refused)
             return call
@@ -180,15 +180,14 @@ class InternalClient:
             self._flush_soon()
         return call
 
-    def _unsendable(self, call: _Call, header_bytes: int, attachments: Sequence[Buffer]) -> InvalidRequest | None:
+    def _unsendable(self, call: _Call, header_bytes: int) -> InvalidRequest | None:
         """Why the other side would end the connection, and fail all other calls, if it were sent this one."""
         reason = too_large(
-            api_name(call.api),
             header_bytes=header_bytes,
-            attachment_bytes=sum([memoryview(part).nbytes for part in attachments]),
+            attachment_bytes=call.size_bytes - PREFIX_SIZE_BYTES - header_bytes,
             attachment_bytes_max=attachments_of_calls_max(self.purpose),
         )
-        return None if reason is None else InvalidRequest(reason)
+        return None if reason is None else InvalidRequest(f"{api_name(call.api)} {reason}")
 
     def _refusal(self, size_bytes: int, key: Hashable) -> NotSent | None:
         """Why nothing is taken now. Nothing was applied then."""

@@ -405,14 +405,13 @@ class Connection(asyncio.BufferedProtocol):
                 reply = reply._replace(header=whole(reply.header))
             header = reply.header
             reason = too_large(
-                f"the answer to {api_name(api_key)}",
                 header_bytes=len(header) if isinstance(header, bytes) else 0,
                 header_bytes_max=limits.ANSWER_BYTES_MAX if in_parts else limits.HEADER_BYTES_MAX,
                 attachment_bytes=sum([memoryview(part).nbytes for part in reply.attachments]),
                 attachment_bytes_max=attachments_of_answers_max(self._purpose),
             )
             if reason is not None:
-                raise InvalidRequest(reason)
+                raise InvalidRequest(f"the answer to {api_name(api_key)} {reason}")
         except BaseException:
             reply.over()
             raise

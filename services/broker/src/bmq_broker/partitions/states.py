@@ -5,10 +5,14 @@ has nothing to do with the partition any more: an heir covers what it left, it w
 ends the broker ends all of its lives, whatever their states, and is no event of theirs.
 """
 
+from collections.abc import Mapping
 from enum import Enum, auto
-from typing import Final
+from typing import Final, TypeVar
 
 from bmq.errors import BmqError
+
+S = TypeVar("S", bound=Enum)
+E = TypeVar("E", bound=Enum)
 
 
 class PartitionState(Enum):
@@ -100,7 +104,12 @@ TABLE: Final[dict[tuple[PartitionState, PartitionEvent], PartitionState]] = {
 
 def next_state(state: PartitionState, event: PartitionEvent) -> PartitionState:
     """The state after the event. Raises ImpossibleTransition for a pair that the table does not have."""
+    return following(TABLE, state, event)
+
+
+def following(table: Mapping[tuple[S, E], S], state: S, event: E) -> S:
+    """The same by any table of states and events. Raises ImpossibleTransition."""
     try:
-        return TABLE[state, event]
+        return table[state, event]
     except KeyError:
         raise ImpossibleTransition(f"{event.name} in state {state.name}") from None
