@@ -8,6 +8,7 @@ from typing import Final
 import hypothesis
 import pytest
 
+pytest.register_assert_rewrite("tests.transcripts")  # so that what differs is shown
 hypothesis.settings.register_profile("bmq", deadline=None)
 hypothesis.settings.load_profile("bmq")  # how long an example takes says more of the machine than of the code
 

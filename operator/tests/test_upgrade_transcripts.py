@@ -18,11 +18,11 @@ Run with BMQ_REWRITE=1 to write the files anew; a person reviews the diff.
 """
 
 import asyncio
-import os
 from pathlib import Path
 
 import pytest
 from rolling_world import LOOK_S, Broken, Rolling
+from tests.transcripts import holds
 
 from bmq_operator.clusters.names import NODE_IDS_FROM
 
@@ -133,9 +133,4 @@ async def replayed(text: str) -> str:
 
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
 def test_changes_are_rolled_out_as_their_transcript_says(path: Path) -> None:
-    before = path.read_text()
-    after = asyncio.run(replayed(before))
-    if os.environ.get("BMQ_REWRITE"):
-        path.write_text(after)
-    else:
-        assert after == before
+    holds(path, asyncio.run(replayed(path.read_text())))

@@ -16,7 +16,6 @@ numbers in a stream. What a partition goes through at a broker has the words of 
 """
 
 import asyncio
-import os
 import re
 from collections.abc import Callable, Iterable
 from functools import wraps
@@ -28,6 +27,7 @@ import pytest
 from held_store import HeldStore
 from moving_brokers import Brokers
 from msgspec.structs import astuple
+from tests.transcripts import holds
 
 from bmq.errors import BmqError
 from bmq.metadata.records import (
@@ -311,15 +311,9 @@ async def replayed(text: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
 def test_partitions_live_as_their_transcript_says(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = path.read_text()
-    after = ""
+    text = path.read_text()
 
     async def scenario() -> None:
-        nonlocal after
-        after = await replayed(before, monkeypatch)
+        holds(path, await replayed(text, monkeypatch))
 
     run(scenario())
-    if os.environ.get("BMQ_REWRITE"):
-        path.write_text(after)
-    else:
-        assert after == before
