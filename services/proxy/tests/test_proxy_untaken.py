@@ -15,7 +15,7 @@ from bmq.config.limits import limits_of
 from bmq.errors import BmqError
 from bmq.naming.names import CONSUMER_OFFSETS
 from bmq.wire.apis import ApiKey
-from bmq_proxy.endpoint import TAKEN_BYTES_PER_S_MIN
+from bmq_proxy.endpoint import TAKEN_BYTES_PER_S_MIN, UNTAKEN_S_MAX
 from bmq_proxy.settings import ProxySettings
 
 LARGE_BYTES = 6_000_000
@@ -127,6 +127,30 @@ def test_who_takes_nothing_goes_where_answers_are_more_than_there_may_be_though_
         await asyncio.sleep(0.2)
         endpoint.relieve()
         await until_async(lambda: answers.held_bytes == 0, "all answers to be taken")
+
+    run(test, SMALL_ROOM)
+
+
+def test_a_time_in_which_the_proxy_itself_did_not_run_counts_against_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("bmq_proxy.endpoint.UNTAKEN_S_MAX", UNTAKEN_S_MAX)
+
+    async def test(proxy: Running, client: Client) -> None:
+        server, stood_s = proxy.role.server, 60.0
+        assert server._sweeper is not None
+        server._sweeper.cancel()  # nobody looks but this test
+        await stuck_in_a_large_answer(proxy)
+        endpoint = server.endpoint
+        await until_async(
+            lambda: any(found.unsent_bytes for found in endpoint.connections), "an answer that is not taken"
+        )
+        endpoint.relieve()
+        [(connection, (unsent_bytes, since))] = endpoint._unsent.items()
+        endpoint._relieved_at -= stood_s
+        endpoint._unsent[connection] = unsent_bytes, since - stood_s
+        endpoint.relieve()
+        assert connection in endpoint._unsent, "it stays"
 
     run(test, SMALL_ROOM)
 

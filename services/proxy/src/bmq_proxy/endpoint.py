@@ -40,6 +40,7 @@ this."""
 WINDOW_SHARE = 2
 """All who are greedy may have the memory of all requests divided by this beside the modest: what those send has to be
 read, and how long it waits to be is seen by nobody."""
+RELIEF_INTERVAL_S = 0.5
 UNTAKEN_S_MAX = 3.0
 """While others want more memory for answers than there is, it is looked so often how much of its answer a peer has
 taken…"""
@@ -128,6 +129,7 @@ class Endpoint:
         self._unsent: dict[Connection, tuple[int, float]] = {}
         """While consumers want more memory than there is: what each peer has yet to take of its answer, and since when
         it is so much."""
+        self._relieved_at = self._loop.time()
         self.scratch = bytearray(RECEIVE_BUFFER_BYTES)
         self._counted: dict[tuple[int, str], Counted] = {}
         self._stopping = False
@@ -410,9 +412,12 @@ class Endpoint:
         """Where others wait for memory, or answers have more than they may: closes who holds it and sends, or takes,
         nothing.
 
-        To be called about once a second.
+        To be called every `RELIEF_INTERVAL_S`. What is longer between two calls, this process did not run: it counts
+        against nobody.
         """
         now = asyncio.get_running_loop().time()
+        stood_s = max(0.0, now - self._relieved_at - RELIEF_INTERVAL_S)
+        self._relieved_at = now
         for incoming, reason in list(self.arriving.stuck(now)):
             assert isinstance(incoming, Intake)
             self.broken(incoming.peer, reason)
@@ -426,6 +431,7 @@ class Endpoint:
             if not (unsent_bytes := connection.unsent_bytes):
                 continue
             before_bytes, since = seen.get(connection, (-1, now))
+            since = min(since + stood_s, now)
             if unsent_bytes > before_bytes:  # it is looked at for the first time, or has another answer
                 self._unsent[connection] = (unsent_bytes, now)
             elif now - since < UNTAKEN_S_MAX:

@@ -7,9 +7,8 @@ import errno
 
 from bmq.naming.listeners import DEFAULT_LISTENER
 from bmq_proxy.connection import Connection
-from bmq_proxy.endpoint import Endpoint
+from bmq_proxy.endpoint import RELIEF_INTERVAL_S, Endpoint
 
-RELIEF_INTERVAL_S = 0.5
 SWEEP_EVERY = 10
 
 
