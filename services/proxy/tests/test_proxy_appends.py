@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from proxy_in_memory import MemoryMetadata, MemoryOwner, batch
+from told_origin import Origin
 
 from bmq.errors import BmqError, Fenced, InvalidBatch, NotOwner, NotReady, UnknownOutcome, UnknownTopic
 from bmq.metadata.image import PartitionMeta
@@ -38,10 +39,6 @@ class HoldingOwner(MemoryOwner):
 
     def takes(self, at: int) -> None:
         self.futures[at].set_result(Appended(base_offset=Offset(at), log_append_time_ms=-1, log_start=Offset(0)))
-
-
-class Origin:
-    """A connection."""
 
 
 class Proxied:

@@ -2,8 +2,6 @@
 again.
 """
 
-import asyncio
-import gc
 from collections.abc import Callable
 from dataclasses import replace
 from uuid import UUID
@@ -12,6 +10,7 @@ import pytest
 from one_connection import codes, run
 from proxy_in_memory import Client, Running
 from tests.waiting import until_async
+from told_origin import Origin
 
 from bmq.errors import BatchTooLarge, CorruptBatch, NotReady, PartitionStopped, StoreUnavailable, UnknownTopic
 from bmq.values import TopicId, TopicPartition
@@ -25,10 +24,6 @@ UNKNOWN, AGAIN, OUT_OF_ORDER = (
     ErrorCode.out_of_order_sequence_number,
 )
 LAST = 2**31 - 1
-
-
-class Origin:
-    """A connection."""
 
 
 def of_producer(sequence: int, *, producer_id: int = 7, epoch: int = 0) -> bytes:
@@ -70,12 +65,18 @@ def test_another_connection_is_not_told_of_it_and_the_memory_goes_with_its_own()
         proxy.metadata.add_topic("late", 1)
         assert await told(client, "late", of_producer(1)) == [0]
         other.close()
-        async with asyncio.timeout(10):
-            while refused:
-                await asyncio.sleep(0.001)
-                gc.collect()
+        await until_async(lambda: not refused, "the connection's end", every_s=0.001)
 
     run(test)
+
+
+def test_what_is_refused_after_its_connection_ended_is_not_noted() -> None:
+    refused, origin = RefusedBatches(), Origin()
+    refused.note(origin, ("orders", 0), of_producer(0), NotReady("not now"))
+    origin.is_lost = True
+    refused.left(origin)
+    refused.note(origin, ("orders", 0), of_producer(0), NotReady("not now"))
+    assert not refused
 
 
 @pytest.mark.parametrize(
@@ -214,21 +215,44 @@ def test_a_producer_that_begins_a_new_epoch_is_not_waited_for() -> None:
     assert not refused
 
 
-def test_a_connection_that_has_more_than_it_may_forgets_its_oldest_and_nobody_elses() -> None:
-    refused = RefusedBatches(per_connection=2, per_proxy=3)
-    one, two = Origin(), Origin()
+def remembered(refused: RefusedBatches, origin: Origin, indexes: int) -> list[int]:
+    """Of which partitions a batch is held up behind one that was refused."""
+    held_up = []
+    for index in range(indexes):
+        try:
+            refused.check(origin, ("orders", index), of_producer(1))
+        except NotReady:
+            held_up.append(index)
+    return held_up
+
+
+def test_a_connection_that_has_more_than_it_may_forgets_its_oldest() -> None:
+    refused, one = RefusedBatches(per_connection=2), Origin()
     for index in range(5):
         refused.note(one, ("orders", index), of_producer(0), NotReady("not now"))
+    assert remembered(refused, one, 5) == [3, 4]
     assert len(refused) == 2
-    for index in range(5):
-        refused.note(two, ("orders", index), of_producer(0), NotReady("not now"))
-    assert len(refused) == 3
-    for index, is_known in enumerate((False, False, False, True, True)):
-        if is_known:
-            with pytest.raises(NotReady):
-                refused.check(one, ("orders", index), of_producer(1))
-        else:
-            refused.check(one, ("orders", index), of_producer(1))
+
+
+def test_an_address_that_has_most_forgets_its_own_where_all_have_more_than_they_may() -> None:
+    refused = RefusedBatches(per_connection=4, per_proxy=10)
+    strangers = [Origin("10.0.0.2") for _ in range(5)]
+    for one in strangers:
+        for index in range(5):
+            refused.note(one, ("orders", index), of_producer(0), NotReady("not now"))
+    assert len(refused) == 10
+    late = Origin()
+    for index in range(3):
+        refused.note(late, ("orders", index), of_producer(0), NotReady("not now"))
+    for one in strangers:
+        for index in range(5):
+            refused.note(one, ("late", index), of_producer(0), NotReady("not now"))
+    assert remembered(refused, late, 5) == [0, 1, 2]
+    assert len(refused) == 10
+    for one in (*strangers, late):
+        refused.left(one)
+    assert not refused
+    assert not refused._addresses
 
 
 def test_what_no_client_sends_again_or_no_producer_counts_is_not_noted() -> None:

@@ -6,7 +6,7 @@ As in bmq_sim.planted: each patches the real function and is what a hurried chan
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Final
 from unittest.mock import patch
@@ -27,6 +27,7 @@ from bmq_controller.machine import leases
 from bmq_node import member, owners
 from bmq_proxy import appends
 from bmq_proxy.fetch import manifests, reader, tails
+from bmq_proxy.origins import Origin
 
 Plant = Callable[[], AbstractContextManager[Any]]
 
@@ -213,7 +214,7 @@ def _overtake_in_retry() -> AbstractContextManager[Any]:
     """
     real = appends.Appends.submit
 
-    def submit(self: appends.Appends, tp: Any, records: Any, *, origin: Hashable = None, **how: Any) -> Any:
+    def submit(self: appends.Appends, tp: Any, records: Any, *, origin: Origin | None = None, **how: Any) -> Any:
         lane = self._lanes.get((origin, how["named"]))
         waiting = lane.waiting if lane is not None else []
         if lane is not None:

@@ -12,7 +12,7 @@ lanes are bounded with it. A batch that is still being proved (bmq_proxy.proofs)
 import asyncio
 from bisect import insort
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from functools import partial
 from itertools import count
 from typing import NamedTuple
@@ -26,6 +26,7 @@ from bmq.roles.owner import Appended, Owner
 from bmq.roles.unheard import refused_unheard
 from bmq.values import TopicPartition
 from bmq.wire.batch_headers import read_header
+from bmq_proxy.origins import Origin
 from bmq_proxy.refused import Named, RefusedBatches
 
 RETRY_FIRST_S = 0.02
@@ -39,7 +40,7 @@ class _Lane:
 
     __slots__ = ("delay_s", "given_up", "in_flight", "key", "owner", "refused", "timer", "unproved", "waiting")
 
-    def __init__(self, key: tuple[Hashable, Named], refused: RefusedBatches) -> None:
+    def __init__(self, key: tuple[Origin | None, Named], refused: RefusedBatches) -> None:
         self.key = key
         self.refused = refused
         self.owner: Owner | None = None
@@ -112,7 +113,7 @@ class Appends:
         self._metadata = metadata
         self._loop = asyncio.get_running_loop()  # kept: asking for it is a system call
         self._numbers = count()
-        self._lanes: dict[tuple[Hashable, Named], _Lane] = {}
+        self._lanes: dict[tuple[Origin | None, Named], _Lane] = {}
         """Those that have something on its way or waiting."""
         self.refused = RefusedBatches()
         """What clients have to send again, by connection and partition."""
@@ -126,7 +127,7 @@ class Appends:
         *,
         produce_version: int,
         give_up_at: float,
-        origin: Hashable = None,
+        origin: Origin | None = None,
         named: Named | None = None,
         proof: asyncio.Future[Buffer] | None = None,
     ) -> Append:

@@ -1,7 +1,7 @@
 """One request on its way through the proxy: who asks, what of its memory is still in use, and how its answer leaves."""
 
 import asyncio
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,6 +10,7 @@ from typing_extensions import Buffer
 
 from bmq.fairness.fair_shares import Admitted, Share
 from bmq.naming.listeners import DEFAULT_LISTENER
+from bmq_proxy.origins import Origin
 
 
 class Counted(Protocol):
@@ -69,7 +70,7 @@ class Call:
     arrived: float
     listener: str = DEFAULT_LISTENER
     """By which the client came, and of which it is told."""
-    origin: Hashable = None
+    origin: Origin | None = None
     """The connection, where it came over one: what it writes to a partition keeps its order."""
     partitions: int = 0
     """As how many partitions a Produce that was begun counts."""

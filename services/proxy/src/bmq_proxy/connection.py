@@ -157,6 +157,11 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     @property
+    def is_lost(self) -> bool:
+        """It has ended."""
+        return self._transport is None
+
+    @property
     def unsent_bytes(self) -> int:
         """What the peer has yet to take of what it was sent."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()

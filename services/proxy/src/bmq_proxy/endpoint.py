@@ -28,6 +28,7 @@ from bmq_proxy.calls import Answer, Call, Pending
 from bmq_proxy.connection import Connection
 from bmq_proxy.intake import Intake
 from bmq_proxy.lanes.tables import LaneTables
+from bmq_proxy.refused import RefusedBatches
 from bmq_proxy.request_memory import RequestMemory
 from bmq_proxy.settings import ProxySettings
 from bmq_proxy.under_way import UnderWay
@@ -79,6 +80,7 @@ class Endpoint:
         *,
         lanes: LaneTables,
         answers: MemoryBudget,
+        refused: RefusedBatches,
         tracer: Tracer | None = None,
     ) -> None:
         """`routes` are the base's. `modest`: who is to be protected from those who write much, is counted here.
@@ -125,6 +127,7 @@ class Endpoint:
         self._bytes_out = metrics.BYTES_OUT.labels(BASE)
         self._fetch_memory = fetch_memory
         self._answers = answers
+        self._refused = refused
         self._fetch_refusals = 0
         self._unsent: dict[Connection, tuple[int, float]] = {}
         """While consumers want more memory than there is: what each peer has yet to take of its answer, and since when
@@ -166,6 +169,7 @@ class Endpoint:
         if self._held is not None:
             self._held.pop(connection, None)
         self._producing.forget(connection)
+        self._refused.left(connection)
         if self.connections.pop(connection, connection) is None:
             self._addresses[connection.peer] -= 1
             if not self._addresses[connection.peer]:

@@ -175,6 +175,7 @@ async def start_proxy(
         proxy.modest,
         lanes=lanes,
         answers=proxy.bulk.answers,
+        refused=proxy.appends.refused,
         tracer=tracer,
     )
     if held:

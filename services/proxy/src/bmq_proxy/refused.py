@@ -5,22 +5,25 @@ Clients send the next batches before they know what became of the first one. An 
 takes any batch of it for the first: one that overtook another would leave that one refused for good, and the client
 would have to give up its numbers and its order. So whoever refuses a batch in a way that clients send it again says so
 here in the same moment, and each batch that arrives is looked up. Remembered for each connection, because a client that
-connects again sends what has no answer in order. Pure, but for the connections' end.
+connects again sends what has no answer in order. Pure.
 """
 
-from collections.abc import Hashable
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
-from weakref import WeakKeyDictionary, finalize
 
 from typing_extensions import Buffer
 
 from bmq.errors import BmqError, NotReady
+from bmq.fairness.fullest import Fullest
 from bmq.roles.unheard import SENT_AGAIN
 from bmq.wire.batch_headers import read_header
+from bmq_proxy.origins import Origin
 
 PER_CONNECTION: Final = 10_000
 PER_PROXY: Final = 100_000
-"""What is remembered; a connection that comes to have more, or comes when all have that many, forgets its oldest."""
+"""What is remembered. A connection that comes to have more forgets its oldest; where all together do, the address that
+has most does.
+"""
 NAME_CHARS_MAX: Final = 249
 """No topic has a longer name, so none will come to be there."""
 _SEQUENCES: Final = 2**31
@@ -40,24 +43,27 @@ class _First(NamedTuple):
 class RefusedBatches:
     """One proxy's. False while nothing is remembered."""
 
-    __slots__ = ("_connections", "_count", "_per_connection", "_per_proxy")
+    __slots__ = ("_addresses", "_counts", "_per_connection", "_per_proxy")
 
     def __init__(self, *, per_connection: int = PER_CONNECTION, per_proxy: int = PER_PROXY) -> None:
-        self._connections: WeakKeyDictionary[Any, dict[tuple[Named, int], _First]] = WeakKeyDictionary()
-        self._count = 0
+        self._addresses: dict[str, dict[Origin, dict[tuple[Named, int], _First]]] = {}
+        """By address and connection, those first that have had something for longest."""
+        self._counts: Fullest[str] = Fullest()
+        """How much each address has."""
         self._per_connection = per_connection
         self._per_proxy = per_proxy
 
     def __bool__(self) -> bool:
-        return self._count > 0
+        return self._counts.total > 0
 
     def __len__(self) -> int:
-        return self._count
+        return self._counts.total
 
-    def note(self, origin: Hashable, place: Named, records: Buffer, error: BmqError) -> None:
+    def note(self, origin: Origin | None, place: Named, records: Buffer, error: BmqError) -> None:
         """A batch that came over the connection `origin` (None: over none) is refused with that error."""
         if (
             origin is None
+            or origin.is_lost
             or not isinstance(error, SENT_AGAIN)
             or (isinstance(place[0], str) and len(place[0]) > NAME_CHARS_MAX)
         ):
@@ -68,29 +74,27 @@ class RefusedBatches:
             return
         if header.producer_id < 0:
             return
-        own = self._connections.get(origin)
-        if own is None:
-            own = self._connections[origin] = {}
-            finalize(origin, self._left, own).atexit = False
+        own = self._addresses.get(origin.peer, {}).get(origin, {})
         key = place, header.producer_id
         known = own.get(key)
         if known is None:
-            self._count += 1
+            self._make_room(origin, own)
+            self._counts.take(origin.peer)
         elif known.epoch > header.producer_epoch or (
             known.epoch == header.producer_epoch and _is_behind(header.base_sequence, known.sequence)
         ):
             return
-        own[key] = _First(header.producer_epoch, header.base_sequence)
-        if len(own) > self._per_connection or self._count > self._per_proxy:
-            del own[next(iter(own))]
-            self._count -= 1
+        # Looked up anew: what was forgotten may have been all that it had.
+        self._addresses.setdefault(origin.peer, {}).setdefault(origin, {})[key] = _First(
+            header.producer_epoch, header.base_sequence
+        )
 
-    def check(self, origin: Hashable, place: Named, records: Buffer) -> None:
+    def check(self, origin: Origin | None, place: Named, records: Buffer) -> None:
         """A batch has come: the one that was waited for is waited for no more. Raises NotReady for one that is numbered
         behind it.
         """
-        own = None if origin is None else self._connections.get(origin)
-        if not own:
+        own = None if origin is None else self._addresses.get(origin.peer, {}).get(origin)
+        if origin is None or not own:
             return
         try:
             header = read_header(records)
@@ -100,17 +104,34 @@ class RefusedBatches:
         if first is None or header.producer_epoch < first.epoch:
             return
         if header.producer_epoch > first.epoch or header.base_sequence == first.sequence:
-            del own[place, header.producer_id]
-            self._count -= 1
+            self._forget(origin, (place, header.producer_id))
         elif _is_behind(header.base_sequence, first.sequence):
             raise NotReady(
                 f"producer {header.producer_id}: sequence {first.sequence} was refused, and has to be sent again "
                 f"before {header.base_sequence}"
             )
 
-    def _left(self, own: "dict[tuple[Named, int], _First]") -> None:
-        self._count -= len(own)
-        own.clear()
+    def left(self, origin: Origin) -> None:
+        """A connection has ended."""
+        own = self._addresses.get(origin.peer, {}).get(origin, {})
+        for key in list(own):
+            self._forget(origin, key)
+
+    def _make_room(self, origin: Origin, own: Mapping[tuple[Named, int], _First]) -> None:
+        if len(own) >= self._per_connection:
+            self._forget(origin, next(iter(own)))
+        elif len(self) >= self._per_proxy:
+            other, others = next(iter(self._addresses[self._counts.fullest].items()))
+            self._forget(other, next(iter(others)))
+
+    def _forget(self, origin: Origin, key: tuple[Named, int]) -> None:
+        connections = self._addresses[origin.peer]
+        del connections[origin][key]
+        self._counts.give_back(origin.peer)
+        if not connections[origin]:
+            del connections[origin]
+            if not connections:
+                del self._addresses[origin.peer]
 
 
 def _is_behind(sequence: int, first: int) -> bool:

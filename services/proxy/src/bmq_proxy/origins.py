@@ -1,0 +1,17 @@
+"""A connection, as what came over it knows it."""
+
+from typing import Protocol
+
+
+class Origin(Protocol):
+    """What is remembered of it goes with it."""
+
+    def __hash__(self) -> int: ...
+
+    @property
+    def peer(self) -> str:
+        """The client's address."""
+
+    @property
+    def is_lost(self) -> bool:
+        """It has ended: nothing more comes over it."""
