@@ -213,6 +213,8 @@ def test_configurations_are_set_unset_appended_and_replaced() -> None:
         (TOPIC, [change("retention.ms", "set")], InvalidConfig),
         (TOPIC, [change("retention.ms", "append", "1")], InvalidConfig),
         (TOPIC, [change("cleanup.policy", "append", "compact")], InvalidConfig),
+        (TOPIC, [change("leader.replication.throttled.replicas", "append", "0:1," * 1_025)], InvalidConfig),
+        (TOPIC, [change("leader.replication.throttled.replicas", "subtract", "0:1," * 1_025)], InvalidConfig),
         (TOPIC, [change("cleanup.policy", "subtract", "delete")], InvalidConfig),
         (TOPIC, [change("retention.ms", "set", "1"), change("retention.ms", "delete")], InvalidRequest),
         (TOPIC, [change("retention.ms", "multiply", "1")], InvalidRequest),

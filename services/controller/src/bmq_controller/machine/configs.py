@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from bmq.config.cluster_config import cluster_key, validate_cluster
-from bmq.config.config_keys import ConfigKey, ConfigType
+from bmq.config.config_keys import VALUE_LENGTH_MAX, ConfigKey, ConfigType
 from bmq.config.topic_config import FIRST_OFFSET, PINNED, first_offset_of, topic_key, validate
 from bmq.errors import InvalidConfig, InvalidRequest, UnknownTopic
 from bmq.metadata.derived import config_size
@@ -133,6 +133,11 @@ def _changed(target: _Target, change: ConfigChange, cluster: Mapping[str, str]) 
             key = target.key(change.name)
             if key.type is not ConfigType.LIST:
                 raise InvalidConfig(f"{change.name}: {change.operation} is for lists: use set")
+            if len(change.value) > VALUE_LENGTH_MAX:
+                raise InvalidConfig(
+                    f"{change.name}: {len(change.value)} characters to {change.operation}: at most {VALUE_LENGTH_MAX} "
+                    "are possible"
+                )
             now = target.configs.get(change.name, cluster.get(key.synonym or key.name, key.default))
             return _combined(now, change)
         case other:
@@ -143,5 +148,7 @@ def _combined(now: str, change: ConfigChange) -> str:
     items = [item.strip() for item in now.split(",") if item.strip()]
     named = [item.strip() for item in (change.value or "").split(",") if item.strip()]
     if change.operation == "append":
-        return ",".join([*items, *(item for item in dict.fromkeys(named) if item not in items)])
-    return ",".join(item for item in items if item not in named)
+        there = frozenset(items)
+        return ",".join([*items, *(item for item in dict.fromkeys(named) if item not in there)])
+    taken = frozenset(named)
+    return ",".join(item for item in items if item not in taken)
