@@ -46,12 +46,13 @@ What a request of n bytes costs, whatever is in it:
 
 - **Its answer**: 64 n + 64 KiB. Lists of all that there is (topics, groups, offsets) are as long as what they list, and paged where the protocol
   has pages. An answer with records has as many as the request asks for, `fetch_bytes_max` at most. One with
-  configurations has 1 MiB of values that are longer than 64 characters, and POLICY_VIOLATION for resources that have more of them. A fetch
+  configurations has up to 12 KiB for each resource that is named, 1 MiB of values that are longer than 64 characters, and POLICY_VIOLATION for
+  resources that have more of them. A fetch
   session with errors in more than 200 partitions ends with the answer that tells them, as those are told each time.
 - **Memory while it is worked on**: 8 n + 1 MiB, and 1 KiB for each element of its arrays (3 KiB for a partition in a Fetch): the four bytes that name
   a partition become an object, and one more in the answer. So 40 MiB at most for `request_elements_max`, 60 MiB for `fetch_partitions_max`.
 - **Memory of all requests together**: 100 MiB for elements (`wide_request_elements`), as much again for those of narrow requests and for Produce
-  requests that are begun in turns, 300 MiB for fetched partitions (`fetch_partitions_held`) and some 70 MiB for those of requests that name few,
+  requests that are begun in turns, 50 MiB for answers that name more than 200 elements and no more than 1,000 (as many as `wide_answer_elements`), 300 MiB for fetched partitions (`fetch_partitions_held`) and some 70 MiB for those of requests that name few,
   beside the bytes that
   `request_memory_bytes`, `answer_memory_bytes` and `fetch_memory_bytes` bound. Set them lower where memory is small.
 - **What others wait**: not above twice their own 99th percentile for longer than 100 ms.

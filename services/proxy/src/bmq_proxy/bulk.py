@@ -77,6 +77,7 @@ class Bulk:
         self._narrow = FairRoom(limits.wide_request_elements)
         self._producing = Admission(limits.wide_request_elements)
         self._building = Admission(limits.wide_answer_elements)
+        self._building_narrow = FairRoom(limits.wide_answer_elements)
         self._listing = Admission(LISTS_AT_ONCE)
         self._collecting = Admission(limits.answer_memory_bytes)
         self._apart = Admission(1)
@@ -163,13 +164,23 @@ class Bulk:
 
     @asynccontextmanager
     async def building(self, call: Call, elements: int) -> AsyncIterator[None]:
-        """While an answer of so many elements is put together. A wide one is begun only where clients take theirs."""
-        if elements <= WIDE_ELEMENTS:
+        """While an answer of so many elements is put together. A wide one is begun only where clients take theirs; of
+        narrow ones that take several turns there are so many at a time, and who finds no room among them is admitted as
+        a wide one is.
+        """
+        address = call.client_host
+        if elements <= TURN_ELEMENTS:
             yield
-            return
-        async with self._building.admitted(call, elements):
-            await self._answers_taken()
-            yield
+        elif elements <= WIDE_ELEMENTS and self._building_narrow.has(elements, address=address):
+            self._building_narrow.take(elements, address=address)
+            try:
+                yield
+            finally:
+                self._building_narrow.give_back(elements, address=address)
+        else:
+            async with self._building.admitted(call, elements):
+                await self._answers_taken()
+                yield
 
     def listing(self, call: Call) -> AbstractAsyncContextManager[Admitted]:
         """While coordinators are asked for their groups: how many they have nobody knows before, nor whether it has
@@ -181,8 +192,12 @@ class Bulk:
         """The same until it is encoded: it waits for that with all of what it says. For those that are never `large` or
         `collecting`. Whether it is a wide one.
         """
+        address = call.client_host
         is_wide = elements > WIDE_ELEMENTS
-        if is_wide:
+        if not is_wide and self._building_narrow.has(elements, address=address):
+            self._building_narrow.take(elements, address=address)
+            call.let_go = partial(self._building_narrow.give_back, elements, address=address)
+        elif elements > TURN_ELEMENTS:
             admitted = await self._building.enter(call, elements)
             call.let_go = partial(admitted.keep, 0)
             await self._answers_taken()

@@ -30,6 +30,7 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     out.
     """
     if request.topics is None:
+        await proxy.bulk.turn(call)  # to look at all topics
         count = sum(len(topic.partitions) for topic in proxy.image.topics.values())
     else:
         count = sum(len(one.partitions) for one in request.topics)

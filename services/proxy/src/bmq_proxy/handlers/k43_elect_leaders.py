@@ -6,7 +6,7 @@ comes. Of all partitions (none are named), those that need no election are left 
 """
 
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from bmq.metadata.image import Topic
 from bmq.wire.apis import ApiKey
@@ -18,6 +18,8 @@ from bmq_proxy.proxy import Proxy
 
 PREFERRED = 0
 UNCLEAN = 1
+TOPIC_COUNTS: Final = 10
+"""A topic of which all partitions are looked at counts as so many elements."""
 
 
 def route(proxy: Proxy) -> Route:
@@ -29,35 +31,39 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     """Partition by partition."""
     if request.election_type not in (PREFERRED, UNCLEAN):
         return {"error_code": int(ErrorCode.invalid_request), "replica_election_results": []}
-    image = proxy.image
     unclean = request.election_type == UNCLEAN
     if request.topic_partitions is None:
-        found = [
-            (topic.name, _ownerless(topic, unclean=unclean))
-            async for topic in proxy.bulk.paced(call, list(image.topics.values()), each=10)
-        ]
-        results = [(name, outcomes) for name, outcomes in found if outcomes]
+        results = await _of_all(proxy, call, unclean=unclean)
     else:
-        results = []
-        pace = proxy.bulk.pace(call)
+        image, results, pace = proxy.image, [], proxy.bulk.pace(call)
         for one in request.topic_partitions:
             outcomes = []
             for index in one.partitions:
                 await pace.step()
                 outcomes.append(_outcome(image.topic(one.topic), one.topic, index, unclean=unclean))
-            results.append((one.topic, outcomes))
-    return {
-        "error_code": 0,
-        "replica_election_results": [{"topic": name, "partition_result": outcomes} for name, outcomes in results],
-    }
+            results.append(_result(one.topic, outcomes))
+    return {"error_code": 0, "replica_election_results": results}
 
 
-def _ownerless(topic: Topic, *, unclean: bool) -> list[dict[str, Any]]:
-    return [
-        _outcome(topic, topic.name, index, unclean=unclean)
-        for index, meta in enumerate(topic.partitions)
-        if meta.node_id == -1
-    ]
+async def _of_all(proxy: Proxy, call: Call, *, unclean: bool) -> list[dict[str, Any]]:
+    """Those without an owner, which are first counted: that is what an answer is admitted by."""
+    topics = proxy.image.topics.values()  # of an image, which stays as it is: not one list of them for each that asks
+    count = 0
+    await proxy.bulk.turn(call)
+    async for topic in proxy.bulk.paced(call, topics, each=TOPIC_COUNTS):
+        count += sum(meta.node_id == -1 for meta in topic.partitions)
+    await proxy.bulk.built(call, count)
+    results = []
+    async for topic in proxy.bulk.paced(call, topics, each=TOPIC_COUNTS):
+        ownerless = [index for index, meta in enumerate(topic.partitions) if meta.node_id == -1]
+        if ownerless:
+            outcomes = [_outcome(topic, topic.name, index, unclean=unclean) for index in ownerless]
+            results.append(_result(topic.name, outcomes))
+    return results
+
+
+def _result(name: str, outcomes: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"topic": name, "partition_result": outcomes}
 
 
 def _outcome(topic: Topic | None, name: str, index: int, *, unclean: bool) -> dict[str, Any]:

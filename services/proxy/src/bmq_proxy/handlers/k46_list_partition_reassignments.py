@@ -25,10 +25,13 @@ def route(proxy: Proxy) -> Route:
 
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     """All of them, or those of the partitions asked for."""
+    if request.topics is None:
+        await proxy.bulk.built(call, len(proxy.image.moving))  # before there is a list of them
+    await proxy.bulk.turn(call)
     image = proxy.image
     asked = image.moving if request.topics is None else _asked(image, request)
     topics: dict[str, list[dict[str, Any]]] = {}
-    for tp in sorted(set(asked) & image.moving.keys()):
+    async for tp in proxy.bulk.paced(call, sorted(set(asked) & image.moving.keys())):
         topic = image.topics[tp.topic_id]
         described = _described(topic, tp.partition)
         if described is not None:
