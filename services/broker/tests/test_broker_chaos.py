@@ -62,7 +62,7 @@ class Chaos:
             ranges_max=self.rng.choice((1, 4)),
             merge_count=2,
             segment_linger_ms=self.rng.choice((0, 20_000)),
-            maintenance_interval_ms=500,
+            upkeep_interval_ms=500,
             retention_interval_ms=2_000,
             stop_timeout_ms=3_000,
         )

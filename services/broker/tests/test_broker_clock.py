@@ -35,7 +35,7 @@ async def guarded(cluster: Cluster) -> AsyncIterator[ClockGuard]:
 
 
 async def retain(cluster: Cluster, tp: TopicPartition) -> None:
-    await cluster.broker._maintenance._retain(await cluster.broker._ownership.open(tp))
+    await cluster.broker._upkeep._retain(await cluster.broker._ownership.open(tp))
 
 
 @on_virtual_time
@@ -192,7 +192,7 @@ async def test_a_store_that_refuses_every_comparison_keeps_no_broker_from_servin
 @on_virtual_time
 async def test_over_a_folder_a_clock_that_jumps_deletes_nothing_that_is_young() -> None:
     """A folder's clock is this machine's: it jumps along, and agrees."""
-    cluster = Cluster(settings=BrokerSettings(maintenance_interval_ms=60_000))
+    cluster = Cluster(settings=BrokerSettings(upkeep_interval_ms=60_000))
     await cluster.start()
     async with guarded(cluster) as guard:
         (tp,) = await cluster.topic("orders")

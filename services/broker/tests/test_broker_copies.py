@@ -43,7 +43,7 @@ def settings_of(rng: Random) -> dict[str, int]:
         "wal_budget_bytes": rng.choice((1_000, 4_000)),
         "tail_budget_bytes": rng.choice((5_000, 20_000)),
         "segment_linger_ms": rng.choice((50, 2_000)),
-        "maintenance_interval_ms": 100,
+        "upkeep_interval_ms": 100,
         "manifest_entries_max": rng.choice((2, 1_024)),
         "merge_count": 3,
     }

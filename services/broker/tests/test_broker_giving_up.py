@@ -118,8 +118,8 @@ async def _delete_records(brokers: Brokers, tp: TopicPartition) -> None:
 
 async def _merge(brokers: Brokers, tp: TopicPartition) -> None:
     role = brokers.roles[1]
-    role._maintenance._merger._settings = replace(brokers.settings, merge_count=2)
-    if await role._maintenance._merger.merge(role._ownership.partitions[tp]):
+    role._upkeep._merger._settings = replace(brokers.settings, merge_count=2)
+    if await role._upkeep._merger.merge(role._ownership.partitions[tp]):
         raise UnknownOutcome("merged")  # the partition has left: what the merge names its heir learns in time
 
 
@@ -185,7 +185,7 @@ async def _named_segments(store: SimStore, tp: TopicPartition, manifest: Manifes
 async def test_an_owner_that_was_replaced_and_does_not_know_deletes_nothing_that_it_gave_up() -> None:
     store = SimStore()
     brokers = Brokers(
-        store, settings=replace(PAGED, segment_linger_ms=0, lease_ms=10_000_000, maintenance_interval_ms=10_000_000)
+        store, settings=replace(PAGED, segment_linger_ms=0, lease_ms=10_000_000, upkeep_interval_ms=10_000_000)
     )
     await brokers.start(1, 2)
     (tp,) = brokers.controller.create_topic("orders", partitions=1, owner=1)
@@ -196,9 +196,9 @@ async def test_an_owner_that_was_replaced_and_does_not_know_deletes_nothing_that
     brokers.controller.feed(1).publish = lambda image: None  # type: ignore[method-assign]
     await brokers.controller.fence(1)
     heir = await brokers.roles[2]._ownership.open(tp)
-    await old._maintenance._retention.raise_log_start(old._ownership.partitions[tp], Offset(5))
+    await old._upkeep._retention.raise_log_start(old._ownership.partitions[tp], Offset(5))
     with pytest.raises(Fenced):
-        await old._maintenance._garbage.sweep()
+        await old._upkeep._garbage.sweep()
     assert missing_of(store, tp, heir.manifest) == []
     assert await brokers.read_all(tp) == [(number, b"%d" % number) for number in range(8)]
     await brokers.stop()

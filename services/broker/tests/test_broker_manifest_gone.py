@@ -166,7 +166,7 @@ async def met_by_upkeep(monkeypatch: pytest.MonkeyPatch, *segments: int) -> tupl
     await cluster.broker._manifests.commit(partition, lambda manifest: manifest)
     for number in segments:
         cluster.store.apply_create("an operator", own[number], hidden[own[number]])
-    cluster.broker._maintenance._collect_again_s.clear()
+    cluster.broker._upkeep._collect_again_s.clear()
     await asyncio.sleep(400)
     return cluster, tp
 

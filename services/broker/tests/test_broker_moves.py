@@ -205,7 +205,7 @@ async def test_what_was_left_unnamed_under_an_earlier_epoch_is_collected_though_
     await brokers.roll(tp)
     await asyncio.sleep(70)
     before = brokers.controller.meta(tp).leader_epoch
-    assert tp in brokers.roles[1]._maintenance._collect_again_s
+    assert tp in brokers.roles[1]._upkeep._collect_again_s
     orphan = segment_key(tp, before, Offset(0), Nonce(bytes(16)))
     brokers.store.apply_create("node-1", orphan, b"left behind")
     again = PartitionChange(topic_id=tp.topic_id, partition=0, node_id=1, broker_epoch=1, leader_epoch=before + 1)

@@ -59,7 +59,7 @@ class Chaos:
             tail_limit_bytes=250_000,
             merge_count=2,
             segment_linger_ms=self.rng.choice((0, 20_000)),
-            maintenance_interval_ms=500,
+            upkeep_interval_ms=500,
             retention_interval_ms=2_000,
             inherited_roll_ms=self.rng.choice((100, 5_000)),
             stop_timeout_ms=3_000,

@@ -46,7 +46,7 @@ async def let_all_go(cluster: Cluster, tps: list[TopicPartition]) -> None:
 
 
 def given_up(cluster: Cluster, keys: list[str]) -> list[str]:
-    return [key for key in keys if cluster.broker._maintenance._garbage.holds(key)]
+    return [key for key in keys if cluster.broker._upkeep._garbage.holds(key)]
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 7])
@@ -58,7 +58,7 @@ async def test_a_round_reads_so_many_directories_at_most_and_the_next_goes_on_be
     store = SimStore()
     cluster, tps = await cluster_with_rounds_by_hand(store, shared=7)
     keys = store.keys(SHARED_PREFIX)
-    rounds = cluster.broker._maintenance._shared
+    rounds = cluster.broker._upkeep._shared
     for _ in range(8):  # all are named: what was looked at is remembered, and costs no directory
         await rounds.sweep()
         assert given_up(cluster, keys) == []
@@ -85,7 +85,7 @@ async def test_segments_of_which_it_is_not_remembered_who_names_them_stay_as_lon
     store = SimStore()
     cluster, tps = await cluster_with_rounds_by_hand(store, shared=5)
     keys = store.keys(SHARED_PREFIX)
-    rounds = cluster.broker._maintenance._shared
+    rounds = cluster.broker._upkeep._shared
     for _ in range(3):
         await rounds.sweep()
         assert len(rounds._watched) == 2
@@ -117,7 +117,7 @@ async def test_rounds_come_to_every_segment_however_many_before_it_have_to_be_re
     keys = store.keys(SHARED_PREFIX)
     await let_all_go(cluster, written[keys[-1]])
     for _ in range(2 * len(keys)):
-        await cluster.broker._maintenance._shared.sweep()
+        await cluster.broker._upkeep._shared.sweep()
     assert given_up(cluster, keys) == keys[-1:]
     await cluster.stop()
 
@@ -130,7 +130,7 @@ async def test_a_segment_that_cannot_be_read_stays_and_holds_up_no_other(how: st
     keys = store.keys(SHARED_PREFIX)
     await let_all_go(cluster, tps)
     data = bytes(store.objects[keys[0]].data)
-    rounds = cluster.broker._maintenance._shared
+    rounds = cluster.broker._upkeep._shared
     rounds._watched.clear()
     if how == "is damaged":
         store.apply_delete("a bad disk", keys[0])
@@ -170,11 +170,11 @@ async def test_a_segment_that_stands_while_the_roll_that_wrote_it_is_not_over_st
     await asyncio.sleep(0.1)
     store.land()
     [key] = store.keys(SHARED_PREFIX)
-    rounds = cluster.broker._maintenance._shared
+    rounds = cluster.broker._upkeep._shared
     assert key in rounds._writing
     for _ in range(3):
         await rounds.sweep()
-        assert not cluster.broker._maintenance._garbage.holds(key)
+        assert not cluster.broker._upkeep._garbage.holds(key)
     store.unknown.clear()
     store.let_go("/manifest/")
     await asyncio.sleep(LONG_S)
@@ -238,7 +238,7 @@ async def test_a_segment_that_a_lost_page_may_name_stays_until_the_page_is_there
     lost = {page: bytes(store.objects[page].data) for tp in tps for page in store.keys(manifest_page_prefix(tp))}
     for page in lost:
         store.apply_delete("a bad disk", page)
-    rounds, garbage = brokers.roles[1]._maintenance._shared, brokers.roles[1]._maintenance._garbage
+    rounds, garbage = brokers.roles[1]._upkeep._shared, brokers.roles[1]._upkeep._garbage
     with capture_logs() as lines:
         for _ in range(4):
             await rounds.sweep()

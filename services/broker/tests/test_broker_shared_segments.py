@@ -107,7 +107,7 @@ async def test_a_merge_of_one_partition_leaves_it_to_the_others() -> None:
     cluster, tps = await cluster_with_a_shared_segment(store)
     await cluster.append(tps[0], b"c")
     await cluster.roll(tps[0])
-    cluster.broker._maintenance._merger._settings = replace(settings(), merge_count=2)
+    cluster.broker._upkeep._merger._settings = replace(settings(), merge_count=2)
     await asyncio.sleep(LONG_S)
     assert await cluster.read_all(tps[0]) == [(0, b"a"), (1, b"b"), (2, b"c")]
     assert await cluster.read_all(tps[1]) == [(0, b"a"), (1, b"b")]
@@ -328,8 +328,8 @@ async def test_a_replaced_broker_does_not_collect_what_its_successor_writes() ->
         await new.append(tp, b"c")
     await roll_together(new.broker, tps)
     newest = max(store.keys(SHARED_PREFIX))
-    await old.broker._maintenance._shared.sweep()
-    assert not old.broker._maintenance._garbage.holds(newest)
-    assert not new.broker._maintenance._garbage.holds(newest)
+    await old.broker._upkeep._shared.sweep()
+    assert not old.broker._upkeep._garbage.holds(newest)
+    assert not new.broker._upkeep._garbage.holds(newest)
     await old.kill()
     await new.stop()

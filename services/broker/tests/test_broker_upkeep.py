@@ -79,7 +79,7 @@ async def test_tiny_batches_that_come_at_once_are_all_sent_though_they_take_more
 @on_virtual_time
 async def test_a_roll_that_fails_is_tried_again_though_nothing_more_arrives() -> None:
     store = HeldStore()
-    cluster = Cluster(store, settings=small(maintenance_interval_ms=10_000_000))
+    cluster = Cluster(store, settings=small(upkeep_interval_ms=10_000_000))
     await cluster.start()
     (tp,) = await cluster.topic("orders")
     store.unknown.add("/segment/")
@@ -154,9 +154,9 @@ async def test_an_owner_learns_of_what_an_earlier_owner_merged_and_deleted() -> 
     new = Cluster(store, seed=1)
     await new.start("new")
     partition = await new.broker._ownership.open(tp)
-    assert await old.broker._maintenance._merger.merge(old.broker._ownership.partitions[tp])
+    assert await old.broker._upkeep._merger.merge(old.broker._ownership.partitions[tp])
     with pytest.raises(Fenced):
-        await old.broker._maintenance._garbage.sweep()
+        await old.broker._upkeep._garbage.sweep()
     assert all(entry.key in store.objects for entry in partition.manifest.entries)
     store.apply_delete("an earlier release", partition.manifest.entries[0].key)
     assert (await new.broker.owner.offset_for_time(tp, 0)).offset == 0
@@ -262,9 +262,7 @@ async def test_segments_far_apart_in_time_are_not_merged() -> None:
 
 @on_virtual_time
 async def test_made_up_producers_are_forgotten_and_who_wrote_last_is_not() -> None:
-    cluster = Cluster(
-        settings=small(producers_per_partition=20, producers_per_broker=50, maintenance_interval_ms=1_000)
-    )
+    cluster = Cluster(settings=small(producers_per_partition=20, producers_per_broker=50, upkeep_interval_ms=1_000))
     await cluster.start()
     tps = await cluster.topic("orders", partitions=4)
     for number in range(40):

@@ -75,7 +75,7 @@ SMALL: Final[Mapping[str, Sequence[int]]] = {
     "bmq_broker.ownership.leaving:ROLLS_MAX": (1,),
     "bmq_broker.segments.lookups:SEGMENT_LOOK_UPS_AT_ONCE": (1, 2),
     "bmq_broker.segments.lookups:TAIL_BATCHES_PER_TURN": (1, 3),
-    "bmq_broker.maintenance:YIELD_EVERY": (1, 2),
+    "bmq_broker.upkeep:YIELD_EVERY": (1, 2),
     "bmq_broker.segments.manifests:KEPT_VERSIONS": (1, 2, 4),
     "bmq.fairness.opening:ORDINARY_BYTES_MAX": (100, 1_000),
     "bmq_broker.wal.pacing:LARGE_BYTES": (100, 2_000),
@@ -163,6 +163,8 @@ IMPORTED: Final[Mapping[str, Sequence[str]]] = {
     "bmq_proxy.fetch.blocks:BLOCK_SIZE_BYTES": ("bmq_proxy.fetch.segments",),
 }
 """Modules that have them under the same name."""
+DRAWN_AS: Final[Mapping[str, str]] = {"bmq_broker.upkeep:YIELD_EVERY": "maintenance:YIELD_EVERY"}
+"""By what text of it its random numbers follow from the seed, where that is another one than `module:NAME`."""
 
 FIXED: Final[Mapping[str, str]] = {
     r".*:_?[A-Z_]*(_S|_MS|_S_MAX|_S_MIN|_MS_MAX|_MS_MIN|_MS_MAX|_WITHIN_S)": "a time: it passes virtually, and faults last longer",
@@ -284,10 +286,10 @@ def _shipped() -> dict[str, int]:
 
 
 def _drawn_as(place: str) -> str:
-    """Module and name without the packages that it is in: one that moves to another room leaves the seeds as they
-    are.
+    """Module and name without the packages that it is in: one that moves to another room, or is called otherwise
+    (`DRAWN_AS`), leaves the seeds as they are.
     """
-    return place.rpartition(".")[2]
+    return DRAWN_AS.get(place, place.rpartition(".")[2])
 
 
 def _set(place: str, value: int) -> None:

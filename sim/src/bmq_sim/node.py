@@ -65,7 +65,7 @@ class NodeSettings:
             open_concurrency=draws.choice("open_concurrency", (1, 32)),
             ranges_max=draws.choice("ranges_max", (1, 2, 4)),
             stop_roll_bytes=draws.choice("stop_roll_bytes", (1, 1_000)),
-            maintenance_interval_ms=draws.choice("maintenance_interval_ms", (200, 1_000, 5_000)),
+            upkeep_interval_ms=draws.choice("maintenance_interval_ms", (200, 1_000, 5_000)),
             retention_interval_ms=draws.choice("retention_interval_ms", (300, 5_000)),
             segment_linger_ms=draws.choice("segment_linger_ms", (0, 2_000, 20_000)),
             merge_below_bytes=4_096,

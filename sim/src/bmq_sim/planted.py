@@ -18,7 +18,7 @@ from bmq.storage import durable, flatlog, stream, stream_read
 from bmq.storage.keys import segment_prefix
 from bmq.storage.wal import WalObject
 from bmq.values import Nonce
-from bmq_broker import broker, maintenance
+from bmq_broker import broker, upkeep
 from bmq_broker.partitions import partition as partitions
 from bmq_broker.partitions import producers
 from bmq_broker.segments import roll_writing
@@ -225,12 +225,12 @@ def _claim_without_listing() -> AbstractContextManager[Any]:
 def _collect_unnamed() -> AbstractContextManager[Any]:
     """A segment is garbage because no manifest names it: also one that is just being rolled."""
 
-    async def collect(self: maintenance.Maintenance, partition: partitions.Partition) -> None:
+    async def collect(self: upkeep.Upkeep, partition: partitions.Partition) -> None:
         named = {entry.key for entry in await self._segments.entries(partition.tp, partition.manifest)}
         keys = [meta.key async for meta in self._store.list(segment_prefix(partition.tp))]
         self._garbage.give_up([key for key in keys if key not in named])
 
-    return patch.object(maintenance.Maintenance, "_collect", autospec=True, side_effect=collect)
+    return patch.object(upkeep.Upkeep, "_collect", autospec=True, side_effect=collect)
 
 
 PLANTED: Final[Mapping[str, Plant]] = {

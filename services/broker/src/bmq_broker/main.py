@@ -26,7 +26,6 @@ from bmq_broker.heartbeats import REPORTS_MAX, Heartbeats
 from bmq_broker.hosted import Coordinators
 from bmq_broker.lag import GroupLags
 from bmq_broker.loads import Loads
-from bmq_broker.maintenance import Maintenance
 from bmq_broker.ownership.handover import Handover, sign_off
 from bmq_broker.ownership.life import Lives
 from bmq_broker.ownership.ownership import Ownership
@@ -34,6 +33,7 @@ from bmq_broker.ownership.recovery import read_ranges
 from bmq_broker.ownership.reports import Reports
 from bmq_broker.partitions.partition import Partition
 from bmq_broker.partitions.tail import TailTotal
+from bmq_broker.segment_parts import SegmentParts
 from bmq_broker.segments.garbage import Garbage
 from bmq_broker.segments.lookups import Lookups
 from bmq_broker.segments.manifests import Manifests
@@ -131,8 +131,8 @@ class BrokerRole:
             raise
         self._ended.recovered()
         self._tasks = [
-            loop.create_task(self._maintenance.run(), name="maintenance"),
-            loop.create_task(self._maintenance.run_retention(), name="retention"),
+            loop.create_task(self._upkeep.run(), name="upkeep"),
+            loop.create_task(self._upkeep.run_retention(), name="retention"),
             loop.create_task(self._coordinators.load_all(), name="load coordinators"),
             loop.create_task(self._check_lease(), name="lease"),
         ]
@@ -301,7 +301,7 @@ class BrokerRole:
             fenced=self._fenced,
             entries_max=settings.manifest_entries_max,
         )
-        upkeep = Upkeep(
+        parts = SegmentParts(
             store=store,
             cluster_id=cluster_id,
             stream=stream,
@@ -316,7 +316,7 @@ class BrokerRole:
             garbage=garbage,
             covered=self._heartbeats.shortly,
         )
-        self._roller, self.segments = upkeep.roller, upkeep.segments
+        self._roller, self.segments = parts.roller, parts.segments
         self._ownership = Ownership(
             node_id=self._registration.node_id,
             epoch=self.epoch,
@@ -345,7 +345,7 @@ class BrokerRole:
             forgotten=self._forgotten,
             fenced=self._fenced,
         )
-        self._maintenance = Maintenance(
+        self._upkeep = Upkeep(
             store=store,
             metadata=self._metadata,
             lives=lives,
@@ -353,11 +353,11 @@ class BrokerRole:
             manifests=self._manifests,
             commit=self._commit,
             roller=self._roller,
-            retention=upkeep.retention,
-            merger=upkeep.merger,
-            segments=upkeep.segments,
+            retention=parts.retention,
+            merger=parts.merger,
+            segments=parts.segments,
             garbage=garbage,
-            shared=upkeep.shared,
+            shared=parts.shared,
             clock=clock,
             settings=settings,
             values=values,
@@ -368,8 +368,8 @@ class BrokerRole:
             metadata=self._metadata,
             manifests=self._manifests,
             commit=self._commit,
-            segments=upkeep.segments,
-            snapshots=upkeep.snapshots,
+            segments=parts.segments,
+            snapshots=parts.snapshots,
             clock=clock,
             rng=rng,
             values=values,
@@ -394,8 +394,8 @@ class BrokerRole:
             ownership=self._ownership,
             commit=self._commit,
             roller=self._roller,
-            lookups=Lookups(upkeep.segments, self._manifests, false_batches_max=settings.false_batches_per_look_up),
-            retention=upkeep.retention,
+            lookups=Lookups(parts.segments, self._manifests, false_batches_max=settings.false_batches_per_look_up),
+            retention=parts.retention,
             coordinators=self._coordinators,
             verify_not_sealed=self._verify_not_sealed,
             waiters=self._waiters,
@@ -440,7 +440,7 @@ class BrokerRole:
         self._coordinators.partition_closed(partition)
 
     def _forgotten(self, tp: TopicPartition) -> None:
-        self._maintenance.forget(tp)
+        self._upkeep.forget(tp)
 
     def _fenced(self, error: BmqError) -> None:
         """Throws the state away: nothing more is said or written under this epoch."""

@@ -78,12 +78,12 @@ class BrokerSettings:
     producer_expiry_ms: int = 86_400_000
     """An idempotent producer that wrote nothing for this long is forgotten."""
     producers_per_partition: int = 10_000
-    """Idempotent producers that a partition remembers for longer than a maintenance interval; those seen last."""
+    """Idempotent producers that a partition remembers for longer than an upkeep interval; those seen last."""
     producers_per_broker: int = 300_000
     """The same of all partitions together."""
     false_batches_per_look_up: int = 8
     """Batches without the time that their headers say, which one look-up by time opens before it believes headers."""
-    maintenance_interval_ms: int = 5_000
+    upkeep_interval_ms: int = 5_000
     """How often age, retention, merges and reports are looked at."""
     retention_interval_ms: int = 60_000
     """How often retention by time and size is applied."""

@@ -137,7 +137,7 @@ class ClusterSettings:
             ranges_max=draws.choice("ranges_max", (1, 2, 4)),
             stop_roll_bytes=draws.choice("stop_roll_bytes", (1, 1_000)) * factor,
             stop_timeout_ms=draws.choice("stop_timeout_ms", (1_000, 15_000)),
-            maintenance_interval_ms=draws.choice("maintenance_interval_ms", (200, 1_000, 5_000)),
+            upkeep_interval_ms=draws.choice("maintenance_interval_ms", (200, 1_000, 5_000)),
             retention_interval_ms=5_000,
             segment_linger_ms=draws.choice("segment_linger_ms", (2_000, 20_000)),
             merge_below_bytes=4_096 * factor,
@@ -158,6 +158,6 @@ class ClusterSettings:
             linger_ms=0.0,
             tail_budget_bytes=1_500,
             wal_budget_bytes=500,
-            maintenance_interval_ms=200,
+            upkeep_interval_ms=200,
             segment_linger_ms=500,
         )
