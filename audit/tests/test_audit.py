@@ -269,7 +269,7 @@ def test_metadata_that_cannot_be_read_is_named_and_the_rest_is_looked_at_all_the
     assert faults[0].key == key
 
 
-def test_a_snapshot_that_cannot_be_read_is_mended_by_deleting_it() -> None:
+def test_a_snapshot_that_cannot_be_read_is_repaired_by_deleting_it() -> None:
     key = "meta/snapshot/00000000000000000005"
     report = damaged(key, b"bmq?").audit().report
     assert [fault.key for fault in report.findings[Level.FAULT]] == [key]

@@ -16,7 +16,7 @@ from bmq.storage.numbered import numbered_key, wal_key
 from bmq.storage.segment import SegmentEntry
 from bmq.storage.snapshot import decode_snapshot
 from bmq.values import TopicPartition
-from bmq_audit.findings import Delete, Kind, Level, Mend, Report
+from bmq_audit.findings import Delete, Kind, Level, ManifestRepair, Report
 from bmq_audit.liveness import is_stopped, sign_of_life
 from bmq_audit.repair import Repaired, Repairer
 
@@ -94,9 +94,9 @@ def test_a_lost_segment_is_filled_without_records_and_all_others_stay() -> None:
     del world.objects[lost.key]
     named = entries(world, FIRST)
     report, _ = repaired(world)
-    (mend,) = report.repairs
-    assert isinstance(mend, Mend)
-    assert mend.loses == ("offsets 36 to 47 (12 records)",)
+    (repair,) = report.repairs
+    assert isinstance(repair, ManifestRepair)
+    assert repair.loses == ("offsets 36 to 47 (12 records)",)
     after = entries(world, FIRST)
     (filling,) = set(after) - set(named)
     assert [entry for entry in after if entry != filling] == [entry for entry in named if entry != lost]
@@ -129,7 +129,7 @@ def test_a_lost_page_is_written_anew_from_the_segments_it_named() -> None:
     named = entries(world, FIRST)
     del world.objects[newest(world, FIRST).pages[0].key]
     report, _ = repaired(world)
-    assert [mend.loses for mend in report.repairs if isinstance(mend, Mend)] == [()]
+    assert [repair.loses for repair in report.repairs if isinstance(repair, ManifestRepair)] == [()]
     assert entries(world, FIRST) == named
     assert newest(world, FIRST).kind == "dense"
     assert world.faults() == []
@@ -142,7 +142,7 @@ def test_lost_manifest_versions_are_made_up_for_by_the_segments_that_are_there(l
     for number in range(4 - lost, 4):
         del world.objects[numbered_key(manifest_prefix(FIRST), number)]
     report, _ = repaired(world)
-    assert [mend.loses for mend in report.repairs if isinstance(mend, Mend)] == [()]
+    assert [repair.loses for repair in report.repairs if isinstance(repair, ManifestRepair)] == [()]
     assert entries(world, FIRST) == named
     assert newest(world, FIRST).next_offset == 60
     assert newest(world, FIRST).leader_epochs == (EpochStart(1, 0),)
@@ -153,14 +153,14 @@ def test_of_a_segment_that_a_damaged_manifest_alone_named_a_repair_says_that_it_
     damaged = max(key for key in world.objects if key.startswith(manifest_prefix(FIRST)))
     del world.objects[entries(world, FIRST)[-1].key]
     world.objects[damaged] = world.objects[damaged][:-1]
-    [mend] = [mend for mend in world.audit().report.repairs if isinstance(mend, Mend)]
-    assert "cannot be read" in mend.unknown
+    [repair] = [repair for repair in world.audit().report.repairs if isinstance(repair, ManifestRepair)]
+    assert "cannot be read" in repair.unknown
 
 
 def test_a_repair_that_sees_every_version_leaves_nothing_unknown() -> None:
     world = full_world()
     del world.objects[segments(world, FIRST)[0]]
-    assert [mend.unknown for mend in world.audit().report.repairs if isinstance(mend, Mend)] == [""]
+    assert [repair.unknown for repair in world.audit().report.repairs if isinstance(repair, ManifestRepair)] == [""]
 
 
 def test_a_merged_segment_stands_in_for_those_that_it_replaced() -> None:
@@ -170,7 +170,7 @@ def test_a_merged_segment_stands_in_for_those_that_it_replaced() -> None:
     for entry in old:
         del world.objects[entry.key]
     report, _ = repaired(world)
-    assert [mend.loses for mend in report.repairs if isinstance(mend, Mend)] == [()]
+    assert [repair.loses for repair in report.repairs if isinstance(repair, ManifestRepair)] == [()]
     assert entries(world, FIRST)[3:] == [merged]
     assert world.faults() == []
 
@@ -197,8 +197,8 @@ def test_where_the_wal_is_cut_the_partition_goes_on_behind_the_gap() -> None:
     del world.objects[key]
     del world.objects[wal_key(EARLIER, 0)]
     report, _ = repaired(world)
-    mends = {mend.topic: mend for mend in report.repairs if isinstance(mend, Mend)}
-    assert mends["orders-1"].loses == ("offsets 3 to 5",)
+    repairs = {repair.topic: repair for repair in report.repairs if isinstance(repair, ManifestRepair)}
+    assert repairs["orders-1"].loses == ("offsets 3 to 5",)
     assert newest(world, second).next_offset == 6
     assert world.faults() == []
 
@@ -217,13 +217,13 @@ def test_a_hole_above_records_in_the_wal_is_not_passed_because_they_would_go_wit
     assert report.repairs == []
 
 
-def test_a_stream_that_nobody_can_read_is_not_mended_around() -> None:
+def test_a_stream_that_nobody_can_read_is_not_repaired_around() -> None:
     world = full_world()
     world.objects[wal_key(EARLIER, 2)] = world.objects[wal_key(EARLIER, 2)][:-7]
     report, done = repaired(world)
     assert report.count(Level.FAULT) > 0
     assert report.repairs == []
-    assert done.mended == []
+    assert done.partitions == []
 
 
 def test_what_a_newer_bmq_wrote_is_left_alone() -> None:
@@ -284,7 +284,7 @@ def test_a_segment_that_takes_the_place_of_a_lost_run_of_a_shared_one_is_not_del
     )
     del world.objects[shared]
     report, done = repaired(world)
-    assert [type(repair) for repair in report.repairs] == [Mend]
+    assert [type(repair) for repair in report.repairs] == [ManifestRepair]
     assert report.count(Level.GARBAGE) == 0
     assert done.failed == []
     assert entries(world, tp(ORDERS, 2)) == [orphan]
@@ -300,7 +300,7 @@ def test_a_shared_segment_that_nothing_names_stays_while_one_that_its_partitions
     (copy,) = world.shared([(third, 0, 2)], epoch=1, stream=EARLIER)
     assert [repair.key for repair in world.audit().report.repairs if isinstance(repair, Delete)] == [copy.key]
     del world.objects[shared]
-    assert [type(repair) for repair in world.audit().report.repairs] == [Mend]
+    assert [type(repair) for repair in world.audit().report.repairs] == [ManifestRepair]
 
 
 def test_a_shared_segment_that_nothing_names_stays_while_something_is_wrong_with_a_partition_in_it() -> None:
@@ -311,7 +311,7 @@ def test_a_shared_segment_that_nothing_names_stays_while_something_is_wrong_with
     (copy,) = world.shared([(third, 0, 2)], epoch=1, stream=EARLIER)
     assert copy.key in [repair.key for repair in world.audit().report.repairs if isinstance(repair, Delete)]
     del world.objects[own.key]
-    assert [type(repair) for repair in world.audit().report.repairs] == [Mend]
+    assert [type(repair) for repair in world.audit().report.repairs] == [ManifestRepair]
 
 
 def test_a_quick_repair_deletes_no_segment_because_it_has_not_read_those_that_it_may_have_to_stand_in_for() -> None:
@@ -328,13 +328,13 @@ def test_a_quick_repair_deletes_no_segment_because_it_has_not_read_those_that_it
     assert world.faults() == []
 
 
-def test_what_a_mended_manifest_names_is_not_deleted_whatever_was_planned() -> None:
+def test_what_a_repaired_manifest_names_is_not_deleted_whatever_was_planned() -> None:
     world = full_world()
     del world.objects[entries(world, FIRST)[3].key]
-    (mend,) = world.audit().report.repairs
-    assert isinstance(mend, Mend)
-    named = [mend.entries[0].key, mend.manifest.pages[0].key]
-    repairs = [mend, *(Delete(key=key) for key in [*named, segment_prefix(FIRST)])]
+    (repair,) = world.audit().report.repairs
+    assert isinstance(repair, ManifestRepair)
+    named = [repair.entries[0].key, repair.manifest.pages[0].key]
+    repairs = [repair, *(Delete(key=key) for key in [*named, segment_prefix(FIRST)])]
     done = run(
         Repairer(world.store, rng=world.rng, cluster_id=CLUSTER, no_producers=b"producers", no_groups=b"state").run(
             repairs
@@ -345,7 +345,7 @@ def test_what_a_mended_manifest_names_is_not_deleted_whatever_was_planned() -> N
     assert world.faults() == []
 
 
-def test_without_its_metadata_nothing_of_a_store_is_mended_or_deleted() -> None:
+def test_without_its_metadata_nothing_of_a_store_is_repaired_or_deleted() -> None:
     world = full_world()
     del world.objects[entries(world, FIRST)[1].key]
     world.segment(tp(ORDERS, 2), 0, 1, epoch=0)
@@ -356,7 +356,7 @@ def test_without_its_metadata_nothing_of_a_store_is_mended_or_deleted() -> None:
     assert done == Repaired()
 
 
-def test_a_manifest_that_was_written_meanwhile_is_not_mended() -> None:
+def test_a_manifest_that_was_written_meanwhile_is_not_repaired() -> None:
     world = full_world()
     del world.objects[entries(world, FIRST)[1].key]
     report = world.audit().report
@@ -400,10 +400,10 @@ def test_a_coordinator_whose_log_starts_above_its_snapshot_is_a_fault_and_goes_o
     assert [finding.kind for finding in found] == [Kind.LOST if snapshot == "lost" else Kind.GAP]
     assert "does not load" in found[0].means
     assert done.failed == []
-    mended = newest(world, part)
-    assert mended.coordinator_snapshot is not None
-    assert (mended.coordinator_snapshot.offset, mended.log_start) == (named.offset + 1, named.offset + 1)
-    assert decode_snapshot(world.objects[mended.coordinator_snapshot.key]).state == b"state"
+    after = newest(world, part)
+    assert after.coordinator_snapshot is not None
+    assert (after.coordinator_snapshot.offset, after.log_start) == (named.offset + 1, named.offset + 1)
+    assert decode_snapshot(world.objects[after.coordinator_snapshot.key]).state == b"state"
     assert world.faults() == []
 
 
@@ -412,7 +412,7 @@ def test_a_run_of_a_shared_segment_that_is_lost_becomes_a_gap_of_its_partition()
     key = next(key for key in world.objects if key.startswith("shared/"))
     del world.objects[key]
     report, _ = repaired(world)
-    assert [mend.topic for mend in report.repairs if isinstance(mend, Mend)] == ["orders-2"]
+    assert [repair.topic for repair in report.repairs if isinstance(repair, ManifestRepair)] == ["orders-2"]
     assert entries(world, tp(ORDERS, 2)) == []
     assert world.faults() == []
 

@@ -9,7 +9,7 @@ from test_audit_repair import entries, newest, repaired
 from bmq.storage.manifest import page_ref
 from bmq.storage.numbered import wal_key
 from bmq.storage.segment import SegmentEntry
-from bmq_audit.findings import Delete, Kind, Level, Mend
+from bmq_audit.findings import Delete, Kind, Level, ManifestRepair
 
 SECOND, THIRD = tp(ORDERS, 1), tp(ORDERS, 2)
 
@@ -41,7 +41,7 @@ def test_a_repair_names_again_what_a_lost_newest_version_named_of_a_shared_segme
     report, done = repaired(world)
     gaps = [fault for fault in report.findings[Level.FAULT] if fault.kind is Kind.GAP]
     assert ["offsets 6 to 11 are in segments that no version names" in fault.means for fault in gaps] == [True]
-    assert [mend.loses for mend in report.repairs if isinstance(mend, Mend)] == [()]
+    assert [repair.loses for repair in report.repairs if isinstance(repair, ManifestRepair)] == [()]
     assert done.failed == []
     assert entries(world, THIRD)[-1] == more
     assert newest(world, THIRD).next_offset == 12
@@ -57,7 +57,7 @@ def test_a_repair_names_again_what_a_lost_page_named_of_a_shared_segment() -> No
     assert world.faults() == []
     del world.objects[page]
     report, _ = repaired(world)
-    assert [mend.loses for mend in report.repairs if isinstance(mend, Mend)] == [()]
+    assert [repair.loses for repair in report.repairs if isinstance(repair, ManifestRepair)] == [()]
     assert entries(world, THIRD) == [*named, last]
     assert more in entries(world, THIRD)
     assert world.faults() == []
@@ -88,7 +88,7 @@ def test_a_partition_of_which_nothing_is_left_but_runs_of_shared_segments_is_nam
     assert [fault.topic for fault in world.faults() if fault.kind is Kind.GAP] == ["orders-1", "orders-2"]
     report, done = repaired(world)
     assert done.failed == []
-    assert {mend.topic: mend.loses for mend in report.repairs if isinstance(mend, Mend)} == {
+    assert {repair.topic: repair.loses for repair in report.repairs if isinstance(repair, ManifestRepair)} == {
         "orders-1": (),
         "orders-2": (),
     }

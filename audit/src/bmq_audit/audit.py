@@ -16,8 +16,8 @@ from bmq.ports import ObjectStore, Rng
 from bmq.storage.durable import cancelled
 from bmq.storage.keys import SHARED_PREFIX, partition_prefix
 from bmq.values import TopicId, TopicPartition
-from bmq_audit.coverage import Coverage
-from bmq_audit.findings import Level, Mend, Report
+from bmq_audit.findings import Level, ManifestRepair, Report
+from bmq_audit.held import HeldInWal
 from bmq_audit.leftovers import Unknown, tell_leftovers
 from bmq_audit.metadata import Metadata, audit_metadata
 from bmq_audit.partitions.listing import PartitionListing, list_partition, list_partitions
@@ -100,7 +100,7 @@ class _Audit:
         partitions = PartitionAudit(
             reader,
             image=image,
-            coverage=wal.coverage,
+            held_in_wal=wal.held,
             manifests=ManifestAudit(reader, versions_kept=options.versions_kept, quick=options.quick),
             segments=segments,
             decode_producers=options.decode_producers,
@@ -109,7 +109,7 @@ class _Audit:
             blocked=wal.blocked,
             quick=options.quick,
         )
-        await self._partitions(partitions, image, in_wal=wal.coverage.partitions())
+        await self._partitions(partitions, image, in_wal=wal.held.partitions())
         self._stage("shared segments")
         shared = SharedAudit(
             reader,
@@ -118,7 +118,7 @@ class _Audit:
             names=self._names,
             segments=segments,
             epoch_of=self._epoch_of,
-            is_beyond=partial(self._is_beyond, image, wal.coverage),
+            is_beyond=partial(self._is_beyond, image, wal.held),
             quick=options.quick,
         )
         await shared.run()
@@ -192,12 +192,12 @@ class _Audit:
         epochs = self._epochs.get(tp.topic_id, ())
         return epochs[tp.partition] if tp.partition < len(epochs) else -1
 
-    def _is_beyond(self, image: Image, coverage: Coverage, tp: TopicPartition, offset: int) -> bool:
+    def _is_beyond(self, image: Image, held_in_wal: HeldInWal, tp: TopicPartition, offset: int) -> bool:
         """Whether an offset is neither below the end of what the partition's manifest names nor in the WAL."""
         topic = image.topics.get(tp.topic_id)
         if topic is None or tp.partition >= len(topic.partitions):
             return False
-        spans = coverage.of(tp).spans
+        spans = held_in_wal.of(tp).spans
         ends = self._ends.get(tp.topic_id, ())
         end = ends[tp.partition] if tp.partition < len(ends) else -1
         if end < 0:  # nothing was there to look at
@@ -237,7 +237,7 @@ class _Audit:
             if tp in shared.beyond:
                 for fault in found.findings[Level.FAULT]:
                     self._report.add(fault)
-            self._report.repairs += [each for each in found.repairs if isinstance(each, Mend)]
+            self._report.repairs += [each for each in found.repairs if isinstance(each, ManifestRepair)]
 
     # --- what is nobody's ---
 

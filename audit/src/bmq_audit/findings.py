@@ -81,7 +81,7 @@ class Delete:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mend:
+class ManifestRepair:
     """A repair: one more manifest version, after the entry `base_number`.
 
     `manifest` has the pages that stay, and no entries: `entries` come behind them, on new pages where they are many,
@@ -103,7 +103,7 @@ class Mend:
     """What nobody can tell any more."""
 
 
-Repair = Delete | Mend
+Repair = Delete | ManifestRepair
 
 
 @dataclass(slots=True)
@@ -222,7 +222,7 @@ class Report:
         return taken
 
     def doubt(self) -> None:
-        """The metadata is not whole, so nothing is certainly garbage, and nothing is mended before the metadata is."""
+        """The metadata is not whole, so nothing is certainly garbage, and nothing is repaired before it is."""
         self.repairs.clear()
         for finding in self.findings[Level.GARBAGE]:
             self.add(replace(finding, level=Level.NOTE, kind=Kind.UNNAMED, repair=""))
@@ -237,14 +237,16 @@ class Report:
         return (Level.FAULT, Kind.UNREADABLE) in self.counts
 
     def promise_nothing(self) -> None:
-        """No fault is going to be mended."""
+        """No fault is going to be repaired."""
         self.findings[Level.FAULT] = [replace(finding, repair="") for finding in self.findings[Level.FAULT]]
 
     def sort(self) -> None:
         """By key: audits look at several things at a time."""
         for findings in self.findings.values():
             findings.sort(key=lambda finding: (finding.key, finding.means))
-        self.repairs.sort(key=lambda repair: ("", repair.topic) if isinstance(repair, Mend) else (repair.key, ""))
+        self.repairs.sort(
+            key=lambda repair: ("", repair.topic) if isinstance(repair, ManifestRepair) else (repair.key, "")
+        )
 
     def count(self, level: Level) -> int:
         """Findings of a level, those not kept included."""
@@ -268,7 +270,7 @@ class Report:
 def _is_of(repair: Repair, *, prefixes: tuple[str, ...], topics: frozenset[str]) -> bool:
     """Whether it is of these topics' partitions."""
     match repair:
-        case Mend():
+        case ManifestRepair():
             return repair.topic.rpartition("-")[0] in topics
         case Delete():
             return repair.key.startswith(prefixes)

@@ -1,4 +1,4 @@
-"""How a manifest is mended: a new version that names what is readable, and only that. Pure.
+"""How a manifest is repaired: a new version that names what is readable, and only that. Pure.
 
 Segments that no manifest names take the place of what is lost where they hold those offsets: what an owner put into a
 segment was durable, so it is what was there. What stays lost is filled with a segment that has these offsets and no
@@ -18,7 +18,7 @@ from bmq.storage.leader_epochs import EpochHistory
 from bmq.storage.manifest import CoordinatorSnapshotRef, Manifest
 from bmq.storage.segment import SegmentEntry
 from bmq.values import TopicPartition
-from bmq_audit.coverage import Span, joined
+from bmq_audit.held import Span, joined
 
 
 class Spare(NamedTuple):
@@ -61,7 +61,7 @@ class Gap(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mending:
+class RepairedManifest:
     """The new manifest's fields, what is named anew, and which offsets are given up.
 
     `manifest` has the pages that stay, and no entries: `entries` come behind them.
@@ -74,7 +74,7 @@ class Mending:
     given_up: tuple[Span, ...]
 
 
-def mend(
+def repaired_manifest(
     named: Named,
     *,
     lost: Collection[SegmentEntry],
@@ -84,7 +84,7 @@ def mend(
     producers_usable: bool,
     skip_to: int | None = None,
     jump: bool = False,
-) -> Mending:
+) -> RepairedManifest:
     """`lost`: entries that cannot be read. `forward_to`: the end may move on over spares, up to that offset; None: as
     far as they reach. `skip_to`: where the end moves in any case, because what follows in the WAL begins there. `jump`:
     what is missing between spares above the end is in no WAL either, and they are named all the same.
@@ -123,7 +123,7 @@ def mend(
         entries=(),
         producer_snapshot=old.producer_snapshot if not kept and producers_usable else None,
     )
-    return Mending(
+    return RepairedManifest(
         manifest=manifest,
         entries=tuple(entry for entry in kept if entry not in on_pages),
         adopted=tuple(spare.entry for spare in adopted),

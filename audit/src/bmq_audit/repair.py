@@ -23,14 +23,14 @@ from bmq.storage.segment_index import SegmentBatch
 from bmq.storage.snapshot import CoordinatorSnapshot, decode_snapshot, encode_snapshot
 from bmq.values import LeaderEpoch, Offset, TopicPartition
 from bmq.wire.batches import build_empty_batch
-from bmq_audit.findings import Delete, Mend, Repair
+from bmq_audit.findings import Delete, ManifestRepair, Repair
 from bmq_audit.manifest_repair import Gap
 
 DELETES_AT_ONCE: Final = 8
 OFFSETS_OF_A_BATCH: Final = 1 << 31
 
 
-class NotMended(BmqError):
+class NotRepaired(BmqError):
     """A repair that was planned cannot be carried out; nothing was changed by it."""
 
 
@@ -40,7 +40,7 @@ class Repaired:
 
     deleted_objects: int = 0
     deleted_bytes: int = 0
-    mended: list[str] = field(default_factory=list)
+    partitions: list[str] = field(default_factory=list)
     failed: list[tuple[str, str]] = field(default_factory=list)
 
 
@@ -74,23 +74,23 @@ class Repairer:
     async def run(self, repairs: Iterable[Repair]) -> Repaired:
         """Waits out a store that is down. What fails is told, and the rest is done all the same."""
         repairs = list(repairs)
-        mended = {key: each.topic for each in repairs if isinstance(each, Mend) for key in _named(each)}
+        repaired = {key: each.topic for each in repairs if isinstance(each, ManifestRepair) for key in _named(each)}
         for each in repairs:
-            if isinstance(each, Mend):
-                await self._attempt(each.topic, self._mend(each))
-        deletes = [each for each in repairs if isinstance(each, Delete) and not self._is_named(each, mended)]
+            if isinstance(each, ManifestRepair):
+                await self._attempt(each.topic, self._repair(each))
+        deletes = [each for each in repairs if isinstance(each, Delete) and not self._is_named(each, repaired)]
         for at in range(0, len(deletes), DELETES_AT_ONCE):
             await together(self._attempt(each.key, self._delete(each)) for each in deletes[at : at + DELETES_AT_ONCE])
         return self.done
 
-    def _is_named(self, delete: Delete, mended: Mapping[str, str]) -> bool:
-        """Whether a mended manifest names what is to go; that stays, whatever was planned."""
-        below = (key for key in mended if key.startswith(delete.key)) if delete.key.endswith("/") else ()
-        named = delete.key if delete.key in mended else next(iter(below), None)
+    def _is_named(self, delete: Delete, repaired: Mapping[str, str]) -> bool:
+        """Whether a repaired manifest names what is to go; that stays, whatever was planned."""
+        below = (key for key in repaired if key.startswith(delete.key)) if delete.key.endswith("/") else ()
+        named = delete.key if delete.key in repaired else next(iter(below), None)
         if named is None:
             return False
         self.done.failed.append(
-            (delete.key, f"not deleted: the mended manifest of {mended[named]} names {named}: this is a bug in bmq")
+            (delete.key, f"not deleted: the repaired manifest of {repaired[named]} names {named}: this is a bug in bmq")
         )
         return True
 
@@ -101,31 +101,31 @@ class Repairer:
             self.done.failed.append((what, str(error)))
         self._told(self.done)
 
-    async def _mend(self, mend: Mend) -> None:
+    async def _repair(self, repair: ManifestRepair) -> None:
         """One more manifest version, as an owner's. Raises BmqError."""
-        newest = await self._newest(mend.tp)
-        if newest > mend.base_number:
-            raise NotMended(f"manifest version {newest} was written meanwhile: check again")
-        filled = [await self._fill(mend, gap) for gap in mend.gaps]
-        entries = tuple(sorted((*mend.entries, *filled), key=lambda entry: entry.base_offset))
-        pages, entries = await self._paged(mend.tp, mend.manifest.pages, entries)
-        manifest: Manifest = msgspec.structs.replace(mend.manifest, pages=pages, entries=entries)
-        manifest = await self._loadable(mend, manifest)
+        newest = await self._newest(repair.tp)
+        if newest > repair.base_number:
+            raise NotRepaired(f"manifest version {newest} was written meanwhile: check again")
+        filled = [await self._fill(repair, gap) for gap in repair.gaps]
+        entries = tuple(sorted((*repair.entries, *filled), key=lambda entry: entry.base_offset))
+        pages, entries = await self._paged(repair.tp, repair.manifest.pages, entries)
+        manifest: Manifest = msgspec.structs.replace(repair.manifest, pages=pages, entries=entries)
+        manifest = await self._loadable(repair, manifest)
         broken = broken_invariant(manifest)
         if broken is not None:
-            raise NotMended(f"the mended manifest would not hold that {broken}: this is a bug in bmq")
-        await self._add(mend, encode_manifest(manifest))
-        self.done.mended.append(mend.topic)
+            raise NotRepaired(f"the repaired manifest would not hold that {broken}: this is a bug in bmq")
+        await self._add(repair, encode_manifest(manifest))
+        self.done.partitions.append(repair.topic)
 
-    async def _add(self, mend: Mend, payload: bytes) -> None:
+    async def _add(self, repair: ManifestRepair, payload: bytes) -> None:
         """One more entry, a claim, above the newest there is: it is known to be no sleeper's, and what is below it may
         be gone.
         """
-        prefix = manifest_prefix(mend.tp)
-        number, nonce = mend.base_number + 1, self._rng.nonce()
-        predecessor = mend.base_nonce if mend.base_number >= FIRST_NUMBER else NO_PREDECESSOR
+        prefix = manifest_prefix(repair.tp)
+        number, nonce = repair.base_number + 1, self._rng.nonce()
+        predecessor = repair.base_nonce if repair.base_number >= FIRST_NUMBER else NO_PREDECESSOR
         entry = Entry(
-            number=number, epoch=mend.base_epoch, nonce=nonce, predecessor=predecessor, claim=True, payload=payload
+            number=number, epoch=repair.base_epoch, nonce=nonce, predecessor=predecessor, claim=True, payload=payload
         )
         meanwhile = f"manifest version {number}, or a newer one, was written meanwhile: check again"
         try:
@@ -138,28 +138,28 @@ class Repairer:
                 trouble=self._trouble,
             )
         except Conflict:
-            raise NotMended(meanwhile) from None
-        if await self._newest(mend.tp) != number:
-            raise NotMended(meanwhile)
+            raise NotRepaired(meanwhile) from None
+        if await self._newest(repair.tp) != number:
+            raise NotRepaired(meanwhile)
 
-    async def _loadable(self, mend: Mend, manifest: Manifest) -> Manifest:
+    async def _loadable(self, repair: ManifestRepair, manifest: Manifest) -> Manifest:
         """With a snapshot where the log starts now, if a coordinator would miss what is gone before that: what its last
         one had, or nothing.
         """
         named = manifest.coordinator_snapshot
-        if not is_internal(mend.topic.rpartition("-")[0]) or manifest.log_start <= (
+        if not is_internal(repair.topic.rpartition("-")[0]) or manifest.log_start <= (
             0 if named is None else named.offset
         ):
             return manifest
         state = self._no_groups if named is None else decode_snapshot(await self._store.get(named.key)).state
         nonce, offset = self._rng.nonce(), Offset(manifest.log_start)
-        key = coordinator_snapshot_key(mend.tp, LeaderEpoch(mend.leader_epoch), offset, nonce)
-        made = encode_snapshot(CoordinatorSnapshot(nonce=nonce, tp=mend.tp, offset=offset, state=state))
+        key = coordinator_snapshot_key(repair.tp, LeaderEpoch(repair.leader_epoch), offset, nonce)
+        made = encode_snapshot(CoordinatorSnapshot(nonce=nonce, tp=repair.tp, offset=offset, state=state))
         await create_once(self._store, key, made, nonce=nonce, rng=self._rng, trouble=self._trouble)
-        mended: Manifest = msgspec.structs.replace(manifest, coordinator_snapshot=CoordinatorSnapshotRef(key, offset))
-        return mended
+        loadable: Manifest = msgspec.structs.replace(manifest, coordinator_snapshot=CoordinatorSnapshotRef(key, offset))
+        return loadable
 
-    async def _fill(self, mend: Mend, gap: Gap) -> SegmentEntry:
+    async def _fill(self, repair: ManifestRepair, gap: Gap) -> SegmentEntry:
         """A segment that has the gap's offsets and no records. It knows no producers: what they wrote last is not
         known.
         """
@@ -173,11 +173,11 @@ class Repairer:
                 SegmentBatch(data, Offset(base), Offset(base + count - 1), 0, gap.timestamp_ms, gap.timestamp_ms)
             )
         nonce = self._rng.nonce()
-        leader_epoch = LeaderEpoch(mend.leader_epoch)
+        leader_epoch = LeaderEpoch(repair.leader_epoch)
         made = encode_segment(
-            nonce, self._cluster_id, [SegmentRun(mend.tp, leader_epoch, batches, (), self._no_producers)]
+            nonce, self._cluster_id, [SegmentRun(repair.tp, leader_epoch, batches, (), self._no_producers)]
         )
-        key = segment_key(mend.tp, leader_epoch, Offset(gap.span.base), nonce)
+        key = segment_key(repair.tp, leader_epoch, Offset(gap.span.base), nonce)
         await create_once(self._store, key, made.parts, nonce=nonce, rng=self._rng, trouble=self._trouble)
         return made.entries_at(key)[0]
 
@@ -229,9 +229,9 @@ class Repairer:
         self.done.deleted_bytes += size_bytes
 
 
-def _named(mend: Mend) -> Iterator[str]:
-    """The key of every object that the mended manifest names."""
-    manifest = mend.manifest
-    yield from (entry.key for entry in mend.entries)
+def _named(repair: ManifestRepair) -> Iterator[str]:
+    """The key of every object that the repaired manifest names."""
+    manifest = repair.manifest
+    yield from (entry.key for entry in repair.entries)
     yield from (page.key for page in manifest.pages)
     yield from (ref.key for ref in (manifest.coordinator_snapshot, manifest.producer_snapshot) if ref is not None)

@@ -89,7 +89,7 @@ class Copier:
 
     async def _check(self, start: Metadata) -> None:
         if not start.whole:
-            raise NotCopied("the source's metadata is damaged: bmq store check says where; mend it first")
+            raise NotCopied("the source's metadata is damaged: bmq store check says where; repair it first")
         try:
             earlier = await audit_metadata(self._transfer.there, Report())
         except NoMetadata:

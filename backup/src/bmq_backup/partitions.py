@@ -186,7 +186,7 @@ class Partitions:
             raise NotCopied(
                 "the store has lost "
                 f"{', '.join(sorted(keys)[:LOST_TOLD_MAX])}{' and others' if len(keys) > LOST_TOLD_MAX else ''}, "
-                f"which {naming.version} names: no copy of it is whole. Stop the cluster and mend it (bmq store "
+                f"which {naming.version} names: no copy of it is whole. Stop the cluster and repair it (bmq store "
                 "check --repair), or restore what is lost from a backup; --without-lost copies all the rest as it "
                 "is"
             )

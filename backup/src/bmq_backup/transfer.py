@@ -66,7 +66,7 @@ class Transfer:
             return decode(await self.there.get(key))
         except FormatError as error:
             raise NotCopied(
-                f"{key}: {error}: the source is damaged: bmq store check says where; mend it first"
+                f"{key}: {error}: the source is damaged: bmq store check says where; repair it first"
             ) from error
 
     async def manifest_there(self, key: str) -> Manifest | None:
@@ -77,7 +77,7 @@ class Transfer:
             return None
         except FormatError as error:
             raise NotCopied(
-                f"{key}: {error}: the source is damaged: bmq store check says where; mend it first"
+                f"{key}: {error}: the source is damaged: bmq store check says where; repair it first"
             ) from error
 
     async def put(self, key: str, data: bytes) -> None:

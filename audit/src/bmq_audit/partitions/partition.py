@@ -23,12 +23,12 @@ from bmq.storage.numbered import numbered_key
 from bmq.storage.segment import SegmentEntry, decode_producer_snapshot
 from bmq.storage.snapshot import decode_snapshot
 from bmq.values import StreamId
-from bmq_audit.coverage import Coverage
 from bmq_audit.findings import Kind, Level, Report
+from bmq_audit.held import HeldInWal
 from bmq_audit.manifest_repair import UnnamedRun
 from bmq_audit.partitions.listing import PartitionListing, list_partition
 from bmq_audit.partitions.manifests import ManifestAudit
-from bmq_audit.partitions.repair import PartitionMending
+from bmq_audit.partitions.repair import PartitionRepair
 from bmq_audit.partitions.state import PartitionFacts, PartitionState, SharedRun
 from bmq_audit.reading import Reader
 from bmq_audit.segments.segment import AuditedSegment, SegmentAudit, difference
@@ -49,7 +49,7 @@ class PartitionAudit:
         reader: Reader,
         *,
         image: Image,
-        coverage: Coverage,
+        held_in_wal: HeldInWal,
         manifests: ManifestAudit,
         segments: SegmentAudit,
         decode_producers: Callable[[bytes], object],
@@ -65,12 +65,12 @@ class PartitionAudit:
         """
         self._reader = reader
         self._image = image
-        self._coverage = coverage
+        self._held_in_wal = held_in_wal
         self._manifests = manifests
         self._segments = segments
         self._decode_producers = decode_producers
         self._decode_state = decode_state
-        self._mending = PartitionMending(reader, image=image, segments=segments, stream_end=stream_end, blocked=blocked)
+        self._repair = PartitionRepair(reader, image=image, segments=segments, stream_end=stream_end, blocked=blocked)
         self._quick = quick
 
     async def run(
@@ -113,7 +113,7 @@ class PartitionAudit:
         label = f"{topic.name}-{tp.partition}"
         report.checked.partitions += 1
         report.checked.objects += listing.objects
-        held = self._coverage.of(tp)
+        held = self._held_in_wal.of(tp)
         held = replace(
             held, manifest_version=max(held.manifest_version, topic.partitions[tp.partition].manifest_version)
         )
@@ -141,17 +141,19 @@ class PartitionAudit:
         await self._coordinator_snapshot(state, topic.name)
         await self._producer_snapshot(state)
         state.named |= {ref.key for ref in audited.manifest.pages} | {entry.key for entry in state.entries}
-        mending = await self._mending.run(state)
+        repaired = await self._repair.run(state)
         if report.has_unreadable:
             report.promise_nothing()
-        self._unnamed(state, frozenset(entry.key for entry in mending.adopted) if mending is not None else frozenset())
+        self._unnamed(
+            state, frozenset(entry.key for entry in repaired.adopted) if repaired is not None else frozenset()
+        )
         pinned = audited.manifest.producer_snapshot
         return PartitionFacts(
             epoch=audited.epoch,
             shared=state.shared,
             settled=not report.count(Level.FAULT),
             end=max(audited.manifest.next_offset, audited.manifest.log_start),
-            wounded=mending is not None,
+            wounded=repaired is not None,
             pinned=pinned.key if pinned is not None else "",
         )
 

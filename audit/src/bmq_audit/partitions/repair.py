@@ -16,9 +16,9 @@ from bmq.storage.manifest import Manifest
 from bmq.storage.numbered import numbered_key
 from bmq.storage.segment import SegmentEntry
 from bmq.values import StreamId, TopicPartition
-from bmq_audit.coverage import CutOff, Span, cut_off, holes, joined
-from bmq_audit.findings import Kind, Mend
-from bmq_audit.manifest_repair import Mending, Named, UnnamedRun, mend
+from bmq_audit.findings import Kind, ManifestRepair
+from bmq_audit.held import CutOff, Span, cut_off, holes, joined
+from bmq_audit.manifest_repair import Named, RepairedManifest, UnnamedRun, repaired_manifest
 from bmq_audit.partitions.state import PartitionState
 from bmq_audit.reading import Reader
 from bmq_audit.segments.segment import SegmentAudit
@@ -32,7 +32,7 @@ UNSEEN: Final = (
 BEGAN: Final = "where the log began: it begins at the first offset that is left, {}"
 
 
-class PartitionMending:
+class PartitionRepair:
     """Says what is to be done about any partition of one store where something is lost. Tells gaps besides, because
     what fills them decides whether they are any.
     """
@@ -55,7 +55,7 @@ class PartitionMending:
         self._stream_end = stream_end
         self._blocked = blocked
 
-    async def run(self, state: PartitionState) -> Mending | None:
+    async def run(self, state: PartitionState) -> RepairedManifest | None:
         """What is to be done where something is lost or missing; None where all is well."""
         manifest, held = state.manifest, state.held
         missing = holes(held, manifest.next_offset)
@@ -78,7 +78,7 @@ class PartitionMending:
         # WAL below it.
         right_behind = bool(missing) and missing[0].base == manifest.next_offset
         skips = right_behind and len(missing) == 1 and not lonely and self._is_readable(state.listing.tp)
-        mending = mend(
+        repaired = repaired_manifest(
             Named(manifest=manifest, pages=tuple(state.pages)),
             lost=state.lost,
             spares=[run.spare for run in runs if run.spare is not None],
@@ -90,10 +90,10 @@ class PartitionMending:
             skip_to=missing[0].end if skips else None,
             jump=skips or not any(span.end > manifest.next_offset for span in held.spans),
         )
-        if mending.given_up:
+        if repaired.given_up:
             for key, why in {run.key: run.unreadable for run in runs if run.unreadable}.items():
                 state.report.fault(Kind.UNREADABLE, key, f"{why}. It may hold what is missing", topic=state.topic)
-        self._tell(state, missing, unnamed, mending, lonely=lonely, vanished=vanished, skips=skips)
+        self._tell(state, missing, unnamed, repaired, lonely=lonely, vanished=vanished, skips=skips)
         if began and not hidden and not unnamed:
             state.report.fault(
                 Kind.LOST,
@@ -103,20 +103,20 @@ class PartitionMending:
                 topic=state.topic,
                 repair=NAMED_ANEW,
             )
-        if state.lost or None in state.pages or state.torn or hidden or skips or mending.adopted or began:
+        if state.lost or None in state.pages or state.torn or hidden or skips or repaired.adopted or began:
             self._plan(
                 state,
-                mending,
+                repaired,
                 unknown="; and ".join(text for text in (UNSEEN if hidden or unnamed else "", began) if text),
             )
-        return mending
+        return repaired
 
     def _tell(
         self,
         state: PartitionState,
         missing: Sequence[Span],
         unnamed: Mapping[str, int],
-        mending: Mending,
+        repaired: RepairedManifest,
         *,
         lonely: Mapping[str, Sequence[CutOff]],
         vanished: bool,
@@ -158,7 +158,7 @@ class PartitionMending:
             if state.audited.number
             else "the partition has no manifest that can be read"
         )
-        beyond = [entry for entry in mending.adopted if entry.base_offset >= end]
+        beyond = [entry for entry in repaired.adopted if entry.base_offset >= end]
         if beyond:
             report.fault(
                 Kind.GAP,
@@ -192,7 +192,7 @@ class PartitionMending:
                     repair="a gap in their place" if skips else "",
                 )
 
-    def _plan(self, state: PartitionState, mending: Mending, *, unknown: str) -> None:
+    def _plan(self, state: PartitionState, repaired: RepairedManifest, *, unknown: str) -> None:
         audited = state.audited
         if state.report.has_unreadable:
             return  # a newer bmq may read it, or this one tomorrow: nothing is given up for that
@@ -200,20 +200,20 @@ class PartitionMending:
         meta = self._image.partition(state.listing.tp)
         leader_epoch = max(audited.newest_epoch, audited.epoch, meta.leader_epoch if meta is not None else 0)
         state.report.repairs.append(
-            Mend(
+            ManifestRepair(
                 tp=state.listing.tp,
                 topic=state.topic,
                 leader_epoch=leader_epoch,
                 base_number=max(audited.newest_number, state.held.manifest_version - 1),
                 base_epoch=leader_epoch,
                 base_nonce=audited.newest_nonce,
-                manifest=mending.manifest,
-                entries=mending.entries,
-                gaps=mending.gaps,
+                manifest=repaired.manifest,
+                entries=repaired.entries,
+                gaps=repaired.gaps,
                 gains=tuple(
-                    f"offsets {entry.base_offset} to {entry.last_offset} from {entry.key}" for entry in mending.adopted
+                    f"offsets {entry.base_offset} to {entry.last_offset} from {entry.key}" for entry in repaired.adopted
                 ),
-                loses=tuple(_given_up(span, named) for span in mending.given_up),
+                loses=tuple(_given_up(span, named) for span in repaired.given_up),
                 unknown=unknown,
             )
         )

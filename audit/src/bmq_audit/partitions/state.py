@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 from bmq.storage.manifest import CoordinatorSnapshotRef, Manifest
 from bmq.storage.segment import SegmentEntry
 from bmq.values import TopicPartition
-from bmq_audit.coverage import Held
 from bmq_audit.findings import Report
+from bmq_audit.held import Held
 from bmq_audit.manifest_repair import UnnamedRun
 from bmq_audit.partitions.listing import PartitionListing
 from bmq_audit.partitions.manifests import AuditedManifest
@@ -59,7 +59,7 @@ class PartitionState:
     snapshot: CoordinatorSnapshotRef | None = None
     producers_usable: bool = True
     torn: bool = False
-    """Whether something is to be mended besides lost entries and pages."""
+    """Whether something is to be repaired besides lost entries and pages."""
 
     @property
     def manifest(self) -> Manifest:

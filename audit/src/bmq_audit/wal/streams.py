@@ -14,8 +14,8 @@ from bmq.storage.durable import together
 from bmq.storage.numbered import wal_key
 from bmq.storage.wal import WAL_HEADER_SIZE_BYTES, decode_wal_header
 from bmq.values import StreamId
-from bmq_audit.coverage import Coverage
 from bmq_audit.findings import Kind, Report
+from bmq_audit.held import HeldInWal
 from bmq_audit.reading import Reader
 from bmq_audit.unopenable import MEANS
 from bmq_audit.wal.objects import ExaminedWal, examine_wal
@@ -47,7 +47,7 @@ class WalAudit:
         self._reader = reader
         self._report = report
         self._image = image
-        self.coverage = Coverage(image)
+        self.held = HeldInWal(image)
         self.blocked: set[StreamId] = set()
         """Streams that nobody can read to their end."""
         self._read_below = _read_below(image)
@@ -157,9 +157,9 @@ class WalAudit:
                 before = max(before, found.durable_below)
                 if counts:
                     self._tell_unopenable(known.stream, found)
-                    self.coverage.take(known.stream, number, found.entries)
+                    self.held.take(known.stream, number, found.entries)
                 elif number < first:
-                    self.coverage.cut_off(known.stream, number, found.entries, missing=first - 1)
+                    self.held.cut_off(known.stream, number, found.entries, missing=first - 1)
         if known.wanted:
             self._check_numbers(known, data.keys(), durable_below=durable_below)
         return bad

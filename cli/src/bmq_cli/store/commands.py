@@ -57,7 +57,7 @@ def check(
         bool,
         typer.Option(
             "--repair",
-            help="Mend what can be mended and delete what nothing can reach, after asking. Nothing may run on the "
+            help="Repair what can be repaired and delete what nothing can reach, after asking. Nothing may run on the "
             "store.",
         ),
     ] = False,
@@ -75,7 +75,7 @@ def check(
 ) -> None:
     """Read everything in a store and say what is wrong with it.
 
-    Exit code 0: no faults, or all were mended. 1: there are faults. 2: wrong usage, or no bmq store there.
+    Exit code 0: no faults, or all were repaired. 1: there are faults. 2: wrong usage, or no bmq store there.
     """
     from bmq_cli.store.check import check_store
     from bmq_cli.store.opening import url_of

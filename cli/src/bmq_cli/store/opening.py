@@ -79,7 +79,7 @@ def opened(url: StoreUrl, *, alone: bool) -> Iterator[ObjectStore]:
         return
     if url.shared:
         raise ConfigurationError(
-            f"store {url.text}: what is mended or erased must not be shared: leave shared=true out"
+            f"store {url.text}: what is repaired or erased must not be shared: leave shared=true out"
         )
     before = keep_private(url.text)
     store = open_store(url.text)

@@ -15,7 +15,7 @@ from bmq.runtime.self_test import prove_store
 from bmq.runtime.store_url import StoreUrl
 from bmq.runtime.system import SystemClock, SystemRng
 from bmq_audit.audit import Audited
-from bmq_audit.findings import Delete, Finding, Level, Mend, Repair, Report
+from bmq_audit.findings import Delete, Finding, Level, ManifestRepair, Repair, Report
 from bmq_audit.liveness import is_stopped, sign_of_life
 from bmq_audit.metadata import audit_metadata
 from bmq_audit.reading import Progress, Reader
@@ -46,7 +46,7 @@ def repair_store(url: StoreUrl, output: Output, *, quick: bool, at_once: int, st
         repairs = audited.report.repairs
         _show_plan(repairs, output)
         repaired = Repaired()
-        left = _unmended(audited.report.findings[Level.FAULT])
+        left = _unrepaired(audited.report.findings[Level.FAULT])
         if repairs and _agreed(yes=yes):
             repaired = run(lambda: _carry_out(store, repairs, audited.metadata.image, bucket=url.folder is None))
             after, _ = timed_audit(store, output, quick=True, at_once=at_once)
@@ -97,7 +97,7 @@ async def _image(store: ObjectStore, *, at_once: int) -> Image:
     return (await audit_metadata(reader, Report())).image
 
 
-def _unmended(faults: Iterable[Finding]) -> list[Finding]:
+def _unrepaired(faults: Iterable[Finding]) -> list[Finding]:
     return [finding for finding in faults if not finding.repair]
 
 
@@ -118,16 +118,16 @@ def _show_plan(repairs: list[Repair], output: Output) -> None:
         return
     output.text()
     output.text("--repair would")
-    for mend in (each for each in repairs if isinstance(each, Mend)):
-        output.text(f"  write manifest version {mend.base_number + 1} of {mend.topic}")
-        for gain in mend.gains:
+    for repair in (each for each in repairs if isinstance(each, ManifestRepair)):
+        output.text(f"  write manifest version {repair.base_number + 1} of {repair.topic}")
+        for gain in repair.gains:
             output.text(f"    with {gain}")
-        for loss in mend.loses:
+        for loss in repair.loses:
             output.text(f"    without {loss}, for good")
-        if not mend.loses:
+        if not repair.loses:
             output.text("    nothing that can be read now is lost")
-        if mend.unknown:
-            output.text(f"    it cannot be known {mend.unknown}")
+        if repair.unknown:
+            output.text(f"    it cannot be known {repair.unknown}")
     deletes = [each for each in repairs if isinstance(each, Delete)]
     if deletes:
         size_bytes = sum(each.size_bytes for each in deletes)
@@ -143,8 +143,8 @@ def _show_plan(repairs: list[Repair], output: Output) -> None:
 
 def _show_outcome(repaired: Repaired, left: list[Finding], output: Output) -> None:
     output.text()
-    if repaired.mended:
-        output.text(f"mended: {', '.join(repaired.mended)}")
+    if repaired.partitions:
+        output.text(f"repaired: {', '.join(repaired.partitions)}")
     if repaired.deleted_objects:
         output.text(f"deleted: {counted(repaired.deleted_objects, 'object')}")
     for what, why in repaired.failed:
@@ -160,7 +160,7 @@ def _document(
     found = document(url, audited, took_s=took_s, quick=quick)
     found["planned"] = [_planned(each) for each in audited.report.repairs]
     found["repaired"] = {
-        "mended": repaired.mended,
+        "partitions": repaired.partitions,
         "deleted_objects": repaired.deleted_objects,
         "failed": [{"what": what, "why": why} for what, why in repaired.failed],
     }
@@ -170,10 +170,10 @@ def _document(
 
 def _planned(repair: Repair) -> dict[str, Any]:
     match repair:
-        case Mend():
+        case ManifestRepair():
             gains, loses = list(repair.gains), list(repair.loses)
             return {
-                "mend": repair.topic,
+                "repair": repair.topic,
                 "version": repair.base_number + 1,
                 "with": gains,
                 "without": loses,

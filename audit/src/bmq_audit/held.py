@@ -62,7 +62,7 @@ def joined(spans: Iterable[Span]) -> list[Span]:
     return found
 
 
-class Coverage:
+class HeldInWal:
     """Filled stream by stream; `wanted` tells which runs of a stream count."""
 
     def __init__(self, image: Image) -> None:

@@ -1,4 +1,4 @@
-"""Which segments that nothing names a mended manifest takes: those that bring back the most, and never one that loses
+"""Which segments that nothing names a repaired manifest takes: those that bring back the most, and never one that loses
 what is whole.
 """
 
@@ -16,8 +16,8 @@ from bmq.storage.manifest import Manifest
 from bmq.storage.numbered import numbered_key
 from bmq.storage.segment import SegmentEntry
 from bmq.values import TopicPartition
-from bmq_audit.findings import Kind, Level, Mend
-from bmq_audit.manifest_repair import Named, Spare, mend
+from bmq_audit.findings import Kind, Level, ManifestRepair
+from bmq_audit.manifest_repair import Named, Spare, repaired_manifest
 
 THIRD = tp(ORDERS, 2)
 
@@ -55,9 +55,9 @@ def test_a_log_that_began_above_0_begins_there_again_when_every_version_of_its_m
         del world.objects[key]
     without_manifest(world, FIRST, how)
     report, done = repaired(world)
-    (mended,) = [each for each in report.repairs if isinstance(each, Mend) and each.topic == "orders-0"]
-    assert mended.loses == ()
-    assert "begins at the first offset that is left, 24" in mended.unknown
+    (repair,) = [each for each in report.repairs if isinstance(each, ManifestRepair) and each.topic == "orders-0"]
+    assert repair.loses == ()
+    assert "begins at the first offset that is left, 24" in repair.unknown
     assert done.failed == []
     assert entries(world, FIRST) == named
     assert (newest(world, FIRST).log_start, newest(world, FIRST).next_offset) == (24, 60)
@@ -83,7 +83,7 @@ def test_a_repair_that_wrote_its_version_above_missing_ones_says_that_it_did() -
     for number in (2, 3):
         del world.objects[numbered_key(manifest_prefix(FIRST), number)]
     _, done = repaired(world)
-    assert (done.failed, done.mended) == ([], ["orders-0"])
+    assert (done.failed, done.partitions) == ([], ["orders-0"])
     assert entries(world, FIRST) == named
     assert {fault.repair for fault in world.faults()} == {""}, "what is left is of no consequence"
 
@@ -94,7 +94,7 @@ def test_a_merged_segment_stands_in_for_those_of_which_only_some_are_lost() -> N
     merged = world.segment(FIRST, 24, 8)
     del world.objects[before[3].key]
     report, _ = repaired(world)
-    assert [each.loses for each in report.repairs if isinstance(each, Mend)] == [()]
+    assert [each.loses for each in report.repairs if isinstance(each, ManifestRepair)] == [()]
     assert entries(world, FIRST) == [before[0], before[1], merged, before[4]]
     assert world.faults() == []
 
@@ -121,7 +121,7 @@ def test_what_is_whole_above_a_hole_between_the_manifest_and_nothing_is_named_an
         del world.objects[key]
     above = world.segment(THIRD, 12, 2)
     report, _ = repaired(world)
-    assert {each.topic: each.loses for each in report.repairs if isinstance(each, Mend)} == {
+    assert {each.topic: each.loses for each in report.repairs if isinstance(each, ManifestRepair)} == {
         "orders-2": ("offsets 6 to 11",)
     }
     assert [entry for entry in entries(world, THIRD) if entry.record_count] == [*first, above]
@@ -162,7 +162,7 @@ def test_of_all_ways_to_choose_spares_one_is_taken_that_brings_back_the_most(
         if base + count <= end
     ]
     manifest = Manifest(entries=tuple(named), next_offset=end, last_stable_offset=end)
-    done = mend(
+    done = repaired_manifest(
         Named(manifest=manifest, pages=()),
         lost=gone,
         spares=given_spares,
