@@ -361,13 +361,13 @@ def test_a_writer_is_not_replaced_by_what_was_no_entry_and_is_gone_when_it_looks
         store_get = logs.store.get
         looks = []
 
-        async def mended_before_the_second_look(wanted: str, *, start: int = 0, length: int | None = None) -> bytes:
+        async def gone_before_the_second_look(wanted: str, *, start: int = 0, length: int | None = None) -> bytes:
             looks.append(wanted)
             if looks.count(key) == 2:  # the first one is whether it is the writer's own
                 await logs.store.delete(key)
             return await store_get(wanted, start=start, length=length)
 
-        logs.store.get = mended_before_the_second_look  # type: ignore[method-assign]
+        logs.store.get = gone_before_the_second_look  # type: ignore[method-assign]
         with pytest.raises(UnknownOutcome, match="gone again"):
             await (
                 writer.claim(None, epoch=1, payload=b"next")

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from bmq_spark.batches.places import Range
 from bmq_spark.batches.records import HEADERS, Typing
-from bmq_spark.iceberg.maintenance import Upkeep
+from bmq_spark.iceberg.maintenance import Maintenance
 from bmq_spark.jobs.decoders import NO_COLUMNS
 from bmq_spark.jobs.iceberg_sink import TableSettings
 from bmq_spark.jobs.sinks import Batch
@@ -94,11 +94,13 @@ def typing(value_format: str = "string", schema: str | None = None) -> Typing:
     return Typing(key=decoder("string"), value=value, columns=value.arrow_type)
 
 
-def settings(*, partition_by: str = "hour", upsert_key: str = "", upkeep: Upkeep | None = None) -> TableSettings:
+def settings(
+    *, partition_by: str = "hour", upsert_key: str = "", maintenance: Maintenance | None = None
+) -> TableSettings:
     return TableSettings(
         partition_by=partition_by,
         upsert_key=upsert_key,
         target_file_size_bytes=128 << 20,
-        upkeep=upkeep,
-        upkeep_every_ms=3_600_000,
+        maintenance=maintenance,
+        maintenance_every_ms=3_600_000,
     )

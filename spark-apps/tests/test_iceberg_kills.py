@@ -11,7 +11,7 @@ from iceberg_catalogs import Opened, opened_in
 from killed_jobs import job_at
 from parquet_jobs import produce, topic_of
 from pyspark.sql import SparkSession
-from test_iceberg_races import UPKEEP, compact_as_anybody_would, expire_as_anybody_would, offsets
+from test_iceberg_races import MAINTENANCE, compact_as_anybody_would, expire_as_anybody_would, offsets
 
 from bmq_spark.iceberg.catalogs import Catalog, TableName
 from bmq_spark.iceberg.maintenance import maintain
@@ -27,22 +27,22 @@ def values(first: int, count: int) -> list[bytes]:
     return [b"\xff%d" % number if number % 10 == 0 else b"%d" % number for number in range(first, first + count)]
 
 
-def upkeep_of(spark: SparkSession, name: TableName) -> Callable[[], None]:
+def maintenance_of(spark: SparkSession, name: TableName) -> Callable[[], None]:
     """Called again and again, it maintains the table after each batch, in turns as the job and as anybody."""
     seen: list[int | None] = [None]
 
-    def upkeep() -> None:
+    def maintenance() -> None:
         table = IcebergTable.open(spark, name)
         if table is None or table.newest_id() == seen[-1]:
             return
         if len(seen) % 2:
-            maintain(spark, table, UPKEEP)
+            maintain(spark, table, MAINTENANCE)
         else:
             compact_as_anybody_would(spark, name)
             expire_as_anybody_would(spark, name)
         seen.append(table.newest_id())
 
-    return upkeep
+    return maintenance
 
 
 @pytest.mark.timeout(900)
@@ -67,13 +67,13 @@ def test_a_stream_that_dies_at_every_point_beside_maintenance_has_every_record_o
         "string",
     ]
     given += ["--warehouse", str(tmp_path / "warehouse"), "--max-records-per-batch", "20"]
-    upkeep = upkeep_of(spark, name)
+    maintenance = maintenance_of(spark, name)
     made = 0
     for point, number in POINTS.items():
         produce(bmq.servers, topic, values(made, 60))
         made += 60
         with job_at(point, number, [*given, "--trigger", "200ms"], tmp_path / point.replace(": ", "-")) as job:
-            job.die(upkeep)
+            job.die(maintenance)
     # One that sleeps with its rows staged, while others compact and expire all that no reader sees, goes on by itself.
     produce(bmq.servers, topic, values(made, 60))
     made += 60

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from bmq_spark.batches.places import Range
 from bmq_spark.errors import ConfigurationError
 from bmq_spark.iceberg.catalogs import Catalog
-from bmq_spark.iceberg.maintenance import Upkeep, maintain, now_ms
+from bmq_spark.iceberg.maintenance import Maintenance, maintain, now_ms
 from bmq_spark.jobs.cluster import Topic
 from bmq_spark.jobs.iceberg import Target, parse, run_maintenance
 from bmq_spark.jobs.iceberg_sink import IcebergSink
@@ -61,7 +61,7 @@ def test_retention_takes_old_rows_and_old_dead_letters(spark: SparkSession, hado
         spark,
         name,
         typing(),
-        settings(upkeep=Upkeep(target_file_size_bytes=128 << 20, tidies=False, retention_ms=2 * DAY_MS)),
+        settings(maintenance=Maintenance(target_file_size_bytes=128 << 20, tidies=False, retention_ms=2 * DAY_MS)),
     )
     now = (datetime.datetime.now(datetime.UTC) - MIDNIGHT) // datetime.timedelta(minutes=1)
     old = now - 4 * 24 * 60
@@ -122,7 +122,7 @@ def test_maintenance_alone_takes_a_jobs_own_rows_and_none_that_are_the_newest_of
             spark,
             table,
             typing(),
-            settings(upsert_key="key", upkeep=Upkeep(target_file_size_bytes=1, retention_ms=DAY_MS)),
+            settings(upsert_key="key", maintenance=Maintenance(target_file_size_bytes=1, retention_ms=DAY_MS)),
         )
 
 
@@ -135,9 +135,9 @@ def test_maintenance_by_a_clock_that_is_not_the_stores_takes_nothing(
     now = (datetime.datetime.now(datetime.UTC) - MIDNIGHT) // datetime.timedelta(minutes=1)
     for offset in range(2):
         sink.add(batch(spark, offset, [Record(offset=offset, value=b"%d" % offset, minute=now)]))
-    upkeep = Upkeep(target_file_size_bytes=128 << 20, keep_snapshots_ms=1, retention_ms=2 * DAY_MS)
-    done = maintain(spark, sink.table, upkeep, clock_ms=lambda: now_ms() + ahead_ms)
+    maintenance = Maintenance(target_file_size_bytes=128 << 20, keep_snapshots_ms=1, retention_ms=2 * DAY_MS)
+    done = maintain(spark, sink.table, maintenance, clock_ms=lambda: now_ms() + ahead_ms)
     assert (done.snapshots_expired, done.orphans_removed) == (0, 0)
     assert "set the clock" in capsys.readouterr().err
     assert sorted(hadoop.load(name).scan().to_arrow().column("value").to_pylist()) == ["0", "1"]
-    assert maintain(spark, sink.table, upkeep).snapshots_expired >= 2
+    assert maintain(spark, sink.table, maintenance).snapshots_expired >= 2

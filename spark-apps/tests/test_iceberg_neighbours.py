@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from bmq_spark.errors import ConfigurationError
 from bmq_spark.iceberg.catalogs import Catalog, TableName
-from bmq_spark.iceberg.maintenance import Upkeep, maintain
+from bmq_spark.iceberg.maintenance import Maintenance, maintain
 from bmq_spark.jobs.cluster import Topic
 from bmq_spark.jobs.iceberg_sink import IcebergSink
 
@@ -67,7 +67,7 @@ def test_orphans_are_looked_for_among_a_tables_own_files_alone(spark: SparkSessi
     long_ago = time.time() - 10 * DAY_S
     for path in (folder / inner).rglob("*"):
         os.utime(path, (long_ago, long_ago))
-    maintain(spark, outer.table, Upkeep(target_file_size_bytes=1 << 20))
+    maintain(spark, outer.table, Maintenance(target_file_size_bytes=1 << 20))
     assert not [path for path in of_others if not path.exists()]
     assert spark.table(within.sql).count() == 1
     assert orphan.exists() == inner.startswith("db.orders.data"), "where both lie in one folder nothing goes"
@@ -102,7 +102,7 @@ def test_nothing_goes_where_another_table_lies_in_the_same_folder(
     for path in there:
         os.utime(path, (long_ago, long_ago))
     capsys.readouterr()
-    assert maintain(spark, now.table, Upkeep(target_file_size_bytes=1 << 20)).orphans_removed == 0
+    assert maintain(spark, now.table, Maintenance(target_file_size_bytes=1 << 20)).orphans_removed == 0
     assert not [path for path in there if not path.exists()]
     assert "metadata.json cannot be read, or is another table's in the same folder" in capsys.readouterr().err
     if how != "dropped":
@@ -112,7 +112,7 @@ def test_nothing_goes_where_another_table_lies_in_the_same_folder(
     for path in Path(now.table.location, "metadata").glob("*.metadata.json"):
         if before.table.id in path.read_text():
             path.unlink()
-    assert maintain(spark, now.table, Upkeep(target_file_size_bytes=1 << 20)).orphans_removed > 1
+    assert maintain(spark, now.table, Maintenance(target_file_size_bytes=1 << 20)).orphans_removed > 1
     assert not orphan.exists() and spark.table(now.table.name.sql).count() == 1
 
 
@@ -133,7 +133,7 @@ def test_what_commits_that_failed_left_is_not_taken_for_another_tables(
         left.write_bytes(newest.read_bytes())
         long_ago = time.time() - 10 * DAY_S
         os.utime(left, (long_ago, long_ago))
-        assert maintain(spark, sink.table, Upkeep(target_file_size_bytes=1 << 20)).orphans_removed == 1
+        assert maintain(spark, sink.table, Maintenance(target_file_size_bytes=1 << 20)).orphans_removed == 1
         assert not left.exists()
 
 

@@ -14,7 +14,7 @@ SQL = ["--table", "lake.db.orders", "--catalog-type", "sql", "--catalog-uri", "j
 def test_a_catalog_and_a_topic_are_enough() -> None:
     options = parse([*SQL, "--topic", "orders"])
     assert isinstance(options, IcebergOptions)
-    assert (options.group, options.target.settings.partition_by, options.target.settings.upkeep) == (
+    assert (options.group, options.target.settings.partition_by, options.target.settings.maintenance) == (
         "iceberg-orders",
         "hour",
         None,
@@ -103,8 +103,8 @@ def test_upserts_go_into_a_table_without_partitions() -> None:
 
 def test_maintenance_alone_needs_no_topic() -> None:
     target = parse([*SQL, "--maintain", "--keep-snapshots", "2d"])
-    assert isinstance(target, Target) and target.settings.upkeep is not None
-    assert target.settings.upkeep.keep_snapshots_ms == 2 * 24 * 3_600_000
+    assert isinstance(target, Target) and target.settings.maintenance is not None
+    assert target.settings.maintenance.keep_snapshots_ms == 2 * 24 * 3_600_000
 
 
 @pytest.mark.parametrize(("uri", "atomic"), [("/w", True), ("file:///w", True), ("w", True), ("s3a://bucket/w", False)])

@@ -15,12 +15,12 @@ from tests.waiting import let_pass
 from bmq_spark.batches.places import Places
 from bmq_spark.errors import JobStopped, TableBroken
 from bmq_spark.iceberg.catalogs import Catalog, TableName
-from bmq_spark.iceberg.maintenance import Upkeep, maintain
+from bmq_spark.iceberg.maintenance import Maintenance, maintain
 from bmq_spark.iceberg.tables import IcebergTable, Staged, State
 from bmq_spark.jobs.iceberg_sink import IcebergSink
 from bmq_spark.jobs.sinks import Batch
 
-UPKEEP = Upkeep(target_file_size_bytes=128 << 20, min_files=2, keep_snapshots_ms=1)
+MAINTENANCE = Maintenance(target_file_size_bytes=128 << 20, min_files=2, keep_snapshots_ms=1)
 
 
 @pytest.fixture(scope="module", params=["hadoop", "sql", "rest"])
@@ -126,10 +126,10 @@ def test_maintenance_of_another_process_beside_a_stream_leaves_its_places(spark:
     def meanwhile() -> None:
         if not ran:
             ran.append(1)
-            maintain(spark, IcebergTable(spark, name), UPKEEP)
+            maintain(spark, IcebergTable(spark, name), MAINTENANCE)
 
     sink.add(batch(spark, 3, records(3, 6), verify=meanwhile))
-    maintain(spark, IcebergTable(spark, name), UPKEEP)
+    maintain(spark, IcebergTable(spark, name), MAINTENANCE)
     assert IcebergSink(spark, name, typing(), settings()).places() == {"orders": {0: 6}}
     assert offsets(opened, name) == [0, 1, 2, 3, 4, 5]
 
@@ -148,7 +148,7 @@ def test_a_commit_between_the_look_of_maintenance_and_its_expiry_keeps_its_place
             sink.add(batch(spark, 1, records(3, 6)))
             super().expire(before_ms)
 
-    maintain(spark, Slow(spark, name), UPKEEP)
+    maintain(spark, Slow(spark, name), MAINTENANCE)
     assert sink.places() == {"orders": {0: 6}} and offsets(sql, name) == [0, 1, 2, 3, 4, 5]
 
 
@@ -329,7 +329,7 @@ def test_a_table_of_an_older_version_of_the_job_goes_on_and_keeps_its_places(spa
     assert sink.places() == {"orders": {0: 1}}
     let_pass(0.01, "the next snapshot has another time")
     compact_as_anybody_would(spark, name)
-    maintain(spark, IcebergTable(spark, name), UPKEEP)
+    maintain(spark, IcebergTable(spark, name), MAINTENANCE)
     assert sink.places() == {"orders": {0: 1}}
     sink.add(batch(spark, 0, records(1, 3)))
     assert offsets(sql, name) == [0, 1, 2] and sink.places() == {"orders": {0: 3}}
@@ -382,7 +382,7 @@ def test_columns_that_were_lost_with_a_batch_killed_between_its_commits_are_foun
 
 def test_dead_letters_past_retention_stay_until_their_batch_is_whole(spark: SparkSession, sql: Opened) -> None:
     name = sql.table("old_letters")
-    upkeep = Upkeep(target_file_size_bytes=128 << 20, tidies=False, retention_ms=24 * 3_600_000)
+    maintenance = Maintenance(target_file_size_bytes=128 << 20, tidies=False, retention_ms=24 * 3_600_000)
     some = [Record(offset=0, value=b"\xff old"), Record(offset=1, value=b"old")]
     asked: list[int] = []
 
@@ -391,7 +391,7 @@ def test_dead_letters_past_retention_stay_until_their_batch_is_whole(spark: Spar
         if len(asked) == 2:
             raise JobStopped("killed")
 
-    sink = IcebergSink(spark, name, typing(), settings(upkeep=upkeep))
+    sink = IcebergSink(spark, name, typing(), settings(maintenance=maintenance))
     with pytest.raises(JobStopped, match="killed"):
         sink.add(batch(spark, 0, some, verify=killed))
     sink.maintain()
@@ -404,8 +404,8 @@ def test_dead_letters_past_retention_stay_until_their_batch_is_whole(spark: Spar
 
 def test_a_tombstone_is_remembered_for_older_records_of_other_partitions(spark: SparkSession, sql: Opened) -> None:
     name = sql.table("tombstones")
-    upkeep = replace(UPKEEP, keep_snapshots_ms=24 * 3_600_000)
-    upserts = settings(partition_by="none", upsert_key="key", upkeep=upkeep)
+    maintenance = replace(MAINTENANCE, keep_snapshots_ms=24 * 3_600_000)
+    upserts = settings(partition_by="none", upsert_key="key", maintenance=maintenance)
     sink = IcebergSink(spark, name, typing(), upserts)
     sink.add(
         batch(

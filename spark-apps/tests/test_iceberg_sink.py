@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from bmq_spark.errors import JobStopped
 from bmq_spark.iceberg.catalogs import Catalog
-from bmq_spark.iceberg.maintenance import Upkeep, maintain
+from bmq_spark.iceberg.maintenance import Maintenance, maintain
 from bmq_spark.iceberg.tables import IcebergTable
 from bmq_spark.jobs.iceberg_sink import IcebergSink
 
@@ -298,8 +298,8 @@ def test_upserts_by_a_field_take_the_latest_of_several_partitions(spark: SparkSe
 
 def test_maintenance_merges_files_and_expires_snapshots_but_not_places(spark: SparkSession, sql: Opened) -> None:
     name = sql.table("kept")
-    upkeep = Upkeep(target_file_size_bytes=128 << 20, min_files=2)
-    sink = IcebergSink(spark, name, typing(), settings(upkeep=upkeep))
+    maintenance = Maintenance(target_file_size_bytes=128 << 20, min_files=2)
+    sink = IcebergSink(spark, name, typing(), settings(maintenance=maintenance))
     for number in range(3):
         sink.add(
             batch(
@@ -314,17 +314,17 @@ def test_maintenance_merges_files_and_expires_snapshots_but_not_places(spark: Sp
         file.write_bytes(b"old")
         os.utime(file, (1_000_000_000, 1_000_000_000))
 
-    done = maintain(spark, sink.table, upkeep)
+    done = maintain(spark, sink.table, maintenance)
     assert (done.files_merged, done.files_made, done.snapshots_expired, done.orphans_removed) == (3, 1, 0, 1)
     assert not orphan.exists() and checkpoint.exists()
-    short = replace(upkeep, keep_snapshots_ms=1)
+    short = replace(maintenance, keep_snapshots_ms=1)
     assert maintain(spark, sink.table, short).snapshots_expired == 5
     assert len(list((location / "data").rglob("*.parquet"))) == 1
     assert IcebergTable(spark, name).places() == places == sink.places()
     assert maintain(spark, sink.table, short).snapshots_expired == 0
     assert sql.load(name).scan().to_arrow().num_rows == 3
 
-    maintain(spark, sink.table, replace(upkeep, retention_ms=30 * DAY_MS))
+    maintain(spark, sink.table, replace(maintenance, retention_ms=30 * DAY_MS))
     assert sql.load(name).scan().to_arrow().num_rows == 0
     assert sink.places() == places
 
@@ -333,8 +333,8 @@ def test_a_stream_that_maintains_its_table_leaves_few_files_and_snapshots_howeve
     spark: SparkSession, sql: Opened
 ) -> None:
     name = sql.table("maintained")
-    upkeep = Upkeep(target_file_size_bytes=128 << 20, min_files=2, keep_snapshots_ms=1)
-    sink = IcebergSink(spark, name, typing(), replace(settings(upkeep=upkeep), upkeep_every_ms=0))
+    maintenance = Maintenance(target_file_size_bytes=128 << 20, min_files=2, keep_snapshots_ms=1)
+    sink = IcebergSink(spark, name, typing(), replace(settings(maintenance=maintenance), maintenance_every_ms=0))
     left = []
     for number in range(4):
         sink.add(batch(spark, number, [Record(offset=number, value=b"v%d" % number)]))

@@ -31,17 +31,17 @@ def merged_and_vacuumed(table: Path) -> None:
     compact.run(options, at_ms=time.time_ns() // 1_000_000 + DAY_MS)
 
 
-def upkeep_of(table: Path) -> Callable[[], None]:
+def compaction_of(table: Path) -> Callable[[], None]:
     """Called again and again, it merges and vacuums after each commit of the job."""
     seen = [0]
 
-    def upkeep() -> None:
+    def compaction() -> None:
         location = Location.parse(str(table))
         if Table.exists(location) and Table.open(location).snapshot().version > seen[0]:
             merged_and_vacuumed(table)
             seen[0] = Table.open(location).snapshot().version
 
-    return upkeep
+    return compaction
 
 
 def offsets(table: Path) -> list[int]:
@@ -55,13 +55,13 @@ def test_a_stream_that_dies_at_every_point_beside_merges_and_vacuums_has_every_r
     topic = topic_of(bmq.servers, partitions=1)
     table = tmp_path / "t"
     given = [*arguments(bmq.servers, table, topic, once=False), "--format", "string", "--max-records-per-batch", "20"]
-    upkeep = upkeep_of(table)
+    compaction = compaction_of(table)
     made = 0
     for point, number in POINTS.items():
         produce(bmq.servers, topic, values(made, 60))
         made += 60
         with job_at(point, number, [*given, "--trigger", "200ms"], tmp_path / point.replace(": ", "-")) as job:
-            job.die(upkeep)
+            job.die(compaction)
         assert len(offsets(table)) == len(set(offsets(table)))
     # One that sleeps with its files written, while another job takes its records and all that is unnamed is deleted, is
     # refused.

@@ -11,7 +11,7 @@ from iceberg_batches import Record, batch, settings, typing
 from iceberg_catalogs import Opened, RestServer, opened_in
 from pyspark.sql import SparkSession
 from table_records import add_batch, records, rows_of
-from test_iceberg_races import UPKEEP, compact_as_anybody_would, expire_as_anybody_would, offsets
+from test_iceberg_races import MAINTENANCE, compact_as_anybody_would, expire_as_anybody_would, offsets
 
 from bmq.errors import StoreError
 from bmq_spark.errors import JobStopped
@@ -78,7 +78,7 @@ def test_an_iceberg_batch_whose_commits_answer_is_cut_off_comes_once(
     assert before_catalog.cut >= 1
     assert offsets(cut_off, name) == [0, 2, 4] and offsets(cut_off, name.dead_letters) == [1, 3]
     # What may have been staged without its files is nobody's trouble later.
-    maintain(spark, IcebergTable(spark, name), UPKEEP)
+    maintain(spark, IcebergTable(spark, name), MAINTENANCE)
     compact_as_anybody_would(spark, name)
     expire_as_anybody_would(spark, name)
     assert IcebergSink(spark, name, typing(), settings()).places() == {"orders": {0: 5}}

@@ -149,8 +149,8 @@ async def test_a_segment_that_cannot_be_read_stays_and_holds_up_no_other(how: st
     await asyncio.sleep(LONG_S)
     assert store.keys(SHARED_PREFIX) == ([keys[0]] if how == "is damaged" else [])
     if how == "is damaged":
-        store.apply_delete("mended", keys[0])
-        store.apply_create("mended", keys[0], data)
+        store.apply_delete("an operator", keys[0])
+        store.apply_create("an operator", keys[0], data)
         await rounds.sweep()
         assert given_up(cluster, keys) == [keys[0]]
     await cluster.stop()

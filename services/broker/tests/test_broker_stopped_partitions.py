@@ -71,7 +71,7 @@ async def stopped(cluster: Cluster, tp: TopicPartition) -> tuple[Partition, str,
     return partition, key, [(0, b"first"), *await fill(cluster, tp)]
 
 
-async def check_mended(cluster: Cluster, tp: TopicPartition, key: str, taken: list[tuple[int, bytes]]) -> None:
+async def check_restored(cluster: Cluster, tp: TopicPartition, key: str, taken: list[tuple[int, bytes]]) -> None:
     """The next broker has all of it, once what was damaged is gone."""
     await cluster.kill()
     cluster.store.apply_delete("operator", key)
@@ -109,7 +109,7 @@ async def write(cluster: Cluster, tp: TopicPartition, *, count: int) -> None:
 
 
 @on_virtual_time
-async def test_a_partition_that_cannot_be_rolled_refuses_records_alone_and_goes_on_when_it_is_mended() -> None:
+async def test_a_partition_that_cannot_be_rolled_refuses_records_alone_and_goes_on_when_that_is_restored() -> None:
     cluster = Cluster(settings=SMALL)
     await cluster.start()
     (hurt, other) = await cluster.topic("orders", partitions=2)
@@ -141,7 +141,7 @@ async def test_the_wal_stays_bounded_though_a_partition_cannot_be_rolled_and_not
     assert most <= SMALL.wal_budget_bytes + 8 * SMALL.tail_budget_bytes  # a million bytes were appended
     carried_bytes = cluster.broker._commit.sent_bytes / partition.tail.size_bytes
     assert carried_bytes > 4, "it was carried several times"
-    await check_mended(cluster, hurt, key, taken)
+    await check_restored(cluster, hurt, key, taken)
 
 
 @on_virtual_time
@@ -158,7 +158,7 @@ async def test_a_stopped_partition_is_carried_in_parts_that_a_slow_store_takes_i
     parts = [name for name, data in cluster.store.ever if name.startswith("wal/") and len(data) > 3_000]
     assert len(parts) > partition.tail.size_bytes / 4_000, "it was carried, more than once"
     assert await cluster.read_all(hurt) == taken
-    await check_mended(cluster, hurt, key, taken)
+    await check_restored(cluster, hurt, key, taken)
 
 
 @on_virtual_time

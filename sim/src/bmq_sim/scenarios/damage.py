@@ -1,9 +1,9 @@
 """One node over a store in which one partition's things are damaged for a while: the others go on, and once it is
-mended nothing is lost.
+restored nothing is lost.
 
 Somebody puts what is no manifest where the partition's next version goes, loses a page of its manifest, its newest
 versions, or all of them, or has the store refuse what is below its prefix; the node is killed meanwhile in some seeds.
-Later it is mended, as an operator does from a backup.
+Later it is restored, as an operator does from a backup.
 
 Versions are lost with a node that is killed at once: one that runs knows what they said. What is left of them (in the
 metadata, or segments that nothing names) tells that they are missing: until they are back the partition does not open,
@@ -69,7 +69,7 @@ async def scenario(world: World) -> None:
             await asyncio.sleep(GOES_ON_S * rng.random())
         else:
             await _others_go_on(clients, [place for place in places if place.partition != hurt], rng)
-        damage.mend()
+        damage.restore()
         if isinstance(damage, _Newest):
             await _goes_on(clients, places[hurt], within_s=RESTORED_WITHIN_S, although="its manifest is as it was")
         await asyncio.sleep(10 * rng.random())
@@ -109,10 +109,10 @@ class _Version:
         self._world.note(f"damage at {self._put}")
         store.apply_create("a disaster", self._put, b"no manifest")
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         """Takes it away again."""
         assert self._put is not None
-        self._world.note(f"mended: {self._put}")
+        self._world.note(f"restored: {self._put}")
         self._world.store.apply_delete("an operator", self._put)
 
 
@@ -149,7 +149,7 @@ class _Newest:
             store.apply_delete("a bad disk", key)
         self._world.work.faults["lost manifest"] += 1
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         """From a backup, unless the partition went on: then the WAL had all that they named, or the checks at the end
         find it.
         """
@@ -157,7 +157,7 @@ class _Newest:
             self._world.note("the partition has gone on by itself")
             return
         for key, data in self._lost.items():
-            self._world.note(f"mended: {key}")
+            self._world.note(f"restored: {key}")
             self._world.store.apply_create("an operator", key, data)
 
     def _left_segments(self, keys: list[str], first: int) -> bool:
@@ -192,10 +192,10 @@ class _Page:
             store.apply_delete("a bad disk", key)
             store.lost.add(key)
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         """From a backup."""
         for key, data in self._lost.items():
-            self._world.note(f"mended: {key}")
+            self._world.note(f"restored: {key}")
             self._world.store.lost.remove(key)
             self._world.store.apply_create("an operator", key, data)
 
@@ -218,7 +218,7 @@ class _Prefix:
             self._world.store.faults, unavailable_prefix=self._prefix, refused_prefix=self._prefix
         )
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         """It serves it again."""
         self._world.store.faults = replace(self._world.store.faults, unavailable_prefix="", refused_prefix="")
 

@@ -107,7 +107,7 @@ def _unreadable(text: str, ranges: Sequence[Range]) -> JobStopped:
         else _named(ranges) or "a topic"
     )
     return JobStopped(
-        f"{where}: a batch cannot be read: {cause(text)}: `bmq store check --repair` mends what can be mended; the "
+        f"{where}: a batch cannot be read: {cause(text)}: `bmq store check --repair` repairs what can be repaired; the "
         "table keeps its place"
     )
 

@@ -37,7 +37,7 @@ DELETE_FILES: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Upkeep:
+class Maintenance:
     """What is to be done."""
 
     target_file_size_bytes: int
@@ -60,7 +60,7 @@ class Upkeep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Upkept:
+class Maintained:
     """What was done."""
 
     files_merged: int = 0
@@ -76,7 +76,7 @@ class Upkept:
         )
 
 
-def require_own(table: IcebergTable, upkeep: Upkeep) -> None:
+def require_own(table: IcebergTable, maintenance: Maintenance) -> None:
     """Raises ConfigurationError where it is no table of a job's rows, or has no partitions that a retention could
     take.
     """
@@ -85,7 +85,7 @@ def require_own(table: IcebergTable, upkeep: Upkeep) -> None:
             f"--table {table.name}: not made by this job, which maintains its own alone: name another"
         )
     table.require_rows()
-    if upkeep.retention_ms is not None and not table.has_times:
+    if maintenance.retention_ms is not None and not table.has_times:
         raise ConfigurationError(
             f"--retention: the table {table.name} has no partitions by time, and only whole ones leave a table "
             "(with --upsert-key a row that nobody wrote for long is still the newest of its key): leave the "
@@ -101,11 +101,11 @@ def now_ms() -> int:
 def maintain(
     spark: SparkSession,
     table: IcebergTable,
-    upkeep: Upkeep,
+    maintenance: Maintenance,
     *,
     below: Places | None = None,
     clock_ms: Callable[[], int] = now_ms,
-) -> Upkept:
+) -> Maintained:
     """Runs every step once; where this machine's clock is not the store's, none that deletes by age. Raises JobStopped
     with what failed; the steps before it are committed.
 
@@ -116,20 +116,20 @@ def maintain(
     expired, orphans = 0, []
     try:
         by_age = _is_the_stores(spark, table, clock_ms)
-        if upkeep.retention_ms is not None and by_age:
-            _delete_old_rows(spark, table, at_ms - upkeep.retention_ms, below)
-        if not upkeep.tidies:
-            return Upkept()
-        rewritten = _merge_files(spark, table, upkeep)
+        if maintenance.retention_ms is not None and by_age:
+            _delete_old_rows(spark, table, at_ms - maintenance.retention_ms, below)
+        if not maintenance.tidies:
+            return Maintained()
+        rewritten = _merge_files(spark, table, maintenance)
         manifests = _rewrite_manifests(spark, table)
         if by_age:
-            expired = _expire(spark, table, at_ms - upkeep.keep_snapshots_ms)
-            orphans = _remove_orphans(spark, table, at_ms - upkeep.orphan_age_ms)
+            expired = _expire(spark, table, at_ms - maintenance.keep_snapshots_ms)
+            orphans = _remove_orphans(spark, table, at_ms - maintenance.orphan_age_ms)
     except (PySparkException, Py4JError) as error:
         raise JobStopped(
             f"table {table.name}: maintenance: {cause(str(error))}: what was done before stays; run it again"
         ) from error
-    return Upkept(
+    return Maintained(
         files_merged=rewritten["rewritten_data_files_count"],
         files_made=rewritten["added_data_files_count"],
         manifests_rewritten=manifests,
@@ -176,11 +176,11 @@ def _delete_old_rows(spark: SparkSession, table: IcebergTable, before_ms: int, b
     spark.sql(f"DELETE FROM {table.name.sql} WHERE `timestamp` < {_timestamp(before_ms)}{''.join(kept)}")
 
 
-def _merge_files(spark: SparkSession, table: IcebergTable, upkeep: Upkeep) -> Row:
+def _merge_files(spark: SparkSession, table: IcebergTable, maintenance: Maintenance) -> Row:
     options = {
-        "target-file-size-bytes": upkeep.target_file_size_bytes,
-        "min-input-files": upkeep.min_files,
-        "max-file-group-size-bytes": max(GROUP_BYTES, upkeep.target_file_size_bytes),
+        "target-file-size-bytes": maintenance.target_file_size_bytes,
+        "min-input-files": maintenance.min_files,
+        "max-file-group-size-bytes": max(GROUP_BYTES, maintenance.target_file_size_bytes),
         "max-files-to-rewrite": FILES_AT_ONCE,
         "delete-file-threshold": DELETE_FILES,
         "remove-dangling-deletes": "true",

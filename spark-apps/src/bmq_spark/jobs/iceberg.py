@@ -14,7 +14,7 @@ from bmq_spark.batches.records import Typing
 from bmq_spark.ending import StopRequest, ended, say
 from bmq_spark.errors import ConfigurationError
 from bmq_spark.iceberg.catalogs import CATALOG_TYPES, SESSION_SETTINGS, Catalog, TableName
-from bmq_spark.iceberg.maintenance import Upkeep, maintain, require_own
+from bmq_spark.iceberg.maintenance import Maintenance, maintain, require_own
 from bmq_spark.iceberg.tables import DEAD_LETTERS, PARTITIONINGS, TOMBSTONES, IcebergTable
 from bmq_spark.jobs.checkpoint import Checkpoint
 from bmq_spark.jobs.cluster import Cluster
@@ -101,23 +101,25 @@ def parser() -> argparse.ArgumentParser:
         default="",
         help="one row for each key, the last one: the record's key, or a field of the value",
     )
-    upkeep = made.add_argument_group("maintenance")
-    upkeep.add_argument(
+    maintenance = made.add_argument_group("maintenance")
+    maintenance.add_argument(
         "--maintain",
         action="store_true",
         help="merge small files, expire snapshots, remove orphans: at the end of --once, or between batches",
     )
-    upkeep.add_argument("--maintain-every", metavar="TIME", default="1h", help="of a stream (default: %(default)s)")
-    upkeep.add_argument(
+    maintenance.add_argument(
+        "--maintain-every", metavar="TIME", default="1h", help="of a stream (default: %(default)s)"
+    )
+    maintenance.add_argument(
         "--keep-snapshots", metavar="TIME", default="5d", help="snapshots that are older expire (default: %(default)s)"
     )
-    upkeep.add_argument(
+    maintenance.add_argument(
         "--orphans-older-than",
         metavar="TIME",
         default="3d",
         help="files that no snapshot names, 24h or more (default: %(default)s)",
     )
-    upkeep.add_argument(
+    maintenance.add_argument(
         "--retention", metavar="TIME", help="days of rows that are older leave the table (default: none do)"
     )
     add_shared_arguments(made, job=JOB, topics_required=False)
@@ -170,7 +172,7 @@ def run(options: IcebergOptions, spark: SparkSession, *, stop: StopRequest | Non
     folder = HadoopFolder(spark, options.checkpoint or f"{sink.table.location}/_bmq/checkpoint")
     checkpoint = Checkpoint(folder, table_id=sink.table.id, table=str(target.table))
     total = Stream(spark, options, sink, checkpoint, stop=stop).run()
-    if options.once and target.settings.upkeep is not None:
+    if options.once and target.settings.maintenance is not None:
         sink.maintain()
     say(total.summary(table=str(target.table), dead_letters=str(target.table.dead_letters)))
     return total
@@ -195,16 +197,18 @@ def require_paths(options: JobOptions, typing: Typing, have: pa.Schema | None) -
 
 def run_maintenance(target: Target, spark: SparkSession) -> None:
     """Raises BmqError."""
-    assert target.settings.upkeep is not None
+    assert target.settings.maintenance is not None
     table = IcebergTable.open(spark, target.table)
     if table is None:
         raise ConfigurationError(f"--table {target.table}: not there: name one that the catalog has")
-    require_own(table, target.settings.upkeep)
-    say(f"{table.name}: {maintain(spark, table, target.settings.upkeep)}")
+    require_own(table, target.settings.maintenance)
+    say(f"{table.name}: {maintain(spark, table, target.settings.maintenance)}")
     if (dead := _beside(spark, target.table.dead_letters, DEAD_LETTERS)) is not None:
-        say(f"{dead.name}: {maintain(spark, dead, target.settings.upkeep, below=table.places())}")
+        say(f"{dead.name}: {maintain(spark, dead, target.settings.maintenance, below=table.places())}")
     if (tombstones := _beside(spark, target.table.tombstones, TOMBSTONES)) is not None:
-        say(f"{tombstones.name}: {maintain(spark, tombstones, replace(target.settings.upkeep, retention_ms=None))}")
+        say(
+            f"{tombstones.name}: {maintain(spark, tombstones, replace(target.settings.maintenance, retention_ms=None))}"
+        )
 
 
 def _beside(spark: SparkSession, name: TableName, beside: str) -> IcebergTable | None:
@@ -248,7 +252,7 @@ def _settings(found: argparse.Namespace) -> TableSettings:
             f"--retention {found.retention}: only whole partitions leave a table: choose --partition-by hour or date"
         )
     target = size_bytes("--target-file-size", found.target_file_size)
-    upkeep = Upkeep(
+    maintenance = Maintenance(
         tidies=found.maintain,
         target_file_size_bytes=target,
         keep_snapshots_ms=time_ms("--keep-snapshots", found.keep_snapshots),
@@ -259,6 +263,6 @@ def _settings(found: argparse.Namespace) -> TableSettings:
         partition_by=partition_by,
         upsert_key=found.upsert_key,
         target_file_size_bytes=target,
-        upkeep=upkeep if upkeep.tidies or upkeep.retention_ms is not None else None,
-        upkeep_every_ms=time_ms("--maintain-every", found.maintain_every),
+        maintenance=maintenance if maintenance.tidies or maintenance.retention_ms is not None else None,
+        maintenance_every_ms=time_ms("--maintain-every", found.maintain_every),
     )

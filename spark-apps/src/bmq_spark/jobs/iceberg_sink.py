@@ -21,7 +21,7 @@ from bmq_spark.batches.records import DEAD_LETTERS, Typing
 from bmq_spark.ending import say
 from bmq_spark.errors import BmqError, JobStopped
 from bmq_spark.iceberg.catalogs import TableName
-from bmq_spark.iceberg.maintenance import Upkeep, maintain, require_own
+from bmq_spark.iceberg.maintenance import Maintenance, maintain, require_own
 from bmq_spark.iceberg.notes import Notes
 from bmq_spark.iceberg.publishing import commit, moved
 from bmq_spark.iceberg.tables import DEAD_LETTERS as LETTERS
@@ -62,9 +62,9 @@ class TableSettings:
     upsert_key: str
     """Empty: rows are only added."""
     target_file_size_bytes: int
-    upkeep: Upkeep | None
+    maintenance: Maintenance | None
     """None: somebody else maintains the table."""
-    upkeep_every_ms: int
+    maintenance_every_ms: int
 
 
 class IcebergSink:
@@ -84,8 +84,8 @@ class IcebergSink:
             IcebergTable.open_beside(spark, name.tombstones, TOMBSTONES) if settings.upsert_key == RECORD_KEY else None
         )
         self._table = self._create(name, self._schema(), settings.upsert_key)
-        if settings.upkeep is not None:
-            require_own(self._table, settings.upkeep)
+        if settings.maintenance is not None:
+            require_own(self._table, settings.maintenance)
         self._evolve()
         if settings.upsert_key and UPSERT_ORDER not in self._table.properties():
             self._table.set_property(UPSERT_ORDER, KEY_TIMESTAMP)
@@ -304,7 +304,7 @@ class IcebergSink:
     def _keep(self) -> None:
         """Maintenance between two batches; its failure stops nothing, for it is tried again."""
         settings = self._settings
-        if settings.upkeep is None or time.monotonic() - self._kept_s < settings.upkeep_every_ms / 1000:
+        if settings.maintenance is None or time.monotonic() - self._kept_s < settings.maintenance_every_ms / 1000:
             return
         self._kept_s = time.monotonic()
         try:
@@ -316,17 +316,17 @@ class IcebergSink:
         """Does the maintenance of the table, and of its dead letters and tombstones where it has them. Raises
         JobStopped.
         """
-        assert self._settings.upkeep is not None
-        say(f"{self._table.name}: {maintain(self._spark, self._table, self._settings.upkeep)}")
+        assert self._settings.maintenance is not None
+        say(f"{self._table.name}: {maintain(self._spark, self._table, self._settings.maintenance)}")
         if self._dead is not None:
             say(
                 f"{self._dead.name}: "
-                f"{maintain(self._spark, self._dead, self._settings.upkeep, below=self._table.places())}"
+                f"{maintain(self._spark, self._dead, self._settings.maintenance, below=self._table.places())}"
             )
         if self._tombstones is not None:
             say(
                 f"{self._tombstones.name}: "
-                f"{maintain(self._spark, self._tombstones, replace(self._settings.upkeep, retention_ms=None))}"
+                f"{maintain(self._spark, self._tombstones, replace(self._settings.maintenance, retention_ms=None))}"
             )
 
 

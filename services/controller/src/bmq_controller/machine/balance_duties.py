@@ -97,7 +97,7 @@ def _mend(pool: Pool, topic: int, seats: Seats) -> bool:
     spread = pool.spread(topic)
     if spread is None:
         return False
-    for source, target in spread.repairs():
+    for source, target in spread.moves():
         taker = seats.pick_in(target)
         found = None if taker is None else _busiest(pool, topic, source)
         if taker is None or found is None:

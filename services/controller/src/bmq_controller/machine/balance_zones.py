@@ -98,7 +98,7 @@ class Spread:
         below = [zone for zone in zones if self._counts[zone] < self._floors[zone]]
         return below or [zone for zone in zones if self._counts[zone] < self._caps[zone]] or zones
 
-    def repairs(self) -> list[tuple[int, int]]:
+    def moves(self) -> list[tuple[int, int]]:
         """(from, to) of the moves that would mend it, those that mend most first."""
         zones = range(len(self._counts))
         over = sorted(zones, key=lambda zone: (self._caps[zone] - self._counts[zone], zone))
