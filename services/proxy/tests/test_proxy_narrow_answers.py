@@ -21,7 +21,7 @@ from bmq_proxy.settings import ProxySettings
 
 TOPICS = 24
 PARTITIONS = 20
-ASKING = 60
+ASKING = 20
 RESOURCES_AT_ONCE = 4 * TOPICS
 """Of four requests, with the room that one has for long values."""
 ELEMENTS_AT_ONCE = 3_000
