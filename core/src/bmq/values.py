@@ -20,6 +20,8 @@ ManifestVersion = NewType("ManifestVersion", int)
 """The number of a manifest object in its partition's flat log, from 1; 0 means that the partition has none yet."""
 
 NO_MANIFEST = ManifestVersion(0)
+NO_NODE: Final = NodeId(-1)
+"""Who owns a partition that has no owner, and where one moves that does not."""
 NONCE_SIZE_BYTES = 16
 
 

@@ -17,9 +17,9 @@ from bmq_controller.controller import LeadingController
 from bmq_controller.main import ControllerRole, start_controller
 from bmq_controller.settings import ControllerSettings
 from bmq_node.admin.api import AdminApi
-from bmq_node.life import Life
 from bmq_node.own_broker import OwnBroker
 from bmq_node.surroundings import CURRENT_S, Control
+from bmq_node.tasks import Tasks
 from bmq_proxy.fetch.reader import Reader
 
 log = structlog.get_logger("bmq.node")
@@ -44,7 +44,7 @@ class Alone:
         node_id: NodeId,
         settings: ControllerSettings,
         cluster_configs: Mapping[str, str],
-        life: Life,
+        tasks: Tasks,
         own: OwnBroker,
     ) -> None:
         self._store = store
@@ -52,7 +52,7 @@ class Alone:
         self._rng = rng
         self._node_id = node_id
         self._settings = replace(settings, cluster_configs=cluster_configs)
-        self._life = life
+        self._tasks = tasks
         self._own = own
         self._controller: ControllerRole | None = None
 
@@ -87,7 +87,7 @@ class Alone:
             clock=self._clock,
             rng=self._rng,
             settings=self._settings,
-            on_deposed=self._life.end,
+            on_deposed=self._tasks.end,
         )
 
     async def current(self) -> None:

@@ -41,12 +41,12 @@ from bmq_node.configuration.node_settings import advertised
 from bmq_node.configuration.server_config import ServerConfig
 from bmq_node.configuration.values import Role
 from bmq_node.current_owner import CurrentOwner
-from bmq_node.life import Life
 from bmq_node.membership import until_led
 from bmq_node.own_broker import OwnBroker
 from bmq_node.owners import Owners
 from bmq_node.process.listening import bound
 from bmq_node.surroundings import CURRENT_S, Control
+from bmq_node.tasks import Tasks
 from bmq_proxy.fetch.reader import Reader
 
 _log = structlog.get_logger("bmq.node")
@@ -65,7 +65,7 @@ class Member:
         rng: Rng,
         config: ServerConfig,
         settings: ControllerSettings,
-        life: Life,
+        tasks: Tasks,
         own: OwnBroker,
     ) -> None:
         self._store = store
@@ -73,7 +73,7 @@ class Member:
         self._rng = rng
         self._config = config
         self._settings = settings
-        self._life = life
+        self._tasks = tasks
         self._own = own
         self._node_id = NodeId(config.node_id)
         self._feed = MetadataFeed()
@@ -127,7 +127,7 @@ class Member:
         else:
             follower = MetadataFollower(self._store, rng=self._rng, feed=self._feed, poll=self._poll)
             await follower.load(loaded)
-            self._life.run("follow metadata", follower.run())
+            self._tasks.run("follow metadata", follower.run())
         image = await self._until_founded()
         self._check_cluster(image.cluster_id)
         server.me = me = self._identity(image.cluster_id, image.copy)
@@ -201,7 +201,7 @@ class Member:
             poll=self._poll,
             host=host,
             port=port,
-            on_ended=lambda reason: self._life.end(f"the controller cannot go on: {reason}"),
+            on_ended=lambda reason: self._tasks.end(f"the controller cannot go on: {reason}"),
             loaded=loaded,
         )
         self._feed = self._controller.metadata
@@ -231,11 +231,11 @@ class Member:
             while not self._feed.image.cluster_id:
                 changed.clear()
                 waiting = asyncio.ensure_future(changed.wait())
-                ends: list[asyncio.Future[Any]] = [waiting, self._life.ended]
+                ends: list[asyncio.Future[Any]] = [waiting, self._tasks.ended]
                 await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
                 waiting.cancel()
-                if self._life.ended.done():
-                    raise BmqError(self._life.ended.result())
+                if self._tasks.ended.done():
+                    raise BmqError(self._tasks.ended.result())
         finally:
             unsubscribe()
         return self._feed.image

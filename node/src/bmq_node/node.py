@@ -33,12 +33,12 @@ from bmq_node.configuration.listeners import advertised_listeners
 from bmq_node.configuration.node_settings import NodeSettings, advertised
 from bmq_node.configuration.server_config import ServerConfig
 from bmq_node.configuration.values import Role
-from bmq_node.life import Life
 from bmq_node.member import Member
 from bmq_node.membership import Membership
 from bmq_node.own_broker import OwnBroker
 from bmq_node.process.listening import bound
 from bmq_node.surroundings import Surroundings
+from bmq_node.tasks import Tasks
 from bmq_proxy.main import ProxyRole, start_proxy
 
 GRACE_S: Final = 5.0
@@ -75,7 +75,7 @@ class Node:
         self._tracer = tracer
         self._named = named
         self._node_id = NodeId(settings.node_id)
-        self._life = Life()
+        self._tasks = Tasks()
         self._own = OwnBroker()
         self._cluster: Surroundings = (
             Alone(
@@ -85,7 +85,7 @@ class Node:
                 node_id=self._node_id,
                 settings=settings.controller,
                 cluster_configs=settings.cluster_configs,
-                life=self._life,
+                tasks=self._tasks,
                 own=self._own,
             )
             if config is None
@@ -95,7 +95,7 @@ class Node:
                 rng=rng,
                 config=config,
                 settings=settings.controller,
-                life=self._life,
+                tasks=self._tasks,
                 own=self._own,
             )
         )
@@ -110,7 +110,7 @@ class Node:
     @property
     def ended(self) -> "asyncio.Future[str]":
         """Resolves with the reason once this process may only end."""
-        return self._life.ended
+        return self._tasks.ended
 
     @property
     def internal(self) -> tuple[str, int]:
@@ -148,13 +148,13 @@ class Node:
         if settings.has(Role.PROXY):
             await bound(self._named("listen"), settings.listen, self._start_proxy())
             await self._start_listeners()
-            self._life.run("catch up", self._catch_up())
+            self._tasks.run("catch up", self._catch_up())
         registration = self._registration()
         if settings.has(Role.BROKER):
             await self._start_broker(registration)
         else:
             self._membership = Membership(cluster.control, registration, rng=self._rng, listeners=self._listeners)
-            self._beating = self._life.run("membership", self._membership.run())
+            self._beating = self._tasks.run("membership", self._membership.run())
             await self._until_joined(self._membership)
         cluster.serve_admin(self.admin, reader=self.proxy.proxy.reader if self.proxy is not None else None)
 
@@ -167,7 +167,7 @@ class Node:
 
     def run_beside(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         """Runs it until this node stops; where it fails, this node ends."""
-        self._life.run(name, work)
+        self._tasks.run(name, work)
 
     async def stop(self, *, grace_s: float = GRACE_S) -> None:
         """The clean stop, in the order of the data's way: no more clients, everything handed over, no more metadata, no
@@ -189,7 +189,7 @@ class Node:
             await broker.kill()  # nothing is left to hand over
         await self.admin.stop()
         await self._cluster.close()
-        await self._life.close()
+        await self._tasks.close()
 
     def _owner_for(self, tp: TopicPartition) -> Owner:
         return self._cluster.owner_for(tp)
@@ -246,7 +246,7 @@ class Node:
         guard = ClockGuard(
             self._store, self._clock, self._rng, node_id=self._node_id, settle_ms=settings.broker.clock_settle_ms
         )
-        self._life.run("clock guard", guard.run())
+        self._tasks.run("clock guard", guard.run())
         self._own.incarnations = incarnations = Incarnations(
             lambda on_fenced: BrokerRole(
                 store=self._store,
@@ -265,7 +265,7 @@ class Node:
             ),
             rng=self._rng,
             begins_again=cluster.begins_again,
-            on_lost=lambda error: self._life.end(cluster.why_it_ends(error)),
+            on_lost=lambda error: self._tasks.end(cluster.why_it_ends(error)),
         )
         cluster.serve_owner()
         await cluster.registered(incarnations.start)

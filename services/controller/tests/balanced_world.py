@@ -8,10 +8,9 @@ from uuid import UUID
 
 import pytest
 
-from bmq.values import NodeId, TopicId, TopicPartition
+from bmq.values import NO_NODE, NodeId, TopicId, TopicPartition
 from bmq_controller.machine.balance import plan
 from bmq_controller.machine.balance_model import (
-    NOBODY,
     BalanceSettings,
     BrokerLoad,
     ClusterLoad,
@@ -164,7 +163,7 @@ class World:
 
     def _homeless(self, topic: WorldTopic, owner: int) -> bool:
         if owner not in self.brokers:
-            return owner == NOBODY
+            return owner == NO_NODE
         return self.brokers[owner].draining or self.brokers[owner].pool != topic.pool
 
     def _crowded(self, topic: WorldTopic) -> int:
@@ -229,7 +228,7 @@ class World:
         assert target.pool == topic.pool, "a topic only goes to brokers of its pool"
         assert move.topic == topic.name
         assert move.reason
-        assert (move.kind is MoveKind.UNOWNED) == (move.source == NOBODY)
+        assert (move.kind is MoveKind.UNOWNED) == (move.source == NO_NODE)
         if move.kind not in MUST:
             assert not self.brokers[move.source].cordoned, "a cordoned broker keeps what it has"
             since = self.since_ms.get(move.tp, 0)

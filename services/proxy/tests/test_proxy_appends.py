@@ -146,7 +146,7 @@ def test_what_is_submitted_in_the_moment_of_a_refusal_goes_behind_what_was_refus
         owner.takes(3)
         await asyncio.gather(*(one.done for one in submitted))
         await asyncio.sleep(0)
-        assert proxied.appends._lanes == {}
+        assert proxied.appends._queues == {}
 
     in_virtual_time(main)
 
@@ -176,7 +176,7 @@ def test_what_goes_to_a_topic_that_was_made_again_waits_for_what_its_predecessor
             assert isinstance(first.done.exception(), UnknownTopic)
             assert isinstance(second.done.exception(), NotReady)
         await asyncio.sleep(0)
-        assert proxied.appends._lanes == {}
+        assert proxied.appends._queues == {}
 
     in_virtual_time(main)
 
@@ -257,7 +257,7 @@ def test_after_a_success_the_next_refusal_is_waited_out_as_shortly_as_the_first(
         second = proxied.submit(b"2")
         owner.takes(6)
         await asyncio.sleep(0)
-        owner.refuses(7)  # the lane was not idle in between
+        owner.refuses(7)  # the queue was not idle in between
         await asyncio.sleep(2 * RETRY_FIRST_S)
         assert owner.got[8:] == [b"2"]
         owner.takes(8)
@@ -286,7 +286,7 @@ def test_an_owner_that_fails_for_a_bug_is_heard_at_once_and_when_a_batch_is_sent
         third = proxied.submit(b"3")
         for one in (first, second, third):
             assert isinstance(one.done.exception(), RuntimeError)
-        assert proxied.appends._lanes == {}
+        assert proxied.appends._queues == {}
 
     in_virtual_time(main)
 
@@ -327,7 +327,7 @@ def test_what_is_given_up_holds_up_nobody_and_nothing_is_remembered_of_it() -> N
         owner.takes(1)
         await second.done
         await asyncio.sleep(0)
-        assert proxied.appends._lanes == {}
+        assert proxied.appends._queues == {}
 
     in_virtual_time(main)
 
@@ -348,7 +348,7 @@ def test_what_follows_a_batch_of_an_idempotent_producer_that_is_given_up_does_no
         owner.takes(1)
         await plain.done
         await asyncio.sleep(0)
-        assert proxied.appends._lanes == {}
+        assert proxied.appends._queues == {}
 
     in_virtual_time(main)
 
@@ -375,7 +375,7 @@ def test_a_batch_with_its_owner_is_not_sent_again_when_an_earlier_one_of_its_pro
         assert owner.got[3:] == [idempotent(b"other", producer_id=8)]
         owner.takes(3)
         await other.done
-        assert proxied.appends._lanes == {}
+        assert proxied.appends._queues == {}
 
     in_virtual_time(main)
 
@@ -398,7 +398,7 @@ def test_nothing_of_a_producer_goes_past_one_that_is_still_with_its_owner_behind
         for at in range(2, 5):
             owner.takes(at)
         await asyncio.gather(plain.done, *(one.done for one in again))
-        assert proxied.appends._lanes == {}
+        assert proxied.appends._queues == {}
 
     in_virtual_time(main)
 
@@ -413,12 +413,12 @@ def test_only_so_many_producers_of_given_up_batches_are_remembered() -> None:
             owner.refuses(-1, InvalidBatch("garbage"))
             await asyncio.sleep(0)
             assert isinstance(garbage.done.exception(), InvalidBatch)
-        (lane,) = proxied.appends._lanes.values()
-        assert list(lane.given_up or ()) == list(range(10, GIVEN_UP_MAX + 10))
+        (queue,) = proxied.appends._queues.values()
+        assert list(queue.given_up or ()) == list(range(10, GIVEN_UP_MAX + 10))
         owner.takes(0)
         await slow.done
         await asyncio.sleep(0)
-        assert proxied.appends._lanes == {}
+        assert proxied.appends._queues == {}
 
     in_virtual_time(main)
 
@@ -496,7 +496,7 @@ def test_every_batch_is_taken_once_and_in_order_by_owners_that_come_and_go(seed:
                 if rng.random() < 0.7:
                     proxied.moves()
         await asyncio.gather(*(one.done for one in submitted))
-        assert proxied.appends._lanes == {}
+        assert proxied.appends._queues == {}
 
     in_virtual_time(main)
     assert taken == list(range(100))
@@ -557,7 +557,7 @@ def test_a_batch_that_cannot_be_proved_takes_those_of_its_producer_with_it_that_
         owner.takes(0)
         await other.done
         await asyncio.sleep(0)
-        assert proxied.appends._lanes == {}
+        assert proxied.appends._queues == {}
 
     in_virtual_time(main)
 
@@ -580,7 +580,7 @@ def test_what_is_given_up_while_it_is_proved_is_not_sent() -> None:
         owner.takes(0)
         await other.done
         await asyncio.sleep(0)
-        assert proxied.appends._lanes == {}
+        assert proxied.appends._queues == {}
 
     in_virtual_time(main)
 

@@ -215,14 +215,14 @@ def _overtake_in_retry() -> AbstractContextManager[Any]:
     real = appends.Appends.submit
 
     def submit(self: appends.Appends, tp: Any, records: Any, *, origin: Origin | None = None, **how: Any) -> Any:
-        lane = self._lanes.get((origin, how["named"]))
-        waiting = lane.waiting if lane is not None else []
-        if lane is not None:
-            lane.waiting = []
+        queue = self._queues.get((origin, how["named"]))
+        waiting = queue.waiting if queue is not None else []
+        if queue is not None:
+            queue.waiting = []
         append = real(self, tp, records, origin=origin, **how)
-        if lane is not None and waiting:
-            lane.waiting = sorted((*waiting, *lane.waiting))
-            self._lanes[lane.key] = lane
+        if queue is not None and waiting:
+            queue.waiting = sorted((*waiting, *queue.waiting))
+            self._queues[queue.key] = queue
         return append
 
     return patch.object(appends.Appends, "submit", autospec=True, side_effect=submit)

@@ -18,7 +18,7 @@ from bmq.metadata.records import AnyRecord, Range
 from bmq.storage.binary import checked, crc_of, encode_crc
 from bmq.storage.envelope import ENVELOPE_SIZE_BYTES, decode_envelope, encode_envelope
 from bmq.storage.numbered import numbered_key
-from bmq.values import NO_MANIFEST, BrokerEpoch, LeaderEpoch, ManifestVersion, NodeId, Nonce, StreamId, TopicId
+from bmq.values import NO_MANIFEST, NO_NODE, BrokerEpoch, LeaderEpoch, ManifestVersion, NodeId, Nonce, StreamId, TopicId
 
 PAYLOAD_VERSION: Final = 1
 SNAPSHOT_VERSION: Final = 1
@@ -26,7 +26,6 @@ SNAPSHOT_MAGIC: Final = b"bmqN"
 LOG_PREFIX: Final = "meta/log/"
 SNAPSHOT_PREFIX: Final = "meta/snapshot/"
 
-_NOWHERE: Final = NodeId(-1)
 
 _TAGS: Final = frozenset(str(kind.__struct_config__.tag) for kind in get_args(AnyRecord))
 _encoder: Final = msgspec.msgpack.Encoder(uuid_format="bytes")
@@ -309,7 +308,7 @@ def _topic(row: _TopicRow, moving: Mapping[int, NodeId], versions: Sequence[int]
             BrokerEpoch(broker_epoch),
             LeaderEpoch(leader_epoch),
             ranges,
-            moving.get(index, _NOWHERE),
+            moving.get(index, NO_NODE),
             ManifestVersion(versions[index]) if index < len(versions) else NO_MANIFEST,
         )
         for index, (node, broker_epoch, leader_epoch, ranges) in enumerate(row.partitions)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from bmq.metadata.image import Lane, Topic, stream_of
 from bmq.naming.names import collision_key, may_collide
-from bmq.values import NodeId, StreamId, TopicId, TopicPartition
+from bmq.values import NO_NODE, NodeId, StreamId, TopicId, TopicPartition
 
 
 def count_owners(topics: Mapping[TopicId, Topic]) -> dict[NodeId, int]:
@@ -35,7 +35,7 @@ def find_moving(topics: Mapping[TopicId, Topic]) -> dict[TopicPartition, NodeId]
         TopicPartition(topic.topic_id, index): meta.moving_to
         for topic in topics.values()
         for index, meta in enumerate(topic.partitions)
-        if meta.moving_to != -1
+        if meta.moving_to != NO_NODE
     }
 
 

@@ -40,7 +40,7 @@ from bmq.metadata.records import (
     TopicDeleted,
 )
 from bmq.naming.names import collision_key, may_collide
-from bmq.values import BrokerEpoch, LeaderEpoch, ManifestVersion, NodeId, StreamId, TopicId, TopicPartition
+from bmq.values import NO_NODE, BrokerEpoch, LeaderEpoch, ManifestVersion, NodeId, StreamId, TopicId, TopicPartition
 
 TOMBSTONES_MAX: Final = 10_000
 """Beyond it the oldest tombstones are forgotten and raise the floor instead. Part of the format: every reader folds
@@ -270,7 +270,7 @@ class _Builder:
             self._count_ranges(after.ranges, 1)
         if before.moving_to != after.moving_to:
             tp = TopicPartition(TopicId(topic_id), index)
-            if after.moving_to == -1:
+            if after.moving_to == NO_NODE:
                 self._moving.write().pop(tp, None)
             else:
                 self._moving.write()[tp] = after.moving_to
@@ -326,14 +326,14 @@ class _Builder:
         added = max(0, record.partitions - len(partitions))
         partitions.extend([PartitionMeta(leader_epoch=epoch)] * added)
         if added:
-            self._owned_counts.add(NodeId(-1), added)
+            self._owned_counts.add(NO_NODE, added)
 
     def _delete_topic(self, record: TopicDeleted) -> None:
         topic_id = TopicId(record.topic_id)
         for index, meta in enumerate(self._partitions(record.topic_id)):
             self._owned_counts.add(meta.node_id, -1)
             self._count_ranges(meta.ranges, -1)
-            if meta.moving_to != -1:
+            if meta.moving_to != NO_NODE:
                 self._moving.write().pop(TopicPartition(topic_id, index), None)
         del self._open[topic_id]
         self._config_bytes -= config_size(self._topics.write().pop(topic_id).configs)

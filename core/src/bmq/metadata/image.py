@@ -11,21 +11,31 @@ from uuid import UUID
 
 from bmq.metadata.records import Range
 from bmq.naming.listeners import ListenerAddresses
-from bmq.values import NO_MANIFEST, BrokerEpoch, LeaderEpoch, ManifestVersion, NodeId, StreamId, TopicId, TopicPartition
+from bmq.values import (
+    NO_MANIFEST,
+    NO_NODE,
+    BrokerEpoch,
+    LeaderEpoch,
+    ManifestVersion,
+    NodeId,
+    StreamId,
+    TopicId,
+    TopicPartition,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionMeta:
-    """Who owns a partition. node_id -1: nobody.
+    """Who owns a partition. node_id NO_NODE: nobody.
 
-    `moving_to` is where a planned move leads, -1 without one: its owner closes it and reports the end.
+    `moving_to` is where a planned move leads, NO_NODE without one: its owner closes it and reports the end.
     """
 
-    node_id: NodeId = NodeId(-1)
+    node_id: NodeId = NO_NODE
     broker_epoch: BrokerEpoch = BrokerEpoch(-1)
     leader_epoch: LeaderEpoch = LeaderEpoch(0)
     ranges: tuple[Range, ...] = ()
-    moving_to: NodeId = NodeId(-1)
+    moving_to: NodeId = NO_NODE
     manifest_version: ManifestVersion = NO_MANIFEST
     """One that was in force: the newest is this one or a later one, and where there is none, somebody else deleted
     it."""
@@ -99,7 +109,7 @@ class Image:
     """Which copy of the cluster's store this is; "" for the one that it began with. Nodes over two of them have nothing
     to say to each other."""
     controller_epoch: int = 0
-    controller_id: NodeId = NodeId(-1)
+    controller_id: NodeId = NO_NODE
     controller_host: str = ""
     controller_port: int = 0
     """The leader's internal address; "" and 0 where it serves its own process alone."""

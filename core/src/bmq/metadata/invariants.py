@@ -11,7 +11,7 @@ from typing import Final
 from bmq.errors import FormatError
 from bmq.metadata.image import Image, PartitionMeta, Topic, stream_of
 from bmq.naming.lanes import BASE, lane_of
-from bmq.values import BrokerEpoch, NodeId, TopicPartition
+from bmq.values import NO_NODE, BrokerEpoch, TopicPartition
 
 
 class InvariantBroken(FormatError):
@@ -183,7 +183,7 @@ def _owners_are_registered(step: _Step) -> Iterator[str]:
     """Where nodes came or went, every partition; else those that changed."""
     nodes = step.new.nodes
     brokers = {(node.node_id, node.broker_epoch) for node in nodes.values() if "broker" in node.roles}
-    brokers.add((NodeId(-1), BrokerEpoch(-1)))
+    brokers.add((NO_NODE, BrokerEpoch(-1)))
     topics = step.new.topics.values() if step.old.nodes is not nodes else [topic for _, topic in step.changed]
     for topic in topics:
         for index, meta in enumerate(topic.partitions):
@@ -237,7 +237,7 @@ def _ranges_lie_below_seal_and_epoch(image: Image, before: PartitionMeta | None,
 
 
 def _who_moves_has_an_owner(image: Image, before: PartitionMeta | None, after: PartitionMeta) -> str | None:
-    if after.moving_to != -1 and after.node_id == -1:
+    if after.moving_to != NO_NODE and after.node_id == NO_NODE:
         return f"moves to node {after.moving_to} and has no owner that could hand it over"
     return None
 

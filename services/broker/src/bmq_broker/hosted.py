@@ -17,7 +17,7 @@ from bmq.naming.names import CONSUMER_OFFSETS
 from bmq.ports import Rng
 from bmq.roles.controller import Metadata
 from bmq.roles.owner import Caller
-from bmq.values import NodeId, TopicId, TopicPartition
+from bmq.values import NO_NODE, NodeId, TopicId, TopicPartition
 from bmq_broker.cluster_values import ClusterValues
 from bmq_broker.coordinators.groups.machine import Memory
 from bmq_broker.coordinators.groups.service import GroupCoordinatorShard
@@ -168,7 +168,7 @@ class Coordinators:
             task.add_done_callback(self._background.discard)
 
     def _is_mine(self, meta: PartitionMeta) -> bool:
-        return meta.node_id == self._node_id and meta.moving_to == -1
+        return meta.node_id == self._node_id and meta.moving_to == NO_NODE
 
     def group_offsets(self, at_once: int) -> Iterator[dict[tuple[str, str, int], int]]:
         """{(group, topic, partition): committed offset} of all groups here, so many at a time.

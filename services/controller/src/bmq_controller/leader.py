@@ -34,7 +34,7 @@ from bmq.ports import ObjectStore, Rng
 from bmq.storage.durable import Backoff, cancelled
 from bmq.storage.flatlog import Entry, Overtaken
 from bmq.storage.numbered import numbered_key
-from bmq.values import NodeId
+from bmq.values import NO_NODE, NodeId
 from bmq_controller import metrics
 from bmq_controller.bare_store import object_of_a_cluster, without_metadata
 from bmq_controller.collector import Collector
@@ -235,7 +235,7 @@ class ControllerLeader:
                 topics=len(then.topics),
             )
             self._entries_since_snapshot = base.entries
-            self._adopt(then, entry)
+            self._take_up(then, entry)
             return
         raise Fenced(f"{attempts_max} claims of the metadata log failed: others write it")
 
@@ -286,10 +286,10 @@ class ControllerLeader:
         metrics.RECORDS.inc(len(draft.records))
         metrics.ENTRY_BYTES.observe(len(payload))
         metrics.COMMIT_SECONDS.observe(loop.time() - began_s)
-        self._adopt(draft.image, entry)
+        self._take_up(draft.image, entry)
         self.committed(draft.records)
 
-    def _adopt(self, image: Image, entry: Entry) -> None:
+    def _take_up(self, image: Image, entry: Entry) -> None:
         assert image.position == entry.number, f"entry {entry.number} makes the image of {image.position}"
         self._image = image
         self._entry = entry
@@ -302,7 +302,7 @@ class ControllerLeader:
             or self._bytes_since_snapshot >= self.settings.snapshot_bytes
         ):
             self._snapshot_due.set()
-        unowned = image.owned_counts.get(NodeId(-1), 0)
+        unowned = image.owned_counts.get(NO_NODE, 0)
         metrics.POSITION.set(image.position)
         metrics.TOPICS.set(len(image.topics))
         metrics.LANES.set(len(image.lanes))

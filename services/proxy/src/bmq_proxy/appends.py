@@ -1,12 +1,12 @@
 """Submits batches to owners, and again what may be sent again, so that a client does not see a failover as an error.
 
-Keeps the order of each *lane*, what one connection writes to one partition as it names it: nothing of it is sent while
+Keeps the order of each *queue*, what one connection writes to one partition as it names it: nothing of it is sent while
 something earlier of it is to be sent again, or is still with another owner; and nothing is sent again before everything
-of it that is with an owner was answered. So whichever of a lane's batches an owner refuses, and however late, they go
+of it that is with an owner was answered. So whichever of a queue's batches an owner refuses, and however late, they go
 again in the order in which they came; and what its client has to send again is noted (bmq_proxy.refused), so that
-nothing that was sent behind it is taken first. A topic that is made again under its name stays in its lanes: what was
+nothing that was sent behind it is taken first. A topic that is made again under its name stays in its queues: what was
 sent to the one before it is answered first. What an append holds in memory is counted by its request's lease, so the
-lanes are bounded with it. A batch that is still being proved (bmq_proxy.proofs) holds up those behind it.
+queues are bounded with it. A batch that is still being proved (bmq_proxy.proofs) holds up those behind it.
 """
 
 import asyncio
@@ -32,10 +32,10 @@ from bmq_proxy.refused import Named, RefusedBatches
 RETRY_FIRST_S = 0.02
 RETRY_MAX_S = 0.5
 GIVEN_UP_MAX = 100
-"""Producers of one lane that are remembered; a client has one, so it takes one that is up to something to have more."""
+"""Producers of one queue that are remembered; a client has one, so who has more is up to something."""
 
 
-class _Lane:
+class _Queue:
     """What one connection writes to one partition as it names it. `waiting` is in order of arrival."""
 
     __slots__ = ("delay_s", "given_up", "in_flight", "key", "owner", "refused", "timer", "unproved", "waiting")
@@ -76,12 +76,12 @@ class Append:
     (again).
     """
 
-    __slots__ = ("done", "future", "give_up_at", "lane", "number", "produce_version", "proof", "records", "tp")
+    __slots__ = ("done", "future", "give_up_at", "number", "produce_version", "proof", "queue", "records", "tp")
 
     def __init__(
         self,
         number: int,
-        lane: _Lane,
+        queue: _Queue,
         tp: TopicPartition,
         records: Buffer,
         *,
@@ -90,7 +90,7 @@ class Append:
         done: asyncio.Future[Appended],
     ) -> None:
         self.number = number
-        self.lane = lane
+        self.queue = queue
         self.tp = tp
         self.records = records
         self.produce_version = produce_version
@@ -113,7 +113,7 @@ class Appends:
         self._metadata = metadata
         self._loop = asyncio.get_running_loop()  # kept: asking for it is a system call
         self._numbers = count()
-        self._lanes: dict[tuple[Origin | None, Named], _Lane] = {}
+        self._queues: dict[tuple[Origin | None, Named], _Queue] = {}
         """Those that have something on its way or waiting."""
         self.refused = RefusedBatches()
         """What clients have to send again, by connection and partition."""
@@ -138,46 +138,46 @@ class Appends:
         is sent when that is there, as that says; what it raises, `done` raises.
         """
         key = origin, tp if named is None else named
-        lane = self._lanes.get(key)
-        if lane is None:
-            lane = self._lanes[key] = _Lane(key, self.refused)
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = _Queue(key, self.refused)
         done = self._loop.create_future()
         append = Append(
-            next(self._numbers), lane, tp, records, produce_version=produce_version, give_up_at=give_up_at, done=done
+            next(self._numbers), queue, tp, records, produce_version=produce_version, give_up_at=give_up_at, done=done
         )
         if proof is not None:
             append.proof = proof
-            lane.unproved.append(append)
-            proof.add_done_callback(partial(self._proved, lane))
-        elif lane.unproved:
-            lane.unproved.append(append)
+            queue.unproved.append(append)
+            proof.add_done_callback(partial(self._proved, queue))
+        elif queue.unproved:
+            queue.unproved.append(append)
         else:
-            self._enter(lane, append)
-            self._forget_if_empty(lane)
+            self._enter(queue, append)
+            self._forget_if_empty(queue)
         return append
 
     def give_up(self, append: Append) -> None:
         """Does not send it again. What is with its owner already stays there, and `done` still tells how it ends."""
-        lane = append.lane
-        if append in lane.unproved:
+        queue = append.queue
+        if append in queue.unproved:
             append.give_up_at = float("-inf")
-            lane.unproved.remove(append)
+            queue.unproved.remove(append)
             _cancel(append)
             _forget_proof(append)
             _give_up_followers(append)
-            self._proved(lane)
+            self._proved(queue)
         else:
             self.give_up_waiting(append)
 
     def give_up_waiting(self, append: Append) -> None:
         """As `give_up`, but what is still being proved is sent once it is, to be taken by its owner then or never."""
         append.give_up_at = float("-inf")
-        lane = append.lane
-        if append in lane.waiting:
-            lane.waiting.remove(append)
+        queue = append.queue
+        if append in queue.waiting:
+            queue.waiting.remove(append)
             _cancel(append)
             _give_up_followers(append)
-            self._go_on(lane)
+            self._go_on(queue)
 
     def close(self) -> None:
         """Gives up what waits, and sends nothing again."""
@@ -185,32 +185,32 @@ class Appends:
             return
         self._is_closed = True
         self._unsubscribe()
-        lanes, self._lanes = self._lanes, {}
-        for lane in lanes.values():
-            if lane.timer is not None:
-                lane.timer.cancel()
-            waiting, lane.waiting = [*lane.waiting, *lane.unproved], []
-            lane.unproved.clear()
+        queues, self._queues = self._queues, {}
+        for queue in queues.values():
+            if queue.timer is not None:
+                queue.timer.cancel()
+            waiting, queue.waiting = [*queue.waiting, *queue.unproved], []
+            queue.unproved.clear()
             for append in waiting:
                 _fail(append, NotOwner(f"{append.tp}: the proxy is stopping"))
                 _forget_proof(append)
 
-    def _enter(self, lane: _Lane, append: Append) -> None:
+    def _enter(self, queue: _Queue, append: Append) -> None:
         """Nothing before it is still being proved."""
-        if lane.given_up and _producer_id(append.records) in lane.given_up:
+        if queue.given_up and _producer_id(append.records) in queue.given_up:
             _fail_behind(append)
-        elif lane.waiting:
-            lane.waiting.append(append)
+        elif queue.waiting:
+            queue.waiting.append(append)
         else:
-            self._send(lane, append)
+            self._send(queue, append)
 
-    def _proved(self, lane: _Lane, _: "asyncio.Future[Buffer] | None" = None) -> None:
-        """One of the lane's was proved, or will not be: it goes on, as far as nothing before it is being proved."""
-        while lane.unproved and (lane.unproved[0].proof is None or lane.unproved[0].proof.done()):
-            append = lane.unproved.popleft()
+    def _proved(self, queue: _Queue, _: "asyncio.Future[Buffer] | None" = None) -> None:
+        """One of the queue's was proved, or will not be: it goes on, as far as nothing before it is being proved."""
+        while queue.unproved and (queue.unproved[0].proof is None or queue.unproved[0].proof.done()):
+            append = queue.unproved.popleft()
             proof, append.proof = append.proof, None
             if proof is None:
-                self._enter(lane, append)
+                self._enter(queue, append)
             elif proof.cancelled():
                 _fail(append, NotOwner(f"{append.tp}: the proxy is stopping"))
             elif (error := proof.exception()) is not None:
@@ -218,29 +218,29 @@ class Appends:
                 _give_up_followers(append)
             else:
                 append.records = proof.result()
-                self._enter(lane, append)
-        self._forget_if_empty(lane)
+                self._enter(queue, append)
+        self._forget_if_empty(queue)
 
-    def _forget_if_empty(self, lane: _Lane) -> None:
-        if lane.is_empty and self._lanes.get(lane.key) is lane:
-            if lane.timer is not None:
-                lane.timer.cancel()
-            del self._lanes[lane.key]
+    def _forget_if_empty(self, queue: _Queue) -> None:
+        if queue.is_empty and self._queues.get(queue.key) is queue:
+            if queue.timer is not None:
+                queue.timer.cancel()
+            del self._queues[queue.key]
 
-    def _send(self, lane: _Lane, append: Append) -> None:
+    def _send(self, queue: _Queue, append: Append) -> None:
         try:
             if self._metadata.image.partition(append.tp) is None:
                 raise UnknownTopic(f"partition {append.tp} does not exist (any more)")
             owner = self._owner_for(append.tp)
-            if lane.in_flight and (
-                owner is not lane.owner
-                or lane.in_flight[0].tp != append.tp
-                or refused_unheard(lane.in_flight, BmqError)
+            if queue.in_flight and (
+                owner is not queue.owner
+                or queue.in_flight[0].tp != append.tp
+                or refused_unheard(queue.in_flight, BmqError)
             ):
                 # What is with the old owner, or went to the topic that had this name, may still be refused: nobody must
                 # have this before that. And what is refused already goes again before this; `_answered` will hear of
                 # it.
-                insort(lane.waiting, append)
+                insort(queue.waiting, append)
                 return
             future = owner.append(append.tp, append.records, produce_version=append.produce_version)
         except BmqError as error:
@@ -253,18 +253,18 @@ class Appends:
         if future.done():
             self._settled(append, future)
         else:
-            lane.owner = owner
+            queue.owner = owner
             append.future = future
-            lane.in_flight.append(append)
+            queue.in_flight.append(append)
             future.add_done_callback(partial(self._answered, append))
 
     def _answered(self, append: Append, future: asyncio.Future[Appended]) -> None:
-        lane = append.lane
-        lane.in_flight.remove(append)
+        queue = append.queue
+        queue.in_flight.remove(append)
         self._settled(append, future)
-        if lane.given_up:
-            _forget_given_up(lane)
-        self._go_on(lane)
+        if queue.given_up:
+            _forget_given_up(queue)
+        self._go_on(queue)
 
     def _settled(self, append: Append, future: asyncio.Future[Appended]) -> None:
         if future.cancelled():
@@ -272,7 +272,7 @@ class Appends:
             return
         error = future.exception()
         if error is None:
-            append.lane.delay_s = RETRY_FIRST_S
+            append.queue.delay_s = RETRY_FIRST_S
             if not append.done.done():
                 append.done.set_result(future.result())
         elif isinstance(error, BmqError):
@@ -287,16 +287,16 @@ class Appends:
             _fail(append, error)
             _give_up_followers(append)
             return
-        lane = append.lane
-        if lane.given_up:
-            given_up = lane.given_up.get(_producer_id(append.records))
+        queue = append.queue
+        if queue.given_up:
+            given_up = queue.given_up.get(_producer_id(append.records))
             if given_up is not None and given_up.number < append.number:
                 _fail_behind(append)
                 return
-        insort(lane.waiting, append)
-        if lane.timer is None:
-            lane.timer = self._loop.call_later(lane.delay_s, self._time_to_send, lane)
-            lane.delay_s = min(2 * lane.delay_s, RETRY_MAX_S)
+        insort(queue.waiting, append)
+        if queue.timer is None:
+            queue.timer = self._loop.call_later(queue.delay_s, self._time_to_send, queue)
+            queue.delay_s = min(2 * queue.delay_s, RETRY_MAX_S)
 
     def _may_be_sent_again(self, append: Append, error: BmqError) -> bool:
         """What was not applied; and what may have been where the owner tells a second copy from the first by its
@@ -309,33 +309,33 @@ class Appends:
             return self._metadata.image.partition(append.tp) is not None
         return isinstance(error, Fenced | StoreError) and _is_idempotent(append.records)
 
-    def _time_to_send(self, lane: _Lane) -> None:
-        lane.timer = None
-        self._go_on(lane)
+    def _time_to_send(self, queue: _Queue) -> None:
+        queue.timer = None
+        self._go_on(queue)
 
-    def _go_on(self, lane: _Lane) -> None:
+    def _go_on(self, queue: _Queue) -> None:
         """Sends what waits, where nothing stands in the way any more."""
-        if lane.in_flight:
+        if queue.in_flight:
             return
-        while lane.waiting and lane.timer is None:
-            before = lane.waiting.pop(0)
-            self._send(lane, before)
-            if lane.waiting and lane.waiting[0] is before:
+        while queue.waiting and queue.timer is None:
+            before = queue.waiting.pop(0)
+            self._send(queue, before)
+            if queue.waiting and queue.waiting[0] is before:
                 break  # behind those that have just been sent, which are with another owner or were refused
-        self._forget_if_empty(lane)
+        self._forget_if_empty(queue)
 
     def _image_changed(self, old: Image, new: Image) -> None:
         """Who waits for a partition that changed hands need not wait longer."""
         if new.topics is old.topics and new.nodes is old.nodes:
             return
-        for lane in self._lanes.values():
-            if lane.timer is not None and any(
-                new.partition(tp) != old.partition(tp) for tp in {append.tp for append in lane.waiting}
+        for queue in self._queues.values():
+            if queue.timer is not None and any(
+                new.partition(tp) != old.partition(tp) for tp in {append.tp for append in queue.waiting}
             ):
-                lane.timer.cancel()
+                queue.timer.cancel()
                 # Not here: others have yet to hear of the change, among them, in one process, the new owner.
-                lane.timer = self._loop.call_later(0, self._time_to_send, lane)
-                lane.delay_s = RETRY_FIRST_S
+                queue.timer = self._loop.call_later(0, self._time_to_send, queue)
+                queue.delay_s = RETRY_FIRST_S
 
 
 def _give_up_followers(append: Append) -> None:
@@ -346,25 +346,25 @@ def _give_up_followers(append: Append) -> None:
     for good. What is with an owner may still be refused there: it must not be sent again then, and nothing new before
     that is known.
     """
-    lane, producer_id = append.lane, _producer_id(append.records)
+    queue, producer_id = append.queue, _producer_id(append.records)
     if producer_id < 0:
         return
-    if lane.in_flight:
-        if lane.given_up is None:
-            lane.given_up = {}
-        before = lane.given_up.get(producer_id)
+    if queue.in_flight:
+        if queue.given_up is None:
+            queue.given_up = {}
+        before = queue.given_up.get(producer_id)
         number = append.number if before is None else min(append.number, before.number)
-        lane.given_up[producer_id] = _GivenUp(number, lane.in_flight[-1].number)
-        if len(lane.given_up) > GIVEN_UP_MAX:
-            del lane.given_up[next(iter(lane.given_up))]
-    if lane.waiting or lane.unproved:
+        queue.given_up[producer_id] = _GivenUp(number, queue.in_flight[-1].number)
+        if len(queue.given_up) > GIVEN_UP_MAX:
+            del queue.given_up[next(iter(queue.given_up))]
+    if queue.waiting or queue.unproved:
         followers = [
             other
-            for other in (*lane.waiting, *lane.unproved)
+            for other in (*queue.waiting, *queue.unproved)
             if append < other and _producer_id(other.records) == producer_id
         ]
-        lane.waiting = [other for other in lane.waiting if other not in followers]
-        lane.unproved = deque(other for other in lane.unproved if other not in followers)
+        queue.waiting = [other for other in queue.waiting if other not in followers]
+        queue.unproved = deque(other for other in queue.unproved if other not in followers)
         for follower in followers:
             _fail_behind(follower)
             _forget_proof(follower)
@@ -376,11 +376,11 @@ def _forget_proof(append: Append) -> None:
         append.proof.cancel()
 
 
-def _forget_given_up(lane: _Lane) -> None:
-    assert lane.given_up is not None
-    oldest = lane.in_flight[0].number if lane.in_flight else float("inf")
-    lane.given_up = {
-        producer_id: one for producer_id, one in lane.given_up.items() if oldest <= one.newest_in_flight
+def _forget_given_up(queue: _Queue) -> None:
+    assert queue.given_up is not None
+    oldest = queue.in_flight[0].number if queue.in_flight else float("inf")
+    queue.given_up = {
+        producer_id: one for producer_id, one in queue.given_up.items() if oldest <= one.newest_in_flight
     } or None
 
 
@@ -403,10 +403,10 @@ def _fail(append: Append, error: BaseException) -> None:
     if not append.done.done():
         append.done.set_exception(error)
         if isinstance(error, BmqError):
-            append.lane.refused.note(*append.lane.key, append.records, error)
+            append.queue.refused.note(*append.queue.key, append.records, error)
 
 
 def _cancel(append: Append) -> None:
     """Whoever gives it up tells its client that time is up."""
     append.done.cancel()
-    append.lane.refused.note(*append.lane.key, append.records, NotReady(f"{append.tp}: given up"))
+    append.queue.refused.note(*append.queue.key, append.records, NotReady(f"{append.tp}: given up"))

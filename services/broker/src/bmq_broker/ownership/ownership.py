@@ -20,7 +20,7 @@ from bmq.metadata.records import Range
 from bmq.metadata.topic_configs import CLUSTER_WIDE, TopicConfigs
 from bmq.roles.controller import Metadata
 from bmq.storage.durable import cancelled
-from bmq.values import NO_MANIFEST, BrokerEpoch, LeaderEpoch, NodeId, TopicPartition
+from bmq.values import NO_MANIFEST, NO_NODE, BrokerEpoch, LeaderEpoch, NodeId, TopicPartition
 from bmq_broker.ended import Ended
 from bmq_broker.ownership.inheritance import Inheritance
 from bmq_broker.ownership.leaving import Leaving
@@ -38,7 +38,6 @@ from bmq_broker.wal.commit import GroupCommit
 log = structlog.get_logger()
 
 LOG_INTERVAL_S = 10.0
-NO_NODE = NodeId(-1)
 
 
 class Ownership:
@@ -93,7 +92,7 @@ class Ownership:
             ended=ended,
             lives=lives,
             again_s=settings.stopped_retry_ms / 1000,
-            found=self._adopt,
+            found=self._open_found,
             still_named=self._still_named,
             held_nothing=report_shortly,
         )
@@ -110,7 +109,7 @@ class Ownership:
         """Unopened partitions that were found to have nothing in the store, and under which leader epoch."""
         self.partitions: Mapping[TopicPartition, Partition] = lives.appending
         """Those that may append."""
-        self.adopted_count = 0
+        self.found_count = 0
         """Partitions of which the streams of earlier owners held something."""
 
     async def recover(self) -> int:
@@ -123,7 +122,7 @@ class Ownership:
         self.image_changed(Image(), self._metadata.image)
         await self._passes.read_all()
         await asyncio.gather(*self._opening.values(), return_exceptions=True)
-        return self.adopted_count
+        return self.found_count
 
     def appending(self, tp: TopicPartition) -> Partition | None:
         """The partition if it is open, None where it has to be opened first. Raises UnknownTopic, NotOwner, Fenced."""
@@ -275,7 +274,7 @@ class Ownership:
         partition = self.partitions.get(tp)
         if not self._is_owned(meta):
             if partition is not None:
-                self._close(partition, deleted=False)
+                self._take_away(partition, deleted=False)
             elif tp not in self._opening and not self._lives.knows(tp):
                 return  # as nearly all are that change anywhere in the cluster
             self._forget(tp)
@@ -291,7 +290,7 @@ class Ownership:
             if not self._lives.has_left(tp, meta.leader_epoch):
                 self._passes.want(tp, meta.ranges)
         elif partition.leader_epoch != meta.leader_epoch:
-            self._close(partition, deleted=False)
+            self._take_away(partition, deleted=False)
             self._forget(tp)
             self._passes.want(tp, meta.ranges)
         else:
@@ -302,7 +301,7 @@ class Ownership:
     def _deleted(self, tp: TopicPartition) -> None:
         partition = self.partitions.get(tp)
         if partition is not None:
-            self._close(partition, deleted=True)
+            self._take_away(partition, deleted=True)
         self._forget(tp)
 
     def _rolled(self, tp: TopicPartition) -> None:
@@ -329,7 +328,7 @@ class Ownership:
         self.look()
         self._partition_gone(partition)
 
-    def _close(self, partition: Partition, *, deleted: bool) -> None:
+    def _take_away(self, partition: Partition, *, deleted: bool) -> None:
         """Lets go of a partition that was deleted, or that the image gives to another without having asked; `_forget`
         follows.
         """
@@ -360,9 +359,9 @@ class Ownership:
             self._waiting.serve(tp, self._not_opened(tp))
         self._forgotten(tp)
 
-    def _adopt(self, tps: Sequence[TopicPartition]) -> None:
+    def _open_found(self, tps: Sequence[TopicPartition]) -> None:
         """The streams of earlier owners held something of these: they open at once."""
-        self.adopted_count += len(tps)
+        self.found_count += len(tps)
         for tp in tps:
             if self.alive and tp not in self.partitions:
                 self._open_task(tp)
@@ -371,7 +370,7 @@ class Ownership:
         meta = self._metadata.image.partition(tp)
         return tuple(found for found in ranges if meta is not None and found in meta.ranges)
 
-    def _adopt_again(self, tp: TopicPartition) -> None:
+    def _open_again(self, tp: TopicPartition) -> None:
         """Nobody may ever ask for it, and what was inherited pins WAL objects until it is rolled."""
         if self.alive and tp not in self.partitions and self._lives.holds(tp):
             self._open_task(tp)
@@ -426,7 +425,7 @@ class Ownership:
             if (left_out := self._limit.due(tp, now=asyncio.get_running_loop().time())) is not None:
                 log.warning("partition is not open", partition=str(tp), error=str(error), left_out=left_out)
             if isinstance(error, StoreError) and self._lives.holds(tp):
-                asyncio.get_running_loop().call_later(RETRY_S, self._adopt_again, tp)
+                asyncio.get_running_loop().call_later(RETRY_S, self._open_again, tp)
             self._waiting.serve(
                 tp,
                 error

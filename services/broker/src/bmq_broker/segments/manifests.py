@@ -182,7 +182,7 @@ class Manifests:
         newest = await self._log_of(partition).newest(max(partition.manifest_version, 1))
         try:
             if newest is not None or partition.entry is not None:
-                await self._adopt(partition, newest)
+                await self._go_on_from(partition, newest)
         except Fenced as error:
             if partition.state is not PartitionState.APPENDING:
                 raise NotOwner(f"partition {partition.tp} is not this broker's any more") from error
@@ -240,7 +240,7 @@ class Manifests:
             except Overtaken as overtaken:
                 # What stands there may be an own earlier try that fell into the deleted past: only as the newest does
                 # it count.
-                await self._adopt(partition, await flat_log.newest(overtaken.entry.number))
+                await self._go_on_from(partition, await flat_log.newest(overtaken.entry.number))
                 continue
             await self._take_into_force(partition, manifest, entry, known, rolled=rolled)
             try:
@@ -253,7 +253,7 @@ class Manifests:
                 )
             return
 
-    async def _adopt(self, partition: Partition, newest: Entry | None) -> None:
+    async def _go_on_from(self, partition: Partition, newest: Entry | None) -> None:
         """Takes what stands in the log into force. Raises Fenced where that is another's, or nothing."""
         if newest is None:
             raise Fenced(f"the manifest of {partition.tp} is gone")

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from bmq.config.topic_config import pool_of
 from bmq.metadata.image import Image
+from bmq.values import NO_NODE
 from bmq_controller.api.sources import ApiSources
-from bmq_controller.machine.balance_model import NOBODY
 from bmq_controller.machine.lanes import POOLS_OF_LANES
 
 HIDDEN: Final = "(hidden)"
@@ -39,7 +39,7 @@ def cluster_document(sources: ApiSources) -> dict[str, Any]:
         ],
         "topics": len(image.topics),
         "partitions": sum(image.owned_counts.values()),
-        "partitions_unowned": image.owned_counts.get(NOBODY, 0),
+        "partitions_unowned": image.owned_counts.get(NO_NODE, 0),
         "partitions_unowned_of_lanes": unowned_of_lanes(image),
         "partitions_moving": len(image.moving),
         "cordoned": sorted(image.cordoned),
@@ -51,10 +51,10 @@ def unowned_of_lanes(image: Image) -> int:
     """Partitions without an owner that only brokers of a lane's own may have: nothing that the base's brokers do
     changes it.
     """
-    if not image.owned_counts.get(NOBODY, 0):
+    if not image.owned_counts.get(NO_NODE, 0):
         return 0
     of_lanes = (topic for topic in image.topics.values() if pool_of(topic.configs).startswith(POOLS_OF_LANES))
-    return sum(meta.node_id == NOBODY for topic in of_lanes for meta in topic.partitions)
+    return sum(meta.node_id == NO_NODE for topic in of_lanes for meta in topic.partitions)
 
 
 def self_document(sources: ApiSources) -> dict[str, Any]:

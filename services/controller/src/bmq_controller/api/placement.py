@@ -9,7 +9,7 @@ from fastapi import FastAPI, Path, Query, Response
 
 from bmq.errors import UnknownTopic
 from bmq.metadata.image import Image
-from bmq.values import NodeId, TopicId, TopicPartition
+from bmq.values import NO_NODE, NodeId, TopicId, TopicPartition
 from bmq_controller.api.node_models import BusyPartition, LoadView, MoveAsked, PlacementView, RangeView, ShareOfLoad
 from bmq_controller.api.paging import LIMIT_MAX, Continue, Key, Limit, Page, ordered_page
 from bmq_controller.api.parameters import CHANGED, MISSING, IfMatch
@@ -92,7 +92,7 @@ def selected(
         found = image.topics[image.topic_ids[name]]
         for index in range(first_index + 1 if name == first_name else 0, len(found.partitions)):
             meta = found.partitions[index]
-            if (node is None or meta.node_id == node) and (not moving or meta.moving_to != -1):
+            if (node is None or meta.node_id == node) and (not moving or meta.moving_to != NO_NODE):
                 yield TopicPartition(found.topic_id, index)
 
 
@@ -127,7 +127,7 @@ def _view(image: Image, tp: TopicPartition, bytes_per_s: float) -> PlacementView
         owner=meta.node_id,
         owner_epoch=meta.broker_epoch,
         leader_epoch=meta.leader_epoch,
-        moving_to=None if meta.moving_to == -1 else meta.moving_to,
+        moving_to=None if meta.moving_to == NO_NODE else meta.moving_to,
         ranges=[
             RangeView(
                 node_id=part.node_id,

@@ -13,8 +13,6 @@ from typing import Final, NamedTuple
 
 from bmq.values import NodeId, TopicId, TopicPartition
 
-NOBODY: Final = NodeId(-1)
-"""The owner of a partition that has none."""
 SHARED_POOL: Final = ""
 """The pool of every broker and topic that name none."""
 
@@ -34,7 +32,7 @@ class BrokerLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicLoad:
-    """A topic's partitions by their index: the owner (NOBODY: none) and the bytes per second that are written to each.
+    """A topic's partitions by their index: the owner (NO_NODE: none) and the bytes per second that are written to each.
 
     Whole bytes: sums of them are exact, in whatever order they are made and undone.
     """
@@ -105,7 +103,7 @@ class MoveKind(StrEnum):
 
 
 class Move(NamedTuple):
-    """`source` NOBODY: the partition has no owner, and is given one without any handing over."""
+    """`source` NO_NODE: the partition has no owner, and is given one without any handing over."""
 
     tp: TopicPartition
     topic: str

@@ -7,9 +7,8 @@ Built in one pass over the partitions; every later step costs what it touches. A
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from bmq.values import NodeId, TopicPartition
+from bmq.values import NO_NODE, NodeId, TopicPartition
 from bmq_controller.machine.balance_model import (
-    NOBODY,
     BalanceSettings,
     BrokerLoad,
     ClusterLoad,
@@ -187,7 +186,7 @@ class Pool:
             Move(
                 TopicPartition(topic.topic_id, part.partition),
                 topic.name,
-                NOBODY if source is None else source.node_id,
+                NO_NODE if source is None else source.node_id,
                 target.node_id,
                 kind,
                 part.bytes_per_s,
@@ -275,7 +274,7 @@ def _own_elsewhere(pool: Pool, part: Part, owner: NodeId, target: NodeId | None)
         seat = seats.get(target) or seat
     elif seat is not None:
         pool.homeless.append(Homeless(part, MoveKind.DRAIN if seat.draining else MoveKind.PIN, seat))
-    elif owner == NOBODY:
+    elif owner == NO_NODE:
         pool.homeless.append(Homeless(part, MoveKind.UNOWNED, None))
     if seat is not None:
         seat.add(part.bytes_per_s)

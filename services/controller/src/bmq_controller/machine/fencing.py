@@ -8,7 +8,7 @@ from bmq.metadata.image import Image
 from bmq.metadata.records import FencingBegun, NodeUnregistered, StreamSealed
 from bmq.values import NodeId, StreamId
 from bmq_controller.machine.decision import Decision
-from bmq_controller.machine.handover import hand_over_to_others
+from bmq_controller.machine.heirs import give_to_others
 from bmq_controller.machine.placement import Incarnation
 
 
@@ -39,6 +39,6 @@ def complete_fencing(image: Image, who: Incarnation, *, end: int, avoid: Collect
         (
             StreamSealed(node_id=node_id, broker_epoch=broker_epoch, end=end),
             NodeUnregistered(node_id=node_id, broker_epoch=broker_epoch),
-            *hand_over_to_others(image, StreamId(node_id, broker_epoch), end=end, avoid=avoid),
+            *give_to_others(image, StreamId(node_id, broker_epoch), end=end, avoid=avoid),
         ),
     )

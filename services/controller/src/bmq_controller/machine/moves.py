@@ -12,13 +12,11 @@ from bmq.errors import InvalidReplicaAssignment, InvalidRequest, NoMoveUnderWay,
 from bmq.metadata.image import Image, PartitionMeta, Topic
 from bmq.metadata.records import AnyRecord, NodeCordoned, PartitionChange, PartitionMoveBegun, Range
 from bmq.roles.controller import ClosedPartition, Reassignment
-from bmq.values import BrokerEpoch, NodeId, TopicPartition
+from bmq.values import NO_NODE, BrokerEpoch, NodeId, TopicPartition
 from bmq_controller.machine.decision import Decision
-from bmq_controller.machine.handover import change_owner, ranges
+from bmq_controller.machine.heirs import change_owner, ranges
 from bmq_controller.machine.placement import Placement, living_broker
 from bmq_controller.machine.pools import brokers_of, members_named
-
-NOWHERE = NodeId(-1)
 
 
 def move(image: Image, tp: TopicPartition, to: NodeId) -> Decision[None]:
@@ -30,10 +28,10 @@ def move(image: Image, tp: TopicPartition, to: NodeId) -> Decision[None]:
         raise UnknownTopic(f"There is no partition {tp}")
     _check_target(image, image.topics[tp.topic_id], to, meta)
     target = living_broker(image, to)
-    if meta.node_id == -1:
+    if meta.node_id == NO_NODE:
         assert target is not None
         return Decision(None, (change_owner(tp, meta, target, ranges=meta.ranges),))
-    where = meta.moving_to if meta.moving_to != NOWHERE else meta.node_id
+    where = meta.moving_to if meta.moving_to != NO_NODE else meta.node_id
     return Decision(None, () if where == to else (_begun(tp, to),))
 
 
@@ -42,7 +40,7 @@ def take_back(image: Image, tp: TopicPartition) -> Decision[None]:
     meta = image.partition(tp)
     if meta is None:
         raise UnknownTopic(f"There is no partition {tp}")
-    if meta.moving_to in (NOWHERE, meta.node_id):
+    if meta.moving_to in (NO_NODE, meta.node_id):
         raise NoMoveUnderWay(f"No move of partition {tp} is under way (any more): node {meta.node_id} owns it")
     return Decision(None, (_begun(tp, meta.node_id),))
 
@@ -83,7 +81,7 @@ def drained(image: Image, node_id: NodeId, *, avoid: Collection[NodeId] = ()) ->
         for index, meta in enumerate(topic.partitions):
             if (
                 meta.node_id == node_id
-                and meta.moving_to in (NOWHERE, node_id)
+                and meta.moving_to in (NO_NODE, node_id)
                 and (target := placement.next(topic.topic_id)) is not None
             ):
                 moves.append(_begun(TopicPartition(topic.topic_id, index), target[0]))
@@ -106,7 +104,7 @@ def close_partitions(
     changes: dict[TopicPartition, PartitionChange] = {}
     for report in closed:
         meta = image.partition(report.tp)
-        if meta is None or meta.moving_to == NOWHERE:
+        if meta is None or meta.moving_to == NO_NODE:
             continue
         if (meta.node_id, meta.broker_epoch, meta.leader_epoch) != (node_id, broker_epoch, report.leader_epoch):
             continue

@@ -22,7 +22,7 @@ from bmq.metadata.records import (
 from bmq.roles.controller import Heartbeat, Registration
 from bmq.values import BrokerEpoch, ManifestVersion, NodeId, StreamId, TopicId, TopicPartition
 from bmq_controller.machine.decision import Decision
-from bmq_controller.machine.handover import hand_over, hand_over_to_others
+from bmq_controller.machine.heirs import give_to_heirs, give_to_others
 from bmq_controller.machine.moves import close_partitions, drained, redirect_moves
 from bmq_controller.machine.placement import living_broker
 from bmq_controller.machine.registrable import check_listeners, check_registration
@@ -80,9 +80,9 @@ def register(
     )
     if "broker" in registration.roles:
         pool = registration.pool if node_id not in image.cordoned else None
-        records.extend(hand_over(image, left=sealed, end=end, heir=lambda _: (node_id, epoch), ownerless=pool))
+        records.extend(give_to_heirs(image, left=sealed, end=end, heir=lambda _: (node_id, epoch), ownerless=pool))
     elif sealed is not None:
-        records.extend(hand_over_to_others(image, sealed, end=end, avoid=avoid))
+        records.extend(give_to_others(image, sealed, end=end, avoid=avoid))
     return Decision(epoch, tuple(records))
 
 
@@ -101,7 +101,7 @@ def report_stopped(
     if "broker" in node.roles:
         stream = StreamId(node_id, broker_epoch)
         records.append(StreamSealed(node_id=node_id, broker_epoch=broker_epoch, end=end))
-        records.extend(hand_over_to_others(image, stream, end=end, avoid=avoid))
+        records.extend(give_to_others(image, stream, end=end, avoid=avoid))
     return Decision(None, tuple(records))
 
 
@@ -179,7 +179,7 @@ def heartbeat(
         and beat.node_id not in image.cordoned
         and (broker := living_broker(image, beat.node_id)) is not None
     ):
-        records.extend(hand_over(image, left=None, end=0, heir=lambda _: broker, ownerless=node.pool))
+        records.extend(give_to_heirs(image, left=None, end=0, heir=lambda _: broker, ownerless=node.pool))
     return Decision(None, tuple(records))
 
 
@@ -196,7 +196,9 @@ def cordon(image: Image, node_id: NodeId, *, cordoned: bool) -> Decision[None]:
         return Decision(None)
     records: list[AnyRecord] = [NodeCordoned(node_id=node_id, cordoned=cordoned)]
     if not cordoned and (broker := living_broker(image, node_id)) is not None:
-        records.extend(hand_over(image, left=None, end=0, heir=lambda _: broker, ownerless=image.nodes[node_id].pool))
+        records.extend(
+            give_to_heirs(image, left=None, end=0, heir=lambda _: broker, ownerless=image.nodes[node_id].pool)
+        )
     return Decision(None, tuple(records))
 
 

@@ -11,7 +11,7 @@ from math import isfinite
 
 from bmq.config.topic_config import pool_of
 from bmq.metadata.image import Image, Node, PartitionMeta
-from bmq.values import BrokerEpoch, NodeId, TopicId
+from bmq.values import NO_NODE, BrokerEpoch, NodeId, TopicId
 from bmq_controller.machine.balance_seats import Seat, Seats
 from bmq_controller.machine.balance_zones import Spread, Zones
 
@@ -177,7 +177,7 @@ def _lives(image: Image, node: Node) -> bool:
 
 
 def _where(meta: PartitionMeta) -> NodeId:
-    return meta.moving_to if meta.moving_to != -1 else meta.node_id
+    return meta.moving_to if meta.moving_to != NO_NODE else meta.node_id
 
 
 def _sound(bytes_per_s: float) -> int:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from bmq.metadata.image import Topic
+from bmq.values import NO_NODE
 from bmq.wire.apis import ApiKey
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
@@ -51,11 +52,11 @@ async def _of_all(proxy: Proxy, call: Call, *, unclean: bool) -> list[dict[str, 
     count = 0
     await proxy.bulk.turn(call)
     async for topic in proxy.bulk.paced(call, topics, each=TOPIC_COUNTS):
-        count += sum(meta.node_id == -1 for meta in topic.partitions)
+        count += sum(meta.node_id == NO_NODE for meta in topic.partitions)
     await proxy.bulk.built(call, count)
     results = []
     async for topic in proxy.bulk.paced(call, topics, each=TOPIC_COUNTS):
-        ownerless = [index for index, meta in enumerate(topic.partitions) if meta.node_id == -1]
+        ownerless = [index for index, meta in enumerate(topic.partitions) if meta.node_id == NO_NODE]
         if ownerless:
             outcomes = [_outcome(topic, topic.name, index, unclean=unclean) for index in ownerless]
             results.append(_result(topic.name, outcomes))
@@ -70,7 +71,7 @@ def _outcome(topic: Topic | None, name: str, index: int, *, unclean: bool) -> di
     if topic is None or not 0 <= index < len(topic.partitions):
         return _failed(index, ErrorCode.unknown_topic_or_partition, f"There is no partition {index} of topic {name!r}")
     meta = topic.partitions[index]
-    if meta.node_id != -1:
+    if meta.node_id != NO_NODE:
         return _failed(
             index,
             ErrorCode.election_not_needed,

@@ -13,7 +13,7 @@ from typing import Any
 from bmq.errors import BmqError, InvalidReplicaAssignment, InvalidReplicationFactor, InvalidRequest
 from bmq.metadata.image import Image
 from bmq.roles.controller import Reassignment
-from bmq.values import NodeId, TopicPartition
+from bmq.values import NO_NODE, NodeId, TopicPartition
 from bmq.wire.apis import ApiKey
 from bmq.wire.chosen_codes import controller_code
 from bmq.wire.error_codes import ErrorCode
@@ -125,7 +125,7 @@ def _is_shown(image: Image, tp: TopicPartition, to: NodeId | None) -> bool:
     meta = image.partition(tp)
     if meta is None:
         return True
-    return meta.moving_to in (-1, meta.node_id) if to is None else to in (meta.node_id, meta.moving_to)
+    return meta.moving_to in (NO_NODE, meta.node_id) if to is None else to in (meta.node_id, meta.moving_to)
 
 
 def _brokers(image: Image) -> str:

@@ -8,7 +8,7 @@ from bmq.errors import BmqError
 from bmq.storage.durable import cancelled
 
 
-class Life:
+class Tasks:
     """Owns the tasks of a process that end with it."""
 
     def __init__(self) -> None:

@@ -3,29 +3,28 @@ heirs must read. Pure.
 """
 
 from collections.abc import Callable, Collection
+from typing import Final
 
 from bmq.config.topic_config import pool_of
 from bmq.metadata.image import Image, PartitionMeta
 from bmq.metadata.records import PartitionChange, Range
-from bmq.values import BrokerEpoch, NodeId, StreamId, TopicId, TopicPartition
+from bmq.values import NO_NODE, BrokerEpoch, NodeId, StreamId, TopicId, TopicPartition
 from bmq_controller.machine.placement import Incarnation, Placement, living_broker
 
-NOBODY: Incarnation = (NodeId(-1), BrokerEpoch(-1))
+NO_OWNER: Final[Incarnation] = (NO_NODE, BrokerEpoch(-1))
 
 
-def hand_over_to_others(
-    image: Image, left: StreamId, *, end: int, avoid: Collection[NodeId] = ()
-) -> list[PartitionChange]:
+def give_to_others(image: Image, left: StreamId, *, end: int, avoid: Collection[NodeId] = ()) -> list[PartitionChange]:
     """The partitions of a broker that is gone for good: to where they were moving, else to the others of their pool,
     else to nobody.
 
     `avoid` are brokers that stop soon.
     """
     placement = Placement.for_heirs(image, without={left.node_id}, avoid=avoid)
-    return hand_over(image, left=left, end=end, heir=lambda topic_id: placement.next(topic_id) or NOBODY)
+    return give_to_heirs(image, left=left, end=end, heir=lambda topic_id: placement.next(topic_id) or NO_OWNER)
 
 
-def hand_over(
+def give_to_heirs(
     image: Image,
     *,
     left: StreamId | None,
@@ -39,7 +38,7 @@ def hand_over(
     A partition that was under a planned move goes where that leads, if a living broker is there.
     """
     leaving = image.owned_counts.get(left.node_id, 0) if left is not None else 0
-    waiting = image.owned_counts.get(NodeId(-1), 0) if ownerless is not None else 0
+    waiting = image.owned_counts.get(NO_NODE, 0) if ownerless is not None else 0
     if leaving + waiting == 0:
         return []
     changes = []
@@ -47,7 +46,7 @@ def hand_over(
         takes = waiting > 0 and pool_of(topic.configs) == ownerless
         for index, meta in enumerate(topic.partitions):
             leaves = left is not None and (meta.node_id, meta.broker_epoch) == left
-            if not leaves and (meta.node_id != -1 or not takes):
+            if not leaves and (meta.node_id != NO_NODE or not takes):
                 continue
             owner = living_broker(image, meta.moving_to) if meta.moving_to != meta.node_id else None
             tp = TopicPartition(topic.topic_id, index)
