@@ -83,12 +83,16 @@ chaos: setup .cache/tools/complete ## live chaos on real processes for a while (
 bench: setup .cache/tools/complete ## the table of figures, against Apache Kafka on this machine
 	$(BIN)/python -m benchmarks.run $(ARGS)
 
-generated: setup ## write anew what is generated: CRDs, their reference page, dashboards, the page of metrics, values
+generated: setup ## write anew what is generated: CRDs, dashboards, and the pages of the admin API, commands, keys, limits, metrics, resources, values
 	$(BIN)/python -m bmq_resources.crd crds charts/bmq/files/crds
 	$(BIN)/python -m bmq_resources.reference >docs/resources.md
 	$(BIN)/python -m tools.dashboards charts/bmq/files/dashboards
 	$(BIN)/python -m tools.metrics_page >docs/metrics.md
 	$(BIN)/python tools/chart_values.py >docs/chart-values.md
+	$(BIN)/python -m bmq_controller.api.reference >docs/admin-api.md
+	$(BIN)/python -m bmq_cli.reference >docs/cli.md
+	$(BIN)/python -m bmq_node.configuration.limits_reference >docs/limits.md
+	$(BIN)/python -m bmq_node.configuration.server_reference >docs/server-configuration.md
 
 lock: $(UV) ## resolve the dependencies anew into requirements.lock (which names no index)
 	$(UV) lock --quiet

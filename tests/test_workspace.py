@@ -82,6 +82,17 @@ def test_every_package_has_layers() -> None:
     assert set(packages().values()) <= layered
 
 
+def test_every_machine_of_a_service_is_held_to_be_pure() -> None:
+    [pure] = [one for one in project()["tool"]["importlinter"]["contracts"] if one["id"] == "pure"]
+    machines = set()
+    for source in (ROOT / "services").glob("*/src"):
+        for path in (*source.rglob("machine.py"), *source.rglob("machine/__init__.py")):
+            machines.add(".".join(path.relative_to(source).with_suffix("").parts).removesuffix(".__init__"))
+    assert len(machines) >= 2
+    held = tuple(f"{one}." for one in pure["source_modules"])
+    assert {one for one in machines if not f"{one}.".startswith(held)} == set()
+
+
 def test_the_image_has_every_member_that_is_shipped() -> None:
     copied = set(re.findall(r"^COPY (\S+) \1$", (ROOT / "Dockerfile").read_text(), re.MULTILINE))
     assert members() - NOT_SHIPPED <= copied
@@ -89,3 +100,14 @@ def test_the_image_has_every_member_that_is_shipped() -> None:
     assert {member.partition("/")[0] for member in members() - NOT_SHIPPED} <= {
         line.removeprefix("!") for line in ignored if line.startswith("!")
     }
+
+
+def test_make_writes_every_page_that_is_written_by_a_program() -> None:
+    [recipe] = re.findall(r"^generated:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    pages = {
+        f"docs/{page.name}"
+        for page in (ROOT / "docs").glob("*.md")
+        if re.search(r"^<!-- Written by `(python|make generated)", page.read_text(), re.MULTILINE)
+    }
+    assert len(pages) >= 7
+    assert pages <= set(re.findall(r">(docs/\S+)", recipe))

@@ -79,6 +79,19 @@ def test_every_key_has_documentation_a_group_and_a_remedy() -> None:
         assert not re.search(r"(^|_)port$", key), "Kubernetes sets such a variable for each Service"
 
 
+def test_every_key_is_read_by_something() -> None:
+    by_name = {"node_id_base"}  # by the name of the host, before there is a configuration
+    root = PAGE.parents[1]
+    files = [path for folder in ("node/src", "cli/src") for path in (root / folder).rglob("*.py")]
+    read = {
+        key
+        for path in files
+        if path.name != "server_config.py"  # which checks them
+        for key in re.findall(r"config\.(\w+)", path.read_text())
+    }
+    assert ServerConfig.model_fields.keys() - by_name - read == set()
+
+
 def test_every_default_is_a_value_that_may_be_given() -> None:
     defaults = read_config(GIVEN)
     assert read_config(GIVEN | defaults.model_dump()).model_dump() == defaults.model_dump()

@@ -3,6 +3,8 @@
 import contextlib
 import time
 from dataclasses import replace
+from pathlib import Path
+from typing import get_args
 from uuid import UUID
 
 import msgspec
@@ -27,13 +29,17 @@ from bmq.metadata.records import (
     NodeCordoned,
     NodeListeners,
     NodeRegistered,
+    NodeUnregistered,
     PartitionChange,
     PartitionMoveBegun,
+    PartitionsAdded,
     ProducerIdsAllocated,
     Range,
     RangesCovered,
+    StreamCollected,
     StreamDropped,
     StreamSealed,
+    TopicCollected,
     TopicCreated,
     TopicDeleted,
 )
@@ -104,6 +110,15 @@ EVERYTHING: list[AnyRecord] = [
     LaneDeclared(name="gone", number=2, created_ms=8),
     LaneDeleted(name="gone", number=2),
     TopicCreated(topic_id=UUID(int=8), name="dev:t", partitions=1, leader_epoch=5),
+    PartitionsAdded(topic_id=UUID(int=8), partitions=2),
+    NodeRegistered(node_id=6, broker_epoch=1, boot=UUID(int=10), roles=("broker",), host="", port=0),
+    NodeUnregistered(node_id=6, broker_epoch=1),
+    StreamSealed(node_id=6, broker_epoch=1, end=0),
+    StreamDropped(node_id=6, broker_epoch=1),
+    StreamCollected(node_id=6, broker_epoch=1),
+    TopicCreated(topic_id=UUID(int=9), name="collected", partitions=1, leader_epoch=0),
+    TopicDeleted(topic_id=UUID(int=9), name="collected", last_leader_epoch=0),
+    TopicCollected(topic_id=UUID(int=9)),
 ]
 
 
@@ -113,6 +128,13 @@ def snapshot(image: Image) -> bytes:
 
 def test_records_come_back_as_they_were() -> None:
     assert decode_records(encode_records(EVERYTHING), what="entry 1") == EVERYTHING
+
+
+def test_every_kind_of_record_is_tried_here_and_is_on_the_page_of_the_format() -> None:
+    kinds = get_args(AnyRecord)
+    assert {type(record) for record in EVERYTHING} == set(kinds)
+    page = (Path(__file__).parents[2] / "docs" / "formats" / "metadata.md").read_text()
+    assert [kind for kind in kinds if f"\n| `{kind.__struct_config__.tag}` |" not in page] == []
 
 
 def test_a_snapshot_holds_the_whole_image() -> None:

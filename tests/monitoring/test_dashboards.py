@@ -33,6 +33,16 @@ def test_the_page_of_metrics_is_what_the_metrics_say() -> None:
     assert (ROOT / "docs/metrics.md").read_text() == page(), "run: make generated"
 
 
+def test_every_metric_is_on_the_page_whatever_module_it_is_in() -> None:
+    told = {name.removesuffix("_total") for name in re.findall(r"^\| `(\w+)`", page(), re.MULTILINE)}
+    made = set()
+    for path in (*ROOT.glob("*/src"), *ROOT.glob("services/*/src")):
+        for file in path.rglob("*.py"):
+            made |= set(re.findall(r"\b(?:Counter|Gauge|Histogram|Summary)\(\s*\"(\w+)\"", file.read_text()))
+    assert len(made) > 40
+    assert {name.removesuffix("_total") for name in made} - told == set(), "name its module in tools/metrics_page.py"
+
+
 @every_dashboard
 def test_a_dashboard_has_a_uid_of_its_own_and_grafanas_newer_schema(dashboard: dict[str, Any]) -> None:
     assert re.fullmatch(r"bmq-[a-z]+", dashboard["uid"])

@@ -6,19 +6,26 @@ from typing import Final
 from bmq.metadata.image import Image
 from bmq.metadata.records import (
     AnyRecord,
+    ClusterCreated,
     ConfigsChanged,
     FeatureLevel,
+    FencingBegun,
     LaneDeclared,
     LaneDeleted,
     LeaderAlive,
     LeaderElected,
     NodeCordoned,
     NodeListeners,
+    NodeRegistered,
+    NodeUnregistered,
     PartitionChange,
     PartitionMoveBegun,
     PartitionsAdded,
     ProducerIdsAllocated,
     RangesCovered,
+    StreamCollected,
+    StreamDropped,
+    StreamSealed,
     TopicCollected,
     TopicCreated,
     TopicDeleted,
@@ -40,6 +47,19 @@ _HARMLESS: Final = (
     FeatureLevel,
 )
 """Records that leave owners, streams and what must be read of them as they were."""
+_LOOKED_AT: Final = (PartitionChange, RangesCovered, TopicCreated, PartitionsAdded)
+"""Those that may."""
+HARMLESS_OR_LOOKED_AT: Final = (*_HARMLESS, *_LOOKED_AT)
+BEGIN_ANEW: Final = (
+    ClusterCreated,
+    NodeRegistered,
+    NodeUnregistered,
+    FencingBegun,
+    StreamSealed,
+    StreamDropped,
+    StreamCollected,
+)
+"""Those that change which streams there are: a copy that was begun before them is begun anew."""
 
 
 def is_harmless(records: Iterable[AnyRecord], image: Image) -> bool:
@@ -57,6 +77,6 @@ def is_harmless(records: Iterable[AnyRecord], image: Image) -> bool:
         elif isinstance(record, RangesCovered):
             if record.ranges:
                 return False
-        elif not isinstance(record, (*_HARMLESS, TopicCreated, PartitionsAdded)):
+        elif not isinstance(record, HARMLESS_OR_LOOKED_AT):
             return False
     return True
