@@ -22,7 +22,7 @@ def check(url: str, **environment: str) -> None:
         (f"s3://bucket?{PLAIN}", "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"),
         (f"s3://bucket?{TLS}", "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"),
         (f"gs://bucket?{PLAIN}", "set GOOGLE_APPLICATION_CREDENTIALS, or add ?anonymous=true"),
-        (f"az://container?account=me&{PLAIN}", "set AZURE_STORAGE_ACCOUNT_KEY"),
+        (f"az://container?account=mine&{PLAIN}", "set AZURE_STORAGE_ACCOUNT_KEY"),
     ],
 )
 def test_an_endpoint_without_credentials_is_refused_with_the_remedy(url: str, remedy: str) -> None:
@@ -37,7 +37,7 @@ def test_credentials_of_any_kind_are_left_to_the_store() -> None:
     check(f"s3://bucket?{PLAIN}", AWS_WEB_IDENTITY_TOKEN_FILE="/token")
     check(f"gs://bucket?{PLAIN}", GOOGLE_SERVICE_ACCOUNT_KEY="{}")
     check(f"gs://bucket?{PLAIN}&anonymous=true")
-    check(f"az://container?account=me&{PLAIN}", AZURE_STORAGE_SAS_TOKEN="sv=1")
+    check(f"az://container?account=mine&{PLAIN}", AZURE_STORAGE_SAS_TOKEN="sv=1")
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_credentials_of_any_kind_are_left_to_the_store() -> None:
     [
         "s3://bucket?region=eu-1",
         "gs://bucket",
-        "az://container?account=me",
+        "az://container?account=mine",
         f"gs://bucket?{TLS}",
         "memory://",
         "file:///x",

@@ -46,8 +46,8 @@ def test_folders_and_the_other_clouds() -> None:
     emulated = parse_store_url("gs://bucket?endpoint=http://127.0.0.1:4443&anonymous=true", environment={})
     assert (emulated.endpoint, emulated.anonymous) == ("http://127.0.0.1:4443", True)
     assert parse_store_url("gs://bucket", environment={"AWS_ENDPOINT_URL": "http://env:1"}).endpoint is None
-    azure = parse_store_url("az://container/p?account=me", environment={})
-    assert (azure.kind, azure.bucket, azure.account) == (StoreKind.AZURE, "container", "me")
+    azure = parse_store_url("az://container/p?account=mine", environment={})
+    assert (azure.kind, azure.bucket, azure.account) == (StoreKind.AZURE, "container", "mine")
 
 
 @pytest.mark.parametrize(
@@ -81,4 +81,82 @@ def test_a_bad_url_names_part_value_and_remedy_in_one_line(text: str, said: str)
 def test_a_secret_in_a_url_is_refused_and_not_repeated(text: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         parse_store_url(text, environment={})
+    assert "hidden" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("az://bkt/p?account=evil.example/x", "account 'evil.example/x' cannot be used: write the storage account's"),
+        ("az://bkt/p?account=evil.example%23", "account 'evil.example#' cannot be used"),
+        ("az://bkt/p?account=evil.example%5Cx", "account 'evil.example\\\\x' cannot be used"),
+        ("az://bkt/p?account=Mine", "account 'Mine' cannot be used"),
+        (
+            "az://bkt?account=mine&endpoint=https://evil.example\\@x.blob.core.windows.net",
+            "endpoint '…' cannot be used",
+        ),
+        (
+            "az://bkt?account=mine&endpoint=https://evil.example%5C.x.net",
+            "endpoint 'https://evil.example\\\\.x.net' cannot",
+        ),
+        (
+            "gs://bkt/p?endpoint=https://evil.example\\@storage.googleapis.com",
+            "endpoint '…' cannot be used: write http",
+        ),
+        ("gs://bkt/p?endpoint=https://evil.example?x=.googleapis.com", "endpoint 'https://evil.example?x"),
+        ("gs://bkt/p?endpoint=https://evil.example%23.googleapis.com", "endpoint 'https://evil.example#"),
+        ("gs://bkt/p?endpoint=https:evil.example", "endpoint 'https:evil.example' cannot be used"),
+        ("gs://bkt/p?endpoint=https:///evil.example", "endpoint 'https:///evil.example' cannot be used"),
+        ("gs://bkt/p?endpoint=HTTP://evil.example", "endpoint 'HTTP://evil.example' cannot be used"),
+        ("gs://bkt/p?endpoint=https://h%09ost", "cannot be used"),
+        ("gs://bkt/p?endpoint=https://ﬁle.example", "endpoint 'https://ﬁle.example' cannot be used"),
+        ("gs://bkt/p?endpoint=", "endpoint '' cannot be used: write http://HOST:PORT"),
+        ("s3://bkt?region=x%40evil.example/", "region '…' cannot be used: write a region's name"),
+        ("s3://bkt?region=evil.example/x", "region 'evil.example/x' cannot be used"),
+        ("s3://bkt?region=r&endpoint=http://evil.example:9000%5C@minio:9000", "endpoint '…' cannot be used"),
+        ("s3://evil.example\\x?region=r", "bucket 'evil.example\\\\x' cannot be used: use letters, digits, - _ and ."),
+        ("s3://evil.example:1?region=r", "bucket 'evil.example:1' cannot be used"),
+        ("s3://[b?region=r", "address 'Invalid IPv6 URL' cannot be used: write it as docs/stores.md does"),
+    ],
+)
+def test_what_parsers_of_urls_read_differently_is_refused(text: str, said: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        parse_store_url(text, environment={})
+    assert said in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "environment"),
+    [
+        ("s3://bkt", {"AWS_REGION": "evil.example/x"}),
+        ("s3://bkt", {"AWS_ENDPOINT_URL": "http://evil.example\\@minio"}),
+        ("az://bkt", {"AZURE_STORAGE_ACCOUNT_NAME": "evil.example/x"}),
+    ],
+)
+def test_what_the_environment_fills_in_is_held_to_the_same(text: str, environment: dict[str, str]) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be used"):
+        parse_store_url(text, environment=environment)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "s3://my.bucket-1?region=eu-central-1",
+        "s3://Old_Bucket?region=us-east-1",
+        "s3://b?endpoint=http://127.0.0.1:9000/",
+        "s3://b?endpoint=http://[fd00::1]:9000",
+        "s3://b?endpoint=https://my_minio.storage.svc.cluster.local.:443/s3",
+        "gs://bucket?endpoint=https://storage.googleapis.com",
+        "az://container?account=devstoreaccount1&endpoint=http://127.0.0.1:10000/devstoreaccount1",
+        "az://$web?account=a1b",
+    ],
+)
+def test_addresses_as_stores_have_them_are_taken(text: str) -> None:
+    assert parse_store_url(text, environment={}).text == text
+
+
+def test_a_password_in_an_endpoint_is_refused_and_not_repeated() -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        parse_store_url("s3://bucket?endpoint=https://me:hidden@minio:9000", environment={})
     assert "hidden" not in str(raised.value)

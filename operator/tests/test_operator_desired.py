@@ -261,7 +261,7 @@ def test_the_longest_name_that_is_allowed_makes_names_of_63_characters_at_most()
 STORE_KEYS = {
     "s3://bucket": {"AWS_ACCESS_KEY_ID": "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY": "AWS_SECRET_ACCESS_KEY"},
     "gs://bucket": {"GOOGLE_SERVICE_ACCOUNT_KEY": "GOOGLE_SERVICE_ACCOUNT_KEY"},
-    "az://container?account=me": {"AZURE_STORAGE_ACCOUNT_KEY": "AZURE_STORAGE_ACCOUNT_KEY"},
+    "az://container?account=mine": {"AZURE_STORAGE_ACCOUNT_KEY": "AZURE_STORAGE_ACCOUNT_KEY"},
 }
 
 

@@ -18,7 +18,7 @@ from bmq_operator.clusters.inputs import Inputs
 from bmq_operator.clusters.refused import NotToBe
 from bmq_resources.cluster import Cluster
 
-GS, AZ, S3 = "gs://bucket", "az://container?account=me", "s3://bucket?region=eu-1"
+GS, AZ, S3 = "gs://bucket", "az://container?account=mine", "s3://bucket?region=eu-1"
 
 
 def gathered(url: str, **keys: str) -> Inputs:

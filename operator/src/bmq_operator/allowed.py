@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
+from bmq.runtime.store_names import host_of, odd_name, parts_of
 from bmq_operator.kube import Manifest
 from bmq_resources.pods import OPERATORS_OWN_ENV
 
@@ -157,13 +157,21 @@ def why_not_affinity(affinity: Mapping[str, Any], allowed: Allowed, *, elsewhere
 
 
 def why_not_endpoint(url: str, allowed: Allowed, *, field: str) -> str:
-    """Why nodes may not show this store their identity; empty: they may, or it takes none as it is."""
-    split = urlsplit(url)
-    endpoint = dict(parse_qsl(split.query, keep_blank_values=True)).get("endpoint", "")
-    if split.scheme not in ("gs", "az") or not endpoint:
+    """Why nodes may not show this store their identity; empty: they may, or it takes none as it is. What its parts lead
+    to has to be certain, of S3 too: its region names the host that gives keys for an identity.
+    """
+    try:
+        parts = parts_of(url)
+    except ValueError as error:
+        return f"{field}: {url!r} is no URL of a store ({error}): write s3://BUCKET, gs://BUCKET or az://CONTAINER"
+    given = {name: parts.options.get(name, "") for name in ("endpoint", "account", "region")}
+    if odd := odd_name(parts.scheme, bucket=parts.bucket, **given):
+        return f"{field}: {odd}"
+    if parts.scheme not in ("gs", "az") or not given["endpoint"]:
         return ""
-    host = urlsplit(endpoint).hostname or endpoint
-    return why_not_names([host], allowed.store_endpoints, field=field, value="allow.storeEndpoints")
+    return why_not_names(
+        [host_of(given["endpoint"])], allowed.store_endpoints, field=field, value="allow.storeEndpoints"
+    )
 
 
 PREFIX: Final = "BMQ_"

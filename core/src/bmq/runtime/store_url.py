@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote
 
 from bmq.errors import ConfigurationError
 from bmq.runtime.object_key import folder_of_prefix
+from bmq.runtime.store_names import UrlParts, odd_name, parts_of
 
 DEFAULT_REGION: Final = "us-east-1"
 """What MinIO and most S3-compatible stores take. Against AWS itself the region must be named."""
@@ -81,13 +82,16 @@ def parse_store_url(text: str, *, environment: Mapping[str, str] | None = None) 
     Raises ConfigurationError: one line that names the part, its value and the remedy.
     """
     environment = os.environ if environment is None else environment
-    split = urlsplit(text)
     try:
-        kind = StoreKind(split.scheme)
+        url = parts_of(text)
+    except ValueError as error:
+        raise _refused(_without_secrets(text), "address", str(error), "write it as docs/stores.md does") from None
+    try:
+        kind = StoreKind(url.scheme)
     except ValueError:
-        raise _refused(text, "scheme", split.scheme, "use file, memory, s3, gs or az") from None
-    options = _options(text, kind, split.query)
-    if "@" in split.netloc:
+        raise _refused(text, "scheme", url.scheme, "use file, memory, s3, gs or az") from None
+    options = _known_options(text, kind, url.options)
+    if "@" in url.bucket:
         raise _refused(
             _without_secrets(text), "credentials", "…", "give them by environment variables instead (docs/stores.md)"
         )
@@ -97,30 +101,27 @@ def parse_store_url(text: str, *, environment: Mapping[str, str] | None = None) 
         raise _refused(repr(text)[1:-1], "character", odd[0], "leave it out; a folder's name may have %23 for #")
     match kind:
         case StoreKind.FILE:
-            if split.netloc or not split.path:
-                raise _refused(text, "folder", split.netloc + split.path, "write file:///absolute/folder")
+            if url.bucket or not url.path:
+                raise _refused(text, "folder", url.bucket + url.path, "write file:///absolute/folder")
             fsync, shared = (
                 _switch(text, options, "fsync", default=True),
                 _switch(text, options, "shared", default=False),
             )
             private = _switch(text, options, "private", default=True)
             return StoreUrl(
-                text=text, kind=kind, folder=Path(unquote(split.path)), fsync=fsync, shared=shared, private=private
+                text=text, kind=kind, folder=Path(unquote(url.path)), fsync=fsync, shared=shared, private=private
             )
         case StoreKind.MEMORY:
             return StoreUrl(text=text, kind=kind)
         case StoreKind.S3 | StoreKind.GCS | StoreKind.AZURE:
-            return _bucket_url(
-                text, kind, bucket=split.netloc, path=split.path, options=options, environment=environment
-            )
+            return _bucket_url(text, kind, url, environment=environment)
 
 
-def _bucket_url(
-    text: str, kind: StoreKind, *, bucket: str, path: str, options: Mapping[str, str], environment: Mapping[str, str]
-) -> StoreUrl:
-    if not bucket:
+def _bucket_url(text: str, kind: StoreKind, url: UrlParts, *, environment: Mapping[str, str]) -> StoreUrl:
+    options = url.options
+    if not url.bucket:
         raise _refused(text, "bucket", "", f"write {kind}://BUCKET/PREFIX")
-    stripped = path.strip("/")
+    stripped = url.path.strip("/")
     prefix = f"{stripped}/" if stripped else ""
     try:
         folder_of_prefix(prefix)
@@ -142,13 +143,17 @@ def _bucket_url(
         account = options.get("account") or environment.get("AZURE_STORAGE_ACCOUNT_NAME")
         if account is None:
             raise _refused(text, "account", "", "add ?account=… or set AZURE_STORAGE_ACCOUNT_NAME")
-    if endpoint is not None and (urlsplit(endpoint).scheme not in ("http", "https") or not urlsplit(endpoint).hostname):
-        raise _refused(text, "endpoint", endpoint, "write http://HOST:PORT or https://HOST:PORT")
+    if endpoint == "":
+        raise _refused(text, "endpoint", "", "write http://HOST:PORT or https://HOST:PORT")
+    odd = odd_name(kind, bucket=url.bucket, endpoint=endpoint or "", account=account or "", region=region)
+    if odd is not None:
+        secret = "@" in odd.value  # who writes one there may write a password before it
+        raise _refused(text.partition("?")[0] if secret else text, odd.part, "…" if secret else odd.value, odd.remedy)
     secure = endpoint is None or endpoint.startswith("https://")
     return StoreUrl(
         text=text,
         kind=kind,
-        bucket=bucket,
+        bucket=url.bucket,
         prefix=prefix,
         endpoint=endpoint,
         region=region,
@@ -160,8 +165,7 @@ def _bucket_url(
     )
 
 
-def _options(text: str, kind: StoreKind, query: str) -> Mapping[str, str]:
-    options = dict(parse_qsl(query, keep_blank_values=True))
+def _known_options(text: str, kind: StoreKind, options: Mapping[str, str]) -> Mapping[str, str]:
     for name, value in options.items():
         if name not in _OPTIONS[kind]:
             known = ", ".join(sorted(_OPTIONS[kind])) or "none"
