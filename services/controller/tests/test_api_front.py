@@ -238,6 +238,7 @@ def test_the_node_that_answers_asks_for_its_own_token_whatever_the_other_node_as
         ("::1", "[::1]:9080", True),
         (LOCAL, "localhost:9080", True),
         (LOCAL, "elsewhere.example:9080", False),
+        (LOCAL, "[::1", False),
         (REMOTE, "127.0.0.1:9080", False),
     ],
 )
@@ -266,6 +267,7 @@ def test_a_page_of_another_site_is_refused() -> None:
         sources = Sources()
         front = front_of(sources)
         assert (await ask(front, "POST", "/v1/topics", headers={"origin": "http://evil.example"}))[0] == 403
+        assert (await ask(front, "POST", "/v1/topics", headers={"origin": "http://[::1"}))[0] == 403
         assert not sources.handed_on
         assert (await ask(front, "POST", "/v1/topics", headers={"origin": "http://127.0.0.1:9080"}))[0] == 299
 

@@ -81,3 +81,41 @@ def test_one_address_has_so_many_look_ups_at_owners_and_others_do_not_wait_for_t
             assert asked == (CLIENTS + 1) * PARTITIONS
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("api", ASKED)
+def test_few_look_ups_of_one_address_are_tasks_that_wait_and_each_request_has_one(
+    monkeypatch: pytest.MonkeyPatch, api: ApiKey
+) -> None:
+    monkeypatch.setattr("bmq_proxy.bulk.BESIDE_OTHERS_MAX", 3 * PARTITIONS)
+
+    async def main() -> None:
+        async with running_proxy(ProxySettings(limits=limits_of({"look_ups_per_address": 1}))) as proxy:
+            proxy.metadata.add_topic("orders", PARTITIONS)
+            gate = asyncio.Event()
+            offset_for_time, epoch_end = proxy.owner.offset_for_time, proxy.owner.epoch_end
+
+            async def offset(*args: Any, **kwargs: Any) -> OffsetForTime:
+                await gate.wait()
+                return await offset_for_time(*args, **kwargs)
+
+            async def end(*args: Any, **kwargs: Any) -> EpochEnd:
+                await gate.wait()
+                return await epoch_end(*args, **kwargs)
+
+            proxy.owner.offset_for_time, proxy.owner.epoch_end = offset, end  # type: ignore[method-assign]
+            greedy = [await proxy.connect() for _ in range(CLIENTS)]
+            before = len(asyncio.all_tasks())
+            for one in greedy:
+                one.send(api, *ASKED[api])
+            await until_async(lambda: proxy.role.server.endpoint.in_flight == CLIENTS, "all requests")
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert len(asyncio.all_tasks()) - before <= 2 * PARTITIONS + 3 * CLIENTS
+            gate.set()
+            for one in greedy:
+                topics = (await asyncio.wait_for(one.receive(), 10))[1].topics
+                assert [part.error_code for part in topics[0].partitions] == [0] * PARTITIONS
+            assert proxy.role.proxy.bulk._beside.left == 3 * PARTITIONS
+
+    asyncio.run(main())

@@ -28,6 +28,9 @@ TURN_ELEMENTS: Final = 200
 """What a request does in one turn: a millisecond or two."""
 BEGUN_AT_ONCE: Final = 4
 """So many of a request's elements that are worked on beside each other begin with it, the others in turns."""
+BESIDE_OTHERS_MAX: Final = 5_000
+"""Pieces of work, of all requests together, that are done beside another one of the same request: each is a task of
+some KiB while it waits."""
 WIDE_ELEMENTS: Final = 1_000
 """An answer with more is a wide one."""
 SMALL_BYTES: Final = 256
@@ -83,6 +86,7 @@ class Bulk:
         self._apart = Admission(1)
         self._fetching = Admission(limits.fetch_partitions_held)
         self._fetching_at_leisure = FairRoom(limits.fetch_partitions_held)
+        self._beside = FairRoom(BESIDE_OTHERS_MAX)
         self._look_ups = ByAddress(limits.look_ups_per_address)
         self.listed_bytes = 0
         """What the last list of groups said."""
@@ -270,8 +274,12 @@ class Bulk:
         self, call: Call, work: Callable[[T], "asyncio.Future[object] | object"], items: Sequence[T], *, at_once: int
     ) -> list[object]:
         """`work` (a coroutine function) for each item, in order, at most so many at a time: no task for each of
-        thousands.
+        thousands. Where many requests do that, and all of those whose address has its part of it, one at a time.
         """
+        address = call.client_host
+        workers = min(at_once, len(items))
+        if workers > 1 and not self._beside.has(workers - 1, address=address):
+            workers = 1
         results: list[object] = [None] * len(items)
         numbers = iter(range(len(items)))
 
@@ -284,7 +292,11 @@ class Bulk:
                 done += 1
                 results[number] = await work(items[number])  # type: ignore[misc]
 
-        await asyncio.gather(*(worker(nth) for nth in range(min(at_once, len(items)))))
+        self._beside.take(max(0, workers - 1), address=address)
+        try:
+            await asyncio.gather(*(worker(nth) for nth in range(workers)))
+        finally:
+            self._beside.give_back(max(0, workers - 1), address=address)
         return results
 
 

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import structlog
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -370,7 +370,7 @@ def _is_local(scope: Scope) -> bool:
     """Whether somebody on this machine sent it. A browser that was led here by a name of another site's is not somebody
     on this machine.
     """
-    named = urlsplit(f"//{_header(scope, b'host')}").hostname or ""
+    named = _place(f"//{_header(scope, b'host')}").hostname or ""
     return _is_address(_host_of(scope), loopback=True) and (named == "localhost" or _is_address(named))
 
 
@@ -385,7 +385,15 @@ def _is_address(text: str, *, loopback: bool = False) -> bool:
 def _crosses_sites(scope: Scope) -> bool:
     """A browser says which site's page sends; one that changes things here must be this one's."""
     origin = _header(scope, b"origin")
-    return bool(origin) and urlsplit(origin).netloc != _header(scope, b"host")
+    return bool(origin) and _place(origin).netloc != _header(scope, b"host")
+
+
+def _place(url: str) -> SplitResult:
+    """Nowhere, where it is none."""
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return urlsplit("")
 
 
 def _header(scope: Scope, name: bytes) -> str:
