@@ -14,7 +14,7 @@ from bmq.metadata.image import Image
 from bmq.roles.controller import Metadata
 from bmq.roles.owner import Owner
 from bmq.storage.durable import cancelled
-from bmq.values import BrokerEpoch, NodeId, TopicPartition
+from bmq.values import NO_NODE, BrokerEpoch, NodeId, TopicPartition
 
 RETIRE_S: Final = 10.0
 """How long the connections to a broker that the image names no more are kept: what it was asked before it may yet
@@ -49,7 +49,7 @@ class Owners:
         """Raises NotOwner where nobody owns it at present, NotReady where its owner cannot be asked yet."""
         image = self._metadata.image
         meta = image.partition(tp)
-        if meta is None or meta.node_id == -1:
+        if meta is None or meta.node_id == NO_NODE:
             raise NotOwner(f"{tp}: no broker owns it at present")
         if meta.node_id == self._me.node_id:
             own = self._own()

@@ -289,9 +289,9 @@ class ServerConfig(BaseSettings):
     takeover_ms: int = _number(
         CONTROLLERS,
         2_000,
-        "How long the store has to show nothing of the leading controller before another one takes over, the same "
+        "How long the store has to show nothing of the leading controller before a standby leads, the same "
         "for all controllers. The leader shows itself more than twice as often. Below lease_ms. One that is "
-        "stopped by SIGTERM hands over at once.",
+        "stopped by SIGTERM resigns at once.",
         minimum=1_000,
         maximum=60_000,
     )

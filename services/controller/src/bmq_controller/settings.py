@@ -27,7 +27,7 @@ class ControllerSettings:
     sign_of_life_s: float = 0.8
     """How often a leader with standbys appends to the log."""
     takeover_s: float = 2.0
-    """How long the store has to show nothing new before a standby takes over."""
+    """How long the store has to show nothing new before a standby leads."""
     standby_look_s: float = 0.25
     """How often a standby asks the store."""
     balance_interval_s: float = 0.0
@@ -37,7 +37,7 @@ class ControllerSettings:
     standby_quiet_s: float = 1.0
     """While news come from the leader and are not older than this, a standby does not ask the store."""
     leading_check_s: float = 5.0
-    """How often an idle leader looks whether another one has taken over."""
+    """How often an idle leader looks whether another one leads."""
     start_attempts_max: int = 1_000
     """How often a start tries to claim leadership while another leader writes or others claim it too. A standby tries
     once."""

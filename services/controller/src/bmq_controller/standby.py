@@ -1,4 +1,4 @@
-"""A controller among several: it follows the metadata log, takes over when the log stands still, and follows again once
+"""A controller among several: it follows the metadata log, leads when the log stands still, and follows again once
 it is deposed.
 
 Who leads is decided by the claim in the log alone. How long the log stood still only decides when to try.

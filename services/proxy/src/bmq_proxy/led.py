@@ -1,4 +1,4 @@
-"""Waiting for a controller that leads: a standby takes over within some two seconds, and an administrator's request is
+"""Waiting for a controller that leads: a standby leads within some two seconds, and an administrator's request is
 not refused for that.
 """
 

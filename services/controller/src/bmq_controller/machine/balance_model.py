@@ -103,7 +103,7 @@ class MoveKind(StrEnum):
 
 
 class Move(NamedTuple):
-    """`source` NO_NODE: the partition has no owner, and is given one without any handing over."""
+    """`source` NO_NODE: the partition has no owner, and is given one at once."""
 
     tp: TopicPartition
     topic: str
