@@ -18,7 +18,8 @@ from bmq.roles.controller import ConfigChange, ConfigResource, NewTopic
 from bmq.runtime.open_store import open_store
 from bmq.runtime.system import SystemClock, SystemRng
 from bmq.values import NodeId, TopicPartition
-from bmq.wire.message import Message
+from bmq.wire.apis import ApiKey
+from bmq.wire.messages import decode_response, encode_request
 from bmq_broker.main import BrokerRole
 from bmq_node.configuration.node_settings import NodeSettings
 from bmq_node.node import Node
@@ -31,10 +32,10 @@ BROKER: Final = 4
 CLUSTER: Final = ConfigResource(kind="broker", name="")
 
 
-def call_of_nobody() -> Call:
+def call_of_nobody(api_key: int = ApiKey.FIND_COORDINATOR) -> Call:
     lease = Lease(MemoryBudget(1_000), 1)
     return Call(
-        api_key=10, version=4, correlation_id=1, client_id="", client_host="/127.0.0.1", lease=lease, arrived=0.0
+        api_key=api_key, version=4, correlation_id=1, client_id="", client_host="/127.0.0.1", lease=lease, arrived=0.0
     )
 
 
@@ -47,18 +48,17 @@ class Roles:
         self._names = 0
 
     async def described(self) -> dict[str, str]:
-        request = Message(
-            resources=[
-                Message(resource_type=BROKER, resource_name=str(self.proxy.settings.node_id), configuration_keys=None)
-            ],
-            include_synonyms=True,
-            include_documentation=True,
-        )
-        reply = await k32_describe_configs.handle(self.proxy, None, request)  # type: ignore[arg-type]
-        assert isinstance(reply, dict)
-        [answer] = reply["results"]
-        assert answer["error_code"] == 0, answer
-        return {row["name"]: row["value"] for row in answer["configs"]}
+        this = {"resource_type": BROKER, "resource_name": str(self.proxy.settings.node_id), "configuration_keys": None}
+        call = call_of_nobody(ApiKey.DESCRIBE_CONFIGS)
+        fields = {"resources": [this], "include_synonyms": True, "include_documentation": True}
+        body = encode_request(call.api_key, call.version, fields)
+        pending = k32_describe_configs.route(self.proxy).begin(call, body)
+        assert isinstance(pending, asyncio.Future)
+        parts = (await pending).parts
+        assert parts is not None
+        [answer] = decode_response(call.api_key, call.version, b"".join(parts)).results
+        assert answer.error_code == 0, answer
+        return {row.name: row.value for row in answer.configs}
 
     async def set(self, name: str, value: str) -> None:
         await self.proxy.controller.alter_configs(CLUSTER, [ConfigChange(name=name, operation="set", value=value)])
