@@ -5,12 +5,21 @@ from collections.abc import Callable
 from typing import Any
 
 from bmq_operator.due import Due
-from bmq_operator.hearing import Hearing
+from bmq_operator.hearing import Hearing, referred_by
 from bmq_operator.known import Known
 from bmq_operator.workqueue import Key, WorkQueue
 
 SHOP = Key("Cluster", "shop", "bmq")
 OTHERS = [Key("Topic", "shop", "orders"), Key("Lane", "elsewhere", "dev"), Key("ParquetSink", "shop", "lake")]
+FOREIGN = [Key("Topic", "big", "noise"), Key("Lane", "shop", "of-another"), Key("Topic", "shop", "odd")]
+REFERENCES: dict[Key, Any] = {
+    OTHERS[0]: {"name": "bmq"},
+    OTHERS[1]: {"name": "bmq", "namespace": "shop"},
+    OTHERS[2]: {"name": "bmq", "namespace": ""},
+    FOREIGN[0]: {"name": "bmq"},
+    FOREIGN[1]: {"name": "other"},
+    FOREIGN[2]: 3,
+}
 
 
 def due(*uses: Callable[[Due], None]) -> set[Key]:
@@ -18,8 +27,9 @@ def due(*uses: Callable[[Due], None]) -> set[Key]:
 
     async def main() -> set[Key]:
         queue, hearing = WorkQueue(), Hearing()
-        for key in (SHOP, *OTHERS):
-            hearing.heard(key, "1", now_s=0.0)
+        for key in (SHOP, *OTHERS, *FOREIGN):
+            spec = {"clusterRef": REFERENCES[key]} if key in REFERENCES else {}
+            hearing.heard(key, "1", now_s=0.0, refers=referred_by(key, spec))
         one, found = Due(queue, hearing, Known()), set[Key]()
         for use in uses:
             use(one)
@@ -35,7 +45,7 @@ def meta(**more: Any) -> dict[str, Any]:
     return {"name": "bmq", "namespace": "shop", "generation": 1, **more}
 
 
-def test_a_cluster_that_comes_changes_or_goes_makes_all_due_that_may_refer_to_it_and_its_status_nobody() -> None:
+def test_a_cluster_that_comes_changes_or_goes_makes_due_what_refers_to_it_alone_and_its_status_nothing() -> None:
     def then(*, gone: bool = False, **changes: Any) -> set[Key]:
         return due(
             lambda one: one.by_cluster(SHOP, meta(), gone=False),
@@ -50,4 +60,21 @@ def test_a_cluster_that_comes_changes_or_goes_makes_all_due_that_may_refer_to_it
 
 def test_a_secret_makes_its_cluster_due_and_one_that_may_be_used_all_in_its_namespace_that_could() -> None:
     assert due(lambda one: one.by_secret(meta(labels={"bmq.io/use": "own", "bmq.io/cluster": "bmq"}))) == {SHOP}
-    assert due(lambda one: one.by_secret(meta(labels={"bmq.io/use": "allowed"}))) == {SHOP, OTHERS[0], OTHERS[2]}
+    assert due(lambda one: one.by_secret(meta(labels={"bmq.io/use": "allowed"}))) == {
+        SHOP,
+        OTHERS[0],
+        OTHERS[2],
+        FOREIGN[2],
+    }
+
+
+def test_what_is_gone_or_refers_to_another_one_by_now_is_due_no_more() -> None:
+    hearing, (gone, moved, unlisted) = Hearing(), OTHERS
+    for key in OTHERS:
+        hearing.heard(key, "1", now_s=0.0, refers=("shop", "bmq"))
+    hearing.heard(gone, "2", now_s=1.0, gone=True, refers=("shop", "bmq"))
+    hearing.heard(moved, "2", now_s=1.0, refers=("shop", "other"))
+    assert hearing.referring(("shop", "bmq")) == [unlisted]
+    hearing.listed("ParquetSink", {}, now_s=2.0)
+    assert hearing.referring(("shop", "bmq")) == []
+    assert (hearing.refers(moved), hearing.refers(gone), hearing.refers(unlisted)) == (("shop", "other"), None, None)

@@ -10,7 +10,6 @@ from bmq_operator.hearing import Hearing
 from bmq_operator.known import Known
 from bmq_operator.workqueue import Key, WorkQueue
 
-REFERRING: Final = frozenset(("Topic", "Lane", "ParquetSink"))
 USING_SECRETS: Final = frozenset(("Cluster", "Topic", "ParquetSink"))
 
 
@@ -25,7 +24,7 @@ class Due:
         """What was heard of each last: its generation, and whether it is being deleted."""
 
     def by_cluster(self, key: Key, meta: Mapping[str, Any], *, gone: bool) -> None:
-        """All that may refer to it, where it is not what it was: a status alone changes nothing for them."""
+        """All that refer to it, where it is not what it was: a status alone changes nothing for them."""
         now = (int(meta.get("generation", 0)), bool(meta.get("deletionTimestamp")))
         before = self._clusters.get(key)
         if gone:
@@ -33,17 +32,16 @@ class Due:
         else:
             self._clusters[key] = now
         if gone or before != now:
-            self._known.clusters.forget((key.namespace, key.name))
-            self._add(REFERRING)
+            cluster = (key.namespace, key.name)
+            self._known.clusters.forget(cluster)
+            for one in self._hearing.referring(cluster):
+                self._queue.add(one)
 
     def by_secret(self, meta: Mapping[str, Any]) -> None:
         """The Cluster that it belongs to; of one that anybody may use all of its namespace that could."""
         if cluster := meta["labels"].get(CLUSTER_LABEL):
             self._queue.add(Key("Cluster", meta["namespace"], cluster))
         else:
-            self._add(USING_SECRETS, namespace=meta["namespace"])
-
-    def _add(self, kinds: frozenset[str], *, namespace: str = "") -> None:
-        for key in self._hearing.heard_of():
-            if key.kind in kinds and namespace in ("", key.namespace):
-                self._queue.add(key)
+            for key in self._hearing.heard_of():
+                if key.kind in USING_SECRETS and key.namespace == meta["namespace"]:
+                    self._queue.add(key)

@@ -15,7 +15,7 @@ import kopf
 from bmq_operator.allowed import USE
 from bmq_operator.clusters.names import CLUSTER_LABEL, OF_LANE, OF_NAMESPACE
 from bmq_operator.due import Due
-from bmq_operator.hearing import Hearing
+from bmq_operator.hearing import Hearing, referred_by
 from bmq_operator.metrics import EVENTS
 from bmq_operator.tables.places import KIND_LABEL, NAME_LABEL
 from bmq_operator.workqueue import Key, WorkQueue
@@ -98,11 +98,15 @@ def _watch_resources(
     registry: kopf.OperatorRegistry, queue: WorkQueue, hearing: Hearing, due: Due, *, kind: str, plural: str
 ) -> None:
     @kopf.on.event(group=GROUP, version=VERSION, plural=plural, id=f"hear-{plural}", registry=registry)
-    async def _hear(event: Any, meta: Any, **_: Any) -> None:
+    async def _hear(event: Any, meta: Any, spec: Any, **_: Any) -> None:
         key = Key(kind, meta["namespace"], meta["name"])
         EVENTS.labels(kind).inc()
         hearing.heard(
-            key, meta["resourceVersion"], now_s=asyncio.get_running_loop().time(), gone=event["type"] == "DELETED"
+            key,
+            meta["resourceVersion"],
+            now_s=asyncio.get_running_loop().time(),
+            gone=event["type"] == "DELETED",
+            refers=referred_by(key, spec),
         )
         queue.add(key)
         if kind == "Cluster":

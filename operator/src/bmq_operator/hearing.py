@@ -1,13 +1,27 @@
-"""Whether the watches still tell of changes: what a resync lists is compared with what was heard. Pure."""
+"""What was heard of each resource: its version, by which it is known whether the watches still tell of changes, and the
+Cluster that it refers to. Pure.
+"""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 from bmq_operator.workqueue import Key
 
 DEAF_AFTER_S: Final = 150.0
 """A change that no watch has told for so long, though the API server lists it: the watch is dead. kopf itself begins
 anew after 70 s of silence."""
+Cluster: TypeAlias = tuple[str, str]
+"""Namespace and name."""
+
+
+def referred_by(key: Key, spec: Mapping[str, Any]) -> Cluster | None:
+    """The Cluster that a resource refers to; None: it says none that there could be."""
+    reference = spec.get("clusterRef")
+    if not isinstance(reference, Mapping):
+        return None
+    name, namespace = reference.get("name"), reference.get("namespace") or key.namespace
+    return (namespace, name) if isinstance(name, str) and isinstance(namespace, str) and name else None
 
 
 @dataclass(slots=True)
@@ -17,25 +31,38 @@ class Hearing:
     heard_at_s: float = -1.0
     _heard: dict[Key, str] = field(default_factory=dict)
     _unheard: dict[Key, tuple[str, float]] = field(default_factory=dict)
+    _refers: dict[Key, Cluster] = field(default_factory=dict)
 
-    def heard(self, key: Key, version: str, *, now_s: float, gone: bool = False) -> None:
+    def heard(self, key: Key, version: str, *, now_s: float, gone: bool = False, refers: Cluster | None = None) -> None:
         """A watch told of this version."""
         self.heard_at_s = now_s
         self._unheard.pop(key, None)
+        self._refers.pop(key, None)
         if gone:
             self._heard.pop(key, None)
-        else:
-            self._heard[key] = version
+            return
+        self._heard[key] = version
+        if refers is not None:
+            self._refers[key] = refers
 
     def heard_of(self) -> list[Key]:
         """All that is known to be there."""
         return [*self._heard]
+
+    def refers(self, key: Key) -> Cluster | None:
+        """The Cluster that it was last heard to refer to."""
+        return self._refers.get(key)
+
+    def referring(self, cluster: Cluster) -> list[Key]:
+        """All that refer to a Cluster."""
+        return [key for key, one in self._refers.items() if one == cluster]
 
     def listed(self, kind: str, versions: dict[Key, str], *, now_s: float) -> None:
         """A resync found all of a kind's resources in these versions."""
         for key in [key for key in (*self._heard, *self._unheard) if key.kind == kind and key not in versions]:
             self._heard.pop(key, None)
             self._unheard.pop(key, None)
+            self._refers.pop(key, None)
         for key, version in versions.items():
             if self._heard.get(key) == version:
                 self._unheard.pop(key, None)
