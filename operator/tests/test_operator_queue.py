@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from bmq_operator.hearing import DEAF_AFTER_S, Hearing
-from bmq_operator.workqueue import BACKOFF_FIRST_S, BACKOFF_MAX_S, Key, WorkQueue
+from bmq_operator.workqueue import BACKOFF_FIRST_S, BACKOFF_MAX_S, Key, Share, WorkQueue
 
 A, B = Key("Topic", "n", "a"), Key("Topic", "n", "b")
 
@@ -78,6 +78,113 @@ def test_a_resource_that_is_gone_and_comes_back_meanwhile_is_looked_at() -> None
         assert (await queue.take())[0] == A
 
     in_loop(test)
+
+
+def shared(test: Callable[[WorkQueue, set[Share]], Awaitable[None]]) -> None:
+    """With eight workers; a resource refers to the Cluster that its namespace is called after. The set: which of those
+    do not answer."""
+
+    async def main() -> None:
+        silent: set[Share] = set()
+        await test(WorkQueue(workers=8, share_of=lambda key: ("c", key.namespace), silent=silent.__contains__), silent)
+
+    asyncio.run(main())
+
+
+def lanes(cluster: str, count: int) -> list[Key]:
+    return [Key("Lane", cluster, str(number)) for number in range(count)]
+
+
+async def taken(queue: WorkQueue) -> list[Key]:
+    """All that there is a worker for."""
+    found: list[Key] = []
+    while True:
+        try:
+            async with asyncio.timeout(0.01):
+                found.append((await queue.take())[0])
+        except TimeoutError:
+            return found
+
+
+def test_what_refers_to_one_cluster_has_half_of_the_workers_and_the_next_one_when_one_is_done() -> None:
+    async def test(queue: WorkQueue, silent: set[Share]) -> None:
+        mine = lanes("slow", 200)
+        for key in (*mine, *lanes("other", 1)):
+            queue.add(key)
+        found = await taken(queue)
+        assert sorted(found) == sorted([*mine[:4], *lanes("other", 1)])
+        queue.done(mine[0])
+        assert await taken(queue) == [mine[4]]
+        queue.failed(mine[1])
+        queue.forget(mine[2])
+        assert await taken(queue) == mine[5:7]
+
+    shared(test)
+
+
+def test_of_a_cluster_that_does_not_answer_one_resource_is_looked_at_at_a_time() -> None:
+    async def test(queue: WorkQueue, silent: set[Share]) -> None:
+        silent.add(("c", "hung"))
+        for key in lanes("hung", 200):
+            queue.add(key)
+        assert await taken(queue) == lanes("hung", 1)
+        queue.add(Key("Lane", "other", "a"))
+        assert await taken(queue) == [Key("Lane", "other", "a")]
+        silent.clear()
+        queue.done(Key("Lane", "other", "a"))
+        assert await taken(queue) == lanes("hung", 4)[1:]
+
+    shared(test)
+
+
+def test_clusters_go_first_and_have_workers_whatever_refers_to_them() -> None:
+    async def test(queue: WorkQueue, silent: set[Share]) -> None:
+        for cluster in "abcd":
+            for key in lanes(cluster, 50):
+                queue.add(key)
+        assert len(await taken(queue)) == 6
+        clusters = [Key("Cluster", "n", str(number)) for number in range(9)]
+        for key in clusters:
+            queue.add(key)
+        assert (await queue.take(), await queue.take())[1][0] == clusters[1]
+        queue.add(Key("Lane", "e", "first"))
+        queue.done(clusters[0])
+        assert (await queue.take())[0] == clusters[2]
+
+    shared(test)
+
+
+def test_clusters_leave_workers_to_what_refers_to_them() -> None:
+    async def test(queue: WorkQueue, silent: set[Share]) -> None:
+        for number in range(9):
+            queue.add(Key("Cluster", "n", str(number)))
+        queue.add(Key("Lane", "a", "first"))
+        found = await taken(queue)
+        assert [key.kind for key in found] == ["Cluster"] * 6 + ["Lane"]
+
+    shared(test)
+
+
+def test_clusters_with_many_resources_due_take_turns_with_others() -> None:
+    async def test(queue: WorkQueue, silent: set[Share]) -> None:
+        for key in (*lanes("many", 1000), *lanes("few", 2)):
+            queue.add(key)
+        assert [(await queue.take())[0].namespace for _ in range(4)] == ["many", "few", "many", "few"]
+        assert len(queue) == 998
+
+    shared(test)
+
+
+def test_one_worker_looks_at_everything() -> None:
+    async def main() -> None:
+        queue = WorkQueue(workers=1)
+        for key in (A, Key("Cluster", "n", "c")):
+            queue.add(key)
+        assert (await queue.take())[0].kind == "Cluster"
+        queue.done(Key("Cluster", "n", "c"))
+        assert (await queue.take())[0] == A
+
+    asyncio.run(main())
 
 
 def test_a_change_that_no_watch_tells_of_shows_that_the_watch_is_dead() -> None:

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from bmq_admin.errors import AdminUnreachable
-from bmq_operator.sharing import Shared
+from bmq_admin.errors import AdminUnreachable, TimedOut
+from bmq_operator.sharing import FRESH_S, Shared
 
 
 def test_who_asks_while_it_is_read_waits_for_that_answer_failures_too() -> None:
@@ -57,5 +57,24 @@ def test_only_so_many_are_remembered() -> None:
         for key in "abcd":
             await shared.get(key, read)
         assert len(shared._slots) == 2
+
+    asyncio.run(run())
+
+
+def test_a_failure_that_took_long_is_that_of_all_who_waited_for_it() -> None:
+    async def run() -> None:
+        reads, now_s = 0, 0.0
+
+        async def read() -> int:
+            nonlocal reads, now_s
+            reads += 1
+            await asyncio.sleep(0)
+            now_s += 2 * FRESH_S
+            raise TimedOut("http://bmq")
+
+        shared: Shared[int] = Shared(most=2, now_s=lambda: now_s)
+        found = await asyncio.gather(*(shared.get("a", read) for _ in range(5)), return_exceptions=True)
+        assert [type(one) for one in found] == [TimedOut] * 5
+        assert reads == 1
 
     asyncio.run(run())

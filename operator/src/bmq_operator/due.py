@@ -34,6 +34,7 @@ class Due:
         if gone or before != now:
             cluster = (key.namespace, key.name)
             self._known.clusters.forget(cluster)
+            self._known.silences.end(cluster)
             for one in self._hearing.referring(cluster):
                 self._queue.add(one)
 

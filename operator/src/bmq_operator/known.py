@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bmq_operator.intents import Intents
 from bmq_operator.sharing import FRESH_S, Shared
+from bmq_operator.silences import Silences
 from bmq_operator.takers import Takers
 from bmq_operator.waits import Waits
 
@@ -27,6 +28,8 @@ class Known:
 
     clusters: "Shared[Any]" = field(default_factory=lambda: Shared(most=CLUSTERS_MAX))
     """Clusters by namespace and name, as bmq_operator.references sees them."""
+    silences: Silences = field(default_factory=Silences)
+    """Whose admin API does not answer."""
     claims: "Shared[Any]" = field(default_factory=lambda: Shared(most=1))
     """Since when it is known which Topics stand for which topics, and that."""
     table_claims: "Shared[Any]" = field(default_factory=lambda: Shared(most=1))

@@ -32,7 +32,7 @@ from bmq_operator.runner import RECONCILE_TIMEOUT_S, Kind, Runner
 from bmq_operator.settings import OperatorSettings, read_settings
 from bmq_operator.tables import reconcile as tables
 from bmq_operator.topics import reconcile as topics
-from bmq_operator.workqueue import WorkQueue
+from bmq_operator.workqueue import Key, Share, WorkQueue
 from bmq_resources.cluster import Cluster
 from bmq_resources.lane import Lane
 from bmq_resources.parquet_sink import ParquetSink
@@ -79,12 +79,18 @@ class Operator:
     def begin(self) -> None:
         """Forgets what it knew, and counted, when it led before: others may have led since, and count the same."""
         forget_counted()
-        self.queue = WorkQueue()
         self.hearing = Hearing()
         self.context = Context(
             kube=self.kube, settings=self.settings, clock=SystemClock(), rng=SystemRng(), admin=self._admin
         )
+        self.queue = WorkQueue(workers=self.settings.workers, share_of=self._share_of, silent=self._is_silent)
         self.runner = Runner(self.context, self.queue, KINDS)
+
+    def _share_of(self, key: Key) -> Share:
+        return self.hearing.refers(key) or (key.namespace, "")
+
+    def _is_silent(self, share: Share) -> bool:
+        return self.context.known.silences.lasts(share, now_s=asyncio.get_running_loop().time())
 
     def _admin(self, url: str, token: str) -> AdminClient:
         if (url, token) not in self._clients:

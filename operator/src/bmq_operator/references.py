@@ -2,11 +2,12 @@
 asked.
 """
 
+import asyncio
 import enum
 from dataclasses import dataclass, replace
 
 from bmq_admin.client import AdminClient
-from bmq_admin.errors import AdminUnreachable
+from bmq_admin.errors import AdminError, AdminUnreachable, TimedOut
 from bmq_operator.clusters.access import NotUnderstood, admin_of, find_cluster
 from bmq_operator.conditions import condition
 from bmq_operator.context import Context
@@ -64,7 +65,20 @@ async def refer(context: Context, meta: ObjectMeta, reference: ClusterRef) -> Re
     found: Referred = await context.known.clusters.get((namespace, name), read)
     if found.cluster is not None and not allowed(found.cluster, meta.namespace):
         return replace(found, state=ClusterState.NOT_ALLOWED, client=None)
+    if found.state is ClusterState.READY and (
+        why := context.known.silences.why((namespace, name), now_s=asyncio.get_running_loop().time())
+    ):
+        return replace(found.unreachable(why), client=None)
     return found
+
+
+def unanswered(context: Context, referred: Referred, error: AdminError) -> Referred:
+    """What asking it came to: others that refer to it need not wait as long for the same."""
+    if isinstance(error, TimedOut):
+        context.known.silences.begin(
+            (referred.namespace, referred.name), str(error), now_s=asyncio.get_running_loop().time()
+        )
+    return referred.unreachable(str(error))
 
 
 def allowed(cluster: Cluster, namespace: str) -> bool:

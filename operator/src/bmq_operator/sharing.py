@@ -26,9 +26,11 @@ class _Slot(Generic[T]):
 class Shared(Generic[T]):
     """Values by key, each read once within `FRESH_S`, failures too; the oldest are forgotten."""
 
-    def __init__(self, *, most: int) -> None:
+    def __init__(self, *, most: int, now_s: Callable[[], float] | None = None) -> None:
+        """`now_s`: the loop's clock, where no other is given."""
         self._slots: OrderedDict[Any, _Slot[T]] = OrderedDict()
         self._most = most
+        self._clock_s = now_s
 
     async def get(self, key: Any, read: Callable[[], Awaitable[T]]) -> T:
         """The value. Raises what `read` raised."""
@@ -36,16 +38,17 @@ class Shared(Generic[T]):
         self._slots.move_to_end(key)
         while len(self._slots) > self._most:
             self._slots.popitem(last=False)
-        loop = asyncio.get_running_loop()
+        now_s = self._clock_s or asyncio.get_running_loop().time
         async with slot.lock:
-            if loop.time() - slot.at_s >= FRESH_S:
-                begun_s = loop.time()
+            if now_s() - slot.at_s >= FRESH_S:
+                begun_s = now_s()
                 slot.value, slot.failed, slot.at_s = None, None, float("-inf")
                 try:
                     slot.value = await read()
+                    slot.at_s = begun_s
                 except AdminError as error:
-                    slot.failed = error
-                slot.at_s = begun_s
+                    # Who waited meanwhile is not to wait as long for the same.
+                    slot.failed, slot.at_s = error, now_s()
             if slot.failed is not None:
                 raise slot.failed
             assert slot.value is not None

@@ -1,16 +1,28 @@
 """Which resource is due when. Each is worked on by one worker at a time; what becomes due meanwhile is looked at once
 more, however often.
+
+Clusters go first. What refers to a Cluster waits for its admin API, so that one that does not answer could have all
+workers: of those each Cluster has a share, by turns, and what refers to Clusters leaves some to Clusters themselves, as
+they do to it.
 """
 
 import asyncio
-from collections import deque
+from collections import OrderedDict, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 from bmq_operator.metrics import QUEUE_DEPTH
 
 BACKOFF_FIRST_S: Final = 0.5
 BACKOFF_MAX_S: Final = 60.0
+WORKERS: Final = 8
+GOES_FIRST: Final = "Cluster"
+
+Share: TypeAlias = tuple[str, str]
+"""Whose share of the workers a resource takes: namespace and name of the Cluster that it refers to."""
+_CLUSTERS: Final[Share] = ("", "")
+"""That of all Clusters together."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -34,19 +46,43 @@ class _Entry:
     again: bool = False
     failures: int = 0
     timer: asyncio.TimerHandle | None = field(default=None)
+    share: Share = _CLUSTERS
+    """Where it is in the queue, or whose worker it has."""
+
+
+def _of_its_namespace(key: Key) -> Share:
+    return key.namespace, ""
+
+
+def _answers(share: Share) -> bool:
+    return False
 
 
 class WorkQueue:
     """The queue. Bounded by the number of resources: each is in it once at most."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        *,
+        workers: int = WORKERS,
+        share_of: Callable[[Key], Share] = _of_its_namespace,
+        silent: Callable[[Share], bool] = _answers,
+    ) -> None:
+        """`share_of`: of a resource that refers to a Cluster. `silent`: whether that does not answer; one worker at a
+        time is enough to find out that it does."""
         self._loop = asyncio.get_running_loop()
+        self._share_of, self._silent = share_of, silent
         self._entries: dict[Key, _Entry] = {}
-        self._ready: deque[Key] = deque()
+        self._ready: OrderedDict[Share, deque[Key]] = OrderedDict()
+        """The one whose turn is next first."""
+        self._running: dict[Share, int] = {}
+        self._each_max = max(1, workers // 2)
+        self._kept = workers // 4
         self._more = asyncio.Event()
+        self._workers = workers
 
     def __len__(self) -> int:
-        return len(self._ready)
+        return sum(len(keys) for keys in self._ready.values())
 
     def add(self, key: Key) -> None:
         """It is due now."""
@@ -57,9 +93,10 @@ class WorkQueue:
         elif not entry.queued:
             entry.queued = True
             entry.due_at_s = self._loop.time()
-            self._ready.append(key)
+            entry.share = _CLUSTERS if key.kind == GOES_FIRST else self._share_of(key)
+            self._ready.setdefault(entry.share, deque()).append(key)
             self._more.set()
-            QUEUE_DEPTH.set(len(self._ready))
+            QUEUE_DEPTH.set(len(self))
 
     def add_after(self, key: Key, delay_s: float) -> None:
         """It is due in a while, unless it becomes due before: the sooner counts."""
@@ -74,14 +111,34 @@ class WorkQueue:
 
     async def take(self) -> tuple[Key, float]:
         """The next one, and how long it waited, in seconds. `done`, `failed` or `forget` is to follow."""
-        while not self._ready:
+        while (share := self._next()) is None:
             self._more.clear()
             await self._more.wait()
-        key = self._ready.popleft()
-        QUEUE_DEPTH.set(len(self._ready))
+        keys = self._ready.pop(share)
+        key = keys.popleft()
+        if keys:
+            self._ready[share] = keys  # behind the others
+        QUEUE_DEPTH.set(len(self))
         entry = self._entries[key]
         entry.queued, entry.running = False, True
+        self._running[share] = self._running.get(share, 0) + 1
         return key, self._loop.time() - entry.due_at_s
+
+    def _next(self) -> Share | None:
+        """Whose turn it is; None: nobody's who has anything due may have another worker."""
+        of_clusters = self._running.get(_CLUSTERS, 0)
+        of_others = sum(self._running.values()) - of_clusters
+        most = max(1, self._workers - self._kept)
+        if _CLUSTERS in self._ready and of_clusters < most:
+            return _CLUSTERS
+        if of_others >= most:
+            return None
+        return next(
+            (one for one in self._ready if one != _CLUSTERS and self._running.get(one, 0) < self._most_of(one)), None
+        )
+
+    def _most_of(self, share: Share) -> int:
+        return 1 if self._silent(share) else self._each_max
 
     def done(self, key: Key, *, again_after_s: float | None = None) -> None:
         """It was looked at, and nothing failed."""
@@ -110,15 +167,24 @@ class WorkQueue:
         entry = self._entries[key]
         again = entry.again
         self._stop_timer(entry)
+        self._give_back(entry)
         del self._entries[key]
         if again:
             self.add(key)
 
     def _release(self, key: Key, entry: _Entry) -> None:
         entry.running = False
+        self._give_back(entry)
         if entry.again:
             entry.again = False
             self.add(key)
+
+    def _give_back(self, entry: _Entry) -> None:
+        """Its worker; somebody may have waited for that."""
+        self._running[entry.share] -= 1
+        if not self._running[entry.share]:
+            del self._running[entry.share]
+        self._more.set()
 
     def _stop_timer(self, entry: _Entry) -> None:
         if entry.timer is not None:

@@ -1,10 +1,11 @@
 """What the leading controller says of a cluster, and what it is asked to do."""
 
+import asyncio
 from dataclasses import dataclass
 from typing import Final
 
 from bmq_admin import pages
-from bmq_admin.errors import AdminError, AdminProblem, AdminUnreachable
+from bmq_admin.errors import AdminError, AdminProblem, AdminUnreachable, TimedOut
 from bmq_operator.clusters.access import admin_of
 from bmq_operator.clusters.nodes import ClusterState, failed_step, state_from
 from bmq_operator.conditions import Finding
@@ -31,12 +32,17 @@ class Answer:
 
 
 async def ask_state(context: Context, cluster: Cluster) -> Answer:
-    """Raises KubeError alone: a cluster that does not answer is an answer, too."""
+    """Raises KubeError alone: a cluster that does not answer is an answer, too; those that refer to it go by it."""
+    silences, key = context.known.silences, (cluster.metadata.namespace, cluster.metadata.name)
     try:
         admin = await admin_of(context, cluster)
         nodes = [one async for one in admin.all(pages.nodes())]
-        return Answer(state=state_from(await admin.ask(pages.cluster()), nodes, await admin.ask(pages.store())))
+        state = state_from(await admin.ask(pages.cluster()), nodes, await admin.ask(pages.store()))
+        silences.end(key)
+        return Answer(state=state)
     except AdminUnreachable as error:
+        if isinstance(error, TimedOut):
+            silences.begin(key, str(error), now_s=asyncio.get_running_loop().time())
         return Answer(finding=Finding(status="Unknown", reason="NoAnswer", message=f"no controller answers: {error}"))
     except AdminProblem as problem:
         if not problem.passes:

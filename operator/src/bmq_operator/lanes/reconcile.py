@@ -36,7 +36,7 @@ from bmq_operator.lanes.plan import (
 from bmq_operator.lanes.situation import PresentLane, Ready, Situation, present_from
 from bmq_operator.lanes.slots import free_from, is_slot
 from bmq_operator.outcome import Event, Outcome
-from bmq_operator.references import ClusterState, Referred, allowed, refer
+from bmq_operator.references import ClusterState, Referred, allowed, refer, unanswered
 from bmq_resources.cluster import Cluster
 from bmq_resources.lane import Lane, LaneStatus
 
@@ -73,7 +73,7 @@ async def reconcile(context: Context, lane: Lane) -> Outcome:
                 break
         except AdminProblem as problem:
             if problem.passes:
-                referred = referred.unreachable(str(problem))
+                referred = unanswered(context, referred, problem)
             elif problem.status not in _OLD_KNOWLEDGE:
                 reason = REFUSED if isinstance(planned.action, CreateLane) else CHANGE_REFUSED
                 refused = Finding(
@@ -84,7 +84,7 @@ async def reconcile(context: Context, lane: Lane) -> Outcome:
                 planned = replace(planned, finding=refused, action=None, events=(), objects=objects)
                 break
         except AdminError as error:
-            referred = referred.unreachable(str(error))
+            referred = unanswered(context, referred, error)
         situation = await _situation(context, lane, referred)
         planned = plan(situation)
     else:
@@ -106,7 +106,7 @@ async def _situation(context: Context, lane: Lane, referred: Referred) -> Situat
         try:
             present = await _present(_client(referred), lane.lane_name)
         except AdminError as error:
-            referred = referred.unreachable(str(error))
+            referred = unanswered(context, referred, error)
     claims = await _claims(context, anew=not lane.status.lane_name)
     claim = claim_of(lane)
     lane = _without_a_slot_of_another(lane, claims.node_ids.get(claim[:2], {}))

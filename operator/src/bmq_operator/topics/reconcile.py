@@ -10,7 +10,7 @@ from bmq_admin.errors import AdminError, AdminProblem
 from bmq_operator.conditions import REFUSED, Finding, next_conditions
 from bmq_operator.context import Context
 from bmq_operator.outcome import Event, Outcome
-from bmq_operator.references import ClusterState, Referred, allowed, refer
+from bmq_operator.references import ClusterState, Referred, allowed, refer, unanswered
 from bmq_operator.rivals import Rival
 from bmq_operator.topics.claims import Claim, claim_of, claims
 from bmq_operator.topics.known import TopicsOfCluster, topics_of, view_of
@@ -51,7 +51,7 @@ async def reconcile(context: Context, topic: Topic) -> Outcome:
             if problem.status in _OLD_KNOWLEDGE:
                 _topics(context, referred).forget()
             elif problem.passes:
-                referred = referred.unreachable(str(problem))
+                referred = unanswered(context, referred, problem)
             else:
                 planned = replace(
                     planned,
@@ -65,7 +65,7 @@ async def reconcile(context: Context, topic: Topic) -> Outcome:
                 )
                 break
         except AdminError as error:
-            referred = referred.unreachable(str(error))
+            referred = unanswered(context, referred, error)
         planned = plan(await _situation(context, topic, referred))
     else:
         planned = replace(planned, action=None, events=(), again_after_s=SOON_S)
@@ -85,7 +85,7 @@ async def _situation(context: Context, topic: Topic, referred: Referred) -> Situ
                 # what is made or deleted is not decided on what was so seconds ago
                 present = await known.present_now(topic.topic_name)
         except AdminError as error:
-            referred = referred.unreachable(str(error))
+            referred = unanswered(context, referred, error)
     return Situation(
         topic=topic,
         cluster_name=referred.title,
