@@ -98,6 +98,29 @@ def abuses(api_key: int, version: int) -> Iterator[Abuse]:
     yield Abuse(api_key, version, "half of it", plain[: max(6, len(plain) // 2)], ends=False)
 
 
+def small_ones(api_key: int, version: int, *, size_bytes: int) -> Iterator[Abuse]:
+    """Those that say much in at most so many bytes: each array with as many as there fit, and with none for all that
+    there are.
+    """
+    schema = api_schema(api_key).request
+    for path in arrays(schema, version):
+        fitting = [
+            Abuse(api_key, version, f"{'.'.join(path)} × {count}", frame)
+            for count in range(1, size_bytes)
+            if len(frame := _with(api_key, version, path, count)) <= size_bytes
+        ]
+        yield from fitting[-1:]
+    for field in schema:
+        if field.array and field.in_version(version) and field.nullable_in(version):
+            message = {**_Shape(version, "known").struct(schema), field.name: None}
+            yield Abuse(api_key, version, f"{field.name}: all", framed(api_key, version, message))
+
+
+def _with(api_key: int, version: int, path: tuple[str, ...], count: int) -> bytes:
+    shape = _Shape(version, "known", blown=path, elements=count)
+    return framed(api_key, version, shape.struct(api_schema(api_key).request))
+
+
 def arrays(fields: tuple[Field, ...], version: int, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """The path of each array, the outer ones first."""
     for field in fields:
@@ -119,7 +142,7 @@ def _texts(fields: tuple[Field, ...], version: int, above: tuple[str, ...] = ())
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """A message in which the array at `blown` has ELEMENTS, and the text at `long` is as long as may be; everything
+    """A message in which the array at `blown` has `elements`, and the text at `long` is as long as may be; everything
     else is there once.
 
     Of both paths, what is left below the field that is being made; None: it is not on the way.
@@ -129,6 +152,8 @@ class _Shape:
     kind: str
     blown: tuple[str, ...] | None = None
     long: tuple[str, ...] | None = None
+    elements: int = ELEMENTS
+    """In the array that is blown up."""
 
     def struct(self, fields: tuple[Field, ...], number: int = 0) -> dict[str, Any]:
         return {
@@ -142,7 +167,7 @@ class _Shape:
             is_left_out = field.type == "struct" and self.blown is None and field.nullable_in(self.version)
             return None if is_left_out else self.single(field, number, several=False)
         here = self.blown == ()
-        return [self.single(field, n if here else number, several=here) for n in range(ELEMENTS if here else 1)]
+        return [self.single(field, n if here else number, several=here) for n in range(self.elements if here else 1)]
 
     def single(self, field: Field, number: int, *, several: bool) -> Any:
         """`several`: it is an element of the array that is blown up; then its names differ by `number`, but for the
@@ -172,7 +197,7 @@ class _Shape:
     def _below(self, name: str) -> "_Shape":
         blown = self.blown[1:] if self.blown and self.blown[0] == name else None
         long = self.long[1:] if self.long and self.long[0] == name else None
-        return _Shape(self.version, self.kind, blown, long)
+        return _Shape(self.version, self.kind, blown, long, self.elements)
 
 
 def _named(field: Field, version: int, kind: str, number: int) -> Any:
