@@ -7,7 +7,12 @@ import clusters_world
 import pytest
 from clusters_world import KubeProblem, Strict, World, cluster, run
 
+from bmq_operator.allowed import Allowed
+from bmq_operator.clusters.existing import REFUSED_MAX
+from bmq_operator.kube import KubeFailed, KubeUnreachable, _answer
+
 CHOSEN_FROM = 31_000
+FULL = "Internal error occurred: failed to allocate a nodePort: range is full"
 
 
 class Ports(Strict):
@@ -15,7 +20,13 @@ class Ports(Strict):
     has.
     """
 
+    full = False
+    tried = 0
+
     async def create(self, manifest: dict[str, Any], *, manager: str = "") -> dict[str, Any]:
+        if self.full and manifest.get("spec", {}).get("type") in ("NodePort", "LoadBalancer"):
+            self.tried += 1
+            raise KubeFailed(f"POST /services: 500 {FULL}")
         return await super().create(self._given_ports(manifest), manager=manager)
 
     async def apply(self, manifest: dict[str, Any]) -> dict[str, Any]:
@@ -39,7 +50,7 @@ class Ports(Strict):
             )
             raise KubeProblem(status=422, reason="Invalid", message=text)
         there = self.manifests.get(("Service", "shop", name))
-        free = next(one for one in range(CHOSEN_FROM, CHOSEN_FROM + 100) if one not in others)
+        free = next(one for one in range(CHOSEN_FROM, CHOSEN_FROM + 3_000) if one not in others)
         port["nodePort"] = port.get("nodePort") or (there and node_port(there)) or free
         return found
 
@@ -159,3 +170,80 @@ def test_no_service_makes_way_for_one_whose_name_is_somebody_elses() -> None:
         assert ports(world, "public") == [30_100, 30_101, 30_102]
 
     run(use, cluster(listeners=[listener(node_port=30_100)]), theirs)
+
+
+def test_a_service_that_is_refused_keeps_nothing_else_from_being_done() -> None:
+    async def use(world: World) -> None:
+        await world.look("prod")
+        world.pods_are_made()
+        write(world, listener(), settings={"lingerMs": 250})
+        assert isinstance(world.kube, Ports)
+        world.kube.full = True
+        status, reason, message = await world.look("prod")
+        assert (status, reason) == ("False", "Refused")
+        assert "Service prod-out-bootstrap: " in message and FULL in message
+        assert any("linger_ms: 250" in text for text in configurations(world)), "its settings are on their way"
+        conditions = {one["type"]: one for one in world.there("Cluster", "prod")["status"]["conditions"]}
+        assert conditions["Progressing"]["reason"] != "Refused"
+        world.kube.full = False
+        assert (await world.look("prod"))[1] != "Refused"
+        assert ports(world, "out") == [CHOSEN_FROM, CHOSEN_FROM + 1, CHOSEN_FROM + 2]
+
+    run(use, cluster())
+
+
+def configurations(world: World) -> list[str]:
+    return [
+        one["data"].get("server.yaml", "") for (kind, _, _), one in world.kube.manifests.items() if kind == "ConfigMap"
+    ]
+
+
+def test_what_keeps_many_services_from_being_is_not_asked_for_all_of_them() -> None:
+    async def use(world: World) -> None:
+        await world.look("prod")
+        write(world, listener(), proxies={"replicas": 50})
+        assert isinstance(world.kube, Ports)
+        world.kube.full = True
+        assert (await world.look("prod"))[1] == "Refused"
+        assert world.kube.tried == REFUSED_MAX
+
+    run(use, cluster())
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {
+            "listeners": [listener()],
+            "proxies": {"autoscaling": {"enabled": True, "minReplicas": 1, "maxReplicas": 1000}},
+        },
+        {"listeners": [listener(), listener("b", 9095, kind="LoadBalancer")], "proxies": {"replicas": 100}},
+    ],
+    ids=["that there may be", "of two listeners"],
+)
+def test_a_cluster_takes_no_more_ports_of_all_nodes_than_the_chart_allows(spec: dict[str, Any]) -> None:
+    async def use(world: World) -> None:
+        status, reason, message = await world.look("prod")
+        assert (status, reason) == ("False", "NotAllowed")
+        assert "a Cluster may have 200: lower proxies." in message and "allow.nodePorts" in message
+        assert not [one for kind, _, one in world.kube.manifests if kind == "Service"]
+        more = world.context.settings.model_copy(update={"allow": Allowed(node_ports=2002)})
+        object.__setattr__(world.context, "settings", more)
+        assert (await world.look("prod"))[1] != "NotAllowed"
+
+    run(use, cluster(**spec))
+
+
+def test_a_cluster_without_listeners_may_have_any_number_of_proxies() -> None:
+    async def use(world: World) -> None:
+        assert (await world.look("prod"))[1] != "NotAllowed"
+
+    run(use, cluster(proxies={"replicas": 300}))
+
+
+def test_what_the_api_server_could_not_do_is_told_from_its_being_away() -> None:
+    with pytest.raises(KubeFailed, match="range is full"):
+        _answer(500, b'{"message": "range is full"}', "POST /x")
+    with pytest.raises(KubeUnreachable) as away:
+        _answer(503, b"{}", "POST /x")
+    assert not isinstance(away.value, KubeFailed)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from bmq.runtime.store_names import host_of, odd_name, parts_of
@@ -53,6 +53,8 @@ class Allowed(BaseModel):
     store_endpoints: tuple[str, ...] = ("*.googleapis.com", "*.blob.core.windows.net")
     """Hosts to which nodes may show an identity of theirs: those of Google's and of Azure's stores take it as it is,
     while keys of S3 only sign."""
+    node_ports: int = Field(default=200, ge=0)
+    """How many ports of all nodes the listeners of one Cluster may have: all of Kubernetes has some 2,700 of them."""
     storage_classes: tuple[str, ...] = ()
     annotations: tuple[str, ...] = ("prometheus.io/*",)
     """Names of annotations of pods: admission webhooks, networks and clouds act on them, with rights that the author

@@ -40,6 +40,10 @@ class KubeUnreachable(KubeError):
     """The API server did not answer, or not in time, or asks to come back later: it may have done what was asked."""
 
 
+class KubeFailed(KubeUnreachable):
+    """It answered that it could not do this (HTTP 500): a webhook that does not answer, no free node port."""
+
+
 class KubeProblem(KubeError):
     """The API server refused: `status` is HTTP's, `reason` Kubernetes' word for it."""
 
@@ -229,7 +233,8 @@ def _answer(status: int, data: bytes, asked: str) -> Manifest:
         # for ever.
         raise KubeProblem(status=400, reason="BadRequest", message=message)
     if status == 429 or status >= 500:
-        raise KubeUnreachable(f"{asked}: {status} {message}".rstrip())
+        kind = KubeFailed if status == 500 else KubeUnreachable
+        raise kind(f"{asked}: {status} {message}".rstrip())
     reason = answer.get("reason", "") if isinstance(answer, dict) else ""
     if status == 422 and "metadata.uid: Invalid value" in message:
         # What is there is another object than the one that was meant; of one that is gone the API server says so

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from bmq_operator.applied import as_wanted, write
-from bmq_operator.clusters.names import CLUSTER_LABEL, COMPONENT_LABEL, LANE_LABEL
-from bmq_operator.kube import Kube, Manifest
+from bmq_operator.clusters.names import CLUSTER_LABEL, COMPONENT_LABEL, LANE_LABEL, LISTENER_LABEL
+from bmq_operator.conditions import first_of
+from bmq_operator.kube import Kube, KubeFailed, KubeProblem, Manifest
 from bmq_resources.cluster import Cluster
 
 KINDS: Final = (
@@ -24,11 +25,21 @@ KINDS: Final = (
     "Job",
 )
 """Kinds of objects that a Cluster owns."""
+REFUSED_MAX: Final = 5
+"""How many Services of one listener are refused in one look before the rest of them waits for the next."""
 _VERBS: Final = (("made", "changed"), ("to make", "to change"))
 
 
 class ObjectTaken(Exception):
     """An object of a name that the Cluster needs belongs to somebody else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """What was done, in words, and of which Services the API server refuses what they are to be."""
+
+    what: list[str]
+    refused: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,13 +108,14 @@ async def bring_about(
     *,
     restored: Set[str] = frozenset(),
     dry: bool = False,
-) -> list[str]:
+) -> Done:
     """Makes and changes what differs, and deletes what the Cluster owns and no longer needs; what was done, in words.
     `restored`: Secrets that are taken where nobody owns them. `dry`: what would be done, and nothing is.
 
-    Raises KubeError, ObjectTaken.
+    A Service that is refused keeps nothing else from being done. Raises KubeError, ObjectTaken.
     """
     done: list[str] = []
+    refused: dict[str, list[str]] = {}
     keys = set()
     for manifest in wanted:
         kind, name = manifest["kind"], manifest["metadata"]["name"]
@@ -114,8 +126,8 @@ async def bring_about(
         if not (there is not None and kind == "Secret" and name in restored and not owner_of(there)):
             untaken(there, cluster)
         if there is None or not as_wanted(there, manifest):
-            if not dry:
-                await write(kube, manifest, there)
+            if not dry and not await _written(kube, manifest, there, refused):
+                continue
             done.append(f"{_VERBS[dry][there is not None]} {kind} {name}")
     for (kind, name), there in existing.objects.items():
         if (
@@ -127,7 +139,30 @@ async def bring_about(
             if not dry:
                 await kube.delete(kind, cluster.metadata.namespace, name, uid=there["metadata"]["uid"])
             done.append(f"{'to delete' if dry else 'deleted'} {kind} {name}")
-    return done
+    return Done(what=done, refused=first_of([text for texts in refused.values() for text in texts]))
+
+
+async def _written(kube: Kube, manifest: Manifest, there: Manifest | None, refused: dict[str, list[str]]) -> bool:
+    """Whether it is as it is to be. Of a Service that is refused, why goes to those of its listener. Raises KubeError
+    for all else."""
+    if manifest["kind"] != "Service":
+        await write(kube, manifest, there)
+        return True
+    meta = manifest["metadata"]
+    of_listener = refused.setdefault(meta["labels"].get(LISTENER_LABEL, ""), [])
+    if len(of_listener) >= REFUSED_MAX:
+        return False
+    try:
+        await write(kube, manifest, there)
+    except KubeFailed as error:
+        of_listener.append(f"Service {meta['name']}: {error}")
+    except KubeProblem as problem:
+        if problem.status == 409 or problem.lacks_right:
+            raise  # somebody else wrote meanwhile, or it is so of all objects
+        of_listener.append(f"Service {meta['name']}: {problem.message}")
+    else:
+        return True
+    return False
 
 
 async def make(kube: Kube, cluster: Cluster, manifest: Manifest) -> Manifest:

@@ -17,6 +17,7 @@ from bmq_operator.clusters.pods import config_map_of
 from bmq_operator.clusters.refused import NotToBe, not_to_be
 from bmq_operator.clusters.rolled import pod_management
 from bmq_operator.clusters.rotation import known_keys, used_keys
+from bmq_operator.clusters.services import why_too_many
 from bmq_operator.clusters.store_keys import store_keys
 from bmq_operator.clusters.stores import nobody_shares_the_store
 from bmq_operator.context import Context
@@ -29,6 +30,8 @@ SECRET_BYTES = 24
 
 async def gather(context: Context, cluster: Cluster, existing: Existing, *, advertised: str) -> Inputs:
     """Raises KubeError, NotToBe."""
+    if why := why_too_many(cluster, node_ports=context.settings.allow.node_ports):
+        raise not_to_be("NotAllowed", why)
     store = await may_be(context, cluster)
     names = Names.of(cluster)
     minio = (

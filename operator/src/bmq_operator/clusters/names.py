@@ -12,6 +12,7 @@ Component = Literal["controller", "broker", "proxy", "minio"]
 
 CLUSTER_LABEL: Final = "bmq.io/cluster"
 LANE_LABEL: Final = "bmq.io/lane"
+LISTENER_LABEL: Final = "bmq.io/listener"
 OF_LANE: Final = "bmq.io/of-lane"
 OF_NAMESPACE: Final = "bmq.io/of-namespace"
 """On what a lane has: its Lane's name and namespace."""

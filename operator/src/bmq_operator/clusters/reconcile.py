@@ -54,6 +54,8 @@ class Brought:
     changed: bool = False
     obstacle: Finding | None = None
     note: Finding | None = None
+    refused: str = ""
+    """Services that the API server refuses; the rest is done."""
     held: Sequence[str] = ()
     """What would be changed if the Cluster were not paused, in words."""
 
@@ -121,6 +123,7 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
         trouble=trouble(pod for pod in existing.pods if _counts(pod))
         or await refused(context.kube, (sets[one] for one in (*ROLES, "minio") if one in sets)),
         obstacle=brought.obstacle,
+        refused=brought.refused,
         held=brought.held,
         listeners=listener_statuses(cluster, existing, nodes),
         ran_over=store_ran_over(cluster, existing),
@@ -242,9 +245,10 @@ async def _try_to(context: Context, cluster: Cluster, existing: Existing, nodes:
         inputs = replace(inputs, ipv6=is_ipv6(service))
     wanted = desired(cluster, inputs)
     existing, done = await _make_way(context, cluster, existing, wanted, dry=dry)
-    done += await bring_about(
+    brought = await bring_about(
         context.kube, cluster, existing, _now(cluster, existing, wanted), restored=inputs.restored, dry=dry
     )
+    done += brought.what
     done += await delete_without_lane(context, cluster, existing, dry=dry)
     done += await replace_stuck(context, existing, dry=dry)
     base = next(one for one in wanted if (one["kind"], one["metadata"]["name"]) == ("StatefulSet", names.role("proxy")))
@@ -257,7 +261,7 @@ async def _try_to(context: Context, cluster: Cluster, existing: Existing, nodes:
     await _show_addresses(context, cluster, existing, advertised)
     if done:
         _log.info("objects brought about", cluster=f"{cluster.metadata.namespace}/{cluster.metadata.name}", done=done)
-    return Brought(changed=bool(done), note=replacing(inputs, behind, unchanged))
+    return Brought(changed=bool(done), note=replacing(inputs, behind, unchanged), refused=brought.refused)
 
 
 async def _make_way(

@@ -31,6 +31,8 @@ class Found:
     """What keeps pods from being ready."""
     obstacle: Finding | None = None
     """Why the Cluster cannot be as its spec says."""
+    refused: str = ""
+    """Services that the API server refuses."""
     held: Sequence[str] = ()
     """What would be changed if the Cluster were not paused, in words."""
     listeners: Sequence[ListenerStatus] = ()
@@ -92,6 +94,9 @@ def cordoned_note(pods: Iterable[Pod], state: ClusterState | None, drained: Set[
 def _ready(cluster: Cluster, found: Found, store: Finding) -> Finding:
     if found.obstacle is not None:
         return found.obstacle
+    if found.refused:
+        text = f"the API server refuses {found.refused}; what else there is to do is done. It is tried again"
+        return Finding(status="False", reason="Refused", message=text)
     without_store = replace(store, type="Ready") if store.status == "False" else None
     missing = [text for role in ROLES if (text := _missing(found, role))]
     if missing:

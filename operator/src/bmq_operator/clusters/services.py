@@ -7,6 +7,7 @@ from bmq_operator.clusters.names import (
     CLUSTER_LABEL,
     INTERNAL_PORT,
     KAFKA_PORT,
+    LISTENER_LABEL,
     Names,
     labels_of,
     selector_of,
@@ -15,7 +16,6 @@ from bmq_operator.kube import Manifest
 from bmq_resources.cluster import Cluster, Listener
 
 POD_NAME_LABEL = "statefulset.kubernetes.io/pod-name"
-LISTENER_LABEL = "bmq.io/listener"
 
 
 def services(cluster: Cluster) -> list[Manifest]:
@@ -57,6 +57,19 @@ def proxies_max(cluster: Cluster) -> int:
     """How many proxies there may be: each has a Service of its own for each listener."""
     proxies = cluster.spec.proxies
     return proxies.autoscaling.max_replicas if proxies.autoscaling.enabled else proxies.replicas
+
+
+def why_too_many(cluster: Cluster, *, node_ports: int) -> str:
+    """Why its listeners may not have as many ports of all nodes as they need; empty: they may."""
+    listeners, proxies = len(cluster.spec.listeners), proxies_max(cluster)
+    needed = listeners * (proxies + 1)
+    if needed <= node_ports:
+        return ""
+    field = "proxies.autoscaling.maxReplicas" if cluster.spec.proxies.autoscaling.enabled else "proxies.replicas"
+    return (
+        f"listeners: {listeners} of them for up to {proxies} proxies need {needed} ports of all nodes, and a Cluster "
+        f"may have {node_ports}: lower {field}, or have allow.nodePorts of bmq's chart raised"
+    )
 
 
 def _listener(cluster: Cluster, listener: Listener) -> list[Manifest]:
