@@ -114,7 +114,7 @@ def test_selected_partitions_come_once_and_in_order_and_must_exist() -> None:
         [Selection(topic="u"), Selection(topic="t", partitions=(2,)), Selection(topic="t", partitions=(0, 2))], existing
     )
     assert chosen == [("t", 0), ("t", 2), ("u", 0)]
-    with pytest.raises(CommandFailed, match="partition 3 of topic t: it has 3") as caught:
+    with pytest.raises(CommandFailed, match="partition 3 of topic t: there is none: it has 3") as caught:
         select([Selection(topic="t", partitions=(3,))], existing)
     assert caught.value.code is ExitCode.NOT_FOUND
 

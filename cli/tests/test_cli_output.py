@@ -181,7 +181,11 @@ def test_options_after_the_command_go_before_those_in_front_of_it() -> None:
         (["consume", "t", "-f", "%v", "-o", "json"], None),
         (["consume", "t", "-g", "g", "-p", "0"], None),
         (["produce", "t", "--json", "--key-separator", ":"], None),
-        (["produce", "t", "-f", "/no/such/file"], "error: --file /no/such/file: No such file or directory\n"),
+        (
+            ["produce", "t", "-f", "/no/such/file"],
+            "error: --file /no/such/file: no such file or directory. name a file that can be read, or leave --file out "
+            "to read standard input\n",
+        ),
         (
             ["groups", "reset-offsets", "g", "--to", "end"],
             "error: reset-offsets: it is not clear of which topics. give --topic or --all-topics\n",

@@ -107,6 +107,49 @@ def test_a_place_named_by_an_empty_text_is_refused_and_not_replaced_by_the_defau
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize("option", ["--group", "--group=", "-g"])
+def test_a_group_without_a_name_is_not_none(address: str, option: str) -> None:
+    done = run_process(address, ["consume", "orders", option, *([] if option.endswith("=") else [""])])
+    assert (done.code, done.out) == (2, "")
+    assert done.err == f"error: {option.rstrip('=')}: its value is empty: give one, or leave the option out\n"
+
+
+@pytest.mark.parametrize("position", ["999999", "2", "2999-01-01"])
+def test_a_position_beyond_the_end_is_said_to_be_one(address: str, position: str) -> None:
+    assert run_process(address, ["consume", "orders", "--from", position]) == Result(
+        0, "", f"nothing is at or after --from {position}: orders ends at offset 2; --follow waits for more\n"
+    )
+
+
+def test_a_position_at_which_something_is_has_no_hint(address: str) -> None:
+    assert run_process(address, ["consume", "orders", "--from", "1"]) == Result(0, "two\n", "")
+    assert run_process(address, ["consume", "orders", "--from", "end"]) == Result(0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("topics delete nothing -y", "`bmq topics list` shows them"),
+        ("groups delete nothing -y", "`bmq groups list` shows them"),
+        ("consume orders -p 99", "there is none: it has 1 partition. `bmq topics describe orders` shows them"),
+        ("produce orders -p 99", "there is none: it has 1 partition. `bmq topics describe orders` shows them"),
+        ("produce orders --json", "1 record before it was sent"),
+        ("produce orders -f /nothing", "no such file or directory. name a file that can be read"),
+        ("topics create x --partitions 0", "greater than or equal to 1. Try `"),
+    ],
+)
+def test_a_refusal_says_what_to_do(address: str, arguments: str, says: str) -> None:
+    done = run_process(address, arguments.split(), stdin=b'{"partition": 0}\nno json\n')
+    assert done.code != 0
+    assert says in done.err
+
+
+def test_a_preview_for_a_group_that_is_not_there_says_so(address: str) -> None:
+    done = run_process(address, ["groups", "reset-offsets", "never-seen", "--topic", "orders", "--to", "beginning"])
+    assert done.code == 0
+    assert "there is no group never-seen yet: --execute makes it" in done.err
+
+
 def test_a_store_named_by_an_empty_text_is_refused(address: str) -> None:
     done = run_process(address, ["store", "check", ""])
     assert (done.code, done.err) == (2, "error: the store's name is empty: give a folder or a URL, or leave it out\n")
@@ -117,7 +160,7 @@ def test_more_partitions_than_a_request_can_name_are_wrong_usage(address: str, c
     done = run_process(address, ["topics", command, "orders", "--partitions", "100000000000"])
     assert done.code == 2
     assert done.err.startswith(
-        "error: usage: Invalid value for '--partitions' / '-p': Input should be less than or equal to 100000 "
+        "error: usage: Invalid value for '--partitions' / '-p': Input should be less than or equal to 100000. "
     )
 
 

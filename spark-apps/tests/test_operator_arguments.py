@@ -23,8 +23,9 @@ NOT_IN_RESOURCES = {
     "--maintain-every",
     "--keep-snapshots",
     "--orphans-older-than",
+    "--bootstrap-server",
 }
-"""Options that no resource has; the event log is set by Spark's own settings."""
+"""Options that no resource has; the event log is set by Spark's own settings, and the last one is another name."""
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,8 @@ def test_little_has_to_be_said() -> None:
 def test_the_cluster_is_the_one_that_every_command_of_bmq_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BMQ_BOOTSTRAP_SERVER", "kafka.example:9094")
     assert parse(LEAST).bootstrap_servers == "kafka.example:9094"
-    assert parse([*LEAST, "--bootstrap-servers", "other:1"]).bootstrap_servers == "other:1"
+    for option in ("--bootstrap-servers", "--bootstrap-server", "-b"):  # as bmq's own commands call it, too
+        assert parse([*LEAST, option, "other:1"]).bootstrap_servers == "other:1"
     monkeypatch.setenv("BMQ_BOOTSTRAP_SERVER", "")
     assert parse(LEAST).bootstrap_servers == "127.0.0.1:9092"
 

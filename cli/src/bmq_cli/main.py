@@ -26,7 +26,7 @@ from bmq_cli.lanes import commands as lanes
 from bmq_cli.records import consume, produce
 from bmq_cli.session import BootstrapServer, NoColorOption, OutputClosed, OutputOption, SharedOptions, TimeoutOption
 from bmq_cli.store import commands as store
-from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode, SeveralFailed, kafka_failure, one_line
+from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode, SeveralFailed, code_of, kafka_failure, one_line
 from bmq_cli.terminal.output import Output, OutputFormat
 from bmq_cli.topics import commands as topics
 
@@ -38,8 +38,8 @@ _LATER: Final = {
 }
 """Commands by name, and the modules that have them."""
 
-_PLACES: Final = frozenset({"--data", "--store", "--to", "--bootstrap-server", "-b", "--admin", "-a"})
-"""Options that say which store or cluster is meant."""
+_NAMED: Final = frozenset({"--data", "--store", "--to", "--bootstrap-server", "-b", "--admin", "-a", "--group", "-g"})
+"""Options that say which store, cluster or group is meant."""
 
 
 class _Commands(TyperGroup):
@@ -123,7 +123,7 @@ def execute(arguments: Sequence[str]) -> int:
     """
     try:
         _check_text(arguments)
-        _check_places(arguments)
+        _check_named(arguments)
         result = app(list(arguments), prog_name="bmq", standalone_mode=False)
         return result if isinstance(result, int) else ExitCode.OK
     except OutputClosed:
@@ -150,13 +150,13 @@ def _check_text(arguments: Sequence[str]) -> None:
             raise ConfigurationError(f"{what} is not UTF-8: write names and paths in UTF-8") from None
 
 
-def _check_places(arguments: Sequence[str]) -> None:
-    """Raises ConfigurationError where a place is named by an empty text, an unset variable of a script say: the default
-    would be another one.
+def _check_named(arguments: Sequence[str]) -> None:
+    """Raises ConfigurationError where a place or a group is named by an empty text, an unset variable of a script say:
+    the default would be another one.
     """
     options = list(arguments[: arguments.index("--")] if "--" in arguments else arguments)
     for option, value in pairwise([*options, "--"]):
-        if option in {f"{place}=" for place in _PLACES} or (option in _PLACES and value == ""):
+        if option in {f"{place}=" for place in _NAMED} or (option in _NAMED and value == ""):
             raise ConfigurationError(
                 f"{option.removesuffix('=')}: its value is empty: give one, or leave the option out"
             )
@@ -173,26 +173,30 @@ def _report(exception: Exception, output: Output) -> int:
             return exception.code
         case TyperException():
             if message := exception.format_message():
-                output.error(f"usage: {one_line(message)} Try `{_command_path(exception)} --help`")
+                output.error(f"usage: {_sentence(one_line(message))} Try `{_command_path(exception)} --help`")
             return ExitCode.USAGE
         case KafkaException():
             failure = kafka_failure("Kafka", exception)
             output.error(str(failure))
             return failure.code
-        case ConfigurationError():
+        case BmqError():
             output.error(one_line(str(exception)))
-            return ExitCode.USAGE
+            return code_of(exception)
         case OSError(errno=errno.ENOSPC, filename=None):
             output.error(
                 "the command's output: no space is left where it is written to. free some, or write it elsewhere"
             )
             return ExitCode.FAILED
-        case BmqError() | OSError():
+        case OSError():
             output.error(one_line(str(exception)))
             return ExitCode.FAILED
         case _:
             output.error(f"unexpected {type(exception).__name__}: {one_line(str(exception))}. BMQ_DEBUG=1 shows where")
             return ExitCode.FAILED
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
 def _command_path(exception: TyperException) -> str:

@@ -75,7 +75,10 @@ def add_shared_arguments(parser: argparse.ArgumentParser, *, job: str, topics_re
     """Everything of JobOptions; `job` is the first part of the default group's name."""
     records = parser.add_argument_group("records")
     records.add_argument(
+        "-b",
+        "--bootstrap-server",
         "--bootstrap-servers",
+        dest="bootstrap_servers",
         metavar="HOST:PORT[,…]",
         default=os.environ.get("BMQ_BOOTSTRAP_SERVER") or "127.0.0.1:9092",
         help="where the cluster is reached (default: $BMQ_BOOTSTRAP_SERVER, else 127.0.0.1:9092)",

@@ -2,7 +2,7 @@
 
 import concurrent.futures
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import typer
@@ -151,7 +151,7 @@ def delete(
         try:
             session.connection.wait(f"delete group {name}", futures[name])
         except CommandFailed as failure:
-            failures.append(failure)
+            failures.append(failure.with_remedy("`bmq groups list` shows them"))
         else:
             deleted.append(name)
             session.output.text(f"deleted group {name}")
@@ -208,6 +208,8 @@ def reset_offsets(
     else:
         assert shift_by is not None
         resets = plan_shift(shift_by, bounds, committed)
+    if not execute and _is_missing(group, committed):
+        session.output.note(f"there is no group {name} yet: --execute makes it, with these offsets")
     if execute:
         _write(connection, name, [reset for reset in resets if reset.changes])
     _show_resets(session.output, name, resets, executed=execute)
@@ -252,11 +254,15 @@ def _offsets_or_none(connection: Connection, name: str, future: "concurrent.futu
 
 def _existing_group(connection: Connection, name: str) -> tuple[ConsumerGroupDescription, dict[PartitionKey, int]]:
     group, committed = _group(connection, name)
-    if group.state is ConsumerGroupState.DEAD and not group.members and not committed:
+    if _is_missing(group, committed):
         raise CommandFailed(
             f"group {name}", "there is no such group", "`bmq groups list` shows them", code=ExitCode.NOT_FOUND
         )
     return group, committed
+
+
+def _is_missing(group: ConsumerGroupDescription, committed: Mapping[PartitionKey, int]) -> bool:
+    return group.state is ConsumerGroupState.DEAD and not group.members and not committed
 
 
 def _chosen(connection: Connection, selections: Sequence[Selection]) -> list[PartitionKey]:

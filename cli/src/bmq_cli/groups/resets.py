@@ -57,7 +57,10 @@ def select(selections: Sequence[Selection], existing: Mapping[str, Sequence[int]
         for partition in selection.partitions or there:
             if partition not in there:
                 raise CommandFailed(
-                    f"partition {partition} of topic {selection.topic}", f"it has {len(there)}", code=ExitCode.NOT_FOUND
+                    f"partition {partition} of topic {selection.topic}",
+                    f"there is none: it has {len(there)}",
+                    f"`bmq topics describe {selection.topic}` shows them",
+                    code=ExitCode.NOT_FOUND,
                 )
             chosen.add((selection.topic, partition))
     return sorted(chosen)

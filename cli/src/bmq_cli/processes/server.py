@@ -11,7 +11,7 @@ import structlog
 import typer
 
 from bmq.config.limits import limits_of
-from bmq.errors import BmqError, ConfigurationError
+from bmq.errors import BmqError
 from bmq.runtime.logging import configure_logging
 from bmq.runtime.loop import raise_file_limit, run_service, settle
 from bmq.runtime.metered_store import MeteredStore
@@ -21,6 +21,7 @@ from bmq.runtime.self_test import prove_store
 from bmq.runtime.store_url import StoreKind, parse_store_url
 from bmq.runtime.system import SystemClock, SystemRng
 from bmq.storage.durable import cancelled
+from bmq_cli.terminal.exit_codes import code_of
 from bmq_node.admin.exposition import expose
 from bmq_node.admin.server import AdminServer
 from bmq_node.admin.tokens import AdminTokens
@@ -35,7 +36,7 @@ from bmq_node.node import Node
 from bmq_node.process.listening import bound
 from bmq_node.process.living import CannotGoOn, live
 from bmq_node.process.open_files import connections_within, limits_within, tell_if_fewer
-from bmq_node.process.starting import FAILED, MISCONFIGURED, keep_private, make_bucket, start_failure
+from bmq_node.process.starting import keep_private, make_bucket, start_failure
 from bmq_node.process.supervised import end_with_supervisor, watch_supervisor
 
 _log = structlog.get_logger(__name__)
@@ -170,7 +171,7 @@ async def _live(config: ServerConfig, store: MeteredStore, stop: asyncio.Event, 
 
     def failed(error: BmqError) -> None:
         nonlocal code
-        code = MISCONFIGURED if isinstance(error, ConfigurationError) else FAILED
+        code = code_of(error)
         line = f"this bmq ends: {error}" if isinstance(error, CannotGoOn) else start_failure(error)
         print(f"error: {' '.join(line.split())}", file=sys.stderr, flush=True)
 

@@ -23,6 +23,7 @@ from bmq.runtime.self_test import prove_store
 from bmq.runtime.system import SystemClock, SystemRng
 from bmq_broker.coordinators.groups.settings import GroupSettings
 from bmq_broker.settings import BrokerSettings
+from bmq_cli.terminal.exit_codes import code_of
 from bmq_controller.machine.limits import Limits as ControllerLimits
 from bmq_controller.settings import ControllerSettings
 from bmq_node.admin.exposition import expose
@@ -33,10 +34,10 @@ from bmq_node.configuration.node_settings import ONE_DISK_CATCH_UP_GETS, NodeSet
 from bmq_node.configuration.server_config import flag_of
 from bmq_node.configuration.values import Role
 from bmq_node.node import Node
-from bmq_node.process.listening import CannotListen, bound, check_apart, check_free
+from bmq_node.process.listening import bound, check_apart, check_free
 from bmq_node.process.living import CannotGoOn, live
 from bmq_node.process.open_files import connections_within, limits_within, tell_if_fewer
-from bmq_node.process.starting import FAILED, MISCONFIGURED, keep_private, make_bucket, start_failure
+from bmq_node.process.starting import FAILED, keep_private, make_bucket, start_failure
 from bmq_proxy.settings import ProxySettings
 
 log = structlog.get_logger()
@@ -138,7 +139,7 @@ def up(  # noqa: PLR0917 - options, not arguments
         tell_if_fewer(raise_file_limit(), PROXY.connections_max, settings.proxy.connections_max)
     except BmqError as error:
         print(f"error: {error}", file=sys.stderr)
-        raise typer.Exit(FAILED if isinstance(error, CannotListen) else MISCONFIGURED) from None
+        raise typer.Exit(code_of(error)) from None
 
     async def main(stop: asyncio.Event) -> int:
         clock, rng = SystemClock(), SystemRng()

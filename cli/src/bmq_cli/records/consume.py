@@ -2,7 +2,7 @@
 
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Annotated, Any, BinaryIO, Final
@@ -21,12 +21,12 @@ from confluent_kafka import (
 from bmq_cli.kafka.admin import at_or_after, earliest, latest
 from bmq_cli.kafka.completion import complete_groups, complete_topics
 from bmq_cli.kafka.connection import Connection
-from bmq_cli.kafka.positions import Bounds, Ends, resolve
+from bmq_cli.kafka.positions import Bounds, Ends, PartitionKey, resolve
 from bmq_cli.session import Session, with_session
 from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode, kafka_failure
 from bmq_cli.terminal.formats import Header, Record, compile_format, to_document, to_json_line
-from bmq_cli.terminal.output import OutputFormat, to_yaml
-from bmq_cli.terminal.times import FORMS, Beginning, End, parse_position
+from bmq_cli.terminal.output import OutputFormat, counted, to_yaml
+from bmq_cli.terminal.times import FORMS, AtOffset, AtTime, Beginning, End, Position, parse_position
 from bmq_cli.wall_clock import now_ms
 
 _BATCH_RECORDS: Final = 500
@@ -104,6 +104,8 @@ def consume(
     partitions = _partitions(connection, topic, partition or ())
     bounds = read_bounds(connection, partitions)
     starts = resolve(position, bounds, lambda timestamp_ms: _at_time(connection, partitions, timestamp_ms))
+    if group is None and not follow and (hint := _nothing_follows(topic, start, position, starts, bounds)):
+        session.output.note(hint)
     settings: dict[str, Any] = {
         "group.id": group or _GROUPLESS,
         "enable.auto.commit": group is not None,
@@ -266,9 +268,29 @@ def _partitions(connection: Connection, topic: str, chosen: Sequence[int]) -> li
     existing = sorted(partition.id for partition in connection.describe_topic(topic).partitions)
     if missing := sorted(set(chosen) - set(existing)):
         raise CommandFailed(
-            f"partition {missing[0]} of topic {topic}", f"it has {len(existing)}", code=ExitCode.NOT_FOUND
+            f"partition {missing[0]} of topic {topic}",
+            f"there is none: it has {counted(len(existing), 'partition')}",
+            f"`bmq topics describe {topic}` shows them",
+            code=ExitCode.NOT_FOUND,
         )
     return [(topic, number) for number in (sorted(set(chosen)) or existing)]
+
+
+def _nothing_follows(
+    topic: str,
+    given: str | None,
+    position: Position,
+    starts: Mapping[PartitionKey, int],
+    bounds: Mapping[PartitionKey, Bounds],
+) -> str:
+    """Why nothing is printed where the position lies at or beyond the end of all that is read; else empty."""
+    if not isinstance(position, AtOffset | AtTime) or any(starts[key] < bound.end for key, bound in bounds.items()):
+        return ""
+    last = max((bound.end for bound in bounds.values()), default=0)
+    return (
+        f"nothing is at or after --from {given}: {topic} ends at offset {last}"
+        f"{' at most' if len(bounds) > 1 else ''}; --follow waits for more"
+    )
 
 
 def _at_time(

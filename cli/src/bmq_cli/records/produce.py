@@ -170,7 +170,8 @@ def produce(
         if partition is not None and partition >= len(described.partitions):
             raise CommandFailed(
                 f"partition {partition} of topic {topic}",
-                f"it has {len(described.partitions)}",
+                f"there is none: it has {counted(len(described.partitions), 'partition')}",
+                f"`bmq topics describe {topic}` shows them",
                 code=ExitCode.NOT_FOUND,
             )
         producer = session.connection.producer(
@@ -238,7 +239,9 @@ def _send(producer: Producer, topic: str, lines: Iterator[bytes], reading: LineR
             number += 1
     except BadLine as error:
         raise CommandFailed(
-            f"line {number}", str(error), f"{counted(delivery.handed_over, 'record')} before it were sent"
+            f"line {number}",
+            str(error),
+            f"correct it; {counted(delivery.handed_over, 'record')} before it {_was(delivery.handed_over)} sent",
         ) from error
     except KafkaException as error:
         raise kafka_failure(f"line {number}", error) from error
@@ -264,6 +267,10 @@ def _send_one(producer: Producer, topic: str, record: NewRecord, delivery: Deliv
     producer.poll(0)
 
 
+def _was(count: int) -> str:
+    return "was" if count == 1 else "were"
+
+
 def _drain(producer: Producer, *, bound_s: float = math.inf) -> None:
     """Waits until every record has arrived or failed (each fails by itself in time), or for `bound_s`; then the rest is
     given up, as failed.
@@ -287,7 +294,12 @@ def _open(file: Path | None) -> Iterator[BinaryIO]:
     try:
         source = file.open("rb")
     except OSError as error:
-        raise CommandFailed(f"--file {file}", error.strerror or str(error), code=ExitCode.USAGE) from error
+        raise CommandFailed(
+            f"--file {file}",
+            (error.strerror or str(error)).lower(),
+            "name a file that can be read, or leave --file out to read standard input",
+            code=ExitCode.USAGE,
+        ) from error
     with source:
         yield source
 

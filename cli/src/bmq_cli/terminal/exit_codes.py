@@ -10,6 +10,8 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
 
+from bmq.errors import BmqError, ConfigurationError, FolderInUse
+
 
 class ExitCode(enum.IntEnum):
     """For scripts; documented in docs/cli.md."""
@@ -24,10 +26,10 @@ class ExitCode(enum.IntEnum):
 
 MEANINGS: Final = {
     ExitCode.OK: "done",
-    ExitCode.FAILED: "the operation failed, or a part of it; of a node: it cannot have what it needs (an address "
-    "in use, a refusing store)",
+    ExitCode.FAILED: "the operation failed, or a part of it; a folder is in use by another process; of a node: it "
+    "cannot have what it needs (an address in use, a store that refuses or is not reached)",
     ExitCode.USAGE: "wrong usage, or a configuration that cannot be used",
-    ExitCode.NOT_FOUND: "the topic, partition or group does not exist",
+    ExitCode.NOT_FOUND: "the topic, partition, group, lane or node does not exist",
     ExitCode.NO_CONNECTION: "cannot connect, or no answer, within `--timeout`",
     ExitCode.INTERRUPTED: "interrupted (Ctrl-C)",
 }
@@ -39,6 +41,12 @@ class CommandFailed(Exception):
     def __init__(self, what: str, why: str, remedy: str = "", *, code: ExitCode = ExitCode.FAILED) -> None:
         super().__init__(what, why, remedy)
         self.what, self.why, self.remedy, self.code = what, why, remedy, code
+
+    def with_remedy(self, remedy: str) -> "CommandFailed":
+        """The same where it is about something that is not there and names no remedy: then this is one."""
+        if self.remedy or self.code is not ExitCode.NOT_FOUND:
+            return self
+        return CommandFailed(self.what, self.why, remedy, code=self.code)
 
     def __str__(self) -> str:
         line = f"{self.what}: {one_line(self.why).rstrip('.')}"
@@ -97,6 +105,13 @@ _REMEDIES: Final = {
     KafkaError.TOPIC_ALREADY_EXISTS: "choose another name, or add --if-not-exists",
     KafkaError.MSG_SIZE_TOO_LARGE: "raise the topic's max.message.bytes, or send smaller records",
 }
+
+
+def code_of(error: BmqError) -> ExitCode:
+    """The exit code that an error of bmq's own leads to, of a node as of a command."""
+    if isinstance(error, ConfigurationError) and not isinstance(error, FolderInUse):
+        return ExitCode.USAGE
+    return ExitCode.FAILED
 
 
 def exit_code_of(error: KafkaError) -> ExitCode:

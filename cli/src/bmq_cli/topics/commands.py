@@ -208,7 +208,7 @@ def delete(
         try:
             session.connection.wait(f"delete topic {name}", futures[name])
         except CommandFailed as failure:
-            failures.append(failure)
+            failures.append(failure.with_remedy("`bmq topics list` shows them"))
         else:
             deleted.append(name)
             session.output.text(f"deleted topic {name}")

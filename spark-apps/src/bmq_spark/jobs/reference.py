@@ -14,7 +14,8 @@ def option_rows(of: argparse.ArgumentParser) -> list[str]:
         if isinstance(action, argparse._HelpAction):
             continue
         shown = "\\|".join(action.choices) if action.choices else action.metavar
-        option = action.option_strings[-1] + (f" {shown}" if shown and action.nargs != 0 else "")
+        names = "`, `".join(action.option_strings)
+        option = names + (f" {shown}" if shown and action.nargs != 0 else "")
         text = (action.help or "") % {"default": f"`{action.default}`"}
         rows.append(f"| `{option}` | {text[:1].upper()}{text[1:]}{' (required)' if action.required else ''} |")
     return rows

@@ -19,6 +19,8 @@ from bmq_controller.api.versions import etag, holds, node_version
 from bmq_controller.controller import LeadingController
 from bmq_controller.machine.placement import living_brokers
 
+LIST_NODES: Final = "list the nodes (`bmq cluster nodes`)"
+
 Number = Annotated[int, Path(ge=0, le=NODE_ID_MAX)]
 _DRAINED: Final[Responses] = {**CHANGED, 409: {"description": "Nobody could take its partitions"}}
 _SILENT_SHARE: Final = 0.5
@@ -202,13 +204,13 @@ def _kept(headers: Mapping[str, str]) -> dict[str, str]:
 
 def _check_known(image: Image, node_id: NodeId) -> None:
     if node_id not in image.nodes and node_id not in image.last_epochs and node_id not in image.cordoned:
-        raise Refused("UnknownNode", "no node of this number was ever registered", "list the nodes")
+        raise Refused("UnknownNode", "no node of this number was ever registered", LIST_NODES)
 
 
 async def _shown(sources: ApiSources, node_id: NodeId, response: Response) -> NodeView:
     image = sources.image
     if node_id not in image.nodes and node_id not in image.cordoned:
-        raise Refused("UnknownNode", "no such node is registered", "list the nodes")
+        raise Refused("UnknownNode", "no such node is registered", LIST_NODES)
     seen = _Seen(sources.leader(), image)
     view = await in_thread(lambda: seen.counted().view(node_id))
     response.headers["ETag"] = etag(view.version)
