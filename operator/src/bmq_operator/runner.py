@@ -21,6 +21,7 @@ from bmq_operator.events import post_event
 from bmq_operator.kube import KubeError, KubeProblem, Manifest
 from bmq_operator.metrics import RECONCILE_SECONDS, RECONCILES, STATUS_WRITES, WAIT_SECONDS
 from bmq_operator.outcome import Event, Outcome
+from bmq_operator.pruned import AGAIN_S, Pruned, lost_fields
 from bmq_operator.understood import understood, why_not_understood
 from bmq_operator.workqueue import Key, WorkQueue
 from bmq_resources.base import Resource, Status
@@ -64,6 +65,7 @@ class Runner:
         self._queue = queue
         self._kinds = kinds
         self._begun_at_s: dict[Key, float] = {}
+        self._pruned = Pruned()
 
     async def work(self) -> None:
         """One worker, until cancelled."""
@@ -109,6 +111,7 @@ class Runner:
             _log.exception("a bug: please report it", resource=str(key), again_in_s=round(delay_s, 1))
             return "bug"
         if gone:
+            self._pruned.forget(key)
             self._queue.forget(key)
             return "gone"
         self._queue.done(key, again_after_s=again_after_s)
@@ -155,12 +158,12 @@ class Runner:
         if (holds := kind.holds(resource)) and not await self._hold(key, resource, wanted=True):
             return True, None
         outcome = await self._reconciled(key, kind, resource, manifest)
-        await self._tell(key, manifest, resource, outcome)
+        again_after_s = await self._told(key, manifest, resource, outcome)
         if FINALIZER in resource.metadata.finalizers and not holds:
             if await kind.keeps(self._context, resource):
                 return False, KEEPS_AGAIN_S
             await self._hold(key, resource, wanted=False)
-        return False, outcome.again_after_s
+        return False, again_after_s
 
     async def _reconciled(self, key: Key, kind: Kind, resource: Resource, manifest: Manifest) -> Outcome:
         """What the kind's `reconcile` finds. That the operator may not do what it has to is told by the resource,
@@ -217,8 +220,7 @@ class Runner:
             await self._post(manifest, outcome.events)
             await self._hold(key, resource, wanted=False)
             return True, None
-        await self._tell(key, manifest, resource, outcome)
-        return False, outcome.again_after_s
+        return False, await self._told(key, manifest, resource, outcome)
 
     async def _let_go(self, key: Key, manifest: Manifest) -> None:
         """Takes the finalizer off a resource that is not understood, so that its namespace goes."""
@@ -256,22 +258,49 @@ class Runner:
         await self._context.kube.merge(key.kind, key.namespace, key.name, body)
         return True
 
-    async def _tell(self, key: Key, manifest: Manifest, resource: Resource, outcome: Outcome) -> None:
-        """Writes the status where it differs, and posts events."""
-        events = outcome.events
+    async def _told(self, key: Key, manifest: Manifest, resource: Resource, outcome: Outcome) -> float | None:
+        """Tells it; when to look again. What looks again at once goes on by what it wrote: where that is not kept, the
+        resource says so instead.
+        """
+        now_s, now_ms = asyncio.get_running_loop().time(), self._context.clock.now_ms()
+        goes_on = outcome.again_after_s == 0.0
+        if goes_on and (lost := self._pruned.lately(key, now_s=now_s)):
+            await self._tell(key, manifest, resource, _instead(resource, _not_kept(key, lost), now_ms=now_ms))
+            return AGAIN_S
+        lost = await self._tell(key, manifest, resource, outcome)
+        if not goes_on or not lost:
+            self._pruned.forget(key)
+            return outcome.again_after_s
+        self._pruned.note(key, lost, now_s=now_s)
+        instead = _instead(resource, _not_kept(key, lost), now_ms=now_ms)
+        assert instead.status is not None, "it says what is the case"
+        await self._write(key, instead.status.written(), uid=resource.metadata.uid)
+        await self._post(manifest, _changes(resource.status, instead.status))  # type: ignore[attr-defined]
+        return AGAIN_S
+
+    async def _tell(self, key: Key, manifest: Manifest, resource: Resource, outcome: Outcome) -> list[str]:
+        """Writes the status where it differs, and posts events; which fields of it were not kept."""
+        events, lost = outcome.events, list[str]()
         if outcome.status is not None:
             old: Status = resource.status  # type: ignore[attr-defined]
             if outcome.status != old or not manifest.get("status"):
-                await self._write(key, outcome.status.written(), uid=resource.metadata.uid)
+                written = outcome.status.written()
+                kept = await self._write(key, written, uid=resource.metadata.uid)
+                lost = lost_fields(old.written(), written, kept)
             events = (*_changes(old, outcome.status), *events)
         await self._post(manifest, events)
+        return lost
 
-    async def _write(self, key: Key, status: dict[str, Any], *, uid: str) -> None:
+    async def _write(self, key: Key, status: dict[str, Any], *, uid: str) -> dict[str, Any]:
         """Writes the status of the very resource that was looked at: one that was made anew meanwhile has none of its
-        predecessor's.
+        predecessor's. The status that there is then.
         """
-        await self._context.kube.merge(key.kind, key.namespace, key.name, {"status": status}, part="status", uid=uid)
+        there = await self._context.kube.merge(
+            key.kind, key.namespace, key.name, {"status": status}, part="status", uid=uid
+        )
         STATUS_WRITES.labels(key.kind).inc()
+        found: dict[str, Any] = there.get("status") or {}
+        return found
 
     async def _post(self, manifest: Manifest, events: tuple[Event, ...]) -> None:
         for event in events:
@@ -308,6 +337,15 @@ def _says(resource: Resource, ready: Finding) -> bool:
     status: Status = resource.status  # type: ignore[attr-defined]
     told = condition(status.conditions)
     return told is not None and (told.reason, told.observed_generation) == (ready.reason, resource.metadata.generation)
+
+
+def _not_kept(key: Key, fields: list[str]) -> Finding:
+    names = ", ".join(f"status.{one}" for one in fields)
+    text = (
+        f"the CRD of {key.kind} that the API server has is older than the operator: it does not keep {names}, and "
+        "without that nothing goes on. Apply the CRDs of bmq's chart; it is tried again"
+    )
+    return Finding(status="False", reason="NotUnderstood", message=text)
 
 
 def _forbidden(problem: KubeProblem) -> Finding:
