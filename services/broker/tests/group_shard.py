@@ -46,6 +46,8 @@ class Coordinator:
     def __init__(self, disk: Disk, topics: Topics, **settings: int) -> None:
         self.log = LateLog(disk)
         self.topics = topics
+        self.host = "10.0.0.1"
+        """Of the client."""
         self.failures: list[BaseException] = []
         self.is_replaced = False
         self.clock_is_good = True
@@ -70,7 +72,7 @@ class Coordinator:
     async def ask(self, api_key: int, version: int = -1, **fields: Any) -> Message:
         version = NEWEST[api_key] if version < 0 else version
         request = decode_request(api_key, version, encode_request(api_key, version, fields))
-        caller = Caller(client_id="app", client_host="/10.0.0.1", api_version=version)
+        caller = Caller(client_id="app", client_host=f"/{self.host}", api_version=version)
         reply = await handle_group_call(self.shard, api_key, request, caller)
         return decode_response(api_key, version, encode_response(api_key, version, reply))
 

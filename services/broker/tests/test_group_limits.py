@@ -162,8 +162,11 @@ async def test_a_static_member_that_comes_back_does_not_make_its_groups_record_t
 async def test_what_members_say_is_bounded_for_the_whole_broker_and_those_that_are_in_go_on() -> None:
     async with coordinator(members_bytes_max=200 * KIB) as one:
         kept = await joined(one, "g0", size_bytes=60 * KIB)
+        one.host = "10.0.0.2"
         assert code(await joined(one, "g1", size_bytes=60 * KIB)) == ErrorCode.none
+        one.host = "10.0.0.3"
         assert code(await joined(one, "g2", size_bytes=60 * KIB)) == ErrorCode.none
+        one.host = "10.0.0.4"
         assert code(await joined(one, "g3", size_bytes=60 * KIB)) == ErrorCode.coordinator_not_available
         again = await joined(one, "g0", size_bytes=60 * KIB, member_id=kept.member_id)
         assert code(again) == ErrorCode.none
@@ -171,6 +174,35 @@ async def test_what_members_say_is_bounded_for_the_whole_broker_and_those_that_a
         assert tally.size_bytes == sum(group.size_bytes for group in machine_of(one).groups.values())
         await asyncio.sleep(120)  # their sessions end
         assert code(await joined(one, "g3", size_bytes=60 * KIB)) == ErrorCode.none
+
+
+@on_virtual_time
+async def test_what_members_at_one_address_say_leaves_as_much_to_those_at_others() -> None:
+    async with coordinator(members_bytes_max=400 * KIB) as one:
+        for number in range(4):
+            wanted = ErrorCode.none if number < 3 else ErrorCode.coordinator_not_available
+            assert code(await joined(one, f"g{number}", size_bytes=60 * KIB)) == wanted
+        named = await joined(one, "named", version=4)
+        assert code(named) == ErrorCode.member_id_required
+        one.host = "10.0.0.2"
+        for number in range(4, 6):
+            assert code(await joined(one, f"g{number}", size_bytes=60 * KIB)) == ErrorCode.none
+        tally = machine_of(one).tally
+        assert tally.by_address.keys() == {"/10.0.0.1", "/10.0.0.2"}
+        assert tally.by_address.total() == tally.size_bytes
+        await asyncio.sleep(120)  # their sessions end
+        assert tally.by_address.total() == tally.size_bytes == 5 * (GROUP_BYTES + 2), "groups that have been"
+
+
+@on_virtual_time
+async def test_a_member_that_comes_back_from_another_address_counts_there() -> None:
+    async with coordinator() as one:
+        static = {"group_instance_id": "i", "version": 5}
+        await joined(one, "g", size_bytes=60 * KIB, **static)
+        one.host = "10.0.0.2"
+        assert code(await joined(one, "g", size_bytes=60 * KIB, **static)) == ErrorCode.none
+        at = machine_of(one).tally.by_address
+        assert at["/10.0.0.2"] > 60 * KIB > at["/10.0.0.1"], at
 
 
 @pytest.mark.parametrize("version", [2, 5])
@@ -222,8 +254,8 @@ async def test_a_coordinator_that_ends_gives_its_memory_back_to_the_broker() -> 
     async with coordinator() as one:
         one.shard._machine.tally.whole = whole
         await joined(one, "g", size_bytes=KIB)
-        assert whole.size_bytes > KIB
-    assert whole.size_bytes == 0
+        assert whole.size_bytes > whole.by_address["/10.0.0.1"] - 1 > KIB
+    assert (whole.size_bytes, whole.by_address) == (0, {})
 
 
 @on_virtual_time

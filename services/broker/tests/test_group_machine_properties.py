@@ -253,7 +253,7 @@ class GroupWorld(RuleBasedStateMachine):
             return
         members = set(group.members)
         assert len(members) <= self.settings.group_size_max
-        assert not members & group.pending, "an id is a member and pending"
+        assert not members & group.pending.keys(), "an id is a member and pending"
         assert group.static == {
             member.instance_id: member.member_id for member in group.members.values() if member.instance_id is not None
         }

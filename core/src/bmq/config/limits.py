@@ -104,7 +104,7 @@ class Limits:
         256 * MIB,
         "What members of groups say in JoinGroup and are called, about 200 bytes for each protocol that they offer "
         "and each topic that their group subscribes to, and about 1 KiB for each of them and of their groups, on "
-        "one broker.",
+        "one broker. What clients at one address have of it is at most as much as they leave.",
         beyond="Further members get COORDINATOR_NOT_AVAILABLE; those that are in go on. What groups subscribe to "
         "is not remembered: none of their offsets expires or is deleted by itself while they have members "
         "(nor of a group that subscribes to more than 10,000 topics).",

@@ -56,6 +56,7 @@ class Member:
     assignment: bytes = b""
     is_new: bool = False
     weighed_bytes: int = 0
+    weighed_for: str = ""
     said_bytes: int = 0
     counted_name_bytes: int = 0
     """What the group counts for it."""
@@ -80,7 +81,8 @@ class Member:
 
 @dataclass(slots=True)
 class Group:
-    """`static` maps instance ids to member ids; `pending` are ids given out under KIP-394 that have not joined yet.
+    """`static` maps instance ids to member ids; `pending` are ids given out under KIP-394 that have not joined yet, and
+    to which addresses. `founder`: the address of who joined first, "" where nobody knows.
 
     `joins` and `syncs` are the held requests, by member. `unsynced` are members of the generation whose SyncGroup has
     not come.
@@ -95,7 +97,7 @@ class Group:
     leader: str | None = None
     members: dict[str, Member] = field(default_factory=dict)
     static: dict[str, str] = field(default_factory=dict)
-    pending: set[str] = field(default_factory=set)
+    pending: dict[str, str] = field(default_factory=dict)
     joins: dict[str, Ticket] = field(default_factory=dict)
     syncs: dict[str, Ticket] = field(default_factory=dict)
     unsynced: set[str] = field(default_factory=set)
@@ -117,10 +119,11 @@ class Group:
     """What they are called."""
     record_bytes: int = 0
     """What its stored generation has, while it is Stable."""
+    founder: str = ""
     _supporters: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self._weigh(GROUP_BYTES + text_bytes(self.group_id))
+        self._weigh(GROUP_BYTES + text_bytes(self.group_id), address=self.founder)
 
     @classmethod
     def restore(
@@ -196,24 +199,33 @@ class Group:
         self.state = next_state(self.state, event)
         self.state_ms = wall_ms
 
-    def _weigh(self, size_bytes: int) -> None:
+    def _weigh(self, size_bytes: int, *, address: str = "") -> None:
         assert self.size_bytes + size_bytes >= 0, (
             f"group {self.group_id} takes {self.size_bytes} bytes, and {-size_bytes} fewer"
         )
         self.size_bytes += size_bytes
-        self.tally.add(size_bytes)
+        self.tally.add(size_bytes, address=address)
 
-    def expect(self, member_id: str) -> None:
-        """The id is given out; whoever has it may join."""
+    def end(self) -> None:
+        """It is nobody's any more: what it has counts no more, and nothing is done with it."""
+        for member in self.members.values():
+            self._weigh(-member.weighed_bytes, address=member.weighed_for)
+        for member_id, address in self.pending.items():
+            self._weigh(-MEMBER_BYTES - text_bytes(member_id), address=address)
+        self._weigh(-self.topics_bytes)
+        self._weigh(-self.size_bytes, address=self.founder)
+
+    def expect(self, member_id: str, address: str) -> None:
+        """The id is given out to a client there; whoever has it may join."""
         if member_id not in self.pending:
-            self.pending.add(member_id)
-            self._weigh(MEMBER_BYTES + text_bytes(member_id))
+            self.pending[member_id] = address
+            self._weigh(MEMBER_BYTES + text_bytes(member_id), address=address)
 
     def expect_no_more(self, member_id: str) -> None:
         """The id is used, or its time is over."""
         if member_id in self.pending:
-            self.pending.remove(member_id)
-            self._weigh(-MEMBER_BYTES - text_bytes(member_id))
+            address = self.pending.pop(member_id)
+            self._weigh(-MEMBER_BYTES - text_bytes(member_id), address=address)
 
     def add(self, member: Member) -> None:
         """The first member chooses the leader: itself. The caller has set the protocol type."""
@@ -238,7 +250,7 @@ class Group:
         assert member_id not in self.joins, f"{member_id} goes, and its JoinGroup waits"
         assert member_id not in self.syncs, f"{member_id} goes, and its SyncGroup waits"
         member = self.members.pop(member_id)
-        self._weigh(-member.weighed_bytes)
+        self._weigh(-member.weighed_bytes, address=member.weighed_for)
         self.said_bytes -= member.said_bytes
         self.name_bytes -= member.counted_name_bytes
         member.weighed_bytes = member.said_bytes = member.counted_name_bytes = 0
@@ -275,8 +287,9 @@ class Group:
     def weigh(self, member: Member) -> None:
         """What the member says or is called changed."""
         size_bytes = member.size_bytes
-        self._weigh(size_bytes - member.weighed_bytes)
-        member.weighed_bytes = size_bytes
+        self._weigh(-member.weighed_bytes, address=member.weighed_for)
+        self._weigh(size_bytes, address=member.client_host)
+        member.weighed_bytes, member.weighed_for = size_bytes, member.client_host
         named = member.name_bytes
         said = said_bytes(member.protocols) + named
         self.said_bytes += said - member.said_bytes
@@ -352,7 +365,7 @@ class Group:
         is missing.
         """
         others = len(self.members) - (member_id in self.members) - len(self.joins) + (member_id in self.joins)
-        return self.first_rebalance_left_ms is None and others <= 0 and not self.pending - {member_id}
+        return self.first_rebalance_left_ms is None and others <= 0 and not self.pending.keys() - {member_id}
 
     def all_joined(self) -> bool:
         """Whether nobody has to be waited for."""

@@ -134,9 +134,11 @@ class GroupMachine:
         group = self.groups.get(group_id)
         return group_id in self.durable.offsets if group is None else group.state is GroupState.EMPTY
 
-    def has_room(self, size_bytes: int) -> bool:
-        """Whether groups may take so much more memory."""
-        return size_bytes <= self.room_bytes
+    def has_room(self, size_bytes: int, *, address: str) -> bool:
+        """Whether groups may take so much more memory for a client there: an address has no more than it leaves. What
+        is not more they always may: whoever is in goes on.
+        """
+        return size_bytes <= 0 or self.tally.everywhere_for(address) + size_bytes <= self.room_bytes
 
     @property
     def room_bytes(self) -> int:
@@ -178,12 +180,12 @@ class GroupMachine:
         self.tally.join(None)
         self.durable.tally.join(None)
 
-    def create(self, group_id: str) -> Group | None:
-        """A new, empty group; None where there are too many already."""
+    def create(self, group_id: str, *, founder: str) -> Group | None:
+        """A new, empty group for a client at that address; None where there are too many already."""
         if self.is_full:
             return None
         self.step.touched.add(group_id)
-        group = self.groups[group_id] = Group(group_id, tally=self.tally)
+        group = self.groups[group_id] = Group(group_id, tally=self.tally, founder=founder)
         return group
 
     def can_be_called(self, group_id: str) -> bool:
@@ -204,7 +206,7 @@ class GroupMachine:
         """The group is nobody's any more; its timers are the caller's business."""
         group = self.groups.pop(group_id, None)
         if group is not None:
-            self.tally.add(-group.size_bytes)
+            group.end()
         return group
 
     def forget_if_void(self, group: Group) -> None:

@@ -61,7 +61,7 @@ def join(machine: GroupMachine, now: Now, request: Join, ticket: Ticket) -> Effe
     elif group is None and not machine.can_be_called(request.group_id):
         _refuse(effects, ticket, "", Refusal.INVALID_GROUP_ID)
     else:
-        group = group or machine.create(request.group_id)
+        group = group or machine.create(request.group_id, founder=request.client_host)
         if group is None:
             _refuse(effects, ticket, "", Refusal.TOO_MANY_GROUPS)
             return effects
@@ -73,7 +73,7 @@ def join(machine: GroupMachine, now: Now, request: Join, ticket: Ticket) -> Effe
             _refuse(effects, ticket, request.member_id, Refusal.INVALID_REQUEST)
         elif not _may_say(group, request, settings.record_size_bytes_max):
             _refuse(effects, ticket, "", Refusal.GROUP_FULL)
-        elif not machine.has_room(_growth(group, request)):
+        elif not machine.has_room(_growth(group, request), address=request.client_host):
             _refuse(effects, ticket, request.member_id, Refusal.OVERLOADED)
         elif not _has_room(machine, group, request.member_id):
             _turn_away(turn, request.member_id, ticket)
@@ -156,7 +156,7 @@ def give_up_join(machine: GroupMachine, now: Now, request: Join, ticket: Ticket)
         return effects
     remove_member(machine, effects, group, member.member_id)
     if request.member_id:
-        group.expect(member.member_id)
+        group.expect(member.member_id, member.client_host)
         machine.touch(group, member.member_id, now, timeout_ms=member.session_timeout_ms)
     if group.members or group.pending or machine.durable.knows(group.group_id):
         complete_if_joined(Turn(machine, effects, group, now))
@@ -234,7 +234,7 @@ def _join_new(turn: Turn, request: Join, ticket: Ticket) -> None:
         if len(group.pending) >= machine.settings.group_size_max:
             _refuse(effects, ticket, "", Refusal.GROUP_FULL)
             return
-        group.expect(request.fresh_id)
+        group.expect(request.fresh_id, request.client_host)
         machine.touch(group, request.fresh_id, now, timeout_ms=request.session_timeout_ms)
         _refuse(effects, ticket, request.fresh_id, Refusal.MEMBER_ID_REQUIRED)
     else:
