@@ -75,7 +75,8 @@ def check(
 ) -> None:
     """Read everything in a store and say what is wrong with it.
 
-    Exit code 0: no faults, or all were repaired. 1: there are faults. 2: wrong usage, or no bmq store there.
+    Exit code 0: no faults, or all were repaired. 1: there are faults, or somebody works on a store that is to be
+    repaired. 2: wrong usage, or no bmq store there.
     """
     from bmq_cli.store.check import check_store
     from bmq_cli.store.opening import url_of
