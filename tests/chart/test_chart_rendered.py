@@ -220,6 +220,26 @@ def test_a_cluster_that_is_made_without_a_spec_has_a_minio_and_one_with_a_store_
     assert made({"store": {"url": "s3://bucket"}}) == {"store": {"url": "s3://bucket"}}
 
 
+@pytest.mark.parametrize(
+    ("release", "values"),
+    [
+        ("bmq-spark", {}),
+        ("bmq", {"fullnameOverride": "bmq-spark"}),
+        ("bmq", {"serviceAccount": {"name": "bmq-spark"}, "watchNamespaces": ["*"]}),
+        (
+            "bmq",
+            {"serviceAccount": {"create": False, "name": "drivers"}, "spark": {"serviceAccount": {"name": "drivers"}}},
+        ),
+    ],
+)
+def test_drivers_do_not_run_as_the_operator(release: str, values: dict[str, Any]) -> None:
+    enabled = {**values, "spark": {"enabled": True, **values.get("spark", {})}}
+    with pytest.raises(HelmRefused, match=r"is the operator's own ServiceAccount .* give one of the two another name"):
+        rendered(enabled, release=release)
+    elsewhere = {**enabled, "spark": {**enabled["spark"], "namespaces": ["tables"]}}
+    assert "kind: Deployment" in rendered(elsewhere, release=release)
+
+
 def test_a_cluster_is_not_made_where_the_operator_does_not_look() -> None:
     """Nobody would make anything of it, nor say so."""
     with pytest.raises(HelmRefused, match=r"cluster\.create: .* the namespace here.* add it to watchNamespaces"):
