@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import pytest
-from clusters_world import World, cluster, run
+from clusters_world import KubeProblem, Strict, World, cluster, run
 from kinds_of_a_test import INPUTS
 from kube_of_a_test import TRIAL
 
@@ -144,3 +144,18 @@ def test_of_listeners_whose_host_is_written_nothing_is_missing(kind: str) -> Non
         assert of_addresses(world) == []
 
     run(use, cluster(listeners=[{"name": "ext", "type": kind, "advertisedHost": "kafka-{ordinal}.example"}]))
+
+
+def test_a_name_that_is_too_long_for_a_label_is_told_and_nothing_is_looked_for_by_it() -> None:
+    class Labels(Strict):
+        async def list(self, kind: str, namespace: str = "", **more: Any) -> list[dict[str, Any]]:
+            if any(len(value) > 63 for value in (more.get("labels") or {}).values()):
+                raise KubeProblem(status=400, reason="BadRequest", message="unable to parse requirement")
+            return await super().list(kind, namespace, **more)
+
+    async def use(world: World) -> None:
+        world.kube.__class__ = Labels
+        status, reason, message = await world.look("a" * 64)
+        assert (status, reason) == ("False", "NameUnusable") and "create the Cluster with" in message
+
+    run(use, cluster("a" * 64))

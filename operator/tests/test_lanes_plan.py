@@ -412,4 +412,6 @@ def test_a_lane_owns_its_objects_where_it_can_and_else_its_cluster_does() -> Non
 def test_names_that_would_be_too_long_are_told_with_what_fits() -> None:
     long = Cluster(metadata=ObjectMeta(name="a-cluster-with-a-rather-long-name", namespace="shop"))
     assert why_unusable(names_of(long, lane(laneName="sixsix"))) == ""
-    assert "write a laneName of at most 6 characters" in why_unusable(names_of(long, lane(laneName="seven-7")))
+    assert "create another Lane with a laneName of at most 6 characters" in why_unusable(
+        names_of(long, lane(laneName="seven-7"))
+    )

@@ -13,11 +13,12 @@ from bmq_operator.clusters.asking import Answer
 from bmq_operator.clusters.existing import Existing
 from bmq_operator.clusters.listeners import advertised_file, listener_statuses, node_address
 from bmq_operator.clusters.minio import volume_note
-from bmq_operator.clusters.nodes import ClusterState, Node, Pod, pods_seen, state_from
+from bmq_operator.clusters.nodes import ClusterState, Node, Pod, by_own_clock, pods_seen, state_from
 from bmq_operator.clusters.reconcile import reconcile
 from bmq_operator.clusters.report import Found, report
 from bmq_operator.clusters.upgrade import Wait
 from bmq_operator.conditions import Finding, condition
+from bmq_operator.waits import Waits
 from bmq_resources.cluster import Cluster, ClusterStatus
 
 PODS = tuple(
@@ -179,6 +180,24 @@ def test_pods_of_lanes_and_of_minio_are_not_counted_as_the_bases() -> None:
         now_ms=0,
     )
     assert [(pod.name, pod.outdated) for pod in found] == [("demo-proxy-0", True)]
+
+
+def test_a_pod_on_a_machine_whose_clock_is_ahead_has_worked_since_it_was_first_seen_so() -> None:
+    def seen(now_ms: int, *, since: str = "2001-09-09T02:46:40Z") -> float:
+        ready = {"type": "Ready", "status": "True", "lastTransitionTime": since}
+        made = {
+            "metadata": {"name": "demo-proxy-0", "uid": "u", "labels": {"app.kubernetes.io/component": "proxy"}},
+            "spec": {"containers": [{"image": "bmq:1"}]},
+            "status": {"conditions": [ready]},
+        }
+        [pod] = by_own_clock(pods_seen([made], {}, now_ms=now_ms), waits, now_ms=now_ms)
+        return pod.worked_s
+
+    waits, now_ms = Waits(), 1_000_000_000_000
+    assert [seen(now_ms), seen(now_ms + 20_000)] == [0.0, 20.0]
+    assert seen(now_ms + 21_000, since="2001-09-09T02:47:00Z") == 0.0, "it began anew"
+    assert seen(now_ms + 3_600_000) == 0.0
+    assert seen(now_ms + 3_601_000) == 1.0
 
 
 def test_what_kubernetes_adds_is_no_difference_and_what_somebody_changed_is() -> None:

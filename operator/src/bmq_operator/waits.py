@@ -1,5 +1,5 @@
 """For how long the same pods have been waited for: those of a lane that are to be replaced, or the base's, while it is
-not whole. Pure.
+not whole. For how long a pod has worked whose machine's clock is wrong. Pure.
 """
 
 from dataclasses import dataclass, field
@@ -15,7 +15,9 @@ class Waits:
     _since: dict[tuple[str, str], tuple[frozenset[str], int]] = field(default_factory=dict)
 
     def waited_s(self, cluster_uid: str, lane: str, left: frozenset[str], *, now_ms: int) -> float:
-        """`left`: the uids of the pods that are waited for now; `lane` is empty for the base."""
+        """`left`: the uids of the pods that are waited for now; `lane` is empty for the base. Of a pod that works: its
+        own uid, a word that is no lane's name, and since when it says that it does.
+        """
         key = cluster_uid, lane
         before, since_ms = self._since.pop(key, (frozenset(), now_ms))
         if not left:

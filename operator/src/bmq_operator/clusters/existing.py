@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bmq_operator.applied import as_wanted, write
-from bmq_operator.clusters.names import CLUSTER_LABEL, COMPONENT_LABEL, LANE_LABEL, LISTENER_LABEL
+from bmq_operator.clusters.names import CLUSTER_LABEL, COMPONENT_LABEL, LABEL_LENGTH_MAX, LANE_LABEL, LISTENER_LABEL
 from bmq_operator.conditions import first_of
 from bmq_operator.kube import Kube, KubeFailed, KubeProblem, Manifest
 from bmq_resources.cluster import Cluster
@@ -80,6 +80,8 @@ class Existing:
 async def read_existing(kube: Kube, cluster: Cluster) -> Existing:
     """Raises KubeError."""
     meta = cluster.metadata
+    if len(meta.name) > LABEL_LENGTH_MAX:
+        return Existing(objects={}, pods=())  # nothing could be labelled so, and the API server refuses to look
     labels = {CLUSTER_LABEL: meta.name}
     lists = await asyncio.gather(*(kube.list(kind, meta.namespace, labels=labels) for kind in (*KINDS, "Pod")))
     *objects, pods = lists

@@ -4,7 +4,7 @@ Pure.
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, cast
 
@@ -13,6 +13,7 @@ from bmq_operator.applied import covers
 from bmq_operator.clusters.keys import reference
 from bmq_operator.clusters.names import COMPONENT_LABEL, LANE_LABEL, NODE_IDS_FROM, ROLES, Component
 from bmq_operator.kube import Manifest
+from bmq_operator.waits import Waits
 
 REVISION_LABEL = "controller-revision-hash"
 PULLING: Final = frozenset(
@@ -99,6 +100,23 @@ def pods_seen(
     """The pods of the base, or of a lane, by role and number. `sets` are its StatefulSets by component."""
     found = [_pod(one, sets, now_ms=now_ms) for one in manifests if _lane_of_node(one) == lane]
     return tuple(sorted(found, key=lambda pod: (ROLES.index(pod.component), pod.ordinal)))
+
+
+def by_own_clock(pods: Iterable[Pod], waits: Waits, *, now_ms: int) -> tuple[Pod, ...]:
+    """The same pods. One that would have begun to work in the future is on a machine whose clock is ahead: it has
+    worked since it was first seen so.
+    """
+    return tuple(
+        replace(
+            pod,
+            worked_s=waits.waited_s(
+                pod.uid, "works", frozenset((str(round(now_ms - pod.worked_s * 1000)),)), now_ms=now_ms
+            ),
+        )
+        if pod.worked_s < 0
+        else pod
+        for pod in pods
+    )
 
 
 def lanes_seen(manifests: Iterable[Manifest]) -> list[str]:

@@ -19,7 +19,7 @@ from bmq_operator.clusters.listeners import addresses_note, advertised_file, lis
 from bmq_operator.clusters.minio import volume_note
 from bmq_operator.clusters.names import ADVERTISED_HASH, COMPONENT_LABEL, LANE_LABEL, ROLES, Component, Names
 from bmq_operator.clusters.node_ports import in_the_way
-from bmq_operator.clusters.nodes import Pod, is_ready, lanes_seen, newest_revision, pods_seen, settled
+from bmq_operator.clusters.nodes import Pod, by_own_clock, is_ready, lanes_seen, newest_revision, pods_seen, settled
 from bmq_operator.clusters.proven import noted, to_note, waited_for
 from bmq_operator.clusters.refused import NotToBe
 from bmq_operator.clusters.report import Found, cordoned_note, report
@@ -77,7 +77,7 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
         existing = await read_existing(context.kube, cluster)
     sets = existing.stateful_sets()
     now_ms = context.clock.now_ms()
-    pods = pods_seen(existing.pods, sets, now_ms=now_ms)
+    pods = by_own_clock(pods_seen(existing.pods, sets, now_ms=now_ms), context.known.waits, now_ms=now_ms)
     answer = await _ask(context, cluster, pods)
     view = _view(cluster, sets, answer, pods, over_quota=await _over_quota(context, pods, sets))
     proving = view is not None and await _note_proven(context, cluster, view, obstacle=brought.obstacle)
@@ -176,7 +176,8 @@ async def _lanes(context: Context, existing: Existing, *, now_ms: int) -> dict[s
     for lane in lanes_seen(sets):
         if lane:
             own = existing.sets_of_lane(lane)
-            pods = pods_seen(existing.pods, own, now_ms=now_ms, lane=lane)
+            seen = pods_seen(existing.pods, own, now_ms=now_ms, lane=lane)
+            pods = by_own_clock(seen, context.known.waits, now_ms=now_ms)
             of_roles = {role: int(own[role]["spec"].get("replicas", 1)) for role in ROLES if role in own}
             found[lane] = LaneNodes(
                 lane=lane,

@@ -64,7 +64,11 @@ def why_unusable(names: LaneNames) -> str:
     if too_much <= 0:
         return ""
     longest = len(names.lane) - too_much
-    remedy = f"write a laneName of at most {longest} characters" if longest > 0 else "use a Cluster with a shorter name"
+    remedy = (
+        f"create another Lane with a laneName of at most {longest} characters"
+        if longest > 0
+        else "use a Cluster with a shorter name"
+    )
     return (
         f"the lane {names.lane} makes names of more than {LABEL_LENGTH_MAX} characters in the Cluster "
         f"{names.cluster}: {remedy}"

@@ -29,6 +29,7 @@ AS_WRITTEN: Final = "AsWritten"
 CHANGE_REFUSED: Final = "ChangeRefused"
 TTL_TOO_SHORT: Final = "TtlTooShort"
 _DECLARED: Final = frozenset((AS_WRITTEN, "ProxiesStarting", "BrokersStarting"))
+_ANOTHER: Final = "create another Lane with another laneName, and delete this one"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +177,8 @@ def _obstacle(situation: Situation) -> Plan | None:
     if not re.fullmatch(LANE_NAME, lane.lane_name):
         why = (
             f"{lane.lane_name!r} is no lane's name (1 to 32 of a-z, 0-9 and -, neither at the beginning nor at "
-            "the end a -): write laneName"
+            "the end a -): "
+            f"{_ANOTHER}"
         )
         return _as_it_was(lane, _not_ready("InvalidName", why))
     match situation.cluster:
@@ -211,10 +213,7 @@ def _obstacle(situation: Situation) -> Plan | None:
         return _as_it_was(lane, _not_ready("NotAllowed", situation.beyond))
     other = winner(lane.metadata, owned=bool(lane.status.lane_name), rivals=situation.rivals)
     if other is not None:
-        why = (
-            f"{other.title} stands for the lane {lane.lane_name} already: delete one of the two, or write "
-            "another laneName"
-        )
+        why = f"{other.title} stands for the lane {lane.lane_name} already: delete one of the two, or {_ANOTHER}"
         # What it has under names that the other one needs goes, as that could make nothing else.
         return Plan(
             finding=_not_ready("Collision", why), lane_name="", node_ids_from=-1, objects=False, again_after_s=SOON_S
@@ -391,7 +390,7 @@ def _may_be_its_own(situation: Situation, present: PresentLane) -> bool:
 
 def _there_before(lane: Lane) -> Finding:
     whose = "is not the one that this resource declared" if lane.status.number else "was there before this resource"
-    why = f"the lane {lane.lane_name} {whose}: write existing: Adopt to have it managed, or another laneName"
+    why = f"the lane {lane.lane_name} {whose}: write existing: Adopt to have it managed, or {_ANOTHER}"
     return _not_ready("AlreadyExists", why)
 
 

@@ -23,6 +23,7 @@ SOON_S: Final = 10.0
 """When to look again at what other things are to change first."""
 AS_WRITTEN: Final = "AsWritten"
 MORE_PARTITIONS: Final = "MorePartitions"
+_ANOTHER: Final = "create another Topic with another topicName, and delete this one"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,10 +114,7 @@ def _obstacle(situation: Situation) -> Plan | None:
     if why := _unusable(topic.topic_name):
         return Plan(finding=_not_ready("InvalidName", why), owned=False)
     if topic.spec.managed and (other := _winner(situation)) is not None:
-        why = (
-            f"{other.title} stands for the topic {topic.topic_name} already: delete one of the two, or write "
-            "another topicName"
-        )
+        why = f"{other.title} stands for the topic {topic.topic_name} already: delete one of the two, or {_ANOTHER}"
         return Plan(finding=_not_ready("Collision", why), owned=False, again_after_s=SOON_S)
     return None
 
@@ -132,7 +130,7 @@ def _existing(situation: Situation) -> Plan:
         if topic.spec.existing == "Refuse":
             why = (
                 f"the topic {topic.topic_name} was there before this resource: write existing: Adopt to have it "
-                "managed, or another topicName"
+                f"managed, or {_ANOTHER}"
             )
             return Plan(
                 finding=_not_ready("AlreadyExists", why),
@@ -335,8 +333,8 @@ def _unusable(name: str) -> str:
     try:
         check_topic_name(name)
     except InvalidTopicName as error:
-        return f"{error}: write topicName"
-    return f"{name} is one of the coordinators' own topics: write another topicName" if is_internal(name) else ""
+        return f"{error}: {_ANOTHER}"
+    return f"{name} is one of the coordinators' own topics: {_ANOTHER}" if is_internal(name) else ""
 
 
 def _waits(topic: Topic, reason: str, message: str, *, status: str = "False") -> Plan:
