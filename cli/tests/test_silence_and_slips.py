@@ -133,6 +133,7 @@ def test_a_position_at_which_something_is_has_no_hint(address: str) -> None:
         ("groups delete nothing -y", "`bmq groups list` shows them"),
         ("consume orders -p 99", "there is none: it has 1 partition. `bmq topics describe orders` shows them"),
         ("produce orders -p 99", "there is none: it has 1 partition. `bmq topics describe orders` shows them"),
+        ("produce bad!name", "'bad!name' is illegal. use only ASCII letters and digits"),
         ("produce orders --json", "1 record before it was sent"),
         ("produce orders -f /nothing", "no such file or directory. name a file that can be read"),
         ("topics create x --partitions 0", "greater than or equal to 1. Try `"),

@@ -23,9 +23,10 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 
-from bmq.errors import InvalidRequest
+from bmq.errors import InvalidRequest, InvalidTopicName
 from bmq.naming.lanes import check_lane_name
 from bmq.naming.listeners import PORT_MAX
+from bmq.naming.names import check_topic_name
 from bmq_cli.kafka.admin import OffsetSpec, TopicDescription
 from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode, kafka_failure, one_line
 from bmq_cli.wall_clock import monotonic_s, sleep_s
@@ -142,6 +143,7 @@ class Connection:
         except CommandFailed as failure:
             if failure.code is ExitCode.NOT_FOUND:
                 raise no_such_topic(name) from failure
+            _check_name(name)
             raise
         return description
 
@@ -249,6 +251,15 @@ class ListedOffset:
 def _leader_changes(failure: CommandFailed) -> bool:
     cause = failure.__cause__
     return isinstance(cause, KafkaException) and cause.args[0].code() in _LEADER_CHANGES
+
+
+def _check_name(name: str) -> None:
+    """Raises CommandFailed where no topic can have the name: librdkafka keeps to itself why."""
+    try:
+        check_topic_name(name)
+    except InvalidTopicName as error:
+        why, _, remedy = str(error).rpartition(": ")
+        raise CommandFailed("topic", why, remedy, code=ExitCode.USAGE) from error
 
 
 def no_such_topic(name: str) -> CommandFailed:
