@@ -248,6 +248,32 @@ async def test_a_member_of_a_generation_whose_join_breaks_off_stays() -> None:
         assert (await one.join(member)).generation_id == 2
 
 
+@pytest.mark.parametrize("comes_back", [True, False])
+@on_virtual_time
+async def test_a_member_whose_client_goes_while_it_waits_for_its_assignment_has_a_session_to_come_back_in(
+    *, comes_back: bool
+) -> None:
+    """However long its client asked to be waited for."""
+    async with coordinator() as one:
+        member = await one.single_member()
+        joining = asyncio.ensure_future(one.join())
+        await asyncio.sleep(0.1)
+        await one.join(member)
+        newcomer = (await joining).member_id
+        syncing = asyncio.ensure_future(one.sync(newcomer, 2))
+        await asyncio.sleep(9)
+        syncing.cancel()
+        await asyncio.sleep(0.1)
+        group = machine_of(one).groups["g"]
+        assert not group.syncs
+        await asyncio.sleep(9)
+        assert newcomer in group.members
+        if comes_back:
+            await one.beat(newcomer, 2)
+        await asyncio.sleep(2)
+        assert (newcomer in group.members) is comes_back
+
+
 @on_virtual_time
 async def test_a_coordinator_that_ends_gives_its_memory_back_to_the_broker() -> None:
     whole = Tally()

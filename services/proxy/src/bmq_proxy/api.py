@@ -26,7 +26,7 @@ Handler = Callable[[Call, Message], Awaitable[Reply]]
 
 WAIT_FOR_OTHERS: Final = frozenset((ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP))
 """Whose answers wait for other members of a group."""
-ENDING: Final = READS | {ApiKey.JOIN_GROUP}
+ENDING: Final = READS | WAIT_FOR_OTHERS
 """Given up when the client is gone: nobody else can use the answer, and whoever connects anew for each would have any
 number of them under way."""
 ERRORS_LOOKED_AT: Final = 1_000

@@ -50,7 +50,7 @@ from bmq.roles.unheard import REFUSALS
 from bmq.values import Offset, TopicId, TopicPartition
 from bmq.wire.apis import READS, ApiKey
 
-_ENDING: Final = READS | {ApiKey.JOIN_GROUP}
+_ENDING: Final = READS | {ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP}
 """Group calls that end with their caller."""
 
 

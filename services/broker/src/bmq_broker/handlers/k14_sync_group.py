@@ -7,7 +7,7 @@ from bmq.wire.apis import ApiKey
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
 from bmq_broker.coordinators.groups.machine import Effects, GroupMachine
-from bmq_broker.coordinators.groups.membership import sync
+from bmq_broker.coordinators.groups.membership import give_up_sync, sync
 from bmq_broker.coordinators.groups.requests import Now, Sync, SyncReply, Ticket
 from bmq_broker.coordinators.groups.service import GroupCoordinatorShard
 from bmq_broker.handlers.group_errors import code_of, group_id_error
@@ -38,7 +38,11 @@ async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller)
         return effects
 
     await shard.turn(asked.group_id, party=caller.client_host, member_id=asked.member_id)
-    reply = await shard.ask(operation, SyncReply)
+    reply = await shard.ask(
+        operation,
+        SyncReply,
+        given_up=lambda machine, now, ticket: give_up_sync(machine, now, asked, ticket),
+    )
     return {
         "throttle_time_ms": 0,
         "error_code": code_of(reply.refusal),

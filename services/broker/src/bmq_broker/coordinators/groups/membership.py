@@ -166,6 +166,15 @@ def give_up_join(machine: GroupMachine, now: Now, request: Join, ticket: Ticket)
     return effects
 
 
+def give_up_sync(machine: GroupMachine, now: Now, request: Sync, ticket: Ticket) -> Effects:
+    """Whoever sent the request is gone before its answer: the member has a session to come back in."""
+    group = machine.find(request.group_id)
+    if group is not None and group.syncs.get(request.member_id) == ticket:
+        del group.syncs[request.member_id]
+        machine.touch(group, request.member_id, now)
+    return Effects()
+
+
 def _known(group: Group, request: Join) -> Member | None:
     return group.members.get(request.member_id or group.static.get(request.instance_id or "", ""))
 
