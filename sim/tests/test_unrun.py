@@ -2,7 +2,7 @@
 
 from bmq_sim.lines import Statement
 from bmq_sim.main import _parser, _seeds_of
-from bmq_sim.reasons import SAMPLE, Reason, name_of, reasons, stale, without_reason
+from bmq_sim.reasons import SAMPLE, Reason, name_of, of_nothing, reasons, stale, without_reason
 from bmq_sim.scenarios import SCENARIOS
 
 
@@ -30,6 +30,10 @@ def test_every_reason_says_why_and_is_given_once() -> None:
     assert all(len(reason.why) > 30 for reason in known)
     names = [text for reason in known for text in reason.of]
     assert len(names) == len(set(names))
+
+
+def test_every_reason_is_for_statements_that_there_are() -> None:
+    assert of_nothing(reasons()) == []
 
 
 def test_a_statement_is_named_without_its_line() -> None:

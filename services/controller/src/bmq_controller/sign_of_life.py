@@ -60,7 +60,7 @@ class SignOfLife:
             await self._leader.operate(NAME, lambda image: alive)
         except ControllerUnavailable as error:
             self._heard |= heard
-            _log.warning("the leader's sign of life is late: standbys may take over", error=str(error))
+            _log.warning("the leader's sign of life is late: a standby may lead", error=str(error))
 
     def _alive(self, heard: Iterable[NodeId] = (), *, resigns: bool = False) -> Decision[None]:
         return Decision(
