@@ -61,9 +61,10 @@ async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller)
         caller.taken()
         return effects
 
-    reply = await shard.ask(
+    reply = await shard.ask_others(
         operation,
         JoinReply,
+        party=caller.client_host,
         given_up=lambda machine, now, ticket: give_up_join(machine, now, asked, ticket),
     )
     return _encode(reply)

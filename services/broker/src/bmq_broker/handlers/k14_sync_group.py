@@ -38,9 +38,10 @@ async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller)
         return effects
 
     await shard.turn(asked.group_id, party=caller.client_host, member_id=asked.member_id)
-    reply = await shard.ask(
+    reply = await shard.ask_others(
         operation,
         SyncReply,
+        party=caller.client_host,
         given_up=lambda machine, now, ticket: give_up_sync(machine, now, asked, ticket),
     )
     return {

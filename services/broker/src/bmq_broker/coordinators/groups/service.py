@@ -15,6 +15,7 @@ from typing import Final, Protocol, TypeVar
 from bmq.clocks.clock_guard import ClockGuard
 from bmq.clocks.in_time import in_time
 from bmq.errors import NotOwner, NotReady
+from bmq.fairness.fair_room import FairRoom
 from bmq.fairness.grouping import in_groups, in_weighed_groups
 from bmq.fairness.log_limit import RateLimited
 from bmq.fairness.overdue import Overdue
@@ -107,6 +108,7 @@ class GroupCoordinatorShard:
         self._turns = Turns() if turns is None else turns
         self._machine: GroupMachine | None = None
         self._waiting: dict[Ticket, asyncio.Future[Reply | None]] = {}
+        self._for_others = FairRoom(self.settings.waiting_max)
         self._decided: Overdue[Ticket] = Overdue(STORED_WITHIN_S, self._are_late)
         """Answers that are there and wait for the store."""
         self._next_ticket = 0
@@ -174,6 +176,21 @@ class GroupCoordinatorShard:
         return self._is_loaded and self.failure is None
 
     # --- requests ---
+
+    async def ask_others(self, operation: Operation, expected: type[R], *, party: str, given_up: Operation) -> R:
+        """Like `ask`, for what waits for others of its group, as long as they like: those at one address (`party`) may
+        be no more than they leave to others. Raises NotReady where they are.
+        """
+        if not self._for_others.has(1, address=party):
+            raise NotReady(
+                f"too many at {party.lstrip('/')} wait for others of their groups in partition {self.partition} of "
+                "__consumer_offsets"
+            )
+        self._for_others.take(1, address=party)
+        try:
+            return await self.ask(operation, expected, given_up=given_up)
+        finally:
+            self._for_others.give_back(1, address=party)
 
     async def ask(self, operation: Operation, expected: type[R], *, given_up: Operation | None = None) -> R:
         """Runs an operation that answers its ticket with an `expected`, now or later. `given_up`: what is done where
