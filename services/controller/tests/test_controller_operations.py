@@ -17,6 +17,7 @@ from bmq.roles.controller import ConfigChange, ConfigResource, NewTopic
 from bmq_controller.machine.decision import Decision
 from bmq_controller.machine.lanes import LaneWanted
 from bmq_controller.machine.limits import Limits
+from bmq_controller.operations import FOLDING_WORK
 from bmq_controller.settings import ControllerSettings
 from bmq_sim.loop import run
 from bmq_sim.store import SimStore, StoreFaults
@@ -58,6 +59,25 @@ def test_operations_that_come_together_share_one_entry() -> None:
         assert len(store.keys(LOG_PREFIX)) == before + 2, "the first alone, the hundred in one"
         given = [number for block in rest for number in block]
         assert len(set(given)) == len(given) == 1000
+        await role.stop()
+
+    run(main())
+
+
+def test_an_entry_takes_no_more_operations_than_are_work_for_one_turn() -> None:
+    """Each copies all topics: thousands that wait would be a turn of seconds."""
+
+    async def main() -> None:
+        store = SimStore(faults=StoreFaults(latency_s_min=0.05, latency_s_max=0.05))
+        role = await start(store, settings=ControllerSettings(work_per_entry=3 * FOLDING_WORK))
+        before = len(store.keys(LOG_PREFIX))
+        await asyncio.gather(*(role.controller.allocate_producer_ids(10) for _ in range(12)))
+        assert len(store.keys(LOG_PREFIX)) == before + 4
+        made = [NewTopic(name=f"t{number}", partitions=1) for number in range(2 * FOLDING_WORK)]
+        assert all(result.error is None for result in await role.controller.create_topics(made))
+        before = len(store.keys(LOG_PREFIX))
+        await asyncio.gather(*(role.controller.allocate_producer_ids(10) for _ in range(4)))
+        assert len(store.keys(LOG_PREFIX)) == before + 4
         await role.stop()
 
     run(main())

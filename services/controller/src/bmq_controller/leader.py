@@ -254,7 +254,9 @@ class ControllerLeader:
                 if not await self._queue.arrival(self.settings.leading_check_s):
                     await self._check_leading()
                     continue
-            draft = self._queue.draft(self._image, records_max=self.settings.records_per_entry)
+            draft = self._queue.draft(
+                self._image, records_max=self.settings.records_per_entry, work_max=self.settings.work_per_entry
+            )
             self._committing = draft
             if draft.records:
                 await self._commit(draft)

@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
@@ -22,6 +22,11 @@ from bmq.metadata.storable import check_storable
 from bmq_controller import metrics
 from bmq_controller.machine.decision import Decision
 from bmq_controller.machine.nodes import consequences
+
+DECISION_WORK: Final = 1_000
+"""What it is to decide about an operation, in the time that one topic of an image takes to be copied."""
+FOLDING_WORK: Final = 4_000
+"""The same where its records are folded in, for which the image's topics are copied, too."""
 
 _log = structlog.get_logger(__name__)
 
@@ -95,11 +100,13 @@ class OperationQueue:
             return False
         return True
 
-    def draft(self, base: Image, *, records_max: int) -> Draft:
-        """Takes operations until the entry after `base` has `records_max` records or none is left."""
+    def draft(self, base: Image, *, records_max: int, work_max: int) -> Draft:
+        """Takes operations until the entry after `base` has `records_max` records, or is `work_max` of work, or none is
+        left.
+        """
         taken: list[Operation] = []
         try:
-            return self._draft(base, taken, records_max=records_max)
+            return self._draft(base, taken, records_max=records_max, work_max=work_max)
         except Exception:
             # A bug, which ends the leader: those that were taken are answered with all that wait.
             self._waiting.extendleft(reversed(taken))
@@ -107,8 +114,8 @@ class OperationQueue:
         finally:
             metrics.WAITING.set(len(self._waiting))
 
-    def _draft(self, base: Image, taken: list[Operation], *, records_max: int) -> Draft:
-        draft = self._take(base, taken, records_max=records_max)
+    def _draft(self, base: Image, taken: list[Operation], *, records_max: int, work_max: int) -> Draft:
+        draft = self._take(base, taken, records_max=records_max, work_max=work_max)
         try:
             check_step(base, draft.image)
         except FormatError:
@@ -116,13 +123,15 @@ class OperationQueue:
             draft = _checked_one_by_one(base, taken)
         return draft
 
-    def _take(self, base: Image, taken: list[Operation], *, records_max: int) -> Draft:
-        draft = Draft(base, [], [])
-        while self._waiting and len(draft.records) < records_max:
+    def _take(self, base: Image, taken: list[Operation], *, records_max: int, work_max: int) -> Draft:
+        draft, work = Draft(base, [], []), 0
+        while self._waiting and len(draft.records) < records_max and work < work_max:
             operation = self._waiting.popleft()
             if not operation.future.done():
                 taken.append(operation)
+                records = len(draft.records)
                 draft = _with(draft, base.position + 1, operation)
+                work += DECISION_WORK if len(draft.records) == records else FOLDING_WORK + len(draft.image.topics)
         return _with_consequences(draft, base.position + 1)
 
     def fail(self, error: BmqError) -> None:

@@ -18,6 +18,8 @@ class ControllerSettings:
     """Beyond it operations are refused at once."""
     records_per_entry: int = 5_000
     """One entry takes waiting operations until it has so many records; a single operation may have more."""
+    work_per_entry: int = 500_000
+    """Nor does it take more of them than are so much work, which is one turn of the loop (a unit is some 30 ns)."""
     lease_s: float = 6.0
     """How long a node may be silent before it is fenced."""
     lease_tick_s: float = 0.5
