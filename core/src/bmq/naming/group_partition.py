@@ -5,6 +5,9 @@ records.
 import sys
 from typing import Final
 
+NAME_CHARS_MAX: Final = 32_767
+"""No group has a longer name. Whoever made one up is told so by any coordinator; to look at all of it would be a long
+turn."""
 _UTF_16: Final = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
 
 
@@ -17,6 +20,8 @@ def java_hash(text: str) -> int:
 
 
 def partition_of_group(group_id: str, partitions: int) -> int:
-    """Utils.abs(hashCode) % partitions, where the absolute value of the smallest integer is 0."""
-    value = java_hash(group_id)
+    """Utils.abs(hashCode) % partitions, where the absolute value of the smallest integer is 0. Of a name that no
+    group has, what its beginning says.
+    """
+    value = java_hash(group_id[:NAME_CHARS_MAX])
     return (0 if value == -0x8000_0000 else abs(value)) % partitions
