@@ -238,6 +238,14 @@ class GroupWorld(RuleBasedStateMachine):
             assert replayed(self.log) == self.machine.durable
 
     @invariant()
+    def groups_are_counted_once_and_what_they_take_is_theirs(self) -> None:
+        if hasattr(self, "machine"):
+            machine = self.machine
+            assert machine.group_count == len(machine.groups.keys() | machine.durable.offsets.keys())
+            assert machine.tally.size_bytes == sum(group.size_bytes for group in machine.groups.values())
+            assert all(size_bytes > 0 for size_bytes in machine.tally.by_address.values())
+
+    @invariant()
     def committed_offsets_stay(self) -> None:
         if hasattr(self, "machine"):
             assert {

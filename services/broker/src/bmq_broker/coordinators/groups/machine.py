@@ -97,6 +97,9 @@ class GroupMachine:
         self.settings = settings
         self.durable = DurableState() if durable is None else durable
         self.groups: dict[str, Group] = {}
+        """Changed by `put` and `drop` alone."""
+        self._without_offsets = 0
+        """How many of them have no offsets."""
         self.timers = Timers()
         self.tally = Tally(whole=memory.members)
         self.durable.tally.join(memory.stored)
@@ -119,14 +122,29 @@ class GroupMachine:
         self.step.touched.add(key.group_id)
         self.step.before.append((key, before))
         effects.records.append(record)
+        self.replay(key, value)
+
+    def replay(self, key: Key, value: Value | None) -> None:
+        """Takes into the log's state what one record says."""
+        group_id = key.group_id
+        had = group_id in self.durable.offsets
         self.durable.replay(key, value)
+        if group_id in self.groups:
+            self._without_offsets += had - (group_id in self.durable.offsets)
+
+    def put(self, group: Group) -> Group:
+        """It is known from now on."""
+        assert group.group_id not in self.groups, f"{group.group_id} is there already"
+        self.groups[group.group_id] = group
+        self._without_offsets += group.group_id not in self.durable.offsets
+        return group
 
     def find(self, group_id: str) -> Group | None:
         """The group; one that has nothing but offsets appears as an empty one without a protocol type."""
         self.step.touched.add(group_id)
         group = self.groups.get(group_id)
         if group is None and group_id in self.durable.offsets:
-            group = self.groups[group_id] = Group(group_id, tally=self.tally)
+            group = self.put(Group(group_id, tally=self.tally))
         return group
 
     def is_empty(self, group_id: str) -> bool:
@@ -185,8 +203,7 @@ class GroupMachine:
         if self.is_full:
             return None
         self.step.touched.add(group_id)
-        group = self.groups[group_id] = Group(group_id, tally=self.tally, founder=founder)
-        return group
+        return self.put(Group(group_id, tally=self.tally, founder=founder))
 
     def can_be_called(self, group_id: str) -> bool:
         """Whether a new group may have this name."""
@@ -196,17 +213,19 @@ class GroupMachine:
     @property
     def is_full(self) -> bool:
         """Whether there is no room for one more group; one that only has offsets counts like any other."""
-        count_max = self.settings.group_count_max
-        groups, offsets = len(self.groups), len(self.durable.offsets)
-        if groups + offsets < count_max:
-            return False
-        return max(groups, offsets) >= count_max or len(self.groups.keys() | self.durable.offsets.keys()) >= count_max
+        return self.group_count >= self.settings.group_count_max
+
+    @property
+    def group_count(self) -> int:
+        """All groups, those included that have nothing but offsets; known without looking through them."""
+        return len(self.durable.offsets) + self._without_offsets
 
     def drop(self, group_id: str) -> Group | None:
         """The group is nobody's any more; its timers are the caller's business."""
         group = self.groups.pop(group_id, None)
         if group is not None:
             group.end()
+            self._without_offsets -= group_id not in self.durable.offsets
         return group
 
     def forget_if_void(self, group: Group) -> None:

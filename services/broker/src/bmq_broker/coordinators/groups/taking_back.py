@@ -16,7 +16,7 @@ def take_back(machine: GroupMachine, now: Now) -> Effects:
     step = machine.step
     machine.begin()
     for key, value in reversed(step.before):
-        machine.durable.replay(key, value)
+        machine.replay(key, value)
     for shares, address, size_bytes in step.shares:
         shares.give_back(address, size_bytes)
     for group_id in step.touched:

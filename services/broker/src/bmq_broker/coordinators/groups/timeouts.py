@@ -23,9 +23,7 @@ def start(machine: GroupMachine, now: Now, group_ids: Iterable[str] | None = Non
     for group_id in list(machine.durable.groups if group_ids is None else group_ids):
         value = machine.durable.groups[group_id]
         machine.drop(group_id)
-        group = machine.groups[group_id] = Group.restore(
-            group_id, value, tally=machine.tally, room_bytes=machine.room_bytes
-        )
+        group = machine.put(Group.restore(group_id, value, tally=machine.tally, room_bytes=machine.room_bytes))
         for member_id in group.members:
             machine.touch(group, member_id, now)
         if len(group.members) > machine.settings.group_size_max:
