@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from typing import Any, Final
+from uuid import UUID
 
 import pytest
 from group_log import Disk
@@ -10,8 +11,9 @@ from group_shard import COMMIT, DELETE, LEAVE, OFFSET_DELETE, Coordinator, Topic
 from tests.waiting import until_async
 
 from bmq.errors import NotReady
+from bmq.values import TopicId
 from bmq.wire.error_codes import ErrorCode
-from bmq_broker.coordinators.groups import membership
+from bmq_broker.coordinators.groups import membership, walks
 from bmq_broker.coordinators.groups.machine import GroupMachine
 from bmq_broker.coordinators.groups.requests import Leave, Now
 from bmq_broker.coordinators.groups.walks import OFFSETS_PER_TURN
@@ -266,3 +268,28 @@ async def test_offsets_of_topics_that_go_while_nothing_can_be_stored_go_later() 
         one.log.is_stopped = False
         await asyncio.sleep(60)
         assert one.shard._machine.durable.offsets == {}
+
+
+@on_virtual_time
+async def test_topics_that_go_while_offsets_are_looked_through_are_looked_for_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    walked = []
+    in_parts = walks.in_parts
+
+    def counted(machine: GroupMachine, group_ids: Any) -> Any:
+        walked.append(len(group_ids))
+        return in_parts(machine, group_ids)
+
+    topics = wide()
+    async with coordinator(topics=topics) as one:
+        await many(one, "a", "b", "c")
+        monkeypatch.setattr(walks, "in_parts", counted)
+        for number in range(100):
+            one.shard.topics_deleted([(TopicId(UUID(int=number + 1)), f"other-{number}")])
+            await asyncio.sleep(0)
+        gone = topics.ids.pop("t")
+        one.shard.topics_deleted([(gone, "t")])
+        await asyncio.sleep(1)
+        assert one.shard._machine.durable.offsets == {}
+        assert len(walked) < 30

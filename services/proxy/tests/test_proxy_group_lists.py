@@ -7,9 +7,13 @@ from one_connection import run
 from proxy_in_memory import Client, Running
 from tests.waiting import until_async
 
+from bmq.fairness.fair_room import FairRoom
 from bmq.naming.names import CONSUMER_OFFSETS
 from bmq.wire.apis import ApiKey
+from bmq.wire.error_codes import ErrorCode
 from bmq_proxy.bulk import LISTS_AT_ONCE
+from bmq_proxy.coordinators import Coordinators
+from bmq_proxy.lanes.groups import BaseGroups
 
 ASKING = 12
 LIST: dict[str, Any] = {"states_filter": [], "types_filter": []}
@@ -90,5 +94,41 @@ def test_of_a_group_whose_offsets_say_much_few_have_them_at_once_as_soon_as_that
         for _, answered in await asyncio.gather(*(one.receive() for one in clients)):
             assert answered.groups[0].error_code == 0
         assert most == 1
+
+    run(test)
+
+
+def test_those_at_one_address_who_wait_for_others_of_their_groups_leave_as_many_places() -> None:
+    request = {"group_id": "g", "generation_id": 1, "member_id": "a", "group_instance_id": None, "assignments": []}
+
+    async def test(proxy: Running, client: Client) -> None:
+        groups = proxy.role.proxy.coordinators
+        assert isinstance(groups, BaseGroups)
+        coordinators = groups.real
+        assert isinstance(coordinators, Coordinators)
+        coordinators._held = FairRoom(8)
+        proxy.metadata.add_topic(CONSUMER_OFFSETS, 1)
+        asked, may_answer = 0, asyncio.Event()
+
+        async def group_call(*_: Any) -> dict[str, Any]:
+            nonlocal asked
+            asked += 1
+            await may_answer.wait()
+            return {"error_code": 0, "assignment": b""}
+
+        proxy.owner.group_call = group_call  # type: ignore[method-assign]
+        waiting = [await proxy.connect(local_addr=("127.0.0.2", 0)) for _ in range(4)]
+        for one in waiting:
+            one.send(ApiKey.SYNC_GROUP, 3, request)
+        await until_async(lambda: asked == 4, "those to be asked for")
+        refused = await proxy.connect(local_addr=("127.0.0.2", 0))
+        assert (await refused.ask(ApiKey.SYNC_GROUP, 3, request)).error_code == ErrorCode.rebalance_in_progress
+        client.send(ApiKey.SYNC_GROUP, 3, request)
+        await until_async(lambda: asked == 5, "one at another address to be asked for")
+        for one in waiting:
+            one.close()
+        await until_async(lambda: coordinators._held.left == 7, "those that went to leave their places")
+        may_answer.set()
+        assert (await client.receive())[1].error_code == 0
 
     run(test)

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from bmq.config.cluster_config import resolve_cluster
-from bmq.errors import BmqError, ControllerUnavailable, NotOwner, TopicExists
+from bmq.errors import BmqError, ControllerUnavailable, NotOwner, NotReady, TopicExists
+from bmq.fairness.fair_room import FairRoom
 from bmq.metadata.image import Topic
 from bmq.naming.group_partition import partition_of_group
 from bmq.naming.names import CONSUMER_OFFSETS
@@ -23,6 +24,9 @@ _CONFIGS = {"cleanup.policy": "compact", "compression.type": "producer", "segmen
 OFFSETS_PARTITIONS_KEY = "offsets.topic.num.partitions"
 _SHOWN_WITHIN_S = 10.0
 CALLS_AT_ONCE = 16
+HELD_MAX = 9_000
+"""Requests that wait for others of their groups, by this proxy: somewhat less than a connection to a broker carries.
+Those of one address are no more than they leave to others."""
 IDS_PER_TURN = 2_000
 """Groups whose partition is found in one turn of the loop, a ms or two."""
 _ID_CHARS = 20
@@ -74,6 +78,7 @@ class Coordinators:
         self.patience = patience
         self._default_partitions = offsets_topic_partitions
         self._creating = asyncio.Lock()
+        self._held = FairRoom(HELD_MAX)
 
     async def call(self, group_id: str, api_key: int, request: Any, call: Call) -> Any:
         """The answer of the group's coordinator. Raises what Owner.group_call raises, NotOwner,
@@ -176,5 +181,15 @@ class Coordinators:
             client_id=call.client_id, client_host=call.client_host, api_version=call.version, taken=call.lease.give_back
         )
         if api_key in SAID:  # its group says how long it is waited for
-            return await owner.group_call(partition, api_key, request, caller)
+            return await self._held_call(owner, partition, api_key, request, caller)
         return await self.patience.answered(call, lambda: owner.group_call(partition, api_key, request, caller))
+
+    async def _held_call(self, owner: Owner, partition: int, api_key: int, request: Any, caller: Caller) -> Any:
+        address = caller.client_host
+        if not self._held.has(1, address=address):
+            raise NotReady(f"too many clients at {address.lstrip('/')} wait here for others of their groups")
+        self._held.take(1, address=address)
+        try:
+            return await owner.group_call(partition, api_key, request, caller)
+        finally:
+            self._held.give_back(1, address=address)

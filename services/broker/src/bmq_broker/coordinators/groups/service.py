@@ -360,13 +360,7 @@ class GroupCoordinatorShard:
             self._deleted_meanwhile += topics
         if not self.is_active:
             return
-        machine = self._active()
-        ids, names = {topic_id for topic_id, _ in topics}, {name for _, name in topics}
-
-        def is_gone(name: str, topic_id: TopicId | None) -> bool:
-            return name in names if topic_id is None else topic_id in ids
-
-        self._walks.drop_topics(machine, is_gone)
+        self._walks.drop_topics(self._active(), topics)
 
     def drop_abandoned(self) -> None:
         """The image says that lanes are gone: so are their groups."""
@@ -608,8 +602,7 @@ class GroupCoordinatorShard:
             machine = self._active()
             self.drop_abandoned()  # a member that was joining when its lane went
             if self._walks.has_left_topics:
-                self._walks.has_left_topics = False
-                self._walks.drop_topics(machine, self._is_gone)
+                self._walks.drop_left(machine, self._is_gone)
             await self._walks.expire(machine, self._expiry_allowed)
 
     def _is_gone(self, name: str, topic_id: TopicId | None) -> bool:

@@ -47,6 +47,9 @@ class Walks:
         self._turns = turns
         self.has_left_topics = False
         """Some offsets of deleted topics are still there, because nothing could be stored when it was their turn."""
+        self._gone: set[tuple[TopicId, str]] = set()
+        """Deleted topics that the next walk looks for."""
+        self._is_dropping = False
 
     async def expire(self, machine: GroupMachine, allowed: Callable[[], bool]) -> None:
         """Offsets whose time is over, and idle groups; as long as the clock can be trusted, and something can be
@@ -60,15 +63,40 @@ class Walks:
                 if not self._run(partial(offsets.expire, machine, self._now(), group_id, places)):
                     return
 
-    def drop_topics(self, machine: GroupMachine, is_gone: IsGone) -> None:
+    def drop_topics(self, machine: GroupMachine, topics: Iterable[tuple[TopicId, str]]) -> None:
         """A few groups now, the others in the loop's next turns; until then `fetch` tells old offsets by the topic's
-        id.
+        id. Topics that go during a walk are looked for together in the next one.
         """
+        self._gone.update(topics)
+        if self._gone and not self._is_dropping:
+            self._drop_gone(machine)
+
+    def drop_left(self, machine: GroupMachine, is_gone: IsGone) -> None:
+        """What `has_left_topics` says, unless a walk is under way, which may leave more."""
+        if not self._is_dropping:
+            self.has_left_topics = False
+            self._begin_dropping(machine, is_gone)
+
+    def _drop_gone(self, machine: GroupMachine) -> None:
+        ids, names = {topic_id for topic_id, _ in self._gone}, {name for _, name in self._gone}
+        self._gone = set()
+
+        def is_gone(name: str, topic_id: TopicId | None) -> bool:
+            return name in names if topic_id is None else topic_id in ids
+
+        self._begin_dropping(machine, is_gone)
+
+    def _begin_dropping(self, machine: GroupMachine, is_gone: IsGone) -> None:
+        self._is_dropping = True
         self._drop_topics(machine, is_gone, in_parts(machine, list(machine.durable.offsets)))
 
     def _drop_topics(self, machine: GroupMachine, is_gone: IsGone, left: Iterator[list[GroupPart]]) -> None:
-        parts = next(left, None) if self._machine() is machine else None
+        if self._machine() is not machine:
+            return  # it has ended, and these walks with it
+        parts = next(left, None)
         if parts is None:
+            self._is_dropping = False
+            self.drop_topics(machine, ())
             return
 
         def step() -> None:
