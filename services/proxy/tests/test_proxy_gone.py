@@ -173,7 +173,7 @@ def test_each_api_either_changes_something_or_ends_with_who_asked() -> None:
         async with running_proxy() as proxy:
             endpoint = proxy.role.server.endpoint
             ending = {key for key in ApiKey if endpoint.ends_with_client(key)}
-            assert ending == READS | {ApiKey.JOIN_GROUP}
+            assert ending == READS | {ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP}
             assert {key for key in ApiKey if not endpoint.delays_stop(key)} == {ApiKey.FETCH, ApiKey.JOIN_GROUP}
 
     asyncio.run(main())

@@ -12,11 +12,13 @@ from proxy_in_memory import Client, Running
 from tests.waiting import until_async
 from told_origin import Origin
 
+from bmq.config.limits import limits_of
 from bmq.errors import BatchTooLarge, CorruptBatch, NotReady, PartitionStopped, StoreUnavailable, UnknownTopic
 from bmq.values import TopicId, TopicPartition
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.records import Record, build_batch
 from bmq_proxy.refused import NAME_CHARS_MAX, RefusedBatches
+from bmq_proxy.settings import ProxySettings
 
 UNKNOWN, AGAIN, OUT_OF_ORDER = (
     ErrorCode.unknown_topic_or_partition,
@@ -70,10 +72,33 @@ def test_another_connection_is_not_told_of_it_and_the_memory_goes_with_its_own()
     run(test)
 
 
-def test_what_is_refused_after_its_connection_ended_is_not_noted() -> None:
+@pytest.mark.parametrize("ends", [True, False])
+def test_what_is_still_to_begin_when_its_connection_ends_does_not_overtake_what_was_refused_before(
+    *, ends: bool
+) -> None:
+    async def test(proxy: Running, client: Client) -> None:
+        assert await told(client, "late", of_producer(0)) == [UNKNOWN]
+        proxy.metadata.add_topic("late", 2)
+        client.send_produce("late", {0: of_producer(1), 1: of_producer(0, producer_id=9)})  # begun in turns
+        await client.writer.drain()
+        if ends:
+            client.close()
+            endpoint = proxy.role.server.endpoint
+            await until_async(lambda: not endpoint.connections and not endpoint.in_flight, "its end")
+            assert not proxy.role.proxy.appends.refused
+        else:
+            assert codes((await client.receive())[1]) == [AGAIN, 0]
+        other = await proxy.connect()
+        assert await told(other, "late", of_producer(0), of_producer(1)) == [0, 0]
+        assert taken(proxy, "late") == [b"0", b"1"]
+
+    run(test, ProxySettings(limits=limits_of({"produce_turn_partitions": 1})))
+
+
+def test_what_is_refused_after_its_connection_is_over_is_not_noted() -> None:
     refused, origin = RefusedBatches(), Origin()
     refused.note(origin, ("orders", 0), of_producer(0), NotReady("not now"))
-    origin.is_lost = True
+    origin.is_over = True
     refused.left(origin)
     refused.note(origin, ("orders", 0), of_producer(0), NotReady("not now"))
     assert not refused

@@ -2,8 +2,8 @@
 
 
 class Origin:
-    """It ends by `is_lost`."""
+    """It ends by `is_over`."""
 
     def __init__(self, peer: str = "10.0.0.1") -> None:
         self.peer = peer
-        self.is_lost = False
+        self.is_over = False

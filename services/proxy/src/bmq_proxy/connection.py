@@ -43,6 +43,9 @@ class Service(Protocol):
 
     def closed(self, connection: "Connection") -> None: ...
 
+    def left(self, connection: "Connection") -> None:
+        """It is closed, and nothing that came over it is worked on any more."""
+
     def broken(self, peer: str, reason: str) -> None:
         """Somebody sent what is not the protocol."""
 
@@ -92,6 +95,7 @@ class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "__weakref__",
         "_advance_due",
+        "_carried_through",
         "_closing",
         "_exchanges",
         "_finishing",
@@ -126,6 +130,8 @@ class Connection(asyncio.BufferedProtocol):
         self._write_paused = False
         self._closing = False
         self._finishing = False
+        self._carried_through = 0
+        """What is still worked on after its end."""
         self._is_held_back = False
         """Its next request was not admitted yet."""
         self._unflushed: Answer | None = None
@@ -157,9 +163,9 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     @property
-    def is_lost(self) -> bool:
-        """It has ended."""
-        return self._transport is None
+    def is_over(self) -> bool:
+        """It has ended, and so has what came over it."""
+        return self._transport is None and not self._carried_through
 
     @property
     def unsent_bytes(self) -> int:
@@ -204,10 +210,13 @@ class Connection(asyncio.BufferedProtocol):
                 # The connection lets go of it; whoever is behind the future still gives the memory back.
                 exchange.pending.remove_done_callback(self._answered)
                 exchange.pending.add_done_callback(partial(self._discard_later, exchange))
+                self._carried_through += 1
                 if self._service.ends_with_client(exchange.call.api_key):
                     exchange.pending.cancel()
         self._intake.close()
         self._service.closed(self)
+        if not self._carried_through:
+            self._service.left(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """The event loop's: where to put the next bytes."""
@@ -423,6 +432,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _discard_later(self, exchange: _Exchange, _: asyncio.Future[Answer]) -> None:
         self._discard(exchange)
+        self._carried_through -= 1
+        if not self._carried_through:
+            self._service.left(self)
 
     def _flushed(self) -> None:
         answer, self._unflushed = self._unflushed, None

@@ -169,13 +169,16 @@ class Endpoint:
         if self._held is not None:
             self._held.pop(connection, None)
         self._producing.forget(connection)
-        self._refused.left(connection)
         if self.connections.pop(connection, connection) is None:
             self._addresses[connection.peer] -= 1
             if not self._addresses[connection.peer]:
                 del self._addresses[connection.peer]
         if connection.share is not None:
             self.shares.close(connection.share, self._loop.time())
+
+    def left(self, connection: Connection) -> None:
+        """Nothing of it is worked on any more: until then, what came over it keeps its order."""
+        self._refused.left(connection)
 
     def broken(self, peer: str, reason: str) -> None:
         """One log line at most per peer and interval."""

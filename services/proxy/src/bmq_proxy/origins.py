@@ -13,5 +13,5 @@ class Origin(Protocol):
         """The client's address."""
 
     @property
-    def is_lost(self) -> bool:
-        """It has ended: nothing more comes over it."""
+    def is_over(self) -> bool:
+        """It has ended, and so has what came over it."""

@@ -63,7 +63,7 @@ class RefusedBatches:
         """A batch that came over the connection `origin` (None: over none) is refused with that error."""
         if (
             origin is None
-            or origin.is_lost
+            or origin.is_over
             or not isinstance(error, SENT_AGAIN)
             or (isinstance(place[0], str) and len(place[0]) > NAME_CHARS_MAX)
         ):
@@ -112,7 +112,7 @@ class RefusedBatches:
             )
 
     def left(self, origin: Origin) -> None:
-        """A connection has ended."""
+        """A connection is over, with all that came over it."""
         own = self._addresses.get(origin.peer, {}).get(origin, {})
         for key in list(own):
             self._forget(origin, key)
