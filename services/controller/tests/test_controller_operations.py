@@ -83,6 +83,23 @@ def test_an_entry_takes_no_more_operations_than_are_work_for_one_turn() -> None:
     run(main())
 
 
+def test_what_the_cluster_lives_by_goes_before_what_thousands_of_clients_ask_for() -> None:
+    async def main() -> None:
+        store = SimStore(faults=StoreFaults(latency_s_min=0.05, latency_s_max=0.05))
+        role = await start(store, settings=ControllerSettings(work_per_entry=3 * FOLDING_WORK))
+        clients = [asyncio.ensure_future(role.controller.allocate_producer_ids(10)) for _ in range(300)]
+        await asyncio.sleep(0.01)
+        began_s = asyncio.get_running_loop().time()
+        await role.controller.register(registration(5))
+        assert asyncio.get_running_loop().time() - began_s < 0.3
+        assert sum(client.done() for client in clients) < 20
+        given = [number for block in await asyncio.gather(*clients) for number in block]
+        assert given == sorted(given), "clients' in their order"
+        await role.stop()
+
+    run(main())
+
+
 def test_a_refusal_waits_until_what_it_rests_on_is_durable() -> None:
     async def main() -> None:
         store = SimStore(faults=StoreFaults(latency_s_min=0.05, latency_s_max=0.05))

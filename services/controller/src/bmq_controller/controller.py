@@ -276,7 +276,7 @@ class LeadingController:
                 decide = partial(
                     node_machine.register, registration=registration, sealed=stream, end=end, avoid=self.draining
                 )
-                epoch = await self._operate("register", decide)
+                epoch = await self._leader.operate("register", decide, first=True)
                 if epoch is not None:
                     _log.info(
                         "node registered",
@@ -294,15 +294,18 @@ class LeadingController:
         self, node_id: NodeId, broker_epoch: BrokerEpoch, covered: Sequence[tuple[TopicPartition, Sequence[Range]]]
     ) -> None:
         """Commits that the owner's manifests cover these ranges."""
-        await self._operate(
-            "report_covered", lambda image: node_machine.report_covered(image, node_id, broker_epoch, covered)
+        await self._leader.operate(
+            "report_covered",
+            lambda image: node_machine.report_covered(image, node_id, broker_epoch, covered),
+            first=True,
         )
 
     async def report_stopped(self, node_id: NodeId, broker_epoch: BrokerEpoch, end: int) -> None:
         """Commits that the node sealed its own stream at `end` and is gone."""
-        await self._operate(
+        await self._leader.operate(
             "report_stopped",
             lambda image: node_machine.report_stopped(image, node_id, broker_epoch, end=end, avoid=self.draining),
+            first=True,
         )
         _log.info("node stopped", node_id=node_id, broker_epoch=broker_epoch, sealed_end=end)
 
@@ -334,7 +337,7 @@ class LeadingController:
                 self._loads.reported((beat.node_id, beat.broker_epoch), beat.loads, _now_ms())
         try:
             if not says_nothing:
-                await self._operate("heartbeat", decide)
+                await self._leader.operate("heartbeat", decide, first=True)
         except Fenced:
             metrics.HEARTBEATS.labels("fenced").inc()
             raise

@@ -137,7 +137,7 @@ class Fencer:
         """
         node_id, broker_epoch = who
         try:
-            if not await self._leader.operate("fence", lambda image: begin_fencing(image, who)):
+            if not await self._leader.operate("fence", lambda image: begin_fencing(image, who), first=True):
                 metrics.FENCINGS.labels("unregistered").inc()
                 return
             metrics.FENCINGS.labels("begun").inc()
@@ -148,7 +148,7 @@ class Fencer:
                     self._store, StreamId(node_id, broker_epoch), cluster_id=cluster_id, rng=self._rng
                 )
             if await self._leader.operate(
-                "fenced", lambda image: complete_fencing(image, who, end=end, avoid=self._draining())
+                "fenced", lambda image: complete_fencing(image, who, end=end, avoid=self._draining()), first=True
             ):
                 metrics.FENCINGS.labels("completed").inc()
                 _log.warning(

@@ -68,29 +68,31 @@ class Draft:
 
 
 class OperationQueue:
-    """What waits for the next entry, in the order of arrival."""
+    """What waits for the next entry, in the order of arrival; but what the cluster itself lives by goes before what
+    clients ask for, of which there may be thousands.
+    """
 
     def __init__(self, *, waiting_max: int) -> None:
+        self._first: deque[Operation] = deque()
         self._waiting: deque[Operation] = deque()
         self._waiting_max = waiting_max
         self._arrived = asyncio.Event()
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._first) + len(self._waiting)
 
-    def put(self, operation: Operation) -> None:
+    def put(self, operation: Operation, *, first: bool = False) -> None:
         """Raises ControllerUnavailable where too many wait."""
-        if len(self._waiting) >= self._waiting_max:
-            raise ControllerUnavailable(
-                f"{len(self._waiting)} operations wait for the controller already: try again later"
-            )
-        self._waiting.append(operation)
+        queue = self._first if first else self._waiting
+        if len(queue) >= self._waiting_max:
+            raise ControllerUnavailable(f"{len(queue)} operations wait for the controller already: try again later")
+        queue.append(operation)
         self._arrived.set()
-        metrics.WAITING.set(len(self._waiting))
+        metrics.WAITING.set(len(self))
 
     async def arrival(self, timeout_s: float) -> bool:
         """Waits until an operation is there; False where none came in time."""
-        if self._waiting:
+        if len(self):
             return True
         self._arrived.clear()
         try:
@@ -112,7 +114,7 @@ class OperationQueue:
             self._waiting.extendleft(reversed(taken))
             raise
         finally:
-            metrics.WAITING.set(len(self._waiting))
+            metrics.WAITING.set(len(self))
 
     def _draft(self, base: Image, taken: list[Operation], *, records_max: int, work_max: int) -> Draft:
         draft = self._take(base, taken, records_max=records_max, work_max=work_max)
@@ -125,8 +127,8 @@ class OperationQueue:
 
     def _take(self, base: Image, taken: list[Operation], *, records_max: int, work_max: int) -> Draft:
         draft, work = Draft(base, [], []), 0
-        while self._waiting and len(draft.records) < records_max and work < work_max:
-            operation = self._waiting.popleft()
+        while len(self) and len(draft.records) < records_max and work < work_max:
+            operation = (self._first or self._waiting).popleft()
             if not operation.future.done():
                 taken.append(operation)
                 records = len(draft.records)
@@ -136,8 +138,8 @@ class OperationQueue:
 
     def fail(self, error: BmqError) -> None:
         """Nothing of what waits will be done."""
-        while self._waiting:
-            operation = self._waiting.popleft()
+        while len(self):
+            operation = (self._first or self._waiting).popleft()
             if not operation.future.done():
                 operation.future.set_exception(error)
         metrics.WAITING.set(0)
