@@ -152,8 +152,8 @@ class _Shape:
     kind: str
     blown: tuple[str, ...] | None = None
     long: tuple[str, ...] | None = None
-    elements: int = ELEMENTS
-    """In the array that is blown up."""
+    elements: int | None = None
+    """In the array that is blown up; None: ELEMENTS."""
 
     def struct(self, fields: tuple[Field, ...], number: int = 0) -> dict[str, Any]:
         return {
@@ -167,7 +167,10 @@ class _Shape:
             is_left_out = field.type == "struct" and self.blown is None and field.nullable_in(self.version)
             return None if is_left_out else self.single(field, number, several=False)
         here = self.blown == ()
-        return [self.single(field, n if here else number, several=here) for n in range(self.elements if here else 1)]
+        return [
+            self.single(field, n if here else number, several=here)
+            for n in range((self.elements or ELEMENTS) if here else 1)
+        ]
 
     def single(self, field: Field, number: int, *, several: bool) -> Any:
         """`several`: it is an element of the array that is blown up; then its names differ by `number`, but for the
