@@ -1,6 +1,7 @@
 """What one client of a group coordinator can make it keep is bounded, and what it keeps of clients that are gone."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -275,16 +276,68 @@ async def test_a_member_whose_client_goes_while_it_waits_for_its_assignment_has_
 
 
 @on_virtual_time
-async def test_those_at_one_address_who_wait_for_others_leave_as_many_places_to_those_at_others() -> None:
+async def test_those_at_one_address_who_wait_for_others_leave_places_to_those_at_others() -> None:
     async with coordinator(waiting_max=10, initial_rebalance_delay_ms=3_000) as one:
-        waiting = [asyncio.ensure_future(joined(one, f"g{number}")) for number in range(5)]
+        waiting = [asyncio.ensure_future(joined(one, f"g{number}")) for number in range(8)]
         await asyncio.sleep(0.1)
-        assert code(await joined(one, "g5")) == ErrorCode.coordinator_load_in_progress
+        assert code(await joined(one, "late")) == ErrorCode.coordinator_load_in_progress
         one.host = "10.0.0.2"
-        assert code(await joined(one, "g6")) == ErrorCode.none
-        assert [code(reply) for reply in await asyncio.gather(*waiting)] == [ErrorCode.none] * 5
+        assert code(await joined(one, "other")) == ErrorCode.none
+        assert [code(reply) for reply in await asyncio.gather(*waiting)] == [ErrorCode.none] * 8
         one.host = "10.0.0.1"
-        assert code(await joined(one, "g5")) == ErrorCode.none
+        assert code(await joined(one, "late")) == ErrorCode.none
+
+
+@on_virtual_time
+async def test_a_group_of_as_many_members_as_one_may_have_is_complete_though_all_are_at_one_address() -> None:
+    async with coordinator(waiting_max=20, group_size_max=15, initial_rebalance_delay_ms=1_000) as one:
+        members = await asyncio.gather(*(joined(one, "g", version=3) for _ in range(15)))
+        assert {code(member) for member in members} == {ErrorCode.none}
+        mine = [{"member_id": member.member_id, "assignment": b"a"} for member in members]
+        replies = await asyncio.gather(
+            *(
+                one.ask(
+                    SYNC,
+                    3,
+                    group_id="g",
+                    generation_id=1,
+                    member_id=member.member_id,
+                    assignments=mine if member.members else [],
+                )
+                for member in members
+            )
+        )
+        assert {(code(reply), reply.assignment) for reply in replies} == {(ErrorCode.none, b"a")}
+
+
+@on_virtual_time
+async def test_those_that_are_in_go_on_after_the_limit_was_lowered() -> None:
+    async with coordinator(members_bytes_max=200 * KIB) as one:
+        member = await joined(one, "g", size_bytes=60 * KIB)
+        settings = replace(one.shard.settings, members_bytes_max=10 * KIB)
+        one.shard.configure(settings)
+        again = await joined(one, "g", size_bytes=60 * KIB, member_id=member.member_id)
+        assert code(again) == ErrorCode.none
+        assert code(await joined(one, "h")) == ErrorCode.coordinator_not_available
+
+
+@on_virtual_time
+async def test_a_request_that_is_given_up_takes_no_newer_ones_place() -> None:
+    async with coordinator() as one:
+        member = await one.single_member()
+        joining = asyncio.ensure_future(one.join())
+        await asyncio.sleep(0.1)
+        await one.join(member)
+        newcomer = (await joining).member_id
+        first = asyncio.ensure_future(one.sync(newcomer, 2))
+        await asyncio.sleep(0.1)
+        second = asyncio.ensure_future(one.sync(newcomer, 2))
+        await asyncio.sleep(0.1)
+        first.cancel()
+        await asyncio.sleep(0.1)
+        assert newcomer in machine_of(one).groups["g"].syncs
+        await one.sync(member, 2, **{newcomer.replace("-", "_"): b"half", member.replace("-", "_"): b"half"})
+        assert (await second).assignment == b"half"
 
 
 @on_virtual_time

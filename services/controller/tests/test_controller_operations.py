@@ -4,6 +4,7 @@ answered once.
 
 import asyncio
 from random import Random
+from unittest.mock import patch
 from uuid import UUID
 
 import pytest
@@ -14,10 +15,11 @@ from bmq.metadata.codec import LOG_PREFIX
 from bmq.metadata.image import Image
 from bmq.metadata.records import AnyRecord, ProducerIdsAllocated, TopicDeleted
 from bmq.roles.controller import ConfigChange, ConfigResource, NewTopic
+from bmq.values import TopicId
 from bmq_controller.machine.decision import Decision
 from bmq_controller.machine.lanes import LaneWanted
 from bmq_controller.machine.limits import Limits
-from bmq_controller.operations import FOLDING_WORK
+from bmq_controller.operations import DECISION_WORK, FOLDING_WORK, OperationQueue
 from bmq_controller.settings import ControllerSettings
 from bmq_sim.loop import run
 from bmq_sim.store import SimStore, StoreFaults
@@ -78,6 +80,10 @@ def test_an_entry_takes_no_more_operations_than_are_work_for_one_turn() -> None:
         before = len(store.keys(LOG_PREFIX))
         await asyncio.gather(*(role.controller.allocate_producer_ids(10) for _ in range(4)))
         assert len(store.keys(LOG_PREFIX)) == before + 4
+        nothing = [role.controller.delete_topics([TopicId(UUID(int=number))]) for number in range(40)]
+        with patch.object(OperationQueue, "draft", autospec=True, side_effect=OperationQueue.draft) as drafts:
+            await asyncio.gather(*nothing)
+        assert drafts.call_count >= 40 * DECISION_WORK // (3 * FOLDING_WORK) > 2, "those that change nothing count, too"
         await role.stop()
 
     run(main())

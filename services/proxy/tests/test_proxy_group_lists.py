@@ -12,7 +12,7 @@ from bmq.naming.names import CONSUMER_OFFSETS
 from bmq.wire.apis import ApiKey
 from bmq.wire.error_codes import ErrorCode
 from bmq_proxy.bulk import LISTS_AT_ONCE
-from bmq_proxy.coordinators import Coordinators
+from bmq_proxy.coordinators import HELD_TIMES, Coordinators
 from bmq_proxy.lanes.groups import BaseGroups
 
 ASKING = 12
@@ -98,7 +98,7 @@ def test_of_a_group_whose_offsets_say_much_few_have_them_at_once_as_soon_as_that
     run(test)
 
 
-def test_those_at_one_address_who_wait_for_others_of_their_groups_leave_as_many_places() -> None:
+def test_those_at_one_address_who_wait_for_others_of_their_groups_leave_places_to_others() -> None:
     request = {"group_id": "g", "generation_id": 1, "member_id": "a", "group_instance_id": None, "assignments": []}
 
     async def test(proxy: Running, client: Client) -> None:
@@ -106,7 +106,7 @@ def test_those_at_one_address_who_wait_for_others_of_their_groups_leave_as_many_
         assert isinstance(groups, BaseGroups)
         coordinators = groups.real
         assert isinstance(coordinators, Coordinators)
-        coordinators._held = FairRoom(8)
+        coordinators._held = FairRoom(5, times=HELD_TIMES)
         proxy.metadata.add_topic(CONSUMER_OFFSETS, 1)
         asked, may_answer = 0, asyncio.Event()
 
@@ -127,7 +127,7 @@ def test_those_at_one_address_who_wait_for_others_of_their_groups_leave_as_many_
         await until_async(lambda: asked == 5, "one at another address to be asked for")
         for one in waiting:
             one.close()
-        await until_async(lambda: coordinators._held.left == 7, "those that went to leave their places")
+        await until_async(lambda: coordinators._held.left == 4, "those that went to leave their places")
         may_answer.set()
         assert (await client.receive())[1].error_code == 0
 

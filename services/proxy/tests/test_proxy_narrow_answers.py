@@ -76,6 +76,7 @@ class Held:
             one.send(key, version, request)
         await asyncio.gather(*(one.receive_frame() for one in clients))
         assert self._now == 0
+        assert proxy.role.proxy.bulk._building_narrow.left == SMALL_ROOM.limits.wide_answer_elements
 
 
 def having_topics(proxy: Running) -> list[TopicPartition]:

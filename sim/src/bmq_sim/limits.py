@@ -179,7 +179,7 @@ FIXED: Final[Mapping[str, str]] = {
     r".*:_?(PAYLOAD_SIZE_BYTES_MAX|RUN_SIZE_BYTES_MAX|WAL_OBJECT_SIZE_BYTES_MAX|STRING_SIZE_BYTES_MAX|VARINT_BYTES_MAX)": "what its field holds",
     r"bmq_proxy\.spreading:.*": "of a hash function",
     r".*:_?[A-Z_]*NAMED_MAX": "how much of a list a message names",
-    r".*:_?[A-Z_]*(SHARE|SHARE_MAX|SHARES|_PARTS)": "a ratio",
+    r".*:_?[A-Z_]*(SHARE|SHARE_MAX|SHARES|_PARTS|HELD_TIMES)": "a ratio",
     r"bmq\.metadata\.journal:LOADS_MAX": "more than faults take, so that a start does not fail for bad luck",
     r"bmq\.storage\.durable:.*": "probabilities of a second request and tries: chance decides, not size",
     r"bmq\.storage\.flatlog:LOOKS_MAX": "more than faults take",

@@ -13,13 +13,15 @@ class FairRoom:
     waits goes on in the end.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, *, times: int = 1) -> None:
+        """`times`: an address may have so many times what is free."""
         self.left = size
+        self._times = times
         self._held: Counter[Hashable] = Counter()
 
     def has(self, size: int, *, address: Hashable) -> bool:
         """Whether the address may take so much."""
-        return self._held[address] + size <= self.left
+        return size <= self.left and self._held[address] + size <= self._times * self.left
 
     def take(self, size: int, *, address: Hashable) -> None:
         """It holds so much more."""

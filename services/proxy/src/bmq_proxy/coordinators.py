@@ -24,9 +24,11 @@ _CONFIGS = {"cleanup.policy": "compact", "compression.type": "producer", "segmen
 OFFSETS_PARTITIONS_KEY = "offsets.topic.num.partitions"
 _SHOWN_WITHIN_S = 10.0
 CALLS_AT_ONCE = 16
-HELD_MAX = 9_000
-"""Requests that wait for others of their groups, by this proxy: somewhat less than a connection to a broker carries.
-Those of one address are no more than they leave to others."""
+HELD_MAX = 9_500
+"""Requests that wait for others of their groups, by this proxy: somewhat less than a connection to a broker carries…"""
+HELD_TIMES = 4
+"""…of which those of one address are at most so many times what they leave to others: a group that is larger than that
+would never be complete."""
 IDS_PER_TURN = 2_000
 """Groups whose partition is found in one turn of the loop, a ms or two."""
 _ID_CHARS = 20
@@ -78,7 +80,7 @@ class Coordinators:
         self.patience = patience
         self._default_partitions = offsets_topic_partitions
         self._creating = asyncio.Lock()
-        self._held = FairRoom(HELD_MAX)
+        self._held = FairRoom(HELD_MAX, times=HELD_TIMES)
 
     async def call(self, group_id: str, api_key: int, request: Any, call: Call) -> Any:
         """The answer of the group's coordinator. Raises what Owner.group_call raises, NotOwner,

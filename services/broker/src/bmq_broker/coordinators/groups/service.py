@@ -47,6 +47,9 @@ _LOOKS_PER_TURN: Final = 200
 _REPLIES_PER_TURN: Final = 200
 """Where more wait for the same step, the members of a large group, others have their turn before the next go on."""
 _COMPLAIN_EVERY_S: Final = 10.0
+_HELD_TIMES: Final = 4
+"""Those at one address who wait for others of their groups have at most so many times the places that they leave to
+others: a group that is larger than that would never be complete."""
 STORED_WITHIN_S: Final = 10.0
 """So long an answer waits for the store: no longer than clients wait for it."""
 
@@ -108,7 +111,7 @@ class GroupCoordinatorShard:
         self._turns = Turns() if turns is None else turns
         self._machine: GroupMachine | None = None
         self._waiting: dict[Ticket, asyncio.Future[Reply | None]] = {}
-        self._for_others = FairRoom(self.settings.waiting_max)
+        self._for_others = FairRoom(self.settings.waiting_max, times=_HELD_TIMES)
         self._decided: Overdue[Ticket] = Overdue(STORED_WITHIN_S, self._are_late)
         """Answers that are there and wait for the store."""
         self._next_ticket = 0
@@ -178,8 +181,8 @@ class GroupCoordinatorShard:
     # --- requests ---
 
     async def ask_others(self, operation: Operation, expected: type[R], *, party: str, given_up: Operation) -> R:
-        """Like `ask`, for what waits for others of its group, as long as they like: those at one address (`party`) may
-        be no more than they leave to others. Raises NotReady where they are.
+        """Like `ask`, for what waits for others of its group, as long as they like: those at one address (`party`)
+        leave places to others. Raises NotReady where they have no more themselves.
         """
         if not self._for_others.has(1, address=party):
             raise NotReady(
