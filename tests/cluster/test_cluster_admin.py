@@ -192,7 +192,8 @@ def test_a_drain_waits_until_the_broker_holds_nothing_and_writes_go_on(cluster: 
 
 def test_a_node_that_is_unknown_is_told_with_its_own_exit_code(bmq: Bmq) -> None:
     done = bmq("cluster", "cordon", "77")
-    assert (done.code, done.err) == (3, "error: node 77: no node of this number was ever registered. list the nodes\n")
+    said = "error: node 77: no node of this number was ever registered. list the nodes (`bmq cluster nodes`)\n"
+    assert (done.code, done.err) == (3, said)
     assert bmq("cluster", "drain", "1").code == 1
     assert bmq("cluster", "drain", "one").code == 2
 
