@@ -68,6 +68,11 @@ READS: Final = frozenset(
 )
 """Requests of use to nobody but who asks: they change nothing, but that topics are made that are missing, which whoever
 misses them asks for again."""
+WAIT_FOR_OTHERS: Final = frozenset((ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP))
+"""Whose answers wait for other members of a group."""
+ENDING: Final = READS | WAIT_FOR_OTHERS
+"""Given up when the client is gone: nobody else can use the answer, and whoever connects anew for each would have any
+number of them under way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from typing import Final
 from typing_extensions import Buffer
 
 from bmq.wire import messages
-from bmq.wire.apis import READS, SERVED, Api, ApiKey
+from bmq.wire.apis import ENDING, SERVED, WAIT_FOR_OTHERS, Api, ApiKey
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Fields, Message
 from bmq_proxy.bulk import COUNTED_ANSWER_BYTES, WIDE_ELEMENTS, Bulk, elements_of
@@ -24,11 +24,6 @@ Reply = Fields
 
 Handler = Callable[[Call, Message], Awaitable[Reply]]
 
-WAIT_FOR_OTHERS: Final = frozenset((ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP))
-"""Whose answers wait for other members of a group."""
-ENDING: Final = READS | WAIT_FOR_OTHERS
-"""Given up when the client is gone: nobody else can use the answer, and whoever connects anew for each would have any
-number of them under way."""
 ERRORS_LOOKED_AT: Final = 1_000
 """Elements of an answer among which its first error is looked for, which is for a metric."""
 

@@ -5,7 +5,7 @@
 import asyncio
 from collections.abc import Callable, Hashable
 from dataclasses import replace
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from typing_extensions import Buffer
 
@@ -48,10 +48,7 @@ from bmq.internal.tails.tail_session import TailSession
 from bmq.roles.owner import SAID, Appended, Caller, EpochEnd, OffsetForTime, Owner, OwnerHere, TailAnswer, Unread
 from bmq.roles.unheard import REFUSALS
 from bmq.values import Offset, TopicId, TopicPartition
-from bmq.wire.apis import READS, ApiKey
-
-_ENDING: Final = READS | {ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP}
-"""Group calls that end with their caller."""
+from bmq.wire.apis import ENDING
 
 
 def owner_handlers(owner: OwnerHere) -> Handlers:
@@ -133,7 +130,7 @@ def _group_call(owner: Owner) -> Route[_Answer]:
         work = asyncio.get_running_loop().create_task(
             read(call, incoming.kept) if call.api_key in GROUP_READS else ask(call)
         )
-        if call.api_key in _ENDING:
+        if call.api_key in ENDING:
             incoming.kept.ends(work)
         return work
 
