@@ -5,7 +5,8 @@ For what its holders may keep as long as they like: a bound over all of them alo
 """
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 
 
 class FairRoom:
@@ -27,6 +28,15 @@ class FairRoom:
         """It holds so much more."""
         self.left -= size
         self._held[address] += size
+
+    @contextmanager
+    def holding(self, size: int, *, address: Hashable) -> Iterator[None]:
+        """While it holds so much more, of which it was asked whether there is room."""
+        self.take(size, address=address)
+        try:
+            yield
+        finally:
+            self.give_back(size, address=address)
 
     def give_back(self, size: int, *, address: Hashable) -> None:
         """It holds so much less."""

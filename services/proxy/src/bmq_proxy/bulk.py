@@ -118,11 +118,8 @@ class Bulk:
             address = call.client_host
             request, count = _counted(decode, at_most)
             if self._narrow.has(count, address=address):
-                self._narrow.take(count, address=address)
-                try:
+                with self._narrow.holding(count, address=address):
                     yield request
-                finally:
-                    self._narrow.give_back(count, address=address)
                 return
             del request  # each of its bytes has become dozens: it is decoded anew when its turn has come
         async with self._requests.admitted(call, size_bytes), self._elements.admitted(call, at_most) as elements:
@@ -155,11 +152,8 @@ class Bulk:
         if partitions <= FEW_PARTITIONS:
             yield True
         elif partitions <= WIDE_ELEMENTS and self._fetching_at_leisure.has(partitions, address=address):
-            self._fetching_at_leisure.take(partitions, address=address)
-            try:
+            with self._fetching_at_leisure.holding(partitions, address=address):
                 yield True
-            finally:
-                self._fetching_at_leisure.give_back(partitions, address=address)
         else:
             if not self._fetching.has_room(partitions):
                 waits()
@@ -176,11 +170,8 @@ class Bulk:
         if elements <= TURN_ELEMENTS:
             yield
         elif elements <= WIDE_ELEMENTS and self._building_narrow.has(elements, address=address):
-            self._building_narrow.take(elements, address=address)
-            try:
+            with self._building_narrow.holding(elements, address=address):
                 yield
-            finally:
-                self._building_narrow.give_back(elements, address=address)
         else:
             async with self._building.admitted(call, elements):
                 await self._answers_taken()
@@ -292,11 +283,8 @@ class Bulk:
                 done += 1
                 results[number] = await work(items[number])  # type: ignore[misc]
 
-        self._beside.take(max(0, workers - 1), address=address)
-        try:
+        with self._beside.holding(max(0, workers - 1), address=address):
             await asyncio.gather(*(worker(nth) for nth in range(workers)))
-        finally:
-            self._beside.give_back(max(0, workers - 1), address=address)
         return results
 
 

@@ -190,8 +190,5 @@ class Coordinators:
         address = caller.client_host
         if not self._held.has(1, address=address):
             raise NotReady(f"too many clients at {address.lstrip('/')} wait here for others of their groups")
-        self._held.take(1, address=address)
-        try:
+        with self._held.holding(1, address=address):
             return await owner.group_call(partition, api_key, request, caller)
-        finally:
-            self._held.give_back(1, address=address)

@@ -189,11 +189,8 @@ class GroupCoordinatorShard:
                 f"too many at {party.lstrip('/')} wait for others of their groups in partition {self.partition} of "
                 "__consumer_offsets"
             )
-        self._for_others.take(1, address=party)
-        try:
+        with self._for_others.holding(1, address=party):
             return await self.ask(operation, expected, given_up=given_up)
-        finally:
-            self._for_others.give_back(1, address=party)
 
     async def ask(self, operation: Operation, expected: type[R], *, given_up: Operation | None = None) -> R:
         """Runs an operation that answers its ticket with an `expected`, now or later. `given_up`: what is done where
