@@ -46,6 +46,15 @@ def code(reply: Message) -> ErrorCode:
     return ErrorCode(reply.error_code)
 
 
+async def in_generation_two(one: Coordinator) -> tuple[str, str]:
+    """The leader and a newcomer, neither of whom has its assignment."""
+    leader = await one.single_member()
+    joining = asyncio.ensure_future(one.join())
+    await asyncio.sleep(0.1)
+    await one.join(leader)
+    return leader, str((await joining).member_id)
+
+
 def machine_of(one: Coordinator) -> Any:
     assert one.shard._machine is not None
     return one.shard._machine
@@ -256,11 +265,7 @@ async def test_a_member_whose_client_goes_while_it_waits_for_its_assignment_has_
 ) -> None:
     """However long its client asked to be waited for."""
     async with coordinator() as one:
-        member = await one.single_member()
-        joining = asyncio.ensure_future(one.join())
-        await asyncio.sleep(0.1)
-        await one.join(member)
-        newcomer = (await joining).member_id
+        _, newcomer = await in_generation_two(one)
         syncing = asyncio.ensure_future(one.sync(newcomer, 2))
         await asyncio.sleep(9)
         syncing.cancel()
@@ -324,11 +329,7 @@ async def test_those_that_are_in_go_on_after_the_limit_was_lowered() -> None:
 @on_virtual_time
 async def test_a_request_that_is_given_up_takes_no_newer_ones_place() -> None:
     async with coordinator() as one:
-        member = await one.single_member()
-        joining = asyncio.ensure_future(one.join())
-        await asyncio.sleep(0.1)
-        await one.join(member)
-        newcomer = (await joining).member_id
+        member, newcomer = await in_generation_two(one)
         first = asyncio.ensure_future(one.sync(newcomer, 2))
         await asyncio.sleep(0.1)
         second = asyncio.ensure_future(one.sync(newcomer, 2))
