@@ -34,7 +34,7 @@ def test_a_folder_is_refused_to_the_second_with_the_holders_process(
     code, lines, seconds = exit_of_up(
         "--data", str(data), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", cwd=tmp_path
     )
-    assert code == 2
+    assert code == 1, "as docs/cli.md says of a folder in use"
     assert len(lines) == 1, lines
     assert str(data) in lines[0]
     assert str(first.pid) in lines[0]
