@@ -311,8 +311,8 @@ async def test_a_step_that_breaks_down_half_way_costs_its_own_group_one_rebalanc
         )
         emit = GroupMachine.emit
 
-        def broken(machine: GroupMachine, effects: Effects, key: Any, value: Any) -> None:
-            emit(machine, effects, key, value)
+        def broken(machine: GroupMachine, effects: Effects, key: Any, value: Any, **whose: Any) -> None:
+            emit(machine, effects, key, value, **whose)
             if key == GroupKey("h"):
                 raise ZeroDivisionError
 
@@ -385,6 +385,8 @@ def test_the_log_state_is_taken_back_to_what_it_was() -> None:
         (OffsetKey("g", "t", 0), None),
         (OffsetKey("h", "t", 0), value),
     ):
-        machine.emit(Effects(), key, new)
+        machine.emit(Effects(), key, new, address="/h")
+    assert machine._founders == {"h": "/h"}
     assert take_back(machine, Now(0, 0)) == Effects()
+    assert not machine._founders and not machine.durable.tally.by_address
     assert machine.durable.offsets == {"g": {("t", 0): value}}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from group_log import Disk
-from group_shard import COMMIT, JOIN, SYNC, Coordinator, Topics, coordinator
+from group_shard import COMMIT, DELETE, JOIN, SYNC, Coordinator, Topics, coordinator
 
 from bmq.roles.owner import Caller
 from bmq.wire.error_codes import ErrorCode
@@ -134,11 +134,38 @@ async def test_a_commit_of_very_many_partitions_lets_others_have_their_turn_and_
 @on_virtual_time
 async def test_groups_that_only_have_offsets_count_towards_the_limit() -> None:
     async with coordinator(group_count_max=2) as one:
-        codes = [await one.commit(1, group_id=f"g{number}") for number in range(4)]
+        codes = []
+        for number in range(4):
+            one.host = f"10.0.0.{number}"
+            codes.append(await one.commit(1, group_id=f"g{number}"))
         assert codes == [ErrorCode.none] * 2 + [ErrorCode.coordinator_not_available] * 2
         assert code(await joined(one, "h")) == ErrorCode.coordinator_not_available
         assert await one.commit(2, group_id="g0") == ErrorCode.none, "one that is there goes on"
         assert code(await joined(one, "g1")) == ErrorCode.none, "and counts once when it gets members"
+
+
+@on_virtual_time
+async def test_clients_at_one_address_make_as_many_groups_as_they_leave_to_those_at_others() -> None:
+    async with coordinator(group_count_max=8) as one:
+        codes = [await one.commit(1, group_id=f"g{number}") for number in range(4)]
+        assert codes == [ErrorCode.none] * 4
+        assert await one.commit(1, group_id="h") == ErrorCode.coordinator_not_available
+        assert code(await joined(one, "h")) == ErrorCode.coordinator_not_available
+        assert await one.commit(2, group_id="g0") == ErrorCode.none, "one that is there goes on"
+        one.host = "10.0.0.2"
+        assert code(await joined(one, "h")) == ErrorCode.none
+        assert await one.commit(1, group_id="i") == ErrorCode.none
+        assert await one.commit(3, group_id="g1") == ErrorCode.none, "which stays the other's"
+        one.host = "10.0.0.1"
+        assert code(await joined(one, "g2")) == ErrorCode.none
+        assert (await one.ask(DELETE, groups_names=["g0", "g1", "g3", "i"])).results[0].error_code == 0
+        assert machine_of(one).group_count == 2
+        founded = machine_of(one)._founded
+        assert founded == {"/10.0.0.1": 1, "/10.0.0.2": 1}
+        await asyncio.sleep(120)  # the sessions of g2 and h end
+        assert (await one.ask(DELETE, groups_names=["g2", "h"])).results[0].error_code == 0
+        assert machine_of(one).group_count == 0
+        assert not founded and not machine_of(one)._founders
 
 
 @on_virtual_time

@@ -2,6 +2,7 @@
 whatever happens.
 """
 
+from collections import Counter
 from itertools import count
 
 from hypothesis import given, settings
@@ -115,7 +116,7 @@ class GroupWorld(RuleBasedStateMachine):
             fresh_id=f"m{next(self.fresh)}",
             instance_id=instance,
             client_id="c",
-            client_host="h",
+            client_host=data.draw(st.sampled_from(["h", "i"])),
             session_timeout_ms=data.draw(st.sampled_from([6_000, 20_000])),
             rebalance_timeout_ms=data.draw(st.sampled_from([5_000, 30_000])),
             protocol_type="consumer",
@@ -182,6 +183,7 @@ class GroupWorld(RuleBasedStateMachine):
             instance_id=instance,
             retention_ms=-1,
             offsets=news,
+            client_host=data.draw(st.sampled_from(["h", "i"])),
         )
         ticket = self.ticket()
         self.commits[ticket] = news
@@ -243,7 +245,12 @@ class GroupWorld(RuleBasedStateMachine):
             machine = self.machine
             assert machine.group_count == len(machine.groups.keys() | machine.durable.offsets.keys())
             assert machine.tally.size_bytes == sum(group.size_bytes for group in machine.groups.values())
-            assert all(size_bytes > 0 for size_bytes in machine.tally.by_address.values())
+            stored = machine.durable.tally
+            assert all(size_bytes > 0 for size_bytes in (machine.tally.by_address | stored.by_address).values())
+            assert stored.by_address.total() <= stored.size_bytes
+            assert stored.by_address == sum(machine.durable._writers.values(), Counter())
+            assert machine._founders.keys() <= machine.groups.keys() | machine.durable.offsets.keys()
+            assert machine._founded == Counter(machine._founders.values())
 
     @invariant()
     def committed_offsets_stay(self) -> None:

@@ -42,7 +42,7 @@ async def committed(
 @on_virtual_time
 async def test_offsets_beyond_the_limit_are_refused_one_by_one_and_those_that_are_there_go_on() -> None:
     disk = Disk()
-    async with coordinator(disk, stored_bytes_max=10_000) as one:
+    async with coordinator(disk, stored_bytes_max=20_000) as one:
         codes = await committed(one, *range(40))
         taken = codes.count(NONE)
         assert 15 < taken < 30
@@ -56,8 +56,27 @@ async def test_offsets_beyond_the_limit_are_refused_one_by_one_and_those_that_ar
 
 
 @on_virtual_time
+async def test_clients_at_one_address_store_as_much_as_they_leave_to_those_at_others() -> None:
+    async with coordinator(stored_bytes_max=20_000) as one:
+        assert set(await committed(one, *range(40))) == {NONE, FULL}
+        tally = durable(one).tally
+        assert 8_000 < tally.by_address["/10.0.0.1"] == tally.size_bytes <= 10_000
+        one.host = "10.0.0.2"
+        assert await committed(one, *range(40, 50), group_id="h") == [NONE] * 10
+        assert await committed(one, 50, group_id="g") == [FULL], "though it is there that it is stored"
+        assert 4_000 < tally.by_address["/10.0.0.2"] <= 5_000
+        assert await committed(one, *range(5), offset=6) == [NONE] * 5, "what is there is committed as ever"
+        assert tally.by_address.total() == tally.size_bytes
+        assert (await one.ask(DELETE, groups_names=["g"])).results[0].error_code == 0
+        assert tally.by_address.keys() == {"/10.0.0.2"}
+        assert await committed(one, 50, group_id="h") == [NONE]
+        assert (await one.ask(DELETE, groups_names=["h"])).results[0].error_code == 0
+        assert not tally.by_address and not durable(one)._writers
+
+
+@on_virtual_time
 async def test_what_is_deleted_makes_room() -> None:
-    async with coordinator(stored_bytes_max=10_000) as one:
+    async with coordinator(stored_bytes_max=20_000) as one:
         await committed(one, *range(40))
         assert await committed(one, 0, group_id="h") == [FULL]
         deleted = await one.ask(DELETE, groups_names=["g"])
@@ -85,7 +104,7 @@ async def test_all_coordinators_of_a_broker_count_together_and_one_that_ends_no_
         async with coordinator(stored_bytes_max=10_000) as other:
             durable(other).tally.join(memory.stored)
             await committed(other, *range(40))
-            assert memory.stored.size_bytes == durable(other).tally.size_bytes > 9_000
+            assert memory.stored.size_bytes == durable(other).tally.size_bytes > 4_500
             assert await committed(one, *range(10)) == [FULL] * 10
         assert memory.stored.size_bytes == 0
         assert await committed(one, *range(10)) == [NONE] * 10

@@ -82,7 +82,8 @@ class Limits:
     )
     groups_per_partition_max: int = _limit(
         100_000,
-        "Consumer groups in one partition of `__consumer_offsets`, those that only have offsets included.",
+        "Consumer groups in one partition of `__consumer_offsets`, those that only have offsets included. Clients at "
+        "one address make at most as many as they leave.",
         beyond="Requests of further groups get COORDINATOR_NOT_AVAILABLE.",
         maximum=10_000_000,
     )
@@ -114,7 +115,8 @@ class Limits:
     groups_stored_bytes_max: int = _limit(
         512 * MIB,
         "Committed offsets (about 400 bytes each, and their metadata) and stored generations of groups, on one "
-        "broker. What is there is loaded after a restart though it is more.",
+        "broker. What clients at one address store of it is at most as much as they leave. What is there is loaded "
+        "after a restart though it is more, and is nobody's then.",
         beyond="INVALID_COMMIT_OFFSET_SIZE for offsets of further partitions, COORDINATOR_NOT_AVAILABLE for "
         "further generations; offsets that are there are committed as ever.",
         maximum=64 * 1024 * MIB,

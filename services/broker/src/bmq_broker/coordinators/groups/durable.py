@@ -3,6 +3,7 @@
 Values are immutable, so a copy of the two levels of dictionaries is a view of one moment (see `snapshot`).
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -13,7 +14,7 @@ from bmq_broker.coordinators.groups.tally import Tally, text_bytes
 OFFSET_BYTES: Final = 400
 """About what a committed offset takes in memory beside its metadata: its place, its numbers, the topic's id, and their
 places in tables."""
-STORED_GROUP_BYTES: Final = 500
+STORED_GROUP_BYTES: Final = 900
 STORED_MEMBER_BYTES: Final = 400
 """The same of a stored generation, and of each member in it."""
 
@@ -49,11 +50,13 @@ class DurableState:
     offsets: dict[str, dict[tuple[str, int], OffsetValue]] = field(default_factory=dict)
     """By group, then by (topic, partition). No group's dictionary is empty."""
     tally: Tally = field(default_factory=Tally, compare=False)
-    """About what all of it takes in memory."""
+    """About what all of it takes in memory, and for whom: what was loaded is nobody's."""
+    _writers: dict[str, Counter[str]] = field(default_factory=dict, compare=False)
+    """By group, how many of its bytes clients at which addresses had stored."""
 
-    def replay(self, key: Key, value: Value | None) -> None:
-        """Takes one record in. None is a tombstone."""
-        self.tally.add(self.growth_bytes(key, value))
+    def replay(self, key: Key, value: Value | None, *, address: str = "") -> None:
+        """Takes one record in, of a client there. None is a tombstone."""
+        self._count(key.group_id, self.growth_bytes(key, value), address)
         match key:
             case GroupKey(group_id):
                 if value is None:
@@ -109,6 +112,27 @@ class DurableState:
         """This moment's state; shares the values."""
         offsets = {group_id: dict(offsets) for group_id, offsets in self.offsets.items()}
         return DurableState(groups=dict(self.groups), offsets=offsets, tally=Tally(self.tally.size_bytes))
+
+    def _count(self, group_id: str, grown_bytes: int, address: str) -> None:
+        """What goes is taken off who has most of the group: nobody knows of each offset whose it was."""
+        if grown_bytes > 0:
+            if address:
+                self._writers.setdefault(group_id, Counter())[address] += grown_bytes
+            self.tally.add(grown_bytes, address=address)
+            return
+        gone_bytes = -grown_bytes
+        writers = self._writers.get(group_id, Counter())
+        while gone_bytes and writers:
+            most = max(writers, key=writers.__getitem__)
+            taken_bytes = min(writers[most], gone_bytes)
+            writers[most] -= taken_bytes
+            if not writers[most]:
+                del writers[most]
+            gone_bytes -= taken_bytes
+            self.tally.add(-taken_bytes, address=most)
+        if not writers:
+            self._writers.pop(group_id, None)
+        self.tally.add(-gone_bytes)
 
     def _remove(self, group_id: str, place: tuple[str, int]) -> None:
         offsets = self.offsets.get(group_id)

@@ -11,6 +11,7 @@ A record is encoded before it takes effect. A step that raises half-way, for tha
 they had moved here.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -40,7 +41,7 @@ class Memory:
 
 
 class Room(NamedTuple):
-    """Bytes: of the whole broker, and of what the client's address may store at present."""
+    """Bytes that a client's address may have more: of all on the broker, and at present."""
 
     here_bytes: int
     own_bytes: int
@@ -100,6 +101,9 @@ class GroupMachine:
         """Changed by `put` and `drop` alone."""
         self._without_offsets = 0
         """How many of them have no offsets."""
+        self._founders: dict[str, str] = {}
+        """Of the groups that there are, the addresses of those who made them, where that is known."""
+        self._founded: Counter[str] = Counter()
         self.timers = Timers()
         self.tally = Tally(whole=memory.members)
         self.durable.tally.join(memory.stored)
@@ -111,8 +115,10 @@ class GroupMachine:
         """A new step: what came before it is not taken back any more."""
         self.step = Step()
 
-    def emit(self, effects: Effects, key: Key, value: Value | None) -> None:
-        """Adds a record and takes it in. Raises InvalidRequest, before anything changes, where it cannot be stored."""
+    def emit(self, effects: Effects, key: Key, value: Value | None, *, address: str = "") -> None:
+        """Adds a record, of a client at that address ("": of who made the group), and takes it in. Raises
+        InvalidRequest, before anything changes, where it cannot be stored.
+        """
         record = NewRecord(key, value, encode(key, value))
         before = self.durable.value_of(key)
         if isinstance(before, GroupValue) and isinstance(value, GroupValue):
@@ -122,15 +128,36 @@ class GroupMachine:
         self.step.touched.add(key.group_id)
         self.step.before.append((key, before))
         effects.records.append(record)
-        self.replay(key, value)
+        self.replay(key, value, address=address or self._founders.get(key.group_id, ""))
 
-    def replay(self, key: Key, value: Value | None) -> None:
-        """Takes into the log's state what one record says."""
+    def replay(self, key: Key, value: Value | None, *, address: str = "") -> None:
+        """Takes into the log's state what one record of a client there says."""
         group_id = key.group_id
         had = group_id in self.durable.offsets
-        self.durable.replay(key, value)
+        is_new = not self._is_there(group_id)
+        self.durable.replay(key, value, address=address)
         if group_id in self.groups:
             self._without_offsets += had - (group_id in self.durable.offsets)
+        if is_new and value is not None:
+            self._found(group_id, address)
+        else:
+            self._forget_founder(group_id)
+
+    def _is_there(self, group_id: str) -> bool:
+        return group_id in self.groups or self.durable.knows(group_id)
+
+    def _found(self, group_id: str, address: str) -> None:
+        if address:
+            self._founders[group_id] = address
+            self._founded[address] += 1
+
+    def _forget_founder(self, group_id: str) -> None:
+        """... unless the group is still there."""
+        if group_id in self._founders and not self._is_there(group_id):
+            address = self._founders.pop(group_id)
+            self._founded[address] -= 1
+            if not self._founded[address]:
+                del self._founded[address]
 
     def put(self, group: Group) -> Group:
         """It is known from now on."""
@@ -144,7 +171,7 @@ class GroupMachine:
         self.step.touched.add(group_id)
         group = self.groups.get(group_id)
         if group is None and group_id in self.durable.offsets:
-            group = self.put(Group(group_id, tally=self.tally))
+            group = self.put(Group(group_id, tally=self.tally, founder=self._founders.get(group_id, "")))
         return group
 
     def is_empty(self, group_id: str) -> bool:
@@ -164,9 +191,9 @@ class GroupMachine:
         return self.settings.members_bytes_max - self.tally.everywhere_bytes
 
     def room(self, client_host: str, now: Now) -> "Room":
-        """How much more may be stored for a client."""
-        settings = self.settings
-        here = settings.stored_bytes_max - self.durable.tally.everywhere_bytes
+        """How much more may be stored for a client: an address has no more than it leaves."""
+        settings, tally = self.settings, self.durable.tally
+        here = (settings.stored_bytes_max - tally.everywhere_bytes - tally.everywhere_for(client_host)) // 2
         own = self._growth.left(
             client_host,
             now.loop_ms,
@@ -200,9 +227,10 @@ class GroupMachine:
 
     def create(self, group_id: str, *, founder: str) -> Group | None:
         """A new, empty group for a client at that address; None where there are too many already."""
-        if self.is_full:
+        if not self.may_found(founder):
             return None
         self.step.touched.add(group_id)
+        self._found(group_id, founder)
         return self.put(Group(group_id, tally=self.tally, founder=founder))
 
     def can_be_called(self, group_id: str) -> bool:
@@ -210,10 +238,11 @@ class GroupMachine:
         size_bytes_max = self.settings.group_name_bytes_max
         return 4 * len(group_id) <= size_bytes_max or len(group_id.encode()) <= size_bytes_max
 
-    @property
-    def is_full(self) -> bool:
-        """Whether there is no room for one more group; one that only has offsets counts like any other."""
-        return self.group_count >= self.settings.group_count_max
+    def may_found(self, address: str) -> bool:
+        """Whether there is room for one more group of a client there: an address has made no more of those that there
+        are than it leaves. One that only has offsets counts like any other.
+        """
+        return self._founded[address] < self.settings.group_count_max - self.group_count
 
     @property
     def group_count(self) -> int:
@@ -226,6 +255,7 @@ class GroupMachine:
         if group is not None:
             group.end()
             self._without_offsets -= group_id not in self.durable.offsets
+            self._forget_founder(group_id)
         return group
 
     def forget_if_void(self, group: Group) -> None:

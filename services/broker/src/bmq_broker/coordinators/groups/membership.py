@@ -337,7 +337,7 @@ def _replace_static(turn: Turn, request: Join, ticket: Ticket) -> None:
     member.client_host = request.client_host
     group.weigh(member)
     if stored is not None and group.choose_protocol() == group.protocol and _wants_the_same(group, member, wanted):
-        machine.emit(effects, GroupKey(group.group_id), stored[0])
+        machine.emit(effects, GroupKey(group.group_id), stored[0], address=request.client_host)
         group.record_bytes = stored[1]
         if request.can_skip_assignment:
             answer_join(effects, group, member, skip_assignment=group.leader == member.member_id)
@@ -418,7 +418,7 @@ def _take_assignment(turn: Turn, request: Sync) -> None:
         prepare(turn)
     else:
         machine.grow(client_host, turn.now, room, growth_bytes)
-        assign(turn, value)
+        assign(turn, value, address=client_host)
 
 
 def _take_out(machine: GroupMachine, effects: Effects, group: Group, leaver: Leaver) -> Refusal | None:

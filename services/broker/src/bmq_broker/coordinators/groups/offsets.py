@@ -56,7 +56,7 @@ def commit(machine: GroupMachine, now: Now, request: Commit, ticket: Ticket) -> 
         refusal = room.refusal(grown_bytes + growth_bytes) if growth_bytes > 0 else None
         if refusal is None:
             grown_bytes += max(growth_bytes, 0)
-            machine.emit(effects, key, value)
+            machine.emit(effects, key, value, address=request.client_host)
         else:
             left_out[place] = refusal
     machine.grow(request.client_host, now, room, grown_bytes)
@@ -161,7 +161,7 @@ def _check_commit(machine: GroupMachine, group: Group | None, request: Commit) -
             return Refusal.GROUP_NOT_FOUND
         if not machine.can_be_called(request.group_id):
             return Refusal.INVALID_GROUP_ID
-        return Refusal.TOO_MANY_GROUPS if machine.is_full else None
+        return None if machine.may_found(request.client_host) else Refusal.TOO_MANY_GROUPS
     if request.generation < 0 and group.state is GroupState.EMPTY:
         return None
     if request.generation < 0 and not request.member_id and request.instance_id is None:

@@ -145,8 +145,8 @@ def fail_syncs(turn: Turn, refusal: Refusal) -> None:
             machine.touch(group, member.member_id, now)
 
 
-def assign(turn: Turn, value: GroupValue) -> None:
-    """The generation with its assignments goes into the log, and to all who wait for it."""
+def assign(turn: Turn, value: GroupValue, *, address: str) -> None:
+    """The generation with its assignments, which a client there gave, goes into the log, and to all who wait for it."""
     machine, effects, group, now = turn
     assert value.generation == group.generation and len(value.members) == len(group.members), (
         f"{group.group_id}: an assignment of generation {value.generation} for {len(value.members)} members, it is at "
@@ -156,7 +156,7 @@ def assign(turn: Turn, value: GroupValue) -> None:
         group.members[stored.member_id].assignment = stored.assignment
     group.record_bytes = group_size_bytes(value)
     group.move(GroupEvent.ASSIGNED, now.wall_ms)
-    machine.emit(effects, GroupKey(group.group_id), value._replace(state_ms=group.state_ms))
+    machine.emit(effects, GroupKey(group.group_id), value._replace(state_ms=group.state_ms), address=address)
     for member in group.members.values():
         ticket = group.syncs.pop(member.member_id, None)
         if ticket is not None:

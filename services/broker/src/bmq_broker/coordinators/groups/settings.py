@@ -20,7 +20,8 @@ class GroupSettings:
     group_size_max: int = 5_000
     """group.max.size: members of one group, and joins held for it."""
     group_count_max: int = 100_000
-    """Groups in one partition of `__consumer_offsets`, also those that only have offsets."""
+    """Groups in one partition of `__consumer_offsets`, also those that only have offsets; clients at one address make
+    no more than they leave."""
     group_name_bytes_max: int = 1_024
     """The name of a group that is not there yet; those that are there go on."""
     protocols_max: int = 100
@@ -46,7 +47,7 @@ class GroupSettings:
     again."""
     stored_bytes_max: int = 512 * 1024 * 1024
     """Committed offsets and stored generations of all groups of a broker together, as they are in memory; those that
-    are there go on above it."""
+    are there go on above it. Clients at one address store no more than they leave."""
     stored_burst_bytes: int = 128 * 1024 * 1024
     """The same that clients at one address may add at once."""
     stored_per_minute_bytes: int = 8 * 1024 * 1024
