@@ -109,6 +109,7 @@ SMALL: Final[Mapping[str, Sequence[int]]] = {
     "bmq_controller.strays:DELETES_AT_ONCE": (1,),
     "bmq_controller.strays:PER_ROUND_MAX": (10, 30),
     # the proxy
+    "bmq_proxy.proxy:OPERATIONS_AT_ONCE": (1, 2),
     "bmq_proxy.appends:GIVEN_UP_MAX": (1, 2),
     "bmq_proxy.bulk:TURN_ELEMENTS": (1, 3),
     "bmq_proxy.bulk:WIDE_ELEMENTS": (1, 3),

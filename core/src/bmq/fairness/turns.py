@@ -7,7 +7,8 @@ them than who has one.
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Hashable
+from collections.abc import AsyncIterator, Hashable
+from contextlib import asynccontextmanager
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -108,6 +109,15 @@ class Places:
             else:
                 self.leave()
             raise
+
+    @asynccontextmanager
+    async def holding(self, *, party: Hashable = None, sender: Hashable = None) -> AsyncIterator[None]:
+        """A place, once there is one, for as long as this is entered."""
+        await self.enter(party=party, sender=sender)
+        try:
+            yield
+        finally:
+            self.leave()
 
     def leave(self) -> None:
         """Gives the place to the next one."""

@@ -1,5 +1,5 @@
-"""Waiting for a controller that leads: a standby leads within some two seconds, and an administrator's request is
-not refused for that.
+"""What clients ask of the controller: by turns, and once one leads. A standby leads within some two seconds, and an
+administrator's request is not refused for that.
 """
 
 import asyncio
@@ -33,12 +33,18 @@ async def when_led(proxy: Proxy, call: Call, ask: Callable[[], Awaitable[T]], *,
     )
 
 
+async def in_turn(proxy: Proxy, call: Call, ask: Callable[[], Awaitable[T]]) -> T:
+    """What the controller answers, asked when it is this client's turn. Raises what `ask` raises."""
+    async with proxy.operations.holding(party=call.client_host, sender=call.origin):
+        return await ask()
+
+
 async def _when_led(proxy: Proxy, call: Call, ask: Callable[[], Awaitable[T]], timeout_ms: int | None) -> T:
     wait_s = LEADER_WAIT_S if timeout_ms is None else min(LEADER_WAIT_S, max(0, timeout_ms) / 1000)
     until = call.arrived + wait_s
     while True:
         try:
-            return await ask()
+            return await in_turn(proxy, call, ask)
         except NoLeader as error:
             left_s = until - proxy.loop.time()
             if left_s <= 0:

@@ -5,7 +5,7 @@ caches.
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import structlog
 from prometheus_client import Counter
@@ -13,6 +13,7 @@ from prometheus_client import Counter
 from bmq.config.cluster_config import resolve_cluster
 from bmq.fairness.greedy_window import Modest
 from bmq.fairness.log_limit import RateLimited
+from bmq.fairness.turns import Places
 from bmq.metadata.image import Image
 from bmq.naming.lanes import BASE
 from bmq.naming.listeners import DEFAULT_LISTENER, ListenerAddresses
@@ -36,6 +37,8 @@ from bmq_proxy.settings import ProxySettings
 
 AUTO_CREATE_KEY = "auto.create.topics.enable"
 COMPLAIN_EVERY_S = 10.0
+OPERATIONS_AT_ONCE: Final = 32
+"""So many operations of a proxy's clients the controller has at a time: it folds as many into one entry of its log."""
 
 OwnerFor = Callable[[TopicPartition], Owner]
 """Raises NotOwner where nobody owns the partition at present."""
@@ -64,6 +67,9 @@ class Proxy:
     """What clients at each address may create."""
     bulk: Bulk
     """How requests and answers with many elements are worked on."""
+    operations: Places = field(default_factory=lambda: Places(OPERATIONS_AT_ONCE))
+    """What clients ask of the controller, by turns of addresses and their connections: it would take what comes in the
+    order of its coming, and refuse all where too much waits."""
     caches: CachesTogether = field(default_factory=CachesTogether)
     """Answers that are kept; those of all lanes are bounded together."""
     beginnings: Beginnings = field(default_factory=Beginnings)

@@ -113,11 +113,8 @@ class Lookups:
         What a tail alone can answer does not wait."""
         if next(partition.manifest.entries_for_time(timestamp_ms), None) is None:
             return await look()
-        await self._in_segments.enter(party=partition.tp.topic_id, sender=partition.tp)
-        try:
+        async with self._in_segments.holding(party=partition.tp.topic_id, sender=partition.tp):
             return await self._planned(partition, look)
-        finally:
-            self._in_segments.leave()
 
     async def _planned(self, partition: Partition, look: Callable[[], Awaitable[OffsetForTime]]) -> OffsetForTime:
         """A segment may be merged or expired and deleted while it is looked into: then it is planned again, from the

@@ -32,6 +32,7 @@ from bmq_proxy.authorized import NOT_ASKED, ON_CLUSTER, ON_TOPIC
 from bmq_proxy.bulk import TURN_ELEMENTS, Bulk
 from bmq_proxy.calls import Answer, Call, Pending
 from bmq_proxy.images import image_with
+from bmq_proxy.led import in_turn
 from bmq_proxy.proxy import Proxy
 from bmq_proxy.spreading import zone_of
 from bmq_proxy.topics import controller_among, described_partition, described_topic, find_topic, proxies_of
@@ -339,7 +340,7 @@ async def _auto_create(proxy: Proxy, call: Call, request: Any) -> None:
 async def _create(proxy: Proxy, call: Call, names: Sequence[str]) -> None:
     try:
         create = partial(proxy.controller.create_topics, [NewTopic(name=name) for name in names])
-        results = await proxy.patience.answered(call, create)
+        results = await proxy.patience.answered(call, lambda: in_turn(proxy, call, create))
     except BmqError as error:
         proxy.tell("topics not created", topics=names[0], error=str(error))
         return
