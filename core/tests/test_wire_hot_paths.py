@@ -342,6 +342,14 @@ def test_more_partitions_than_allowed_are_refused() -> None:
         parse_fetch(11, encode_request(1, 11, {"forgotten_topics_data": [{"topic": "t", "partitions": [0] * 100_001}]}))
 
 
+def test_a_text_that_no_answer_could_repeat_is_refused() -> None:
+    body = encode_request(0, 9, {"topic_data": [{"name": "t" * 32_767, "partition_data": []}]})
+    assert parse_produce(9, body).topics[0].name == "t" * 32_767
+    longer = body.replace(b"\x80\x80\x02", b"\x81\x80\x02").replace(b"t" * 32_767, b"t" * 32_768)
+    with pytest.raises(WireError, match="a text has 32768 bytes"):
+        parse_produce(9, longer)
+
+
 def test_more_tagged_fields_than_allowed_are_refused() -> None:
     tags = bytearray()
     write_uvarint(tags, 10_001)

@@ -281,6 +281,15 @@ def test_a_count_beyond_the_bytes_is_refused_before_anything_is_allocated(count:
         decode_request(3, 1, struct.pack(">i", count) + b"\x00\x01")
 
 
+def test_a_text_that_no_answer_could_repeat_is_refused() -> None:
+    """FindCoordinator 4: a compact text may have any length, one of an older version two bytes for it."""
+    longest = encode_request(10, 4, {"coordinator_keys": ["g" * 32_767]})
+    assert decode_request(10, 4, longest).coordinator_keys == ["g" * 32_767]
+    longer = longest.replace(b"\x80\x80\x02", b"\x81\x80\x02").replace(b"g" * 32_767, b"g" * 32_768)
+    with pytest.raises(WireError, match="32768 bytes: a text may have 32767"):
+        decode_request(10, 4, longer)
+
+
 def test_more_elements_than_the_budget_are_refused() -> None:
     body = encode_request(3, 1, {"topics": [{"name": ""} for _ in range(1001)]})
     assert len(decode_request(3, 1, body).topics) == 1001

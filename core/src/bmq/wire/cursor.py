@@ -12,7 +12,7 @@ from uuid import UUID
 from typing_extensions import Buffer
 
 from bmq.errors import WireError
-from bmq.wire.limits import TAGS_MAX
+from bmq.wire.limits import STRING_BYTES_MAX, TAGS_MAX
 
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
@@ -81,6 +81,8 @@ class Cursor:
             length = self.uvarint() - 1
         else:
             (length,) = self.unpack(_INT16)
+        if length > STRING_BYTES_MAX:
+            raise WireError(f"a text has {length} bytes: it may have {STRING_BYTES_MAX}")
         raw = self._take(length)
         if raw is None:
             return None

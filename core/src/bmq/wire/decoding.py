@@ -12,6 +12,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from bmq.errors import WireError
+from bmq.wire.limits import STRING_BYTES_MAX
 from bmq.wire.message import Message
 from bmq.wire.schemas import Field
 
@@ -184,6 +185,8 @@ def _string_reader(name: str, flexible: bool, nullable: bool) -> Reader:
         length, start = read_length(body, position)
         if length < 0:
             return None, start
+        if length > STRING_BYTES_MAX:
+            raise WireError(f"{name} has {length} bytes: a text may have {STRING_BYTES_MAX}")
         end = start + length
         if end > len(body):
             raise _too_long(name, length, len(body) - start)

@@ -11,6 +11,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from bmq.wire.decoding import FIXED_FORMATS, fixed_struct, is_fixed
+from bmq.wire.limits import STRING_BYTES_MAX
 from bmq.wire.message import Message
 from bmq.wire.primitives import write_uuid, write_uvarint
 from bmq.wire.schemas import Field
@@ -28,7 +29,6 @@ class Encoded(bytes):
 
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
-_STRING_BYTES_MAX: Final = 0x7FFF
 _ERROR_BYTES_MAX: Final = 2_000
 """Sentences quote what they are about, which may be as long as any string."""
 
@@ -170,7 +170,7 @@ def _string_writer(write_length: Callable[[bytearray, int | None], bool]) -> Wri
             write_length(out, None)
             return
         raw = value.encode()
-        assert len(raw) <= _STRING_BYTES_MAX, f"a string of {len(raw)} bytes"
+        assert len(raw) <= STRING_BYTES_MAX, f"a string of {len(raw)} bytes"
         write_length(out, len(raw))
         out += raw
 

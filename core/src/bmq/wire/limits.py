@@ -30,6 +30,9 @@ ELEMENTS_MAX: Final = 100_000
 """Array elements and tagged fields in one request in all: the most that decoding makes of 2 MiB, some tenths of a
 second."""
 
+STRING_BYTES_MAX: Final = 0x7FFF
+"""One text. What a client says more in none can answer in the older versions, and Kafka takes no longer ones either."""
+
 INLINE_BODY_BYTES_MAX: Final = 64 << 10
 """A body above this size is decoded in a thread: decoding has no state, and the loop must not wait for it."""
 
