@@ -108,6 +108,32 @@ async def test_groups_of_a_lane_that_is_gone_go_a_thousand_offsets_in_a_turn(mon
 
 
 @on_virtual_time
+async def test_groups_are_asked_for_gone_lanes_a_thousand_in_a_turn_and_for_all_that_went_meanwhile_at_once() -> None:
+    async with coordinator(topics=wide(), snapshot_record_interval=10**9) as one:
+        for number in range(3_000):
+            assert await one.commit(1, group_id=f"g{number}") == ErrorCode.none
+        looks: Counter[str] = Counter()
+        most = 0
+        is_abandoned = one.shard._is_abandoned
+
+        def counted(group_id: str) -> bool:
+            looks[group_id] += 1
+            return is_abandoned(group_id)
+
+        one.shard._is_abandoned = counted
+        for lanes in range(1, 6):
+            one.abandoned |= {f"g{500 * lanes}"}
+            one.shard.drop_abandoned()
+        while one.shard._walks._is_abandoning:
+            before = looks.total()
+            await asyncio.sleep(0)
+            most = max(most, looks.total() - before)
+        assert most == 1_000
+        assert max(looks.values()) == 2, "five walks that were asked for are two"
+        assert len(one.shard._machine.durable.offsets) == 3_000 - 5
+
+
+@on_virtual_time
 async def test_a_deletion_that_the_log_does_not_take_now_is_not_tried_again_and_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

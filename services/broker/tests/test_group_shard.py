@@ -349,6 +349,7 @@ async def test_a_group_of_a_lane_that_is_gone_goes_with_its_members_and_offsets_
         assert await one.commit(7, generation_id_or_member_epoch=1, member_id=member_id) == ErrorCode.none
         one.abandoned = {"g"}
         one.shard.drop_abandoned()
+        await asyncio.sleep(0.001)  # a few turns of the loop
         assert [group.group_id for group in (await one.ask(LIST)).groups] == ["other"]
         assert await one.beat(member_id, 1) == ErrorCode.unknown_member_id
         assert await one.fetch() == -1
@@ -359,6 +360,7 @@ async def test_a_group_of_a_lane_that_is_gone_goes_with_its_members_and_offsets_
         three = Coordinator(disk, Topics("t", "u"))
         three.abandoned = {"other"}
         await three.shard.load()
+        await asyncio.sleep(0.001)
         assert (await three.ask(LIST)).groups == []
         await three.shard.close()
 

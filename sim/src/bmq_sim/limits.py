@@ -62,6 +62,7 @@ SMALL: Final[Mapping[str, Sequence[int]]] = {
     "bmq_broker.coordinators.groups.walks:OFFSETS_PER_TURN": (1, 3),
     "bmq_broker.coordinators.groups.walks:_BYTES_PER_TURN": (1,),
     "bmq_broker.coordinators.groups.walks:_GROUPS_PER_TURN": (1,),
+    "bmq_broker.coordinators.groups.walks:_NAMES_PER_TURN": (1, 3),
     "bmq_broker.handlers.k13_leave_group:_LEAVERS_PER_TURN": (1, 2),
     "bmq_broker.handlers.k16_list_groups:_IDS_PER_TURN": (1,),
     "bmq_broker.handlers.k16_list_groups:_PAGE_CHARACTERS": (10,),

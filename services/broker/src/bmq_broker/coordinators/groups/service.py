@@ -365,11 +365,7 @@ class GroupCoordinatorShard:
     def drop_abandoned(self) -> None:
         """The image says that lanes are gone: so are their groups."""
         if self.is_active:
-            machine = self._active()
-            gone = [
-                group_id for group_id in {*machine.groups, *machine.durable.offsets} if self._is_abandoned(group_id)
-            ]
-            self._walks.abandon(machine, gone, again=self.drop_abandoned)
+            self._walks.abandon(self._active(), self._is_abandoned, again=self.drop_abandoned)
 
     def group_offsets(self, at_once: int) -> Iterator[dict[tuple[str, str, int], int]]:
         """Committed offsets for metrics: {(group, topic, partition): offset}, so many at a time; none where not active.

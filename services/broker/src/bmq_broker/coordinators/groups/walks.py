@@ -24,6 +24,8 @@ _BYTES_PER_TURN: Final = 128 * 1024
 """What of their members is brought to life in one turn: some ms."""
 OFFSETS_PER_TURN: Final = 1_000
 """Offsets that are looked at, and perhaps deleted, in one turn, some ms."""
+_NAMES_PER_TURN: Final = 1_000
+"""Groups of which it is asked whether their lane is gone."""
 _ABANDON_AGAIN_S: Final = 5.0
 
 IsGone = Callable[[str, TopicId | None], bool]
@@ -50,6 +52,7 @@ class Walks:
         self._gone: set[tuple[TopicId, str]] = set()
         """Deleted topics that the next walk looks for."""
         self._is_dropping = False
+        self._is_abandoning = self._is_to_abandon_anew = False
 
     async def expire(self, machine: GroupMachine, allowed: Callable[[], bool]) -> None:
         """Offsets whose time is over, and idle groups; as long as the clock can be trusted, and something can be
@@ -108,20 +111,31 @@ class Walks:
 
         self._turns.then(work_bytes(parts), step)
 
-    def abandon(self, machine: GroupMachine, group_ids: list[str], *, again: Callable[[], None]) -> None:
-        """Likewise. `again` is called later where one is in the middle of a rebalance, which nobody joins any more."""
-        self._abandon(machine, in_parts(machine, sorted(group_ids)), again)
+    def abandon(self, machine: GroupMachine, is_abandoned: Callable[[str], bool], *, again: Callable[[], None]) -> None:
+        """Likewise; one walk at a time, and one more after it where that was asked for meanwhile. `again` is called
+        later where a group is in the middle of a rebalance, which nobody joins any more.
+        """
+        if self._is_abandoning:
+            self._is_to_abandon_anew = True
+            return
+        self._is_abandoning, self._is_to_abandon_anew = True, False
+        known = list(dict.fromkeys((*machine.groups, *machine.durable.offsets)))
+        self._abandon(machine, _abandoned_parts(machine, known, is_abandoned), again)
 
     def _abandon(self, machine: GroupMachine, left: Iterator[list[GroupPart]], again: Callable[[], None]) -> None:
         parts = next(left, None) if self._machine() is machine else None
         if parts is None:
+            self._is_abandoning = False
+            if self._is_to_abandon_anew:
+                again()
             return
 
         def step() -> None:
-            if self._machine() is not machine:
-                return
             loop = asyncio.get_running_loop()
-            if not all(self._run(partial(self._abandon_part, machine, part)) for part in parts):
+            if self._machine() is not machine or not all(
+                self._run(partial(self._abandon_part, machine, part)) for part in parts
+            ):
+                self._is_abandoning = False
                 return  # whoever keeps house looks again
             if any(
                 machine.durable.offset_count(group_id) <= OFFSETS_PER_TURN and group_id in machine.groups
@@ -131,13 +145,23 @@ class Walks:
             loop.call_soon(self._abandon, machine, left, again)
 
         members = sum(len(machine.groups[group_id].members) for group_id, _ in parts if group_id in machine.groups)
-        self._turns.then(work_bytes(parts) + ELEMENT_WORK_BYTES * members, step)
+        looks = 0 if parts else _NAMES_PER_TURN
+        self._turns.then(work_bytes(parts) + ELEMENT_WORK_BYTES * (members + looks), step)
 
     def _abandon_part(self, machine: GroupMachine, part: GroupPart) -> Effects:
         """A group with many offsets loses some of them first."""
         if machine.durable.offset_count(part.group_id) > OFFSETS_PER_TURN:
             return offsets.drop_some(machine, part.group_id, OFFSETS_PER_TURN)
         return abandon_group(machine, self._now(), part.group_id)
+
+
+def _abandoned_parts(
+    machine: GroupMachine, group_ids: Sequence[str], is_abandoned: Callable[[str], bool]
+) -> Iterator[list[GroupPart]]:
+    """Those of abandoned groups; an empty list before each look at names, which takes a turn, too."""
+    for some in in_groups(group_ids, _NAMES_PER_TURN):
+        yield []
+        yield from in_parts(machine, [group_id for group_id in some if is_abandoned(group_id)])
 
 
 def in_parts(machine: GroupMachine, group_ids: Sequence[str]) -> Iterator[list[GroupPart]]:
