@@ -1,14 +1,13 @@
 """Counted memory: who wants bytes asks first and waits its turn. Owns no memory itself."""
 
 import asyncio
-from collections import deque
-from collections.abc import Callable
+from collections import OrderedDict
 
 
 class MemoryBudget:
     """Bytes that may be held at one time, for all connections of a process together.
 
-    Who wants some `ask`s or `reserve`s, first come first served. `hold` never fails and may overdraw: it is for what is
+    Who wants some `reserve`s it, first come first served. `hold` never fails and may overdraw: it is for what is
     already there. More than the whole budget is given when nothing else is held.
     """
 
@@ -19,7 +18,8 @@ class MemoryBudget:
         self.refusals = 0
         """How often somebody could not have at once what it wanted: who looks how this grows knows whether memory is
         short."""
-        self._waiting: deque[tuple[int, Callable[[], bool]]] = deque()
+        self._waiting: OrderedDict[asyncio.Future[None], int] = OrderedDict()
+        """How much each wants, who waits longest first."""
 
     @property
     def has_room(self) -> bool:
@@ -54,40 +54,21 @@ class MemoryBudget:
         self.held_bytes += taken
         return taken
 
-    def ask(self, size_bytes: int, granted: Callable[[], bool]) -> bool:
-        """Holds `size_bytes` now and says True, or later and calls `granted`; which says False where they are not
-        wanted any more.
-        """
-        if not self._waiting and self._fits(size_bytes):
-            self.held_bytes += size_bytes
-            return True
-        self._waiting.append((size_bytes, granted))
-        return False
-
-    def withdraw(self, granted: Callable[[], bool]) -> None:
-        """Who asked with this callback does not want it any more, and holds up nobody."""
-        self._waiting = deque(entry for entry in self._waiting if entry[1] != granted)
-        self._wake()
-
     async def reserve(self, size_bytes: int) -> None:
         """Holds `size_bytes` once they fit."""
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def granted() -> bool:
-            if turn.done():
-                return False
-            turn.set_result(None)
-            return True
-
-        if self.ask(size_bytes, granted):
+        if not self._waiting and self._fits(size_bytes):
+            self.held_bytes += size_bytes
             return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[turn] = size_bytes
         try:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self.release(size_bytes)
+                self.held_bytes -= size_bytes
             else:
-                self.withdraw(granted)
+                self._waiting.pop(turn, None)
+            self._wake()  # who gave up holds up nobody
             raise
 
     def release(self, size_bytes: int) -> None:
@@ -100,8 +81,11 @@ class MemoryBudget:
         return self.held_bytes + size_bytes <= self.limit_bytes or self.held_bytes == 0
 
     def _wake(self) -> None:
-        while self._waiting and self._fits(self._waiting[0][0]):
-            size_bytes, granted = self._waiting.popleft()
-            self.held_bytes += size_bytes
-            if not granted():
-                self.held_bytes -= size_bytes
+        while self._waiting:
+            turn, size_bytes = next(iter(self._waiting.items()))
+            if not self._fits(size_bytes):
+                return
+            del self._waiting[turn]
+            if not turn.done():
+                self.held_bytes += size_bytes
+                turn.set_result(None)
