@@ -78,6 +78,24 @@ def test_a_broker_is_not_drained_where_the_only_other_one_stops_soon() -> None:
     run(test)
 
 
+def test_a_broker_with_a_wrong_clock_keeps_what_it_has_is_not_said_to_be_drained_and_can_be() -> None:
+    async def test(cluster: Cluster) -> None:
+        proxy = await with_topic(cluster)
+        sources = cluster.nodes[201].admin.front.state.sources
+        assert sources is not None
+        one = sources.image.nodes[NodeId(101)]
+        wrong = Heartbeat(node_id=one.node_id, broker_epoch=one.broker_epoch, boot=one.boot, clock_differs=True)
+        await sources.leader().heartbeat(wrong)
+        assert NodeId(101) in sources.leader().avoided
+        shown = (await ask(proxy, "GET", "/v1/nodes/101")).body
+        assert (shown["draining"], shown["moving_away"]) == (False, 0)
+        assert shown["partitions"] and "clock" in shown["trouble"]
+        begun = await ask(proxy, "POST", "/v1/nodes/101/drain")
+        assert (begun.status, begun.body["draining"]) == (202, True)
+
+    run(test)
+
+
 def test_what_is_no_broker_is_not_drained_and_what_was_never_there_is_unknown() -> None:
     async def test(cluster: Cluster) -> None:
         proxy = await started(cluster)

@@ -183,7 +183,7 @@ class Node:
         if self.proxy is not None:
             await self.proxy.stop(grace_s)
         if broker is not None and grace_s > 0:
-            await broker.drain()
+            await broker.hand_over()
         await self._cluster.leave(grace_s=grace_s)
         if broker is not None:
             await broker.kill()  # nothing is left to hand over

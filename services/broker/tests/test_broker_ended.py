@@ -18,14 +18,14 @@ def serving() -> Ended:
 
 def test_a_broker_that_hands_over_refuses_requests_while_what_it_took_becomes_durable() -> None:
     ended = serving()
-    ended.drain()
+    ended.hand_over()
     assert (ended.refusal, ended.lost) == (None, None)
     ended.stop()
     assert isinstance(ended.refusal, NotOwner)
     assert ended.lost is None
     ended.sealed()
     assert ended.state is BrokerState.SEALED
-    assert not ended.may_drain
+    assert not ended.may_hand_over
 
 
 def test_who_is_fenced_says_so_to_all_and_a_kill_afterwards_to_those_that_come_then() -> None:
@@ -48,7 +48,7 @@ def test_what_waits_at_a_killed_broker_may_be_in_the_log_and_what_comes_is_not()
 
 def test_a_broker_that_was_fenced_while_it_handed_over_stays_over() -> None:
     ended = serving()
-    ended.drain()
+    ended.hand_over()
     ended.fence(Fenced("replaced"))
     ended.stop()
     ended.sealed()
@@ -69,4 +69,4 @@ def test_no_broker_goes_back() -> None:
     ends = {state for state in BrokerState if (state, BrokerEvent.END) in TABLE}
     assert ends == set(BrokerState) - {BrokerState.UNREGISTERED, BrokerState.OVER}
     served = {BrokerState.STARTING, BrokerState.SERVING}
-    assert {before for before, event in itertools.chain(TABLE) if event is BrokerEvent.DRAIN} == served
+    assert {before for before, event in itertools.chain(TABLE) if event is BrokerEvent.HAND_OVER} == served

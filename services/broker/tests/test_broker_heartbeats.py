@@ -144,7 +144,7 @@ async def test_a_broker_waits_for_its_own_registration_to_come_to_its_image() ->
 
 
 @on_virtual_time
-async def test_a_drain_rolls_larger_tails_and_leaves_the_rest_to_the_heirs() -> None:
+async def test_a_hand_over_rolls_larger_tails_and_leaves_the_rest_to_the_heirs() -> None:
     brokers = Brokers(SimStore(faults=SLOW))
     await brokers.start(1, 2)
     (large, small_one) = brokers.controller.create_topic("orders", partitions=2, owner=1)
@@ -152,7 +152,7 @@ async def test_a_drain_rolls_larger_tails_and_leaves_the_rest_to_the_heirs() -> 
     await brokers.append(small_one, b"a")
     waiting = asyncio.ensure_future(brokers.tail(small_one, 1, node=1, max_wait_ms=60_000))
     await asyncio.sleep(0.1)
-    await brokers.roles[1].drain()
+    await brokers.roles[1].hand_over()
     with pytest.raises(NotOwner):
         await waiting
     with pytest.raises(NotOwner):

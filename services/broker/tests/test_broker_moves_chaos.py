@@ -168,7 +168,7 @@ class Chaos:
         self.brokers.controller.reachable = True
         for node in NODES:
             role = self.brokers.roles.get(node)
-            if role is not None and not role._ended.may_drain:
+            if role is not None and not role._ended.may_hand_over:
                 del self.brokers.roles[node]
                 await role.kill()
             if node not in self.brokers.roles:

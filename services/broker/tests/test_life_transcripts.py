@@ -66,7 +66,7 @@ class Script:
         self.said: list[str] = []
         self.names: dict[UUID, str] = {}
         self.lost: dict[str, bytes] = {}
-        self.draining: list[asyncio.Task[None]] = []
+        self.handing_over: list[asyncio.Task[None]] = []
         self.store = _ToldStore(self)
         self.brokers = Brokers(self.store)
         self.tps: dict[str, TopicPartition] = {}
@@ -132,7 +132,7 @@ class Script:
         await self.brokers.roles.pop(int(node)).stop()
 
     async def do_hand_over_begins(self, node: str) -> None:
-        self.draining.append(asyncio.create_task(self.brokers.roles[int(node)].drain()))
+        self.handing_over.append(asyncio.create_task(self.brokers.roles[int(node)].hand_over()))
 
     async def do_unreachable(self) -> None:
         self.brokers.controller.reachable = False

@@ -153,8 +153,8 @@ class Histories(RuleBasedStateMachine):
                 self.closed.setdefault((tp, stream, meta.leader_epoch), self.lengths.get(stream, 0))
 
     @precondition(lambda self: self.closed)
-    @rule(data=st.data(), count=st.integers(1, 8), empty=st.booleans())
-    def report(self, data: st.DataObject, count: int, empty: bool) -> None:
+    @rule(data=st.data(), count=st.integers(1, 8), drained=st.booleans())
+    def report(self, data: st.DataObject, count: int, drained: bool) -> None:
         """Any old or new report of closed partitions, of one incarnation."""
         reports = sorted(self.closed, key=str)
         _, stream, _ = data.draw(st.sampled_from(reports))
@@ -167,10 +167,10 @@ class Histories(RuleBasedStateMachine):
         boot = node.boot if node is not None else UUID(int=0)
         beat = Heartbeat(node_id=stream.node_id, broker_epoch=stream.broker_epoch, boot=boot, closed=tuple(closed))
         if self.lives(stream) and stream.node_id not in self.cluster.image.fencing:
-            self.cluster.commit(heartbeat(self.cluster.image, beat, empty=empty).records)
+            self.cluster.commit(heartbeat(self.cluster.image, beat, is_drained=drained).records)
         else:
             with pytest.raises(Fenced):
-                heartbeat(self.cluster.image, beat, empty=empty)
+                heartbeat(self.cluster.image, beat, is_drained=drained)
 
     @rule(node_id=NODES)
     def begin_to_fence(self, node_id: int) -> None:

@@ -312,9 +312,9 @@ def test_the_last_broker_cannot_be_drained_until_another_one_comes() -> None:
     cluster.commit(drain(cluster.image, ONE).records)
     assert cluster.image.moving == {}
     cluster.register(2)
-    cluster.commit(heartbeat(cluster.image, beat(cluster, 1), empty=True).records)
+    cluster.commit(heartbeat(cluster.image, beat(cluster, 1), is_drained=True).records)
     assert set(cluster.image.moving.values()) == {2}
-    assert heartbeat(cluster.image, beat(cluster, 1), empty=True).records == ()
+    assert heartbeat(cluster.image, beat(cluster, 1), is_drained=True).records == ()
 
 
 def test_listeners_that_changed_are_told_once_and_fence_nobody() -> None:

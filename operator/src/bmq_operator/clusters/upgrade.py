@@ -144,7 +144,7 @@ def _drained_in_vain(view: View) -> Step | None:
 
 
 def _shrink(view: View) -> Step:
-    """Brokers beyond the wanted number are emptied, the highest first, and go together once they are empty."""
+    """Brokers beyond the wanted number are drained, the highest first, and go together once they are empty."""
     if view.state is None:
         return Wait(reason="Scaling", message=f"brokers are to be drained before they go, and {view.why_no_state}")
     wanted = view.wanted["broker"]

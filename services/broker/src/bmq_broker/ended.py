@@ -19,7 +19,7 @@ class BrokerState(Enum):
     STARTING = auto()
     """It is registered, and reads what earlier owners left."""
     SERVING = auto()
-    DRAINING = auto()
+    HANDING_OVER = auto()
     """It rolls larger tails, and still serves."""
     STOPPING = auto()
     """It takes no more requests; what it took becomes durable."""
@@ -34,7 +34,7 @@ class BrokerEvent(Enum):
 
     REGISTERED = auto()
     RECOVERED = auto()
-    DRAIN = auto()
+    HAND_OVER = auto()
     STOP = auto()
     SEALED = auto()
     END = auto()
@@ -45,11 +45,11 @@ _State, _Event = BrokerState, BrokerEvent
 TABLE: Final[dict[tuple[BrokerState, BrokerEvent], BrokerState]] = {
     (_State.UNREGISTERED, _Event.REGISTERED): _State.STARTING,
     (_State.STARTING, _Event.RECOVERED): _State.SERVING,
-    (_State.STARTING, _Event.DRAIN): _State.DRAINING,
-    (_State.SERVING, _Event.DRAIN): _State.DRAINING,
-    (_State.DRAINING, _Event.RECOVERED): _State.DRAINING,
+    (_State.STARTING, _Event.HAND_OVER): _State.HANDING_OVER,
+    (_State.SERVING, _Event.HAND_OVER): _State.HANDING_OVER,
+    (_State.HANDING_OVER, _Event.RECOVERED): _State.HANDING_OVER,
     (_State.STARTING, _Event.STOP): _State.STOPPING,  # it gives its start up
-    (_State.DRAINING, _Event.STOP): _State.STOPPING,
+    (_State.HANDING_OVER, _Event.STOP): _State.STOPPING,
     (_State.STOPPING, _Event.STOP): _State.STOPPING,
     (_State.STOPPING, _Event.SEALED): _State.SEALED,
     **{(state, _Event.END): _State.OVER for state in _State if state not in (_State.UNREGISTERED, _State.OVER)},
@@ -79,9 +79,14 @@ class Ended:
         return self.state is BrokerState.OVER
 
     @property
-    def may_drain(self) -> bool:
+    def hands_over(self) -> bool:
+        """Whether this broker is to get no more partitions: it stops."""
+        return self.state in (BrokerState.HANDING_OVER, BrokerState.STOPPING)
+
+    @property
+    def may_hand_over(self) -> bool:
         """Whether there is something to hand over, and nobody does so yet."""
-        return (self.state, BrokerEvent.DRAIN) in TABLE
+        return (self.state, BrokerEvent.HAND_OVER) in TABLE
 
     def registered(self) -> None:
         """It has an epoch."""
@@ -91,9 +96,9 @@ class Ended:
         """It serves."""
         self._happen(BrokerEvent.RECOVERED)
 
-    def drain(self) -> None:
+    def hand_over(self) -> None:
         """It begins to hand over."""
-        self._happen(BrokerEvent.DRAIN)
+        self._happen(BrokerEvent.HAND_OVER)
 
     def stop(self) -> None:
         """It takes no more requests."""

@@ -47,6 +47,7 @@ class Heartbeats:
         covered: Callable[[], Covered],
         manifests: Callable[[], tuple[tuple[TopicPartition, ManifestVersion], ...]] = lambda: (),
         loads: Callable[[], tuple[PartitionLoad, ...]],
+        hands_over: Callable[[], bool] = lambda: False,
         clock_differs: Callable[[], bool],
         failing: Callable[[], tuple[float, BmqError] | None],
         fenced: Callable[[BmqError], None],
@@ -65,6 +66,7 @@ class Heartbeats:
         self._covered = covered
         self._manifests = manifests
         self._loads = loads
+        self._hands_over = hands_over
         self._clock_differs = clock_differs
         self._failing = failing
         self._fenced = fenced
@@ -74,8 +76,6 @@ class Heartbeats:
         self._due = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._is_heard = True
-        self.draining = False
-        """Whether this broker is to get no more partitions."""
 
     def soon(self) -> None:
         """There is something to say that should not wait for its turn."""
@@ -121,7 +121,7 @@ class Heartbeats:
             covered=self._covered(),
             manifests=self._manifests(),
             loads=self._loads(),
-            draining=self.draining,
+            draining=self._hands_over(),
             clock_differs=self._clock_differs(),
             trouble=_trouble(self._failing()),
             listeners=self._listeners(),

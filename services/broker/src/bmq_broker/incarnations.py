@@ -55,11 +55,11 @@ class Incarnations:
         self._task = asyncio.get_running_loop().create_task(self._follow(), name="incarnations")
         self._task.add_done_callback(self._over)
 
-    async def drain(self) -> None:
+    async def hand_over(self) -> None:
         """Hands everything over; `stop` is all that is left to do."""
         await self._end()
         if self.role is not None:
-            await self.role.drain()
+            await self.role.hand_over()
 
     async def stop(self) -> None:
         """The clean stop."""

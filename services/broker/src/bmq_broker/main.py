@@ -147,19 +147,18 @@ class BrokerRole:
 
     async def stop(self) -> None:
         """The clean stop: hands everything over and ends. After a fence it only ends."""
-        await self.drain()
+        await self.hand_over()
         await self.kill()
 
-    async def drain(self) -> None:
+    async def hand_over(self) -> None:
         """Hands everything over: rolls larger tails, stops, makes everything durable, seals the own stream and says so.
 
         A store that is too slow for that is not waited for longer than `stop_timeout_ms`: who starts next recovers.
         Afterwards requests get NotOwner, and `stop` or `kill` is all that is left to do.
         """
-        if not self._ended.may_drain:
+        if not self._ended.may_hand_over:
             return
-        self._ended.drain()
-        self._heartbeats.draining = True
+        self._ended.hand_over()
         self._heartbeats.soon()
         await self._end_tasks()
         try:
@@ -287,6 +286,7 @@ class BrokerRole:
             covered=partial(reports.covered, count_max=REPORTS_MAX),
             manifests=partial(reports.manifests, count_max=REPORTS_MAX),
             loads=Loads(lives.appending, count_max=settings.loads_max).current,
+            hands_over=lambda: self._ended.hands_over,
             clock_differs=lambda: self._clock_guard.differs,
             failing=lambda: self._writer.failing,
             fenced=self._fenced,

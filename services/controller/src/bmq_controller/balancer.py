@@ -42,20 +42,20 @@ class Balancer:
         leader: ControllerLeader,
         *,
         loads: KnownLoads,
-        emptying: Callable[[], Collection[NodeId]],
+        draining: Callable[[], Collection[NodeId]],
         stopping: Callable[[], Collection[NodeId]],
         silent: Callable[[], Collection[Incarnation]],
         interval_s: float,
         settings: BalanceSettings | None = None,
     ) -> None:
-        """`emptying`: brokers that are to own nothing; `stopping`: those that soon hand everything over at once;
+        """`draining`: brokers that are to own nothing; `stopping`: those that soon hand everything over at once;
         `silent`: those whose lease has run out, which get nothing and are not waited for.
 
         `interval_s` 0: nothing is balanced.
         """
         self._leader = leader
         self._loads = loads
-        self._emptying = emptying
+        self._draining = draining
         self._stopping = stopping
         self._silent = silent
         self._interval_s = interval_s
@@ -86,7 +86,7 @@ class Balancer:
             self._loads.snapshot(now_ms),
             now_ms=now_ms,
             since_ms=dict(self._recent.since_ms(now_ms)),
-            draining=self._emptying(),
+            draining=self._draining(),
             stopping={*self._stopping(), *(node_id for node_id, _ in self._silent())},
             balancing=self._balancing,
             settings=settings or self._settings,

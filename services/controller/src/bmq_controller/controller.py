@@ -80,12 +80,12 @@ class LeadingController:
         self._limits = leader.settings.limits
         self._registering: defaultdict[NodeId, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._fencer = Fencer(
-            leader, node_id=node_id, store=store, rng=rng, silent_s=silent_s, draining=lambda: self.draining
+            leader, node_id=node_id, store=store, rng=rng, silent_s=silent_s, avoid=lambda: self.avoided
         )
         self._sign_of_life = SignOfLife(leader, node_id=node_id, interval_s=leader.settings.sign_of_life_s)
         self._stopping: dict[NodeId, BrokerEpoch] = {}
         """Incarnations that said that they stop soon."""
-        self._emptying: dict[NodeId, BrokerEpoch] = {}
+        self._draining: dict[NodeId, BrokerEpoch] = {}
         self._off_time: dict[NodeId, BrokerEpoch] = {}
         """Incarnations whose clock and the store's are too far apart."""
         self._troubles: dict[NodeId, tuple[BrokerEpoch, str]] = {}
@@ -94,7 +94,7 @@ class LeadingController:
         self.balancer = Balancer(
             leader,
             loads=self._loads,
-            emptying=lambda: self._living(self._emptying),
+            draining=lambda: self._living(self._draining),
             stopping=lambda: self._living(self._stopping) | self._living(self._off_time),
             silent=lambda: self._fencer.silent,
             interval_s=leader.settings.balance_interval_s,
@@ -117,10 +117,13 @@ class LeadingController:
 
     @property
     def draining(self) -> frozenset[NodeId]:
-        """Nodes that are to get no partitions: they stop soon, are being emptied, or have a wrong clock, as far as this
-        leader has heard.
-        """
-        return self._living(self._stopping) | self._living(self._emptying) | self._living(self._off_time)
+        """Nodes whose partitions are being moved away: they are drained, or stop, as far as this leader has heard."""
+        return self._living(self._stopping) | self._living(self._draining)
+
+    @property
+    def avoided(self) -> frozenset[NodeId]:
+        """Nodes that are to get no partitions: those, and those whose clock is wrong, which keep what they have."""
+        return self.draining | self._living(self._off_time)
 
     @property
     def troubles(self) -> dict[NodeId, str]:
@@ -176,7 +179,7 @@ class LeadingController:
                 new_id=self._rng.uuid,
                 cluster=self._cluster(image),
                 limits=self._limits,
-                avoid=self.draining,
+                avoid=self.avoided,
                 validate_only=validate_only,
             ),
         )
@@ -198,7 +201,7 @@ class LeadingController:
                 topic,
                 total,
                 limits=self._limits,
-                avoid=self.draining,
+                avoid=self.avoided,
                 assignments=assignments,
                 validate_only=validate_only,
             ),
@@ -274,7 +277,7 @@ class LeadingController:
                 stream = node_machine.stream_to_seal(self._leader.image, registration)
                 end = 0 if stream is None else await self._seal(stream)
                 decide = partial(
-                    node_machine.register, registration=registration, sealed=stream, end=end, avoid=self.draining
+                    node_machine.register, registration=registration, sealed=stream, end=end, avoid=self.avoided
                 )
                 epoch = await self._leader.operate("register", decide, first=True)
                 if epoch is not None:
@@ -304,7 +307,7 @@ class LeadingController:
         """Commits that the node sealed its own stream at `end` and is gone."""
         await self._leader.operate(
             "report_stopped",
-            lambda image: node_machine.report_stopped(image, node_id, broker_epoch, end=end, avoid=self.draining),
+            lambda image: node_machine.report_stopped(image, node_id, broker_epoch, end=end, avoid=self.avoided),
             first=True,
         )
         _log.info("node stopped", node_id=node_id, broker_epoch=broker_epoch, sealed_end=end)
@@ -324,8 +327,8 @@ class LeadingController:
         self._troubles.pop(beat.node_id, None)
         if beat.trouble:
             self._troubles[beat.node_id] = beat.broker_epoch, beat.trouble
-        empty = self._emptying.get(beat.node_id) == beat.broker_epoch
-        decide = partial(node_machine.heartbeat, beat=beat, empty=empty, takes_again=takes_again, avoid=self.draining)
+        is_drained = self._draining.get(beat.node_id) == beat.broker_epoch
+        decide = partial(node_machine.heartbeat, beat=beat, is_drained=is_drained, takes_again=takes_again, avoid=self.avoided)
         try:
             says_nothing = not decide(self._leader.image).records
         except Fenced:
@@ -350,17 +353,17 @@ class LeadingController:
 
     async def drain(self, node_id: NodeId) -> None:
         """Cordons a node and begins to move all its partitions away."""
-        await self._operate("drain", lambda image: move_machine.drain(image, node_id, avoid=self.draining))
+        await self._operate("drain", lambda image: move_machine.drain(image, node_id, avoid=self.avoided))
         node = self._leader.image.nodes.get(node_id)
         if node is not None:
-            self._emptying[node_id] = node.broker_epoch
-        _log.info("node is being emptied", node_id=node_id, partitions=self._leader.image.owned_counts.get(node_id, 0))
+            self._draining[node_id] = node.broker_epoch
+        _log.info("node is being drained", node_id=node_id, partitions=self._leader.image.owned_counts.get(node_id, 0))
 
     async def cordon(self, node_id: NodeId, cordoned: bool) -> None:
         """Gives the node no new partitions, or does so again. Who may have partitions again is no longer drained."""
         await self._operate("cordon", lambda image: node_machine.cordon(image, node_id, cordoned=cordoned))
         if not cordoned:
-            self._emptying.pop(node_id, None)
+            self._draining.pop(node_id, None)
 
     async def metadata_poll(self, after_position: int, wait_ms: int) -> list[bytes]:
         """The log's entries above `after_position`, from memory; waits for one, not longer than `wait_ms`."""

@@ -43,9 +43,9 @@ class Fencer:
         store: ObjectStore,
         rng: Rng,
         silent_s: Mapping[NodeId, float],
-        draining: Callable[[], Collection[NodeId]],
+        avoid: Callable[[], Collection[NodeId]],
     ) -> None:
-        """`silent_s`: what an earlier leader let it be known how long nodes have been silent. `draining`: brokers that
+        """`silent_s`: what an earlier leader let it be known how long nodes have been silent. `avoid`: brokers that
         stop soon, not to be heirs.
         """
         self._leader = leader
@@ -53,7 +53,7 @@ class Fencer:
         self._store = store
         self._rng = rng
         self._silent_s = silent_s
-        self._draining = draining
+        self._avoid = avoid
         self._tick_s = leader.settings.lease_tick_s
         self._leases = Leases(lease_s=leader.settings.lease_s, lag_s_max=leader.settings.lease_lag_s_max)
         self._silent: frozenset[Incarnation] = frozenset()
@@ -148,7 +148,7 @@ class Fencer:
                     self._store, StreamId(node_id, broker_epoch), cluster_id=cluster_id, rng=self._rng
                 )
             if await self._leader.operate(
-                "fenced", lambda image: complete_fencing(image, who, end=end, avoid=self._draining()), first=True
+                "fenced", lambda image: complete_fencing(image, who, end=end, avoid=self._avoid()), first=True
             ):
                 metrics.FENCINGS.labels("completed").inc()
                 _log.warning(

@@ -453,7 +453,7 @@ class Endpoint:
                 )
                 connection.abort()
 
-    async def drain(self, grace_s: float) -> None:
+    async def finish(self, grace_s: float) -> None:
         """Takes no more requests, answers those that were begun, at most for `grace_s`, tells peers to go, and closes
         every connection.
         """

@@ -41,7 +41,7 @@ class ProxyServer:
         servers, self._servers = self._servers, []
         for server in servers:
             server.close()
-        await self.endpoint.drain(grace_s)
+        await self.endpoint.finish(grace_s)
         for server in servers:
             await server.wait_closed()
 

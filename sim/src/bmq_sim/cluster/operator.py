@@ -50,7 +50,7 @@ class Operator:
         self._ask(f"move {tp} to {to}", lambda control: control.move(tp, NodeId(to)))
 
     def drain(self, node_id: int) -> None:
-        """Asks once to have a broker emptied."""
+        """Asks once to have a broker drained."""
         self._ask(f"drain {node_id}", lambda control: control.drain(NodeId(node_id)))
 
     def cordon(self, node_id: int, cordoned: bool) -> None:

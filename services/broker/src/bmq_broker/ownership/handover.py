@@ -1,7 +1,7 @@
 """How a broker hands over all that it owns: it rolls larger tails while it still serves, stops, makes everything
 durable, and seals its stream.
 
-With heirs this is a drain, without one the clean stop. It costs no requests per partition but for the rolls: heirs read
+The clean stop. It costs no requests per partition but for the rolls: heirs read
 the stream.
 """
 

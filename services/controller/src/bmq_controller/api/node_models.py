@@ -40,7 +40,7 @@ class NodeView(BaseModel):
     leads: bool = Field(description="Whether it is the leading controller")
     last_heard_s: float | None = Field(description="How long ago the leader heard it; null: not watched")
     cordoned: bool = Field(description="Gets no new partitions")
-    draining: bool = Field(description="Is being emptied, or stops")
+    draining: bool = Field(description="Its partitions are being moved away: it is drained, or stops")
     partitions: int
     moving_away: int
     moving_here: int

@@ -129,7 +129,7 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
         _check_known(image, number)
         if all(node.node_id != number for node in living_brokers(image)):
             raise Refused("NotABroker", "it is no registered broker, so there is nothing to drain", "drain one that is")
-        avoid = sources.leader().draining
+        avoid = sources.leader().avoided
         if (
             image.owned_counts.get(number, 0)
             and (stays := await in_thread(lambda: _without_heir(image, number, avoid=avoid))) is not None

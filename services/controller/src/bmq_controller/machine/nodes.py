@@ -146,9 +146,9 @@ def report_manifests(
 
 
 def heartbeat(
-    image: Image, beat: Heartbeat, *, empty: bool = False, takes_again: bool = False, avoid: Collection[NodeId] = ()
+    image: Image, beat: Heartbeat, *, is_drained: bool = False, takes_again: bool = False, avoid: Collection[NodeId] = ()
 ) -> Decision[None]:
-    """What a node reports with its sign of life. `empty`: its partitions are to go to others, but not to those to
+    """What a node reports with its sign of life. `is_drained`: its partitions are to go to others, but not to those to
     `avoid`. `takes_again`: its clock is right again, so it takes those of its pool that have no owner, as if it
     registered: nobody else may come for them.
 
@@ -172,7 +172,7 @@ def heartbeat(
             NodeListeners(node_id=beat.node_id, broker_epoch=beat.broker_epoch, listeners=dict(beat.listeners))
         )
     records.extend(close_partitions(image, beat.node_id, beat.broker_epoch, beat.closed, covered=dict(beat.covered)))
-    if empty and "broker" in node.roles:
+    if is_drained and "broker" in node.roles:
         records.extend(drained(image, beat.node_id, avoid=avoid))
     elif (
         takes_again
