@@ -15,8 +15,9 @@ from tests.waiting import until
 from benchmarks import processes
 from benchmarks.plan import Plan
 from benchmarks.servers import BMQ_SETTINGS, Minio, Server, bmq_command, read_metrics
+from bmq_cli.processes import one_machine
 from bmq_cli.processes.nodes import NodePlan, plan_nodes, shape_of
-from bmq_cli.processes.up_nodes import OF_ONE_MACHINE, addresses_in
+from bmq_cli.processes.up_nodes import addresses_in
 from bmq_node.configuration.values import Role
 from bmq_node.process.starting import make_bucket
 from bmq_node.process.supervised import SUPERVISOR_VARIABLE
@@ -140,7 +141,7 @@ class Cluster(Server):
         """`options` are for every node, `options_of(plan)` for one."""
         super().__init__(folder)
         self.store = store or f"file://{folder / 'data'}?shared=true"
-        shared = [*OF_ONE_MACHINE, *UNBALANCED, *options]
+        shared = [*one_machine.flags(), *UNBALANCED, *options]
         for setting in BMQ_SETTINGS:
             shared += ["--cluster-config", setting]
         plans = plan_nodes(

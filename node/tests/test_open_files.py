@@ -3,10 +3,9 @@
 import pytest
 
 from bmq.config.limits import Limits, limits_of
-from bmq_cli.processes.server import with_files
 from bmq_node.configuration.node_settings import exposed_limits, node_settings
 from bmq_node.configuration.server_config import ServerConfig
-from bmq_node.process.open_files import connections_within, limits_within
+from bmq_node.process.open_files import connections_within, limits_within, with_files
 
 
 @pytest.mark.parametrize(

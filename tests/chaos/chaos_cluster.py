@@ -24,7 +24,7 @@ from free_ports import free_port
 
 from bmq.internal.framing.frames import PREFIX_SIZE_BYTES
 from bmq.internal.framing.hello import HELLO
-from bmq_cli.processes.up_nodes import OF_ONE_MACHINE
+from bmq_cli.processes import one_machine
 from bmq_node.process.supervised import SUPERVISOR_VARIABLE
 
 START_S: Final = 60.0
@@ -85,7 +85,7 @@ class Node:
                 f"127.0.0.1:{self.kafka.port}",
             ]
         command += ["--admin", f"127.0.0.1:{self.admin_port}", "--cluster-config", "group.initial.rebalance.delay.ms=0"]
-        return [*command, *OF_ONE_MACHINE]
+        return [*command, *one_machine.flags()]
 
     async def start(self) -> None:
         """Until it says that it serves. One that ends meanwhile is started again."""

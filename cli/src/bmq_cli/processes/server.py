@@ -18,7 +18,6 @@ from bmq.runtime.metered_store import MeteredStore
 from bmq.runtime.open_store import open_store
 from bmq.runtime.otel import OtelTracer
 from bmq.runtime.self_test import prove_store
-from bmq.runtime.store_url import StoreKind, parse_store_url
 from bmq.runtime.system import SystemClock, SystemRng
 from bmq.storage.durable import cancelled
 from bmq_cli.terminal.exit_codes import code_of
@@ -27,7 +26,7 @@ from bmq_node.admin.server import AdminServer
 from bmq_node.admin.tokens import AdminTokens
 from bmq_node.configuration.addresses import address_text
 from bmq_node.configuration.listener_files import ListenerFile
-from bmq_node.configuration.node_settings import NodeSettings, exposed_limits, listens, node_settings
+from bmq_node.configuration.node_settings import exposed_limits, listens
 from bmq_node.configuration.server_config import REPEATABLE, ServerConfig, flag_of
 from bmq_node.configuration.server_reference import default_text
 from bmq_node.configuration.sources import PAGE, read_config, unknown_variables
@@ -35,8 +34,8 @@ from bmq_node.configuration.values import Role
 from bmq_node.node import Node
 from bmq_node.process.listening import bound
 from bmq_node.process.living import CannotGoOn, live
-from bmq_node.process.open_files import connections_within, limits_within, tell_if_fewer
-from bmq_node.process.starting import keep_private, make_bucket, start_failure
+from bmq_node.process.open_files import tell_if_fewer, with_files
+from bmq_node.process.starting import keep_private, make_bucket, settings_of, start_failure
 from bmq_node.process.supervised import end_with_supervisor, watch_supervisor
 
 _log = structlog.get_logger(__name__)
@@ -80,18 +79,6 @@ def _signature() -> inspect.Signature:
 
 server.__signature__ = _signature()  # type: ignore[attr-defined]
 server.__annotations__ = {name: one.annotation for name, one in _signature().parameters.items()} | {"return": None}
-
-
-def with_files(config: ServerConfig, files: int) -> ServerConfig:
-    """With as many connections of clients as leave files for everything else, where the process may open so many."""
-    if not config.has(Role.PROXY):
-        return config
-    limits = limits_of(config.limits)
-    connections = connections_within(files, config.connections_max, limits)
-    per_address = str(limits_within(connections, limits).connections_per_address)
-    return config.model_copy(
-        update={"connections_max": connections, "limits": {**config.limits, "connections_per_address": per_address}}
-    )
 
 
 def serve(config: ServerConfig) -> int:
@@ -140,7 +127,7 @@ async def _live(config: ServerConfig, store: MeteredStore, stop: asyncio.Event, 
         store,
         clock=clock,
         rng=rng,
-        settings=_settings(config),
+        settings=settings_of(config),
         config=config,
         tracer=tracer,
     )
@@ -204,14 +191,3 @@ def _serving(config: ServerConfig, node: Node, admin: AdminServer | None) -> Non
         admin.serve(ended=node.ended, lags=node.lags)
         addresses.append(f"{address_text(admin.host, admin.port)} (admin)")
     print(f"bmq node {config.node_id} ({', '.join(config.roles)}) serves: {', '.join(addresses)}", flush=True)
-
-
-def _settings(config: ServerConfig) -> NodeSettings:
-    """Raises ConfigurationError for a store's URL that cannot be used."""
-    store = parse_store_url(config.store)
-    one_disk = store.kind in (StoreKind.FILE, StoreKind.MEMORY)
-    return node_settings(
-        config,
-        one_disk=one_disk,
-        log_dir=str(store.folder) if store.folder is not None else config.store.partition("?")[0],
-    )

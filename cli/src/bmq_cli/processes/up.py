@@ -4,9 +4,8 @@ import asyncio
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 from urllib.parse import quote
 
 import structlog
@@ -21,34 +20,26 @@ from bmq.runtime.metered_store import MeteredStore
 from bmq.runtime.open_store import open_store
 from bmq.runtime.self_test import prove_store
 from bmq.runtime.system import SystemClock, SystemRng
-from bmq_broker.coordinators.groups.settings import GroupSettings
-from bmq_broker.settings import BrokerSettings
+from bmq_cli.processes import one_machine
 from bmq_cli.terminal.exit_codes import code_of
-from bmq_controller.machine.limits import Limits as ControllerLimits
-from bmq_controller.settings import ControllerSettings
 from bmq_node.admin.exposition import expose
 from bmq_node.admin.server import AdminServer
 from bmq_node.admin.tokens import LENGTH_MIN, AdminTokens
-from bmq_node.configuration.addresses import address_of, address_text
-from bmq_node.configuration.node_settings import ONE_DISK_CATCH_UP_GETS, NodeSettings
-from bmq_node.configuration.server_config import flag_of
-from bmq_node.configuration.values import Role
+from bmq_node.configuration.addresses import WILDCARD_HOSTS, address_of, address_text
+from bmq_node.configuration.node_settings import exposed_limits
+from bmq_node.configuration.server_config import ServerConfig, flag_of
+from bmq_node.configuration.sources import read_config
 from bmq_node.node import Node
 from bmq_node.process.listening import bound, check_apart, check_free
 from bmq_node.process.living import CannotGoOn, live
-from bmq_node.process.open_files import connections_within, limits_within, tell_if_fewer
-from bmq_node.process.starting import FAILED, keep_private, make_bucket, start_failure
-from bmq_proxy.settings import ProxySettings
+from bmq_node.process.open_files import tell_if_fewer, with_files
+from bmq_node.process.starting import FAILED, keep_private, make_bucket, settings_of, start_failure
 
 log = structlog.get_logger()
 
 OWN_CONFIGS: Final = {"group.initial.rebalance.delay.ms": "0"}
 """Configurations that one machine begins with: nobody waits here for the members that a deployment is still starting
 elsewhere."""
-TAIL_LIMIT_BYTES = 192 * 1024 * 1024
-"""One process holds all roles here: less than a broker of its own would."""
-PROXY: Final = ProxySettings(request_memory_bytes=64 * 1024 * 1024, fetch_memory_bytes=64 * 1024 * 1024)
-"""Likewise."""
 
 
 def up(  # noqa: PLR0917 - options, not arguments
@@ -112,60 +103,60 @@ def up(  # noqa: PLR0917 - options, not arguments
     try:
         configure_logging()
         limits = _pairs("--limit", limit or [])
-        settings, url = _settings(
-            data=data, store=store, listen=listen, configs=config or [], limits=limits, linger_ms=linger_ms
+        given = _config(data=data, store=store, listen=listen, configs=config or [], limits=limits, linger_ms=linger_ms)
+        asked, tokens = _address("--admin", admin), _tokens(admin_token_file)
+        code = (
+            _serve(given, fsync=fsync, admin=asked, tokens=tokens)
+            if nodes is None
+            else _up_nodes(nodes, given, fsync=fsync, admin=asked, admin_token_file=admin_token_file, limits=limits)
         )
-        admin_host, admin_port = _address("--admin", admin)
-        tokens = _tokens(admin_token_file)
-        if nodes is not None:
-            raise typer.Exit(
-                _up_nodes(
-                    nodes,
-                    settings,
-                    url=url,
-                    fsync=fsync,
-                    admin=(admin_host, admin_port),
-                    admin_token_file=admin_token_file,
-                    limits=limits,
-                )
-            )
-        address = address_of(settings.listen)
-        check_apart("--listen", address, "--admin", (admin_host, admin_port))
-        check_free("--listen", address)
-        check_free("--admin", (admin_host, admin_port))
-        make_bucket(url)
-        keep_private(url)
-        opened = open_store(url, fsync=fsync)
-        tell_if_fewer(raise_file_limit(), PROXY.connections_max, settings.proxy.connections_max)
     except BmqError as error:
         print(f"error: {error}", file=sys.stderr)
-        raise typer.Exit(code_of(error)) from None
+        code = code_of(error)
+    raise typer.Exit(code)
+
+
+def _serve(given: ServerConfig, *, fsync: bool, admin: tuple[str, int], tokens: AdminTokens | None) -> int:
+    """Runs the process until it is told to end, or cannot go on; its exit code. Raises ConfigurationError,
+    CannotListen, StoreUnusable.
+    """
+    files = raise_file_limit()
+    config = with_files(given, files)
+    settings = settings_of(config)
+    listen = address_of(config.listen)
+    check_apart("--listen", listen, "--admin", admin)
+    check_free("--listen", listen)
+    check_free("--admin", admin)
+    make_bucket(config.store)
+    keep_private(config.store)
+    opened = open_store(config.store, fsync=fsync)
+    tell_if_fewer(files, given.connections_max, config.connections_max)
 
     async def main(stop: asyncio.Event) -> int:
         clock, rng = SystemClock(), SystemRng()
-        expose(tuple(Role), limits=_limits(settings))
+        expose(config.roles, limits=exposed_limits(config))
         metered = MeteredStore(opened)
         node = Node(
             metered,
             clock=clock,
             rng=rng,
             settings=settings,
-            describe=lambda: _described(settings, url),
+            describe=lambda: given.model_dump(mode="json", include={"roles", *given.model_fields_set}),
             named=flag_of,
         )
         node.admin.front.state.tokens = tokens
-        server = AdminServer(node.admin.front, host=admin_host, port=admin_port, limits=settings.proxy.limits)
+        server = AdminServer(node.admin.front, host=admin[0], port=admin[1], limits=settings.proxy.limits)
         failures: list[BmqError] = []
 
         async def start() -> None:
-            await bound("--admin", admin, server.start())
+            await bound("--admin", address_text(*admin), server.start())
             await prove_store(metered, clock, rng)
             await node.start()
 
         def serves() -> None:
             server.serve(ended=node.ended, lags=node.lags)
             settle()
-            _say_hello(node, url, admin=f"{admin_host}:{server.port}")
+            _say_hello(node, config.store, admin=f"{admin[0]}:{server.port}")
 
         def failed(error: BmqError) -> None:
             failures.append(error)
@@ -177,17 +168,15 @@ def up(  # noqa: PLR0917 - options, not arguments
         return FAILED if failures else 0
 
     try:
-        code = run_service(main)
+        return run_service(main)
     finally:
         opened.close()
-    raise typer.Exit(code)
 
 
 def _up_nodes(
     shape: str,
-    settings: NodeSettings,
+    config: ServerConfig,
     *,
-    url: str,
     fsync: bool,
     admin: tuple[str, int],
     admin_token_file: Path | None,
@@ -197,18 +186,18 @@ def _up_nodes(
 
     return up_nodes(
         shape,
-        url=url,
+        url=config.store,
         fsync=fsync,
-        listen=address_of(settings.listen),
+        listen=address_of(config.listen),
         admin=admin,
         admin_token_file=admin_token_file,
-        linger_ms=settings.broker.linger_ms,
-        cluster_configs=settings.cluster_configs,
+        linger_ms=config.linger_ms,
+        cluster_configs=config.cluster_config,
         limits=limits,
     )
 
 
-def _settings(
+def _config(
     *,
     data: Path | None,
     store: str | None,
@@ -216,46 +205,36 @@ def _settings(
     configs: list[str],
     limits: Mapping[str, str],
     linger_ms: float,
-) -> tuple[NodeSettings, str]:
+) -> ServerConfig:
+    """As of a server with all roles that nobody else is to find. Raises ConfigurationError."""
     if data is not None and store is not None:
         raise ConfigurationError(f"--data {data} and --store {store} are both given: give one of them")
     folder = (data or Path("bmq-data")).absolute()
-    url = store if store is not None else f"file://{quote(str(folder))}"
     host, port = _address("--listen", listen)
     if not 0 <= linger_ms <= 10_000:
         raise ConfigurationError(f"--linger-ms {linger_ms:g}: choose 0 to 10000")
     cluster_configs = {**OWN_CONFIGS, **_pairs("--config", configs)}
     try:
-        own_limits = limits_of(limits)
+        limits_of(limits)
     except ConfigurationError as error:
         raise ConfigurationError(f"--limit: {error}") from None
     try:
         validate_cluster(cluster_configs)
     except InvalidConfig as error:
         raise ConfigurationError(f"--config: {error}") from None
-    connections = connections_within(raise_file_limit(), PROXY.connections_max, own_limits)
-    settings = NodeSettings(
-        listen=address_text(host, port),
-        cluster_configs=cluster_configs,
-        broker=BrokerSettings(
-            linger_ms=linger_ms,
-            eager=store is None,
-            hedge_creates=store is not None,
-            tail_limit_bytes=TAIL_LIMIT_BYTES,
-            producers_per_partition=own_limits.producers_per_partition,
-            producers_per_broker=own_limits.producers_per_broker,
-            false_batches_per_look_up=own_limits.false_batches_per_look_up,
-        ),
-        controller=ControllerSettings(limits=ControllerLimits.within(own_limits)),
-        groups=GroupSettings.within(own_limits),
-        proxy=replace(
-            PROXY if store is not None else replace(PROXY, catch_up_gets_at_once=ONE_DISK_CATCH_UP_GETS),
-            connections_max=connections,
-            limits=limits_within(connections, own_limits),
-        ),
-        log_dir=str(folder) if store is None else url.partition("?")[0],
-    )
-    return settings, url
+    anywhere = {"advertised_listen": "127.0.0.1:0"} if host in WILDCARD_HOSTS else {}
+    flags = {
+        **one_machine.KEYS,
+        **anywhere,
+        "node_id": 1,
+        "store": store if store is not None else f"file://{quote(str(folder))}",
+        "listen": address_text(host, port),
+        "linger_ms": linger_ms,
+        "cluster_config": cluster_configs,
+        "limits": dict(limits),
+        "balance_interval_ms": 0,
+    }
+    return read_config(flags, environment={})
 
 
 def _pairs(option: str, texts: list[str]) -> dict[str, str]:
@@ -268,19 +247,6 @@ def _pairs(option: str, texts: list[str]) -> dict[str, str]:
     return pairs
 
 
-def _limits(settings: NodeSettings) -> dict[str, int]:
-    broker, proxy = settings.broker, settings.proxy
-    return {
-        "buffer_max_bytes": broker.buffer_max_bytes,
-        "tail_budget_bytes": broker.tail_budget_bytes,
-        "tail_limit_bytes": broker.tail_limit_bytes,
-        "wal_budget_bytes": broker.wal_budget_bytes,
-        "connections_max": proxy.connections_max,
-        "request_memory_bytes": proxy.request_memory_bytes,
-        "fetch_memory_bytes": proxy.fetch_memory_bytes,
-    }
-
-
 def _tokens(file: Path | None) -> AdminTokens | None:
     """As the nodes of a cluster have them. Raises ConfigurationError."""
     token = os.environ.get("BMQ_ADMIN_TOKEN", "")
@@ -289,17 +255,6 @@ def _tokens(file: Path | None) -> AdminTokens | None:
     if token and len(token) < LENGTH_MIN:
         raise ConfigurationError(f"BMQ_ADMIN_TOKEN: it is too short to be safe: use at least {LENGTH_MIN} characters")
     return AdminTokens(file, option="--admin-token-file", tokens=[token] if token else [])
-
-
-def _described(settings: NodeSettings, url: str) -> dict[str, Any]:
-    """The configuration, as far as it can be given."""
-    return {
-        "roles": [str(role) for role in settings.roles],
-        "store": url,
-        "listen": settings.listen,
-        "linger_ms": settings.broker.linger_ms,
-        "cluster_config": dict(settings.cluster_configs),
-    }
 
 
 def _address(option: str, text: str) -> tuple[str, int]:

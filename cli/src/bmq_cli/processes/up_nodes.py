@@ -11,6 +11,7 @@ from bmq.errors import ConfigurationError
 from bmq.runtime.loop import run_service
 from bmq.runtime.shared_folder import SharedFolder
 from bmq.runtime.store_url import StoreKind, parse_store_url
+from bmq_cli.processes import one_machine
 from bmq_cli.processes.nodes import FIRST_IDS, Address, NodePlan, plan_nodes, shape_of
 from bmq_node.configuration.addresses import WILDCARD_HOSTS
 from bmq_node.configuration.values import Role
@@ -18,15 +19,6 @@ from bmq_node.process.listening import check_free
 from bmq_node.process.starting import keep_private, make_bucket
 from bmq_node.process.supervisor import Child, Program, supervise
 
-OF_ONE_MACHINE: Final = (
-    "--tail-limit-bytes",
-    "192MiB",
-    "--request-memory-bytes",
-    "64MiB",
-    "--fetch-memory-bytes",
-    "64MiB",
-)
-"""Many processes share its memory."""
 _SERVES: Final = re.compile(r"(\S+) \((Kafka|admin)\)")
 
 
@@ -104,7 +96,7 @@ def _options(
     cluster_configs: Mapping[str, str],
     limits: Mapping[str, str],
 ) -> list[str]:
-    options = ["--linger-ms", f"{linger_ms:g}", *OF_ONE_MACHINE]
+    options = ["--linger-ms", f"{linger_ms:g}", *one_machine.flags()]
     if admin_token_file is not None:
         options += ["--admin-token-file", str(admin_token_file.absolute())]
     if listen[0] in WILDCARD_HOSTS:

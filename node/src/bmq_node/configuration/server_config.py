@@ -70,7 +70,7 @@ def _bytes(group: str, default: int, doc: str, *, minimum: int = MIB, maximum: i
 
 
 class ServerConfig(BaseSettings):
-    """The configuration of one process. `server_sources.read_config` makes it."""
+    """The configuration of one process. `bmq_node.configuration.sources.read_config` makes it."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX,

@@ -37,14 +37,20 @@ _FILE_BYTES_MAX: Final = 1 << 20
 """Whoever names a device or a dump of something is told so, and not read until memory ends."""
 
 
-def read_config(flags: Mapping[str, Any], file: Path | None = None, *, host_name: str | None = None) -> ServerConfig:
+def read_config(
+    flags: Mapping[str, Any],
+    file: Path | None = None,
+    *,
+    host_name: str | None = None,
+    environment: Mapping[str, str] = os.environ,
+) -> ServerConfig:
     """The configuration from the flags that were given (by key), the environment, and the file; on this host, or one of
     that name.
 
     Raises ConfigurationError: one line that names the key as it was given, its value and the remedy.
     """
     in_file = _read_file(file) if file is not None else {}
-    variables = {name.upper(): value for name, value in os.environ.items() if name.upper().startswith(PREFIX)}
+    variables = {name.upper(): value for name, value in environment.items() if name.upper().startswith(PREFIX)}
     _check_variables(variables)
 
     here = socket.gethostname() if host_name is None else host_name
@@ -64,7 +70,8 @@ def read_config(flags: Mapping[str, Any], file: Path | None = None, *, host_name
             dotenv_settings: PydanticBaseSettingsSource,
             file_secret_settings: PydanticBaseSettingsSource,
         ) -> tuple[PydanticBaseSettingsSource, ...]:
-            return init_settings, env_settings, InitSettingsSource(settings_cls, init_kwargs=in_file)
+            in_environment = [env_settings] if environment else []
+            return init_settings, *in_environment, InitSettingsSource(settings_cls, init_kwargs=in_file)
 
     try:
         return Sourced(**flags)

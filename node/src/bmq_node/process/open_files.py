@@ -1,5 +1,5 @@
 """How many connections clients may have where a process may open few files: the store, other nodes and the admin
-address need some, too. Pure.
+address need some, too.
 """
 
 from dataclasses import replace
@@ -7,7 +7,9 @@ from typing import Final
 
 import structlog
 
-from bmq.config.limits import Limits
+from bmq.config.limits import Limits, limits_of
+from bmq_node.configuration.server_config import ServerConfig
+from bmq_node.configuration.values import Role
 
 OWN_FILES: Final = 256
 """For the store, other nodes, and what the process has open by itself."""
@@ -27,6 +29,18 @@ def connections_within(files: int, wanted: int, limits: Limits) -> int:
 def limits_within(connections: int, limits: Limits) -> Limits:
     """Without an address that may have more than half of the connections."""
     return replace(limits, connections_per_address=min(limits.connections_per_address, max(1, connections // 2)))
+
+
+def with_files(config: ServerConfig, files: int) -> ServerConfig:
+    """With as many connections of clients as leave files for everything else, where the process may open so many."""
+    if not config.has(Role.PROXY):
+        return config
+    limits = limits_of(config.limits)
+    connections = connections_within(files, config.connections_max, limits)
+    per_address = str(limits_within(connections, limits).connections_per_address)
+    return config.model_copy(
+        update={"connections_max": connections, "limits": {**config.limits, "connections_per_address": per_address}}
+    )
 
 
 def tell_if_fewer(files: int, wanted: int, connections: int) -> None:

@@ -328,7 +328,9 @@ class LeadingController:
         if beat.trouble:
             self._troubles[beat.node_id] = beat.broker_epoch, beat.trouble
         is_drained = self._draining.get(beat.node_id) == beat.broker_epoch
-        decide = partial(node_machine.heartbeat, beat=beat, is_drained=is_drained, takes_again=takes_again, avoid=self.avoided)
+        decide = partial(
+            node_machine.heartbeat, beat=beat, is_drained=is_drained, takes_again=takes_again, avoid=self.avoided
+        )
         try:
             says_nothing = not decide(self._leader.image).records
         except Fenced:

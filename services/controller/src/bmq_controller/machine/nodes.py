@@ -146,7 +146,12 @@ def report_manifests(
 
 
 def heartbeat(
-    image: Image, beat: Heartbeat, *, is_drained: bool = False, takes_again: bool = False, avoid: Collection[NodeId] = ()
+    image: Image,
+    beat: Heartbeat,
+    *,
+    is_drained: bool = False,
+    takes_again: bool = False,
+    avoid: Collection[NodeId] = (),
 ) -> Decision[None]:
     """What a node reports with its sign of life. `is_drained`: its partitions are to go to others, but not to those to
     `avoid`. `takes_again`: its clock is right again, so it takes those of its pool that have no owner, as if it
