@@ -66,10 +66,46 @@ def test_lint_types_tests_and_contracts_know_every_member() -> None:
     assert {f"{member}/tests" for member in members() - ELSEWHERE} < set(tools["pytest"]["ini_options"]["testpaths"])
     contracts = tools["importlinter"]
     assert set(contracts["root_packages"]) == set(packages().values())
-    [circles] = [one for one in contracts["contracts"] if one["id"] == "circles"]
-    assert set(circles["ancestors"]) == set(packages().values())
-    [sim] = [one for one in contracts["contracts"] if one["id"] == "sim"]
-    assert set(sim["source_modules"]) | {"bmq_sim"} == set(packages().values()), "nothing imports the simulator"
+    assert set(contract("circles")["ancestors"]) == set(packages().values())
+    assert set(contract("sim")["source_modules"]) | {"bmq_sim"} == set(packages().values()), "it is imported by nobody"
+
+
+def contract(name: str) -> dict[str, Any]:
+    [found] = [one for one in project()["tool"]["importlinter"]["contracts"] if one["id"] == name]
+    return found
+
+
+def test_contracts_that_name_packages_name_all_that_they_are_about() -> None:
+    """What a new package may not do, it may not because it was forgotten here either."""
+    every = set(packages().values())
+    services = {package for member, package in packages().items() if member.startswith("services/")}
+    commands, asked_by_rest = {"bmq_cli", "bmq_operator"}, {"bmq", "bmq_admin", "bmq_resources"}
+    assert set(contract("services")["modules"]) == services
+    assert {one for layer in contract("floors")["layers"] for one in layer.split(" | ")} == every - {
+        "bmq_sim",
+        "bmq_spark",
+    }
+    assert {one for one in contract("runtime")["source_modules"] if "." not in one} == every - commands - {
+        "bmq",
+        "bmq_spark",
+    }
+    core = {path.name for path in (ROOT / "core/src/bmq").iterdir() if (path / "__init__.py").is_file()}
+    assert {one for one in contract("runtime")["source_modules"] if "." in one} == {
+        f"bmq.{name}" for name in core - {"runtime"}
+    }
+    assert set(contract("operator")["forbidden_modules"]) == every - asked_by_rest - {
+        "bmq_operator",
+        "bmq_sim",
+        "bmq_spark",
+    }
+    assert set(contract("apart")["source_modules"]) == services | {"bmq_node"}
+    assert set(contract("apart")["forbidden_modules"]) == every - services - commands - {
+        "bmq",
+        "bmq_node",
+        "bmq_sim",
+        "bmq_spark",
+    }
+    assert set(contract("asking")["source_modules"]) == every - {"bmq_admin", "bmq_spark"}
 
 
 def test_every_package_has_layers() -> None:

@@ -33,7 +33,7 @@ class Collected:
             raise NotBmq(self._url, f"an answer of more than {self._bytes_max} bytes")
 
     def all(self) -> bytes:
-        """All of them."""
+        """The bytes that came so far."""
         return bytes(self._data)
 
 

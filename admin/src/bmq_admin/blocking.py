@@ -13,9 +13,8 @@ T = TypeVar("T")
 
 Sleep = Callable[[float], None]
 
-PAGES_MAX: Final = 10_000
 ANSWER_BYTES_MAX: Final = 256 << 20
-"""Of a large cluster's whole image, too."""
+"""As much as the whole image of a large cluster has."""
 
 
 class BlockingAdminClient:
@@ -73,12 +72,14 @@ class BlockingAdminClient:
 
     def all(self, listing: Listing[T]) -> Iterator[T]:
         """Its items, page by page."""
-        after: str | None = None
-        for _ in range(PAGES_MAX):
-            page = self.ask(listing.page(after))
+        pages = listing.pages()
+        request = next(pages)
+        while True:
+            page = self.ask(request)
             yield from page["items"]
-            after = page["continue"]
-            if after is None:
+            try:
+                request = pages.send(page)
+            except StopIteration:
                 return
 
     def ask(self, request: Request[T]) -> T:

@@ -14,7 +14,6 @@ from bmq_admin.requests import Listing, PathPart, Request, request_for, sendable
 
 T = TypeVar("T")
 
-PAGES_MAX: Final = 1_000
 TIMEOUT_S: Final = 10.0
 
 
@@ -80,15 +79,16 @@ class AdminClient:
 
     async def all(self, listing: Listing[T]) -> AsyncIterator[T]:
         """Its items, page by page."""
-        after: str | None = None
-        for _ in range(PAGES_MAX):
-            page = await self.ask(listing.page(after))
+        pages = listing.pages()
+        request = next(pages)
+        while True:
+            page = await self.ask(request)
             for item in page["items"]:
                 yield item
-            after = page["continue"]
-            if after is None:
+            try:
+                request = pages.send(page)
+            except StopIteration:
                 return
-        raise AdminUnreachable(f"{self.url}: a list of more than {PAGES_MAX} pages")
 
     async def ask(self, request: Request[T]) -> T:
         """What is answered."""

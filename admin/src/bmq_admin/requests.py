@@ -1,16 +1,19 @@
 """What is asked of a cluster, as HTTP has it. Pure."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 from urllib.parse import quote, urlencode
+
+from bmq_admin.errors import AdminUnreachable
 
 T = TypeVar("T")
 
 PathPart = str | int
 PAGE_ITEMS: Final = 1_000
 """How many items of a list are asked for at once."""
+PAGES_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +41,18 @@ class Listing(Generic[T]):
     def page(self, after: str | None) -> "Request[Any]":
         """The page that follows the token of the one before; None: the first."""
         return request_for("GET", self.path, query={"limit": PAGE_ITEMS, **self.query, "continue": after})
+
+    def pages(self) -> "Generator[Request[Any], Any, None]":
+        """What to ask for, one request after the other; each page is sent in return. Raises AdminUnreachable where they
+        do not end.
+        """
+        after: str | None = None
+        for _ in range(PAGES_MAX):
+            page = yield self.page(after)
+            after = page["continue"]
+            if after is None:
+                return
+        raise AdminUnreachable(f"a list of more than {PAGES_MAX} pages")
 
 
 def request_for(

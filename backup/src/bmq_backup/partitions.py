@@ -33,7 +33,7 @@ class _Naming(NamedTuple):
 
 
 class Partitions:
-    """Of one copy, pass by pass."""
+    """Which partitions one copy has, and up to where, pass by pass."""
 
     def __init__(self, transfer: Transfer, *, without_lost: bool) -> None:
         """`without_lost`: what the source has lost is no reason to copy nothing."""

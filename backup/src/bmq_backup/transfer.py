@@ -25,7 +25,7 @@ MEMORY_BYTES: Final = 256 << 20
 
 
 class Transfer:
-    """Of one copy. `there`: what is in the copy so far."""
+    """Objects on their way into one copy. `there`: what is in the copy so far."""
 
     def __init__(self, source: Reader, target: ObjectStore, *, rng: Rng, told: Callable[[Copied], None]) -> None:
         """`source.at_once` objects are on their way at a time."""

@@ -45,8 +45,3 @@ def path_of(kind: str, namespace: str = "", name: str = "") -> str:
     root = f"/api/{api_version}" if "/" not in api_version else f"/apis/{api_version}"
     where = f"/namespaces/{namespace}" if namespace and kind not in _CLUSTER_SCOPED else ""
     return f"{root}{where}/{plural}" + (f"/{name}" if name else "")
-
-
-def api_version_of(kind: str) -> str:
-    """The group and version of a kind."""
-    return _PLURALS[kind][0]

@@ -10,7 +10,6 @@ from pydantic.alias_generators import to_camel
 GROUP: Final = "bmq.io"
 VERSION: Final = "v1alpha1"
 API_VERSION: Final = f"{GROUP}/{VERSION}"
-DNS_LABEL: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 OBJECT_NAME: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 """What Kubernetes calls objects. A field without it would let a path stand for a name."""
 OBJECT_NAME_OR_NONE: Final = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$"

@@ -33,7 +33,7 @@ def doubled(found: Iterable[Record]) -> dict[Record, int]:
 
 
 def reordered(found: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Of records that were sent in the order of their numbers: (the greatest before it, it) for each that a log has
+    """For records that were sent in the order of their numbers: (the greatest before it, it) for each that a log has
     behind a later one. The same one again is doubled, not reordered.
     """
     newest = -1
@@ -44,7 +44,7 @@ def reordered(found: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def missing_before(found: Iterable[int]) -> list[int]:
-    """Of records that were sent in the order of their numbers, from 0: those that a log does not have although it has a
+    """Which of the records that were sent in the order of their numbers, from 0, a log does not have although it has a
     later one.
     """
     there = set(found)

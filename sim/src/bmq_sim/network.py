@@ -97,12 +97,6 @@ class SimServer(asyncio.AbstractServer):
     def get_loop(self) -> asyncio.AbstractEventLoop:
         return self._closed.get_loop()
 
-    def close_clients(self) -> None:
-        """As in Python 3.13."""
-        for transport in self._network.transports():
-            if transport.local == self._address:
-                transport.close()
-
     def _stop_listening(self) -> None:
         if self.is_serving():
             self._network.unlisten(self._address)

@@ -56,7 +56,7 @@ Age = Callable[[int], int]
 
 
 def young(_: int) -> int:
-    """Now."""
+    """Made at this moment."""
     return 0
 
 

@@ -10,7 +10,7 @@ KEYS: Final = {
     "request_memory_bytes": "64MiB",
     "fetch_memory_bytes": "64MiB",
 }
-"""Of docs/server-configuration.md."""
+"""By the keys of docs/server-configuration.md."""
 
 
 def flags() -> Sequence[str]:

@@ -21,7 +21,7 @@ class Fullest(Generic[T]):
 
     @property
     def fullest(self) -> T:
-        """Of those that have most the one that has had so many for longest. Raises KeyError where nobody has
+        """Who has most, and of several the one that has had so many for longest. Raises KeyError where nobody has
         anything.
         """
         return next(iter(self._holders[self._most]))

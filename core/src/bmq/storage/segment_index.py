@@ -17,7 +17,7 @@ from crc32c import crc32c
 from typing_extensions import Buffer
 
 from bmq.errors import Corrupt
-from bmq.storage.binary import CRC_SIZE_BYTES, bytes_view, checked, encode_crc
+from bmq.storage.binary import bytes_view, checked, encode_crc
 from bmq.storage.envelope import ENVELOPE_SIZE_BYTES, decode_envelope, encode_envelope
 from bmq.values import LeaderEpoch, Nonce, Offset, TopicId, TopicPartition
 
@@ -225,13 +225,6 @@ def decode_index(section: Buffer) -> SegmentIndex:
     if broken is not None:
         raise Corrupt(f"{what} of {index.tp} at {base}: {broken}")
     return index
-
-
-def index_size_bytes(*, block_count: int, aborted_count: int) -> int:
-    """How long a section is."""
-    return (
-        ENVELOPE_SIZE_BYTES + _HEADER.size + block_count * _BLOCK.size + aborted_count * _ABORTED.size + CRC_SIZE_BYTES
-    )
 
 
 def _blocks_of(batches: Sequence[SegmentBatch]) -> list[_Block]:

@@ -33,7 +33,6 @@ CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME_BIT: Final = 0x08
 TRANSACTIONAL_BIT: Final = 0x10
 CONTROL_BIT: Final = 0x20
-DELETE_HORIZON_BIT: Final = 0x40
 PRODUCER_BITS: Final = CODEC_MASK | LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
 """The attributes that a client's batch may have at all; all others are unused, or set by compaction."""
 MAGIC: Final = 2

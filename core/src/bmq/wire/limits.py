@@ -33,8 +33,6 @@ second."""
 STRING_BYTES_MAX: Final = 0x7FFF
 """One text. What a client says more in none can answer in the older versions, and Kafka takes no longer ones either."""
 
-INLINE_BODY_BYTES_MAX: Final = 64 << 10
-"""A body above this size is decoded in a thread: decoding has no state, and the loop must not wait for it."""
 
 TAGS_MAX: Final = 10_000
 """Tagged fields in one Produce or Fetch request in all."""

@@ -39,7 +39,7 @@ class AdminBytes:
         return len(self._bytes)
 
     def add(self, data: bytes) -> None:
-        """They came."""
+        """More bytes came."""
         self._bytes += data
 
     def has_head(self) -> bool:

@@ -50,7 +50,7 @@ class Pod:
     lane: str = ""
     """Empty: it is of the base."""
     revision: str = ""
-    """Of the template that it was made from."""
+    """Which revision of the template it was made from."""
     made_ms: int = 0
     """When, in ms since 1970."""
     uid: str = ""
@@ -77,7 +77,7 @@ class Node:
     moving: int = 0
     """Partitions on their way from or to it."""
     pool: str = ""
-    """Of a broker: it owns partitions of the topics of this pool alone."""
+    """A broker owns partitions of the topics of this pool alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +139,7 @@ def unschedulable(pod: Manifest) -> Manifest | None:
 
 
 def newest_revision(stateful_set: Manifest) -> str:
-    """Of its template, as Kubernetes calls it; empty: it has yet to see it."""
+    """The newest revision of its template, as Kubernetes calls it; empty: it has yet to see it."""
     return str(stateful_set.get("status", {}).get("updateRevision", ""))
 
 

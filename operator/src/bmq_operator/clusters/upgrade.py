@@ -202,8 +202,8 @@ def _left_alone(outdated: Sequence[Pod], view: View, lack: Lack) -> Wait:
 
 
 def _first(outdated: Sequence[Pod], view: View) -> Pod:
-    """Of a role, standbys before the leading controller; what never worked before what did; a broker that is being
-    drained before the others.
+    """Which pod of a role is first: a standby before the leading controller; one that never worked before one that did;
+    a broker that is being drained before the others.
     """
     nodes = {} if view.state is None else view.state.nodes
 

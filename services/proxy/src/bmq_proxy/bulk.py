@@ -60,7 +60,7 @@ class LastSaid:
         return self._bytes.get(group_id, 0)
 
     def keep(self, group_id: str, size_bytes: int) -> None:
-        """Of the groups of which most is said now, and lately."""
+        """Remembers it for groups of which much is said now, and was lately."""
         self._bytes.pop(group_id, None)
         if size_bytes > COUNTED_ANSWER_BYTES:
             if len(self._bytes) >= SAID_MAX:

@@ -4,7 +4,6 @@ from bmq_sim.client import DELETE_RECORDS, OFFSET_OUT_OF_RANGE, RETRIABLE, Conne
 from bmq_sim.consumer import end_offset, start_offset
 from bmq_sim.history import Deleted, History, Place
 
-TO_THE_END = -1
 TIMEOUT_MS = 20_000
 
 

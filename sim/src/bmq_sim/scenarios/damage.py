@@ -105,7 +105,7 @@ class _Version:
         self._put: str | None = None
 
     def do(self) -> None:
-        """Now."""
+        """Does the damage."""
         store = self._world.store
         newest = max((number_of(self._prefix, key) or 0 for key in store.keys(self._prefix)), default=0)
         self._put = numbered_key(self._prefix, newest + 1)
@@ -132,7 +132,7 @@ class _Newest:
         self._lost: dict[str, bytes] = {}
 
     def do(self) -> None:
-        """Now."""
+        """Does the damage."""
         store, prefix = self._world.store, manifest_prefix(self._tp)
         if not self._supervisor.living:
             return
@@ -187,7 +187,7 @@ class _Page:
         self._lost: dict[str, bytes] = {}
 
     def do(self) -> None:
-        """Now."""
+        """Does the damage."""
         store = self._world.store
         for key in self._some(store.keys(manifest_page_prefix(self._tp))):
             self._world.note(f"the store loses {key}")
@@ -215,7 +215,7 @@ class _Prefix:
         self._prefix = manifest_prefix(tp).removesuffix("manifest/")
 
     def do(self) -> None:
-        """Now."""
+        """Does the damage."""
         self._world.note(f"the store refuses {self._prefix}")
         self._world.store.faults = replace(
             self._world.store.faults, unavailable_prefix=self._prefix, refused_prefix=self._prefix

@@ -28,11 +28,6 @@ class Backlog:
     end: int
     segments: Sequence[SegmentEntry] = ()
 
-    @property
-    def segments_end(self) -> int:
-        """Behind what segments hold of it."""
-        return min(self.end, self.segments[-1].last_offset + 1) if self.segments else self.from_offset
-
 
 def positions_of(topics: Sequence[SourceTopic], offsets: Mapping[tuple[str, int], int]) -> Positions:
     """The JSON of these offsets, by topic's name and partition."""

@@ -149,7 +149,7 @@ def decode_results(frame: Frame) -> list[TopicResult]:
 
 
 def encode_result(result: TopicResult) -> Outgoing:
-    """One of them."""
+    """A frame of one result, as `encode_results` has them."""
     return encode_results([result])
 
 

@@ -179,7 +179,7 @@ def encode_positions(positions: Sequence[Position]) -> bytes:
 
 
 def positions_of(calls: list[UnreadCall]) -> list[Position]:
-    """The same again."""
+    """What the calls were made from."""
     return [
         Position(tp=TopicPartition(TopicId(one.topic_id), one.partition), offset=Offset(one.offset)) for one in calls
     ]
@@ -208,7 +208,7 @@ def wanted(request: TailRequest) -> Wanted:
 
 
 def tail_request(asked: Wanted) -> TailRequest:
-    """The same again."""
+    """What the call was made from."""
     return TailRequest(
         tp=TopicPartition(TopicId(asked.topic_id), asked.partition),
         offset=Offset(asked.offset),

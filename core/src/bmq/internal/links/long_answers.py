@@ -24,7 +24,7 @@ class _Going:
     packed: bytes
     sent: int = 0
     sent_bytes: int = 0
-    """Of the whole header."""
+    """How much of the whole header is on its way."""
 
     def next_part(self) -> tuple[bytes, bool]:
         """The header's next bytes, and whether they are its last. Raises what packing them raises."""
@@ -55,7 +55,7 @@ class LongAnswers:
     def __init__(self) -> None:
         self._going: OrderedDict[int, _Going] = OrderedDict()
         self.packed_bytes = 0
-        """Of answers that were packed before they were added, what has yet to go out."""
+        """What has yet to go out of answers that were packed before they were added."""
 
     def __len__(self) -> int:
         return len(self._going)
@@ -64,7 +64,7 @@ class LongAnswers:
         return correlation_id in self._going
 
     def add(self, correlation_id: int, api_key: int, outgoing: Outgoing) -> None:
-        """Behind the others."""
+        """An answer goes behind the others that are being sent."""
         header = outgoing.header
         if isinstance(header, bytes):
             self._going[correlation_id] = _Going(api_key, outgoing, None, header)

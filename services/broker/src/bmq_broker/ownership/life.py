@@ -98,8 +98,8 @@ class NowRead(NamedTuple):
 
 
 class LetGo(NamedTuple):
-    """Of lives that are over: WAL objects each of which is needed by one run less, and partitions that were still
-    closing.
+    """What lives that are over need no more: WAL objects, each of them needed by one run less, and partitions that were
+    still closing.
     """
 
     slots: Sequence[Slot] = ()
@@ -112,7 +112,9 @@ class Lives:
     def __init__(self, stream: StreamId) -> None:
         self._stream = stream
         self._current: dict[TopicPartition, Life] = {}
-        """Of partitions of which anything was named, read, found or opened; the others are as they were assigned."""
+        """The lives of partitions of which anything was named, read, found or opened; the others are as they were
+        assigned.
+        """
         self._left: dict[TopicPartition, dict[LeaderEpoch, Life]] = {}
         self._closing: list[Life] = []
         self.appending: dict[TopicPartition, Partition] = {}
@@ -265,7 +267,7 @@ class Lives:
         return leader_epoch in self._left.get(tp, ())
 
     def left(self) -> Iterator[tuple[TopicPartition, Mapping[LeaderEpoch, Life]]]:
-        """Of each partition those that left, by leader epoch."""
+        """The lives that left each partition, by leader epoch."""
         return iter(self._left.items())
 
     def close(self) -> bool:

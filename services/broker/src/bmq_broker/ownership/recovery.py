@@ -132,7 +132,7 @@ async def _read_stream(
         except WalObjectDamaged as error:
             following = error.number + 1
             read(len(error.data))
-            salvaged = await asyncio.to_thread(salvage, error.data)
+            salvaged = await asyncio.get_running_loop().run_in_executor(None, salvage, error.data)
             if salvaged is not None:
                 _take(salvaged.wal, unread, found, taken, now_ms=clock.now_ms())
             _stop_damaged(stream, error, salvaged, unread, found)

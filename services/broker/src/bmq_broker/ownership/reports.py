@@ -17,7 +17,7 @@ Covered = tuple[tuple[TopicPartition, tuple[Range, ...]], ...]
 
 
 class Reports:
-    """Of one broker incarnation."""
+    """What one broker incarnation has to tell the controller of its partitions, until the image shows it."""
 
     def __init__(self, stream: StreamId, *, lives: Lives, metadata: Metadata) -> None:
         self._stream = stream

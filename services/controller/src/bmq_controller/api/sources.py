@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor  # noqa: TID251 - which run_in_executor is given
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 

@@ -91,7 +91,7 @@ OF_ERRORS: Final[Mapping[type[BmqError], Told]] = {
     PartitionStopped: Told(500, "look at the log of the broker that owns it"),
     BmqError: Told(500, "look at the log of the node that answered"),
 }
-"""Of a class and of those below it that are not here themselves."""
+"""How errors of a class are told, and of those below it that are not here themselves."""
 
 
 def told_of(error: BmqError) -> Told:

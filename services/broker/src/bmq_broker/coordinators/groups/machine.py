@@ -102,7 +102,7 @@ class GroupMachine:
         self._without_offsets = 0
         """How many of them have no offsets."""
         self._founders: dict[str, str] = {}
-        """Of the groups that there are, the addresses of those who made them, where that is known."""
+        """The addresses of those who made the groups that there are, where that is known."""
         self._founded: Counter[str] = Counter()
         self.timers = Timers()
         self.tally = Tally(whole=memory.members)
