@@ -112,7 +112,7 @@ class Controllers(Part):
         default=2,
         ge=1,
         le=9,
-        description="How many. 1 is enough where a pause of produce-independent work (creating topics, failover) "
+        description="How many. 1 is enough where a pause of produce-independent work (creating topics, take-overs) "
         "is acceptable.",
     )
     resources: Resources = Field(

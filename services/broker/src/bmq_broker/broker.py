@@ -163,7 +163,7 @@ class Broker:
         self._commit.when_durable(partition, future, answer)
 
     def _refuse(self, partition: Partition, refused: RequestError, future: "asyncio.Future[Appended]") -> None:
-        """What a producer sent before decides, so it has to be durable, and this broker still the owner: a successor
+        """What a producer sent before decides, so it has to be durable, and this broker still the owner: an heir
         may know more.
         """
 
@@ -233,7 +233,7 @@ class Broker:
         return self._answer(request, {}, max_bytes=request.max_bytes, first=True)
 
     async def _made_sure(self, answers: list[TailAnswer]) -> list[TailAnswer]:
-        """With those out of range only where this broker still is the owner: a successor may have what it has not.
+        """With those out of range only where this broker still is the owner: an heir may have what it has not.
         Raises Fenced, NotReady.
         """
         why = f"if this broker still is the owner, which the store did not say within {FENCE_PATIENCE_S:g} s"

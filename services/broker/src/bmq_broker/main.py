@@ -296,7 +296,7 @@ class BrokerRole:
         self._manifests = Manifests(
             store,
             rng=rng,
-            covered=self._commit.released,
+            covered=self._commit.covered,
             give_up=garbage.give_up,
             fenced=self._fenced,
             entries_max=settings.manifest_entries_max,

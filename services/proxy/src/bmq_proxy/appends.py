@@ -1,4 +1,4 @@
-"""Submits batches to owners, and again what may be sent again, so that a client does not see a failover as an error.
+"""Submits batches to owners, and again what may be sent again, so that a client does not see a take-over as an error.
 
 Keeps the order of each *queue*, what one connection writes to one partition as it names it: nothing of it is sent while
 something earlier of it is to be sent again, or is still with another owner; and nothing is sent again before everything

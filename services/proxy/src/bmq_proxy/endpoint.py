@@ -58,7 +58,7 @@ WAITS_LONG = frozenset((ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP))
 """Whose answers wait for records, or for other members: how long they take says nothing."""
 TRACED = frozenset((ApiKey.PRODUCE, ApiKey.FETCH))
 FAILURES = frozenset(("unknown_server_error", "kafka_storage_error", "request_timed_out"))
-"""Errors that are not the client's, and do not belong to a failover."""
+"""Errors that are not the client's, and do not belong to a take-over."""
 COMPLAIN_EVERY_S = 10.0
 PRODUCE_TURN_PARTITIONS = 500
 """A turn of the loop begins as many Produce requests as name so many partitions together, some tens of ms; the others

@@ -337,7 +337,7 @@ class Ownership:
     def _taken_away(self, partition: Partition, runs: list[Run], *, deleted: bool) -> None:
         self._commit.abandoned(partition)
         if deleted:
-            self._commit.released(runs)
+            self._commit.covered(runs)
         # Otherwise an heir reads them from this broker's stream, whatever its manifest does not cover: they keep
         # pinning it.
         self._partition_gone(partition)

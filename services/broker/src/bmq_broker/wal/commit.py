@@ -209,7 +209,7 @@ class GroupCommit:
                 for reply in waiting:
                     reply(_left(partition))
 
-    def released(self, runs: list[Run]) -> None:
+    def covered(self, runs: list[Run]) -> None:
         """Segments hold these runs now: their WAL objects may go."""
         self.unpin(run.slot for run in runs if run.slot is not None)
         self._try_send()

@@ -1,4 +1,4 @@
-"""What a step that raised half-way has changed is taken back, as a failover would: by what the log says. Pure."""
+"""What a step that raised half-way has changed is taken back, as a take-over would: by what the log says. Pure."""
 
 from bmq_broker.coordinators.groups import timeouts
 from bmq_broker.coordinators.groups.machine import Effects, GroupMachine
