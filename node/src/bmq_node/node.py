@@ -25,6 +25,7 @@ from bmq.storage.durable import cancelled
 from bmq.values import NodeId, TopicPartition
 from bmq_broker.incarnations import Incarnations
 from bmq_broker.main import BrokerRole
+from bmq_controller.api.sources import Tokens
 from bmq_controller.controller import LeadingController
 from bmq_node.admin.api import AdminApi
 from bmq_node.alone import Alone
@@ -62,11 +63,12 @@ class Node:
         tracer: Tracer | None = None,
         describe: Callable[[], Mapping[str, Any]] | None = None,
         named: Callable[[str], str] = str,
+        tokens: Tokens | None = None,
     ) -> None:
         """`config`: how it meets other processes of its cluster; None: it is the whole cluster. `settings` are those
         that this makes (bmq_node.configuration.node_settings), or smaller ones to simulate with. `describe` gives the
         admin API what is told of the configuration, where there is no `config`; `named` what a key is called to whoever
-        set it.
+        set it. `tokens`: who may ask its admin API.
         """
         self._store = store
         self._clock = clock
@@ -105,7 +107,7 @@ class Node:
         self.proxy: ProxyRole | None = None
         if describe is None:
             describe = dict if config is None else partial(config.model_dump, mode="json")
-        self.admin = AdminApi(store, node_id=self._node_id, clock=clock, rng=rng, describe=describe)
+        self.admin = AdminApi(store, node_id=self._node_id, clock=clock, rng=rng, describe=describe, tokens=tokens)
 
     @property
     def ended(self) -> "asyncio.Future[str]":

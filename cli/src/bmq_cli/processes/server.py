@@ -130,11 +130,8 @@ async def _live(config: ServerConfig, store: MeteredStore, stop: asyncio.Event, 
         settings=settings_of(config),
         config=config,
         tracer=tracer,
+        tokens=_tokens(config),
     )
-    if config.admin_token or config.admin_tokens_accepted or config.admin_token_file:
-        file = Path(config.admin_token_file) if config.admin_token_file else None
-        tokens = [one for one in (config.admin_token, *config.admin_tokens_accepted.splitlines()) if one]
-        node.admin.front.state.tokens = AdminTokens(file, option="admin_token_file", tokens=tokens)
     admin = (
         AdminServer(node.admin.front, host=address[0], port=address[1], limits=limits_of(config.limits))
         if address is not None
@@ -166,6 +163,14 @@ async def _live(config: ServerConfig, store: MeteredStore, stop: asyncio.Event, 
     if admin is not None:
         await admin.stop()
     return code
+
+
+def _tokens(config: ServerConfig) -> AdminTokens | None:
+    if not (config.admin_token or config.admin_tokens_accepted or config.admin_token_file):
+        return None
+    file = Path(config.admin_token_file) if config.admin_token_file else None
+    tokens = [one for one in (config.admin_token, *config.admin_tokens_accepted.splitlines()) if one]
+    return AdminTokens(file, option="admin_token_file", tokens=tokens)
 
 
 def _tracer(config: ServerConfig) -> OtelTracer | None:

@@ -143,8 +143,8 @@ def _serve(given: ServerConfig, *, fsync: bool, admin: tuple[str, int], tokens: 
             settings=settings,
             describe=lambda: given.model_dump(mode="json", include={"roles", *given.model_fields_set}),
             named=flag_of,
+            tokens=tokens,
         )
-        node.admin.front.state.tokens = tokens
         server = AdminServer(node.admin.front, host=admin[0], port=admin[1], limits=settings.proxy.limits)
         failures: list[BmqError] = []
 

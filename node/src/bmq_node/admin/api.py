@@ -12,8 +12,8 @@ from bmq.roles.admin import AdminReply, AdminRequest
 from bmq.roles.controller import Metadata
 from bmq.roles.owner import Owner
 from bmq.values import NodeId, TopicPartition
-from bmq_controller.api.front import AdminFront
-from bmq_controller.api.sources import ApiSources
+from bmq_controller.api.front import AdminFront, FrontState
+from bmq_controller.api.sources import ApiSources, Tokens
 from bmq_controller.controller import LeadingController
 from bmq_node.admin.record_ages import RecordAges, small_reader
 from bmq_proxy.fetch.reader import FetchReader, Reader
@@ -23,10 +23,17 @@ class AdminApi:
     """One process's. Owns the reader that tells records' ages where the process has no proxy whose reader does."""
 
     def __init__(
-        self, store: ObjectStore, *, node_id: NodeId, clock: Clock, rng: Rng, describe: Callable[[], Mapping[str, Any]]
+        self,
+        store: ObjectStore,
+        *,
+        node_id: NodeId,
+        clock: Clock,
+        rng: Rng,
+        describe: Callable[[], Mapping[str, Any]],
+        tokens: Tokens | None = None,
     ) -> None:
-        """`describe` gives the process's configuration."""
-        self.front = AdminFront(new_id=lambda: str(rng.uuid()))
+        """`describe` gives the process's configuration. `tokens`: who may ask; None: everybody may look."""
+        self.front = AdminFront(FrontState(tokens=tokens), new_id=lambda: str(rng.uuid()))
         self._store = store
         self._node_id = node_id
         self._clock = clock

@@ -100,7 +100,7 @@ class LeadingController:
             interval_s=leader.settings.balance_interval_s,
             settings=BalanceSettings(rest_ms=int(leader.settings.balance_rest_s * 1000)),
         )
-        leader.committed = self.balancer.committed
+        leader.tell(self.balancer.committed)
         self._expiry = LaneExpiry(
             guard=guard, image=lambda: leader.image, delete=lambda: leader.operate("expire_lanes", self._expire_lanes)
         )

@@ -80,8 +80,7 @@ class ControllerLeader:
         self._queue = OperationQueue(waiting_max=self.settings.operations_waiting_max)
         self.recent = RecentEntries()
         """What followers may be given."""
-        self.committed: Callable[[Sequence[AnyRecord]], None] = lambda records: None
-        """Called with the records of each entry once it is committed and published."""
+        self._told: list[Callable[[Sequence[AnyRecord]], None]] = []
         self._image = Image()
         self._entry: Entry | None = None
         self._ended: str | None = "it has not started"
@@ -92,6 +91,10 @@ class ControllerLeader:
         self._snapshot_due = asyncio.Event()
         self._entries_since_snapshot = 0
         self._bytes_since_snapshot = 0
+
+    def tell(self, committed: Callable[[Sequence[AnyRecord]], None]) -> None:
+        """Calls it with the records of each entry once that is committed and published."""
+        self._told.append(committed)
 
     @property
     def image(self) -> Image:
@@ -289,7 +292,8 @@ class ControllerLeader:
         metrics.ENTRY_BYTES.observe(len(payload))
         metrics.COMMIT_SECONDS.observe(loop.time() - began_s)
         self._take_up(draft.image, entry)
-        self.committed(draft.records)
+        for committed in self._told:
+            committed(draft.records)
 
     def _take_up(self, image: Image, entry: Entry) -> None:
         assert image.position == entry.number, f"entry {entry.number} makes the image of {image.position}"
