@@ -148,6 +148,25 @@ def test_all_that_wait_are_refused_when_the_broker_is_fenced_however_many_they_a
     run(main())
 
 
+@pytest.mark.timeout(30)
+def test_tens_of_thousands_that_wait_in_distinct_partitions_are_refused_without_looking_through_all_for_each() -> None:
+    count = 30_000
+
+    async def main() -> None:
+        owner = Owner()
+        fair = await known(owner)
+        append(fair, owner, MODEST, 0, 1000)
+        partitions = [TopicPartition(OTHER.topic_id, number) for number in range(count)]
+        first = append(fair, owner, OTHER, 0, WINDOW_FIRST_BYTES)
+        waiting = [append(fair, owner, one, 1, 100) for one in partitions]
+        owner.refuse = NotReady("it leaves")
+        owner.futures.pop().set_exception(NotReady("it leaves"))
+        found = await asyncio.gather(first, *waiting, return_exceptions=True)
+        assert all(isinstance(error, NotReady) for error in found)
+
+    run(main())
+
+
 def test_an_owner_that_fails_for_a_bug_is_heard_also_by_who_waited() -> None:
     async def main() -> None:
         owner = Owner()

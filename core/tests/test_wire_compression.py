@@ -3,6 +3,7 @@
 import struct
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import cramjam
@@ -11,7 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bmq.errors import BatchTooLarge, CorruptBatch, RequestError, UnsupportedCompression
-from bmq.wire.compression import XERIAL_MAGIC, Codec, codec_of, compress, decompress, decompress_into
+from bmq.wire.compression import (
+    SNAPPY_BLOCKS_FEW,
+    XERIAL_MAGIC,
+    Codec,
+    codec_of,
+    compress,
+    decompress,
+    decompress_into,
+)
 
 COMPRESSED = (1, 2, 3, 4)
 MIB = 1 << 20
@@ -36,6 +45,32 @@ def test_there_and_back(codec: Codec, data: bytes, repeats: int) -> None:
 def test_output_larger_than_the_first_guess_is_read_whole(codec: int) -> None:
     data = bytes(5 * MIB) + b"end"
     assert decompress(codec, compress(codec, data), bytes_max=6 * MIB) == data
+
+
+@pytest.mark.parametrize("part", [b"\x00\x00\x00\x03\x01\x00a", XERIAL_HEADER], ids=["blocks", "headers"])
+def test_snappy_in_very_many_parts_is_refused_after_few_of_them(part: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = SNAPPY_BLOCKS_FEW - 2
+    assert len(decompress(Codec.SNAPPY, XERIAL_HEADER + few * part, bytes_max=MIB)) in (0, few)
+    looked_at = 0
+    length = cramjam.snappy.decompress_raw_len
+
+    def counted(block: memoryview) -> int:
+        nonlocal looked_at
+        looked_at += 1
+        return int(length(block))
+
+    monkeypatch.setattr(cramjam.snappy, "decompress_raw_len", counted)
+    for read in (partial(decompress, bytes_max=MIB), partial(decompress_into, output=memoryview(bytearray(MIB)))):
+        looked_at = 0
+        with pytest.raises(BatchTooLarge, match="write larger"):
+            read(Codec.SNAPPY, XERIAL_HEADER + 200_000 * part)
+        assert looked_at <= SNAPPY_BLOCKS_FEW + 2
+
+
+def test_snappy_of_small_blocks_is_read() -> None:
+    """As snappy-java writes them at least."""
+    block = bytes(cramjam.snappy.compress_raw(bytes(1 << 10)))
+    assert decompress(Codec.SNAPPY, xerial(*[block] * 5_000), bytes_max=8 * MIB) == bytes(5_000 << 10)
 
 
 def test_snappy_is_read_raw_in_blocks_and_from_concatenated_streams() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from typing import Any
+from unittest.mock import Mock
 from uuid import UUID
 
 import pytest
@@ -12,6 +13,7 @@ from bmq.errors import BmqError, FencedLeaderEpoch, InvalidBatch, NotReady, Unkn
 from bmq.naming.names import CONSUMER_OFFSETS
 from bmq.roles.owner import Caller, Position, TailRequest
 from bmq.values import Offset, TopicId, TopicPartition
+from bmq.wire import batch_headers
 from bmq.wire.apis import ApiKey
 from bmq.wire.batches import Record, build_batch
 from bmq.wire.message import Message
@@ -83,15 +85,17 @@ async def test_an_epoch_without_records_ends_at_the_logs_end_and_no_consumer_tha
 
 
 @on_virtual_time
-async def test_of_a_request_with_two_batches_for_a_partition_neither_is_taken() -> None:
+async def test_of_a_request_with_two_batches_for_a_partition_neither_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster()
     await cluster.start()
     (tp,) = await cluster.topic("orders")
     await cluster.append(tp, b"opened")
     one = build_batch([Record(offset=0, timestamp_ms=cluster.clock.now_ms(), key=None, value=b"x", headers=())])
-    for records in (one + one, b""):
+    monkeypatch.setattr("bmq.wire.batch_headers.read_header", read := Mock(side_effect=batch_headers.read_header))
+    for records in (one + one, one * 10_000, b""):
         with pytest.raises(InvalidBatch):
             await cluster.broker.owner.append(tp, records, produce_version=9)
+    assert read.call_count == 2 + 2 + 0, "no more than tell that it is refused"
     assert (await cluster.append(tp, b"then")).base_offset == 1
     await cluster.stop()
 

@@ -3,15 +3,17 @@ happens in between.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from broker_under_test import small
 from held_store import HeldStore
 from moving_brokers import Brokers, closed_of, until_closed
 
-from bmq.errors import NotOwner, NotReady, OutOfOrderSequence
+from bmq.errors import BmqError, NotOwner, NotReady, OutOfOrderSequence
 from bmq.metadata.records import PartitionChange, Range
 from bmq.naming.names import CONSUMER_OFFSETS
 from bmq.roles.controller import ClosedPartition
@@ -19,6 +21,8 @@ from bmq.roles.owner import Caller
 from bmq.storage.keys import segment_key
 from bmq.values import Nonce, Offset, TopicId
 from bmq.wire.message import Message
+from bmq_broker.ownership.life import Lives
+from bmq_broker.wal.commit import GroupCommit
 from bmq_sim.loop import VirtualLoop, on_virtual_time, run
 from bmq_sim.store import NodeStore, SimStore, StoreFaults
 
@@ -343,4 +347,46 @@ async def test_an_heir_of_a_short_tail_does_not_read_the_whole_stream() -> None:
     await brokers.moved(tp, to=2)
     assert await brokers.read_all(tp) == [(0, b"a"), (1, b"b")]
     assert len(list(wal_reads(store, "node-2"))) == 1
+    await brokers.stop()
+
+
+@pytest.mark.parametrize("then", ["moved", "deleted", "moved and deleted"])
+@on_virtual_time
+async def test_an_image_in_which_many_partitions_go_has_what_waits_looked_through_once_and_not_for_each(
+    then: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: Counter[str] = Counter()
+
+    def counting(kind: type, name: str) -> None:
+        really = getattr(kind, name)
+
+        def counted(*args: Any) -> Any:
+            looks[name] += 1
+            return really(*args)
+
+        monkeypatch.setattr(kind, name, counted)
+
+    store = HeldStore()
+    brokers = Brokers(store)
+    await brokers.start(1, 2)
+    tps = brokers.controller.create_topic("orders", partitions=40, owner=1)
+    await asyncio.gather(*(brokers.append(tp, b"opened") for tp in tps))
+    store.held.add("wal/")
+    waiting = [brokers.append(tp, b"not durable yet") for tp in tps]
+    await asyncio.sleep(0.05)
+    counting(Lives, "close")
+    counting(GroupCommit, "abandoned")
+    if "moved" in then:
+        brokers.controller.move(*tps, to=2)
+    if "deleted" in then:
+        brokers.controller.delete_topic(tps[0].topic_id)
+    await asyncio.sleep(0.01)
+    assert looks["close"] <= 5 and looks["abandoned"] <= 2, looks
+    if "deleted" in then:
+        done = await asyncio.gather(*waiting, return_exceptions=True)
+        assert all(isinstance(error, BmqError) for error in done), "whoever waits is told"
+    store.let_go("wal/")
+    if then == "moved":
+        assert {appended.base_offset for appended in await asyncio.gather(*waiting)} == {1}
+    await asyncio.sleep(1)
     await brokers.stop()

@@ -14,8 +14,8 @@ from bmq.errors import ControllerUnavailable, Corrupt, PolicyViolation, TopicExi
 from bmq.metadata.codec import LOG_PREFIX
 from bmq.metadata.image import Image
 from bmq.metadata.records import AnyRecord, ProducerIdsAllocated, TopicDeleted
-from bmq.roles.controller import ConfigChange, ConfigResource, NewTopic
-from bmq.values import TopicId
+from bmq.roles.controller import ConfigChange, ConfigResource, NewTopic, Reassignment
+from bmq.values import NodeId, TopicId, TopicPartition
 from bmq_controller.machine.decision import Decision
 from bmq_controller.machine.lanes import LaneWanted
 from bmq_controller.machine.limits import Limits
@@ -84,6 +84,17 @@ def test_an_entry_takes_no_more_operations_than_are_work_for_one_turn() -> None:
         with patch.object(OperationQueue, "draft", autospec=True, side_effect=OperationQueue.draft) as drafts:
             await asyncio.gather(*nothing)
         assert drafts.call_count >= 40 * DECISION_WORK // (3 * FOLDING_WORK) > 2, "those that change nothing count, too"
+        many = [Reassignment(tp=TopicPartition(TopicId(UUID(int=1)), index), to=NodeId(99)) for index in range(130)]
+        topic = ConfigResource(kind="topic", name="t1")
+        longer = [ConfigChange(name="leader.replication.throttled.replicas", operation="append", value="1:2")] * 2
+        for ask in (
+            lambda: role.controller.reassign(many),
+            lambda: role.controller.alter_configs(topic, longer, validate_only=True),
+            lambda: role.controller.create_topics(made[:13], validate_only=True),
+        ):
+            with patch.object(OperationQueue, "draft", autospec=True, side_effect=OperationQueue.draft) as drafts:
+                await asyncio.gather(*(ask() for _ in range(5)), return_exceptions=True)
+            assert drafts.call_count >= 5, "each names so much that it is an entry's work by itself"
         await role.stop()
 
     run(main())

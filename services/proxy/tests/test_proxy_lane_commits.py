@@ -2,7 +2,9 @@
 does.
 """
 
+import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from proxy_in_memory import CountingRng, MemoryOwner
@@ -14,7 +16,7 @@ from bmq.roles.owner import EpochEnd, OffsetForTime
 from bmq.storage.leader_epochs import EpochHistory, EpochStart, epoch_end
 from bmq.values import LeaderEpoch, NodeId, Offset, TopicId, TopicPartition
 from bmq.wire.message import Message
-from bmq_proxy.lanes.stale_commits import CODE, joined, take_out_stale, told_apart, with_stale
+from bmq_proxy.lanes.stale_commits import CODE, OWNERS_AT_ONCE, joined, take_out_stale, told_apart, with_stale
 from bmq_sim.loop import on_virtual_time
 
 RNG = CountingRng()
@@ -104,6 +106,44 @@ async def test_an_offset_beyond_the_end_of_its_epoch_is_taken_out_of_a_commit_an
     left, stale = await take_out_stale(committed((0, offset, epoch)), lambda _: own, lambda _: owner, step=step)
     assert stale == ({"orders": [0]} if is_stale else {})
     assert offsets_in(left) == ([] if is_stale else [(0, offset)])
+
+
+@pytest.mark.timeout(30)
+@on_virtual_time
+async def test_a_commit_of_very_many_stale_partitions_is_not_compared_with_all_of_them_for_each() -> None:
+    parts = [
+        Message(partition_index=index, committed_offset=READING_LANES_FIRST_OFFSET, committed_leader_epoch=-1)
+        for index in range(90_000)
+    ]
+    asked = Message(group_id="g", topics=[Message(name="t", topic_id=None, partitions=parts)])
+    turns = 0
+
+    async def counted(elements: int) -> None:
+        nonlocal turns
+        turns += elements
+
+    left, stale = await take_out_stale(asked, lambda _: None, MemoryOwner, step=counted)
+    assert (left.topics, len(stale["t"]), turns) == ([], 90_000, 2 * 90_001)
+
+
+@on_virtual_time
+async def test_an_owner_is_asked_by_few_at_a_time_however_many_partitions_a_commit_names() -> None:
+    tasks = 0
+
+    class Slow(MemoryOwner):
+        async def offset_for_time(self, tp: TopicPartition, *_: Any, **__: Any) -> OffsetForTime:
+            nonlocal tasks
+            tasks = max(tasks, len(asyncio.all_tasks()))
+            await asyncio.sleep(0.001)
+            return OffsetForTime(offset=Offset(3), timestamp_ms=-1, leader_epoch=LeaderEpoch(1))
+
+    parts = [Message(partition_index=0, committed_offset=5, committed_leader_epoch=-1) for _ in range(500)]
+    asked = Message(group_id="g", topics=[Message(name="t", topic_id=None, partitions=parts)])
+    topic = Topic(topic_id=TopicId(RNG.uuid()), name="t", partitions=(PartitionMeta(node_id=NodeId(1)),), configs={})
+    owner = Slow()
+    own, bases = await told_apart(asked, lambda _: topic, lambda _: topic, lambda _: owner, step=step)
+    assert own is not None and bases is None
+    assert tasks <= OWNERS_AT_ONCE + 2
 
 
 @on_virtual_time

@@ -14,6 +14,7 @@ from proxy_in_memory import Client, MemoryClock, MemoryMetadata, Running
 
 from bmq.errors import BatchTooLarge, CorruptBatch, InvalidBatch, InvalidTimestamp
 from bmq.values import TopicPartition
+from bmq.wire import batch_headers
 from bmq.wire.batch_headers import HEADER_SIZE_BYTES
 from bmq.wire.batches import Record, build_batch, iterate_records, read_header
 from bmq.wire.compression import Codec, compress
@@ -138,6 +139,27 @@ def test_a_batch_that_decompresses_without_end_is_refused(codec: Codec) -> None:
         bomb = changed(batch(NOW_MS, codec=codec), body=compress(codec, bytes(DECOMPRESSED_BYTES_MAX + 1)))
         with pytest.raises(BatchTooLarge):
             await Proved({}).prove(bomb)
+
+    main()
+
+
+def test_of_a_payload_of_very_many_batches_two_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One is what a partition may have: two tell that it is refused."""
+    looked_at = 0
+    read = batch_headers.read_header
+
+    def counted(*where: Any) -> Any:
+        nonlocal looked_at
+        looked_at += 1
+        return read(*where)
+
+    monkeypatch.setattr(batch_headers, "read_header", counted)
+
+    @on_virtual_time
+    async def main() -> None:
+        many = batch(NOW_MS) * 10_000
+        assert Proved({}).proofs.begin(Proved({}).tp, many) is many
+        assert looked_at == 2
 
     main()
 

@@ -213,7 +213,7 @@ FIXED: Final[Mapping[str, str]] = {
     r"bmq_controller\.machine\.(producer_ids:BLOCK_SIZE_MAX|topics:.*)": "refused beyond, by tests of the machine",
     r"bmq_controller\.machine\.registrable:.*": "what a node may say of itself: refused beyond, by tests of the "
     "machine",
-    r"bmq_controller\.operations:(DECISION|FOLDING)_WORK": "an estimate; how much of it an entry takes is a setting, "
+    r"bmq_controller\.operations:(DECISION|ELEMENT|FOLDING|LIST|TOPIC)_WORK": "an estimate; how much of it an entry takes is a setting, "
     "which is tiny",
     r"bmq_controller\.strays:CURRENT_TRIES_MAX": "more than faults take",
     r"bmq_proxy\.api:ERRORS_LOOKED_AT": "how many errors of an answer the log looks at",

@@ -155,17 +155,17 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     )
 
 
-def split(records: Buffer) -> list[BatchHeader]:
-    """The headers of a payload of whole batches, one after the other, with nothing left over. An empty payload has
-    none.
+def split(records: Buffer, *, count_max: int | None = None) -> list[BatchHeader]:
+    """The headers of a payload of whole batches, one after the other, with nothing left over. With `count_max` only so
+    many of the first: what is behind those is not looked at. An empty payload has none.
 
     Raises CorruptBatch (truncated, trailing bytes, negative sizes) or UnsupportedMessageFormat. Checks no CRC.
     """
     view = memoryview(records)
     size = view.nbytes
     position = 0
-    headers = []
-    while position < size:
+    headers: list[BatchHeader] = []
+    while position < size and (count_max is None or len(headers) < count_max):
         header = read_header(view, position)
         headers.append(header)
         position += header.size_bytes

@@ -8,7 +8,7 @@ A large output is a mapping of its own: it is neither zeroed nor copied, both of
 (the event loop's) for as long, and it goes back to the system as soon as nobody looks at it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from mmap import mmap
 from typing import Final, TypeAlias
@@ -21,6 +21,10 @@ from bmq.errors import BatchTooLarge, CorruptBatch, UnsupportedCompression
 XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 XERIAL_HEADER_SIZE_BYTES: Final = 16
 XERIAL_BLOCK_SIZE_BYTES: Final = 32 << 10
+SNAPPY_BLOCKS_FEW: Final = 1_000
+SNAPPY_BLOCK_BYTES_MIN: Final = 512
+"""Where there are more blocks, or headers without any, they have so much each on average: what writes xerial's framing
+makes none below 1 KiB but the last of a stream."""
 _SNAPPY_RATIO_MAX: Final = 64
 _OUTPUT_FIRST_BYTES: Final = 16 << 10
 _GROWTH: Final = 8
@@ -78,7 +82,7 @@ def decompress_into(codec: int, data: Buffer, output: memoryview) -> int | None:
     them.
 
     For whoever decompresses batch after batch into memory of their own: new memory for each costs several times the
-    decompression. Raises CorruptBatch or UnsupportedCompression.
+    decompression. Raises CorruptBatch, UnsupportedCompression, or BatchTooLarge for too many small parts.
     """
     source = memoryview(data)
     match codec_of(codec):
@@ -90,11 +94,11 @@ def decompress_into(codec: int, data: Buffer, output: memoryview) -> int | None:
         case Codec.GZIP:
             return _into("gzip", cramjam.gzip.decompress_into, source, output)
         case Codec.SNAPPY:
-            blocks, sizes = _snappy_blocks(source)
-            if sum(sizes) > len(output):
+            total = _snappy_size(source)
+            if total > len(output):
                 return None
-            _fill_from_snappy(blocks, sizes, output)
-            return sum(sizes)
+            _fill_from_snappy(source, output)
+            return total
         case Codec.LZ4:
             return _into("lz4", cramjam.lz4.decompress_into, source, output)
         case Codec.ZSTD:
@@ -168,39 +172,46 @@ def _filled(output: memoryview, written: int) -> Section:
 
 
 def _decompress_snappy(source: memoryview, bytes_max: int) -> Section:
-    blocks, sizes = _snappy_blocks(source)
-    total = sum(sizes)
+    total = _snappy_size(source)
     if total > bytes_max:
         raise BatchTooLarge(
             f"snappy: {len(source)} bytes decompress to more than {bytes_max}, which is the most allowed"
         )
     output = _output(total)
     try:
-        _fill_from_snappy(blocks, sizes, output)
+        _fill_from_snappy(source, output)
     except CorruptBatch:
         del output
         raise
     return _filled(output, total)
 
 
-def _snappy_blocks(source: memoryview) -> tuple[list[memoryview], list[int]]:
-    """The blocks, and the sizes that they declare, which snappy could reach."""
-    blocks = _xerial_blocks(source) if bytes(source[: len(XERIAL_MAGIC)]) == XERIAL_MAGIC else [source]
-    sizes = []
-    for block in blocks:
-        try:
-            size = cramjam.snappy.decompress_raw_len(block)
-        except cramjam.DecompressionError as error:
-            raise CorruptBatch(f"snappy: {error}") from error
-        if size > _SNAPPY_RATIO_MAX * len(block):
-            raise CorruptBatch(f"snappy: a block of {len(block)} bytes claims {size}, which snappy cannot reach")
-        sizes.append(size)
-    return blocks, sizes
+def _snappy_size(source: memoryview) -> int:
+    """What the blocks declare together, which snappy could reach. Nothing is kept of them: there may be a block for
+    every five bytes.
+    """
+    total = 0
+    for count, block in enumerate(_snappy_blocks(source), 1):
+        total += _declared(block)
+        if count > SNAPPY_BLOCKS_FEW + total // SNAPPY_BLOCK_BYTES_MIN:
+            raise BatchTooLarge(f"snappy: more than {count - 1} blocks for {total} bytes: write larger ones")
+    return total
 
 
-def _fill_from_snappy(blocks: list[memoryview], sizes: list[int], output: memoryview) -> None:
+def _declared(block: memoryview) -> int:
+    try:
+        size: int = cramjam.snappy.decompress_raw_len(block)
+    except cramjam.DecompressionError as error:
+        raise CorruptBatch(f"snappy: {error}") from error
+    if size > _SNAPPY_RATIO_MAX * len(block):
+        raise CorruptBatch(f"snappy: a block of {len(block)} bytes claims {size}, which snappy cannot reach")
+    return size
+
+
+def _fill_from_snappy(source: memoryview, output: memoryview) -> None:
     position = 0
-    for block, size in zip(blocks, sizes, strict=True):
+    for block in _snappy_blocks(source):
+        size = _declared(block)
         try:
             written = cramjam.snappy.decompress_raw_into(block, output[position : position + size])
         except cramjam.DecompressionError as error:
@@ -211,23 +222,29 @@ def _fill_from_snappy(blocks: list[memoryview], sizes: list[int], output: memory
         position += size
 
 
-def _xerial_blocks(source: memoryview) -> list[memoryview]:
-    blocks = []
-    position = XERIAL_HEADER_SIZE_BYTES
+def _snappy_blocks(source: memoryview) -> Iterator[memoryview]:
+    """Those of xerial's framing, or the one that there is without it."""
+    if bytes(source[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
+        yield source
+        return
+    position, headers, blocks = XERIAL_HEADER_SIZE_BYTES, 1, 0
     if len(source) < position:
         raise CorruptBatch(f"snappy: {len(source)} bytes are too few for xerial's header")
     while position < len(source):
         if bytes(source[position : position + len(XERIAL_MAGIC)]) == XERIAL_MAGIC:
             # Concatenated streams: each starts with a header of its own.
             position += XERIAL_HEADER_SIZE_BYTES
+            headers += 1
+            if headers > SNAPPY_BLOCKS_FEW + blocks:
+                raise BatchTooLarge(f"snappy: {headers} headers and {blocks} blocks: write larger streams")
             continue
+        blocks += 1
         size = int.from_bytes(source[position : position + 4], "big")
         start = position + 4
         if size == 0 or size > len(source) - start:
             raise CorruptBatch(f"snappy: a block of {size} bytes where {max(0, len(source) - start)} are left")
-        blocks.append(source[start : start + size])
+        yield source[start : start + size]
         position = start + size
-    return blocks
 
 
 def _compress_xerial(source: memoryview) -> bytes:

@@ -129,9 +129,10 @@ class Broker:
     def _append(
         self, partition: Partition, records: Buffer, produce_version: int, future: "asyncio.Future[Appended]"
     ) -> None:
-        headers = split(records)
+        headers = split(records, count_max=2)
         if len(headers) != 1:
-            raise InvalidBatch(f"a produce request holds exactly one record batch per partition, not {len(headers)}")
+            found = "several" if headers else "none"
+            raise InvalidBatch(f"a produce request holds exactly one record batch per partition, not {found}")
         header = headers[0]
         check_crc(records, header)
         now_ms = self._clock.now_ms()

@@ -40,6 +40,7 @@ from bmq_controller.machine.balance_loads import KnownLoads, merged
 from bmq_controller.machine.balance_model import BalanceSettings
 from bmq_controller.machine.decision import Decision
 from bmq_controller.machine.producer_ids import allocate_producer_ids
+from bmq_controller.operations import ELEMENT_WORK, LIST_WORK, TOPIC_WORK, text_work
 from bmq_controller.sign_of_life import SignOfLife
 
 REGISTRATION_TRIES_MAX = 10
@@ -51,7 +52,7 @@ _log = structlog.get_logger(__name__)
 class _Operate(Protocol):
     """ControllerLeader.operate."""
 
-    async def __call__(self, name: str, decide: Callable[[Image], Decision[T]]) -> T: ...
+    async def __call__(self, name: str, decide: Callable[[Image], Decision[T]], *, work: int = 0) -> T: ...
 
 
 class LeadingController:
@@ -157,12 +158,12 @@ class LeadingController:
     def when(self, holds: Callable[[Image], None]) -> "LeadingController":
         """This controller, for decisions that are made only on an image for which `holds` raises nothing."""
 
-        async def operate(name: str, decide: Callable[[Image], Decision[T]]) -> T:
+        async def operate(name: str, decide: Callable[[Image], Decision[T]], *, work: int = 0) -> T:
             def decided(image: Image) -> Decision[T]:
                 holds(image)
                 return decide(image)
 
-            return await self._leader.operate(name, decided)
+            return await self._leader.operate(name, decided, work=work)
 
         conditional = copy(self)
         conditional._operate = operate
@@ -182,12 +183,15 @@ class LeadingController:
                 avoid=self.avoided,
                 validate_only=validate_only,
             ),
+            work=TOPIC_WORK * len(topics),
         )
 
     async def delete_topics(self, topics: Sequence[TopicId]) -> list[TopicResult]:
         """Deletes topics; one result for each, in order."""
         return await self._operate(
-            "delete_topics", lambda image: topic_machine.delete_topics(image, topics, cluster=self._cluster(image))
+            "delete_topics",
+            lambda image: topic_machine.delete_topics(image, topics, cluster=self._cluster(image)),
+            work=ELEMENT_WORK * len(topics),
         )
 
     async def create_partitions(
@@ -216,6 +220,10 @@ class LeadingController:
             lambda image: config_machine.alter_configs(
                 image, resource, changes, cluster=self._cluster(image), limits=self._limits, validate_only=validate_only
             ),
+            work=sum(
+                (LIST_WORK if change.operation in ("append", "subtract") else 0) + text_work(change.value)
+                for change in changes
+            ),
         )
 
     async def replace_configs(
@@ -229,6 +237,7 @@ class LeadingController:
             lambda image: config_machine.replace_configs(
                 image, resource, configs, limits=self._limits, validate_only=validate_only
             ),
+            work=sum(map(text_work, configs.values())),
         )
 
     async def create_lane(self, wanted: lane_machine.LaneWanted) -> None:
@@ -266,7 +275,8 @@ class LeadingController:
 
     async def reassign(self, changes: Sequence[Reassignment]) -> list[BmqError | None]:
         """Begins planned moves, or takes them back. For each in order: None, or why it is refused."""
-        return [*await self._operate("reassign", lambda image: move_machine.reassign(image, changes))]
+        decide = partial(move_machine.reassign, changes=changes)
+        return [*await self._operate("reassign", decide, work=ELEMENT_WORK * len(changes))]
 
     async def register(self, registration: Registration) -> BrokerEpoch:
         """Seals the stream of the node's earlier incarnation, then registers the new one under an epoch of its own.

@@ -168,14 +168,17 @@ class ControllerLeader:
         if self._ended is not None:
             raise ControllerUnavailable(f"This controller does not lead: {self._ended}")
 
-    async def operate(self, name: str, decide: Callable[[Image], Decision[T]], *, first: bool = False) -> T:
+    async def operate(
+        self, name: str, decide: Callable[[Image], Decision[T]], *, first: bool = False, work: int = 0
+    ) -> T:
         """The result of a decision once its records are durable and published; `first`: before all that are not.
+        `work`: how much it is to decide, beyond what every decision is.
 
         Raises what the decision raises, and ControllerUnavailable: not applied where the operation was still waiting,
         unknown otherwise.
         """
         self.check_leading()
-        future = self._submit(name, decide, first=first)
+        future = self._submit(name, decide, first=first, work=work)
         try:
             async with asyncio.timeout(self.settings.operation_timeout_s):
                 return await future
@@ -187,9 +190,11 @@ class ControllerLeader:
         finally:
             del future  # a refusal has this frame, and so would live until the garbage is collected
 
-    def _submit(self, name: str, decide: Callable[[Image], Decision[T]], *, first: bool = False) -> "asyncio.Future[T]":
+    def _submit(
+        self, name: str, decide: Callable[[Image], Decision[T]], *, first: bool = False, work: int = 0
+    ) -> "asyncio.Future[T]":
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._queue.put(Operation(name, decide, future), first=first)
+        self._queue.put(Operation(name, decide, future, work), first=first)
         self._idle.clear()
         return future
 

@@ -82,7 +82,7 @@ class Proofs:
         BatchTooLarge (decompressed), InvalidTimestamp, UnsupportedCompression.
         """
         config = self._config(tp)
-        headers = split(records)
+        headers = split(records, count_max=2)
         if len(headers) != 1 or (config is not None and _is_left_to_the_owner(headers[0], config)):
             return records
         header = headers[0]

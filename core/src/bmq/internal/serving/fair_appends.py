@@ -8,7 +8,7 @@ its partition is refused, and so is what comes before everybody has heard of tha
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
@@ -41,11 +41,14 @@ class _Append:
 class _Topic:
     """One topic's appends."""
 
-    __slots__ = ("in_flight", "settling", "share", "waiting")
+    __slots__ = ("_waiting_of", "in_flight", "settling", "share", "waiting")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.share: Share
-        self.waiting: deque[_Append] = deque()
+        self.waiting: OrderedDict[_Append, None] = OrderedDict()
+        """In the order in which they came."""
+        self._waiting_of: dict[int, deque[_Append]] = {}
+        """The same by partition."""
         self.in_flight: dict[int, list[_Append]] = {}
         """With the owner, by partition, in their order."""
         self.settling = Settling(loop)
@@ -59,6 +62,27 @@ class _Topic:
             return True
         in_flight = self.in_flight.get(partition)
         return in_flight is not None and refused_unheard(in_flight, REFUSALS)
+
+    def wait(self, one: _Append) -> None:
+        """It goes behind all that wait."""
+        self.waiting[one] = None
+        self._waiting_of.setdefault(one.tp.partition, deque()).append(one)
+
+    def first_waits_no_more(self) -> None:
+        """Its turn has come."""
+        one, _ = self.waiting.popitem(last=False)
+        of_partition = self._waiting_of[one.tp.partition]
+        assert of_partition[0] is one, f"{one.tp}: an append overtakes another one"
+        of_partition.popleft()
+        if not of_partition:
+            del self._waiting_of[one.tp.partition]
+
+    def none_waits_of(self, partition: int) -> Iterable[_Append]:
+        """Those that did, in order."""
+        gone = self._waiting_of.pop(partition, ())
+        for one in gone:
+            del self.waiting[one]
+        return gone
 
     def over(self, one: _Append) -> None:
         """The owner has answered."""
@@ -92,7 +116,7 @@ class FairAppends:
             admitted = self._shares.admit(topic.share, size_bytes, now)
             if admitted is not None:
                 return self._submit(topic, one, admitted, now)
-        topic.waiting.append(one)
+        topic.wait(one)
         one.done = self._loop.create_future()
         return one.done
 
@@ -138,12 +162,8 @@ class FairAppends:
         """An earlier batch of the partition is to be sent again: what waits behind it, or comes now, must not be taken
         before it.
         """
-        waiting, topic.waiting = topic.waiting, deque()
-        for one in waiting:
-            if one.tp == tp:
-                _fail(one, _behind_refused(tp))
-            else:
-                topic.waiting.append(one)
+        for one in topic.none_waits_of(tp.partition):
+            _fail(one, _behind_refused(tp))
         topic.settling.refused(tp.partition)
         if not topic.waiting:
             self._shares.withdraw(topic.share, self._loop.time())
@@ -151,7 +171,7 @@ class FairAppends:
     def _go_on(self, topic: _Topic) -> None:
         """What waits, as far as it is let in."""
         while topic.waiting:
-            first = topic.waiting[0]
+            first = next(iter(topic.waiting))
             if topic.refuses(first.tp.partition):
                 self._refuse_waiting(topic, first.tp)
                 continue
@@ -159,7 +179,7 @@ class FairAppends:
             admitted = self._shares.admit(topic.share, first.size_bytes, now)
             if admitted is None:
                 return
-            topic.waiting.popleft()
+            topic.first_waits_no_more()
             try:
                 future = self._submit(topic, first, admitted, now)
             except Exception as error:  # noqa: BLE001 - also of a bug its caller is told, and those behind it still have their turn

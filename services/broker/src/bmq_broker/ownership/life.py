@@ -303,7 +303,8 @@ class Lives:
                 del self._left[life.tp]
             life.let_go()
         if cut_short:
-            self._closing = [life for life in self._closing if life not in over]
+            gone = set(map(id, over))
+            self._closing = [life for life in self._closing if id(life) not in gone]
         return LetGo([slot for life in over for slot in life.slots], cut_short)
 
     def drop(self) -> None:

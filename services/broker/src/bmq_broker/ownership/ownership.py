@@ -109,6 +109,8 @@ class Ownership:
         """Unopened partitions that were found to have nothing in the store, and under which leader epoch."""
         self.partitions: Mapping[TopicPartition, Partition] = lives.appending
         """Those that may append."""
+        self._taken: list[Partition] = []
+        """Partitions that the image just took away or deleted: whoever waits for what they wrote has yet to be told."""
         self.found_count = 0
         """Partitions of which the streams of earlier owners held something."""
 
@@ -228,6 +230,7 @@ class Ownership:
         self._commit.unpin(let_go.slots)
         for partition in let_go.cut_short:  # deleted before it was closed
             self._taken_away(partition, [], deleted=True)
+        self._tell_taken()
         if old.topics is new.topics and not defaults_changed:
             return
         self._configs.image_changed(old, new, defaults_changed=defaults_changed)
@@ -243,6 +246,8 @@ class Ownership:
                 for index, meta in enumerate(topic.partitions):
                     if not same_config or index >= len(known) or known[index] is not meta:
                         self._meta_changed(new, TopicPartition(topic_id, index), meta)
+        self._tell_taken()
+        self.look()
         self._passes.start()
 
     def look(self) -> None:
@@ -315,32 +320,39 @@ class Ownership:
             and tp in self.partitions
         ):
             self._leave(tp, meta)
+            self.look()
             self._forget(tp)
 
     def _leave(self, tp: TopicPartition, meta: PartitionMeta) -> None:
-        """By plan: the partition takes no more batches, and once everything of it is durable the controller is told."""
+        """By plan: the partition takes no more batches, and once everything of it is durable the controller is told:
+        `look` follows.
+        """
         partition = self.partitions.get(tp)
         if partition is None:
             if self._lives.leave_unopened(tp, meta.leader_epoch):
                 self._report_soon()
             return
         self._lives.leave(partition)
-        self.look()
         self._partition_gone(partition)
 
     def _take_away(self, partition: Partition, *, deleted: bool) -> None:
         """Lets go of a partition that was deleted, or that the image gives to another without having asked; `_forget`
-        follows.
+        and `_tell_taken` follow.
         """
         self._taken_away(partition, self._lives.take_away(partition), deleted=deleted)
 
     def _taken_away(self, partition: Partition, runs: list[Run], *, deleted: bool) -> None:
-        self._commit.abandoned(partition)
+        self._taken.append(partition)
         if deleted:
             self._commit.covered(runs)
         # Otherwise an heir reads them from this broker's stream, whatever its manifest does not cover: they keep
         # pinning it.
         self._partition_gone(partition)
+
+    def _tell_taken(self) -> None:
+        if self._taken:
+            self._commit.abandoned(self._taken)
+            self._taken = []
 
     def _partition_gone(self, partition: Partition) -> None:
         """Whoever waits for it here asks its heir."""

@@ -196,18 +196,21 @@ class GroupCommit:
             future.set_result(None)
         return future
 
-    def abandoned(self, partition: Partition) -> None:
-        """The partition was taken away: whether its heir reads what is not durable yet is not known, and so whoever
+    def abandoned(self, partitions: Iterable[Partition]) -> None:
+        """The partitions were taken away: whether their heirs read what is not durable yet is not known, and so whoever
         waits for it is told.
 
-        Not for one that leaves by plan: its range ends above all that it was given.
+        Not for those that leave by plan: their ranges end above all that they were given.
         """
+        gone = set(map(id, partitions))
         for group in self._groups():
-            waiting = [reply for whose, reply in group.replies if whose is partition]
-            if waiting:
-                group.replies = [each for each in group.replies if each[0] is not partition]
-                for reply in waiting:
+            waiting, group.replies = group.replies, []
+            for one in waiting:
+                partition, reply = one
+                if partition is not None and id(partition) in gone:
                     reply(_left(partition))
+                else:
+                    group.replies.append(one)
 
     def covered(self, runs: list[Run]) -> None:
         """Segments hold these runs now: their WAL objects may go."""

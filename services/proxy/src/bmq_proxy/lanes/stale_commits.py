@@ -62,9 +62,11 @@ async def take_out_stale(
                 stale.setdefault(asked.name, []).append(one.partition_index)
     if not stale:
         return request, stale
+    gone = {name: frozenset(indexes) for name, indexes in stale.items()}
     topics = []
     for asked in request.topics:
-        left = [one for one in asked.partitions if one.partition_index not in stale.get(asked.name, ())]
+        await step(1 + len(asked.partitions))
+        left = [one for one in asked.partitions if one.partition_index not in gone.get(asked.name, ())]
         if left:
             topics.append(Message(**{**vars(asked), "partitions": left}))
     return Message(**{**vars(request), "topics": topics}), stale
@@ -91,20 +93,26 @@ async def told_apart(
             ]
     if not places:
         return request, None
-    at_once = asyncio.Semaphore(OWNERS_AT_ONCE)
 
     async def is_the_bases(one: Any, own: Topic, base: Topic) -> bool:
         offset, index = int(one.committed_offset), int(one.partition_index)
         if first_offset_of(own.configs) or not offset:
             return offset < first_offset_of(own.configs)
-        async with at_once:
-            try:
-                return 0 <= await _end(own, index, owner_for) < offset <= await _end(base, index, owner_for)
-            except BmqError:
-                return False  # nobody can say now
+        try:
+            return 0 <= await _end(own, index, owner_for) < offset <= await _end(base, index, owner_for)
+        except BmqError:
+            return False  # nobody can say now
 
-    found = await asyncio.gather(*(is_the_bases(*place) for place in places))
-    taken = {id(one) for (one, _, _), is_taken in zip(places, found, strict=True) if is_taken}
+    taken: set[int] = set()
+    left = iter(places)
+
+    async def ask() -> None:
+        for place in left:
+            if await is_the_bases(*place):
+                taken.add(id(place[0]))
+            await step(1)
+
+    await asyncio.gather(*(ask() for _ in range(min(OWNERS_AT_ONCE, len(places)))))  # no task for each of thousands
     if not taken:
         return request, None
     return _only(request, lambda one: id(one) not in taken), _only(request, lambda one: id(one) in taken, topic_id=None)
