@@ -75,7 +75,7 @@ def run(test: Callable[[Works], Awaitable[None]], limit: int = 10) -> None:
 def test_no_more_is_under_way_than_fits_and_one_that_is_larger_goes_alone() -> None:
     async def test(works: Works) -> None:
         works.begin("first", 6)
-        works.begin("second", 4)
+        works.begin("second", 4, host="b")
         works.begin("huge", 50)
         works.begin("last", 1)
         await turns()
@@ -103,10 +103,30 @@ def test_each_address_has_its_turn_however_many_connections_of_another_one_wait(
     run(test)
 
 
+def test_an_address_has_no_more_than_it_leaves_however_long_it_keeps_that() -> None:
+    async def test(works: Works) -> None:
+        for number in range(10):
+            works.begin(f"patient {number}", 1, host="patient", connection=number)
+        await turns()
+        assert works.under_way == [f"patient {number}" for number in range(5)]
+        works.begin("other", 3, host="other")
+        await turns()
+        assert works.under_way[5:] == ["other"], "though some wait that came before it"
+        works.begin("third", 1, host="third")
+        await turns()
+        assert works.under_way[6:] == ["third"]
+        await works.end("patient 0")
+        assert works.under_way == [*(f"patient {number}" for number in range(1, 5)), "other", "third"]
+        await works.end("other")
+        assert works.under_way[-1] == "patient 5"
+
+    run(test)
+
+
 def test_what_is_not_needed_is_another_ones_at_once() -> None:
     async def test(works: Works) -> None:
         works.begin("before it is decoded", 10)
-        works.begin("next", 5)
+        works.begin("next", 5, host="b")
         await turns()
         assert works.under_way == ["before it is decoded"]
         works.held["before it is decoded"].keep(3)
@@ -175,6 +195,6 @@ def test_each_address_has_so_much_at_a_time_and_holds_up_no_other_one() -> None:
         over.set()
         await asyncio.gather(*tasks, return_exceptions=True)
         assert len(under_way) == 9
-        assert not by_address._admissions
+        assert not by_address._places
 
     asyncio.run(main())

@@ -22,7 +22,7 @@ T = TypeVar("T")
 HELD = 1_000
 EACH = 100
 CLIENTS = 40
-ENTERED = HELD // 2 // EACH + HELD // EACH
+ENTERED = 2 * (HELD // 2 // EACH)
 """What one address has at its leisure, and what is let in by turns beside it."""
 FOREVER_MS = 300_000
 SETTINGS = ProxySettings(limits=Limits(fetch_partitions_held=HELD))

@@ -34,7 +34,8 @@ def test_however_many_ask_coordinators_say_all_that_they_have_few_times_at_once(
             return {"error_code": 0, "groups": [GROUP]}
 
         proxy.owner.group_call = group_call  # type: ignore[method-assign]
-        clients = [await proxy.connect() for _ in range(ASKING)]
+        hosts = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
+        clients = [await proxy.connect(local_addr=(hosts[number % 3], 0)) for number in range(ASKING)]
         for one in clients:
             one.send(ApiKey.LIST_GROUPS, 4, LIST)
         await until_async(lambda: asked >= LISTS_AT_ONCE, "two lists under way")

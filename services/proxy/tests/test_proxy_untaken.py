@@ -162,7 +162,7 @@ def test_the_next_answer_of_a_group_comes_where_the_coordinator_refuses() -> Non
         proxy.owner.on_group_call = lambda *_: replies.pop(0)
         assert (await client.ask(ApiKey.SYNC_GROUP, 3, SYNC)).error_code != 0
         assert len((await client.ask(ApiKey.SYNC_GROUP, 3, SYNC)).assignment) == LARGE_BYTES
-        assert proxy.role.proxy.bulk._collecting._held == 0
+        assert proxy.role.proxy.bulk._collecting._room.left == SMALL_ROOM.limits.answer_memory_bytes
 
     run(test, SMALL_ROOM)
 

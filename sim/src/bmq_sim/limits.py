@@ -112,6 +112,8 @@ SMALL: Final[Mapping[str, Sequence[int]]] = {
     # the proxy
     "bmq_proxy.proxy:OPERATIONS_AT_ONCE": (1, 2),
     "bmq_proxy.appends:GIVEN_UP_MAX": (1, 2),
+    "bmq_proxy.admission:PASSED_OVER_MAX": (1, 2),
+    "bmq_proxy.bulk:DELETIONS_PER_ADDRESS": (1, 2),
     "bmq_proxy.bulk:TURN_ELEMENTS": (1, 3),
     "bmq_proxy.bulk:WIDE_ELEMENTS": (1, 3),
     "bmq_proxy.bulk:FEW_PARTITIONS": (0, 1),

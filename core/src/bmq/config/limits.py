@@ -49,7 +49,8 @@ class Limits:
     )
     wide_requests_bytes: int = _limit(
         4 * MIB,
-        "Wide requests that are worked on at a time, all connections together.",
+        "Wide requests that are decoded at a time, all connections together. Here and below, clients at one address "
+        "have no more than are free: half, while they are the only ones.",
         beyond="They wait their turn: each address has its own, and each of its connections in those.",
         maximum=64 * MIB,
         minimum=2 * MIB,
@@ -57,9 +58,8 @@ class Limits:
     wide_request_elements: int = _limit(
         100_000,
         "Elements of wide requests that are worked on at a time, all connections together, at up to 1 KiB of "
-        "memory each with what is answered to them; before it is decoded a request counts as many as it could "
-        "have. As many again of Produce requests that are begun in turns, and of narrow requests of more than 256 "
-        "bytes, of which an address has no more than are free; beyond that they take turns with wide ones.",
+        "memory each with what is answered to them. As many again of Produce requests that are begun in turns, and of "
+        "narrow requests of more than 256 bytes, which take turns with wide ones beyond that.",
         beyond="They wait their turn; one alone may have more.",
         maximum=10_000_000,
         minimum=1_000,

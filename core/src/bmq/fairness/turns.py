@@ -91,8 +91,13 @@ class Places:
 
     def __init__(self, at_once: int) -> None:
         assert at_once > 0
-        self._free = at_once
+        self._at_once = self._free = at_once
         self._waiting: Rotation[asyncio.Future[None]] = Rotation()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody has a place, or waits for one."""
+        return self._free == self._at_once and not self._waiting
 
     async def enter(self, *, party: Hashable = None, sender: Hashable = None) -> None:
         """Takes a place once there is one. Who gives up waiting has taken none; who has one says `leave` in the end."""

@@ -41,6 +41,8 @@ ELEMENT_BYTES_MIN: Final = 2
 """What an element of an array takes in a request at least: a text of one letter."""
 PRODUCE_PARTITION_BYTES_MIN: Final = 5
 """The same of a partition in a Produce request."""
+DELETIONS_PER_ADDRESS: Final = 64
+"""Partitions of which owners delete records at a time for clients at one address, by a proxy."""
 LISTS_AT_ONCE: Final = 2
 """So many lists of groups are asked for at a time: each has all coordinators say all that they have."""
 SAID_MAX: Final = 1_000
@@ -88,6 +90,7 @@ class Bulk:
         self._fetching_at_leisure = FairRoom(limits.fetch_partitions_held)
         self._beside = FairRoom(BESIDE_OTHERS_MAX)
         self._look_ups = ByAddress(limits.look_ups_per_address)
+        self._deletions = ByAddress(DELETIONS_PER_ADDRESS)
         self.listed_bytes = 0
         """What the last list of groups said."""
         self.listed_groups = 0
@@ -109,7 +112,6 @@ class Bulk:
         """A request, while it is worked on, which may be long: others wait. A wide one is decoded beside the event
         loop. Raises WireError.
         """
-        # Before it is decoded nobody knows how many elements it has, and afterwards they are there.
         at_most = min(size_bytes // ELEMENT_BYTES_MIN, self.limits.request_elements_max)
         if self.is_small(size_bytes):
             yield decode()
@@ -122,10 +124,32 @@ class Bulk:
                     yield request
                 return
             del request  # each of its bytes has become dozens: it is decoded anew when its turn has come
-        async with self._requests.admitted(call, size_bytes), self._elements.admitted(call, at_most) as elements:
-            request, count = await self.apart(call, partial(_counted, decode, at_most))
-            elements.keep(count)
+        request, elements = await self._wide_request(call, size_bytes, decode, at_most)
+        try:
             yield request
+        finally:
+            elements.keep(0)
+
+    async def _wide_request(
+        self, call: Call, size_bytes: int, decode: Callable[[], Message], at_most: int
+    ) -> tuple[Message, Admitted]:
+        """Before it is decoded nobody knows how many elements it has, and afterwards they are there: those who have to
+        wait for room for theirs are decoded once more when they have it.
+        """
+        counted = partial(_counted, decode, at_most)
+        async with self._requests.admitted(call, size_bytes):
+            request, count = await self.apart(call, counted)
+            if self._elements.has_room(call, count):
+                return request, await self._elements.enter(call, count)
+        del request
+        elements = await self._elements.enter(call, count)
+        try:
+            async with self._requests.admitted(call, size_bytes):
+                request, _ = await self.apart(call, counted)
+        except BaseException:
+            elements.keep(0)
+            raise
+        return request, elements
 
     @asynccontextmanager
     async def producing(self, call: Call, size_bytes: int) -> AsyncIterator[Admitted]:
@@ -155,7 +179,7 @@ class Bulk:
             with self._fetching_at_leisure.holding(partitions, address=address):
                 yield True
         else:
-            if not self._fetching.has_room(partitions):
+            if not self._fetching.has_room(call, partitions):
                 waits()
             async with self._fetching.admitted(call, partitions):
                 yield False
@@ -245,6 +269,12 @@ class Bulk:
         behind them.
         """
         return await self._look_ups.run(call, ask)
+
+    async def deleted(self, call: Call, ask: Callable[[], Awaitable[T]]) -> T:
+        """What an owner is asked to delete of one partition, which takes as long as its store does, and is carried
+        through when the client has gone: few of each address are on their way.
+        """
+        return await self._deletions.run(call, ask)
 
     async def turn(self, call: Call) -> None:
         """Lets the loop go on, until it is this request's turn again."""

@@ -35,7 +35,7 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     )
 
     async def delete(one: tuple[str, Any]) -> dict[str, Any]:
-        return await _delete(proxy, *one, until_s)
+        return await _delete(proxy, call, *one, until_s)
 
     wanted = [(topic.name, asked) for topic in request.topics for asked in topic.partitions]
     done = iter(await proxy.bulk.each(call, delete, wanted, at_once=DELETIONS_AT_ONCE))
@@ -46,7 +46,7 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     }
 
 
-async def _delete(proxy: Proxy, name: str, asked: Any, until_s: float) -> dict[str, Any]:
+async def _delete(proxy: Proxy, call: Call, name: str, asked: Any, until_s: float) -> dict[str, Any]:
     low_watermark, code = -1, 0
     try:
         if is_internal(name):
@@ -55,7 +55,9 @@ async def _delete(proxy: Proxy, name: str, asked: Any, until_s: float) -> dict[s
             raise InvalidRequest(f"The request names partition {asked.partition_index} of {name!r} more than once")
         tp = find_partition(proxy.image, name, asked.partition_index)
         async with asyncio.timeout_at(until_s):
-            low_watermark = await proxy.owner_for(tp).delete_records(tp, Offset(asked.offset))
+            low_watermark = await proxy.bulk.deleted(
+                call, lambda: proxy.owner_for(tp).delete_records(tp, Offset(asked.offset))
+            )
     except TimeoutError:
         code = int(ErrorCode.request_timed_out)
     except BmqError as error:
