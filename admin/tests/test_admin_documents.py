@@ -12,6 +12,7 @@ from bmq_controller.api.app import build_api
 
 ANSWERED: dict[Any, type[BaseModel]] = {
     documents.Cluster: models.ClusterView,
+    documents.Clock: lane_models.ClockView,
     documents.Node: node_models.NodeView,
     documents.StoreStep: node_models.StoreStep,
     documents.Store: node_models.StoreView,
@@ -55,6 +56,7 @@ def test_every_page_is_one_of_the_apis() -> None:
     openapi = build_api(None).openapi()  # type: ignore[arg-type]  # describing itself it asks for nothing
     asked = [
         pages.cluster(),
+        pages.clock(),
         pages.store(),
         pages.nodes(),
         pages.node(7),

@@ -41,6 +41,17 @@ def test_a_lane_is_made_read_changed_and_deleted_by_its_version() -> None:
     run(test)
 
 
+def test_the_time_by_which_lanes_end_is_told_by_the_leader_whoever_is_asked() -> None:
+    async def test(cluster: Cluster) -> None:
+        proxy = await with_topic(cluster)
+        told = await ask(proxy, "GET", "/v1/clock")
+        assert (told.status, told.body["trusted"]) == (200, True)
+        made = await ask(proxy, "POST", "/v1/lanes", {"name": "dev", "ttl_seconds": 3600})
+        assert 0 <= made.body["created_ms"] - told.body["now_ms"] < 3_600_000
+
+    run(test)
+
+
 def test_a_lanes_topics_are_listed_only_where_the_lane_is_asked_for() -> None:
     async def test(cluster: Cluster) -> None:
         proxy = await with_topic(cluster)

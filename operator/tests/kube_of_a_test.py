@@ -28,6 +28,9 @@ class KubeOfATest:
         for manifest in manifests:
             self.keep(manifest)
 
+    def now_ms(self) -> int | None:
+        return None
+
     def keep(self, manifest: dict[str, Any]) -> None:
         meta = manifest["metadata"]
         self.manifests[manifest["kind"], meta["namespace"], meta["name"]] = manifest

@@ -7,7 +7,17 @@ import pytest
 from bmq_operator.conditions import Finding, next_conditions, timestamp
 from bmq_operator.lanes.claims import lane_claims
 from bmq_operator.lanes.desired import desired, names_of, why_unusable
-from bmq_operator.lanes.plan import ChangeLane, CreateLane, DeleteLane, DeleteResource, Known, Plan, plan, told_expiry
+from bmq_operator.lanes.plan import (
+    ChangeLane,
+    CreateLane,
+    DeleteLane,
+    DeleteResource,
+    Known,
+    Plan,
+    may_be_over,
+    plan,
+    told_expiry,
+)
 from bmq_operator.lanes.situation import PresentLane, Ready, Situation, present_from
 from bmq_operator.lanes.slots import FIRST, WIDTH, free_from
 from bmq_operator.references import ClusterState
@@ -57,9 +67,12 @@ def lane(
 
 
 def situation(of: Lane, present: PresentLane | None = None, **more: Any) -> Situation:
+    now_ms = more.get("now_ms", CREATED_MS)
     given = {
         "cluster": ClusterState.READY,
-        "now_ms": CREATED_MS,
+        "now_ms": now_ms,
+        "kube_ms": now_ms,
+        "cluster_ms": now_ms,
         "free_node_ids_from": FIRST + WIDTH,
         "proxies": Ready(there=1, ready=1),
     }
@@ -275,7 +288,55 @@ def test_a_lane_goes_when_its_time_is_over_whatever_else_is_the_case() -> None:
     announced = DECLARED.model_copy(update={"expires_at": timestamp(CREATED_MS + 60_000)})
     for state in ClusterState:
         found = plan(situation(lane(announced, ttlSeconds=60), cluster=state, now_ms=CREATED_MS + 60_000))
-        assert (found.action, [event.reason for event in found.events]) == (DeleteResource(), ["Expired"])
+        over = (DeleteResource(), ["Expired"]) if state is not ClusterState.NOT_READY else (None, [])
+        assert (found.action, [event.reason for event in found.events]) == over, "who may have its topics is waited for"
+
+
+AHEAD_MS = CREATED_MS + 9 * 3_600_000
+"""What a clock says that is hours ahead."""
+OF_HOURS = lane(
+    DECLARED.model_copy(update={"expires_at": timestamp(CREATED_MS + 8 * 3_600_000), "observed_generation": 4}),
+    ttlSeconds=8 * 3600,
+)
+
+
+@pytest.mark.parametrize("cluster_ms", [CREATED_MS + 60_000, None], ids=["the cluster has another time", "has none"])
+@pytest.mark.parametrize("of", [OF_HOURS, lane(LaneStatus(), ttlSeconds=8 * 3600, existing="Adopt")])
+def test_no_lane_ends_by_the_operators_own_clock(of: Lane, cluster_ms: int | None) -> None:
+    present = shown(ttl_seconds=8 * 3600, expires_ms=CREATED_MS + 8 * 3_600_000)
+    for there in (present, None):
+        found = plan(situation(of, there, now_ms=AHEAD_MS, kube_ms=CREATED_MS, cluster_ms=cluster_ms))
+        assert found.action is None or isinstance(found.action, CreateLane)
+    found = plan(situation(OF_HOURS, present, now_ms=AHEAD_MS, kube_ms=CREATED_MS, cluster_ms=cluster_ms))
+    assert (said(found), found.again_after_s) == (("True", "AsWritten"), 30.0), "it is not asked each second"
+
+
+@pytest.mark.parametrize("state", [state for state in ClusterState if state is not ClusterState.READY])
+def test_nor_where_its_cluster_cannot_be_asked(state: ClusterState) -> None:
+    for kube_ms in (CREATED_MS, None):
+        found = plan(situation(OF_HOURS, cluster=state, now_ms=AHEAD_MS, kube_ms=kube_ms, cluster_ms=None))
+        assert found.action is None
+
+
+def test_a_clock_that_is_behind_keeps_no_lane_whose_time_is_over_by_its_cluster() -> None:
+    late = {"now_ms": CREATED_MS, "cluster_ms": AHEAD_MS}
+    assert isinstance(plan(situation(OF_HOURS, **late)).action, DeleteResource)
+    had = OF_HOURS.model_copy(update={"status": OF_HOURS.status.model_copy(update={"number": 3})})
+    assert may_be_over(had, None, now_ms=CREATED_MS), "the cluster may have deleted it, and is asked"
+
+
+def test_a_cluster_that_tells_no_time_ends_the_lane_itself_and_then_the_resource_goes() -> None:
+    present = shown(ttl_seconds=8 * 3600, expires_ms=CREATED_MS + 8 * 3_600_000)
+    before: dict[str, Any] = {"now_ms": AHEAD_MS, "cluster_ms": None, "tells_time": False}
+    assert plan(situation(OF_HOURS, present, **before)).action is None
+    assert isinstance(plan(situation(OF_HOURS, None, **before)).action, DeleteResource)
+
+
+def test_the_deletion_of_a_lane_waits_as_long_by_the_clock_that_says_when_it_began() -> None:
+    deleted_ms = 1_770_076_800_000
+    for kube_ms, finished in ((deleted_ms + 60_000, False), (deleted_ms + 300_000, True)):
+        of = situation(lane(deleted=True), cluster=ClusterState.NOT_READY, now_ms=AHEAD_MS * 2, kube_ms=kube_ms)
+        assert plan(of).finished is finished
 
 
 @pytest.mark.parametrize("state", list(ClusterState))

@@ -10,7 +10,9 @@ from real_bmq import bmq_with_token
 from reconciled_world import World, Worlds, message, said
 from tests.started_bmq import StartedBmq
 
+from bmq_admin import pages
 from bmq_admin.errors import AdminProblem
+from bmq_operator.conditions import timestamp
 from bmq_operator.intents import Intents
 from bmq_operator.lanes.reconcile import holds, reconcile
 from bmq_resources.lane import Lane
@@ -208,6 +210,23 @@ def test_a_lane_whose_time_is_over_deletes_itself(bmq: StartedBmq) -> None:
         outcome = await world.look("short")
         assert (said(outcome), [event.reason for event in outcome.events]) == (("False", "Expired"), ["Expired"])
         assert ("Lane", "shop", "short") not in world.kube.manifests
+
+    WORLDS.run(bmq, use)
+
+
+def test_a_lane_that_has_time_left_by_its_clusters_clock_outlives_an_operator_whose_clock_is_ahead(
+    bmq: StartedBmq,
+) -> None:
+    async def use(world: World) -> None:
+        now_ms = (await world.client.ask(pages.clock()))["now_ms"]
+        world.write("hours", created=timestamp(now_ms), ttlSeconds=8 * 3600, proxies={"replicas": 0})
+        world.clock.ms = now_ms
+        assert said(await world.look("hours")) == ("True", "AsWritten")
+        world.clock.ms += 9 * 3_600_000
+        for _ in range(2):
+            assert said(await world.look("hours")) == ("True", "AsWritten")
+        assert await lane(world, "hours") is not None
+        assert ("Lane", "shop", "hours") in world.kube.manifests
 
     WORLDS.run(bmq, use)
 

@@ -1,7 +1,9 @@
-"""What reaches an API server of what the operator writes."""
+"""What reaches an API server of what the operator writes, and what it is told."""
 
 import asyncio
 import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -10,6 +12,21 @@ from aiohttp import web
 from kubernetes.aio import client
 
 from bmq_operator.kube import Kube
+
+
+@asynccontextmanager
+async def served(answer: Callable[[web.Request], Awaitable[web.Response]]) -> AsyncIterator[Kube]:
+    """A client of an API server that answers so."""
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    host, port = runner.addresses[0]
+    async with client.ApiClient(client.Configuration(host=f"http://{host}:{port}")) as api:
+        yield Kube(api)
+    await runner.cleanup()
+
 
 TEXTS = ("plain", "\U0001f680 and \U00020bb7", "ümläut \u2028 \x7f\x85 \ufffe", 'quotes " and \\ud83d\\ude80')
 
@@ -23,25 +40,35 @@ def test_a_server_side_apply_is_read_as_yaml_with_whatever_text_it_has(text: str
         return web.json_response({})
 
     async def main() -> None:
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", answer)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        host, port = runner.addresses[0]
         manifest: dict[str, Any] = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": {"name": "a", "namespace": "b"},
             "data": {"text": text},
         }
-        async with client.ApiClient(client.Configuration(host=f"http://{host}:{port}")) as api:
-            await Kube(api).apply(manifest)
-        await runner.cleanup()
+        async with served(answer) as kube:
+            await kube.apply(manifest)
         [(kind, body)] = got
         assert kind.startswith("application/apply-patch+yaml")
         assert json.loads(body) == manifest
         assert yaml.safe_load(body.decode()) == manifest
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("date", ["Mon, 02 Feb 2026 02:40:00 GMT", "soon", ""])
+def test_what_time_it_is_by_the_api_server_is_known_where_it_says_one(date: str) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        return web.json_response({}, headers={"Date": date})
+
+    async def main() -> None:
+        async with served(answer) as kube:
+            assert kube.now_ms() is None, "nothing was asked"
+            await kube.get("Namespace", "", "shop")
+            told = kube.now_ms()
+            if "2026" in date:
+                assert told is not None and told >= 1_770_000_000_000
+            else:
+                assert told is None
 
     asyncio.run(main())

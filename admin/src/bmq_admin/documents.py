@@ -15,6 +15,13 @@ class Cluster(TypedDict):
     partitions_unowned_of_lanes: NotRequired[int]
 
 
+class Clock(TypedDict):
+    """The time that the leading controller goes by."""
+
+    now_ms: int
+    trusted: bool
+
+
 class Node(TypedDict):
     """A node as the leader sees it."""
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from bmq_admin.documents import Cluster, Configs, Group, Lane, Node, Partition, Store, Topic, TopicSummary
+from bmq_admin.documents import Clock, Cluster, Configs, Group, Lane, Node, Partition, Store, Topic, TopicSummary
 from bmq_admin.requests import Listing, Request, request_for
 
 Values = Mapping[str, object]
@@ -13,6 +13,11 @@ _DRY_RUN = {"validate_only": True}
 def cluster() -> Request[Cluster]:
     """The cluster, as any node knows it."""
     return request_for("GET", ("cluster",))
+
+
+def clock() -> Request[Clock]:
+    """The time by which the cluster deletes lanes."""
+    return request_for("GET", ("clock",))
 
 
 def store() -> Request[Store]:

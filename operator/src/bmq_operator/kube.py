@@ -7,6 +7,7 @@ import asyncio
 import json
 import re
 from collections.abc import Mapping, Sequence
+from email.utils import parsedate_to_datetime
 from typing import Any, Final, TypeAlias
 
 import aiohttp
@@ -68,6 +69,8 @@ class Kube:
         self._api = api
         self.answered_at_s = 0.0
         """When the API server answered last, by the loop's clock."""
+        self._told_ms: int | None = None
+        """What time it said that it was then."""
 
     @classmethod
     async def connect(cls, kubeconfig: str | None = None) -> "Kube":
@@ -85,6 +88,14 @@ class Kube:
 
     async def close(self) -> None:
         await self._api.close()  # type: ignore[no-untyped-call]
+
+    def now_ms(self) -> int | None:
+        """Wall time by the API server's clock, to the second; None: it has not told it. Times in `metadata` are by that
+        clock.
+        """
+        if self._told_ms is None:
+            return None
+        return self._told_ms + round((asyncio.get_running_loop().time() - self.answered_at_s) * 1000)
 
     async def get(self, kind: str, namespace: str, name: str) -> Manifest | None:
         """The object, or None where there is none. Raises KubeError, as all of these do."""
@@ -205,6 +216,7 @@ class Kube:
         except (TimeoutError, OSError, aiohttp.ClientError) as error:
             raise KubeUnreachable(f"{method} {path}: {type(error).__name__} {error}".rstrip()) from None
         self.answered_at_s = asyncio.get_running_loop().time()
+        self._told_ms = _date_ms(response.getheader("Date"))  # type: ignore[no-untyped-call]
         return _answer(response.status, data, f"{method} {path}")
 
 
@@ -218,6 +230,14 @@ def _path(kind: str, namespace: str = "", name: str = "") -> str:
         return path_of(kind, namespace, name)
     except NoName as why:
         raise KubeProblem(status=400, reason="BadRequest", message=str(why)) from None
+
+
+def _date_ms(text: str | None) -> int | None:
+    """The time that a Date header says (RFC 9110)."""
+    try:
+        return round(parsedate_to_datetime(text or "").timestamp() * 1000)
+    except ValueError:
+        return None
 
 
 def _answer(status: int, data: bytes, asked: str) -> Manifest:

@@ -141,7 +141,7 @@ async def _others(context: Context, cluster: Cluster, place: tuple[str, ...]) ->
                     embedded=other.spec.store.minio.embedded,
                     reached=has_reached(other) or bool((nodes or {}).get("status", {}).get("readyReplicas")),
                     noted=bool(other.status.store) or nodes is not None,
-                    begun_s=None if nodes is None else _age_s(nodes, now_ms=context.clock.now_ms()),
+                    begun_s=None if nodes is None else _age_s(nodes, now_ms=_made_by_ms(context)),
                     waits=_waits(manifest) and not other.spec.paused and other.metadata.deletion_timestamp is None,
                 )
             )
@@ -173,6 +173,12 @@ async def _nodes(context: Context, cluster: Cluster) -> Manifest | None:
     """Its controllers' StatefulSet, which the operator may have made and ended before it noted it."""
     made = await context.kube.get("StatefulSet", cluster.metadata.namespace, Names.of(cluster).role("controller"))
     return made if made is not None and owner_of(made) == cluster.metadata.uid else None
+
+
+def _made_by_ms(context: Context) -> int:
+    """The time by the clock that says when objects were made, as far as that is known."""
+    told_ms = context.kube.now_ms()
+    return context.clock.now_ms() if told_ms is None else told_ms
 
 
 def _age_s(manifest: Manifest, *, now_ms: int) -> float:

@@ -1,5 +1,7 @@
 """What is to be done about a Lane in its cluster, and what is to be said of it. Pure.
 
+A Lane's time is over when its cluster says so: by one machine's clock, which may be wrong, nobody's topics are deleted.
+
 As with Topics: `plan` is asked again after its action was carried out. A Lane whose status has a lane's name stands for
 that lane; it is written down before the lane is declared, when the finalizer is not on the resource yet, and so a crash
 leaves nothing behind that nobody knows.
@@ -9,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, assert_never
 
 from bmq_operator.conditions import Finding, condition, timestamp, was_refused
 from bmq_operator.lanes.situation import PresentLane, Situation
@@ -23,6 +25,8 @@ SOON_S: Final = 10.0
 STARTING_S: Final = 3.0
 GIVE_UP_MS: Final = 5 * 60_000
 """How long the deletion of a Lane waits for a cluster that does not answer."""
+SKEW_MS_MAX: Final = 60_000
+"""Clocks that are further apart decide nothing."""
 LATER_S: Final = 30.0
 """How often the number of the lane's topics is brought up to date."""
 AS_WRITTEN: Final = "AsWritten"
@@ -128,10 +132,18 @@ def body_of(situation: Situation) -> dict[str, Any]:
     return lane_body(situation.lane.spec, own_brokers=situation.lane.spec.brokers.replicas > 0 and has_them)
 
 
+def may_be_over(lane: Lane, present: PresentLane | None, *, now_ms: int) -> bool:
+    """Whether its cluster has to be asked what time it is: its time is over by the operator's own clock, or the lane is
+    gone, and the cluster may have deleted it for that.
+    """
+    end_ms = expires_ms(lane, present)
+    return end_ms is not None and (now_ms >= end_ms or (present is None and lane.status.number > 0))
+
+
 def _expired(situation: Situation) -> Plan | None:
-    lane = situation.lane
+    lane, now_ms = situation.lane, _decisive_ms(situation)
     end_ms = expires_ms(lane, situation.present)
-    if end_ms is None or situation.now_ms < end_ms or _over_as_news(situation):
+    if end_ms is None or now_ms is None or now_ms < end_ms or _over_as_news(situation, now_ms=now_ms):
         return None
     text = f"ttlSeconds: {lane.spec.ttl_seconds}: the lane's time was over at {timestamp(end_ms)}"
     event = Event(reason="Expired", message=f"{text}: it is deleted with its topics and groups")
@@ -140,30 +152,50 @@ def _expired(situation: Situation) -> Plan | None:
     )
 
 
+def _decisive_ms(situation: Situation) -> int | None:
+    """The time by which a Lane is deleted; None: by none. Where its lane may be deleted with it, the cluster's
+    alone.
+    """
+    own_ms, kube_ms = situation.now_ms, situation.kube_ms
+    match situation.cluster:
+        case ClusterState.READY if situation.tells_time:
+            return situation.cluster_ms
+        case ClusterState.READY:
+            # One of before deletes the lane by itself: where that is gone, nothing is deleted with its resource.
+            return own_ms if situation.present is None and situation.lane.status.lane_name else None
+        case ClusterState.NOT_READY:
+            return None
+        case ClusterState.MISSING | ClusterState.ENDING | ClusterState.NOT_ALLOWED:
+            # Nobody is asked to delete anything: what goes are the resource and its pods. Two clocks have to agree.
+            return own_ms if kube_ms is not None and abs(own_ms - kube_ms) <= SKEW_MS_MAX else None
+        case _ as never:
+            assert_never(never)
+
+
 def told_expiry(situation: Situation) -> str:
     """What the status says of it."""
     end_ms = expires_ms(situation.lane, situation.present)
-    if _over_as_news(situation):
+    if _over_as_news(situation, now_ms=situation.now_ms):
         return situation.lane.status.expires_at
     return "" if end_ms is None else timestamp(end_ms)
 
 
-def _over_as_news(situation: Situation) -> bool:
+def _over_as_news(situation: Situation, *, now_ms: int) -> bool:
     """Whether its time is over by a time to live that was, or may have been, not in force yet: the cluster has another,
     or does not answer and none was announced that is over."""
     lane, present = situation.lane, situation.present
     end_ms = expires_ms(lane, present)
-    if not lane.status.lane_name or end_ms is None or situation.now_ms < end_ms:
+    if not lane.status.lane_name or end_ms is None or now_ms < end_ms:
         return False
     if present is not None:
         return bool(present.view["ttl_seconds"] != lane.spec.ttl_seconds)
     told_ms = _told_ms(lane)
-    return situation.cluster is not ClusterState.READY and (told_ms is None or told_ms > situation.now_ms)
+    return situation.cluster is not ClusterState.READY and (told_ms is None or told_ms > now_ms)
 
 
-def _too_short(situation: Situation, present: PresentLane) -> Plan:
+def _too_short(situation: Situation, present: PresentLane, *, now_ms: int) -> Plan:
     lane = situation.lane
-    age_s = (situation.now_ms - _ms(lane.metadata.creation_timestamp)) // 1000
+    age_s = (now_ms - _ms(lane.metadata.creation_timestamp)) // 1000
     why = (
         f"ttlSeconds: {lane.spec.ttl_seconds}: it counts from the Lane's creation at "
         f"{lane.metadata.creation_timestamp}, so the lane would be deleted at once with its topics and groups: "
@@ -277,8 +309,9 @@ def _of_its_own(situation: Situation, present: PresentLane | None, body: Mapping
         return _as_it_was(
             lane, creating, action=CreateLane(body={"name": lane.lane_name, **body}), objects=True, events=events
         )
-    if _over_as_news(situation):
-        return _too_short(situation, present)
+    now_ms = situation.now_ms if situation.cluster_ms is None else situation.cluster_ms
+    if _over_as_news(situation, now_ms=now_ms):
+        return _too_short(situation, present, now_ms=now_ms)
     if differences := lane_differences(body, present.view):
         finding = Finding(
             status="Unknown",
@@ -305,7 +338,9 @@ def _pods(situation: Situation, present: PresentLane) -> Plan:
             return _as_it_was(lane, finding, topics=present.topics, objects=True, again_after_s=STARTING_S)
     found = Finding(status="True", reason=AS_WRITTEN, message="the lane is as it is written")
     end_ms = expires_ms(lane, present)
-    again_s = LATER_S if end_ms is None else max(1.0, min(LATER_S, (end_ms - situation.now_ms) / 1000))
+    now_ms = situation.now_ms if situation.cluster_ms is None else situation.cluster_ms
+    left_ms = 0 if end_ms is None else end_ms - now_ms
+    again_s = max(1.0, min(LATER_S, left_ms / 1000)) if left_ms > 0 else LATER_S
     return _as_it_was(lane, found, topics=present.topics, objects=True, again_after_s=again_s)
 
 
@@ -325,7 +360,8 @@ def _deletion(situation: Situation) -> Plan:
     if winner(lane.metadata, owned=True, rivals=situation.rivals) is not None:
         return gone
     if situation.cluster is ClusterState.NOT_READY:
-        left_ms = _ms(lane.metadata.deletion_timestamp or timestamp(situation.now_ms)) + GIVE_UP_MS - situation.now_ms
+        now_ms = situation.now_ms if situation.kube_ms is None else situation.kube_ms
+        left_ms = _ms(lane.metadata.deletion_timestamp or timestamp(now_ms)) + GIVE_UP_MS - now_ms
         if situation.namespace_ending or left_ms <= 0:
             return gone
         why = (

@@ -30,6 +30,7 @@ from bmq_operator.lanes.plan import (
     DeleteLane,
     DeleteResource,
     Plan,
+    may_be_over,
     plan,
     told_expiry,
 )
@@ -102,9 +103,13 @@ async def reconcile(context: Context, lane: Lane) -> Outcome:
 
 async def _situation(context: Context, lane: Lane, referred: Referred) -> Situation:
     present: PresentLane | None = None
+    cluster_ms: int | None = None
+    tells_time = True
     if referred.state is ClusterState.READY:
         try:
             present = await _present(_client(referred), lane.lane_name)
+            if may_be_over(lane, present, now_ms=context.clock.now_ms()):
+                cluster_ms, tells_time = await _time(_client(referred))
         except AdminError as error:
             referred = unanswered(context, referred, error)
     claims = await _claims(context, anew=not lane.status.lane_name)
@@ -117,6 +122,9 @@ async def _situation(context: Context, lane: Lane, referred: Referred) -> Situat
         cluster_name=referred.title,
         cluster=referred.state,
         now_ms=context.clock.now_ms(),
+        kube_ms=context.kube.now_ms(),
+        cluster_ms=cluster_ms,
+        tells_time=tells_time,
         why=referred.why,
         unusable="" if cluster is None else why_unusable(names_of(cluster, lane)),
         beyond=why_never_allowed(
@@ -147,6 +155,17 @@ async def _present(client: AdminClient, name: str) -> PresentLane | None:
         if problem.missing and problem.code == _NOT_A_LANE:
             return None
         raise
+
+
+async def _time(client: AdminClient) -> tuple[int | None, bool]:
+    """By which time the cluster deletes lanes (None: by none now), and whether it can be asked. Raises AdminError."""
+    try:
+        told = await client.ask(pages.clock())
+    except AdminProblem as problem:
+        if problem.missing:
+            return None, False
+        raise
+    return (told["now_ms"] if told["trusted"] else None), True
 
 
 async def _claims(context: Context, *, anew: bool) -> LaneClaims:

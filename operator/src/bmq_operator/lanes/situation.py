@@ -44,6 +44,13 @@ class Situation:
     cluster_name: str
     cluster: ClusterState
     now_ms: int
+    """By the operator's own clock, which deletes nothing."""
+    kube_ms: int | None = None
+    """By that of the API server, which says when a resource was made, and when its deletion began. None: not known."""
+    cluster_ms: int | None = None
+    """By that of the cluster, as far as lanes are deleted by it. None: nobody asked, or nothing is."""
+    tells_time: bool = True
+    """Whether the cluster can be asked that: those of versions of before cannot."""
     why: str = ""
     unusable: str = ""
     """Why the lane's objects cannot have their names; empty: they can."""

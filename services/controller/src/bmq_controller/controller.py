@@ -1,6 +1,7 @@
 """The controller as the other roles see it: each method is one decision of the machine, committed by the leader."""
 
 import asyncio
+import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
@@ -10,7 +11,7 @@ from typing import Protocol, TypeVar
 import structlog
 
 from bmq.clocks.clock_guard import ClockGuard
-from bmq.errors import BmqError, ControllerUnavailable, Fenced
+from bmq.errors import BmqError, ControllerUnavailable, Fenced, StoreError
 from bmq.metadata.image import Image
 from bmq.metadata.records import Range
 from bmq.ports import ObjectStore, Rng
@@ -386,6 +387,14 @@ class LeadingController:
         leads no more.
         """
         await self._leader.stop(farewell=self._sign_of_life.farewell())
+
+    async def clock(self) -> tuple[int, bool]:
+        """Wall time in ms since 1970, and whether lanes are deleted by it now."""
+        if self._guard.skew_ms is None:
+            with contextlib.suppress(StoreError):
+                await self._guard.check()
+        trusted_ms = self._guard.trusted_now_ms()
+        return (self._guard.now_ms(), False) if trusted_ms is None else (trusted_ms, True)
 
     def _living(self, incarnations: Mapping[NodeId, BrokerEpoch]) -> frozenset[NodeId]:
         """Those of the incarnations that are registered."""

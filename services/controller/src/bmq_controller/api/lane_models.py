@@ -48,6 +48,16 @@ class BaseReadsView(BaseModel):
     bytes_per_second: int = Field(description=_BYTES_PER_SECOND)
 
 
+class ClockView(BaseModel):
+    """What time it is, as the leading controller goes by it."""
+
+    now_ms: int
+    trusted: bool = Field(
+        description="Whether anything is deleted by it now: not while it and the object store's clock are more than a "
+        "minute apart, nor after it jumped"
+    )
+
+
 class LaneView(BaseModel):
     """A lane."""
 
