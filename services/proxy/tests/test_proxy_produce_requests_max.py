@@ -36,6 +36,27 @@ def test_clients_that_ask_and_go_while_the_store_is_slow_have_no_more_under_way(
     asyncio.run(main())
 
 
+def test_a_request_for_many_partitions_counts_as_many() -> None:
+    async def main() -> None:
+        async with running_proxy(SETTINGS) as proxy:
+            proxy.metadata.add_topic("orders", 9)
+            proxy.owner.hold = True
+            clients = [await proxy.connect() for _ in range(MOST)]
+            for client in clients:
+                client.send_produce("orders", {index: batch(b"small") for index in range(9)})
+            await turns(200)
+            assert len(proxy.owner.appended) == 9 * 2, "each counts as three, and the next begins where one has room"
+            answers = asyncio.gather(*(answers_of(client, 1) for client in clients))
+            async with asyncio.timeout(20):
+                while not answers.done():
+                    if proxy.owner.held:
+                        proxy.owner.let_go()
+                    await asyncio.sleep(0)
+            assert {code for codes in answers.result() for code in codes} == {ErrorCode.none}
+
+    asyncio.run(main())
+
+
 def test_who_waits_for_the_outcome_of_others_goes_on_in_order_and_nobody_is_forgotten() -> None:
     async def main() -> None:
         async with running_proxy(SETTINGS) as proxy:

@@ -266,8 +266,9 @@ class Limits:
     produce_requests_max: int = _limit(
         20_000,
         "Produce requests under way, all connections together, some 6 KiB each: those without an outcome yet, also "
-        "of clients that have gone. Clients at one address have no more of them than are free: half, while they "
-        "are the only ones who have so many.",
+        "of clients that have gone; one with batches for more partitions counts once more for every four of them. "
+        "Clients at one address have no more of them than are free: half, while they are the only ones who have so "
+        "many.",
         beyond="The next ones begin when some are over, by addresses and within an address by connections.",
         maximum=1_000_000,
     )

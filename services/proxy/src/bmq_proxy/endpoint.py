@@ -279,7 +279,7 @@ class Endpoint:
             if isinstance(pending, Answer):
                 self._over(call)
             else:
-                self._producing.began(call.client_host)
+                self._producing.began(call.client_host, partitions=call.partitions)
                 pending.add_done_callback(partial(self._over_later, call, began_s))
         self.in_flight += 1
         return pending
@@ -339,7 +339,7 @@ class Endpoint:
             )
 
     def _over_later(self, call: Call, began_s: float, _: "asyncio.Future[Answer]") -> None:
-        self._producing.over(call.client_host)
+        self._producing.over(call.client_host, partitions=call.partitions)
         self._over(call, began_s)
         self._go_on_producing()
 

@@ -20,8 +20,18 @@ LOOKED_AT_MAX: Final = 64
 over, others are looked at."""
 
 
+PARTITIONS_PER_REQUEST: Final = 4
+"""A batch that is under way takes a quarter of what a request with one does."""
+
+
+def _weight(partitions: int) -> int:
+    return 1 + max(0, partitions - 1) // PARTITIONS_PER_REQUEST
+
+
 class UnderWay(Generic[T]):
-    """Counts the Produce requests that all connections have under way. Those that wait go on by turns of addresses."""
+    """Counts the Produce requests that all connections have under way, those with batches for many partitions as
+    several. Those that wait go on by turns of addresses.
+    """
 
     def __init__(self, most: int) -> None:
         assert most > 0
@@ -33,20 +43,20 @@ class UnderWay(Generic[T]):
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """As how many those count that there are."""
         return self._most - self._room.left
 
     def has_room(self, address: Hashable) -> bool:
         """Whether one more of this address may begin."""
         return self._room.has(1, address=address)
 
-    def began(self, address: Hashable) -> None:
-        """One more."""
-        self._room.take(1, address=address)
+    def began(self, address: Hashable, *, partitions: int = 1) -> None:
+        """One more, with batches for so many partitions."""
+        self._room.take(_weight(partitions), address=address)
 
-    def over(self, address: Hashable) -> None:
+    def over(self, address: Hashable, *, partitions: int = 1) -> None:
         """One less."""
-        self._room.give_back(1, address=address)
+        self._room.give_back(_weight(partitions), address=address)
 
     def wait(self, connection: T, *, address: Hashable) -> None:
         """It is `next` once, when there is room."""
