@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -294,6 +295,17 @@ def test_times_of_the_controllers_lead_to_each_other_and_to_the_brokers() -> Non
     assert settings.controller.sign_of_life_s * 2 < settings.controller.takeover_s == 10
     assert settings.controller.standby_look_s < settings.controller.standby_quiet_s < settings.controller.takeover_s
     assert (settings.controller.balance_interval_s, settings.controller.balance_rest_s) == (0, 1.5)
+
+
+def test_what_roles_are_told_by_default_is_what_they_have_by_default() -> None:
+    settings = node_settings(ServerConfig(store="s3://bucket", node_id=1), one_disk=False, log_dir="x")
+    told_otherwise = {"balance_interval_s", "eager", "advertised_port"}
+    """A cluster is balanced; a bucket's requests cost something; and where the proxy listens is known."""
+    for role in (settings.controller, settings.broker, settings.groups, settings.proxy):
+        by_itself = type(role)()
+        for field in fields(role):
+            if field.name not in told_otherwise:
+                assert getattr(role, field.name) == getattr(by_itself, field.name), field.name
 
 
 def test_a_takeover_that_takes_longer_than_a_lease_is_refused() -> None:

@@ -33,7 +33,8 @@ class ControllerSettings:
     standby_look_s: float = 0.25
     """How often a standby asks the store."""
     balance_interval_s: float = 0.0
-    """How often partitions are moved to even out the brokers; 0: never. Once a second suits every size."""
+    """How often it is looked whether partitions are to move, to even out the brokers; 0: never, as where there is one
+    broker. `bmq server` looks once a second, whatever the size."""
     balance_rest_s: float = 60.0
     """How long a partition stays where it came to, unless it has to go."""
     standby_quiet_s: float = 1.0
