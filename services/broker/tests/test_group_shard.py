@@ -11,8 +11,8 @@ from bmq.errors import Corrupt, Fenced
 from bmq.values import Offset, TopicId
 from bmq.wire.batches import Record, build_batch
 from bmq.wire.error_codes import ErrorCode
+from bmq_broker.coordinators.groups.asked import STORED_WITHIN_S
 from bmq_broker.coordinators.groups.records import OffsetKey, OffsetValue, encode_key, encode_value
-from bmq_broker.coordinators.groups.service import STORED_WITHIN_S
 from bmq_sim.loop import on_virtual_time
 
 
@@ -70,7 +70,7 @@ async def test_what_the_store_does_not_take_is_answered_before_clients_give_up()
             deleted.results[0].error_code,
         ]
         assert codes == [ErrorCode.coordinator_load_in_progress] * 5
-        assert list(one.shard._decided) == []
+        assert list(one.shard._asked._decided) == []
         one.log.release()
         assert (await one.join()).error_code == ErrorCode.none
 

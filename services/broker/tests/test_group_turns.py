@@ -14,6 +14,7 @@ from group_log import Disk
 from group_shard import COMMIT, DESCRIBE, FETCH, JOIN, SYNC, Coordinator, Topics, coordinator
 
 from bmq_broker.coordinators.groups import timeouts
+from bmq_broker.coordinators.groups.asked import Asked
 from bmq_broker.coordinators.groups.machine import Effects, GroupMachine
 from bmq_broker.coordinators.groups.requests import Now
 from bmq_broker.coordinators.groups.service import GroupCoordinatorShard
@@ -49,13 +50,13 @@ class Watch:
 def replies_per_turn(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
     """How many who wait are told in each turn, by coordinators of whatever partition."""
     found: Counter[int] = Counter()
-    deliver = GroupCoordinatorShard._deliver
+    deliver = Asked.deliver
 
-    def counted(shard: GroupCoordinatorShard, replies: Sequence[Any]) -> None:
+    def counted(asked: Asked, replies: Sequence[Any]) -> None:
         found[watch.turn] += len(replies)
-        deliver(shard, replies)
+        deliver(asked, replies)
 
-    monkeypatch.setattr(GroupCoordinatorShard, "_deliver", counted)
+    monkeypatch.setattr(Asked, "deliver", counted)
     return found
 
 

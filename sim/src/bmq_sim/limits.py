@@ -55,7 +55,7 @@ SMALL: Final[Mapping[str, Sequence[int]]] = {
     "bmq_broker.coordinators.groups.loading:_BATCHES_PER_TURN": (1, 3),
     "bmq_broker.coordinators.groups.deadlines:_DEADLINES_PER_TURN": (1,),
     "bmq_broker.coordinators.groups.service:_LOOKS_PER_TURN": (1,),
-    "bmq_broker.coordinators.groups.service:_REPLIES_PER_TURN": (1, 2),
+    "bmq_broker.coordinators.groups.asked:REPLIES_PER_TURN": (1, 2),
     "bmq_broker.coordinators.groups.subscription:TOPICS_MAX": (0, 1),
     "bmq_broker.coordinators.groups.subscription:_KNOWN_MAX": (1,),
     "bmq_broker.coordinators.groups.turns:TURN_BYTES": (1,),

@@ -16,15 +16,15 @@ from bmq.clocks.clock_guard import ClockGuard
 from bmq.clocks.in_time import in_time
 from bmq.errors import NotOwner, NotReady
 from bmq.fairness.fair_room import FairRoom
-from bmq.fairness.grouping import in_groups, in_weighed_groups
+from bmq.fairness.grouping import in_weighed_groups
 from bmq.fairness.log_limit import RateLimited
-from bmq.fairness.overdue import Overdue
 from bmq.ports import Rng
 from bmq.roles.log import CoordinatorLog
 from bmq.values import TopicId
 from bmq_broker.coordinators.groups import offsets, timeouts
 from bmq_broker.coordinators.groups.admin import list_groups
 from bmq_broker.coordinators.groups.appending import Appending, failure_of
+from bmq_broker.coordinators.groups.asked import STORED_WITHIN_S, Asked
 from bmq_broker.coordinators.groups.deadlines import Deadlines
 from bmq_broker.coordinators.groups.loading import load
 from bmq_broker.coordinators.groups.machine import Effects, GroupMachine, Memory
@@ -44,14 +44,10 @@ R = TypeVar("R", bound=Reply)
 Operation = Callable[[GroupMachine, Now, Ticket], Effects]
 
 _LOOKS_PER_TURN: Final = 200
-_REPLIES_PER_TURN: Final = 200
-"""Where more wait for the same step, the members of a large group, others have their turn before the next go on."""
 _COMPLAIN_EVERY_S: Final = 10.0
 _HELD_TIMES: Final = 4
 """Those at one address who wait for others of their groups have at most so many times the places that they leave to
 others: a group that is larger than that would never be complete."""
-STORED_WITHIN_S: Final = 10.0
-"""So long an answer waits for the store: no longer than clients wait for it."""
 
 
 class TopicNames(Protocol):
@@ -110,11 +106,8 @@ class GroupCoordinatorShard:
         self._memory = memory
         self._turns = Turns() if turns is None else turns
         self._machine: GroupMachine | None = None
-        self._waiting: dict[Ticket, asyncio.Future[Reply | None]] = {}
+        self._asked = Asked(partition, self._turns)
         self._for_others = FairRoom(self.settings.waiting_max, times=_HELD_TIMES)
-        self._decided: Overdue[Ticket] = Overdue(STORED_WITHIN_S, self._are_late)
-        """Answers that are there and wait for the store."""
-        self._next_ticket = 0
         self._deadlines = Deadlines(self._next_deadline_ms, self._fire_next, self._turns)
         self._walks = Walks(lambda: self._machine, self._run_by_itself, self._now, self._turns)
         self._housekeeper: asyncio.Task[None] | None = None
@@ -231,7 +224,7 @@ class GroupCoordinatorShard:
             assert not effects.records
             stored = self._appending.stored(group_id)
             if stored is None:
-                self._answer(effects)
+                self._asked.answer(effects.replies)
             else:
                 self._after(stored, effects)
             self._deadlines.arm()
@@ -405,10 +398,7 @@ class GroupCoordinatorShard:
         self, operation: Operation, carry_out: Callable[[Effects], None], given_up: Operation | None = None
     ) -> Reply | None:
         machine = self._active()
-        ticket = Ticket(self._next_ticket)
-        self._next_ticket += 1
-        future: asyncio.Future[Reply | None] = asyncio.get_running_loop().create_future()
-        self._waiting[ticket] = future
+        ticket, future = self._asked.add()
         try:
             self._run(lambda: operation(machine, self._now(), ticket), carry_out)
             return await future
@@ -417,10 +407,7 @@ class GroupCoordinatorShard:
                 self._run_by_itself(partial(given_up, machine, self._now(), ticket))
             raise
         finally:
-            self._waiting.pop(ticket, None)
-            self._decided.discard(ticket)
-            if not future.cancel() and not future.cancelled():
-                future.exception()  # Seen: the step's own error is what the caller gets.
+            self._asked.over(ticket)
 
     def _run(self, step: Callable[[], Effects], carry_out: Callable[[Effects], None]) -> None:
         """A step that raises half-way is taken back: other groups never hear of it. One whose effects cannot be carried
@@ -438,9 +425,7 @@ class GroupCoordinatorShard:
             self._take_back(machine)
             raise
         try:
-            for ticket, _ in effects.replies:
-                if ticket in self._waiting:
-                    self._decided.add(ticket)
+            self._asked.decided(effects.replies)
             carry_out(effects)
         except Exception as error:
             self._fail(error)
@@ -453,15 +438,7 @@ class GroupCoordinatorShard:
         except Exception as error:
             self._fail(error)
             raise
-        held = {*machine.held(), *self._decided}
-        for ticket, future in self._waiting.items():
-            if ticket not in held and not future.done():
-                future.set_exception(
-                    NotOwner(
-                        f"a group of coordinator {self.partition} was made anew from its log: find its coordinator "
-                        "again"
-                    )
-                )
+        self._asked.only_held(machine.held())
 
     def _run_by_itself(self, step: Callable[[], Effects]) -> bool:
         """A step that nobody asked for, and that others do not depend on. False: it was taken back, because nothing can
@@ -501,7 +478,7 @@ class GroupCoordinatorShard:
     def _check_room(self) -> None:
         if (
             self._appending.undurable_bytes > self.settings.undurable_bytes_max
-            or len(self._waiting) >= self.settings.waiting_max
+            or len(self._asked) >= self.settings.waiting_max
         ):
             raise NotReady(f"too much waits for the store in partition {self.partition} of __consumer_offsets")
 
@@ -518,35 +495,9 @@ class GroupCoordinatorShard:
         def deliver(finished: "asyncio.Future[None]") -> None:
             self._appended(finished)
             if self.failure is None:
-                self._answer(effects)
+                self._asked.answer(effects.replies)
 
         done.add_done_callback(deliver)
-
-    def _answer(self, effects: Effects) -> None:
-        if len(effects.replies) <= _REPLIES_PER_TURN:
-            self._deliver(effects.replies)
-            return
-        for replies in in_groups(effects.replies, _REPLIES_PER_TURN):
-            self._turns.then(ELEMENT_WORK_BYTES * len(replies), partial(self._deliver, replies))
-
-    def _deliver(self, replies: Sequence[tuple[Ticket, Reply | None]]) -> None:
-        """Whoever waits goes on in the loop's next turn, with an answer to encode and send."""
-        for ticket, reply in replies:
-            future = self._waiting.get(ticket)
-            if future is not None and not future.done():
-                future.set_result(reply)
-
-    def _are_late(self, tickets: list[Ticket]) -> None:
-        """What is decided may still become durable later: who asks again finds it."""
-        for ticket in tickets:
-            future = self._waiting.get(ticket)
-            if future is not None and not future.done():
-                future.set_exception(
-                    NotReady(
-                        f"the store did not take what group coordinator {self.partition} decided within "
-                        f"{STORED_WITHIN_S:g} s"
-                    )
-                )
 
     def _fail(self, error: BaseException) -> None:
         if self.failure is None:
@@ -557,13 +508,10 @@ class GroupCoordinatorShard:
         """The state is thrown away, never rolled back."""
         self.failure = error
         self._deadlines.end()
-        self._decided.clear()
         self._snapshots.disable()
         if self._housekeeper is not None:
             self._housekeeper.cancel()
-        for future in self._waiting.values():
-            if not future.done():
-                future.set_exception(NotOwner(f"group coordinator {self.partition} has ended: {error}"))
+        self._asked.end(error)
         if self._machine is not None:
             self._machine.end()
         self._machine = None
