@@ -8,7 +8,7 @@ MEMBERS := core admin resources audit backup services/controller services/broker
 SPARK := .cache/spark/bin
 UNIT_TESTS := core/tests admin/tests resources/tests audit/tests backup/tests services/controller/tests services/broker/tests services/proxy/tests node/tests cli/tests operator/tests sim/tests
 SEEDS ?= 0-49
-VERIFY_SEEDS ?= 50-149
+VERIFY_SEEDS ?= 50-99
 JOBS ?= $(shell nproc)
 # Tests and jobs start hundreds of processes: each would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -31,7 +31,6 @@ test: setup lint types ## what has to be green, for people who wait: lint, types
 	$(BIN)/pytest $(BESIDE) -m "not verify" tests $(UNIT_TESTS)
 
 verify: setup .cache/tools/complete .cache/spark/complete ## the rest: all clients and stores, jobs, processes that are killed, chaos, Kubernetes, measures, planted bugs, what no seed runs
-	$(SPARK)/pytest -n $(JOBS) --dist loadfile -m verify -c spark-apps/pyproject.toml spark-apps/tests
 	+$(MAKE) --no-print-directory --jobs 2 --output-sync=line .verify-on-kubernetes .verify-beside
 	$(BIN)/pytest -m measures tests
 
@@ -42,6 +41,7 @@ verify: setup .cache/tools/complete .cache/spark/complete ## the rest: all clien
 .verify-beside:
 	nice $(BIN)/python -m bmq_sim --seeds $(VERIFY_SEEDS)
 	PYTHONHASHSEED=0 nice $(BIN)/python -m bmq_sim --unrun
+	nice $(SPARK)/pytest -n $(JOBS) --dist loadfile -m verify -c spark-apps/pyproject.toml spark-apps/tests
 	nice $(BIN)/pytest -n $(JOBS) -m "verify and not seeds and not measures" --ignore tests/e2e tests $(UNIT_TESTS)
 
 unit: setup .cache/tools/complete ## unit and property tests
