@@ -64,8 +64,10 @@ class Coordinators:
         for first in range(0, len(self.offsets), at_once):
             yield dict(list(self.offsets.items())[first : first + at_once])
 
-    def group_states(self) -> dict[str, int]:
-        return {"Stable": 1, "Empty": 2}
+    def group_states(self, at_once: int) -> Iterator[dict[str, int]]:
+        assert at_once > 0
+        yield {"Stable": 1, "Empty": 1}
+        yield {"Empty": 1}
 
 
 def lags(brokers: Brokers, offsets: dict[tuple[str, str, int], int], granularity: Any) -> GroupLags:

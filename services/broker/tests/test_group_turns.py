@@ -181,7 +181,7 @@ async def test_a_session_ends_however_many_wait_for_turns() -> None:
         greedy = [asyncio.create_task(turns.take(TURN_BYTES, party=f"10.0.0.{number % 5}")) for number in range(50)]
         await asyncio.sleep(11)
         await asyncio.gather(*greedy)
-        assert one.shard.state_counts() == {"Empty": 1}
+        assert sum(one.shard.state_counts(1), Counter()) == {"Empty": 1}
 
 
 @on_virtual_time

@@ -70,6 +70,7 @@ SMALL: Final[Mapping[str, Sequence[int]]] = {
     "bmq_broker.coordinators.groups.timers:_SLACK": (0, 2),
     "bmq_broker.heartbeats:REPORTS_MAX": (1, 2),
     "bmq_broker.ownership.passes:PASSES_AT_ONCE": (1,),
+    "bmq_broker.lag:GROUPS_AT_ONCE": (1, 2),
     "bmq_broker.lag:NAME_CHARS_MAX": (1, 2),
     "bmq_broker.lag:POSITIONS_MAX": (1,),
     "bmq_broker.lag:POSITIONS_AT_ONCE": (1,),

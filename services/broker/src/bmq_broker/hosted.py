@@ -1,6 +1,7 @@
 """The coordinators that this broker hosts: one per partition of `__consumer_offsets` that it owns."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -178,13 +179,12 @@ class Coordinators:
         for shard in tuple(self._shards.values()):
             yield from shard.group_offsets(at_once)
 
-    def group_states(self) -> dict[str, int]:
-        """How many of the groups here are in each state, by Kafka's names."""
-        found: dict[str, int] = {}
-        for shard in self._shards.values():
-            for state, count in shard.state_counts().items():
-                found[state] = found.get(state, 0) + count
-        return found
+    def group_states(self, at_once: int) -> Iterator[Counter[str]]:
+        """How many of the groups here are in each state, by Kafka's names: of so many at a time, others may have their
+        turn between two parts.
+        """
+        for shard in tuple(self._shards.values()):
+            yield from shard.state_counts(at_once)
 
     def image_changed(self, old: Image, new: Image) -> None:
         """Deleted topics take their committed offsets along; coordinators that were elsewhere are loaded here before

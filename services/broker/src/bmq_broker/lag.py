@@ -10,6 +10,7 @@ be other brokers: they are asked when somebody looks at the metrics, and at no o
 import asyncio
 import math
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -35,6 +36,8 @@ NAME_CHARS_MAX: Final = 250
 twice."""
 POSITIONS_AT_ONCE: Final = 500
 """Asked of an owner in one call, or looked at in one turn of the event loop."""
+GROUPS_AT_ONCE: Final = 2_000
+"""Looked at in one turn."""
 ANSWER_WITHIN_S: Final = 2.0
 FRESH_S: Final = 1.0
 """Whoever looks again so soon sees the same."""
@@ -134,11 +137,18 @@ class GroupLags(Collector):
             now_s = loop.time()
             self._known = await loop.run_in_executor(None, _merged, self._known, offsets, found, now_s)
             self._fresh_at_s, self._left_out = now_s, left_out
-            self._states = self._coordinators.group_states()
+            self._states = await self._count_states()
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """For prometheus_client."""
         yield from self._expose()
+
+    async def _count_states(self) -> Mapping[str, int]:
+        states: Counter[str] = Counter()
+        for part in self._coordinators.group_states(GROUPS_AT_ONCE):
+            states.update(part)
+            await asyncio.sleep(0)
+        return +states
 
     async def _offsets(self) -> tuple[dict[Key, Offset], int]:
         """What is committed, and of how much more there is."""

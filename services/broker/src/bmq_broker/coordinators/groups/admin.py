@@ -1,7 +1,5 @@
 """What tools ask: describe, list and delete groups."""
 
-from collections.abc import Iterator
-
 from bmq_broker.coordinators.groups.group import MEMBER_WRITTEN_BYTES, Group
 from bmq_broker.coordinators.groups.machine import Effects, GroupMachine
 from bmq_broker.coordinators.groups.membership import leave
@@ -68,15 +66,6 @@ def listing(machine: GroupMachine, group_id: str) -> GroupListing | None:
     if group is not None:
         return GroupListing(group_id, group.protocol_type, group.state)
     return GroupListing(group_id, "", GroupState.EMPTY) if group_id in machine.durable.offsets else None
-
-
-def list_groups(machine: GroupMachine) -> Iterator[GroupListing]:
-    """Every group, also those that only have offsets."""
-    for group in machine.groups.values():
-        yield GroupListing(group.group_id, group.protocol_type, group.state)
-    for group_id in machine.durable.offsets:
-        if group_id not in machine.groups:
-            yield GroupListing(group_id, "", GroupState.EMPTY)
 
 
 def delete_group(machine: GroupMachine, now: Now, group_id: str) -> tuple[Effects, Refusal | None]:

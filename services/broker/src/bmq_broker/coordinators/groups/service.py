@@ -16,13 +16,12 @@ from bmq.clocks.clock_guard import ClockGuard
 from bmq.clocks.in_time import in_time
 from bmq.errors import NotOwner, NotReady
 from bmq.fairness.fair_room import FairRoom
-from bmq.fairness.grouping import in_weighed_groups
+from bmq.fairness.grouping import in_groups, in_weighed_groups
 from bmq.fairness.log_limit import RateLimited
 from bmq.ports import Rng
 from bmq.roles.log import CoordinatorLog
 from bmq.values import TopicId
 from bmq_broker.coordinators.groups import offsets, timeouts
-from bmq_broker.coordinators.groups.admin import list_groups
 from bmq_broker.coordinators.groups.appending import Appending, failure_of
 from bmq_broker.coordinators.groups.asked import STORED_WITHIN_S, Asked
 from bmq_broker.coordinators.groups.deadlines import Deadlines
@@ -378,9 +377,17 @@ class GroupCoordinatorShard:
         if part:
             yield part
 
-    def state_counts(self) -> dict[str, int]:
-        """How many groups are in each state, by Kafka's names; {} where not active."""
-        return Counter(group.state.value for group in list_groups(self._active())) if self.is_active else {}
+    def state_counts(self, at_once: int) -> Iterator[Counter[str]]:
+        """How many groups are in each state, by Kafka's names: of so many at a time; none where not active.
+
+        Others may have their turn between two parts.
+        """
+        if not self.is_active:
+            return
+        machine = self._active()
+        yield Counter({GroupState.EMPTY.value: machine.group_count - len(machine.groups)})
+        for some in in_groups(list(machine.groups), at_once):
+            yield Counter(machine.groups[group_id].state.value for group_id in some if group_id in machine.groups)
 
     # --- the machine, the log, and who waits ---
 
