@@ -5,12 +5,15 @@ as a node may start with it.
 import copy
 from typing import Any
 
+import pytest
 import yaml  # type: ignore[import-untyped]
 from clusters_world import World, cluster, run
 from test_clusters_rotation import OF_CLUSTER, lane, runs, write_secret
 
+from bmq_operator.clusters.configuration import FILE, server_yaml, store_of_nodes
 from bmq_operator.clusters.pods import config_map_of
 from bmq_operator.kube import KubeProblem
+from bmq_resources.cluster import Cluster
 
 BROKEN = {"num.partitions": "many"}
 
@@ -165,3 +168,13 @@ def test_nodes_of_a_lane_that_is_refused_keep_their_configuration_until_they_get
         assert first in configs(world), "its pods have yet to be replaced"
 
     run(use, cluster(), lane())
+
+
+@pytest.mark.parametrize("path", ["?region=x", "/" + "a" * 2_000, "/" + "a b " * 500 + "c", ": #"])
+def test_the_store_that_nodes_run_over_is_read_and_nothing_else_of_their_configuration(path: str) -> None:
+    url = f"s3://b{path}"
+    text = server_yaml(Cluster.model_validate(cluster(store={"url": url})))
+    assert store_of_nodes({"data": {FILE: text}}) == url
+    assert store_of_nodes({"data": {FILE: f"{text}\nrest: [[[ is not read"}}) == url
+    for odd in ("", "x: 1", "store: [", "store: {}", "store: " + "[" * 100_000, "store: a\n" + " b\n" * 100_000):
+        assert store_of_nodes({"data": {FILE: odd}}) == ""

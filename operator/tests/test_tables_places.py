@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from tables_of_a_test import HOURLY, STREAM, cluster, sink, topic
 
+from bmq_operator.clusters.configuration import server_of
 from bmq_operator.tables.jobs import jobs_of_sink, jobs_of_topic
 from bmq_operator.tables.places import PLACE, Place, claims, digest_of, place_of
 from bmq_resources.parquet_sink import ParquetSink
@@ -26,6 +27,29 @@ def iceberg(**spec: Any) -> dict[str, Any]:
 
 def at(output: str, **more: Any) -> dict[str, Any]:
     return {**HOURLY, "output": output, **more}
+
+
+@pytest.mark.parametrize(
+    ("host", "found"),
+    [
+        ("s3.amazonaws.com", ""),
+        ("s3.amazonaws.com.cn", ""),
+        ("s3.dualstack.eu-west-1.amazonaws.com", ""),
+        ("s3-us-west-2.amazonaws.com", ""),
+        ("bucket.s3.amazonaws.com", ""),
+        ("s3.bucket.s3-eu-west-1.amazonaws.com", ""),
+        ("s3.b_b.s3.amazonaws.com", ""),
+        ("s3.b_b.amazonaws.com", "s3.b_b.amazonaws.com"),
+        ("ec2.amazonaws.com", "ec2.amazonaws.com"),
+        ("s3x.amazonaws.com", "s3x.amazonaws.com"),
+        ("s3.amazonaws.com.evil.example", "s3.amazonaws.com.evil.example"),
+        # A pattern that tries each s3. anew would look at this one for a quarter of an hour.
+        ("s3." * 100_000 + "x", "s3." * 100_000 + "x"),
+    ],
+    ids=lambda value: value[:40],
+)
+def test_what_is_the_clouds_own_is_known_by_its_host(host: str, found: str) -> None:
+    assert server_of(f"https://{host}", namespace="shop") == (f"{found}:443" if found else ":0")
 
 
 @pytest.mark.parametrize(

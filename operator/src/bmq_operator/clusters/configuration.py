@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import itertools
 import re
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
@@ -17,7 +18,14 @@ from bmq_operator.kube import Manifest
 from bmq_resources.cluster import Cluster
 
 FILE: Final = "server.yaml"
-_OF_AWS: Final = re.compile(r"(.+\.)?s3([.-][a-z0-9.-]+)?\.amazonaws\.com(\.cn)?")
+_AWS: Final = re.compile(r"\.amazonaws\.com(\.cn)?$")
+_S3: Final = re.compile(r"s3(-[a-z0-9-]+)?")
+_IN_A_HOST: Final = re.compile(r"[a-z0-9.-]*")
+_STORE: Final = "store: "
+STORE_CHARS_MAX: Final = 8_192
+"""A store's URL with all that YAML needs to write it."""
+HOST_CHARS_MAX: Final = 253
+"""What DNS allows."""
 
 
 def store_url(cluster: Cluster) -> str:
@@ -57,11 +65,21 @@ def server_of(endpoint: str, *, namespace: str) -> str:
     parts = urlsplit(endpoint)
     port = parts.port or {"http": 80, "https": 443}.get(parts.scheme, 0)
     host = (parts.hostname or "").removesuffix(".").removesuffix(".cluster.local").removesuffix(".svc")
-    if _OF_AWS.fullmatch(host):
+    if _is_of_aws(host):
         host, port = "", 0  # what it is without an endpoint
     if host and "." not in host and ":" not in host:
         host = f"{host}.{namespace}"  # a Service of the same namespace
     return f"{host}:{port}"
+
+
+def _is_of_aws(host: str) -> bool:
+    """Whether it is S3 itself, of some region or bucket: s3.REGION.amazonaws.com, BUCKET.s3-REGION.amazonaws.com. One
+    look at each label: a pattern of all of it goes over a host of many s3. again for each of them.
+    """
+    found = _AWS.search(host) if len(host) <= HOST_CHARS_MAX else None
+    labels = host[: found.start()].split(".") if found is not None else []
+    last = max((index for index, label in enumerate(labels) if _S3.fullmatch(label)), default=-1)
+    return last >= 0 and all(_IN_A_HOST.fullmatch(label) for label in labels[last:])
 
 
 def server_yaml(cluster: Cluster) -> str:
@@ -160,9 +178,17 @@ def text_of(config: Manifest | None) -> str:
 
 
 def store_of_nodes(config: Manifest | None) -> str:
-    """The store that this ConfigMap of nodes names; empty: none."""
+    """The store that this ConfigMap of nodes names; empty: none. No more of it is read than that: somebody else may
+    have written it by now, and YAML is read at some hundred KB in a second.
+    """
+    lines = text_of(config).splitlines()
+    first = next((index for index, line in enumerate(lines) if line.startswith(_STORE)), len(lines))
+    folded = itertools.takewhile(lambda line: line.startswith(" "), lines[first + 1 :])
+    text = "\n".join([*lines[first : first + 1], *folded])
+    if len(text) > STORE_CHARS_MAX:
+        return ""
     try:
-        keys = yaml.safe_load(text_of(config))
+        keys = yaml.safe_load(text)
     except yaml.YAMLError:
         return ""
     found = keys.get("store", "") if isinstance(keys, dict) else ""
