@@ -399,3 +399,27 @@ def test_a_lane_without_pods_and_topics_stays_its_own_whatever_was_said_of_it_me
         assert await lane(world, "kept") is None
 
     WORLDS.run(bmq, use)
+
+
+def test_a_lane_that_waits_for_something_has_all_lanes_listed_once_in_a_while(bmq: StartedBmq) -> None:
+    async def use(world: World) -> None:
+        world.write("waits", clusterRef={"name": "missing"})
+        world.kube.lists = 0
+        for _ in range(5):
+            assert said(await world.look("waits")) == ("False", "ClusterMissing")
+        assert world.kube.lists == 1
+
+    WORLDS.run(bmq, use)
+
+
+def test_what_another_lane_took_since_all_were_listed_is_not_taken(bmq: StartedBmq) -> None:
+    async def use(world: World) -> None:
+        world.write("older", laneName="same", proxies={"replicas": 0}, created="2001-09-09T01:46:39Z")
+        world.write("younger", laneName="same", proxies={"replicas": 0})
+        await world.client.post("lanes", body={"name": "same"})
+        assert said(await world.look("older")) == ("False", "AlreadyExists")
+        world.manifest("younger")["status"] = {"laneName": "same", "nodeIdsFrom": 10_000}
+        world.write("older", laneName="same", proxies={"replicas": 0}, existing="Adopt", created="2001-09-09T01:46:39Z")
+        assert said(await world.look("older")) == ("False", "Collision")
+
+    WORLDS.run(bmq, use)

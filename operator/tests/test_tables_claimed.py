@@ -38,6 +38,9 @@ def older(kind: str, namespace: str, **spec: Any) -> dict[str, Any]:
     }
 
 
+OF_ITS_OWN = ("SparkApplication", "ScheduledSparkApplication", "ConfigMap")
+OF_ALL = ("Topic", "ParquetSink", "Cluster", "SparkApplication", "ScheduledSparkApplication")
+"""What is listed of all resources to tell whose a place is."""
 SINK = older("ParquetSink", "shop", topics=["a"], oneTable=True, **STREAM)
 
 
@@ -278,3 +281,24 @@ def forbidden(world: World, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
         return await listed(found, namespace, **more)
 
     monkeypatch.setattr(world.kube, "list", by_rights)
+
+
+@pytest.mark.parametrize("spec", [{}, {"image": "evil.example/x:1"}], ids=["allowed", "refused"])
+def test_all_is_listed_once_for_all_tables_of_a_resource_whatever_is_said_of_it(spec: dict[str, Any]) -> None:
+    async def use(world: World) -> None:
+        topics = tuple(f"topic-{index}" for index in range(64))
+        manifest = {
+            "kind": "ParquetSink",
+            **sink({**STREAM, **spec}, topics=topics).model_dump(mode="json", by_alias=True),
+        }
+        world.kube.keep(manifest)
+        for _ in range(3):
+            world.context.known.table_claims.forget("claims")
+            world.kube.lists = 0
+            await look(world, manifest)
+            assert world.kube.lists <= len(OF_ITS_OWN) + len(OF_ALL)
+        world.kube.lists = 0
+        await look(world, manifest)
+        assert world.kube.lists <= len(OF_ITS_OWN) + (0 if spec else len(OF_ALL)), "what was read is new enough"
+
+    run(use)

@@ -44,6 +44,7 @@ from bmq_resources.lane import Lane, LaneStatus
 STEPS_MAX: Final = 5
 _OLD_KNOWLEDGE: Final = frozenset((404, 409, 412))
 _NOT_A_LANE: Final = "UnknownLane"
+_CLAIMS: Final = "claims"
 
 
 def holds(lane: Lane) -> bool:
@@ -59,6 +60,11 @@ async def reconcile(context: Context, lane: Lane) -> Outcome:
     referred = await refer(context, lane.metadata, lane.spec.cluster_ref)
     situation = await _situation(context, lane, referred)
     planned = plan(situation)
+    if planned.lane_name and not lane.status.lane_name:
+        # What it is about to stand for another one may have taken since all were read.
+        context.known.lane_claims.forget(_CLAIMS)
+        situation = await _situation(context, lane, referred)
+        planned = plan(situation)
     if situation.present is None and (
         (planned.lane_name and not lane.status.lane_name) or (planned.declaring and not lane.status.declaring)
     ):
@@ -112,7 +118,7 @@ async def _situation(context: Context, lane: Lane, referred: Referred) -> Situat
                 cluster_ms, tells_time = await _time(_client(referred))
         except AdminError as error:
             referred = unanswered(context, referred, error)
-    claims = await _claims(context, anew=not lane.status.lane_name)
+    claims = await _claims(context, lane)
     claim = claim_of(lane)
     lane = _without_a_slot_of_another(lane, claims.node_ids.get(claim[:2], {}))
     others = [rival for rival in claims.rivals.get(claim, ()) if rival.uid != lane.metadata.uid]
@@ -168,9 +174,9 @@ async def _time(client: AdminClient) -> tuple[int | None, bool]:
     return (told["now_ms"] if told["trusted"] else None), True
 
 
-async def _claims(context: Context, *, anew: bool) -> LaneClaims:
-    """The claims of all Lanes, read once within a few seconds for all that have their lane; with `anew` they are read
-    now.
+async def _claims(context: Context, lane: Lane) -> LaneClaims:
+    """The claims of all Lanes, read once within a few seconds for all of them, and anew for one that was not there
+    yet.
     """
 
     async def read() -> LaneClaims:
@@ -182,9 +188,10 @@ async def _claims(context: Context, *, anew: bool) -> LaneClaims:
             ]
         )
 
-    if anew:
-        context.known.lane_claims.forget("claims")
-    found: LaneClaims = await context.known.lane_claims.get("claims", read)
+    found: LaneClaims = await context.known.lane_claims.get(_CLAIMS, read)
+    if lane.metadata.uid not in found.uids and lane.metadata.deletion_timestamp is None:
+        context.known.lane_claims.forget(_CLAIMS)
+        found = await context.known.lane_claims.get(_CLAIMS, read)
     return found
 
 

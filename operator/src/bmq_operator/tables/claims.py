@@ -5,6 +5,7 @@ is one operator that leads.
 """
 
 import asyncio
+from dataclasses import dataclass
 from typing import Final
 
 from bmq_operator.context import Context
@@ -17,33 +18,53 @@ from bmq_operator.tables.places import OWNER_LABEL, claimant, claims, digest_of,
 _KEY: Final = "claims"
 
 
-async def taken_by(context: Context, job: TableJob, *, takes: bool) -> Rival | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableClaims:
+    """What all resources claim, as it was read at `read_s` by the loop's clock."""
+
+    read_s: float
+    places: dict[str, list[Rival]]
+    """By the digest of a place."""
+    seen: dict[str, int]
+    """The generation in which each resource was there, by its uid, whatever it claims."""
+
+
+async def taken_by(context: Context, job: TableJob, *, takes: bool, since_s: float) -> Rival | None:
     """The resource that the table's place is of; None: it is the job's own, or may be. `takes`: the job is about to
-    write it. Raises KubeError.
+    write it. `since_s`: when the look at its resource began, by the loop's clock: what was read since is new enough.
+    Raises KubeError.
     """
 
-    async def read() -> tuple[float, dict[str, list[Rival]]]:
+    async def read() -> TableClaims:
         begun_s = asyncio.get_running_loop().time()
         unseen: set[str] = set()
         listed = {kind: await _list(context, kind, unseen) for kind in ("Topic", "ParquetSink", "Cluster", *KINDS)}
         written = [one for kind in KINDS for one in listed[kind]]
-        return begun_s, claims(
-            topics=listed["Topic"],
-            sinks=listed["ParquetSink"],
-            clusters=listed["Cluster"],
-            applications=written,
-            unseen=unseen,
+        resources = [one["metadata"] for kind in ("Topic", "ParquetSink") for one in listed[kind]]
+        return TableClaims(
+            read_s=begun_s,
+            places=claims(
+                topics=listed["Topic"],
+                sinks=listed["ParquetSink"],
+                clusters=listed["Cluster"],
+                applications=written,
+                unseen=unseen,
+            ),
+            seen={meta["uid"]: meta.get("generation", 0) for meta in resources},
         )
 
-    known, place, uid = context.known.table_claims, digest_of(place_of(job)), job.owner.meta.uid
-    read_s, found = await known.get(_KEY, read)
-    # read before this resource said so, and so perhaps before an older one did
-    if all(one.uid != uid for one in found.get(place, ())):
+    known, place, meta = context.known.table_claims, digest_of(place_of(job)), job.owner.meta
+    uid = meta.uid
+    found: TableClaims = await known.get(_KEY, read)
+    # Read before this resource said so, and so perhaps before an older one did. One that is refused claims nothing
+    # however often all is read: that it was seen as it is now is enough.
+    unsaid = all(one.uid != uid for one in found.places.get(place, ()))
+    if unsaid and found.read_s < since_s and (takes or found.seen.get(uid) != meta.generation):
         known.forget(_KEY)
-        read_s, found = await known.get(_KEY, read)
+        found = await known.get(_KEY, read)
     # From here on nothing is awaited.
-    rivals = {one.uid: one for one in found.get(place, ())}
-    context.known.places_taken.add_to(rivals, place, read_s=read_s)
+    rivals = {one.uid: one for one in found.places.get(place, ())}
+    context.known.places_taken.add_to(rivals, place, read_s=found.read_s)
     own = rivals.pop(uid, None)
     best = winner(job.owner.meta, owned=own is not None and own.owned, rivals=rivals.values())
     if best is None and takes:

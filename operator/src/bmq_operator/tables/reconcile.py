@@ -2,6 +2,7 @@
 it.
 """
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -262,9 +263,10 @@ async def _tables(
     wanted: list[Manifest] = []
     reports = []
     before = {one.output: one for one in old}
+    since_s = asyncio.get_running_loop().time()
     for job in jobs:
         status = before.get(job.output, TableStatus())
-        if (rival := await taken_by(context, job, takes=beyond is None)) is not None:
+        if (rival := await taken_by(context, job, takes=beyond is None, since_s=since_s)) is not None:
             reports.append(_refused(job, "OutputTaken", _taken(job, rival), TableStatus()))
             continue
         objects = _desired(context, job, existing)
