@@ -237,7 +237,31 @@ def test_drivers_do_not_run_as_the_operator(release: str, values: dict[str, Any]
     with pytest.raises(HelmRefused, match=r"is the operator's own ServiceAccount .* give one of the two another name"):
         rendered(enabled, release=release)
     elsewhere = {**enabled, "spark": {**enabled["spark"], "namespaces": ["tables"]}}
-    assert "kind: Deployment" in rendered(elsewhere, release=release)
+    for watched in ([], ["*"], ["tables", "here"]):  # a table of this namespace would name it all the same
+        with pytest.raises(HelmRefused, match="is the operator's own ServiceAccount"):
+            rendered({**elsewhere, "watchNamespaces": watched}, release=release)
+    assert "kind: Deployment" in rendered({**elsewhere, "watchNamespaces": ["tables"]}, release=release)
+
+
+def test_what_values_say_reaches_the_operator_and_the_hook_as_it_is_written() -> None:
+    """The kubelet takes $$ for $, and $(NAME) for a variable."""
+    text = "$(KUBERNETES_SERVICE_HOST) $$ $$(A) a$b$"
+    values = {
+        "cluster": {"create": True, "spec": {"store": {"url": "s3://b"}, "config": {"x": text}}},
+        "allow": {"images": [text]},
+        "spark": {"enabled": True, "conf": {"spark.x": text}},
+    }
+    found = {
+        one["name"]: json.loads(
+            re.sub(r"\$\$|\$\([^)]*\)", lambda it: "$" if it[0] == "$$" else "10.0.0.1", one["value"])
+        )
+        for manifest in [*of_kind("Job", values), *of_kind("Deployment", values)]
+        for one in manifest["spec"]["template"]["spec"]["containers"][0]["env"]
+        if one["name"] in ("BMQ_HOOK_MANIFEST", "BMQ_OPERATOR_ALLOW", "BMQ_OPERATOR_SPARK")
+    }
+    assert found["BMQ_HOOK_MANIFEST"]["spec"]["config"]["x"] == text
+    assert found["BMQ_OPERATOR_ALLOW"]["images"] == [text]
+    assert found["BMQ_OPERATOR_SPARK"]["conf"]["spark.x"] == text
 
 
 def test_a_cluster_is_not_made_where_the_operator_does_not_look() -> None:

@@ -47,6 +47,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
 {{- end -}}
 
+{{/* A text as the value of a variable: the kubelet takes $$ for $, and $(NAME) for the value of another one. */}}
+{{- define "bmq.literal" -}}
+{{ replace "$" "$$" . }}
+{{- end -}}
+
 {{/* What the operator is told of Spark, as JSON. */}}
 {{- define "bmq.spark" -}}
 {{- $spark := .Values.spark -}}
