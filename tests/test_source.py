@@ -135,3 +135,15 @@ def test_a_module_that_says_that_it_is_pure_reaches_nothing_outside_and_waits_fo
         assert not reached, f"{path.relative_to(ROOT)} imports {reached}"
         waits = [node.lineno for node in ast.walk(tree) if isinstance(node, ast.AsyncFunctionDef | ast.Await)]
         assert not waits, f"{path.relative_to(ROOT)}:{waits}"
+
+
+def test_no_comment_is_a_banner() -> None:
+    """A module that needs them is two, or a class is."""
+    banner = re.compile(r"^\s*#\s*([-=*#])\1\1")
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in trees()
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if banner.match(line)
+    ]
+    assert not found, found

@@ -160,8 +160,6 @@ class World:
         self.objects[key] = b"".join(bytes(part) for part in parts)
         return key
 
-    # --- metadata ---
-
     def commit(self, *records: AnyRecord, epoch: int = 1, claim: bool = False) -> str:
         number = self.image.position + 1
         entry = Entry(
@@ -181,8 +179,6 @@ class World:
             snapshot_key(self.image.position),
             encode_snapshot(self.image, entry_nonce=self.nonce, nonce=self.rng.nonce()),
         )
-
-    # --- partitions ---
 
     def _batches(self, base_offset: int, count: int, *, epoch: int, size: int = 40) -> list[SegmentBatch]:
         made = batches(base_offset, count, epoch=epoch, size=size)
@@ -246,8 +242,6 @@ class World:
         made = encode_coordinator(CoordinatorSnapshot(nonce=nonce, tp=part, offset=Offset(offset), state=b"state"))
         return self.put(coordinator_snapshot_key(part, LeaderEpoch(epoch), Offset(offset), nonce), made)
 
-    # --- WAL ---
-
     def wal(
         self,
         stream: StreamId,
@@ -292,8 +286,6 @@ class World:
             nonce=self.rng.nonce(),
         )
         return self.put(wal_key(stream, number), encode_seal(seal))
-
-    # --- looking ---
 
     def audit(self, *, quick: bool = False, store: Any = None) -> Audited:
         options = AuditOptions(

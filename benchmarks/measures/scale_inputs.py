@@ -76,9 +76,6 @@ def _row(plan: Plan, measure: str, unit: str, values: Sequence[float], *, settin
     )
 
 
-# --- the image ---
-
-
 def _image_rows(plan: Plan) -> Iterator[Row]:
     partitions = plan.metadata_partitions * 5
     setting = f"{partitions:,} partitions on {NODES:,} brokers, topics of {TOPIC_PARTITIONS}"
@@ -228,9 +225,6 @@ def _timed(call: Callable[[], Any]) -> tuple[Any, float]:
         gc.enable()
 
 
-# --- the leader ---
-
-
 def _leader_rows(plan: Plan) -> Iterator[Row]:
     with Minio(plan.folder("minio")) as minio:
         environ.update(minio.environment)
@@ -343,9 +337,6 @@ def _beat(node_id: NodeId, broker_epoch: BrokerEpoch, boot: UUID, *, loads: int)
         for index in range(loads)
     )
     return HEARTBEAT.encode(Heartbeat(node_id=node_id, broker_epoch=broker_epoch, boot=boot, loads=told))
-
-
-# --- a broker ---
 
 
 def _broker_rows(plan: Plan) -> Iterator[Row]:

@@ -49,9 +49,6 @@ def encoded(entry: Entry) -> bytes:
     return b"".join(bytes(part) for part in encode_entry(entry))
 
 
-# --- bytes ---
-
-
 @given(entries)
 @settings(max_examples=100)
 def test_an_entry_comes_back_as_it_was(entry: Entry) -> None:
@@ -89,9 +86,6 @@ def test_an_entry_of_a_newer_format_is_refused_by_name() -> None:
     whole[5] = 2
     with pytest.raises(FormatTooNew, match=r"metadata log 1: format version 2"):
         decode_entry(whole, what="metadata log 1")
-
-
-# --- one writer ---
 
 
 class Logs:
@@ -184,9 +178,6 @@ def test_an_own_earlier_try_is_recognised_as_often_as_it_is_met() -> None:
             assert met.value.entry.payload == b"first try"
 
     run(main())
-
-
-# --- several writers ---
 
 
 def test_an_old_writer_is_fenced_by_the_claim() -> None:
@@ -631,9 +622,6 @@ def test_a_gap_and_a_wrong_predecessor_are_found() -> None:
             await read_all(log)
 
     run(main())
-
-
-# --- seeded ---
 
 
 async def play(logs: Logs, *, seed: int, steps: int, acknowledged: list[tuple[int, bytes]], name: int) -> None:

@@ -270,6 +270,3 @@ async def test_the_owner_that_was_sealed_meanwhile_does_not_stop_cleanly(store: 
     with pytest.raises(Fenced):
         await broker.writer.seal_own()
     assert len(broker.fenced) == 1
-
-
-# --- reading ---

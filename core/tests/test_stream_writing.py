@@ -174,9 +174,6 @@ async def test_a_closed_writer_takes_nothing_and_completes_nothing(store: Script
     assert broker.fenced == []
 
 
-# --- deletion ---
-
-
 @playing
 async def test_only_what_the_checkpoint_and_the_newest_object_cover_is_deleted(
     store: ScriptedStore, broker: Broker
@@ -226,9 +223,6 @@ async def test_deletion_survives_a_store_that_fails(store: ScriptedStore, broker
     broker.writer.checkpoint(19)
     await asyncio.sleep(120)
     assert sorted(store.objects) == [key(19)]
-
-
-# --- the fence check ---
 
 
 @playing
@@ -417,9 +411,6 @@ async def test_who_asked_before_an_own_create_that_the_look_up_finds_hears_of_it
     async with asyncio.timeout(60):
         await check
     assert broker.durable == [0, 1] and broker.fenced == []
-
-
-# --- sealing ---
 
 
 @playing

@@ -279,9 +279,6 @@ def test_a_resources_name_that_is_no_lanes_is_said(name: str) -> None:
     assert (said(found), "laneName" in found.finding.message) == (("False", "InvalidName"), True)
 
 
-# --- time to live ---
-
-
 def test_a_lane_goes_when_its_time_is_over_whatever_else_is_the_case() -> None:
     kept = plan(situation(lane(ttlSeconds=60), shown(ttl_seconds=60), now_ms=CREATED_MS + 59_000))
     assert (said(kept), kept.again_after_s) == (("True", "AsWritten"), 1.0)
@@ -364,9 +361,6 @@ def test_nor_does_it_while_nobody_can_be_asked_what_was_in_force(told: str) -> N
         assert told_expiry(found) == told, "what was announced stays announced"
 
 
-# --- deletion ---
-
-
 def test_a_lane_goes_with_its_resource() -> None:
     asked = plan(situation(lane(deleted=True), PRESENT))
     assert (asked.action, asked.objects, asked.finished) == (DeleteLane(version="v1"), False, False)
@@ -389,9 +383,6 @@ def test_a_cluster_that_does_not_answer_is_waited_for_and_not_for_ever() -> None
     assert plan(
         situation(lane(deleted=True), cluster=ClusterState.NOT_READY, now_ms=deleted_ms, namespace_ending=True)
     ).finished
-
-
-# --- slots and objects ---
 
 
 def test_the_lowest_free_slot_is_given() -> None:

@@ -286,9 +286,6 @@ def test_claims_are_by_cluster_and_topic_and_of_managed_topics_alone() -> None:
     }
 
 
-# --- deletion ---
-
-
 def deleted(status: TopicStatus = OWNED, **more: Any) -> Topic:
     return topic(status, deleted=True, **{"deletion_policy": "Delete", **more})
 

@@ -243,8 +243,6 @@ class Cluster:
                 continue
         return self.of_role("controller")[0].node_id
 
-    # --- the store ---
-
     async def audit(self) -> list[str]:
         """What `bmq store check` finds wrong, once nothing runs on the store."""
         process = await asyncio.create_subprocess_exec(

@@ -234,8 +234,6 @@ class _End(asyncio.Protocol):
         elif self._ends and self.transport is not None:
             self.transport.write_eof()
 
-    # --- the event loop's ---
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self._link.opened(self)

@@ -118,8 +118,6 @@ class Workload:
             )
         )
 
-    # --- the clients ---
-
     def _writer(self, spec: WriterSpec, *, per_second: int) -> Client:
         common = {
             "servers": self._servers,
@@ -155,8 +153,6 @@ class Workload:
             client_id=f"chaos-{name}",
             **options,
         )
-
-    # --- with the cluster well ---
 
     def _prepare(self) -> None:
         """The group has offsets from the beginning: nobody may ever be told to look for a place to start at."""

@@ -140,8 +140,6 @@ class _Audit:
         self._reader.progress.stage = name
         self._reader.progress.tell()
 
-    # --- partitions ---
-
     async def _partitions(self, audit: PartitionAudit, image: Image, *, in_wal: set[TopicPartition]) -> None:
         """All that have objects, or something in the WAL; a few at a time."""
         queue: asyncio.Queue[PartitionListing | None] = asyncio.Queue(maxsize=self._reader.at_once)
@@ -238,8 +236,6 @@ class _Audit:
                 for fault in found.findings[Level.FAULT]:
                     self._report.add(fault)
             self._report.repairs += [each for each in found.repairs if isinstance(each, ManifestRepair)]
-
-    # --- what is nobody's ---
 
     async def _latest(self, metadata: Metadata) -> Image:
         """The image as it is now: what was created while this looked is not foreign."""

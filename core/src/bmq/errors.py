@@ -16,9 +16,6 @@ class FolderInUse(ConfigurationError):
     """Another process works on the data folder."""
 
 
-# --- object storage (raised by every ObjectStore) ---
-
-
 class StoreError(BmqError):
     """An operation on the object store did not succeed."""
 
@@ -47,9 +44,6 @@ class StoreUnusable(StoreError):
     """The store cannot carry bmq: wrong credentials, no bucket, or no conditional create."""
 
 
-# --- stored formats ---
-
-
 class FormatError(BmqError):
     """Bytes read back from the store are not what a writer of bmq wrote."""
 
@@ -60,9 +54,6 @@ class Corrupt(FormatError):
 
 class FormatTooNew(FormatError):
     """Written by a newer bmq; the message names format, version and the newest one readable."""
-
-
-# --- ownership ---
 
 
 class Fenced(BmqError):
@@ -79,9 +70,6 @@ class NotReady(BmqError):
 
 class PartitionStopped(BmqError):
     """The partition is stopped because what is in the store cannot be explained; an operator has to look."""
-
-
-# --- requests to a partition ---
 
 
 class RequestError(BmqError):
@@ -148,9 +136,6 @@ class UnsupportedMessageFormat(RequestError):
 
 class WireError(BmqError):
     """Bytes on a connection are not the Kafka protocol, or exceed a limit; the connection is closed."""
-
-
-# --- requests to the controller ---
 
 
 class InvalidRequest(RequestError):

@@ -72,8 +72,6 @@ class ScriptedController:
         self.commit(ClusterCreated(cluster_id=CLUSTER_ID))
         self._entered = entered
 
-    # --- what brokers ask ---
-
     async def register(self, registration: Registration) -> BrokerEpoch:
         self._check_reachable()
         async with self._lock:
@@ -127,8 +125,6 @@ class ScriptedController:
     async def report_stopped(self, node_id: NodeId, broker_epoch: BrokerEpoch, end: int) -> None:
         self._check_reachable()
         self._unregister(StreamId(node_id, broker_epoch), end)
-
-    # --- what the test decides ---
 
     def commit(self, *records: AnyRecord) -> None:
         """One entry, if there is anything in it."""
@@ -215,8 +211,6 @@ class ScriptedController:
         for task in self._collecting:
             task.cancel()
         await asyncio.gather(*self._collecting, return_exceptions=True)
-
-    # --- private ---
 
     def _check_reachable(self) -> None:
         if not self.reachable:

@@ -109,8 +109,6 @@ class Chaos:
         for each in self.living:
             await each.kill()
 
-    # --- clients ---
-
     async def plain(self, tp: TopicPartition) -> None:
         for number in range(BATCHES):
             await self.append(tp, b"plain %d" % number)
@@ -148,8 +146,6 @@ class Chaos:
     def acknowledge(self, tp: TopicPartition, offset: int, value: bytes) -> None:
         acknowledged = self.expected[tp].acknowledged
         assert acknowledged.setdefault(offset, value) == value, f"offset {offset} was given twice"
-
-    # --- accidents ---
 
     async def accidents(self) -> None:
         while True:
@@ -209,8 +205,6 @@ class Chaos:
         await asyncio.sleep(self.rng.random())
         async with asyncio.timeout(40):
             await cluster.controller.controller.delete_topics([tp.topic_id])
-
-    # --- the verdict ---
 
     async def check(self, cluster: Cluster, tp: TopicPartition) -> None:
         expected = self.expected[tp]

@@ -100,8 +100,6 @@ class Chaos:
                 continue
             return
 
-    # --- clients ---
-
     async def plain(self, tp: TopicPartition) -> None:
         for number in range(BATCHES):
             value = b"plain %d" % number
@@ -139,8 +137,6 @@ class Chaos:
     def acknowledge(self, tp: TopicPartition, offset: int, value: bytes) -> None:
         acknowledged = self.expected[tp].acknowledged
         assert acknowledged.setdefault(offset, value) == value, f"offset {offset} was given twice"
-
-    # --- accidents ---
 
     async def accidents(self, tps: list[TopicPartition]) -> None:
         while not self.ending:
@@ -218,8 +214,6 @@ class Chaos:
         self.brokers.controller.move(tp, to=self.rng.choice(NODES))
         await asyncio.sleep(self.rng.random() * 0.1)
         self.brokers.controller.delete_topic(tp.topic_id)
-
-    # --- the verdict ---
 
     async def check(self, tp: TopicPartition) -> None:
         expected = self.expected[tp]

@@ -89,8 +89,6 @@ class GroupMember:
         except (ConnectionLost, _JoinAgain):
             return
 
-    # --- joining ---
-
     async def _join(self) -> list[Place]:
         metadata = _encode_subscription(sorted({place.topic for place in self._places}))
         answer = await self._ask(
@@ -134,8 +132,6 @@ class GroupMember:
         )
         self._judge(answer.error_code, SYNC_GROUP)
         return _decode_assignment(answer.assignment)
-
-    # --- consuming ---
 
     async def _consume(self, assignment: list[Place]) -> None:
         rng = self._client.rng
@@ -197,8 +193,6 @@ class GroupMember:
         self._history.commits.append(
             Committed(sent=sent, acknowledged=self._history.turn(), group=self._group, place=place, offset=offset)
         )
-
-    # --- asking the coordinator ---
 
     async def _ask(self, api_key: int, fields: dict[str, object]) -> Message:
         if self._coordinator is None:

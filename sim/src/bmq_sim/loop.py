@@ -104,8 +104,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._graveyard: list[SimTask] = []
         self.set_exception_handler(_record_unhandled)
 
-    # --- what asyncio asks of a loop ---
-
     def time(self) -> float:
         """Virtual seconds."""
         return self._now
@@ -183,8 +181,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _write_to_self(self) -> None:
         pass
-
-    # --- what the simulator asks of it ---
 
     def at_step(self, step: int, callback: Callable[[], None]) -> None:
         """`callback` runs before the handle number `step`, between two handles: this is where a process is killed."""

@@ -130,8 +130,6 @@ class Network:
         self._ports = 0
         self._numbers = 0
 
-    # --- what the loop asks of it ---
-
     async def create_server(
         self,
         loop: asyncio.AbstractEventLoop,
@@ -183,8 +181,6 @@ class Network:
             await asyncio.sleep(latency_s)
         return near, near_protocol
 
-    # --- what the simulator asks of it ---
-
     def block(self, source: str, target: str) -> None:
         """Nothing gets from host `source` to host `target` until `heal`; the other way stays open."""
         self.injected["no way"] += 1
@@ -235,8 +231,6 @@ class Network:
         self._transports.clear()
         self._healed.clear()
         self._held_back.clear()
-
-    # --- what servers and transports ask of it ---
 
     def listen(self, address: Address, server: SimServer) -> None:
         """Raises OSError where another one listens."""

@@ -156,8 +156,6 @@ class SimStore:
         """The store as node `name` sees it: an ObjectStore."""
         return NodeStore(self, name)
 
-    # --- faults ---
-
     def outage(self, duration_s: float) -> None:
         """Down for everyone for `duration_s` from now."""
         self._down_until_s = asyncio.get_running_loop().time() + duration_s
@@ -207,8 +205,6 @@ class SimStore:
                 self.injected[request.fault] += 1
             if watcher is not None:
                 watcher.ended(request)
-
-    # --- the store's own actions ---
 
     def keys(self, prefix: str = "") -> list[str]:
         """Sorted."""

@@ -71,8 +71,6 @@ class SimTransport(asyncio.Transport):
     def __repr__(self) -> str:
         return f"<{self.local[0]}:{self.local[1]} -> {self.remote[0]}:{self.remote[1]}>"
 
-    # --- asyncio's contract: writing ---
-
     def write(self, data: Any) -> None:
         if self._over or self._closing or not data:
             return
@@ -110,8 +108,6 @@ class SimTransport(asyncio.Transport):
         if self._low_bytes > self._high_bytes:
             raise ValueError(f"high ({self._high_bytes}) must be >= low ({self._low_bytes})")
 
-    # --- asyncio's contract: reading ---
-
     def is_reading(self) -> bool:
         return self._reading and not self._closing and not self._over
 
@@ -129,8 +125,6 @@ class SimTransport(asyncio.Transport):
     def get_protocol(self) -> asyncio.BaseProtocol:
         return self._protocol
 
-    # --- asyncio's contract: the end ---
-
     def is_closing(self) -> bool:
         return self._closing or self._over
 
@@ -144,8 +138,6 @@ class SimTransport(asyncio.Transport):
         if not self._over:
             self._send(_RESET)
             self._finish(None)
-
-    # --- what the network asks of it ---
 
     @property
     def peer(self) -> "SimTransport | None":
@@ -184,8 +176,6 @@ class SimTransport(asyncio.Transport):
     def unblock(self) -> None:
         """The way to the peer may be open again."""
         self._deliver()
-
-    # --- sending ---
 
     def _pump_soon(self) -> None:
         if not self._pump_scheduled:
@@ -262,8 +252,6 @@ class SimTransport(asyncio.Transport):
         if self._writing:
             self._pump_soon()
 
-    # --- receiving ---
-
     def _receive(self, item: Any) -> None:
         if self._over:
             if item is not _END and item is not _RESET:
@@ -331,8 +319,6 @@ class SimTransport(asyncio.Transport):
         )
         if not keep_open:
             self.close()
-
-    # --- the end ---
 
     def _finish(self, error: Exception | None) -> None:
         """Over for this end: the protocol learns it, bytes that are in flight still arrive."""

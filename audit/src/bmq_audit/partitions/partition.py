@@ -161,8 +161,6 @@ class PartitionAudit:
         """Whether a controller wrote since the metadata was read."""
         return max(await self._reader.numbers(LOG_PREFIX), default=0) > self._image.position
 
-    # --- what the manifest names ---
-
     async def _pages(self, state: PartitionState) -> None:
         for ref in state.manifest.pages:
             try:
@@ -355,8 +353,6 @@ class PartitionAudit:
                 topic=state.topic,
                 repair="the partition forgets its idempotent producers",
             )
-
-    # --- what holds the rest, and what nothing names ---
 
     def _unnamed(self, state: PartitionState, adopted: frozenset[str]) -> None:
         """What nothing names: garbage where its writer's leader epoch is over, because the manifest has a version of a

@@ -44,8 +44,6 @@ class NewRecord:
     partition: int | None = None
 
 
-# --- format strings ---
-
 _Render = Callable[[Record], bytes]
 
 
@@ -131,9 +129,6 @@ def _merge(parts: Sequence[bytes | _Render]) -> list[bytes | _Render]:
 
 def _unknown(text: str, name: str, remedy: str) -> CommandFailed:
     return CommandFailed(f"format {text!r}", f"{name!r} means nothing in it", remedy, code=ExitCode.USAGE)
-
-
-# --- JSON ---
 
 
 class BadLine(Exception):
@@ -262,9 +257,6 @@ def _utf8(text: str, *, field: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError as error:
         raise BadLine(f"{field}: half a surrogate pair is no text") from error
-
-
-# --- KEY=VALUE ---
 
 
 def key_and_value(pair: str, *, option: str) -> tuple[str, str]:

@@ -156,8 +156,6 @@ class FolderFiles:
         except OSError as error:
             raise StoreUnavailable(self._explain("list", folder, error)) from error
 
-    # --- writing ---
-
     def _keep_spare(self, key: str, path: str) -> bool:
         """Not of a folder that nothing was made in: it may never be made durable again, and what left it never be
         written. Raises OSError.
@@ -284,8 +282,6 @@ class FolderFiles:
     def _sync(self, fd: int) -> None:
         if self._fsync:
             sync_file(fd)
-
-    # --- listing ---
 
     def _walk(self, folder: str, name_prefix: str, after: str) -> Iterator[ObjectMeta]:
         """Where an object is gone by the time that its size is asked for, the names above it are looked up again: as if

@@ -178,8 +178,6 @@ class FlatLog:
         """
         return self._tried
 
-    # --- reading ---
-
     async def newest(self, at_least: int = FIRST_NUMBER) -> Entry | None:
         """The newest entry at or above the number `at_least`, by a listing from there; None where there is none. Waits
         out a store that is down.
@@ -237,8 +235,6 @@ class FlatLog:
                 yield held
                 return
 
-    # --- writing ---
-
     async def append(self, base: Entry, *, epoch: int, payload: bytes) -> Entry:
         """Makes the entry exactly one above `base`, the writer's claim or a later entry of its own. Durable when it
         returns.
@@ -281,8 +277,6 @@ class FlatLog:
             if None in batch:
                 break
         return deleted
-
-    # --- private ---
 
     async def _read_each(
         self, numbers: Sequence[int], expected: int, predecessor: Nonce

@@ -86,8 +86,6 @@ class Manifest(msgspec.Struct, frozen=True, array_like=True, kw_only=True, forbi
         """What stands for the manifest of a partition that has none yet."""
         return cls(log_start=offset, next_offset=offset, last_stable_offset=offset)
 
-    # --- looking up ---
-
     @property
     def parts(self) -> tuple[Part, ...]:
         """Pages and entries, by offset."""
@@ -157,8 +155,6 @@ class Manifest(msgspec.Struct, frozen=True, array_like=True, kw_only=True, forbi
         return max(self.log_start, part.base_offset if kept else self.log_start), part if isinstance(
             part, PageRef
         ) else None
-
-    # --- editing ---
 
     def add_segment(self, entry: SegmentEntry, *, last_stable_offset: int) -> "Manifest":
         """Names a segment that was rolled, and moves the end behind it.
@@ -231,8 +227,6 @@ class Manifest(msgspec.Struct, frozen=True, array_like=True, kw_only=True, forbi
         before = self.coordinator_snapshot
         _require(before is None or offset >= before.offset or offset == log_end, "coordinator snapshots never go back")
         return self._edited(coordinator_snapshot=CoordinatorSnapshotRef(key, offset))
-
-    # --- paging ---
 
     def overflow(self, entries_max: int = ENTRIES_MAX) -> tuple[SegmentEntry, ...]:
         """The oldest entries, that are to be written as a page now; none while there are at most `entries_max`.

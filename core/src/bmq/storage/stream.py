@@ -227,8 +227,6 @@ class StreamWriter:
         self._silence(NotReady(f"the writer of {self._stream.prefix} is closed"))
         await cancelled([*self._creates, *background])
 
-    # --- creates ---
-
     async def _create(self, header: WalHeader, parts: Sequence[Buffer]) -> None:
         loop = asyncio.get_running_loop()
         began_s = loop.time()
@@ -297,8 +295,6 @@ class StreamWriter:
         self._check_if_due()
         self._collect()
 
-    # --- deletion ---
-
     def _collect(self) -> None:
         running = self._deleter is not None and not self._deleter.done()
         if self._ended is None and not self._closing and not running and self._deleted_below < self._delete_limit():
@@ -322,8 +318,6 @@ class StreamWriter:
     async def _delete(self, number: int) -> None:
         key = wal_key(self._stream, number)
         await when_available(lambda: self._store.delete(key), rng=self._rng, trouble=self._trouble)
-
-    # --- the fence check ---
 
     def _is_check_due(self) -> bool:
         """Creates that come and go tell more."""
@@ -384,8 +378,6 @@ class StreamWriter:
         except ObjectMissing:
             return False
         return True
-
-    # --- the end ---
 
     def _fenced(self, number: int) -> Fenced:
         return Fenced(

@@ -39,8 +39,6 @@ class Activity:
         world.store.watcher = self
         world.network.watcher = _Wire(self)
 
-    # --- what the faults ask of it ---
-
     def steps_of(self, host: str) -> set[Step]:
         """What the node of this host is doing."""
         steps = {
@@ -64,8 +62,6 @@ class Activity:
     def give_up(self, step: Step) -> None:
         """Nobody waits for the step any more."""
         self._aims.pop(step, None)
-
-    # --- the store's requests ---
 
     def began(self, request: Request) -> None:
         """The node enters the steps that the request is part of; the evidence hears of every create of a node."""
@@ -96,8 +92,6 @@ class Activity:
             epoch = decode_entry(request.data, what=request.key).epoch
             self._epochs[found[1]] = max(epoch, self._epochs.get(found[1], -1))
 
-    # --- calls between nodes ---
-
     def call_began(self, transport: SimTransport, correlation_id: int, step: Step) -> None:
         """A node called another one."""
         one, other = transport.local[0], transport.remote[0]
@@ -113,8 +107,6 @@ class Activity:
         """Nothing on it is answered any more."""
         for key in [key for key in self._calls if key[0] == transport_number]:
             del self._calls[key]
-
-    # --- aims ---
 
     def _enter(self, host: str, step: Step) -> None:
         waiting = self._aims.get(step)

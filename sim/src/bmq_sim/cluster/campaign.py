@@ -65,8 +65,6 @@ class Campaign:
             await asyncio.sleep(self._rng.random() * pause_s_max)
             self._move()
 
-    # --- aims ---
-
     async def _aim(self, kind: Kind, step: Step) -> None:
         hit: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         skips = self._rng.randrange(SKIPS_MAX) if step in _OFTEN else 0
@@ -130,8 +128,6 @@ class Campaign:
         brokers = [node_id for node_id, node in image.nodes.items() if "broker" in node.roles]
         if places and brokers:
             self._cluster.operator.move(rng.choice(places), rng.choice(brokers))
-
-    # --- what those who run the cluster do ---
 
     async def _operate(self) -> None:
         rng = self._rng

@@ -45,8 +45,6 @@ class SimCluster:
             for _ in range(count):
                 self._add(role)
 
-    # --- what scenarios and clients ask of it ---
-
     @property
     def addresses(self) -> tuple[Address, ...]:
         """Where Kafka clients find proxies."""
@@ -148,8 +146,6 @@ class SimCluster:
             if not self._settled and proxies:
                 self._world.work.operations["listener moved"] += 1
                 rng.choice(proxies).move()
-
-    # --- the nodes ---
 
     def with_role(self, role: Role) -> list[SimNode]:
         """Those that are wanted."""

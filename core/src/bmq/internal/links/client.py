@@ -154,8 +154,6 @@ class InternalClient:
             self._link.abort("it was closed here")
         self._fail_all("it was closed here")
 
-    # --- sending ---
-
     def _take(
         self, api: Api, header: bytes, decode: Callable[[Frame], Any], attachments: Sequence[Buffer], key: Hashable
     ) -> _Call:
@@ -262,8 +260,6 @@ class InternalClient:
             return NotSent(f"{self._name} {why}; {api_name(call.api)} was not sent")
         return ConnectionLost(f"{self._name} {why}: whether {api_name(call.api)} was carried out is not known")
 
-    # --- the connection ---
-
     def _connect(self) -> None:
         if self._connecting is None:
             self._connecting = self._loop.create_task(
@@ -326,8 +322,6 @@ class InternalClient:
         self._queued_bytes = 0
         for call in calls.values():
             call.fail(self._unanswered(call, f"({reason})"))
-
-    # --- answers ---
 
     def received(self, link: Link, frame: Frame) -> None:
         """The link's. Raises WireError."""
@@ -394,8 +388,6 @@ class InternalClient:
             self._queued_bytes -= call.size_bytes
             self._remove(call)
             call.fail(self._unanswered(call, "is stopping"))
-
-    # --- silence ---
 
     def _listen(self) -> None:
         """From the welcome on, whether something is waited for or not: that a peer is gone is known before the next

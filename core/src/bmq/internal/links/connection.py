@@ -140,8 +140,6 @@ class Connection(asyncio.BufferedProtocol):
         written_bytes = 0 if self._transport is None else self._transport.get_write_buffer_size()
         return self._waiting_bytes + self._long.packed_bytes + written_bytes
 
-    # --- the event loop's ---
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
@@ -195,8 +193,6 @@ class Connection(asyncio.BufferedProtocol):
             self._begin(frame)
         self._part_soon()
 
-    # --- the server's ---
-
     def tick(self) -> None:
         """Once every ALIVE_EVERY_S: says that this side is there, ends what nobody uses or reads."""
         if self._transport is None:
@@ -241,8 +237,6 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = True
         if self._transport is not None:
             self._transport.abort()
-
-    # --- what comes in ---
 
     def _arrived(self, frame: Frame) -> None:
         if self._purpose is None:
@@ -366,8 +360,6 @@ class Connection(asyncio.BufferedProtocol):
     def _stop(self, correlation_id: int, running: _Running) -> None:
         del self._running[correlation_id]
         running.work.cancel()
-
-    # --- what goes out ---
 
     def _done(self, correlation_id: int, size_bytes: int, route: Route[Any], work: "asyncio.Future[Any]") -> None:
         running = self._running.pop(correlation_id, None)

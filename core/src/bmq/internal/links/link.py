@@ -75,8 +75,6 @@ class Link(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
-    # --- the event loop's ---
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         if self._is_over:
@@ -113,8 +111,6 @@ class Link(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self.is_paused = False
         self._caller.writable(self)
-
-    # --- frames ---
 
     def _arrived(self, frame: Frame) -> None:
         if frame.kind == Kind.ERROR and not frame.correlation_id:

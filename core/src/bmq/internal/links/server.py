@@ -94,8 +94,6 @@ class InternalServer:
         while (self._connections or self._work) and self._loop.time() < deadline:
             await asyncio.sleep(_LOOK_S)
 
-    # --- what connections ask of it ---
-
     def opened(self, connection: Connection) -> bool:
         if self.is_stopping:
             return False

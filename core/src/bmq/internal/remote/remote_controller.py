@@ -102,8 +102,6 @@ class RemoteController:
         self._drop_clients()
         await asyncio.gather(*self._closing)
 
-    # --- Controller ---
-
     async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicResult]:
         """Asks the leader to create topics, or with `validate_only` only whether it would."""
         return await self._ask(
@@ -159,8 +157,6 @@ class RemoteController:
         """
         return await self._ask(Api.REASSIGN, REASSIGN.encode(list(changes)), decode_refusals)
 
-    # --- BrokerControl ---
-
     async def register(self, registration: Registration) -> BrokerEpoch:
         """Asks the leader to seal the stream of the node's earlier incarnation and to give the new one its epoch, which
         is returned.
@@ -187,8 +183,6 @@ class RemoteController:
             Api.HEARTBEAT, HEARTBEAT.encode(beat), _header(HEARTBEAT_REPLY), timeout_s=HEARTBEAT_TIMEOUT_S
         )
 
-    # --- ClusterControl ---
-
     async def move(self, tp: TopicPartition, to: NodeId) -> None:
         """Asks the leader to begin to move a partition; done once the image names the new owner. Raises UnknownTopic,
         InvalidRequest.
@@ -203,13 +197,9 @@ class RemoteController:
         """Asks the leader to give the node no new partitions, or to do so again. Idempotent."""
         await self._ask(Api.CORDON, CORDON.encode(Cordon(node_id, cordoned)), _header(NOTHING))
 
-    # --- the admin API ---
-
     async def admin(self, request: AdminRequest) -> AdminReply:
         """What the leader answers to a request of the admin API."""
         return await self._ask(Api.ADMIN, ADMIN.encode(request), decode_admin_reply, timeout_s=ADMIN_TIMEOUT_S)
-
-    # --- MetadataSource ---
 
     async def metadata_poll(self, after_position: int, wait_ms: int) -> list[bytes]:
         """Asks the leader for the metadata log's entries above `after_position`; it waits for one, not longer than
@@ -222,8 +212,6 @@ class RemoteController:
             return await client.call(Api.METADATA_POLL, header, decode_entries, timeout_s=wait_ms / 1000 + POLL_GRACE_S)
         except (NotSent, ConnectionLost, NotOwner) as error:
             raise ControllerUnavailable(str(error)) from error
-
-    # --- the leader ---
 
     async def _ask(
         self, api: Api, header: bytes, decode: Callable[[Frame], T], *, timeout_s: float = COMMIT_TIMEOUT_S

@@ -76,8 +76,6 @@ class TailFollower:
         self._end()
         await self._client.close()
 
-    # --- readers ---
-
     def look(
         self, requests: Sequence[TailRequest], *, max_bytes: int, may_wait: bool, known_bytes: int = 0
     ) -> list[TailAnswer | None]:
@@ -144,8 +142,6 @@ class TailFollower:
         tail = self._tails.get(tp)
         if tail is not None:
             tail.cached.deleted_before(log_start)
-
-    # --- the session ---
 
     def _follow(self, request: TailRequest, answer: TailAnswer) -> bool:
         """From the end of the answer on, where that is the high watermark: a reader far from it reads on by itself."""

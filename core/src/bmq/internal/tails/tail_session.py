@@ -163,8 +163,6 @@ class TailSession:
             self._loop.call_exception_handler({"message": "following tails failed", "exception": why})
         self._end()
 
-    # --- news ---
-
     def _changed(self, tp: TopicPartition) -> None:
         """Within whatever changed it: it is read in the loop's next turn, with what else changed in this one."""
         number = self._numbers.get(tp)
@@ -240,8 +238,6 @@ class TailSession:
         answer = self._ready.pop(number, None)
         if answer is not None:
             self._ready_bytes -= answer.size_bytes
-
-    # --- facts ---
 
     async def _look(self) -> None:
         """Some of the partitions at a time: what changed of them without a record. Ends a session whose client polls no

@@ -133,8 +133,6 @@ class Lives:
         """Partitions that have left and that this broker still has to do with."""
         return len(self._left)
 
-    # --- what earlier owners left ---
-
     def want(self, tp: TopicPartition, ranges: tuple[Range, ...]) -> bool:
         """These have to be read before the partition opens; returns whether that is news."""
         if self.unread.get(tp) == ranges or self.has_read(tp, ranges):
@@ -204,8 +202,6 @@ class Lives:
                 self.unread[life.tp] = ranges
         return [life.tp for life in stopped]
 
-    # --- opening and leaving ---
-
     def open(self, partition: Partition) -> None:
         """The partition has taken over what was found, and takes batches."""
         assert partition.tp not in self.appending, f"{partition.tp} is open already"
@@ -259,8 +255,6 @@ class Lives:
             self._happen(life, PartitionEvent.LET_GO)
         self.unread.pop(tp, None)
         self.held_nothing.pop(tp, None)
-
-    # --- those that left ---
 
     def has_left(self, tp: TopicPartition, leader_epoch: LeaderEpoch) -> bool:
         """Whether it left under this leader epoch."""

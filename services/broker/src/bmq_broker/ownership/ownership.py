@@ -273,8 +273,6 @@ class Ownership:
         """Forgets everything: this broker has ended."""
         self._lives.drop()
 
-    # --- what the image says ---
-
     def _meta_changed(self, image: Image, tp: TopicPartition, meta: PartitionMeta) -> None:
         partition = self.partitions.get(tp)
         if not self._is_owned(meta):
@@ -386,8 +384,6 @@ class Ownership:
         """Nobody may ever ask for it, and what was inherited pins WAL objects until it is rolled."""
         if self.alive and tp not in self.partitions and self._lives.holds(tp):
             self._open_task(tp)
-
-    # --- opening ---
 
     def _check_owned(self, tp: TopicPartition) -> PartitionMeta:
         self.check_alive()

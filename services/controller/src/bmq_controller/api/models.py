@@ -27,9 +27,6 @@ class Problem(BaseModel):
     remedy: str
 
 
-# --- cluster ---
-
-
 class MemberNode(BaseModel):
     """A registered node, as every node knows it."""
 
@@ -58,9 +55,6 @@ class ClusterView(BaseModel):
     partitions_moving: int
     cordoned: list[int]
     features: dict[str, int]
-
-
-# --- topics and configurations ---
 
 
 class TopicSummary(BaseModel):
@@ -126,9 +120,6 @@ class ConfigsView(BaseModel):
 
     version: str = VERSION
     configs: list[ConfigView]
-
-
-# --- groups ---
 
 
 class GroupSummary(BaseModel):

@@ -79,9 +79,6 @@ class MoveAsked(Asked):
     to: NodeNumber
 
 
-# --- balance ---
-
-
 class MoveView(BaseModel):
     """A move that evens something out."""
 
@@ -165,9 +162,6 @@ class LoadView(BaseModel):
     bytes_per_s: float
     brokers: list[ShareOfLoad]
     partitions: list[BusyPartition]
-
-
-# --- a node of its own ---
 
 
 class SelfView(BaseModel):

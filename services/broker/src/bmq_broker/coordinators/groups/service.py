@@ -120,8 +120,6 @@ class GroupCoordinatorShard:
         if self._machine is not None:
             self._machine.settings = settings
 
-    # --- life ---
-
     async def load(self) -> None:
         """Reads the log, then serves. Raises Corrupt, FormatTooNew, StoreError, Fenced; NotOwner where it was closed
         meanwhile.
@@ -169,8 +167,6 @@ class GroupCoordinatorShard:
     def is_active(self) -> bool:
         """Whether it is loaded and has not failed."""
         return self._is_loaded and self.failure is None
-
-    # --- requests ---
 
     async def ask_others(self, operation: Operation, expected: type[R], *, party: str, given_up: Operation) -> R:
         """Like `ask`, for what waits for others of its group, as long as they like: those at one address (`party`)
@@ -389,8 +385,6 @@ class GroupCoordinatorShard:
         for some in in_groups(list(machine.groups), at_once):
             yield Counter(machine.groups[group_id].state.value for group_id in some if group_id in machine.groups)
 
-    # --- the machine, the log, and who waits ---
-
     def _active(self) -> GroupMachine:
         if self.failure is not None:
             raise NotOwner(f"group coordinator {self.partition} has ended: {self.failure}")
@@ -522,8 +516,6 @@ class GroupCoordinatorShard:
         if self._machine is not None:
             self._machine.end()
         self._machine = None
-
-    # --- time ---
 
     def _next_deadline_ms(self) -> int | None:
         return None if self._machine is None or self.failure is not None else self._machine.timers.next_ms()
