@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from bmq.storage.segment import SegmentEntry
 from bmq.values import TopicId
+from bmq.wire.special_timestamps import EARLIEST, LATEST
 from bmq_spark.errors import BmqError, ConfigurationError
-from bmq_spark.source.options import EARLIEST, LATEST, parse_offsets, parse_options
+from bmq_spark.source.options import parse_offsets, parse_options
 from bmq_spark.source.positions import Backlog, check_ids, limited, offset_in, positions_of, reached
 from bmq_spark.source.slices import TASK_BYTES_MIN, Slice, SourceTopic, cut, slice_of
 

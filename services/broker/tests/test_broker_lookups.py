@@ -15,8 +15,9 @@ from bmq.storage.segment import SegmentEntry
 from bmq.storage.segment_index import SegmentIndex
 from bmq.values import Offset, TopicPartition
 from bmq.wire.batches import Record, build_batch
+from bmq.wire.special_timestamps import LATEST_TIERED, MAX_TIMESTAMP
 from bmq_broker.segments import lookups
-from bmq_broker.segments.lookups import LATEST_TIERED, MAX_TIMESTAMP, NOWHERE
+from bmq_broker.segments.lookups import NOWHERE
 from bmq_broker.segments.reading import Segments
 from bmq_broker.settings import BrokerSettings
 from bmq_sim.loop import on_virtual_time

@@ -19,9 +19,9 @@ from bmq.values import Offset, TopicPartition
 from bmq.wire.batch_headers import patched
 from bmq.wire.batches import HEADER_SIZE_BYTES, BatchHeader, Record, build_batch, read_header
 from bmq.wire.message import Message
+from bmq.wire.special_timestamps import MAX_TIMESTAMP
 from bmq_broker.coordinators.groups.settings import GroupSettings
 from bmq_broker.segments import lookups
-from bmq_broker.segments.lookups import MAX_TIMESTAMP
 from bmq_broker.settings import BrokerSettings
 from bmq_sim.loop import on_virtual_time
 from bmq_sim.store import Request

@@ -6,6 +6,7 @@ from typing import Any
 
 from bmq.wire.batches import check_crc, iterate_records, split
 from bmq.wire.messages import Message
+from bmq.wire.special_timestamps import EARLIEST, LATEST
 from bmq_sim.client import (
     FETCH,
     FETCH_SESSION_ID_NOT_FOUND,
@@ -18,8 +19,6 @@ from bmq_sim.client import (
 )
 from bmq_sim.history import EndOffset, FinalLog, FinalRecord, History, OutOfRange, Place, SeenRecord, StartOffset
 
-LATEST = -1
-EARLIEST = -2
 FETCH_BYTES_MAX = 64 * 1024
 FINAL_FETCH_BYTES_MAX = 1024 * 1024
 SESSIONS_SHARE = 0.5

@@ -2,15 +2,20 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from bmq.metadata.image import Image
 from bmq.roles.controller import Metadata
 
 T = TypeVar("T")
 
+SHOWN_WITHIN_S: Final = 5.0
+"""So long an answer waits for what it tells of: a node is rarely so far behind."""
 
-async def image_with(metadata: Metadata, find: Callable[[Image], T | None], timeout_s: float) -> T | None:
+
+async def image_with(
+    metadata: Metadata, find: Callable[[Image], T | None], timeout_s: float = SHOWN_WITHIN_S
+) -> T | None:
     """What `find` finds as soon as it finds something; None where it does not in time."""
     shown: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 

@@ -4,9 +4,9 @@ is old soon.
 
 import asyncio
 
+from bmq.wire.special_timestamps import LATEST
 from bmq_node.configuration.values import Role
 from bmq_sim.client import LIST_OFFSETS, Address, SimClient
-from bmq_sim.consumer import LATEST
 from bmq_sim.history import EndOffset, Place
 from bmq_sim.process import SimProcess
 from bmq_sim.scenarios.cluster_stage import Stage

@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
+from bmq.wire.special_timestamps import EARLIEST, LATEST
 from bmq_spark.errors import ConfigurationError
 from bmq_spark.source.columns import ALL, parse_columns
 
 if TYPE_CHECKING:
     from bmq_spark.source.tail import Brokers
 
-EARLIEST: Final = -2
-LATEST: Final = -1
 """As Kafka's clients write them."""
 OFFSET_MAX: Final = (1 << 63) - 1
 MIB: Final = 1 << 20

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from bmq.values import TopicPartition
+from bmq.wire.special_timestamps import EARLIEST, LATEST
 from bmq_spark.source.failures import SourceFailed
 from bmq_spark.source.logs import LogPart, read_logs
 from bmq_spark.source.opening import OpenedStore, opened
-from bmq_spark.source.options import EARLIEST, LATEST, Bound, SourceOptions
+from bmq_spark.source.options import Bound, SourceOptions
 from bmq_spark.source.reading import lost
 from bmq_spark.source.slices import Narrowing, Piece, SourceTopic, TailSlice, slice_of
 from bmq_spark.source.times import offset_at

@@ -19,6 +19,7 @@ from bmq.storage.segment import SegmentEntry
 from bmq.values import LeaderEpoch, Offset, TopicPartition
 from bmq.wire.batch_headers import NO_TIMESTAMP
 from bmq.wire.batches import BatchHeader, first_at_or_after, read_header, with_max_timestamp
+from bmq.wire.special_timestamps import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP
 from bmq_broker.metrics import UNREADABLE_BATCHES
 from bmq_broker.partitions.partition import Partition
 from bmq_broker.segments.manifests import Manifests
@@ -26,12 +27,6 @@ from bmq_broker.segments.reading import Segments
 from bmq_broker.segments.roll_writing import PATIENCE_S, within
 
 log = structlog.get_logger()
-
-LATEST: Final = -1
-EARLIEST: Final = -2
-MAX_TIMESTAMP: Final = -3
-EARLIEST_LOCAL: Final = -4
-LATEST_TIERED: Final = -5
 
 PLANS_MAX: Final = 5
 """How often a look-up begins again because a segment went meanwhile."""

@@ -38,7 +38,6 @@ from bmq_proxy.spreading import zone_of
 from bmq_proxy.topics import controller_among, described_partition, described_topic, find_topic, proxies_of
 
 CREATED_AT_ONCE_MAX = 100
-SHOWN_WITHIN_S = 5.0
 _BY_ID_FROM = 10
 _EMPTY_IS_ALL_UP_TO = 0
 _PARTITION_COUNTS = 3
@@ -348,7 +347,7 @@ async def _create(proxy: Proxy, call: Call, names: Sequence[str]) -> None:
         if result.error is not None:
             proxy.tell("topic not created", topic=result.name, error=str(result.error))
         elif result.topic_id is not None:
-            await image_with(proxy.metadata, partial(_topic_of, result.topic_id), SHOWN_WITHIN_S)
+            await image_with(proxy.metadata, partial(_topic_of, result.topic_id))
 
 
 def _topic_of(topic_id: TopicId, image: Image) -> Topic | None:

@@ -23,7 +23,6 @@ from bmq_proxy.images import image_with
 from bmq_proxy.led import when_led
 from bmq_proxy.proxy import Proxy
 
-SHOWN_WITHIN_S = 5.0
 QUOTAS_FROM = 6
 THROTTLE_MS_MAX = 60_000
 """How long a client is told to be quiet, at most."""
@@ -109,7 +108,7 @@ def _new_topic(proxy: Proxy, topic: Any) -> NewTopic:
 async def _shown(proxy: Proxy, result: TopicResult) -> None:
     if result.error is None and result.topic_id is not None:
         topic_id = result.topic_id
-        await image_with(proxy.metadata, lambda image: image.topics.get(topic_id), SHOWN_WITHIN_S)
+        await image_with(proxy.metadata, lambda image: image.topics.get(topic_id))
 
 
 def _described(proxy: Proxy, result: TopicResult) -> dict[str, Any]:

@@ -19,7 +19,6 @@ from bmq_proxy.images import image_with
 from bmq_proxy.led import when_led
 from bmq_proxy.proxy import Proxy
 
-SHOWN_WITHIN_S = 5.0
 QUOTAS_FROM = 3
 THROTTLE_MS_MAX = 60_000
 
@@ -87,7 +86,7 @@ async def _grow(proxy: Proxy, call: Call, request: Message, topic: Any) -> dict[
             found = image.topic(name)
             return True if found is None or len(found.partitions) >= total else None
 
-        await image_with(proxy.metadata, grown, SHOWN_WITHIN_S)
+        await image_with(proxy.metadata, grown)
     return {"name": name, "error_code": 0, "error_message": None}
 
 

@@ -26,7 +26,6 @@ from bmq_proxy.proxy import Proxy
 from bmq_proxy.spreading import BROKER_ROLE, Proxies
 from bmq_proxy.topics import find_partition, proxies_of
 
-SHOWN_WITHIN_S = 5.0
 _NAMED_MAX = 10
 """How many brokers a sentence names."""
 
@@ -118,7 +117,7 @@ async def _reassign(
     def shown(image: Image) -> bool | None:
         return True if all(_is_shown(image, change.tp, change.to) for change in begun) else None
 
-    await image_with(proxy.metadata, shown, SHOWN_WITHIN_S)
+    await image_with(proxy.metadata, shown)
 
 
 def _is_shown(image: Image, tp: TopicPartition, to: NodeId | None) -> bool:

@@ -26,6 +26,7 @@ from bmq.roles.owner import Owner
 from bmq.values import TopicPartition
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
+from bmq.wire.special_timestamps import LATEST
 
 OwnTopic = Callable[[str], Topic | None]
 """The lane's own topic of a name."""
@@ -34,7 +35,6 @@ BaseTopic = Callable[[str], Topic | None]
 Step = Callable[[int], Awaitable[None]]
 """Told how much was looked at; returns when it is this request's turn again."""
 OWNERS_AT_ONCE: Final = 16
-LATEST: Final = -1
 CODE: Final = int(ErrorCode.unknown_topic_or_partition)
 
 
