@@ -4,7 +4,7 @@ again.
 
 import base64
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from bmq_admin.client import AdminClient
@@ -54,6 +54,10 @@ class KubeOfATest:
         return [
             one for one in there if all(_field(one, path) == value for path, value in (fields or {}).items() if value)
         ]
+
+    async def each(self, kind: str, namespace: str = "", *, keep: Callable[[dict[str, Any]], Any], **more: Any) -> Any:
+        found = [keep({"kind": kind, **one}) for one in await self.list(kind, namespace, **more)]
+        return [one for one in found if one is not None]
 
     async def apply(self, manifest: dict[str, Any]) -> dict[str, Any]:
         meta = manifest["metadata"]

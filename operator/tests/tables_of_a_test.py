@@ -4,12 +4,14 @@ from its sources.
 
 import functools
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from bmq_operator.rivals import Rival
+from bmq_operator.tables.places import claimed_by, claims, cluster_of_tables, writer
 from bmq_resources.cluster import Cluster
 from bmq_resources.parquet_sink import ParquetSink
 from bmq_resources.topic import Topic
@@ -91,3 +93,20 @@ def misfits(value: Any, schema: dict[str, Any], path: str = "") -> Iterator[str]
     if isinstance(value, list):
         for index, item in enumerate(value):
             yield from misfits(item, schema.get("items", {}), f"{path}[{index}]")
+
+
+def claims_of(
+    *,
+    topics: Sequence[dict[str, Any]] = (),
+    sinks: Sequence[dict[str, Any]] = (),
+    clusters: Sequence[dict[str, Any]] = (),
+    applications: Sequence[dict[str, Any]] = (),
+) -> dict[str, list[Rival]]:
+    """Of resources as the API server lists them."""
+    known = {
+        (one.metadata.namespace, one.metadata.name): one
+        for manifest in clusters
+        if (one := cluster_of_tables(manifest)) is not None
+    }
+    claimed = [claimed_by(one, known) for one in (*topics, *sinks)]
+    return claims(claimed, [writer(one) for one in applications])

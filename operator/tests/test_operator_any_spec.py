@@ -13,6 +13,7 @@ from any_spec import any_spec
 from kinds_of_a_test import KINDS, KindOfATest
 from kube_of_a_test import KubeOfATest, context_of
 from pydantic import ValidationError
+from tables_of_a_test import claims_of
 from tables_world import World, ready, run
 
 from bmq.runtime.system import SystemRng
@@ -20,7 +21,6 @@ from bmq_operator.clusters.desired import desired
 from bmq_operator.clusters.existing import Existing
 from bmq_operator.clusters.gathering import gather
 from bmq_operator.clusters.refused import NotToBe
-from bmq_operator.tables.places import claims
 from bmq_resources import KINDS as MODELS
 from bmq_resources.checks import check
 from bmq_resources.cluster import Cluster
@@ -124,6 +124,6 @@ def test_what_one_resource_names_keeps_nobody_elses_table_from_being_known() -> 
             "metadata": {**meta, "name": f"t{number}", "uid": f"u{number}"},
             "spec": spec,
         }
-        found = claims(topics=[other, whole], sinks=[], clusters=[])
+        found = claims_of(topics=[other, whole], sinks=[], clusters=[])
         assert any(rival.name == "mine" for rivals in found.values() for rival in rivals), spec
     assert Topic.model_validate(whole).spec.parquet is not None

@@ -15,7 +15,7 @@ from bmq_operator.kube import Kube
 
 
 @asynccontextmanager
-async def served(answer: Callable[[web.Request], Awaitable[web.Response]]) -> AsyncIterator[Kube]:
+async def served(answer: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> AsyncIterator[Kube]:
     """A client of an API server that answers so."""
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", answer)

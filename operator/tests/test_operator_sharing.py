@@ -78,3 +78,21 @@ def test_a_failure_that_took_long_is_that_of_all_who_waited_for_it() -> None:
         assert reads == 1
 
     asyncio.run(run())
+
+
+def test_what_is_not_fresh_any_more_is_not_kept() -> None:
+    async def run() -> None:
+        now_s = 0.0
+
+        async def read() -> int:
+            return 1
+
+        shared: Shared[int] = Shared(most=100, now_s=lambda: now_s)
+        for key in range(50):
+            await shared.get(key, read)
+        assert len(shared._slots) == 50
+        now_s = FRESH_S
+        await shared.get("new", read)
+        assert list(shared._slots) == ["new"]
+
+    asyncio.run(run())

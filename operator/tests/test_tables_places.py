@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
-from tables_of_a_test import HOURLY, STREAM, cluster, sink, topic
+from tables_of_a_test import HOURLY, STREAM, claims_of, cluster, sink, topic
 
 from bmq_operator.clusters.configuration import server_of
 from bmq_operator.tables.jobs import jobs_of_sink, jobs_of_topic
-from bmq_operator.tables.places import PLACE, Place, claims, digest_of, place_of
+from bmq_operator.tables.places import PLACE, Place, digest_of, place_of
 from bmq_resources.parquet_sink import ParquetSink
 from bmq_resources.topic import Topic
 
@@ -141,7 +141,9 @@ def test_what_an_older_operator_made_writes_its_place_though_that_was_marked_oth
         "ownerReferences": [owner],
     }
     bmq = {"kind": "Cluster", "metadata": {"name": "bmq", "namespace": "shop"}, "spec": {"store": {"url": "s3://bmq"}}}
-    found = claims(topics=[], sinks=[written(mine), written(other)], clusters=[bmq], applications=[{"metadata": meta}])
+    found = claims_of(
+        topics=[], sinks=[written(mine), written(other)], clusters=[bmq], applications=[{"metadata": meta}]
+    )
     assert {one.name: one.owned for one in found[digest_of(place_of(job))]} == {"younger": True, "older": False}
 
 
@@ -174,10 +176,10 @@ def test_all_that_write_are_claimants_and_nobody_else() -> None:
     ]
     stranger = written(_in("elsewhere", HOURLY))
     stranger["spec"]["clusterRef"] = {"name": "bmq", "namespace": "shop"}
-    found = claims(
+    found = claims_of(
         topics=topics, sinks=[written(sink(**STREAM, topics=["orders", "payments"])), stranger], clusters=[bmq]
     )
     assert [one.title for one in found[digest_of(place_of(of_topic))]] == ["Topic shop/orders", "ParquetSink shop/lake"]
     assert {one.title for rivals in found.values() for one in rivals} == {"Topic shop/orders", "ParquetSink shop/lake"}
-    without = claims(topics=[], sinks=[written(sink(**STREAM))], clusters=[])
+    without = claims_of(topics=[], sinks=[written(sink(**STREAM))], clusters=[])
     assert len(without) == 1, "what was begun goes on without its Cluster"

@@ -12,6 +12,7 @@ from bmq_resources import KINDS, Cluster, Lane, ParquetSink, Topic
 from bmq_resources.base import Resource
 from bmq_resources.checks import RULES, Finding, check, needs_old, rules_of
 from bmq_resources.crd import crd
+from bmq_resources.pods import FREE_FORM_CHARS_MAX, FREE_FORM_PARTS_MAX
 from bmq_resources.schema import structural
 
 
@@ -37,6 +38,10 @@ def test_a_document_becomes_its_resource_and_its_status_is_not_looked_at() -> No
 
     assert isinstance(found, Topic)
     assert (found.spec.partitions, found.topic_name) == (3, "orders")
+
+
+def nested(depth: int) -> Any:
+    return [nested(depth - 1)] if depth else []
 
 
 EMBEDDED = {"store": {"minio": {"embedded": True}}}
@@ -474,3 +479,21 @@ def test_whatever_is_wrong_with_a_field_is_said_in_sentences_with_a_remedy(kind:
                 assert not [words for words in NOT_OURS if words in one.why], (path, one.why)
                 assert one.field and one.why and one.remedy and len(one.value) <= 60
     assert refused > 500
+
+
+@pytest.mark.parametrize(
+    "junk",
+    [[[]] * FREE_FORM_PARTS_MAX, "x" * (FREE_FORM_CHARS_MAX + 1), {"x" * (FREE_FORM_CHARS_MAX + 1): 1}, nested(40)],
+    ids=["many", "long", "a long name", "deep"],
+)
+def test_what_has_no_schema_has_a_size(junk: Any) -> None:
+    found = only(check(Lane, document(Lane, {"proxies": {"placement": {"affinity": {"junk": junk}}}})))
+    assert (found.field, found.value) == ("spec.proxies.placement.affinity", "")
+    assert f"more than {FREE_FORM_PARTS_MAX} names and values" in found.why and found.remedy == "leave some out"
+
+
+def test_an_affinity_to_hundreds_of_machines_is_taken() -> None:
+    values = [f"machine-{number}.region.provider.example" for number in range(900)]
+    term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": values}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+    assert isinstance(check(Lane, document(Lane, {"proxies": {"placement": {"affinity": affinity}}})), Lane)

@@ -11,6 +11,7 @@ import os
 import sys
 from typing import Final
 
+from bmq_operator.answers import part_of
 from bmq_operator.kube import Kube, KubeError, KubeProblem, Manifest
 from bmq_operator.runner import FINALIZER
 from bmq_resources import KINDS
@@ -53,11 +54,16 @@ async def release(
 
 async def _all(kube: Kube, kind: str, namespace: str) -> list[Manifest]:
     try:
-        return await kube.list(kind, namespace)
+        return await kube.each(kind, namespace, keep=_held)
     except KubeProblem as problem:
         if problem.status == 404:  # the CRD is gone, and all of its resources with it
             return []
         raise
+
+
+def _held(found: Manifest) -> Manifest:
+    """Which one it is, and who holds it."""
+    return {"metadata": part_of(found)["metadata"] | {"finalizers": found["metadata"].get("finalizers", [])}}
 
 
 async def _released(kube: Kube, kind: str, found: Manifest) -> bool:

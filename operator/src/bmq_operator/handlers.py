@@ -18,6 +18,7 @@ from bmq_operator.due import Due
 from bmq_operator.hearing import Hearing, referred_by
 from bmq_operator.metrics import EVENTS
 from bmq_operator.tables.places import KIND_LABEL, NAME_LABEL
+from bmq_operator.watches import LeanSession
 from bmq_operator.workqueue import Key, WorkQueue
 from bmq_resources import KINDS
 from bmq_resources.base import GROUP, VERSION
@@ -30,6 +31,11 @@ SPARK: Final = tuple(
     ("sparkoperator.k8s.io", "v1beta2", plural) for plural in ("sparkapplications", "scheduledsparkapplications")
 )
 """What is watched of what belongs to tables, once the Spark Operator's CRDs are there."""
+PLURALS: Final = frozenset(
+    (*(model.naming.plural for model in KINDS), *(plural for _, _, plural in (*CHILDREN, SECRETS, *SPARK)))
+)
+HEARD: Final = frozenset((CLUSTER_LABEL, USE, KIND_LABEL, NAME_LABEL, OF_LANE, OF_NAMESPACE))
+"""Labels and annotations that say who is due."""
 _OF_TABLES: Final = frozenset(("Topic", "ParquetSink"))
 RETRY_S: Final = 30.0
 
@@ -82,8 +88,18 @@ def register(
     """
 
     @kopf.on.login(registry=registry)
-    def _login(**known: Any) -> Any:
-        return kopf.login_with_service_account(**known) or kopf.login_with_kubeconfig(**known)
+    async def _login(**known: Any) -> Any:
+        info = kopf.login_with_service_account(**known) or kopf.login_with_kubeconfig(**known)
+        if info is None:
+            return None
+        session = LeanSession(info, plurals=PLURALS, names=HEARD)
+        return kopf.AiohttpSession(
+            server=info.server,
+            priority=info.priority,
+            default_namespace=info.default_namespace,
+            expiration=info.expiration,
+            aiohttp_session=session,  # type: ignore[arg-type]  # all of one that kopf asks for
+        )
 
     for model in KINDS:
         _watch_resources(registry, queue, hearing, due, kind=model.__name__, plural=model.naming.plural)

@@ -1,26 +1,30 @@
-"""The Kubernetes API as the operator uses it: plain manifests, server-side apply, bounded times, two kinds of errors.
+"""The Kubernetes API as the operator uses it: plain manifests, server-side apply, bounded times and memory, two kinds
+of errors.
 
 Reading and writing only; what is to be there is decided elsewhere.
 """
 
 import asyncio
+import builtins
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import aiohttp
 from kubernetes.aio import client, config
 
+from bmq_operator.answers import ANSWER_BYTES_MAX, Large, PageSize, TooLarge, body_of, parsed, slim
 from bmq_operator.kinds import NoName, path_of
 
 Manifest: TypeAlias = dict[str, Any]
+T = TypeVar("T")
 
 FIELD_MANAGER: Final = "bmq-operator"
 SERVER_TIMEOUT_S: Final = 15
 CLIENT_TIMEOUT_S: Final = 20.0
-PAGE: Final = 500
 _APPLY: Final = "application/apply-patch+yaml; charset=utf-8"
 """With its charset the client library sends a body as it is given."""
 _ESCAPED: Final = re.compile("[\x7f-\uffff]")
@@ -71,6 +75,9 @@ class Kube:
         """When the API server answered last, by the loop's clock."""
         self._told_ms: int | None = None
         """What time it said that it was then."""
+        self._page_sizes: defaultdict[str, PageSize] = defaultdict(PageSize)
+        """By kind."""
+        self._large = Large()
 
     @classmethod
     async def connect(cls, kubeconfig: str | None = None) -> "Kube":
@@ -110,6 +117,44 @@ class Kube:
                 return None
             raise
 
+    async def each(
+        self,
+        kind: str,
+        namespace: str = "",
+        *,
+        keep: Callable[[Manifest], T | None],
+        labels: Mapping[str, str] | None = None,
+        fields: Mapping[str, str] | None = None,
+    ) -> builtins.list[T]:
+        """What `keep` makes of each object of a kind, but for None; of all namespaces if none is given, of objects that
+        have all of these labels, and these values in fields. No more than one page of them is in memory as it is.
+        """
+        query: dict[str, str] = {}
+        if labels:
+            query["labelSelector"] = ",".join(f"{key}={value}" if value else key for key, value in labels.items())
+        if fields:
+            query["fieldSelector"] = ",".join(f"{key}={value}" for key, value in fields.items() if value)
+        path, size = _path(kind, namespace), self._page_sizes[kind]
+        kept: list[T] = []
+        while True:
+            asked = size.objects
+            query["limit"] = str(asked)
+            try:
+                status, data = await self._read("GET", path, query=query, bytes_max=size.bytes_max)
+            except TooLarge:
+                if asked == 1:
+                    raise _too_large(f"GET {path}") from None
+                size.too_large()
+                continue
+            size.fits(len(data))
+            async with self._large.turn(len(data)):
+                found, more = _page(_answer(status, data, f"GET {path}"), kind, keep)
+            del data
+            kept += found
+            if not more:
+                return kept
+            query["continue"] = more
+
     async def list(
         self,
         kind: str,
@@ -118,23 +163,8 @@ class Kube:
         labels: Mapping[str, str] | None = None,
         fields: Mapping[str, str] | None = None,
     ) -> list[Manifest]:
-        """All objects of a kind, of all namespaces if none is given, which have all of these labels, and these values
-        in fields.
-        """
-        query: dict[str, str] = {"limit": str(PAGE)}
-        if labels:
-            query["labelSelector"] = ",".join(f"{key}={value}" if value else key for key, value in labels.items())
-        if fields:
-            query["fieldSelector"] = ",".join(f"{key}={value}" for key, value in fields.items() if value)
-        found: list[Manifest] = []
-        while True:
-            page = await self._request("GET", _path(kind, namespace), query=query)
-            # Items of a list have neither kind nor apiVersion of their own.
-            found += [{"apiVersion": page["apiVersion"], "kind": kind, **item} for item in page.get("items") or ()]
-            more = page.get("metadata", {}).get("continue")
-            if not more:
-                return found
-            query["continue"] = more
+        """All of each: where only few of them can be."""
+        return await self.each(kind, namespace, keep=_whole, labels=labels, fields=fields)
 
     async def apply(self, manifest: Manifest, *, manager: str = FIELD_MANAGER) -> Manifest:
         """Makes the object, or brings what this manifest names of it to what it says, whoever set it otherwise."""
@@ -202,6 +232,26 @@ class Kube:
         content_type: str = _JSON,
         query: Mapping[str, str] | None = None,
     ) -> Manifest:
+        try:
+            status, data = await self._read(
+                method, path, body=body, content_type=content_type, query=query, bytes_max=ANSWER_BYTES_MAX
+            )
+        except TooLarge:
+            raise _too_large(f"{method} {path}") from None
+        async with self._large.turn(len(data)):
+            return slim(_answer(status, data, f"{method} {path}"))
+
+    async def _read(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Manifest | Sequence[Manifest] | str | None = None,
+        content_type: str = _JSON,
+        query: Mapping[str, str] | None = None,
+        bytes_max: int,
+    ) -> tuple[int, bytes]:
+        """HTTP's status, and what was answered. Raises KubeUnreachable, TooLarge."""
         asked = [*(query or {}).items(), ("timeout", f"{SERVER_TIMEOUT_S}s")]
         headers = {"Accept": _JSON, "Content-Type": content_type}
         try:
@@ -212,12 +262,12 @@ class Kube:
                 response = await self._api.call_api(
                     *request, _request_timeout=aiohttp.ClientTimeout(total=CLIENT_TIMEOUT_S)
                 )
-                data = await response.read()  # type: ignore[no-untyped-call]
+                data = await body_of(response.response, bytes_max=bytes_max)
         except (TimeoutError, OSError, aiohttp.ClientError) as error:
             raise KubeUnreachable(f"{method} {path}: {type(error).__name__} {error}".rstrip()) from None
         self.answered_at_s = asyncio.get_running_loop().time()
         self._told_ms = _date_ms(response.getheader("Date"))  # type: ignore[no-untyped-call]
-        return _answer(response.status, data, f"{method} {path}")
+        return response.status, data
 
 
 def _yaml(manifest: Manifest) -> str:
@@ -232,6 +282,24 @@ def _path(kind: str, namespace: str = "", name: str = "") -> str:
         raise KubeProblem(status=400, reason="BadRequest", message=str(why)) from None
 
 
+def _page(page: Manifest, kind: str, keep: Callable[[Manifest], T | None]) -> tuple[list[T], str]:
+    """What is kept of a page, and what the next one is asked for by; empty: there is none."""
+    # Items of a list have neither kind nor apiVersion of their own.
+    about = {"apiVersion": page["apiVersion"], "kind": kind}
+    found = [keep(slim({**about, **item})) for item in page.get("items") or ()]
+    return [one for one in found if one is not None], page.get("metadata", {}).get("continue") or ""
+
+
+def _whole(manifest: Manifest) -> Manifest:
+    return manifest
+
+
+def _too_large(asked: str) -> KubeProblem:
+    return KubeProblem(
+        status=413, reason="TooLarge", message=f"{asked}: the answer has more than {ANSWER_BYTES_MAX} bytes"
+    )
+
+
 def _date_ms(text: str | None) -> int | None:
     """The time that a Date header says (RFC 9110)."""
     try:
@@ -242,7 +310,7 @@ def _date_ms(text: str | None) -> int | None:
 
 def _answer(status: int, data: bytes, asked: str) -> Manifest:
     try:
-        answer = json.loads(data) if data else {}
+        answer = parsed(data) if data else {}
     except ValueError:
         answer = {}
     if 200 <= status <= 299 and isinstance(answer, dict):

@@ -30,21 +30,22 @@ async def resync_forever(context: Context, queue: WorkQueue, hearing: Hearing, k
 
 async def resync(context: Context, queue: WorkQueue, hearing: Hearing, kind: str) -> None:
     """Makes all resources of a kind due. Raises KubeError."""
-    listed = [
-        one for namespace in context.settings.watched_namespaces for one in await context.kube.list(kind, namespace)
-    ]
-    versions = {
-        Key(kind, one["metadata"]["namespace"], one["metadata"]["name"]): one["metadata"]["resourceVersion"]
-        for one in listed
-    }
+    versions: dict[Key, str] = {}
+    ready, written = Counter[str](), Counter[str]()
+
+    def note(one: Manifest) -> None:
+        meta = one["metadata"]
+        versions[Key(kind, meta["namespace"], meta["name"])] = meta["resourceVersion"]
+        ready[_ready(one)] += 1
+        if kind in _TABLES and (kind != "Topic" or one.get("spec", {}).get("parquet")):
+            written[_ready(one, _TABLES[kind])] += 1
+
+    for namespace in context.settings.watched_namespaces:
+        await context.kube.each(kind, namespace, keep=note)
     hearing.listed(kind, versions, now_s=asyncio.get_running_loop().time())
-    ready = Counter(_ready(one) for one in listed)
     for status in ("True", "False", "Unknown"):
         RESOURCES.labels(kind, status).set(ready[status])
     if kind in _TABLES:
-        written = Counter(
-            _ready(one, _TABLES[kind]) for one in listed if kind != "Topic" or one.get("spec", {}).get("parquet")
-        )
         for status in ("True", "False", "Unknown"):
             TABLES.labels(kind, status).set(written[status])
     for key in versions:

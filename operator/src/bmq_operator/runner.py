@@ -15,6 +15,7 @@ import structlog
 from pydantic import ValidationError
 
 from bmq_admin.errors import AdminError
+from bmq_operator.answers import part_of
 from bmq_operator.conditions import Finding, condition, next_conditions
 from bmq_operator.context import Context
 from bmq_operator.events import post_event
@@ -133,6 +134,7 @@ class Runner:
                 manifest = await self._context.kube.get(key.kind, key.namespace, key.name)
                 if manifest is not None:
                     resource = understood(self._kinds[key.kind].model, manifest)
+                    manifest = _told_by(manifest)
                     if _says(resource, found) and failures & (failures - 1):
                         return
                     await self._tell(
@@ -145,13 +147,13 @@ class Runner:
         manifest = await self._context.kube.get(key.kind, key.namespace, key.name)
         if manifest is None:
             return True, None
-        try:
-            resource = understood(kind.model, manifest)
-        except ValidationError as error:
+        resource, why = _understood(kind, manifest)
+        manifest = _told_by(manifest)  # its spec may be large, and is not waited with
+        if resource is None:
             if "deletionTimestamp" in manifest["metadata"] and await self._namespace_ending(key.namespace):
                 await self._let_go(key, manifest)
                 return True, None
-            await self._refuse(key, kind, manifest, error)
+            await self._refuse(key, manifest, why)
             return False, None
         if resource.metadata.deletion_timestamp is not None:
             return await self._delete(key, kind, resource, manifest)
@@ -306,14 +308,11 @@ class Runner:
         for event in events:
             await post_event(self._context, manifest, event)
 
-    async def _refuse(self, key: Key, kind: Kind, manifest: Manifest, error: ValidationError) -> None:
+    async def _refuse(self, key: Key, manifest: Manifest, why: str) -> None:
         """A resource that this operator does not understand: written before its CRD was changed, or for another
         version.
         """
-        text = (
-            f"{why_not_understood(kind.model, manifest, error)}. Where that was right before, bring CRDs and "
-            "operator to one version"
-        )
+        text = f"{why}. Where that was right before, bring CRDs and operator to one version"
         old = [one for one in manifest.get("status", {}).get("conditions", []) if isinstance(one, dict)]
         generation = manifest["metadata"].get("generation", 0)
         if any(
@@ -330,6 +329,21 @@ class Runner:
             key, {"conditions": [*(one.written() for one in conditions), *kept]}, uid=manifest["metadata"]["uid"]
         )
         await self._post(manifest, (Event(reason="NotUnderstood", message=text, warning=True),))
+
+
+def _understood(kind: Kind, manifest: Manifest) -> tuple[Resource | None, str]:
+    """The resource, or why it is not understood."""
+    try:
+        return understood(kind.model, manifest), ""
+    except ValidationError as error:
+        return None, why_not_understood(kind.model, manifest, error)
+
+
+def _told_by(manifest: Manifest) -> Manifest:
+    """What is needed of a resource besides what its model says: which one it is, who holds it, and what it tells."""
+    part = part_of(manifest)["metadata"] | {"finalizers": manifest["metadata"].get("finalizers", [])}
+    known: Manifest = {name: manifest[name] for name in ("apiVersion", "kind", "status") if name in manifest}
+    return known | {"metadata": part}
 
 
 def _says(resource: Resource, ready: Finding) -> bool:

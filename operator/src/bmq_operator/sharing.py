@@ -39,6 +39,7 @@ class Shared(Generic[T]):
         while len(self._slots) > self._most:
             self._slots.popitem(last=False)
         now_s = self._clock_s or asyncio.get_running_loop().time
+        self._forget_old(now_s())
         async with slot.lock:
             if now_s() - slot.at_s >= FRESH_S:
                 begun_s = now_s()
@@ -53,6 +54,16 @@ class Shared(Generic[T]):
                 raise slot.failed
             assert slot.value is not None
             return slot.value
+
+    def _forget_old(self, now_s: float) -> None:
+        """Nobody is told again what is not fresh, so it need not be in memory either: the one used last is at the
+        end.
+        """
+        while len(self._slots) > 1:
+            key, slot = next(iter(self._slots.items()))
+            if slot.lock.locked() or now_s - slot.at_s < FRESH_S:
+                return
+            del self._slots[key]
 
     def forget(self, key: Any) -> None:
         """What was read is old."""

@@ -20,7 +20,13 @@ from bmq.naming.names import check_topic_name
 from bmq_resources.base import Resource
 from bmq_resources.cluster import HOST_TOLD_RULE, Cluster
 from bmq_resources.lane import LANE_NAME, Lane
-from bmq_resources.pods import OPERATORS_OWN_ENV, OPERATORS_OWN_ENV_RULE
+from bmq_resources.pods import (
+    FREE_FORM_CHARS_MAX,
+    FREE_FORM_DEPTH_MAX,
+    FREE_FORM_PARTS_MAX,
+    OPERATORS_OWN_ENV,
+    OPERATORS_OWN_ENV_RULE,
+)
 from bmq_resources.schema import structural
 from bmq_resources.tables import CONSUMER_NAMES_RULE, JOBS_OWN, JOBS_OWN_RULE
 from bmq_resources.topic import Topic
@@ -247,9 +253,8 @@ def _unusable_names(resource: Resource) -> Iterator[Finding]:
 def _finding(kind: type[Resource], document: Mapping[str, Any], detail: ErrorDetails) -> Finding:
     location, value = _located(document, detail)
     why, remedy = _said(kind, location, detail)
-    return Finding(
-        field=_path(location), value="" if detail["type"] == "missing" else _shown(value), why=why, remedy=remedy
-    )
+    untold = detail["type"] in ("missing", "free_form")
+    return Finding(field=_path(location), value="" if untold else _shown(value), why=why, remedy=remedy)
 
 
 def _located(document: Any, detail: ErrorDetails) -> tuple[list[str | int], Any]:
@@ -299,6 +304,9 @@ def _said(kind: type[Resource], location: Sequence[str | int], detail: ErrorDeta
             return f"it does not match {context['pattern']}", "change it so that it does"
         case "dict_type" | "model_type" | "model_attributes_type":
             return "it has to have fields of its own", "write them below it, further to the right, or leave it out"
+        case "free_form":
+            most = f"{FREE_FORM_PARTS_MAX} names and values, or {FREE_FORM_CHARS_MAX} characters"
+            return f"it has more than {most}, or is nested more than {FREE_FORM_DEPTH_MAX} deep", "leave some out"
         case "list_type":
             return "it has to be a list", "write each of its items on a line that begins with -"
         case _:

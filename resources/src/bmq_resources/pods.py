@@ -2,7 +2,8 @@
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, WithJsonSchema
+from pydantic import AfterValidator, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
 
 from bmq_resources.base import OBJECT_NAME, OBJECT_NAME_OR_NONE, Part, rule, rules
 
@@ -36,7 +37,32 @@ Quantity = Annotated[
         }
     ),
 ]
-FreeForm = Annotated[dict[str, Any], WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})]
+FREE_FORM_PARTS_MAX: Final = 2_000
+FREE_FORM_CHARS_MAX: Final = 65_536
+FREE_FORM_DEPTH_MAX: Final = 32
+
+
+def _bounded(value: dict[str, Any]) -> dict[str, Any]:
+    """No schema of Kubernetes can say how much there may be of what has none. Looks at no more than may be there."""
+    left: list[tuple[Any, int]] = [(value, 1)]
+    parts = chars = 0
+    while left:
+        one, depth = left.pop()
+        inner = [*one.keys(), *one.values()] if isinstance(one, dict) else one if isinstance(one, list) else ()
+        parts += len(inner)
+        chars += len(one) if isinstance(one, str) else 0
+        if parts > FREE_FORM_PARTS_MAX or chars > FREE_FORM_CHARS_MAX or depth > FREE_FORM_DEPTH_MAX:
+            raise PydanticCustomError("free_form", "it is too large")
+        left += ((part, depth + 1) for part in inner)
+    return value
+
+
+FreeForm = Annotated[
+    dict[str, Any],
+    AfterValidator(_bounded),
+    WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True}),
+]
+"""What Kubernetes knows, and bmq does not."""
 
 
 class Resources(Part):
@@ -83,7 +109,7 @@ class Placement(Part):
     affinity: FreeForm = Field(
         default={},
         description="A Kubernetes affinity, in place of bmq's own, which prefers to spread the pods of a role over "
-        "nodes.",
+        "nodes. Up to 2,000 names and values, of 65,536 characters.",
     )
     priority_class_name: str = Field(
         default="",

@@ -83,10 +83,17 @@ async def read_existing(kube: Kube, cluster: Cluster) -> Existing:
     if len(meta.name) > LABEL_LENGTH_MAX:
         return Existing(objects={}, pods=())  # nothing could be labelled so, and the API server refuses to look
     labels = {CLUSTER_LABEL: meta.name}
-    lists = await asyncio.gather(*(kube.list(kind, meta.namespace, labels=labels) for kind in (*KINDS, "Pod")))
-    *objects, pods = lists
+
+    def keep(one: Manifest) -> Manifest | None:
+        # Anybody may have labelled what is not the Cluster's.
+        orphan = one["kind"] == "StatefulSet" and not owner_of(one)
+        return one if one["kind"] == "Pod" or orphan or _is_of(one, cluster) else None
+
+    *objects, pods = await asyncio.gather(
+        *(kube.each(kind, meta.namespace, keep=keep, labels=labels) for kind in (*KINDS, "Pod"))
+    )
     by_name = {
-        (one["kind"], one["metadata"]["name"]): one for listed in objects for one in listed if _is_of(one, cluster)
+        (one["kind"], one["metadata"]["name"]): one for found in objects for one in found if _is_of(one, cluster)
     }
     makers = {
         str(one["metadata"].get("uid", "")): one for (kind, _), one in by_name.items() if kind in ("StatefulSet", "Job")
@@ -96,9 +103,7 @@ async def read_existing(kube: Kube, cluster: Cluster) -> Existing:
         objects=by_name,
         pods=tuple(pod for pod in pods if id(pod) in own),
         strangers=tuple(pod for pod in pods if id(pod) not in own),
-        orphans=tuple(
-            one for listed in objects for one in listed if one["kind"] == "StatefulSet" and not owner_of(one)
-        ),
+        orphans=tuple(one for found in objects for one in found if one["kind"] == "StatefulSet" and not owner_of(one)),
     )
 
 

@@ -140,8 +140,13 @@ async def _configs(context: Context, names: Names, existing: Existing) -> dict[s
     ]
     if there.keys() - set(used):
         try:
-            revisions = await context.kube.list(
-                "ControllerRevision", names.namespace, labels={CLUSTER_LABEL: names.cluster}
+            revisions = await context.kube.each(
+                "ControllerRevision",
+                names.namespace,
+                keep=lambda one: config_map_of(
+                    (one.get("data") or {}).get("spec", {}).get("template", {}).get("spec", {})
+                ),
+                labels={CLUSTER_LABEL: names.cluster},
             )
         except KubeProblem as problem:
             if problem.status != 403:
@@ -149,11 +154,12 @@ async def _configs(context: Context, names: Names, existing: Existing) -> dict[s
             # the chart is older than this operator, and gives it no right to look: none is known to be of no use
             used += there
         else:
-            used += [
-                config_map_of((one.get("data") or {}).get("spec", {}).get("template", {}).get("spec", {}))
-                for one in revisions
-            ]
+            used += revisions
     return {name: there[name] for name in dict.fromkeys(used) if name in there}
+
+
+def _config_of_revision(revision: Manifest) -> str:
+    return config_map_of((revision.get("data") or {}).get("spec", {}).get("template", {}).get("spec", {}))
 
 
 def _current(sets: Mapping[str, Manifest]) -> str:

@@ -320,7 +320,7 @@ async def _node_addresses(context: Context, cluster: Cluster) -> dict[str, str]:
     if not any(one.type == "NodePort" and not one.advertised_host for one in cluster.spec.listeners):
         return {}
     try:
-        return {one["metadata"]["name"]: node_address(one) for one in await context.kube.list("Node")}
+        return dict(await context.kube.each("Node", keep=lambda one: (str(one["metadata"]["name"]), node_address(one))))
     except KubeProblem as problem:
         _log.warning("addresses of nodes are not known: give listeners an advertisedHost", why=str(problem))
         return {}

@@ -128,23 +128,30 @@ def _why_kept_out(cluster: Cluster, other: _Other, *, has_nodes: bool, takes: bo
 
 
 async def _others(context: Context, cluster: Cluster, place: tuple[str, ...]) -> list[_Other]:
+    def same(manifest: Manifest) -> tuple[Cluster, bool] | None:
+        other = _with_a_store(manifest)
+        if other is None or other.metadata.uid == cluster.metadata.uid or store_place(other) != place:
+            return None
+        return other, _waits(manifest) and not other.spec.paused and other.metadata.deletion_timestamp is None
+
+    others = [
+        one
+        for namespace in context.settings.watched_namespaces
+        for one in await context.kube.each("Cluster", namespace, keep=same)
+    ]
     found = []
-    for namespace in context.settings.watched_namespaces:
-        for manifest in await context.kube.list("Cluster", namespace):
-            other = _with_a_store(manifest)
-            if other is None or other.metadata.uid == cluster.metadata.uid or store_place(other) != place:
-                continue
-            nodes = await _nodes(context, other)
-            found.append(
-                _Other(
-                    meta=other.metadata,
-                    embedded=other.spec.store.minio.embedded,
-                    reached=has_reached(other) or bool((nodes or {}).get("status", {}).get("readyReplicas")),
-                    noted=bool(other.status.store) or nodes is not None,
-                    begun_s=None if nodes is None else _age_s(nodes, now_ms=_made_by_ms(context)),
-                    waits=_waits(manifest) and not other.spec.paused and other.metadata.deletion_timestamp is None,
-                )
+    for other, waits in others:
+        nodes = await _nodes(context, other)
+        found.append(
+            _Other(
+                meta=other.metadata,
+                embedded=other.spec.store.minio.embedded,
+                reached=has_reached(other) or bool((nodes or {}).get("status", {}).get("readyReplicas")),
+                noted=bool(other.status.store) or nodes is not None,
+                begun_s=None if nodes is None else _age_s(nodes, now_ms=_made_by_ms(context)),
+                waits=waits,
             )
+        )
     return found
 
 

@@ -53,13 +53,17 @@ async def why_unmade(kube: Kube, maker: Manifest) -> str:
         "reason": _REASON,
     }
     try:
-        events = await kube.list("Event", meta["namespace"], fields=about)
+        events = await kube.each("Event", meta["namespace"], keep=_said, fields=about)
     except KubeProblem as problem:
         if problem.status != 403:
             raise
         return ""  # the chart is older than this operator, and lets it read no events
-    newest = max(events, key=_at, default=None)
-    return "" if newest is None else str(newest.get("message") or "")[:_LENGTH_MAX].strip().rstrip(".")
+    _, newest = max(events, default=("", ""))
+    return newest.strip().rstrip(".")
+
+
+def _said(event: Manifest) -> tuple[str, str]:
+    return _at(event), str(event.get("message") or "")[:_LENGTH_MAX]
 
 
 def _at(event: Manifest) -> str:

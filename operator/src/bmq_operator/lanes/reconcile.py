@@ -3,6 +3,7 @@ and brokers run.
 """
 
 import asyncio
+import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final, assert_never
@@ -10,6 +11,7 @@ from typing import Final, assert_never
 from bmq_admin import pages
 from bmq_admin.client import AdminClient
 from bmq_admin.errors import AdminError, AdminProblem
+from bmq_operator.answers import part_of
 from bmq_operator.applied import as_wanted, make_way, write
 from bmq_operator.borrowed import Own, why_never_allowed
 from bmq_operator.clusters.existing import owner_of
@@ -180,11 +182,12 @@ async def _claims(context: Context, lane: Lane) -> LaneClaims:
     """
 
     async def read() -> LaneClaims:
+        keep = functools.partial(part_of, spec=("clusterRef", "laneName"), status=("laneName", "nodeIdsFrom"))
         return lane_claims(
             [
                 one
                 for namespace in context.settings.watched_namespaces
-                for one in await context.kube.list("Lane", namespace)
+                for one in await context.kube.each("Lane", namespace, keep=keep)
             ]
         )
 

@@ -5,16 +5,28 @@ is one operator that leads.
 """
 
 import asyncio
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from bmq_operator.context import Context
 from bmq_operator.kube import KubeProblem, Manifest
 from bmq_operator.rivals import Rival, winner
 from bmq_operator.tables.existing import KINDS
 from bmq_operator.tables.jobs import TableJob
-from bmq_operator.tables.places import OWNER_LABEL, claimant, claims, digest_of, place_of
+from bmq_operator.tables.places import (
+    OWNER_LABEL,
+    claimant,
+    claimed_by,
+    claims,
+    cluster_of_tables,
+    digest_of,
+    place_of,
+    writer,
+)
 
+T = TypeVar("T")
 _KEY: Final = "claims"
 
 
@@ -38,19 +50,15 @@ async def taken_by(context: Context, job: TableJob, *, takes: bool, since_s: flo
     async def read() -> TableClaims:
         begun_s = asyncio.get_running_loop().time()
         unseen: set[str] = set()
-        listed = {kind: await _list(context, kind, unseen) for kind in ("Topic", "ParquetSink", "Cluster", *KINDS)}
-        written = [one for kind in KINDS for one in listed[kind]]
-        resources = [one["metadata"] for kind in ("Topic", "ParquetSink") for one in listed[kind]]
+        found = await _each(context, "Cluster", cluster_of_tables, unseen)
+        clusters = {(one.metadata.namespace, one.metadata.name): one for one in found}
+        keep = functools.partial(claimed_by, clusters=clusters)
+        claimed = [one for kind in ("Topic", "ParquetSink") for one in await _each(context, kind, keep, unseen)]
+        written = [one for kind in KINDS for one in await _each(context, kind, writer, unseen)]
         return TableClaims(
             read_s=begun_s,
-            places=claims(
-                topics=listed["Topic"],
-                sinks=listed["ParquetSink"],
-                clusters=listed["Cluster"],
-                applications=written,
-                unseen=unseen,
-            ),
-            seen={meta["uid"]: meta.get("generation", 0) for meta in resources},
+            places=claims(claimed, written, unseen=unseen),
+            seen={one.meta.uid: one.generation for one in claimed},
         )
 
     known, place, meta = context.known.table_claims, digest_of(place_of(job)), job.owner.meta
@@ -77,19 +85,22 @@ def let_go(context: Context, job: TableJob) -> None:
     context.known.places_taken.let_go(digest_of(place_of(job)), job.owner.meta.uid)
 
 
-async def _list(context: Context, kind: str, unseen: set[str]) -> list[Manifest]:
+async def _each(context: Context, kind: str, keep: Callable[[Manifest], T | None], unseen: set[str]) -> list[T]:
     return [
         one
         for namespace in context.settings.watched_namespaces
-        for one in await _list_in(context, kind, namespace, unseen)
+        for one in await _each_in(context, kind, namespace, keep, unseen)
     ]
 
 
-async def _list_in(context: Context, kind: str, namespace: str, unseen: set[str]) -> list[Manifest]:
+async def _each_in(
+    context: Context, kind: str, namespace: str, keep: Callable[[Manifest], T | None], unseen: set[str]
+) -> list[T]:
     """`unseen`: gets the namespaces whose applications the operator may not look at. With a namespace that is being
     deleted, or that was made anew, the chart's roles there are gone: its own resources tell so, and no others."""
+    labels = {OWNER_LABEL: ""} if kind in KINDS else None
     try:
-        return await context.kube.list(kind, namespace, labels={OWNER_LABEL: ""} if kind in KINDS else None)
+        return await context.kube.each(kind, namespace, keep=keep, labels=labels)
     except KubeProblem as problem:
         if problem.status == 404 and kind in KINDS:
             return []  # the Spark Operator is gone, and all that it ran with it

@@ -81,8 +81,11 @@ async def may_have_any(context: Context, meta: ObjectMeta) -> bool:
     async def read() -> Set[str]:
         try:
             async with asyncio.timeout(LOOK_S):
-                lists = await asyncio.gather(
-                    *(context.kube.list(kind, where, labels={OWNER_LABEL: ""}) for kind in (*KINDS, "ConfigMap"))
+                found = await asyncio.gather(
+                    *(
+                        context.kube.each(kind, where, keep=_owner, labels={OWNER_LABEL: ""})
+                        for kind in (*KINDS, "ConfigMap")
+                    )
                 )
         except (KubeError, TimeoutError) as error:
             if not (isinstance(error, KubeProblem) and error.status == 404):  # there is no Spark Operator
@@ -92,7 +95,7 @@ async def may_have_any(context: Context, meta: ObjectMeta) -> bool:
                     why=str(error) or "it took too long",
                 )
             return frozenset()
-        return frozenset(one["metadata"]["labels"][OWNER_LABEL] for found in lists for one in found)
+        return frozenset().union(*found)
 
     return meta.uid in await context.known.with_tables.get(where, read)
 
@@ -151,6 +154,11 @@ async def _reschedule(context: Context, wanted: Manifest, there: Manifest) -> Ma
     note = {"status": {"scheduleState": "", "nextRun": None, "reason": ""}}
     await context.kube.merge(kind, meta["namespace"], meta["name"], note, part="status", uid=there["metadata"]["uid"])
     return written
+
+
+def _owner(manifest: Manifest) -> str:
+    """The uid that it says that it is of."""
+    return str(manifest["metadata"]["labels"][OWNER_LABEL])
 
 
 def _owned(there: Manifest, uid: str) -> bool:

@@ -6,12 +6,14 @@ resources meanwhile.
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence, Set
-from typing import Final, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
+from bmq_operator.answers import part_of
 from bmq_operator.clusters.configuration import server_of
 from bmq_operator.clusters.existing import owner_of
 from bmq_operator.kube import Manifest
@@ -19,10 +21,11 @@ from bmq_operator.references import allowed
 from bmq_operator.rivals import Rival
 from bmq_operator.tables.jobs import S3_ENDPOINT, TableJob, jobs_of_sink, jobs_of_topic
 from bmq_resources.base import Resource
-from bmq_resources.cluster import Cluster
+from bmq_resources.cluster import Cluster, ClusterSpec
 from bmq_resources.parquet_sink import ParquetSink
 from bmq_resources.topic import Topic
 
+AnyTables = TypeVar("AnyTables", Topic, ParquetSink)
 Place: TypeAlias = tuple[str, ...]
 """Where a table is: a folder of a store, or a name in a catalog."""
 PLACE: Final = "bmq.io/place"
@@ -81,64 +84,98 @@ def digest_of(place: Place) -> str:
     return hashlib.sha256("\0".join(place).encode()).hexdigest()[:_DIGEST_LENGTH]
 
 
-def claims(
-    *,
-    topics: Sequence[Manifest],
-    sinks: Sequence[Manifest],
-    clusters: Sequence[Manifest],
-    applications: Sequence[Manifest] = (),
-    unseen: Set[str] = frozenset(),
-) -> dict[str, list[Rival]]:
-    """By the digest of a place, of all resources as the API server lists them. Those that are not understood, that a
-    Cluster does not take, or that are refused claim nothing but what they write already. `unseen`: namespaces of which
-    it is not known what is written, which may be all."""
-    there = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in clusters}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimed:
+    """What a resource claims, and nothing else of it."""
+
+    meta: Rival
+    """The resource; owned: not known."""
+    places: tuple[tuple[str, str, str], ...]
+    """Digests of the place of each table, as it is marked and as it was before, and its application's name."""
+    refused: bool
+    """Whether it says of its present spec that nothing is made of it."""
+    generation: int
+
+
+def claimed_by(manifest: Manifest, clusters: Mapping[tuple[str, str], Cluster]) -> Claimed:
+    """What a Topic or ParquetSink claims. One that is not understood, or that its Cluster does not take, claims no
+    place.
+    """
     jobs: list[TableJob] = []
-    refused: set[str] = set()
-    for manifest in topics:
-        if manifest.get("spec", {}).get("parquet") and isinstance(topic := _read(Topic, manifest), Topic):
-            jobs += _taken(topic, jobs_of_topic(topic, _cluster(topic, there)), there)
-            refused |= _refused(manifest, "ParquetReady")
-    for manifest in sinks:
-        if isinstance(sink := _read(ParquetSink, manifest), ParquetSink):
-            jobs += _taken(sink, jobs_of_sink(sink, _cluster(sink, there)), there)
-            refused |= _refused(manifest, "Ready")
+    topic = manifest["kind"] == "Topic"
+    if not topic or manifest.get("spec", {}).get("parquet"):
+        match _read(Topic if topic else ParquetSink, manifest):
+            case Topic() as found:
+                jobs = _taken(found, clusters, jobs_of_topic)
+            case ParquetSink() as found:
+                jobs = _taken(found, clusters, jobs_of_sink)
+            case _:
+                pass
+    meta = manifest["metadata"]
+    return Claimed(
+        meta=Rival(
+            kind=manifest["kind"],
+            namespace=meta["namespace"],
+            name=meta["name"],
+            uid=meta.get("uid", ""),
+            created=meta.get("creationTimestamp") or "",
+            owned=False,
+        ),
+        places=tuple((digest_of(place_of(job)), digest_of(place_marked_before(job)), job.name) for job in jobs),
+        refused=_refused(manifest, "ParquetReady" if topic else "Ready"),
+        generation=meta.get("generation", 0),
+    )
+
+
+def cluster_of_tables(manifest: Manifest) -> Cluster | None:
+    """What tables need to know of a Cluster; None: it is not understood."""
+    found = _read(Cluster, manifest)
+    if not isinstance(found, Cluster):
+        return None
+    spec = ClusterSpec().model_copy(update={"store": found.spec.store, "topics_from": found.spec.topics_from})
+    meta = found.metadata.model_copy(update={"labels": {}, "annotations": {}})
+    return Cluster(metadata=meta).model_copy(update={"spec": spec})
+
+
+def writer(manifest: Manifest) -> Manifest:
+    """What tells of an application whose table it writes, and nothing else of it."""
+    meta = manifest["metadata"]
+    place = (meta.get("annotations") or {}).get(PLACE, "")
+    owners = [one for one in meta.get("ownerReferences", ()) if one.get("controller")]
+    return {"metadata": part_of(manifest)["metadata"] | {"annotations": {PLACE: place}, "ownerReferences": owners[:1]}}
+
+
+def claims(
+    claimed: Sequence[Claimed], applications: Sequence[Manifest] = (), *, unseen: Set[str] = frozenset()
+) -> dict[str, list[Rival]]:
+    """By the digest of a place, of what all Topics and ParquetSinks claim. Those that are refused claim nothing but
+    what they write already. `unseen`: namespaces of which it is not known what is written, which may be all."""
     found: defaultdict[str, dict[str, Rival]] = defaultdict(dict)
     unmarked: set[tuple[str, str]] = set()
-    for one, kind, owner in _written(
-        applications, [*(("Topic", one) for one in topics), *(("ParquetSink", one) for one in sinks)]
-    ):
-        uid, place = owner["uid"], (one["metadata"].get("annotations") or {}).get(PLACE, "")
+    for one, owner in _written(applications, claimed):
+        place = (one["metadata"].get("annotations") or {}).get(PLACE, "")
         if not place:
-            unmarked.add((uid, one["metadata"]["name"]))  # an older operator's
+            unmarked.add((owner.uid, one["metadata"]["name"]))  # an older operator's
         else:
-            created = owner.get("creationTimestamp") or ""
-            found[place][uid] = Rival(
-                kind=kind, namespace=owner["namespace"], name=owner["name"], uid=uid, created=created, owned=True
+            found[place][owner.uid] = replace(owner, owned=True)
+    for resource in claimed:
+        meta = resource.meta
+        for place, marked_before, name in resource.places:
+            owned = (
+                meta.uid in found[place]
+                or meta.uid in found.get(marked_before, {})
+                or (meta.uid, name) in unmarked
+                or meta.namespace in unseen
             )
-    for job in jobs:
-        meta, place = job.owner.meta, digest_of(place_of(job))
-        before = found.get(digest_of(place_marked_before(job)), {})
-        owned = (
-            meta.uid in found[place]
-            or meta.uid in before
-            or (meta.uid, job.name) in unmarked
-            or meta.namespace in unseen
-        )
-        if owned or meta.uid not in refused:
-            found[place][meta.uid] = claimant(job, owned=owned)
+            if owned or not resource.refused:
+                found[place][meta.uid] = replace(meta, owned=owned)
     return {place: list(rivals.values()) for place, rivals in found.items() if rivals}
 
 
-def _written(
-    applications: Sequence[Manifest], resources: Sequence[tuple[str, Manifest]]
-) -> Iterator[tuple[Manifest, str, Manifest]]:
-    """What writes a table, with the kind and metadata of the resource that it is of: by its controller, or that of the
-    schedule whose run it is. What an application says of itself by labels anybody may have written."""
-    owners = {
-        (one["metadata"]["namespace"], one["metadata"].get("uid", "")): (kind, one["metadata"])
-        for kind, one in resources
-    }
+def _written(applications: Sequence[Manifest], claimed: Sequence[Claimed]) -> Iterator[tuple[Manifest, Rival]]:
+    """What writes a table, with the resource that it is of: by its controller, or that of the schedule whose run it is.
+    What an application says of itself by labels anybody may have written."""
+    owners = {(one.meta.namespace, one.meta.uid): one.meta for one in claimed}
     controllers = {
         (one["metadata"]["namespace"], one["metadata"].get("uid", "")): owner_of(one) for one in applications
     }
@@ -148,7 +185,7 @@ def _written(
             (namespace, controllers.get((namespace, controller), ""))
         )
         if controller and found is not None:
-            yield one, *found
+            yield one, found
 
 
 def claimant(job: TableJob, *, owned: bool) -> Rival:
@@ -164,33 +201,27 @@ def claimant(job: TableJob, *, owned: bool) -> Rival:
     )
 
 
-def _refused(manifest: Manifest, type_: str) -> set[str]:
-    """Its uid, where it says of its present spec that nothing is made of it."""
+def _refused(manifest: Manifest, type_: str) -> bool:
     meta, conditions = manifest["metadata"], (manifest.get("status") or {}).get("conditions") or ()
     said: Manifest = next((one for one in conditions if one.get("type") == type_), {})
     newest = said.get("observedGeneration", 0) == meta.get("generation", 0)
-    return {meta["uid"]} if said.get("status") == "False" and newest and said.get("reason") in REFUSED else set()
+    return said.get("status") == "False" and newest and said.get("reason") in REFUSED
 
 
 def _taken(
-    resource: Topic | ParquetSink, jobs: list[TableJob], clusters: Mapping[tuple[str, str], Manifest]
+    resource: AnyTables,
+    clusters: Mapping[tuple[str, str], Cluster],
+    jobs_of: Callable[[AnyTables, Cluster], list[TableJob]],
 ) -> list[TableJob]:
-    return jobs if allowed(_cluster(resource, clusters), resource.metadata.namespace) else []
-
-
-def _cluster(resource: Topic | ParquetSink, clusters: Mapping[tuple[str, str], Manifest]) -> Cluster:
-    """The one that it refers to. Where that is gone, what was begun goes on: its name and the table's own store are
-    known all the same.
+    """The tables of a resource that its Cluster takes. Where that is gone, what was begun goes on: its name and the
+    table's own store are known all the same.
     """
     reference = resource.spec.cluster_ref
     namespace, name = reference.namespace or resource.metadata.namespace, reference.name
-    manifest = clusters.get((namespace, name))
-    found = None if manifest is None else _read(Cluster, manifest)
-    return (
-        found
-        if isinstance(found, Cluster)
-        else Cluster.model_validate({"metadata": {"name": name, "namespace": namespace}})
+    cluster = clusters.get((namespace, name)) or Cluster.model_validate(
+        {"metadata": {"name": name, "namespace": namespace}}
     )
+    return jobs_of(resource, cluster) if allowed(cluster, resource.metadata.namespace) else []
 
 
 def _read(kind: type[Resource], manifest: Manifest) -> Resource | None:

@@ -1,12 +1,14 @@
 """Brings what is there to what a Topic says: carries out what `plan` decides, through the Cluster's admin REST API."""
 
 import asyncio
+import functools
 from dataclasses import replace
 from typing import Final, assert_never
 
 from bmq_admin import pages
 from bmq_admin.client import AdminClient
 from bmq_admin.errors import AdminError, AdminProblem
+from bmq_operator.answers import part_of
 from bmq_operator.conditions import REFUSED, Finding, next_conditions
 from bmq_operator.context import Context
 from bmq_operator.outcome import Event, Outcome
@@ -105,10 +107,11 @@ async def _rivals(context: Context, topic: Topic, referred: Referred) -> list[Ri
 
     async def read() -> tuple[float, dict[Claim, list[Rival]]]:
         begun_s = asyncio.get_running_loop().time()
+        keep = functools.partial(part_of, spec=("managed", "clusterRef", "topicName"), status=("owned",))
         listed = [
             one
             for namespace in context.settings.watched_namespaces
-            for one in await context.kube.list("Topic", namespace)
+            for one in await context.kube.each("Topic", namespace, keep=keep)
         ]
         return begun_s, claims(listed)
 
