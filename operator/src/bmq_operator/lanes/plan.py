@@ -195,11 +195,12 @@ def _over_as_news(situation: Situation, *, now_ms: int) -> bool:
 
 def _too_short(situation: Situation, present: PresentLane, *, now_ms: int) -> Plan:
     lane = situation.lane
-    age_s = (now_ms - _ms(lane.metadata.creation_timestamp)) // 1000
+    # By the hour: a text that is another one each time is written each time.
+    least_s = ((now_ms - _ms(lane.metadata.creation_timestamp)) // 3_600_000 + 1) * 3600
     why = (
         f"ttlSeconds: {lane.spec.ttl_seconds}: it counts from the Lane's creation at "
         f"{lane.metadata.creation_timestamp}, so the lane would be deleted at once with its topics and groups: "
-        f"write more than {age_s}, or delete the Lane"
+        f"write {least_s} or more, or delete the Lane"
     )
     return _as_it_was(lane, _not_ready(TTL_TOO_SHORT, why), topics=present.topics, again_after_s=LATER_S)
 
@@ -361,11 +362,11 @@ def _deletion(situation: Situation) -> Plan:
         return gone
     if situation.cluster is ClusterState.NOT_READY:
         now_ms = situation.now_ms if situation.kube_ms is None else situation.kube_ms
-        left_ms = _ms(lane.metadata.deletion_timestamp or timestamp(now_ms)) + GIVE_UP_MS - now_ms
-        if situation.namespace_ending or left_ms <= 0:
+        until_ms = _ms(lane.metadata.deletion_timestamp or timestamp(now_ms)) + GIVE_UP_MS
+        if situation.namespace_ending or now_ms >= until_ms:
             return gone
         why = (
-            f"Cluster {situation.cluster_name} does not answer, and is asked again for {left_ms // 1000} s: "
+            f"Cluster {situation.cluster_name} does not answer, and is asked again until {timestamp(until_ms)}: "
             f"{situation.why}"
         )
         finding = Finding(status="Unknown", reason="ClusterNotReady", message=why)
