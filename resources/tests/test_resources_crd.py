@@ -1,7 +1,10 @@
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml  # type: ignore[import-untyped]
 from pydantic import BaseModel, Field
 
 from bmq_resources import KINDS
@@ -120,3 +123,32 @@ def _fields(schema: dict, path: str) -> list[tuple[str, dict]]:
 
 def _defaults(schema: dict) -> dict:
     return {name: part["default"] for name, part in schema.get("properties", {}).items() if "default" in part}
+
+
+def test_a_crd_takes_nothing_that_has_no_bound() -> None:
+    """What an API server keeps as it is written may be a megabyte, and thousands of levels deep."""
+    for name, text in crd_files().items():
+        spec = yaml.safe_load(text)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+        assert "x-kubernetes-preserve-unknown-fields" not in text, name
+        unbounded = [path for path, part in _parts(spec, "spec") if not _is_bounded(part)]
+        assert unbounded == [], name
+
+
+def _is_bounded(part: dict[str, Any]) -> bool:
+    match part.get("type"):
+        case "array":
+            return "maxItems" in part
+        case "object" if "additionalProperties" in part:
+            return "maxProperties" in part
+        case "object":
+            return "properties" in part
+        case _:
+            return True
+
+
+def _parts(schema: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    yield path, schema
+    for name, part in schema.get("properties", {}).items():
+        yield from _parts(part, f"{path}.{name}")
+    if "items" in schema:
+        yield from _parts(schema["items"], f"{path}[]")

@@ -24,15 +24,15 @@ PAGE_BYTES_MAX: Final = 1 << 20
 LARGE_BYTES: Final = 256 << 10
 """Takes some 50 ms to read."""
 ANSWER_BYTES_MAX: Final = 16 << 20
-"""Of a single object: more than the API server takes."""
+"""For a single object: more than the API server takes."""
 LABELS_MAX: Final = 256
-"""Of an object with more of them, only those count that bmq may have written."""
+"""Where an object has more of them, only those count that bmq may have written."""
 DEPTH_MAX: Final = 64
 """Deeper than what bmq, or Kubernetes, knows of: what is below is nobody's business here."""
 _READ_BYTES: Final = 1 << 16
 _STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _STEPS: Final = bytes({0x5B: 1, 0x7B: 1, 0x5D: 0xFF, 0x7D: 0xFF}.get(one, 0) for one in range(256))
-"""Of each byte how much deeper what follows is: brackets alone go down, and up (-1)."""
+"""By byte, how much deeper what follows is: brackets alone go down, and up (-1)."""
 _OWN: Final = ("bmq.io/", "app.kubernetes.io/", "sparkoperator.k8s.io/")
 _META: Final = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "generation", "resourceVersion")
 
@@ -117,7 +117,7 @@ def slim(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def part_of(manifest: dict[str, Any], *, spec: Iterable[str] = (), status: Iterable[str] = ()) -> dict[str, Any]:
-    """Of an object as the API server has it what tells which one it is, and these fields."""
+    """What tells which object it is, and these fields of it."""
     return {
         "metadata": _fields(manifest.get("metadata"), _META),
         "spec": _fields(manifest.get("spec"), spec),

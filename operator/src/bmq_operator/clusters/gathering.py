@@ -143,9 +143,7 @@ async def _configs(context: Context, names: Names, existing: Existing) -> dict[s
             revisions = await context.kube.each(
                 "ControllerRevision",
                 names.namespace,
-                keep=lambda one: config_map_of(
-                    (one.get("data") or {}).get("spec", {}).get("template", {}).get("spec", {})
-                ),
+                keep=_config_of_revision,
                 labels={CLUSTER_LABEL: names.cluster},
             )
         except KubeProblem as problem:
