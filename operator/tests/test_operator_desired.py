@@ -84,7 +84,9 @@ def of_kind(manifests: list[dict[str, Any]], kind: str) -> dict[str, dict[str, A
 
 
 def pods(manifests: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
-    for name, one in of_kind(manifests, "StatefulSet").items():
+    sets = of_kind(manifests, "StatefulSet")
+    assert sets, "there is nothing to look at"
+    for name, one in sets.items():
         yield name, one["spec"]["template"]
 
 
