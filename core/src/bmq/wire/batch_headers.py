@@ -105,8 +105,8 @@ def max_timestamp_of(batch: Buffer) -> int:
     return max_timestamp_ms
 
 
-def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header of the batch that starts at `position` and lies wholly in `buffer`.
+def read_header(buffer: Buffer, position: int = 0, *, whole: bool = True) -> BatchHeader:
+    """The header of the batch that starts at `position` and lies wholly in `buffer`, or without `whole` begins there.
 
     Raises CorruptBatch where the batch is truncated or a count is negative, UnsupportedMessageFormat for magic 0 and 1.
     """
@@ -131,7 +131,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     size_bytes = length + LOG_OVERHEAD_BYTES
     if magic != MAGIC:
         raise _wrong_magic(magic, length)
-    if size_bytes < HEADER_SIZE_BYTES or size_bytes > left:
+    if size_bytes < HEADER_SIZE_BYTES or (whole and size_bytes > left):
         raise CorruptBatch(f"a batch of {size_bytes} bytes where {left} are left")
     if record_count < 0 or last_offset_delta < 0 or base_offset < 0 or base_offset + last_offset_delta >= 1 << 63:
         raise CorruptBatch(

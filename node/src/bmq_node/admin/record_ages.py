@@ -2,8 +2,9 @@
 notice.
 """
 
-import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+from typing_extensions import Buffer
 
 from bmq.errors import BmqError
 from bmq.fairness.greedy_window import Modest
@@ -11,8 +12,7 @@ from bmq.ports import Clock, ObjectStore, Rng
 from bmq.roles.controller import Metadata
 from bmq.roles.owner import Owner
 from bmq.values import TopicPartition
-from bmq.wire.batch_headers import read_header
-from bmq.wire.records import iterate_records
+from bmq.wire.batch_headers import HEADER_SIZE_BYTES, BatchHeader, read_header
 from bmq_proxy.budget import MemoryBudget
 from bmq_proxy.fetch.answers import Read
 from bmq_proxy.fetch.blocks import BlockCache
@@ -34,8 +34,10 @@ class RecordAges:
         self._clock = clock
 
     async def age_of(self, tp: TopicPartition, offset: int) -> float | None:
-        """How many seconds ago the record at (or after) an offset was written, by its timestamp; None where it cannot
-        be read now.
+        """About how many seconds ago the record at (or after) an offset was written; None where it cannot be read now.
+
+        By its batch's header, between whose first and last timestamp it lies: to open the batch would be work without
+        a bound, for a page that anybody may ask for.
         """
         result = await self._reader.read(
             [Read(tp=tp, offset=offset, max_bytes=1)], min_bytes=0, max_bytes=1, max_wait_ms=0
@@ -44,13 +46,12 @@ class RecordAges:
             [found] = result.found
             if found.error is not None or not found.size_bytes:
                 return None
-            data = b"".join(found.parts)
-            timestamp_ms = await asyncio.get_running_loop().run_in_executor(None, _timestamp_at, data, offset)
+            timestamp_ms = _timestamp_at(read_header(_start_of(found.parts), whole=False), offset)
         except BmqError:
             return None
         finally:
             result.release()
-        return None if timestamp_ms is None else max(0.0, (self._clock.now_ms() - timestamp_ms) / 1000)
+        return max(0.0, (self._clock.now_ms() - timestamp_ms) / 1000)
 
 
 def small_reader(
@@ -64,8 +65,18 @@ def small_reader(
     return FetchReader(owner_for, metadata, manifests, segments, memory=MemoryBudget(MEMORY_BYTES), turns=turns)
 
 
-def _timestamp_at(data: bytes, offset: int) -> int | None:
-    header = read_header(data)
-    if header.is_log_append_time:
+def _start_of(parts: Sequence[Buffer]) -> bytes:
+    """As much of the first batch as its header is, of which a part may have the beginning alone."""
+    start = b""
+    for part in parts:
+        start += bytes(memoryview(part)[: HEADER_SIZE_BYTES - len(start)])
+        if len(start) == HEADER_SIZE_BYTES:
+            break
+    return start
+
+
+def _timestamp_at(header: BatchHeader, offset: int) -> float:
+    if header.is_log_append_time or header.max_timestamp_ms < header.base_timestamp_ms:
         return header.max_timestamp_ms
-    return next((record.timestamp_ms for record in iterate_records(data, header) if record.offset >= offset), None)
+    share = min(1.0, max(0, offset - header.base_offset) / max(1, header.last_offset_delta))
+    return header.base_timestamp_ms + share * (header.max_timestamp_ms - header.base_timestamp_ms)
