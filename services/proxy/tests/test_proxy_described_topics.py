@@ -1,6 +1,7 @@
 """Answers that say much of many topics though little was asked: in pages, in turns, and so much at a time."""
 
 import asyncio
+import gc
 from contextlib import suppress
 from typing import Any
 
@@ -106,5 +107,36 @@ def test_what_is_said_of_many_created_topics_waits_for_room_and_what_is_said_of_
             assert await create(proxy, "some", 20) == [0] * 20
             admitted.keep(0)
             assert await many == [0] * 100
+
+    asyncio.run(main())
+
+
+def test_who_waits_to_be_told_of_all_topics_has_no_list_of_them() -> None:
+    """A request of a few bytes: an unknown tagged field makes each another one."""
+
+    async def main() -> None:
+        async with running_proxy(ProxySettings(limits=limits_of({"wide_answer_elements": 10_000}))) as proxy:
+            for number in range(300):
+                proxy.metadata.add_topic(f"topic-{number:03}", 5)
+            calls = list[Any]()
+            begin = proxy.role.server.endpoint._begin
+            proxy.role.server.endpoint._begin = lambda call, body: (calls.append(call), begin(call, body))[1]  # type: ignore[method-assign]
+            first = await proxy.connect()
+            all_topics = {"topics": None, "allow_auto_topic_creation": False}
+            assert len((await first.ask(3, 9, all_topics)).topics) == 300
+            admitted = await proxy.role.proxy.bulk._building.enter(calls[-1], 10_000)
+            clients = [await proxy.connect() for _ in range(20)]
+            asking = [
+                asyncio.ensure_future(
+                    client.ask(3, 9, {**all_topics, "include_topic_authorized_operations": bool(number % 2)})
+                )
+                for number, client in enumerate(clients)
+            ]
+            assert all([await waits(one) for one in asking[1:4:2]])
+            some = next(iter(proxy.metadata.image.topics.values()))
+            lists = [one for one in gc.get_referrers(some) if isinstance(one, list) and len(one) == 300]
+            assert not lists
+            admitted.keep(0)
+            assert [len((await one).topics) for one in asking] == [300] * 20
 
     asyncio.run(main())

@@ -140,6 +140,21 @@ def _reference(topics: Mapping[TopicId, Topic]) -> Callable[[], object]:
     return (lambda: topics) if isinstance(topics, dict) else ref(topics)
 
 
+class AllPartitions:
+    """How many partitions all topics have, counted once for each image that has others."""
+
+    def __init__(self) -> None:
+        self._topics: Callable[[], object] = _nothing
+        self._count = 0
+
+    def of(self, image: Image) -> int:
+        """In that image."""
+        if image.topics is not self._topics():
+            self._count = _elements(list(image.topics.values()))
+            self._topics = _reference(image.topics)
+        return self._count
+
+
 class Viewers:
     """Who is told the same. A zone without nodes is as good as none: what is kept for it would be each time
     another's.
@@ -163,7 +178,7 @@ def route(proxy: Proxy) -> Route:
     """Answers at once what it has answered before."""
     cache = AnswerCache(proxy.settings.metadata_cache_bytes)
     kept = KeptTopics(proxy.settings.metadata_cache_bytes)
-    viewers = Viewers()
+    viewers, all_partitions = Viewers(), AllPartitions()
     bulk = proxy.bulk
 
     async def run(call: Call, raw: bytes) -> Answer:
@@ -173,9 +188,13 @@ def route(proxy: Proxy) -> Route:
     async def answered(call: Call, raw: bytes, request: Message) -> Answer:
         await _auto_create(proxy, call, request)
         image = proxy.image
-        asked = await _asked(bulk, image, call, request)
-        async with bulk.building(call, _elements(asked)):
-            if image.topics is not proxy.image.topics:  # it may have waited
+        # Who waits to be told of all topics has no list of them: it would be larger than anything else that it holds.
+        asked = None if _is_for_all(call, request) else await _asked(bulk, image, call, request)
+        async with bulk.building(call, all_partitions.of(image) if asked is None else _elements(asked)):
+            if asked is None:
+                image = proxy.image
+                asked = list(image.topics.values())
+            elif image.topics is not proxy.image.topics:  # it may have waited
                 image = proxy.image
                 asked = await _asked(bulk, image, call, request)
             operations = ON_TOPIC if request.include_topic_authorized_operations else NOT_ASKED
@@ -207,12 +226,14 @@ def route(proxy: Proxy) -> Route:
     return Route(api=SERVED[ApiKey.METADATA], begin=begin, ends_with_client=True)
 
 
-async def _asked(bulk: Bulk, image: Image, call: Call, request: Any) -> list[Topic | Message]:
-    """What is asked for, as far as it is known the topics themselves."""
+def _is_for_all(call: Call, request: Any) -> bool:
     asked = request.topics
-    if asked is None or (not asked and call.version <= _EMPTY_IS_ALL_UP_TO):
-        return list(image.topics.values())
-    return [_known(image, call, one) async for one in bulk.paced(call, asked)]
+    return asked is None or (not asked and call.version <= _EMPTY_IS_ALL_UP_TO)
+
+
+async def _asked(bulk: Bulk, image: Image, call: Call, request: Any) -> list[Topic | Message]:
+    """What is asked for by name or id, as far as it is known the topics themselves."""
+    return [_known(image, call, one) async for one in bulk.paced(call, request.topics)]
 
 
 def _known(image: Image, call: Call, asked: Any) -> Topic | Message:
