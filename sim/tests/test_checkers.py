@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from bmq.wire.special_timestamps import MAX_TIMESTAMP
 from bmq_sim.checkers import CHECKERS, InvariantViolated, check, violations
 from bmq_sim.history import (
     Attempt,
@@ -194,7 +195,17 @@ def find_what_is_older(history: History) -> None:
 
 
 def end_an_epoch_late(history: History) -> None:
-    history.epoch_ends.append(EpochEnd(place=PLACE, leader_epoch=0, end_offset=3))
+    history.epoch_ends.append(EpochEnd(asked=30, place=PLACE, leader_epoch=0, end_offset=3))
+
+
+def end_an_epoch_early(history: History) -> None:
+    history.epoch_ends.append(EpochEnd(asked=30, place=PLACE, leader_epoch=9, end_offset=3))
+
+
+def find_no_largest_time(history: History) -> None:
+    history.found_by_time.append(
+        FoundByTime(asked=30, place=PLACE, wanted_ms=MAX_TIMESTAMP, offset=-1, timestamp_ms=-1)
+    )
 
 
 def take_what_is_young(history: History) -> None:
@@ -261,7 +272,9 @@ def tell_what_was_set_before(history: History) -> None:
         (pass_over_what_is_as_young, "a look up by time finds the first record that is as young"),
         (find_nothing_as_young, "a look up by time finds the first record that is as young"),
         (find_what_is_older, "a look up by time finds the first record that is as young"),
+        (find_no_largest_time, "a look up by time finds the first record that is as young"),
         (end_an_epoch_late, "a leader epoch ends where the next one begins"),
+        (end_an_epoch_early, "a leader epoch ends where the next one begins"),
         (refuse_a_sequence, "no answer is one that no correct server gives"),
     ],
 )

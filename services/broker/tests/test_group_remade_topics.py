@@ -2,11 +2,17 @@
 offsets.
 """
 
+import asyncio
+from uuid import UUID
+
 import pytest
 from broker_under_test import Cluster
+from group_shard import Topics, coordinator
 
 from bmq.naming.names import CONSUMER_OFFSETS
 from bmq.roles.owner import Caller
+from bmq.values import TopicId
+from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
 from bmq_sim.loop import on_virtual_time
 
@@ -52,3 +58,18 @@ def test_a_topic_made_again_has_none_of_its_predecessors_offsets(retention_ms: i
         await cluster.stop()
 
     main()
+
+
+@on_virtual_time
+async def test_what_is_committed_in_a_topic_made_again_stays_though_a_walk_still_looks_for_its_predecessors() -> None:
+    topics = Topics("t")
+    async with coordinator(None, topics) as one:
+        for number in range(120):  # more groups than one turn looks at
+            assert await one.commit(7, group_id=f"g{number}") == ErrorCode.none
+        before = topics.ids["t"]
+        topics.ids["t"] = TopicId(UUID(int=9))
+        one.shard.topics_deleted([(before, "t")])
+        assert await one.commit(3, group_id="g119") == ErrorCode.none
+        await asyncio.sleep(5)
+        assert await one.fetch(group_id="g119") == 3
+        assert await one.fetch(group_id="g1") == -1

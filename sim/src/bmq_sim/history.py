@@ -157,8 +157,9 @@ class FoundByTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochEnd:
-    """OffsetForLeaderEpoch: where the log of a leader epoch ends."""
+    """OffsetForLeaderEpoch: where the log of a leader epoch ends. `asked`: the turn of the question."""
 
+    asked: int
     place: Place
     leader_epoch: int
     end_offset: int

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from bmq.wire.messages import Message
+from bmq.wire.special_timestamps import MAX_TIMESTAMP
 from bmq_sim.client import (
     API_VERSIONS,
     DESCRIBE_CLUSTER,
@@ -29,7 +30,6 @@ from bmq_sim.history import EpochEnd, FoundByTime, History, Place
 from bmq_sim.programs.asking import codes_of
 from bmq_sim.rest import Rest
 
-MAX_TIMESTAMP: Final = -3
 BROKER_RESOURCE: Final = 4
 ALL_PAGES: Final = (
     "/v1/load",
@@ -79,20 +79,21 @@ class Looker:
             "topics": [{"name": place.name, "partitions": [part]}],
         }
         found = (await self._of_leader(place, LIST_OFFSETS, fields)).topics[0].partitions[0]
-        if not found.error_code and wanted >= 0:
+        if not found.error_code:
             told = FoundByTime(
                 asked=asked, place=place, wanted_ms=wanted, offset=found.offset, timestamp_ms=found.timestamp
             )
             self._history.found_by_time.append(told)
 
     async def _by_epoch(self) -> None:
-        rng, place = self._client.rng, self._client.rng.choice(self._places)
+        rng, place, asked = self._client.rng, self._client.rng.choice(self._places), self._history.turn()
         epoch = rng.choice((0, *(record.leader_epoch for record in self._history.seen[-20:] if record.place == place)))
         part = {"partition": place.partition, "leader_epoch": epoch}
         fields = {"replica_id": -1, "topics": [{"topic": place.name, "partitions": [part]}]}
         found = (await self._of_leader(place, OFFSET_FOR_LEADER_EPOCH, fields)).topics[0].partitions[0]
         if not found.error_code and found.end_offset >= 0:
-            self._history.epoch_ends.append(EpochEnd(place=place, leader_epoch=epoch, end_offset=found.end_offset))
+            told = EpochEnd(asked=asked, place=place, leader_epoch=epoch, end_offset=found.end_offset)
+            self._history.epoch_ends.append(told)
 
     async def _groups(self) -> None:
         group = self._client.rng.choice(GROUPS)
