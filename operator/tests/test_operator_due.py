@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bmq_operator.due import Due
-from bmq_operator.hearing import Hearing, referred_by
+from bmq_operator.hearing import Hearing, referred_by, taken_by
 from bmq_operator.known import Known
 from bmq_operator.workqueue import Key, WorkQueue
 
@@ -78,3 +78,16 @@ def test_what_is_gone_or_refers_to_another_one_by_now_is_due_no_more() -> None:
     hearing.listed("ParquetSink", {}, now_s=2.0)
     assert hearing.referring(("shop", "bmq")) == []
     assert (hearing.refers(moved), hearing.refers(gone), hearing.refers(unlisted)) == (("shop", "other"), None, None)
+
+
+def test_what_a_cluster_does_not_take_has_no_share_of_its_work() -> None:
+    hearing, mine, stranger = Hearing(), Key("Topic", "shop", "a"), Key("Topic", "big", "noise")
+    for key in (mine, stranger):
+        hearing.heard(key, "1", now_s=0.0, refers=("shop", "bmq"))
+    assert hearing.share_of(stranger) == ("shop", "bmq"), "nothing is known of the Cluster"
+    for namespaces, share in (([], None), (["other"], None), (["big"], ("shop", "bmq")), (["*"], ("shop", "bmq"))):
+        takes = taken_by({"topicsFrom": {"namespaces": namespaces}})
+        hearing.heard(SHOP, "1", now_s=0.0, takes=takes)
+        assert (hearing.share_of(mine), hearing.share_of(stranger)) == (("shop", "bmq"), share)
+        assert hearing.referring(("shop", "bmq")) == [mine, stranger], "it may take them some day"
+    assert taken_by({"topicsFrom": 3}) == taken_by({}) == frozenset()

@@ -15,7 +15,7 @@ import kopf
 from bmq_operator.allowed import USE
 from bmq_operator.clusters.names import CLUSTER_LABEL, OF_LANE, OF_NAMESPACE
 from bmq_operator.due import Due
-from bmq_operator.hearing import Hearing, referred_by
+from bmq_operator.hearing import Hearing, referred_by, taken_by
 from bmq_operator.metrics import EVENTS
 from bmq_operator.tables.places import KIND_LABEL, NAME_LABEL
 from bmq_operator.watches import LeanSession
@@ -123,6 +123,7 @@ def _watch_resources(
             now_s=asyncio.get_running_loop().time(),
             gone=event["type"] == "DELETED",
             refers=referred_by(key, spec),
+            takes=taken_by(spec),
         )
         queue.add(key)
         if kind == "Cluster":

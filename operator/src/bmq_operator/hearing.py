@@ -11,6 +11,8 @@ from bmq_operator.workqueue import Key
 DEAF_AFTER_S: Final = 150.0
 """A change that no watch has told for so long, though the API server lists it: the watch is dead. kopf itself begins
 anew after 70 s of silence."""
+ALL: Final = "*"
+"""In topicsFrom: resources of all namespaces."""
 Cluster: TypeAlias = tuple[str, str]
 """Namespace and name."""
 
@@ -24,6 +26,13 @@ def referred_by(key: Key, spec: Mapping[str, Any]) -> Cluster | None:
     return (namespace, name) if isinstance(name, str) and isinstance(namespace, str) and name else None
 
 
+def taken_by(spec: Mapping[str, Any]) -> frozenset[str]:
+    """Namespaces whose resources a Cluster takes besides its own."""
+    part = spec.get("topicsFrom")
+    names = part.get("namespaces") if isinstance(part, Mapping) else None
+    return frozenset(one for one in names if isinstance(one, str)) if isinstance(names, list) else frozenset()
+
+
 @dataclass(slots=True)
 class Hearing:
     """Which version of each resource was heard of, and since when a listed one was not."""
@@ -32,16 +41,31 @@ class Hearing:
     _heard: dict[Key, str] = field(default_factory=dict)
     _unheard: dict[Key, tuple[str, float]] = field(default_factory=dict)
     _refers: dict[Key, Cluster] = field(default_factory=dict)
+    _takes: dict[Cluster, frozenset[str]] = field(default_factory=dict)
+    """Namespaces whose resources each Cluster takes besides its own."""
 
-    def heard(self, key: Key, version: str, *, now_s: float, gone: bool = False, refers: Cluster | None = None) -> None:
-        """A watch told of this version."""
+    def heard(
+        self,
+        key: Key,
+        version: str,
+        *,
+        now_s: float,
+        gone: bool = False,
+        refers: Cluster | None = None,
+        takes: frozenset[str] = frozenset(),
+    ) -> None:
+        """A watch told of this version. `takes`: of a Cluster."""
         self.heard_at_s = now_s
         self._unheard.pop(key, None)
         self._refers.pop(key, None)
+        if key.kind == "Cluster":
+            self._takes.pop((key.namespace, key.name), None)
         if gone:
             self._heard.pop(key, None)
             return
         self._heard[key] = version
+        if key.kind == "Cluster":
+            self._takes[key.namespace, key.name] = takes
         if refers is not None:
             self._refers[key] = refers
 
@@ -53,6 +77,16 @@ class Hearing:
         """The Cluster that it was last heard to refer to."""
         return self._refers.get(key)
 
+    def share_of(self, key: Key) -> Cluster | None:
+        """The Cluster whose share of the operator's work it takes: the one that it refers to, unless that does not take
+        it: strangers may be many, and nothing is done about them.
+        """
+        cluster = self._refers.get(key)
+        takes = None if cluster is None else self._takes.get(cluster)
+        if cluster is None or takes is None or key.namespace == cluster[0] or {key.namespace, ALL} & takes:
+            return cluster
+        return None
+
     def referring(self, cluster: Cluster) -> list[Key]:
         """All that refer to a Cluster."""
         return [key for key, one in self._refers.items() if one == cluster]
@@ -63,6 +97,8 @@ class Hearing:
             self._heard.pop(key, None)
             self._unheard.pop(key, None)
             self._refers.pop(key, None)
+            if kind == "Cluster":
+                self._takes.pop((key.namespace, key.name), None)
         for key, version in versions.items():
             if self._heard.get(key) == version:
                 self._unheard.pop(key, None)

@@ -87,7 +87,7 @@ class Operator:
         self.runner = Runner(self.context, self.queue, KINDS)
 
     def _share_of(self, key: Key) -> Share:
-        return self.hearing.refers(key) or (key.namespace, "")
+        return self.hearing.share_of(key) or (key.namespace, "")
 
     def _is_silent(self, share: Share) -> bool:
         return self.context.known.silences.lasts(share, now_s=asyncio.get_running_loop().time())

@@ -21,9 +21,9 @@ _OBJECTS: Final = frozenset((None, "ADDED", "MODIFIED", "DELETED"))
 
 def heard_of(manifest: Mapping[str, Any], names: Set[str]) -> dict[str, Any]:
     """What handlers are told of an object: which one it is, of its labels and annotations those with these names, and
-    the Cluster that it refers to.
+    the Cluster that it refers to, or whose resources it takes.
     """
-    part = part_of(dict(manifest), spec=("clusterRef",))
+    part = part_of(dict(manifest), spec=("clusterRef", "topicsFrom"))
     meta = manifest.get("metadata") or {}
     for field in ("labels", "annotations"):
         there = meta.get(field)
