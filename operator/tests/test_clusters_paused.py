@@ -8,7 +8,7 @@ import pytest
 from clusters_world import World, cluster, doomed, run
 
 from bmq_operator.clusters.existing import read_existing
-from bmq_operator.clusters.reconcile import _bring_about
+from bmq_operator.clusters.reconcile import _bring_about, reconcile
 from bmq_resources.cluster import Cluster
 
 
@@ -97,3 +97,19 @@ def test_a_pause_keeps_no_cluster_whose_records_stay() -> None:
         assert not world.held("prod")
 
     run(use, doomed())
+
+
+def test_one_that_runs_nothing_is_looked_at_when_somebody_changes_it_and_not_all_the_time() -> None:
+    async def use(world: World) -> None:
+        async def again_s() -> float | None:
+            return (
+                await reconcile(world.context, Cluster.model_validate(world.there("Cluster", "prod")))
+            ).again_after_s
+
+        assert await again_s() is None
+        world.there("Cluster", "prod")["spec"]["paused"] = False
+        assert await again_s() is not None
+        world.there("Cluster", "prod")["spec"]["paused"] = True
+        assert await again_s() is not None, "its nodes may start, or end"
+
+    run(use, cluster(paused=True))

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from clusters_world import World, cluster, doomed, run
 
+from bmq_operator.clusters import stores
 from bmq_operator.clusters.stores import CLAIM_S
 from bmq_operator.conditions import timestamp
+from bmq_operator.understood import understood
 
 ELDER = "2000-01-01T00:00:00Z"
 ACCOUNT = {"kind": "ServiceAccount", "metadata": {"name": "elder", "namespace": "shop"}}
@@ -247,3 +249,20 @@ def test_an_owner_erases_its_store_though_one_that_never_reached_it_named_it_too
         assert world.has("Job", "prod-erase")
 
     run(use, elsewhere("squatter"))
+
+
+def test_of_clusters_over_other_stores_nothing_is_read_but_their_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def counted(model: Any, manifest: dict[str, Any]) -> Any:
+        if manifest["spec"].keys() - {"store"}:
+            read.append(manifest["metadata"]["name"])
+        return understood(model, manifest)
+
+    async def use(world: World) -> None:
+        monkeypatch.setattr(stores, "understood", counted)
+        await world.look("prod")
+        assert read == ["same"]
+
+    others = [cluster(f"other-{number}", store={"url": f"s3://other-{number}"}, paused=True) for number in range(5)]
+    run(use, cluster(), cluster("same", paused=True), *others)

@@ -1,6 +1,6 @@
 """The next conditions from the old ones."""
 
-from bmq_operator.conditions import MESSAGE_LENGTH_MAX, Finding, condition, next_conditions
+from bmq_operator.conditions import MESSAGE_LENGTH_MAX, Finding, condition, next_conditions, pace_s
 
 NOON_MS = 1_700_000_000_000
 
@@ -47,3 +47,12 @@ def test_a_message_is_bounded() -> None:
         )
         == MESSAGE_LENGTH_MAX
     )
+
+
+def test_what_waits_is_looked_at_less_and_less_often() -> None:
+    [ready] = next_conditions([], [Finding(status="False", reason="ProxiesStarting")], generation=1, now_ms=0)
+    paces = [pace_s(ready, first_s=3.0, most_s=30.0, now_ms=ms) for ms in (0, 30_000, 60_000, 300_000, 86_400_000)]
+    assert paces == [3.0, 3.0, 6.0, 30.0, 30.0]
+    assert pace_s(None, first_s=3.0, most_s=30.0, now_ms=86_400_000) == 3.0
+    [good] = next_conditions([], [Finding(status="True", reason="AsWritten")], generation=1, now_ms=0)
+    assert pace_s(good, first_s=3.0, most_s=30.0, now_ms=86_400_000) == 3.0, "it begins to wait"

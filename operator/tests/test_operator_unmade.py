@@ -73,6 +73,37 @@ def test_the_pods_of_a_minio_that_are_refused_are_told() -> None:
     run(use, cluster(store={"minio": {"embedded": True}}))
 
 
+def test_a_probe_that_does_not_run_is_told_though_the_cluster_goes_on_without_it() -> None:
+    async def use(world: World) -> None:
+        def told() -> dict[str, Any] | None:
+            conditions = world.there("Cluster", "prod")["status"]["conditions"]
+            return next((one for one in conditions if one["type"] == "ProbeRuns"), None)
+
+        await world.look("prod")
+        world.pods_are_made()
+        for (kind, _, _), one in world.kube.manifests.items():
+            if kind == "StatefulSet":
+                one["status"]["replicas"] = one["spec"]["replicas"]
+        await world.look("prod")
+        assert told() is None
+        world.kube.drop("Pod", "shop", "prod-probe-0")
+        world.there("StatefulSet", "prod-probe")["status"]["replicas"] = 0
+        world.kube.keep(event(world, "prod-probe", QUOTA))
+        await world.look("prod")
+        found = told()
+        assert found is not None and (found["status"], found["reason"]) == ("False", "PodsRefused")
+        assert "StatefulSet prod-probe" in found["message"]
+        world.pods_are_made()
+        unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"}
+        world.there("Pod", "prod-probe-0")["status"] = {"conditions": [unschedulable]}
+        world.there("StatefulSet", "prod-probe")["status"]["replicas"] = 1
+        await world.look("prod")
+        found = told()
+        assert found is not None and (found["status"], found["reason"]) == ("False", "Unschedulable")
+
+    run(use, cluster(probe={"enabled": True}))
+
+
 def test_an_operator_that_may_read_no_events_goes_without() -> None:
     async def use(world: World) -> None:
         listed = world.kube.list

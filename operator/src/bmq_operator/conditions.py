@@ -45,6 +45,16 @@ def condition(conditions: Sequence[Condition], type_: str = "Ready") -> Conditio
     return next((one for one in conditions if one.type == type_), None)
 
 
+def pace_s(ready: Condition | None, *, first_s: float, most_s: float, now_ms: int) -> float:
+    """How soon to look again at what has waited since Ready became what it is: a tenth of that later. What comes of it
+    is heard of, mostly.
+    """
+    if ready is None or ready.status == "True":
+        return first_s
+    since_ms = datetime.fromisoformat(ready.last_transition_time.replace("Z", "+00:00")).timestamp() * 1000
+    return min(most_s, max(first_s, (now_ms - since_ms) / 10_000))
+
+
 def was_refused(ready: Condition | None) -> bool:
     """Whether the cluster refused to make what a resource stands for, by the last word: then what is there is not its
     own.

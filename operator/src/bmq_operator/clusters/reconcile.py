@@ -20,6 +20,7 @@ from bmq_operator.clusters.minio import volume_note
 from bmq_operator.clusters.names import ADVERTISED_HASH, COMPONENT_LABEL, LANE_LABEL, ROLES, Component, Names
 from bmq_operator.clusters.node_ports import in_the_way
 from bmq_operator.clusters.nodes import Pod, by_own_clock, is_ready, lanes_seen, newest_revision, pods_seen, settled
+from bmq_operator.clusters.probe import COMPONENT as PROBE
 from bmq_operator.clusters.proven import noted, to_note, waited_for
 from bmq_operator.clusters.refused import NotToBe
 from bmq_operator.clusters.report import Found, cordoned_note, report
@@ -29,20 +30,23 @@ from bmq_operator.clusters.services import nodes_service
 from bmq_operator.clusters.steps import marked, note_proven, take
 from bmq_operator.clusters.stores import SHARED, gives_way, has_not_begun, use_of_store
 from bmq_operator.clusters.troubles import trouble
-from bmq_operator.clusters.unmade import over_quota, refused
+from bmq_operator.clusters.unmade import over_quota, probe_note, refused
 from bmq_operator.clusters.upgrade import Idle, Step, Wait, next_step
 from bmq_operator.clusters.volume import claim_of_minio, keep_volume
 from bmq_operator.clusters.whole import View
 from bmq_operator.clusters.workloads import scaling_note
-from bmq_operator.conditions import Finding
+from bmq_operator.conditions import Finding, pace_s
 from bmq_operator.context import Context
 from bmq_operator.kube import KubeProblem, Manifest
 from bmq_operator.outcome import Event, Outcome
+from bmq_resources.base import Condition
 from bmq_resources.cluster import Cluster
 
 AGAIN_S = 2.0
 """How soon to look again while something is under way."""
 UNREADY_AGAIN_S = 5.0
+WAITING_AGAIN_S = 10.0
+"""The same once it has been so for minutes."""
 
 _log = structlog.get_logger()
 
@@ -112,6 +116,7 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
         scaling_note(cluster, autoscaler, now_ms=now_ms),
         addresses_note(cluster, existing, nodes),
         cordoned_note(pods, answer.state, marked(cluster, sets.get("broker"))),
+        await probe_note(context.kube, sets.get(PROBE), existing.pods),
     )
     found = Found(
         pods=pods,
@@ -131,9 +136,10 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
         notes=[note for note in notes if note is not None],
     )
     status = report(cluster, found, now_ms=now_ms)
-    return Outcome(
-        status=status, events=events, again_after_s=_again_after(step, status.conditions[0].status, proving=proving)
-    )
+    again_s = _again_after(step, status.conditions[0], proving=proving, now_ms=now_ms)
+    # One that is paused and runs nothing is as it was until somebody changes it, which is heard of.
+    idle = cluster.spec.paused and not sets and not existing.pods
+    return Outcome(status=status, events=events, again_after_s=None if idle else again_s)
 
 
 def settle_s(cluster: Cluster) -> float:
@@ -360,7 +366,9 @@ def _wanted(cluster: Cluster, sets: dict[str, Manifest]) -> dict[Component, int]
     return {"controller": spec.controllers.replicas, "broker": spec.brokers.replicas, "proxy": proxies}
 
 
-def _again_after(step: Step, ready: str, *, proving: bool) -> float | None:
+def _again_after(step: Step, ready: Condition, *, proving: bool, now_ms: int) -> float | None:
+    if isinstance(step, Wait):
+        return pace_s(ready, first_s=AGAIN_S, most_s=WAITING_AGAIN_S, now_ms=now_ms)
     if not isinstance(step, Idle):
         return AGAIN_S
-    return UNREADY_AGAIN_S if proving or ready != "True" else None
+    return UNREADY_AGAIN_S if proving or ready.status != "True" else None

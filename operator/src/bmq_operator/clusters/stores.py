@@ -129,8 +129,12 @@ def _why_kept_out(cluster: Cluster, other: _Other, *, has_nodes: bool, takes: bo
 
 async def _others(context: Context, cluster: Cluster, place: tuple[str, ...]) -> list[_Other]:
     def same(manifest: Manifest) -> tuple[Cluster, bool] | None:
-        other = _with_a_store(manifest)
-        if other is None or other.metadata.uid == cluster.metadata.uid or store_place(other) != place:
+        if manifest["metadata"].get("uid") == cluster.metadata.uid:
+            return None
+        # Its store alone comes first: there may be hundreds of others, each of which looks at all.
+        named = _with_a_store(manifest, whole=False)
+        other = _with_a_store(manifest) if named is not None and store_place(named) == place else None
+        if other is None:
             return None
         return other, _waits(manifest) and not other.spec.paused and other.metadata.deletion_timestamp is None
 
@@ -155,14 +159,15 @@ async def _others(context: Context, cluster: Cluster, place: tuple[str, ...]) ->
     return found
 
 
-def _with_a_store(manifest: Manifest) -> Cluster | None:
-    """The Cluster, or, of one that this operator does not understand, what it says of its store, or ran over; None: it
-    says nothing. It may run.
+def _with_a_store(manifest: Manifest, *, whole: bool = True) -> Cluster | None:
+    """The Cluster, or, of one that this operator does not understand, or not `whole`, what it says of its store, or ran
+    over; None: it says nothing. It may run.
     """
     spec, status = _part(manifest, "spec"), _part(manifest, "status")
-    for known in (spec, {"store": spec.get("store")}, {"store": {"url": status.get("store")}}):
+    stores = ({"store": spec.get("store")}, {"store": {"url": status.get("store")}})
+    for known in (spec, *stores) if whole else stores:
         try:
-            found = understood(Cluster, {**manifest, "spec": known})
+            found = understood(Cluster, {**manifest, "spec": known, **({} if whole else {"status": {}})})
         except ValidationError:
             continue
         if found.spec.store.url or found.spec.store.minio.embedded:

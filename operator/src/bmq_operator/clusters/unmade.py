@@ -3,13 +3,17 @@ so, only its events do.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
+from bmq_operator.clusters.existing import owner_of
 from bmq_operator.clusters.names import ROLES, Component
+from bmq_operator.clusters.troubles import trouble
 from bmq_operator.conditions import Finding
 from bmq_operator.kube import Kube, KubeProblem, Manifest
 
 REFUSED: Final = "PodsRefused"
+PROBE_RUNS: Final = "ProbeRuns"
 _REASON: Final = "FailedCreate"
 _LENGTH_MAX: Final = 1_000
 _QUOTA: Final = "exceeded quota"
@@ -28,6 +32,17 @@ async def refused(kube: Kube, makers: Iterable[Manifest]) -> Finding | None:
             )
             return Finding(status="False", reason=REFUSED, message=text)
     return None
+
+
+async def probe_note(kube: Kube, probe: Manifest | None, pods: Iterable[Manifest]) -> Finding | None:
+    """What is told of a probe that does not run, though a Cluster is ready without it: then nobody measures. None:
+    nothing is known to keep it. Raises KubeError.
+    """
+    if probe is None:
+        return None
+    own = [one for one in pods if owner_of(one) == probe["metadata"].get("uid")]
+    found = trouble(own) or await refused(kube, (probe,))
+    return None if found is None else replace(found, type=PROBE_RUNS, status="False")
 
 
 async def over_quota(kube: Kube, sets: Mapping[str, Manifest]) -> frozenset[Component]:

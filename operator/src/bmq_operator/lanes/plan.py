@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, TypeAlias, assert_never
 
-from bmq_operator.conditions import Finding, condition, timestamp, was_refused
+from bmq_operator.conditions import Finding, condition, pace_s, timestamp, was_refused
 from bmq_operator.lanes.situation import PresentLane, Situation
 from bmq_operator.outcome import Event
 from bmq_operator.references import ClusterState
@@ -336,7 +336,9 @@ def _pods(situation: Situation, present: PresentLane) -> Plan:
             finding = _not_ready(
                 f"{noun.capitalize()}Starting", f"{pods.ready} of {wanted} {noun} of the lane are ready{why}"
             )
-            return _as_it_was(lane, finding, topics=present.topics, objects=True, again_after_s=STARTING_S)
+            ready = condition(lane.status.conditions)
+            again_s = pace_s(ready, first_s=STARTING_S, most_s=LATER_S, now_ms=situation.now_ms)
+            return _as_it_was(lane, finding, topics=present.topics, objects=True, again_after_s=again_s)
     found = Finding(status="True", reason=AS_WRITTEN, message="the lane is as it is written")
     end_ms = expires_ms(lane, present)
     now_ms = situation.now_ms if situation.cluster_ms is None else situation.cluster_ms
