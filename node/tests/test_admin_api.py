@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -364,5 +364,31 @@ def test_the_metadata_and_its_log_are_shown_for_whoever_looks_for_a_fault() -> N
         assert any(
             record["record"] == "topic" and record["name"] == "orders" for one in log for record in one["records"]
         )
+
+    run(test)
+
+
+def test_pages_of_all_that_a_node_knows_are_made_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others are made by the same thread."""
+    asked = most = 0
+    in_thread = node_page.in_thread
+
+    async def counted(compute: Callable[[], Any]) -> Any:
+        nonlocal asked, most
+        asked += 1
+        most = max(most, asked)
+        try:
+            return await in_thread(compute)
+        finally:
+            asked -= 1
+
+    monkeypatch.setattr(node_page, "in_thread", counted)
+
+    async def test(cluster: Cluster) -> None:
+        proxy = await with_topic(cluster)
+        paths = ("/v1/debug/image", "/v1/debug/log") * 5
+        answers = await asyncio.gather(*(ask(proxy, "GET", path) for path in paths))
+        assert [answer.status for answer in answers] == [200] * 10
+        assert most == 1
 
     run(test)

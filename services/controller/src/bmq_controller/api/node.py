@@ -8,6 +8,7 @@ import msgspec
 from fastapi import FastAPI, Query, Response
 
 from bmq.errors import BmqError, ObjectMissing, StoreUnavailable
+from bmq.fairness.turns import Places
 from bmq.metadata.codec import LOG_PREFIX, SNAPSHOT_PREFIX, decode_records
 from bmq.metadata.image import Image
 from bmq.storage.durable import together
@@ -24,6 +25,7 @@ ENTRIES_MAX: Final = 1_000
 
 def add_to(app: FastAPI, sources: ApiSources) -> None:
     """Adds the pages of what the node that is asked knows and sees."""
+    whole = Places(1)  # each is long work of the one thread of all pages: others come between two of them
 
     @app.get("/v1/self", tags=["node"])
     async def get_self() -> SelfView:
@@ -33,16 +35,18 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
     @app.get("/v1/debug/image", tags=["node"])
     async def get_image() -> Response:
         """All metadata as the node that is asked has it, as JSON."""
-        image = sources.image
-        return Response(await in_thread(lambda: encode_image(image)), media_type="application/json")
+        async with whole.holding():
+            image = sources.image
+            return Response(await in_thread(lambda: encode_image(image)), media_type="application/json")
 
     @app.get("/v1/debug/log", tags=["node"], response_model=LogView)
     async def get_log(
         limit: Annotated[int, Query(ge=1, le=ENTRIES_MAX, description="How many entries at most")] = 200,
     ) -> Response:
         """The newest entries of the metadata log, read from the store by the node that is asked."""
-        found = await _log(sources, limit)
-        return Response(await in_thread(lambda: encode_log(found)), media_type="application/json")
+        async with whole.holding():
+            found = await _log(sources, limit)
+            return Response(await in_thread(lambda: encode_log(found)), media_type="application/json")
 
     @app.get("/v1/debug/store", tags=["node"])
     async def get_store() -> StoreView:
