@@ -69,10 +69,28 @@ def test_whoever_waits_is_read_in_the_end_and_never_beyond_what_its_address_may_
         runner.run(main())
 
 
+def test_a_request_that_is_larger_than_all_of_it_keeps_its_own_address_from_being_read_and_no_other() -> None:
+    memory = RequestMemory(64)
+    large, other = memory.of("large"), memory.of("other")
+    large.hold(100)
+    assert memory.held_bytes == 100
+    assert not large.has_room
+    assert other.has_room
+    other.hold(10)
+    assert other.has_room
+    other.hold(6)
+    assert not other.has_room
+    large.release(100)
+    assert large.has_room and other.has_room
+    other.release(16)
+    assert (memory.held_bytes, memory._counted_bytes) == (0, 0)
+
+
 def test_who_does_not_wait_any_more_lets_the_next_one_go_on() -> None:
     async def main() -> None:
         memory, told = RequestMemory(10), []
         memory.hold("a", 10)
+        memory.hold("c", 3)
         gone, next_one = partial(told.append, "gone"), partial(told.append, "next")
         memory.wait("b", gone)
         memory.wait("b", next_one)

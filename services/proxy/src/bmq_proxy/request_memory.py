@@ -26,13 +26,17 @@ ones are looked at."""
 
 class RequestMemory:
     """Counts; owns no memory itself. What is there is held, and may overdraw; room is only ever asked for to read
-    on.
+    on. One request may be larger than all of it: what an address overdraws is not taken from the others.
     """
 
     def __init__(self, limit_bytes: int) -> None:
         assert limit_bytes > 0
         self.limit_bytes = limit_bytes
         self.held_bytes = 0
+        self._own_max = limit_bytes * OWN_SHARE // (OWN_SHARE + 1)
+        """What an address takes of the others' at most."""
+        self._counted_bytes = 0
+        """What all have, without what they overdraw."""
         self._held: Counter[str] = Counter()
         self._waiting: Rotation[Callable[[], None]] = Rotation()
         self._waits: Counter[str] = Counter()
@@ -41,7 +45,7 @@ class RequestMemory:
     @property
     def has_room(self) -> bool:
         """Whether an address that has nothing yet is read."""
-        return self.held_bytes < self.limit_bytes
+        return self._counted_bytes < self.limit_bytes
 
     def of(self, address: str) -> "OwnMemory":
         """What connections of an address have to do with it."""
@@ -53,17 +57,21 @@ class RequestMemory:
 
     def hold(self, address: str, size_bytes: int) -> None:
         """Counts bytes that are there."""
-        self.held_bytes += size_bytes
-        self._held[address] += size_bytes
+        self._add(address, size_bytes)
 
     def release(self, address: str, size_bytes: int) -> None:
         """Gives bytes back."""
-        self.held_bytes -= size_bytes
-        self._held[address] -= size_bytes
+        self._add(address, -size_bytes)
         assert self._held[address] >= 0
         if not self._held[address]:
             del self._held[address]
         self._wake()
+
+    def _add(self, address: str, size_bytes: int) -> None:
+        before_bytes = self._held[address]
+        self._held[address] = now_bytes = before_bytes + size_bytes
+        self.held_bytes += size_bytes
+        self._counted_bytes += min(now_bytes, self._own_max) - min(before_bytes, self._own_max)
 
     def wait(self, address: str, room: Callable[[], None]) -> None:
         """Calls it, once, when there is room."""
@@ -77,7 +85,7 @@ class RequestMemory:
         self._wake()
 
     def _fits(self, address: str) -> bool:
-        return self._held[address] < OWN_SHARE * (self.limit_bytes - self.held_bytes)
+        return self._held[address] < OWN_SHARE * (self.limit_bytes - self._counted_bytes)
 
     def _waited(self, address: str) -> None:
         self._waits[address] -= 1
