@@ -8,6 +8,7 @@ from internal_under_test import CLIENT, SERVER, MemoryOwner, serving
 from typing_extensions import Buffer
 
 from bmq.errors import BmqError, FencedLeaderEpoch, OffsetOutOfRange
+from bmq.fairness.turns import NOBODY, Party
 from bmq.internal import RemoteOwner, owner_handlers
 from bmq.internal.framing.routes import Handlers
 from bmq.internal.tails.tail_cache import TailCache
@@ -101,6 +102,7 @@ class LogOwner(MemoryOwner):
         max_bytes: int,
         max_wait_ms: int,
         room: TailRoom | None = None,
+        party: Party = NOBODY,
     ) -> list[TailAnswer]:
         loop = asyncio.get_running_loop()
         until_s = loop.time() + max_wait_ms / 1000

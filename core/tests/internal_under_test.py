@@ -12,6 +12,7 @@ import uvloop
 from typing_extensions import Buffer
 
 from bmq.errors import BmqError, NoMoveUnderWay, NotReady
+from bmq.fairness.turns import NOBODY, Party
 from bmq.internal import Identity, InternalClient, InternalServer, Purpose
 from bmq.internal.framing.routes import Handlers
 from bmq.metadata.feed import MetadataFeed
@@ -136,6 +137,7 @@ class MemoryOwner:
         max_bytes: int,
         max_wait_ms: int,
         room: TailRoom | None = None,
+        party: Party = NOBODY,
     ) -> list[TailAnswer]:
         self.asked.append((list(requests), min_bytes, max_bytes, max_wait_ms))
         self._check()

@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 
 from bmq.errors import NotReady, OffsetOutOfRange, UnknownTopic
+from bmq.fairness.turns import NOBODY, Party
 from bmq.roles.owner import (
     Appended,
     Caller,
@@ -49,6 +50,7 @@ class Broker:
         max_bytes: int,
         max_wait_ms: int,
         room: TailRoom | None = None,
+        party: Party = NOBODY,
     ) -> list[TailAnswer]:
         return [
             TailAnswer(tp=one.tp, error=OffsetOutOfRange("above") if one.tp == KNOWN else UnknownTopic("none"))

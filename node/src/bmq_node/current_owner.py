@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from typing_extensions import Buffer
 
 from bmq.errors import NotReady, UnknownTopic
+from bmq.fairness.turns import NOBODY, Party
 from bmq.roles.owner import (
     Appended,
     Caller,
@@ -63,12 +64,13 @@ class CurrentOwner:
         max_bytes: int,
         max_wait_ms: int,
         room: TailRoom | None = None,
+        party: Party = NOBODY,
     ) -> list[TailAnswer]:
         """The answers of the incarnation of the moment, in order, with NotReady where it says UnknownTopic. `room` is
         not used.
         """
         answers = await self._owner.read_tail(
-            requests, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms
+            requests, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms, party=party
         )
         return [
             replace(one, error=_not_heard_of(one.error)) if isinstance(one.error, UnknownTopic) else one

@@ -14,6 +14,7 @@ from tests.bare_client import AsyncBareClient
 
 from bmq.config.cluster_config import PARTITIONS_PER_TOPIC_MAX
 from bmq.errors import BmqError, InvalidPartitions, ObjectMissing, OffsetOutOfRange, TopicExists, UnknownTopic
+from bmq.fairness.turns import NOBODY, Party
 from bmq.metadata.image import Image, PartitionMeta, Topic
 from bmq.ports import ObjectMeta
 from bmq.roles.controller import ConfigChange, ConfigResource, NewTopic, Reassignment, TopicResult
@@ -295,6 +296,7 @@ class MemoryOwner:
         max_bytes: int,
         max_wait_ms: int,
         room: TailRoom | None = None,
+        party: Party = NOBODY,
     ) -> list[TailAnswer]:
         self.reads += 1
         loop = asyncio.get_running_loop()

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pytest
 
+from bmq.fairness.turns import NOBODY, Party
 from bmq.metadata.image import Image
 from bmq.roles.owner import Owner, TailAnswer, TailRequest, TailRoom
 from bmq.values import LeaderEpoch, ManifestVersion, Offset, TopicId, TopicPartition
@@ -61,6 +62,7 @@ class Elsewhere:
         max_bytes: int,
         max_wait_ms: int,
         room: TailRoom | None = None,
+        party: Party = NOBODY,
     ) -> list[TailAnswer]:
         at_most = min(max_bytes, sum(request.max_bytes for request in requests))
         has_room = room is None or room.take(at_most)

@@ -10,6 +10,7 @@ import pytest
 from proxy_in_memory import MemoryOwner, batch
 
 from bmq.errors import BmqError, NotOwner
+from bmq.fairness.turns import NOBODY, Party
 from bmq.roles.owner import Owner, TailAnswer, TailRequest, TailRoom
 from bmq.values import Offset, TopicId, TopicPartition
 from bmq_proxy.fetch.tails import ASKED_MAX, read_tails
@@ -36,6 +37,7 @@ class Counting(MemoryOwner):
         max_bytes: int,
         max_wait_ms: int,
         room: TailRoom | None = None,
+        party: Party = NOBODY,
     ) -> list[TailAnswer]:
         self.asked += 1
         if self.failing is not None:

@@ -9,9 +9,13 @@ import asyncio
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
+
+Party = tuple[Hashable, Hashable]
+"""Whose turn it is: an address, and a connection or client of it."""
+NOBODY: Final[Party] = ("", "")
 
 _Senders = OrderedDict[Hashable, deque[T]]
 

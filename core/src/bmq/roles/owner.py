@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol
 from typing_extensions import Buffer
 
 from bmq.errors import BmqError
+from bmq.fairness.turns import NOBODY, Party
 from bmq.values import LeaderEpoch, ManifestVersion, Offset, TopicPartition
 from bmq.wire.apis import ApiKey
 
@@ -151,6 +152,7 @@ class Owner(Protocol):
         max_bytes: int,
         max_wait_ms: int,
         room: TailRoom | None = None,
+        party: Party = NOBODY,
     ) -> list[TailAnswer]:
         """One answer per request, in order.
 
@@ -159,7 +161,8 @@ class Owner(Protocol):
         moment, or when the time is up.
 
         An owner of another process fetches into the `room` (None: its caller counts `max_bytes` itself), and says
-        `unsent_bytes` of what has none. Nothing that was fetched is held while it waits.
+        `unsent_bytes` of what has none. Nothing that was fetched is held while it waits. `party`: by whose turns very
+        many requests are looked at.
         """
 
     async def offset_for_time(

@@ -21,7 +21,7 @@ from bmq.errors import (
     OutOfOrderSequence,
     RequestError,
 )
-from bmq.fairness.turns import Turns
+from bmq.fairness.turns import NOBODY, Party, Turns
 from bmq.fairness.waiters import Waiters
 from bmq.roles.owner import (
     Appended,
@@ -197,6 +197,7 @@ class Broker:
         max_bytes: int,
         max_wait_ms: int,
         room: TailRoom | None = None,
+        party: Party = NOBODY,
     ) -> list[TailAnswer]:
         """One answer per request, in order, from memory. Waits until `min_bytes` are there, an answer needs no waiting,
         or the time is up; a partition that is being opened is waited for like records. A `room` is not needed here.
@@ -210,7 +211,9 @@ class Broker:
             ) as news:
                 self._ownership.check_alive()
                 if len(requests) > LOOKED_AT_ONCE:
-                    answers, size_bytes, settled = await self._collect_in_turns(requests, opening, max_bytes=max_bytes)
+                    answers, size_bytes, settled = await self._collect_in_turns(
+                        requests, opening, max_bytes=max_bytes, party=party
+                    )
                 else:
                     answers, size_bytes, settled = self._collect(requests, opening, max_bytes=max_bytes)
                 if any(isinstance(answer.error, OffsetOutOfRange) for answer in answers):
@@ -223,7 +226,7 @@ class Broker:
                 else:
                     await self._waiters.wait([request.tp for request in requests], left_s)
             if len(requests) > FEW_PARTITIONS:
-                await self._turns.turn()
+                await self._turns.turn(party=party[0], sender=party[1])
 
     def tails(self, changed: Callable[[TopicPartition], None]) -> Tails:
         """This broker's tails for one who follows them; `changed` is told of the partitions that change."""
@@ -269,7 +272,7 @@ class Broker:
         return opening
 
     async def _collect_in_turns(
-        self, requests: Sequence[TailRequest], opening: Openings, *, max_bytes: int
+        self, requests: Sequence[TailRequest], opening: Openings, *, max_bytes: int, party: Party
     ) -> tuple[list[TailAnswer], int, bool]:
         """The same, with turns of the loop between: each commit has those looked at again who wait for many
         partitions.
@@ -278,7 +281,7 @@ class Broker:
         size_bytes = 0
         settled = False
         for first in range(0, len(requests), LOOKED_AT_ONCE):
-            await self._turns.turn()
+            await self._turns.turn(party=party[0], sender=party[1])
             some = requests[first : first + LOOKED_AT_ONCE]
             more, more_bytes, more_settled = self._collect(
                 some, opening, max_bytes=max_bytes - size_bytes, first=not size_bytes

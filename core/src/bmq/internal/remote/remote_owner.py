@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from typing_extensions import Buffer
 
 from bmq.errors import NotReady
-from bmq.fairness.turns import Turns
+from bmq.fairness.turns import NOBODY, Party, Turns
 from bmq.internal import limits
 from bmq.internal.calls.owner_calls import (
     APPEND_CALL,
@@ -122,6 +122,7 @@ class RemoteOwner:
         max_bytes: int,
         max_wait_ms: int,
         room: TailRoom | None = None,
+        party: Party = NOBODY,
     ) -> list[TailAnswer]:
         """One answer per request, in order: of the tails that are followed what is known here, of others what the owner
         says. Answers of one owner are bounded (TAIL_BYTES_MAX), whatever `max_bytes` says.
@@ -138,7 +139,7 @@ class RemoteOwner:
             with self._follower.waiters.watched(tps if many else ()) as news:
                 may_wait = left_s > 0 and min_bytes > 0
                 if many:
-                    known = await self._looked_at_in_turns(asked, max_bytes=max_bytes, may_wait=may_wait)
+                    known = await self._looked_at_in_turns(asked, max_bytes=max_bytes, may_wait=may_wait, party=party)
                 else:
                     known = self._follower.look(asked, max_bytes=max_bytes, may_wait=may_wait)
                 missing = [i for i, answer in enumerate(known) if answer is None]
@@ -172,19 +173,19 @@ class RemoteOwner:
                     continue  # what the owner said may be older than what others have heard meanwhile
                 if many:
                     await self._follower.waiters.until(news, left_s)
-                    await self._turns.turn()
+                    await self._turns.turn(party=party[0], sender=party[1])
                 else:
                     await self._follower.waiters.wait(tps, left_s)
 
     async def _looked_at_in_turns(
-        self, asked: list[TailRequest], *, max_bytes: int, may_wait: bool
+        self, asked: list[TailRequest], *, max_bytes: int, may_wait: bool, party: Party
     ) -> list[TailAnswer | None]:
         """What is known, with turns of the loop between: hundreds may wait for the same record."""
         answers: list[TailAnswer | None] = []
         known_bytes = 0
         for first in range(0, len(asked), limits.FOLLOWED_LOOKED_AT):
             if first:
-                await self._turns.turn()
+                await self._turns.turn(party=party[0], sender=party[1])
             part = asked[first : first + limits.FOLLOWED_LOOKED_AT]
             some = self._follower.look(part, max_bytes=max_bytes, may_wait=may_wait, known_bytes=known_bytes)
             known_bytes += sum([answer.size_bytes for answer in some if answer is not None])

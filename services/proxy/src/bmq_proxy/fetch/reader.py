@@ -15,7 +15,7 @@ import structlog
 from bmq.clocks.in_time import in_time
 from bmq.errors import BmqError, FormatError, NotOwner, NotReady, ObjectMissing, OffsetOutOfRange, StoreError
 from bmq.fairness.log_limit import RateLimited
-from bmq.fairness.turns import Turns
+from bmq.fairness.turns import NOBODY, Party, Turns
 from bmq.roles.controller import Metadata
 from bmq.roles.owner import Owner, TailAnswer, TailRequest, TailRoom
 from bmq.storage.manifest import Manifest
@@ -28,7 +28,7 @@ from bmq_proxy.fetch.manifests import ManifestCache
 from bmq_proxy.fetch.room import NO_ROOM, Asked
 from bmq_proxy.fetch.segments import OtherRun, SegmentReader, Slice
 from bmq_proxy.fetch.tails import read_tails
-from bmq_proxy.fetch.turns import NOBODY, Party, ReadTurns, Turn
+from bmq_proxy.fetch.turns import ReadTurns, Turn
 
 MANIFESTS_TRIED_MAX = 3
 ROOM_WAIT_S = 5.0
@@ -124,10 +124,15 @@ class FetchReader:
     ) -> Result:
         """`room` holds what owners sent until it is counted with the answer, or let go."""
         answers = await self._tails(
-            reads, min_bytes=min(min_bytes, max_bytes), max_bytes=max_bytes, max_wait_ms=max_wait_ms, room=room
+            reads,
+            min_bytes=min(min_bytes, max_bytes),
+            max_bytes=max_bytes,
+            max_wait_ms=max_wait_ms,
+            room=room,
+            party=party,
         )
         if len(reads) > PLANNED_AT_ONCE:
-            await self._turns_at_loop.turn()
+            await self._turns_at_loop.turn(party=party[0], sender=party[1])
         plan = share(reads, answers, max_bytes)
         if sum(limit for _, limit in plan.segments) + sum(size_bytes for _, size_bytes in plan.unsent) <= SMALL_BYTES:
             return await self._read(room, reads, answers, plan)
@@ -142,7 +147,7 @@ class FetchReader:
                 return await self._nothing_yet(reads)
         try:
             if not answers:
-                answers = await self._tails(reads, min_bytes=0, max_bytes=limit, max_wait_ms=0, room=room)
+                answers = await self._tails(reads, min_bytes=0, max_bytes=limit, max_wait_ms=0, room=room, party=party)
                 plan = share(reads, answers, limit)
             elif limit < max_bytes:
                 plan = share(reads, answers, limit)
@@ -361,7 +366,14 @@ class FetchReader:
         return found
 
     async def _tails(
-        self, reads: Sequence[Read], *, min_bytes: int, max_bytes: int, max_wait_ms: int, room: TailRoom | None = None
+        self,
+        reads: Sequence[Read],
+        *,
+        min_bytes: int,
+        max_bytes: int,
+        max_wait_ms: int,
+        room: TailRoom | None = None,
+        party: Party = NOBODY,
     ) -> list[TailAnswer]:
         requests = [
             TailRequest(
@@ -373,7 +385,13 @@ class FetchReader:
             for read in reads
         ]
         answers = await read_tails(
-            self._owner_for, requests, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms, room=room
+            self._owner_for,
+            requests,
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
+            max_wait_ms=max_wait_ms,
+            room=room,
+            party=party,
         )
         image = self._metadata.image
         for i, answer in enumerate(answers):

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Final
 
 from bmq.errors import BmqError
+from bmq.fairness.turns import NOBODY, Party
 from bmq.roles.owner import Owner, TailAnswer, TailRequest, TailRoom
 from bmq.values import TopicPartition
 from bmq_proxy.fetch.room import NO_ROOM
@@ -23,6 +24,7 @@ async def read_tails(
     max_bytes: int,
     max_wait_ms: int,
     room: TailRoom | None = None,
+    party: Party = NOBODY,
 ) -> list[TailAnswer]:
     """One answer per request, in order; what an owner raises becomes the error of its partitions.
 
@@ -43,7 +45,7 @@ async def read_tails(
         asked = [requests[i] for i in indexes]
         try:
             got = await owner.read_tail(
-                asked, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms, room=room
+                asked, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms, room=room, party=party
             )
         except BmqError as error:
             got = [TailAnswer(tp=request.tp, error=error.with_traceback(None)) for request in asked]
@@ -57,7 +59,7 @@ async def read_tails(
         asked = [requests[i] for i in indexes]
         with suppress(BmqError):  # who looks afterwards meets it
             await owner.read_tail(
-                asked, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms, room=NO_ROOM
+                asked, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms, room=NO_ROOM, party=party
             )
 
     failed = any(answer is not None for answer in answers)

@@ -6,15 +6,10 @@ has no more turns than who has one. Who reads little, or what is here of the tai
 """
 
 import asyncio
-from typing import Final
 
 from bmq.fairness.greedy_window import Modest
-from bmq.fairness.turns import Rotation
+from bmq.fairness.turns import Party, Rotation
 from bmq_proxy import metrics
-
-Party = tuple[str, str]
-"""A client: its address, and what it calls itself."""
-NOBODY: Final[Party] = ("", "")
 
 
 class Turn:

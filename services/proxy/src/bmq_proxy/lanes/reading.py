@@ -9,12 +9,11 @@ from typing import Final
 
 from bmq.errors import OffsetOutOfRange, UnknownTopic
 from bmq.fairness.grouping import in_groups
-from bmq.fairness.turns import Turns
+from bmq.fairness.turns import NOBODY, Party, Turns
 from bmq.metadata.image import Image
 from bmq.values import TopicId, TopicPartition
 from bmq_proxy.fetch.answers import Found, Read, Result
 from bmq_proxy.fetch.reader import FetchReader
-from bmq_proxy.fetch.turns import NOBODY, Party
 from bmq_proxy.lanes.rate import RateCap
 from bmq_proxy.lanes.views import LaneView
 

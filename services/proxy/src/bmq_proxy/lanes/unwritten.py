@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 from typing_extensions import Buffer
 
 from bmq.errors import BmqError, NotOwner
+from bmq.fairness.turns import NOBODY, Party
 from bmq.roles.owner import (
     Appended,
     Caller,
@@ -72,6 +73,7 @@ class UnwrittenOwner:
         max_bytes: int,
         max_wait_ms: int,
         room: TailRoom | None = None,
+        party: Party = NOBODY,
     ) -> list[TailAnswer]:
         """NotOwner for each of the requests; a lane's reader does not come here."""
         return [TailAnswer(tp=request.tp, error=_not_there(request.tp)) for request in requests]
