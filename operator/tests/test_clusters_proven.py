@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 from clusters_world import World, cluster, run
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bmq_operator.clusters import reconcile
@@ -365,6 +365,7 @@ class Life:
     looks=st.lists(st.integers(1, 120), min_size=5, max_size=5),
     good_first=st.booleans(),
 )
+@example(brokers=2, templates=["", "", "", "", "pool"], looks=[1, 1, 1, 63, 13], good_first=False)
 def test_whatever_is_written_and_when_what_is_right_in_the_end_reaches_every_node(
     *, brokers: int, templates: list[str], looks: list[int], good_first: bool
 ) -> None:

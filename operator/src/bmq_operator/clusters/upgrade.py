@@ -203,13 +203,16 @@ def _left_alone(outdated: Sequence[Pod], view: View, lack: Lack) -> Wait:
 
 def _first(outdated: Sequence[Pod], view: View) -> Pod:
     """Which pod of a role is first: a standby before the leading controller; one that never worked before one that did;
-    a broker that is being drained before the others.
+    a broker that is being drained before the others, and one in a pool that no topic is in before those that own some:
+    it may be the only one that could take theirs once it is where they are.
     """
     nodes = {} if view.state is None else view.state.nodes
+    owned = {node.pool for node in nodes.values() if node.partitions}
 
-    def order(pod: Pod) -> tuple[int, bool, bool, bool, int]:
+    def order(pod: Pod) -> tuple[int, bool, bool, bool, bool, int]:
         node = nodes.get(pod.node_id, Node(node_id=pod.node_id, alive=False))
-        return ROLES.index(pod.component), node.leads, is_proven(pod, view), not node.cordoned, pod.ordinal
+        role, is_of_use = ROLES.index(pod.component), node.pool in owned
+        return role, node.leads, is_proven(pod, view), not node.cordoned, is_of_use, pod.ordinal
 
     return min(outdated, key=order)
 
