@@ -189,3 +189,29 @@ def test_those_who_wait_for_many_partitions_are_woken_together_and_look_in_turns
 
     main()
     assert max(looks) == at_once
+
+
+@on_virtual_time
+async def test_many_who_wait_for_many_partitions_at_one_address_are_no_more_before_another_one_than_it_is_alone() -> (
+    None
+):
+    cluster = Cluster()
+    await cluster.start()
+    tps = await cluster.topic("orders", partitions=FEW_PARTITIONS + 1)
+    wanted = [TailRequest(tp=tp, offset=Offset(0), max_bytes=100) for tp in tps]
+    answered: list[str] = []
+
+    async def read(address: str, number: int) -> None:
+        await cluster.broker.owner.read_tail(
+            wanted, min_bytes=1, max_bytes=1_000, max_wait_ms=60_000, party=(address, number)
+        )
+        answered.append(address)
+
+    readers = [asyncio.create_task(read("many", number)) for number in range(30)]
+    await asyncio.sleep(1)
+    readers.append(asyncio.create_task(read("other", 0)))
+    await asyncio.sleep(1)
+    await cluster.append(tps[0], b"a")
+    await asyncio.gather(*readers)
+    assert answered.index("other") <= 2, answered
+    await cluster.stop()
