@@ -192,9 +192,7 @@ def test_those_who_wait_for_many_partitions_are_woken_together_and_look_in_turns
 
 
 @on_virtual_time
-async def test_many_who_wait_for_many_partitions_at_one_address_are_no_more_before_another_one_than_it_is_alone() -> (
-    None
-):
+async def test_many_readers_of_many_partitions_at_one_address_are_not_all_before_the_one_at_another() -> None:
     cluster = Cluster()
     await cluster.start()
     tps = await cluster.topic("orders", partitions=FEW_PARTITIONS + 1)
