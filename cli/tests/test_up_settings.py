@@ -12,7 +12,7 @@ from bmq_cli.processes.up import OWN_CONFIGS, _config
 from bmq_node.configuration.node_settings import NodeSettings, node_settings
 from bmq_node.configuration.server_config import ServerConfig
 from bmq_node.configuration.sources import read_config
-from bmq_node.process.starting import settings_of
+from bmq_node.process.over_store import settings_of
 
 
 def up_settings(*configs: str, **limits: str) -> NodeSettings:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from runtime_minio import PASSWORD, TOOLS, USER, MinioServer, running_minio
+from tests.waiting import until_async
 
 from bmq.errors import Conflict, NotApplied, StoreUnavailable, UnknownOutcome
 from bmq.runtime.bucket import ensure_bucket
@@ -76,6 +77,7 @@ def test_while_the_server_is_dead_nothing_is_applied_and_afterwards_the_same_sto
             await store.get("wal/1")
 
     async def again() -> None:
+        await until_async(lambda: store.get("wal/1"), "the server to be ready", not_yet=(StoreUnavailable,))
         async with asyncio.timeout(PATIENCE_S):
             await store.create("wal/2", [b"two"])
             assert await store.get("wal/1") == b"x" * 100_000

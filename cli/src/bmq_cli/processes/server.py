@@ -35,7 +35,8 @@ from bmq_node.node import Node
 from bmq_node.process.listening import bound
 from bmq_node.process.living import CannotGoOn, live
 from bmq_node.process.open_files import tell_if_fewer, with_files
-from bmq_node.process.starting import keep_private, make_bucket, settings_of, start_failure
+from bmq_node.process.over_store import settings_of
+from bmq_node.process.starting import keep_private, make_bucket, start_failure
 from bmq_node.process.supervised import end_with_supervisor, watch_supervisor
 
 _log = structlog.get_logger(__name__)

@@ -33,7 +33,8 @@ from bmq_node.node import Node
 from bmq_node.process.listening import bound, check_apart, check_free
 from bmq_node.process.living import CannotGoOn, live
 from bmq_node.process.open_files import tell_if_fewer, with_files
-from bmq_node.process.starting import FAILED, keep_private, make_bucket, settings_of, start_failure
+from bmq_node.process.over_store import settings_of
+from bmq_node.process.starting import FAILED, keep_private, make_bucket, start_failure
 
 log = structlog.get_logger()
 

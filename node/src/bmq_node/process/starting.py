@@ -1,5 +1,5 @@
-"""What starting a process has in common, whatever its roles: what kind of store it is over, that the bucket is there
-and a folder private, and what fails is told in one line.
+"""What starting a process has in common, whatever its roles: the bucket is there, a folder is private, and what fails
+is told in one line. Knows no service: the probe and commands over a store start so, too.
 """
 
 import os
@@ -7,23 +7,11 @@ from typing import Final
 
 from bmq.errors import BmqError, Corrupt
 from bmq.runtime.store_url import StoreKind, parse_store_url
-from bmq_node.configuration.node_settings import NodeSettings, node_settings
-from bmq_node.configuration.server_config import ServerConfig
 
 FAILED = 1
 MISCONFIGURED = 2
 _OF_OTHERS: Final = 0o077
 """What the process's group and everybody else may do."""
-
-
-def settings_of(config: ServerConfig) -> NodeSettings:
-    """What the process is told over its store. Raises ConfigurationError for a URL that cannot be used."""
-    store = parse_store_url(config.store)
-    return node_settings(
-        config,
-        one_disk=store.kind in (StoreKind.FILE, StoreKind.MEMORY),
-        log_dir=str(store.folder) if store.folder is not None else config.store.partition("?")[0],
-    )
 
 
 def make_bucket(url: str) -> None:
