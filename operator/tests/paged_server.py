@@ -1,8 +1,6 @@
 """An API server that has Lanes, and tells them as one does: in pages of as many as are asked for, and by a watch."""
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from aiohttp import web
@@ -41,15 +39,3 @@ class PagedServer:
             text=f'{{"apiVersion":"bmq.io/v1alpha1","items":[{items}],"kind":"LaneList",{about}}}',
             content_type="application/json",
         )
-
-    @asynccontextmanager
-    async def started(self) -> AsyncIterator[str]:
-        """Its address."""
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", self.answer)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        host, port = runner.addresses[0]
-        yield f"http://{host}:{port}"
-        await runner.cleanup()

@@ -14,7 +14,7 @@ from kopf._cogs.configs.configuration import OperatorSettings
 from kopf._cogs.structs.credentials import Vault, VaultKey
 from kopf._cogs.structs.references import Resource
 from paged_server import LANES, PagedServer, lane
-from test_operator_kube import served
+from served import served, served_at
 
 from bmq_operator import answers
 from bmq_operator.answers import ANSWER_BYTES_MAX, LABELS_MAX, PAGE, PAGE_BYTES_MAX, PageSize, parsed, part_of, slim
@@ -133,7 +133,7 @@ def test_kopf_is_told_of_an_object_what_is_heard_of_it_and_no_more() -> None:
             await session.close()
 
     async def main() -> None:
-        async with server.started() as url:
+        async with served_at(server.answer) as url:
             *listed, mark, changed, bookmark, gone = await heard(url)
         assert [one["object"]["metadata"]["name"] for one in listed] == [f"l{number}" for number in range(5)]
         assert (mark, changed["type"], bookmark["type"], gone["type"]) == (
@@ -160,20 +160,14 @@ def test_what_kopf_asks_for_otherwise_comes_through_as_it_is() -> None:
                 return web.json_response({"kind": "Status", "code": 403}, status=403)
             return web.json_response({"items": [{"spec": {"group": "bmq.io"}}]})
 
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", answer)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        host, port = runner.addresses[0]
-        session = LeanSession(kopf.ConnectionInfo(server="http://x"), plurals=PLURALS, names=HEARD)
-        crds = await session.request(method="get", url=f"http://{host}:{port}/apis/x/v1/customresourcedefinitions")
-        assert await crds.json() == {"items": [{"spec": {"group": "bmq.io"}}]}
-        for query in ("limit=500", "watch=true"):
-            refused = await session.request(method="get", url=f"http://{host}:{port}/apis/bmq.io/v1/{LANES}?{query}")
-            assert refused.status == 403 and (await refused.json())["kind"] == "Status"
-        await session.close()
-        assert session.closed and isinstance(refused, aiohttp.ClientResponse)
-        await runner.cleanup()
+        async with served_at(answer) as url:
+            session = LeanSession(kopf.ConnectionInfo(server="http://x"), plurals=PLURALS, names=HEARD)
+            crds = await session.request(method="get", url=f"{url}/apis/x/v1/customresourcedefinitions")
+            assert await crds.json() == {"items": [{"spec": {"group": "bmq.io"}}]}
+            for query in ("limit=500", "watch=true"):
+                refused = await session.request(method="get", url=f"{url}/apis/bmq.io/v1/{LANES}?{query}")
+                assert refused.status == 403 and (await refused.json())["kind"] == "Status"
+            await session.close()
+            assert session.closed and isinstance(refused, aiohttp.ClientResponse)
 
     asyncio.run(main())

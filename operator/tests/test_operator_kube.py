@@ -2,31 +2,12 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 import yaml
 from aiohttp import web
-from kubernetes.aio import client
-
-from bmq_operator.kube import Kube
-
-
-@asynccontextmanager
-async def served(answer: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> AsyncIterator[Kube]:
-    """A client of an API server that answers so."""
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    host, port = runner.addresses[0]
-    async with client.ApiClient(client.Configuration(host=f"http://{host}:{port}")) as api:
-        yield Kube(api)
-    await runner.cleanup()
-
+from served import served
 
 TEXTS = ("plain", "\U0001f680 and \U00020bb7", "ümläut \u2028 \x7f\x85 \ufffe", 'quotes " and \\ud83d\\ude80')
 

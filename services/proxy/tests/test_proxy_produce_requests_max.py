@@ -3,10 +3,11 @@ the end.
 """
 
 import asyncio
+from collections.abc import Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
-from proxy_in_memory import Client, batch, running_proxy
+from proxy_in_memory import Client, Running, batch, running_proxy
 from tests.waiting import until_async
 
 from bmq.config.limits import Limits
@@ -46,13 +47,7 @@ def test_a_request_for_many_partitions_counts_as_many() -> None:
                 client.send_produce("orders", {index: batch(b"small") for index in range(9)})
             await turns(200)
             assert len(proxy.owner.appended) == 9 * 2, "each counts as three, and the next begins where one has room"
-            answers = asyncio.gather(*(answers_of(client, 1) for client in clients))
-            async with asyncio.timeout(20):
-                while not answers.done():
-                    if proxy.owner.held:
-                        proxy.owner.let_go()
-                    await asyncio.sleep(0)
-            assert {code for codes in answers.result() for code in codes} == {ErrorCode.none}
+            assert await answered_while_let_go(proxy, clients, 1) == {ErrorCode.none}
 
     asyncio.run(main())
 
@@ -71,13 +66,7 @@ def test_who_waits_for_the_outcome_of_others_goes_on_in_order_and_nobody_is_forg
             assert len(proxy.owner.appended) == OF_ONE
             gone = clients.pop()
             gone.close()
-            answers = asyncio.gather(*(answers_of(client, 9) for client in clients))
-            async with asyncio.timeout(20):
-                while not answers.done():
-                    if proxy.owner.held:
-                        proxy.owner.let_go()
-                    await asyncio.sleep(0)
-            assert {code for codes in answers.result() for code in codes} == {ErrorCode.none}
+            assert await answered_while_let_go(proxy, clients, 9) == {ErrorCode.none}
             late = await proxy.connect()
             proxy.owner.hold = False
             late.send_produce("orders", {1: batch(b"late")})
@@ -164,6 +153,17 @@ def test_of_very_many_addresses_that_have_too_many_few_are_looked_at_and_none_is
 
 async def answers_of(client: Client, count: int) -> list[int]:
     return [(await client.receive())[1].responses[0].partition_responses[0].error_code for _ in range(count)]
+
+
+async def answered_while_let_go(proxy: Running, clients: Sequence[Client], count: int) -> set[int]:
+    """The codes of so many answers to each, as the held appends become durable one by one."""
+    answers = asyncio.gather(*(answers_of(client, count) for client in clients))
+    async with asyncio.timeout(20):
+        while not answers.done():
+            if proxy.owner.held:
+                proxy.owner.let_go()
+            await asyncio.sleep(0)
+    return {code for codes in answers.result() for code in codes}
 
 
 async def turns(count: int) -> None:
