@@ -9,10 +9,10 @@ import pytest
 from pydantic import BaseModel
 
 from bmq_resources import KINDS, Cluster, Lane, ParquetSink, Topic
+from bmq_resources.affinity import CHARS_MAX, PARTS_MAX, with_affinity
 from bmq_resources.base import Resource
 from bmq_resources.checks import RULES, Finding, check, needs_old, rules_of
 from bmq_resources.crd import crd
-from bmq_resources.pods import FREE_FORM_CHARS_MAX, FREE_FORM_PARTS_MAX
 from bmq_resources.schema import structural
 
 
@@ -468,7 +468,7 @@ def test_whatever_is_wrong_with_a_field_is_said_in_sentences_with_a_remedy(kind:
     spec = kind.model_fields["spec"].annotation
     assert isinstance(spec, type) and issubclass(spec, BaseModel)
     refused = 0
-    for path in places(structural(spec)):
+    for path in places(with_affinity(structural(spec))):
         for wrong in (*WRONG, *WRONG_MAPS):
             written = wrong
             for step in reversed(path):
@@ -483,13 +483,13 @@ def test_whatever_is_wrong_with_a_field_is_said_in_sentences_with_a_remedy(kind:
 
 @pytest.mark.parametrize(
     "junk",
-    [[[]] * FREE_FORM_PARTS_MAX, "x" * (FREE_FORM_CHARS_MAX + 1), {"x" * (FREE_FORM_CHARS_MAX + 1): 1}, nested(40)],
+    [[[]] * PARTS_MAX, "x" * (CHARS_MAX + 1), {"x" * (CHARS_MAX + 1): 1}, nested(40)],
     ids=["many", "long", "a long name", "deep"],
 )
-def test_what_has_no_schema_has_a_size(junk: Any) -> None:
+def test_an_affinity_has_a_size(junk: Any) -> None:
     found = only(check(Lane, document(Lane, {"proxies": {"placement": {"affinity": {"junk": junk}}}})))
     assert (found.field, found.value) == ("spec.proxies.placement.affinity", "")
-    assert f"more than {FREE_FORM_PARTS_MAX} names and values" in found.why and found.remedy == "leave some out"
+    assert f"more than {PARTS_MAX} names and values" in found.why and found.remedy == "leave some out"
 
 
 def test_an_affinity_to_hundreds_of_machines_is_taken() -> None:
@@ -497,3 +497,42 @@ def test_an_affinity_to_hundreds_of_machines_is_taken() -> None:
     term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": values}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
     assert isinstance(check(Lane, document(Lane, {"proxies": {"placement": {"affinity": affinity}}})), Lane)
+
+
+@pytest.mark.parametrize(
+    ("affinity", "field", "why", "remedy"),
+    [
+        ({"nodeAfinity": {}}, "nodeAfinity", "there is no such field", "write nodeAffinity, or leave it out"),
+        ({"podAffinity": 3}, "podAffinity", "it has to have fields of its own", "write them below it"),
+        (
+            {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"namespaces": [None]}]}},
+            "podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].namespaces[0]",
+            "it has to be text",
+            "put it in quotes",
+        ),
+        (
+            {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1 << 31}]}},
+            "podAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].weight",
+            "it has to be 2147483647 or less",
+            "lower it",
+        ),
+        (
+            {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}] * 65}},
+            "podAffinity.requiredDuringSchedulingIgnoredDuringExecution",
+            "it has more than 64 entries",
+            "leave some out",
+        ),
+    ],
+    ids=["unknown", "no object", "null in a list", "too large a number", "too many"],
+)
+def test_an_affinity_is_what_kubernetes_knows(affinity: Any, field: str, why: str, remedy: str) -> None:
+    found = only(check(Lane, document(Lane, {"proxies": {"placement": {"affinity": affinity}}})))
+    assert found.field == f"spec.proxies.placement.affinity.{field}"
+    assert found.why == why and found.remedy.startswith(remedy)
+
+
+def test_a_null_in_an_affinity_is_as_if_it_were_not_written() -> None:
+    terms = [{"topologyKey": None, "labelSelector": None, "namespaces": None}, None]
+    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}, "nodeAffinity": None}
+    found = check(Lane, document(Lane, {"proxies": {"placement": {"affinity": affinity}}}))
+    assert isinstance(found, Lane), found

@@ -12,22 +12,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from bmq.errors import InvalidTopicName
 from bmq.naming.names import check_topic_name
+from bmq_resources.affinity import AS_KUBERNETES, CHARS_MAX, DEPTH_MAX, PARTS_MAX, with_affinity
 from bmq_resources.base import Resource
 from bmq_resources.cluster import HOST_TOLD_RULE, Cluster
 from bmq_resources.lane import LANE_NAME, Lane
-from bmq_resources.pods import (
-    FREE_FORM_CHARS_MAX,
-    FREE_FORM_DEPTH_MAX,
-    FREE_FORM_PARTS_MAX,
-    OPERATORS_OWN_ENV,
-    OPERATORS_OWN_ENV_RULE,
-)
-from bmq_resources.schema import structural
+from bmq_resources.pods import OPERATORS_OWN_ENV, OPERATORS_OWN_ENV_RULE
+from bmq_resources.schema import structural_part
 from bmq_resources.tables import CONSUMER_NAMES_RULE, JOBS_OWN, JOBS_OWN_RULE
 from bmq_resources.topic import Topic
 from bmq_resources.uris import FILE_RULE, FOLDER_RULE, HTTP_RULE
@@ -131,10 +126,10 @@ def check(kind: type[Resource], document: Mapping[str, Any]) -> Resource | list[
     """The resource that the document is, or all that is wrong with it. Its status, which is not the writer's, is not
     looked at.
     """
-    schema = {"properties": {"metadata": _META, "spec": _spec(kind)}}
+    schema = {"properties": {"metadata": _META, "spec": _part(kind, "spec")}}
     written = _without_nulls(schema, {name: value for name, value in document.items() if name != "status"})
     try:
-        resource = kind.model_validate(written, strict=True, by_alias=True, by_name=False)
+        resource = kind.model_validate(written, strict=True, by_alias=True, by_name=False, context=AS_KUBERNETES)
     except ValidationError as error:
         return explained(kind, written, error)
     return [*_broken_rules(kind, resource), *_unusable_names(resource)] or resource
@@ -162,10 +157,9 @@ def needs_old(rule: str) -> bool:
 
 
 @functools.cache
-def _spec(kind: type[Resource]) -> Mapping[str, Any]:
-    spec = kind.model_fields["spec"].annotation
-    assert isinstance(spec, type) and issubclass(spec, BaseModel)
-    return structural(spec)
+def _part(kind: type[Resource], name: str) -> Mapping[str, Any]:
+    schema: Mapping[str, Any] = with_affinity(structural_part(kind, name))
+    return schema
 
 
 def _without_nulls(schema: Mapping[str, Any], value: Any) -> Any:
@@ -186,7 +180,7 @@ def _without_nulls(schema: Mapping[str, Any], value: Any) -> Any:
 
 
 def _broken_rules(kind: type[Resource], resource: Resource) -> Iterator[Finding]:
-    yield from _walk(_spec(kind), getattr(resource, "spec").written(), "spec")  # noqa: B009 each kind has a spec of its own type
+    yield from _walk(_part(kind, "spec"), getattr(resource, "spec").written(), "spec")  # noqa: B009 each kind has a spec of its own type
 
 
 def _walk(schema: Mapping[str, Any], value: Any, path: str) -> Iterator[Finding]:
@@ -253,7 +247,7 @@ def _unusable_names(resource: Resource) -> Iterator[Finding]:
 def _finding(kind: type[Resource], document: Mapping[str, Any], detail: ErrorDetails) -> Finding:
     location, value = _located(document, detail)
     why, remedy = _said(kind, location, detail)
-    untold = detail["type"] in ("missing", "free_form")
+    untold = detail["type"] in ("missing", "affinity")
     return Finding(field=_path(location), value="" if untold else _shown(value), why=why, remedy=remedy)
 
 
@@ -304,9 +298,9 @@ def _said(kind: type[Resource], location: Sequence[str | int], detail: ErrorDeta
             return f"it does not match {context['pattern']}", "change it so that it does"
         case "dict_type" | "model_type" | "model_attributes_type":
             return "it has to have fields of its own", "write them below it, further to the right, or leave it out"
-        case "free_form":
-            most = f"{FREE_FORM_PARTS_MAX} names and values, or {FREE_FORM_CHARS_MAX} characters"
-            return f"it has more than {most}, or is nested more than {FREE_FORM_DEPTH_MAX} deep", "leave some out"
+        case "affinity":
+            most = f"{PARTS_MAX} names and values, or {CHARS_MAX} characters"
+            return f"it has more than {most}, or is nested more than {DEPTH_MAX} deep", "leave some out"
         case "list_type":
             return "it has to be a list", "write each of its items on a line that begins with -"
         case _:
@@ -315,14 +309,11 @@ def _said(kind: type[Resource], location: Sequence[str | int], detail: ErrorDeta
 
 def _similar(kind: type[Resource], location: Sequence[str | int]) -> str:
     """The field that was meant, where one is near; else all that there are."""
-    model: Any = kind
+    top: dict[str, Any] = {field.alias or name: {} for name, field in kind.model_fields.items()}
+    schema: Mapping[str, Any] = {"properties": top | {name: _part(kind, name) for name in ("spec", "status")}}
     for step in location[:-1]:
-        fields = {field.alias or name: field for name, field in model.model_fields.items()}
-        annotation: Any = fields[step].annotation if isinstance(step, str) else model
-        model = next(
-            (one for one in (annotation, *getattr(annotation, "__args__", ())) if hasattr(one, "model_fields")), model
-        )
-    names = [field.alias or name for name, field in model.model_fields.items()]
+        schema = schema["items"] if isinstance(step, int) else schema["properties"][step]
+    names = list(schema["properties"])
     near = difflib.get_close_matches(str(location[-1]), names, n=1)
     return f"write {near[0]}, or leave it out" if near else f"leave it out, or write one of {', '.join(names)}"
 

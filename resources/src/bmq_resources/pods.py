@@ -1,10 +1,10 @@
 """Parts of specs that end up in pods: where they run, what they may use."""
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, Field, WithJsonSchema
-from pydantic_core import PydanticCustomError
+from pydantic import Field, WithJsonSchema
 
+from bmq_resources.affinity import Affinity
 from bmq_resources.base import OBJECT_NAME, OBJECT_NAME_OR_NONE, Part, rule, rules
 
 QUANTITY_PATTERN: Final = r"^([0-9]+|[0-9]+\.[0-9]+)(m|k|Ki|M|Mi|G|Gi|T|Ti|P|Pi)?$"
@@ -37,32 +37,6 @@ Quantity = Annotated[
         }
     ),
 ]
-FREE_FORM_PARTS_MAX: Final = 2_000
-FREE_FORM_CHARS_MAX: Final = 65_536
-FREE_FORM_DEPTH_MAX: Final = 32
-
-
-def _bounded(value: dict[str, Any]) -> dict[str, Any]:
-    """No schema of Kubernetes can say how much there may be of what has none. Looks at no more than may be there."""
-    left: list[tuple[Any, int]] = [(value, 1)]
-    parts = chars = 0
-    while left:
-        one, depth = left.pop()
-        inner = [*one.keys(), *one.values()] if isinstance(one, dict) else one if isinstance(one, list) else ()
-        parts += len(inner)
-        chars += len(one) if isinstance(one, str) else 0
-        if parts > FREE_FORM_PARTS_MAX or chars > FREE_FORM_CHARS_MAX or depth > FREE_FORM_DEPTH_MAX:
-            raise PydanticCustomError("free_form", "it is too large")
-        left += ((part, depth + 1) for part in inner)
-    return value
-
-
-FreeForm = Annotated[
-    dict[str, Any],
-    AfterValidator(_bounded),
-    WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True}),
-]
-"""What Kubernetes knows, and bmq does not."""
 
 
 class Resources(Part):
@@ -106,7 +80,7 @@ class Placement(Part):
     tolerations: list[Toleration] = Field(
         default=[], max_length=32, description="Taints that the pods put up with, of those that the chart allows."
     )
-    affinity: FreeForm = Field(
+    affinity: Affinity = Field(
         default={},
         description="A Kubernetes affinity, in place of bmq's own, which prefers to spread the pods of a role over "
         "nodes. Up to 2,000 names and values, of 65,536 characters.",

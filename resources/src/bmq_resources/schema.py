@@ -39,6 +39,13 @@ def structural(model: type[BaseModel]) -> dict[str, Any]:
     return _node(schema, schema.get("$defs", {}), model.__name__)
 
 
+def structural_part(kind: type[BaseModel], name: str) -> dict[str, Any]:
+    """What a resource has in its field `name`, a model of its own."""
+    model = kind.model_fields[name].annotation
+    assert isinstance(model, type) and issubclass(model, BaseModel)
+    return structural(model)
+
+
 def _node(schema: dict[str, Any], definitions: dict[str, Any], path: str) -> dict[str, Any]:
     schema = _resolved(schema, definitions, path)
     found: dict[str, Any] = {key: schema[key] for key in _KEPT if key in schema}
