@@ -1,6 +1,14 @@
 """`python -m bmq_sim`."""
 
-from bmq_sim.main import start
+import contextlib
+import sys
+
+from bmq_sim.lines import Watch
 
 if __name__ == "__main__":
-    start()
+    watch = Watch() if "--unrun" in sys.argv else None
+    with watch.importing() if watch else contextlib.nullcontext():
+        from bmq_sim.main import WATCHES, start
+
+        WATCHES.extend([watch] if watch else [])
+        start()

@@ -1,6 +1,6 @@
 """Which statements of the services no seed ever ran: those of their functions, less those whose lines were seen.
 
-A function is traced until each of its lines has run, then no more. What runs when a module is imported is not counted.
+What runs when a module is imported is not counted.
 """
 
 import ast
@@ -8,12 +8,14 @@ import copy
 import importlib.util
 import pkgutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import CodeType, FrameType
-from typing import Any, Final
+from typing import Final
+
+from slipcover import ImportManager, Slipcover
 
 PACKAGES: Final = ("bmq.metadata", "bmq.storage", "bmq_broker", "bmq_controller", "bmq_proxy")
 MODULES: Final = (
@@ -31,7 +33,6 @@ MODULES: Final = (
 TEXT_CHARS_MAX: Final = 140
 Lines = dict[str, set[int]]
 """Numbers of lines, by module."""
-_Trace = Callable[[FrameType, str, Any], Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -49,53 +50,30 @@ class Statement:
 
 
 class Watch:
-    """Notes the lines of the watched modules that run while it is on."""
+    """Notes which lines of the watched modules run in this process, and in those that it forks: of modules that are
+    imported while it is `importing`.
+    """
 
     def __init__(self) -> None:
-        self.ran: Lines = {}
+        self._covered = Slipcover(exclude_lines=[])
         self._modules = {str(path): name for name, path in watched_modules().items()}
-        self._traces: dict[int, _Trace | None] = {}
-        """By id of a function's code; None: of no interest, or all of it has run."""
-        self._kept: list[CodeType] = []
-        """Ids are those of living codes."""
 
-    def __enter__(self) -> "Watch":
-        assert sys.gettrace() is None, "a debugger or a coverage tool traces this process"
-        sys.settrace(self._called)
-        return self
+    @contextmanager
+    def importing(self) -> Iterator[None]:
+        """While the watched modules are imported, which were not before."""
+        early = [name for name, path in watched_modules().items() if name in sys.modules and path.name != "__init__.py"]
+        assert not early, f"imported too early to be watched: {early}"
+        with ImportManager(self._covered, self):
+            yield
 
-    def __exit__(self, *_: object) -> None:
-        sys.settrace(None)
+    def matches(self, file: str) -> bool:
+        """Whether it is a watched module's."""
+        return file in self._modules
 
-    def _called(self, frame: FrameType, event: str, arg: Any) -> _Trace | None:
-        code = frame.f_code
-        try:
-            return self._traces[id(code)]
-        except KeyError:
-            return self._first_call(code)
-
-    def _first_call(self, code: CodeType) -> _Trace | None:
-        self._kept.append(code)
-        module = self._modules.get(code.co_filename)
-        trace = None
-        if module is not None:
-            ran = self.ran.setdefault(module, set())
-            ran.add(code.co_firstlineno)
-            left = {number for _, _, number in code.co_lines() if number is not None} - ran
-            trace = self._tracing(id(code), left, ran) if left else None
-        self._traces[id(code)] = trace
-        return trace
-
-    def _tracing(self, key: int, left: set[int], ran: set[int]) -> _Trace:
-        def trace(frame: FrameType, event: str, arg: Any) -> _Trace:
-            if frame.f_lineno in left:
-                left.discard(frame.f_lineno)
-                ran.add(frame.f_lineno)
-                if not left:
-                    self._traces[key] = None
-            return trace
-
-        return trace
+    def ran(self) -> Lines:
+        """The lines that ran so far."""
+        files = self._covered.get_coverage()["files"]
+        return {self._modules[str(Path(file).absolute())]: set(of["executed_lines"]) for file, of in files.items()}
 
 
 def merged(into: Lines, more: Mapping[str, set[int]]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from time import monotonic
+from typing import Final
 
 from bmq_sim.cluster.faults import Kind
 from bmq_sim.cluster.steps import Step
@@ -26,6 +27,8 @@ SHOWN_MAX = 5
 ROUNDS_MAX = 3
 """So many samples, each of the next seeds, until all that has no reason ran: a change of the code gives every seed
 other chances."""
+WATCHES: Final[list[Watch]] = []
+"""What `--unrun` begins before the services are imported: processes that run seeds are forked with it."""
 RARER: Mapping[str, int] = {
     "cluster": 50,
     "cluster-calm": 25,
@@ -51,6 +54,7 @@ takes a tenth of a second."""
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code: 0 if every seed held, 1 if one did not, 2 for arguments that cannot be used."""
     options = _parser().parse_args(arguments)
+    assert bool(WATCHES) == options.unrun
     names = [options.scenario] if options.scenario else sorted(SCENARIOS)
     if options.seed is not None:
         return _show(names[0] if options.scenario else "engine", options)
@@ -155,12 +159,13 @@ def _run(
 
 
 def _chunk(name: str, options: argparse.Namespace, seeds: range) -> tuple[float, list[Outcome], Lines]:
-    """How many seconds it took, what came of it, and which lines ran, where that is asked for."""
+    """How many seconds it took, what came of it, and which lines ran in this process so far, where that is watched."""
     began_s = monotonic()
-    watch = Watch()
-    with watch if options.unrun else contextlib.nullcontext():
-        outcomes = list(run_seeds(name, seeds, planted=options.planted, twice=options.twice, listing=options.listing))
-    return monotonic() - began_s, outcomes, watch.ran
+    outcomes = list(run_seeds(name, seeds, planted=options.planted, twice=options.twice, listing=options.listing))
+    took_s, lines = monotonic() - began_s, Lines()
+    for watch in WATCHES:
+        merged(lines, watch.ran())
+    return took_s, outcomes, lines
 
 
 def _seeds_of(name: str, options: argparse.Namespace, number: int) -> range:
@@ -211,7 +216,7 @@ def _show(name: str, options: argparse.Namespace) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m bmq_sim", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bmq_sim", description=__doc__, allow_abbrev=False)
     parser.add_argument("--scenario", choices=sorted(SCENARIOS), help="one scenario instead of all")
     parser.add_argument("--seeds", type=_seeds, metavar="FIRST-LAST", help="which seeds, both inclusive (default 0-99)")
     parser.add_argument("--seed", type=int, help="one seed alone")
