@@ -302,3 +302,20 @@ def test_one_first_write_makes_no_more_than_one_creation_may_and_the_next_one_ma
         assert codes((await client.receive())[1]) == [0, 0, 0]
 
     in_lane(test, ProxySettings(limits=Limits(create_partitions_max=7)))
+
+
+def test_first_writes_of_many_partitions_give_back_what_they_took_of_what_is_under_way() -> None:
+    async def test(proxy: Running, client: Client, gate: Gate, base: Topic) -> None:
+        failures: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+        many = {index: batch(b"%d" % index) for index in range(40)}
+        sent = [client.send_produce("orders", many) for _ in range(4)]
+        await until_async(lambda: bool(gate.asked), "the topic to be asked for")
+        gate.open.set()
+        for number in sent:
+            assert (await client.receive())[0] == number, "those that there is no room for begin when there is"
+        client.send_produce("orders", many)
+        assert codes((await client.receive())[1])[:3] == [0, 0, 0]
+        assert not failures
+
+    in_lane(test, ProxySettings(limits=Limits(produce_requests_max=22)))

@@ -150,6 +150,8 @@ SMALL: Final[Mapping[str, Sequence[int]]] = {
     "bmq.metadata.image:HAS_READ_MAX": (1, 2),
     "bmq_broker.ownership.reports:VERSIONS_APART": (1, 3),
     "bmq_proxy.request_memory:PASSED_OVER_MAX": (1, 2),
+    "bmq_proxy.under_way:PARTITIONS_PER_REQUEST": (1,),
+    "bmq_proxy.under_way:LOOKED_AT_MAX": (1, 2),
     "bmq_proxy.request_memory:ROOMS_AT_ONCE": (1,),
 }
 """By module and name: what a seed may make of it. A third of the seeds have what is shipped, of each."""

@@ -279,8 +279,9 @@ class Endpoint:
             if isinstance(pending, Answer):
                 self._over(call)
             else:
+                # What it waits for may have it counted anew: what is given back is what was taken.
                 self._producing.began(call.client_host, partitions=call.partitions)
-                pending.add_done_callback(partial(self._over_later, call, began_s))
+                pending.add_done_callback(partial(self._over_later, call, began_s, call.partitions))
         self.in_flight += 1
         return pending
 
@@ -338,8 +339,8 @@ class Endpoint:
                 share, call.lease.size_bytes, call.admitted, took_s=None if began_s is None else now - began_s, now=now
             )
 
-    def _over_later(self, call: Call, began_s: float, _: "asyncio.Future[Answer]") -> None:
-        self._producing.over(call.client_host, partitions=call.partitions)
+    def _over_later(self, call: Call, began_s: float, partitions: int, _: "asyncio.Future[Answer]") -> None:
+        self._producing.over(call.client_host, partitions=partitions)
         self._over(call, began_s)
         self._go_on_producing()
 

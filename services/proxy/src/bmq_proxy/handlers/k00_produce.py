@@ -62,10 +62,15 @@ def begin(proxy: Proxy, call: Call, body: Buffer) -> Pending:
         except TooManyPartitions:
             pass  # for one turn
         else:
-            call.partitions = sum([len(topic.partitions) for topic in request.topics])
+            call.partitions = partitions_of(request)
             return _refused(call, request) or _Producing(proxy, call, request).start()
     call.partitions = inline_max
     return proxy.loop.create_task(_in_turns(proxy, call, body, proxy.beginnings.enter(call.origin)), name="Produce")
+
+
+def partitions_of(request: ProduceRequest) -> int:
+    """How many it has batches for."""
+    return sum([len(topic.partitions) for topic in request.topics])
 
 
 async def _in_turns(proxy: Proxy, call: Call, body: Buffer, place: Place) -> Answer:

@@ -43,7 +43,13 @@ class LaneProduce:
     def begin(self, call: Call, body: Buffer) -> Pending:
         """Raises WireError."""
         queue = self._waiting.get(call.origin)
-        if queue is None and self._is_all_there(call, body):
+        try:
+            is_all_there = self._is_all_there(call, body)
+        except WireError:
+            if queue is None:
+                raise
+            is_all_there = False  # told in its turn
+        if queue is None and is_all_there:
             return k00_produce.begin(self._proxy, call, body)
         answer: asyncio.Future[Answer] = self._proxy.loop.create_future()
         if queue is None:
@@ -58,8 +64,8 @@ class LaneProduce:
         return answer
 
     def _is_all_there(self, call: Call, body: Buffer) -> bool:
-        """Whether it can begin now. One with more partitions than one turn of the loop begins is looked at later.
-        Raises WireError.
+        """Whether it can begin now, and how many partitions it counts as meanwhile. One with more than one turn of the
+        loop begins is looked at later. Raises WireError.
         """
         partitions_max = self._proxy.settings.limits.produce_turn_partitions
         try:
@@ -67,6 +73,7 @@ class LaneProduce:
         except TooManyPartitions:
             call.partitions = partitions_max
             return False
+        call.partitions = k00_produce.partitions_of(request)
         return all(self._view.base_name_of(key) is None for key in self._not_own(request))
 
     def _not_own(self, request: ProduceRequest) -> list[object]:
