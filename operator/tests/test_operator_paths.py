@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from bmq_operator.answers import part_of
 from bmq_operator.kinds import NoName, path_of
 from bmq_operator.kube import Kube, KubeProblem
 from bmq_resources import KINDS
@@ -38,7 +39,11 @@ def test_what_is_no_name_is_asked_for_nowhere(name: str) -> None:
         assert await kube.get("Cluster", name, "bmq") is None
         assert await kube.get("Secret", "shop", name) is None
         assert await kube.get("Secret", "shop", "") is None
-        for ask in (kube.list("Secret", name), kube.delete("Secret", "shop", name), kube.merge("Pod", name, "x", {})):
+        for ask in (
+            kube.each("Secret", name, keep=part_of),
+            kube.delete("Secret", "shop", name),
+            kube.merge("Pod", name, "x", {}),
+        ):
             with pytest.raises(KubeProblem, match="no object has such a name"):
                 await ask
 

@@ -10,10 +10,11 @@ import contextlib
 import gc
 import json
 import re
+import sys
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import aiohttp
 
@@ -25,6 +26,11 @@ LARGE_BYTES: Final = 256 << 10
 """Takes some 50 ms to read."""
 ANSWER_BYTES_MAX: Final = 16 << 20
 """For a single object: more than the API server takes."""
+KEPT_BYTES_MAX: Final = 24 << 20
+"""How much memory a look may keep objects in that it lists: several are under way at once. A Cluster of a thousand
+brokers and as many proxies has room in it."""
+OBJECT_BYTES_MAX: Final = 8 << 20
+"""How much memory one object may take that is not a resource of bmq's."""
 LABELS_MAX: Final = 256
 """Where an object has more of them, only those count that bmq may have written."""
 DEPTH_MAX: Final = 64
@@ -34,11 +40,35 @@ _STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _STEPS: Final = bytes({0x5B: 1, 0x7B: 1, 0x5D: 0xFF, 0x7D: 0xFF}.get(one, 0) for one in range(256))
 """By byte, how much deeper what follows is: brackets alone go down, and up (-1)."""
 _OWN: Final = ("bmq.io/", "app.kubernetes.io/", "sparkoperator.k8s.io/")
+_OF_MANAGERS: Final = ("manager", "operation", "subresource", "time")
 _META: Final = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "generation", "resourceVersion")
+
+
+T = TypeVar("T")
 
 
 class TooLarge(Exception):
     """An answer is larger than it may be. Nothing of it is held."""
+
+
+class TooMuch(Exception):
+    """What a look would keep of lists takes more memory than it may."""
+
+
+@dataclass(slots=True)
+class Allowance:
+    """How much memory is left for what one look keeps of the objects that it lists, as anybody may have written
+    them.
+    """
+
+    left_bytes: int = KEPT_BYTES_MAX
+
+    def keep(self, value: T) -> T:
+        """The same value. Raises TooMuch, and for all that follows, too."""
+        self.left_bytes -= weight_bytes(value, most=max(0, self.left_bytes))
+        if self.left_bytes < 0:
+            raise TooMuch
+        return value
 
 
 @dataclass(slots=True)
@@ -116,17 +146,51 @@ def slim(manifest: dict[str, Any]) -> dict[str, Any]:
     return manifest
 
 
+def weight_bytes(value: object, *, most: int = sys.maxsize) -> int:
+    """How much memory a JSON value takes, or a bit more; one that takes more than `most` is not gone through to its
+    end.
+    """
+    size, left = 0, [value]
+    while left and size <= most:
+        one = left.pop()
+        size += sys.getsizeof(one)
+        if isinstance(one, dict):
+            left += one.keys()
+            left += one.values()
+        elif isinstance(one, list):
+            left += one
+    return size
+
+
+def without_fields(manifest: dict[str, Any]) -> dict[str, Any]:
+    """The same object, without what each manager has written of it, but for its `replicas`. All managers stay, where
+    they are.
+    """
+    meta = manifest["metadata"]
+    if not meta.get("managedFields"):
+        return manifest
+    managers = [_manager(one) for one in meta["managedFields"]]
+    return {**manifest, "metadata": {**meta, "managedFields": managers}}
+
+
 def part_of(manifest: dict[str, Any], *, spec: Iterable[str] = (), status: Iterable[str] = ()) -> dict[str, Any]:
     """What tells which object it is, and these fields of it."""
     return {
-        "metadata": _fields(manifest.get("metadata"), _META),
-        "spec": _fields(manifest.get("spec"), spec),
-        "status": _fields(manifest.get("status"), status),
+        "metadata": fields_of(manifest.get("metadata"), _META),
+        "spec": fields_of(manifest.get("spec"), spec),
+        "status": fields_of(manifest.get("status"), status),
     }
 
 
-def _fields(part: Any, names: Iterable[str]) -> dict[str, Any]:
+def fields_of(part: Any, names: Iterable[str]) -> dict[str, Any]:
+    """These fields of a part, as far as it has them."""
     return {name: part[name] for name in names if name in part} if isinstance(part, dict) else {}
+
+
+def _manager(entry: dict[str, Any]) -> dict[str, Any]:
+    kept = fields_of(entry, _OF_MANAGERS)
+    scales = "f:replicas" in fields_of(entry.get("fieldsV1"), ("f:spec",)).get("f:spec", {})
+    return kept | ({"fieldsV1": {"f:spec": {"f:replicas": {}}}} if scales else {})
 
 
 def _shallow(data: bytes) -> bytes:

@@ -41,7 +41,7 @@ async def release(
 ) -> str:
     """Takes the finalizer off all resources of these namespaces (one empty one: all). Raises KubeError."""
     for _ in range(WAIT_S):
-        if not await kube.list("Pod", own_namespace, labels=operator_labels):
+        if not await kube.each("Pod", own_namespace, keep=part_of, labels=operator_labels):
             break
         await asyncio.sleep(1)
     count = 0

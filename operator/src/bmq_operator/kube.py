@@ -5,7 +5,6 @@ Reading and writing only; what is to be there is decided elsewhere.
 """
 
 import asyncio
-import builtins
 import json
 import re
 from collections import defaultdict
@@ -16,8 +15,21 @@ from typing import Any, Final, TypeAlias, TypeVar
 import aiohttp
 from kubernetes.aio import client, config
 
-from bmq_operator.answers import ANSWER_BYTES_MAX, Large, PageSize, TooLarge, body_of, parsed, slim
+from bmq_operator.answers import (
+    ANSWER_BYTES_MAX,
+    KEPT_BYTES_MAX,
+    LARGE_BYTES,
+    OBJECT_BYTES_MAX,
+    Large,
+    PageSize,
+    TooLarge,
+    body_of,
+    parsed,
+    slim,
+    weight_bytes,
+)
 from bmq_operator.kinds import NoName, path_of
+from bmq_resources.base import API_VERSION
 
 Manifest: TypeAlias = dict[str, Any]
 T = TypeVar("T")
@@ -35,6 +47,9 @@ _JSON: Final = "application/json"
 _NO_RIGHT: Final = re.compile(r'User "[^"]*" cannot ')
 """As authorizers say it."""
 _NOT_TYPED: Final = "failed to create typed "
+_RESOURCES: Final = f"/apis/{API_VERSION}/"
+"""Their CRDs bound them, and those that are too large are to be told so."""
+_MIB: Final = 1 << 20
 
 
 class KubeError(Exception):
@@ -64,6 +79,11 @@ class KubeProblem(KubeError):
         objects by 403, too.
         """
         return self.status == 403 and _NO_RIGHT.search(self.message) is not None
+
+    @property
+    def too_large(self) -> bool:
+        """Whether there is more of it, or it is larger, than the operator has memory for."""
+        return self.status == 413
 
 
 class Kube:
@@ -105,7 +125,9 @@ class Kube:
         return self._told_ms + round((asyncio.get_running_loop().time() - self.answered_at_s) * 1000)
 
     async def get(self, kind: str, namespace: str, name: str) -> Manifest | None:
-        """The object, or None where there is none. Raises KubeError, as all of these do."""
+        """The object, or None where there is none. Raises KubeError, as all of these do; `too_large` where it takes
+        more than OBJECT_BYTES_MAX, and is none of bmq's resources.
+        """
         if not name:
             return None  # and not all that there are
         try:
@@ -125,7 +147,7 @@ class Kube:
         keep: Callable[[Manifest], T | None],
         labels: Mapping[str, str] | None = None,
         fields: Mapping[str, str] | None = None,
-    ) -> builtins.list[T]:
+    ) -> list[T]:
         """What `keep` makes of each object of a kind, but for None; of all namespaces if none is given, of objects that
         have all of these labels, and these values in fields. No more than one page of them is in memory as it is.
         """
@@ -154,17 +176,6 @@ class Kube:
             if not more:
                 return kept
             query["continue"] = more
-
-    async def list(
-        self,
-        kind: str,
-        namespace: str = "",
-        *,
-        labels: Mapping[str, str] | None = None,
-        fields: Mapping[str, str] | None = None,
-    ) -> list[Manifest]:
-        """All of each: where only few of them can be."""
-        return await self.each(kind, namespace, keep=_whole, labels=labels, fields=fields)
 
     async def apply(self, manifest: Manifest, *, manager: str = FIELD_MANAGER) -> Manifest:
         """Makes the object, or brings what this manifest names of it to what it says, whoever set it otherwise."""
@@ -239,7 +250,12 @@ class Kube:
         except TooLarge:
             raise _too_large(f"{method} {path}") from None
         async with self._large.turn(len(data)):
-            return slim(_answer(status, data, f"{method} {path}"))
+            found = slim(_answer(status, data, f"{method} {path}"))
+            foreign = method == "GET" and not path.startswith(_RESOURCES)
+            if foreign and len(data) > LARGE_BYTES and weight_bytes(found, most=OBJECT_BYTES_MAX) > OBJECT_BYTES_MAX:
+                text = f"{method} {path}: in memory it takes more than {OBJECT_BYTES_MAX // _MIB} MiB: make it smaller"
+                raise _refused_as_too_large(text)
+            return found
 
     async def _read(
         self,
@@ -290,14 +306,18 @@ def _page(page: Manifest, kind: str, keep: Callable[[Manifest], T | None]) -> tu
     return [one for one in found if one is not None], page.get("metadata", {}).get("continue") or ""
 
 
-def _whole(manifest: Manifest) -> Manifest:
-    return manifest
+def too_much(what: str) -> KubeProblem:
+    """There are more objects that anybody may have written than one look keeps."""
+    text = f"{what} take more than the {KEPT_BYTES_MAX // _MIB} MiB of memory that a look may keep of them"
+    return _refused_as_too_large(f"{text}: delete those that nobody needs, or make them smaller")
 
 
 def _too_large(asked: str) -> KubeProblem:
-    return KubeProblem(
-        status=413, reason="TooLarge", message=f"{asked}: the answer has more than {ANSWER_BYTES_MAX} bytes"
-    )
+    return _refused_as_too_large(f"{asked}: the answer has more than {ANSWER_BYTES_MAX} bytes")
+
+
+def _refused_as_too_large(text: str) -> KubeProblem:
+    return KubeProblem(status=413, reason="TooLarge", message=text)
 
 
 def _date_ms(text: str | None) -> int | None:

@@ -127,8 +127,8 @@ class Runner:
         """
         text = f"the operator could not look after it several times in a row: {why}. It is tried again"
         found = Finding(status="Unknown", reason="NotLookedAt", message=text)
-        if isinstance(error, KubeProblem) and error.status == 403:
-            found = _forbidden(error)
+        if isinstance(error, KubeProblem):
+            found = _why_told_at_once(error) or found
         with contextlib.suppress(KubeError, TimeoutError, ValidationError):
             async with asyncio.timeout(TELL_S):
                 manifest = await self._context.kube.get(key.kind, key.namespace, key.name)
@@ -174,12 +174,9 @@ class Runner:
         try:
             return await kind.reconcile(self._context, resource)
         except KubeProblem as problem:
-            if problem.status == 403:
+            if (found := _why_told_at_once(problem)) is not None:
                 await self._tell(
-                    key,
-                    manifest,
-                    resource,
-                    _instead(resource, _forbidden(problem), now_ms=self._context.clock.now_ms()),
+                    key, manifest, resource, _instead(resource, found, now_ms=self._context.clock.now_ms())
                 )
             raise
         except (KubeError, AdminError, TimeoutError):
@@ -360,6 +357,14 @@ def _not_kept(key: Key, fields: list[str]) -> Finding:
         "without that nothing goes on. Apply the CRDs of bmq's chart; it is tried again"
     )
     return Finding(status="False", reason="NotUnderstood", message=text)
+
+
+def _why_told_at_once(problem: KubeProblem) -> Finding | None:
+    """What does not pass by itself; None: it may."""
+    if problem.too_large:
+        text = f"the operator cannot look after it: {problem.message}. It is tried again"
+        return Finding(status="Unknown", reason="TooMuchToRead", message=text)
+    return _forbidden(problem) if problem.status == 403 else None
 
 
 def _forbidden(problem: KubeProblem) -> Finding:

@@ -1,13 +1,14 @@
 """From a resource as the API server has it to what its model says. Pure."""
 
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
 from bmq_operator.kube import Manifest
-from bmq_resources.base import Resource
+from bmq_resources.base import GROUP, Resource
 from bmq_resources.checks import explained
 
+_OWN: Final = f"{GROUP}/"
 AnyResource = TypeVar("AnyResource", bound=Resource)
 
 
@@ -32,6 +33,17 @@ def why_not_understood(model: type[Resource], manifest: Manifest, error: Validat
 
 
 def _known(manifest: Manifest) -> dict[str, Any]:
-    return {
-        key: value for key, value in manifest.items() if key in ("apiVersion", "kind", "metadata", "spec", "status")
+    """Resources are remembered for a while, and a megabyte of labels and annotations is anybody's."""
+    found: dict[str, Any] = {
+        key: manifest[key] for key in ("apiVersion", "kind", "metadata", "spec", "status") if key in manifest
     }
+    meta = found.get("metadata")
+    if not isinstance(meta, dict):
+        return found
+    annotations = meta.get("annotations")
+    own = (
+        {}
+        if not isinstance(annotations, dict)
+        else {name: text for name, text in annotations.items() if name.startswith(_OWN)}
+    )
+    return found | {"metadata": {**meta, "labels": {}, "annotations": own}}

@@ -7,10 +7,19 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Final
 
+from bmq_operator.answers import Allowance, TooMuch
 from bmq_operator.applied import as_wanted, write
-from bmq_operator.clusters.names import CLUSTER_LABEL, COMPONENT_LABEL, LABEL_LENGTH_MAX, LANE_LABEL, LISTENER_LABEL
+from bmq_operator.clusters.listed import kept_of, kept_of_orphan, kept_of_pod
+from bmq_operator.clusters.names import (
+    CLUSTER_LABEL,
+    COMPONENT_LABEL,
+    LABEL_LENGTH_MAX,
+    LANE_LABEL,
+    LISTENER_LABEL,
+    ROLES,
+)
 from bmq_operator.conditions import first_of
-from bmq_operator.kube import Kube, KubeFailed, KubeProblem, Manifest
+from bmq_operator.kube import Kube, KubeFailed, KubeProblem, Manifest, too_much
 from bmq_resources.cluster import Cluster
 
 KINDS: Final = (
@@ -55,7 +64,7 @@ class Existing:
     strangers: tuple[Manifest, ...] = ()
     """Further pods with the Cluster's label: copies for debugging, or pods whose StatefulSet is gone already."""
     orphans: tuple[Manifest, ...] = ()
-    """StatefulSets with the Cluster's label and no owner."""
+    """StatefulSets of nodes with the Cluster's label and no owner: which they are."""
 
     def get(self, kind: str, name: str) -> Manifest | None:
         return self.objects.get((kind, name))
@@ -78,20 +87,23 @@ class Existing:
 
 
 async def read_existing(kube: Kube, cluster: Cluster) -> Existing:
-    """Raises KubeError."""
+    """All of it takes no more memory than an Allowance. Raises KubeError; KubeProblem, `too_large`, where it would."""
     meta = cluster.metadata
     if len(meta.name) > LABEL_LENGTH_MAX:
         return Existing(objects={}, pods=())  # nothing could be labelled so, and the API server refuses to look
     labels = {CLUSTER_LABEL: meta.name}
+    allowance = Allowance()
 
     def keep(one: Manifest) -> Manifest | None:
-        # Anybody may have labelled what is not the Cluster's.
-        orphan = one["kind"] == "StatefulSet" and not owner_of(one)
-        return one if one["kind"] == "Pod" or orphan or _is_of(one, cluster) else None
+        kept = _kept(one, cluster)
+        return None if kept is None else allowance.keep(kept)
 
-    *objects, pods = await asyncio.gather(
-        *(kube.each(kind, meta.namespace, keep=keep, labels=labels) for kind in (*KINDS, "Pod"))
-    )
+    try:
+        *objects, pods = await asyncio.gather(
+            *(kube.each(kind, meta.namespace, keep=keep, labels=labels) for kind in (*KINDS, "Pod"))
+        )
+    except TooMuch:
+        raise too_much(f"objects in {meta.namespace} with the label {CLUSTER_LABEL}={meta.name}") from None
     by_name = {
         (one["kind"], one["metadata"]["name"]): one for found in objects for one in found if _is_of(one, cluster)
     }
@@ -195,6 +207,18 @@ def owner_of(manifest: Manifest) -> str:
     return next(
         (str(one["uid"]) for one in manifest["metadata"].get("ownerReferences", ()) if one.get("controller")), ""
     )
+
+
+def _kept(one: Manifest, cluster: Cluster) -> Manifest | None:
+    """What is needed of an object with the Cluster's label; None: it is not the Cluster's. Anybody may have labelled
+    it.
+    """
+    if one["kind"] == "Pod":
+        return kept_of_pod(one)
+    if _is_of(one, cluster):
+        return kept_of(one)
+    orphan = one["kind"] == "StatefulSet" and not owner_of(one)
+    return kept_of_orphan(one) if orphan and one["metadata"]["labels"].get(COMPONENT_LABEL) in ROLES else None
 
 
 def _is_of(manifest: Manifest, cluster: Cluster) -> bool:

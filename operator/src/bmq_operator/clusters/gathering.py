@@ -139,11 +139,12 @@ async def _configs(context: Context, names: Names, existing: Existing) -> dict[s
         ),
     ]
     if there.keys() - set(used):
+        known = {name: name for name in there}
         try:
             revisions = await context.kube.each(
                 "ControllerRevision",
                 names.namespace,
-                keep=_config_of_revision,
+                keep=lambda one: known.get(_config_of_revision(one)),
                 labels={CLUSTER_LABEL: names.cluster},
             )
         except KubeProblem as problem:

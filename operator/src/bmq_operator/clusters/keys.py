@@ -17,6 +17,8 @@ CLUSTER_SECRET: Final = "cluster-secret"
 ADMIN_TOKEN: Final = "admin-token"
 CLUSTER_SECRETS_ACCEPTED: Final = "cluster-secrets-accepted"
 ADMIN_TOKENS_ACCEPTED: Final = "admin-tokens-accepted"
+ADMIN_TOKEN_VARIABLE: Final = "BMQ_ADMIN_TOKEN"
+"""The variable by which a node is given it, from a Secret."""
 CHARS_MIN: Final = 16
 CHARS_MAX: Final = 1024
 
@@ -93,7 +95,7 @@ def reference(pod_spec: Manifest) -> tuple[str, str]:
     for container in pod_spec.get("containers", ()):
         for one in container.get("env", ()):
             source = one.get("valueFrom", {}).get("secretKeyRef", {})
-            if one["name"] == "BMQ_ADMIN_TOKEN" and source:
+            if one["name"] == ADMIN_TOKEN_VARIABLE and source:
                 return source["name"], source["key"]
     return "", ""
 

@@ -21,6 +21,8 @@ PULLING: Final = frozenset(
 )
 UNSTARTED: Final = frozenset(("CreateContainerConfigError", "CreateContainerError", "RunContainerError"))
 """What a container waits for that Kubernetes cannot start."""
+ROOM: Final = ("nodeSelector", "affinity", "topologySpreadConstraints", "priorityClassName", "tolerations")
+"""What of a pod's spec, besides what its containers ask for, says on which machines there is room for it."""
 _GIVEN: Final = frozenset(("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"))
 
 
@@ -195,10 +197,9 @@ def _room(pod_spec: Manifest) -> Manifest:
     """What of a pod, or of a template, says on which machines there is room for it. Kubernetes gives each pod the
     tolerations of `_GIVEN`.
     """
-    wanted = ("nodeSelector", "affinity", "topologySpreadConstraints", "priorityClassName")
     tolerations = [one for one in pod_spec.get("tolerations", ()) if one.get("key") not in _GIVEN]
     resources = [one.get("resources", {}) for one in pod_spec.get("containers", ())]
-    return {key: pod_spec[key] for key in wanted if key in pod_spec} | {
+    return {key: pod_spec[key] for key in ROOM if key in pod_spec} | {
         "tolerations": tolerations,
         "resources": resources,
     }

@@ -78,6 +78,7 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
     nodes = await _node_addresses(context, cluster)
     brought = await _bring_about(context, cluster, existing, nodes)
     if brought.changed:
+        del existing  # both would be held while it is read
         existing = await read_existing(context.kube, cluster)
     sets = existing.stateful_sets()
     now_ms = context.clock.now_ms()
@@ -228,7 +229,7 @@ async def _bring_about(context: Context, cluster: Cluster, existing: Existing, n
     except ObjectTaken as taken:
         obstacle = Finding(status="False", reason="NameTaken", message=str(taken))
     except KubeProblem as problem:
-        if problem.status == 409:
+        if problem.status == 409 or problem.too_large:
             raise
         obstacle = Finding(
             status="False", reason="Refused", message=f"the API server refuses an object: {problem.message}"

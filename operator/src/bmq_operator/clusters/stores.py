@@ -6,7 +6,7 @@ that of two that begin at once one does, and an owner is kept out no longer by w
 own MinIO keeps is that Cluster's, whoever named it before.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -61,7 +61,7 @@ async def nobody_shares_the_store(context: Context, cluster: Cluster) -> None:
         return  # whoever comes later is refused
     place = store_place(cluster)
     others = await _others(context, cluster, place)
-    has_nodes = await _nodes(context, cluster) is not None
+    has_nodes = await _nodes(context, own) is not None
     # From here on nothing is awaited: of two Clusters that have yet to begin one begins, as there is one operator that
     # leads.
     begins = context.known.stores_taken
@@ -128,7 +128,7 @@ def _why_kept_out(cluster: Cluster, other: _Other, *, has_nodes: bool, takes: bo
 
 
 async def _others(context: Context, cluster: Cluster, place: tuple[str, ...]) -> list[_Other]:
-    def same(manifest: Manifest) -> tuple[Cluster, bool] | None:
+    def same(manifest: Manifest) -> _Other | None:
         if manifest["metadata"].get("uid") == cluster.metadata.uid:
             return None
         # Its store alone comes first: there may be hundreds of others, each of which looks at all.
@@ -136,27 +136,33 @@ async def _others(context: Context, cluster: Cluster, place: tuple[str, ...]) ->
         other = _with_a_store(manifest) if named is not None and store_place(named) == place else None
         if other is None:
             return None
-        return other, _waits(manifest) and not other.spec.paused and other.metadata.deletion_timestamp is None
+        return _Other(
+            meta=other.metadata,
+            embedded=other.spec.store.minio.embedded,
+            reached=has_reached(other),
+            noted=bool(other.status.store),
+            begun_s=None,
+            waits=_waits(manifest) and not other.spec.paused and other.metadata.deletion_timestamp is None,
+        )
 
     others = [
         one
         for namespace in context.settings.watched_namespaces
         for one in await context.kube.each("Cluster", namespace, keep=same)
     ]
-    found = []
-    for other, waits in others:
-        nodes = await _nodes(context, other)
-        found.append(
-            _Other(
-                meta=other.metadata,
-                embedded=other.spec.store.minio.embedded,
-                reached=has_reached(other) or bool((nodes or {}).get("status", {}).get("readyReplicas")),
-                noted=bool(other.status.store) or nodes is not None,
-                begun_s=None if nodes is None else _age_s(nodes, now_ms=_made_by_ms(context)),
-                waits=waits,
-            )
-        )
-    return found
+    return [await _with_nodes(context, other) for other in others]
+
+
+async def _with_nodes(context: Context, other: _Other) -> _Other:
+    nodes = await _nodes(context, other.meta)
+    if nodes is None:
+        return other
+    return replace(
+        other,
+        reached=other.reached or bool(nodes.get("status", {}).get("readyReplicas")),
+        noted=True,
+        begun_s=_age_s(nodes, now_ms=_made_by_ms(context)),
+    )
 
 
 def _with_a_store(manifest: Manifest, *, whole: bool = True) -> Cluster | None:
@@ -181,10 +187,10 @@ def _waits(manifest: Manifest) -> bool:
     return any((one.get("type"), one.get("reason")) == ("Ready", SHARED) for one in listed)
 
 
-async def _nodes(context: Context, cluster: Cluster) -> Manifest | None:
-    """Its controllers' StatefulSet, which the operator may have made and ended before it noted it."""
-    made = await context.kube.get("StatefulSet", cluster.metadata.namespace, Names.of(cluster).role("controller"))
-    return made if made is not None and owner_of(made) == cluster.metadata.uid else None
+async def _nodes(context: Context, meta: ObjectMeta) -> Manifest | None:
+    """A Cluster's controllers' StatefulSet, which the operator may have made and ended before it noted it."""
+    made = await context.kube.get("StatefulSet", meta.namespace, Names(meta.name, meta.namespace).role("controller"))
+    return made if made is not None and owner_of(made) == meta.uid else None
 
 
 def _made_by_ms(context: Context) -> int:

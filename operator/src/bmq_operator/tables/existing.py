@@ -9,9 +9,10 @@ from typing import Final
 
 import structlog
 
+from bmq_operator.answers import Allowance, TooMuch, part_of, without_fields
 from bmq_operator.applied import as_wanted, write
 from bmq_operator.context import Context
-from bmq_operator.kube import KubeError, KubeProblem, Manifest
+from bmq_operator.kube import KubeError, KubeProblem, Manifest, too_much
 from bmq_operator.tables.desired import selector
 from bmq_operator.tables.places import OWNER_LABEL
 from bmq_operator.tables.runs import ENDED, is_run_of_schedule, run_of
@@ -41,7 +42,7 @@ class Existing:
     applications: Sequence[Manifest]
     schedules: Sequence[Manifest]
     schemas: Sequence[Manifest] = ()
-    """ConfigMaps of schemas that are written in the resource itself."""
+    """Which ConfigMaps there are of schemas that are written in the resource itself."""
 
     def application(self, name: str) -> Manifest | None:
         return next((one for one in self.applications if one["metadata"]["name"] == name), None)
@@ -54,21 +55,29 @@ class Existing:
 
 
 async def read_existing(context: Context, namespace: str, uid: str) -> Existing:
-    """Raises NoSparkOperator, KubeError."""
+    """All of it takes no more memory than an Allowance. Raises NoSparkOperator, KubeError; KubeProblem, `too_large`,
+    where it would.
+    """
+    allowance, labels = Allowance(), selector(uid)
+
+    def application(one: Manifest) -> Manifest | None:
+        own = one["metadata"]["labels"].get(OWNER_LABEL) == uid
+        return allowance.keep(without_fields(one)) if own else None
+
+    def schema(one: Manifest) -> Manifest | None:
+        return allowance.keep({"kind": one["kind"], **part_of(one)}) if _owned(one, uid) else None
+
     try:
         applications, schedules = [
-            [
-                one
-                for one in await context.kube.list(kind, namespace, labels=selector(uid))
-                if one["metadata"]["labels"].get(OWNER_LABEL) == uid
-            ]
-            for kind in KINDS
+            await context.kube.each(kind, namespace, keep=application, labels=labels) for kind in KINDS
         ]
+        schemas = await context.kube.each("ConfigMap", namespace, keep=schema, labels=labels)
+    except TooMuch:
+        raise too_much(f"objects in {namespace} with the label {OWNER_LABEL}={uid}") from None
     except KubeProblem as problem:
         if problem.status == 404:
             raise NoSparkOperator from None
         raise
-    schemas = [one for one in await context.kube.list("ConfigMap", namespace, labels=selector(uid)) if _owned(one, uid)]
     return Existing(applications=applications, schedules=schedules, schemas=schemas)
 
 
