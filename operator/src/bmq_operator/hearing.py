@@ -43,6 +43,8 @@ class Hearing:
     _refers: dict[Key, Cluster] = field(default_factory=dict)
     _takes: dict[Cluster, frozenset[str]] = field(default_factory=dict)
     """Namespaces whose resources each Cluster takes besides its own."""
+    _meanwhile: dict[str, set[Key]] = field(default_factory=dict)
+    """By kind that is being listed: which of its resources a watch told of since that began."""
 
     def heard(
         self,
@@ -56,12 +58,10 @@ class Hearing:
     ) -> None:
         """A watch told of this version. `takes`: of a Cluster."""
         self.heard_at_s = now_s
-        self._unheard.pop(key, None)
-        self._refers.pop(key, None)
-        if key.kind == "Cluster":
-            self._takes.pop((key.namespace, key.name), None)
+        if key.kind in self._meanwhile:
+            self._meanwhile[key.kind].add(key)
+        self._forget(key)
         if gone:
-            self._heard.pop(key, None)
             return
         self._heard[key] = version
         if key.kind == "Cluster":
@@ -91,15 +91,21 @@ class Hearing:
         """All that refer to a Cluster."""
         return [key for key, one in self._refers.items() if one == cluster]
 
+    def lists(self, kind: str) -> None:
+        """A resync begins to list all of a kind's resources."""
+        self._meanwhile[kind] = set()
+
     def listed(self, kind: str, versions: dict[Key, str], *, now_s: float) -> None:
-        """A resync found all of a kind's resources in these versions."""
+        """It found them in these versions. Where a watch told of one meanwhile, the list may be older than that, and
+        nothing follows from it: not that it is gone, that it is there, nor that its version is unheard of.
+        """
+        meanwhile = self._meanwhile.pop(kind, set())
         for key in [key for key in (*self._heard, *self._unheard) if key.kind == kind and key not in versions]:
-            self._heard.pop(key, None)
-            self._unheard.pop(key, None)
-            self._refers.pop(key, None)
-            if kind == "Cluster":
-                self._takes.pop((key.namespace, key.name), None)
+            if key not in meanwhile:
+                self._forget(key)
         for key, version in versions.items():
+            if key in meanwhile:
+                continue
             if self._heard.get(key) == version:
                 self._unheard.pop(key, None)
             elif key not in self._unheard or self._unheard[key][0] != version:
@@ -113,3 +119,10 @@ class Hearing:
     def deaf(self, now_s: float) -> bool:
         """Whether a watch is dead."""
         return self.unheard_s(now_s) > DEAF_AFTER_S
+
+    def _forget(self, key: Key) -> None:
+        self._heard.pop(key, None)
+        self._unheard.pop(key, None)
+        self._refers.pop(key, None)
+        if key.kind == "Cluster":
+            self._takes.pop((key.namespace, key.name), None)

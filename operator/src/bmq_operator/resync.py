@@ -40,6 +40,7 @@ async def resync(context: Context, queue: WorkQueue, hearing: Hearing, kind: str
         if kind in _TABLES and (kind != "Topic" or one.get("spec", {}).get("parquet")):
             written[_ready(one, _TABLES[kind])] += 1
 
+    hearing.lists(kind)
     for namespace in context.settings.watched_namespaces:
         await context.kube.each(kind, namespace, keep=note)
     hearing.listed(kind, versions, now_s=asyncio.get_running_loop().time())
