@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from group_log import Disk
-from group_shard import COMMIT, DELETE, JOIN, SYNC, Coordinator, Topics, coordinator
+from group_shard import COMMIT, DELETE, FETCH, JOIN, SYNC, Coordinator, Topics, coordinator
 
 from bmq.roles.owner import Caller
 from bmq.wire.error_codes import ErrorCode
@@ -399,3 +399,43 @@ async def test_a_join_whose_client_is_gone_ends_with_the_call() -> None:
         call.cancel()
         assert isinstance((await asyncio.gather(call, return_exceptions=True))[0], asyncio.CancelledError)
         assert machine_of(one).groups == {}
+
+
+def saying(*partitions: int, metadata: str) -> list[dict[str, Any]]:
+    found = topics_of(*partitions)
+    for partition in found[0]["partitions"]:
+        partition["committed_metadata"] = metadata
+    return found
+
+
+@on_virtual_time
+async def test_the_metadata_of_a_groups_offsets_has_a_bound_and_offsets_without_any_go_on() -> None:
+    async with coordinator(metadata_bytes_max=100) as one:
+
+        async def codes(*partitions: int, metadata: str) -> list[int]:
+            asked = saying(*partitions, metadata=metadata)
+            reply = await one.ask(COMMIT, 8, group_id="g", generation_id_or_member_epoch=-1, topics=asked)
+            return [part.error_code for part in reply.topics[0].partitions]
+
+        too_large = ErrorCode.offset_metadata_too_large
+        assert await codes(0, 1, 2, metadata="m" * 40) == [0, 0, too_large]
+        assert await codes(2, 3, metadata="") == [0, 0]
+        assert await codes(0, metadata="m" * 50) == [0], "it has as much already, and may have what is left"
+        assert await codes(2, metadata="m" * 20) == [too_large]
+        assert await codes(1, metadata="") == [0]
+        assert await codes(2, metadata="m" * 20) == [0]
+        assert machine_of(one).durable.metadata_chars("g") == 70
+
+
+@on_virtual_time
+async def test_an_answer_about_the_offsets_of_several_groups_has_a_bound_and_the_first_comes_whole() -> None:
+    async with coordinator(fetched_bytes_max=1_000) as one:
+        for group_id in ("a", "b", "c"):
+            await one.ask(COMMIT, 8, group_id=group_id, generation_id_or_member_epoch=-1, topics=topics_of(0, 1, 2))
+        groups = [Message(group_id=group_id, topics=None) for group_id in ("none", "a", "b", "c")]
+        reply = await one.ask(FETCH, 9, groups=groups)
+        later = ErrorCode.coordinator_load_in_progress
+        assert [group.error_code for group in reply.groups] == [0, 0, later, later]
+        assert [sum(len(topic.partitions) for topic in group.topics) for group in reply.groups] == [0, 3, 0, 0]
+        reply = await one.ask(FETCH, 9, groups=groups[2:3])
+        assert [len(topic.partitions) for topic in reply.groups[0].topics] == [3]

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bmq_proxy.admission import Admission, Admitted, ByAddress
 from bmq_proxy.budget import MemoryBudget
@@ -198,3 +200,44 @@ def test_each_address_has_so_much_at_a_time_and_holds_up_no_other_one() -> None:
         assert not by_address._places
 
     asyncio.run(main())
+
+
+def test_what_is_small_passes_those_that_wait_for_much() -> None:
+    async def test(works: Works) -> None:
+        for host in ("a", "b"):
+            works.begin(f"large of {host}", 250, host=host)
+        works.begin("next", 400, host="c")
+        works.begin("as large as there is room", 140, host="d")
+        await turns()
+        assert works.under_way == ["large of a", "large of b"]
+        works.begin("small", 10, host="e")
+        await turns()
+        assert works.under_way[2:] == ["small"]
+        for number in range(20):
+            works.begin(f"small {number}", 10, host="f", connection=number)
+        await turns()
+        assert len(works.under_way[3:]) == 4, "as many as leave room for others"
+        await works.end("small")
+        await works.end("large of a")
+        await works.end("large of b")
+        assert "next" in works.under_way, "those that pass hold up nobody"
+        assert "as large as there is room" in works.under_way
+
+    run(test, limit=640)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from((1, 9, 10, 100, 400, 640, 900))), max_size=25))
+def test_whoever_waits_is_let_in_once_all_that_was_let_in_is_over(asked: list[tuple[str, int]]) -> None:
+    async def test(works: Works) -> None:
+        for number, (host, size) in enumerate(asked):
+            works.begin(f"{number}", size, host=host, connection=number % 3)
+            if number % 4 == 3:
+                works.tasks[f"{number - 1}"].cancel()
+            await turns()
+        for _ in asked:
+            if works.under_way:
+                await works.end(works.under_way[0])
+        assert not works.under_way
+        assert all(task.done() for task in works.tasks.values())
+
+    run(test, limit=640)

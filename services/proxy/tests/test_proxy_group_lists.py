@@ -7,13 +7,17 @@ from one_connection import run
 from proxy_in_memory import Client, Running
 from tests.waiting import until_async
 
+from bmq.config.limits import Limits
 from bmq.fairness.fair_room import FairRoom
+from bmq.naming.group_partition import partition_of_group
 from bmq.naming.names import CONSUMER_OFFSETS
 from bmq.wire.apis import ApiKey
 from bmq.wire.error_codes import ErrorCode
 from bmq_proxy.bulk import LISTS_AT_ONCE
 from bmq_proxy.coordinators import HELD_TIMES, Coordinators
+from bmq_proxy.handlers.k09_offset_fetch import COORDINATORS_AT_ONCE
 from bmq_proxy.lanes.groups import BaseGroups
+from bmq_proxy.settings import ProxySettings
 
 ASKING = 12
 LIST: dict[str, Any] = {"states_filter": [], "types_filter": []}
@@ -133,3 +137,39 @@ def test_those_at_one_address_who_wait_for_others_of_their_groups_leave_places_t
         assert (await client.receive())[1].error_code == 0
 
     run(test)
+
+
+def test_of_many_groups_few_coordinators_are_asked_at_a_time_until_the_answer_is_full() -> None:
+    async def test(proxy: Running, client: Client) -> None:
+        topic = proxy.metadata.add_topic(CONSUMER_OFFSETS, 20)
+        asked: list[str] = []
+        under_way, most = 0, 0
+        offset = {"committed_offset": 1, "committed_leader_epoch": -1, "metadata": "m" * 1_000, "error_code": 0}
+
+        async def group_call(_: int, __: int, request: Any, *more: Any) -> dict[str, Any]:
+            nonlocal under_way, most
+            under_way += 1
+            most = max(most, under_way)
+            await asyncio.sleep(0.001)
+            under_way -= 1
+            asked.extend(group.group_id for group in request.groups)
+            partitions = [{"partition_index": index, **offset} for index in range(10)]
+            return {
+                "groups": [
+                    {"group_id": group.group_id, "topics": [{"name": "t", "partitions": partitions}], "error_code": 0}
+                    for group in request.groups
+                ]
+            }
+
+        proxy.owner.group_call = group_call  # type: ignore[method-assign]
+        each = {partition_of_group(name, len(topic.partitions)): name for name in (f"g{n}" for n in range(200))}
+        names = list(each.values())
+        groups = [{"group_id": name, "member_id": None, "member_epoch": -1, "topics": None} for name in names]
+        answer = await client.ask(ApiKey.OFFSET_FETCH, 9, {"groups": groups, "require_stable": False})
+        assert [group.group_id for group in answer.groups] == names
+        codes = [group.error_code for group in answer.groups]
+        assert most == COORDINATORS_AT_ONCE
+        assert codes == [0] * 4 + [ErrorCode.coordinator_load_in_progress] * 16
+        assert asked == names[:4], "nobody is asked for what there is no room for"
+
+    run(test, ProxySettings(limits=Limits(fetched_offsets_bytes_max=50_000)))

@@ -27,6 +27,8 @@ from bmq_sim.history import Attempt, History, Place
 IN_FLIGHT_MAX = 5
 TIMEOUT_MS = 30_000
 BATCH_RECORDS_MAX = 4
+NO_PARTITION = 1_000
+"""There is none of this number."""
 BUFFERED_BATCHES_MAX = 100
 """As a real producer's `buffer.memory`: it makes no more while so many wait."""
 
@@ -37,13 +39,14 @@ class _Batch:
     data: bytes
 
 
-def produce_fields(place: Place, data: bytes, *, topic_id: UUID | None = None) -> dict[str, object]:
+def produce_fields(place: Place, data: bytes, *, topic_id: UUID | None = None, of_none: int = 0) -> dict[str, object]:
     """A Produce request with one batch, acks=all; its topic by id where one is given (PRODUCE_BY_ID), otherwise by
-    name.
+    name. `of_none`: it is there again so many times, for partitions that there are not.
     """
-    part = {"index": place.partition, "records": data}
+    indexes = (place.partition, *range(NO_PARTITION, NO_PARTITION + of_none))
+    parts = [{"index": index, "records": data} for index in indexes]
     topic = {"name": place.name} if topic_id is None else {"topic_id": topic_id}
-    return {"acks": -1, "timeout_ms": TIMEOUT_MS, "topic_data": [{**topic, "partition_data": [part]}]}
+    return {"acks": -1, "timeout_ms": TIMEOUT_MS, "topic_data": [{**topic, "partition_data": parts}]}
 
 
 def _part(answer: Message) -> Message:
@@ -108,12 +111,14 @@ class IdempotentProducer:
         pace_s: float,
         batch_records_max: int = BATCH_RECORDS_MAX,
         topic_id: UUID | None = None,
+        of_none: int = 0,
     ) -> None:
-        """`topic_id`: what it calls the topic; None: by its name."""
+        """`topic_id`: what it calls the topic; None: by its name. `of_none`: see `produce_fields`."""
         self._client = client
         self._history = history
         self._place = place
         self._topic_id = topic_id
+        self._of_none = of_none
         self._values = _Values(client, history, place, batch_records_max=batch_records_max)
         self._batches_left = batches
         self._pace_s = pace_s
@@ -194,7 +199,7 @@ class IdempotentProducer:
             while not again and self._waiting and len(self._in_flight) < IN_FLIGHT_MAX:
                 batch = self._waiting.popleft()
                 version = None if self._topic_id is None else PRODUCE_BY_ID
-                fields = produce_fields(self._place, batch.data, topic_id=self._topic_id)
+                fields = produce_fields(self._place, batch.data, topic_id=self._topic_id, of_none=self._of_none)
                 self._in_flight.append((batch, connection.send(PRODUCE, fields, version=version)))
             if not self._in_flight:
                 if not self._batches_left:

@@ -164,6 +164,21 @@ class Limits:
         maximum=8 * MIB,
         minimum=KIB,
     )
+    fetched_offsets_bytes_max: int = _limit(
+        8 * MIB,
+        "Offsets (some 400 bytes each, and their metadata) in one answer to OffsetFetch about several groups; the "
+        "first group comes whole.",
+        beyond="COORDINATOR_LOAD_IN_PROGRESS for the groups that are left: tools ask for those again.",
+        maximum=64 * MIB,
+        minimum=KIB,
+    )
+    group_metadata_bytes_max: int = _limit(
+        8 * MIB,
+        "Metadata of all offsets that one group has committed.",
+        beyond="OFFSET_METADATA_TOO_LARGE for offsets that would make it more; those without metadata go on.",
+        maximum=1024 * MIB,
+        minimum=KIB,
+    )
     admin_connections_max: int = _limit(
         256,
         "Connections to the admin address, those that ask for health and metrics included.",

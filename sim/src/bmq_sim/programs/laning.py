@@ -17,6 +17,8 @@ from bmq_sim.rest import Rest
 LANE = "dev"
 READS_BASE = {"reads_base": {"enabled": True, "topics": ["*"], "bytes_per_second": 1_000_000}}
 TOPIC_AUTHORIZATION_FAILED = 29
+OF_NONE = 5
+"""Partitions that every other first write names besides those that there are."""
 
 
 def client_id(name: str) -> str:
@@ -51,7 +53,9 @@ class LaneUser:
             place = Place(f"{self._topic}#{LANE}-{self.made}", 0)
             client.forget_leaders()
             await client.refresh_until_known(place)
-            producer = IdempotentProducer(client, self._history, place, batches=rng.randint(1, 4), pace_s=0.2)
+            producer = IdempotentProducer(
+                client, self._history, place, batches=rng.randint(1, 4), pace_s=0.2, of_none=OF_NONE * (self.made % 2)
+            )
             if reads_base:
                 await self._go_over(place, producer)
             else:

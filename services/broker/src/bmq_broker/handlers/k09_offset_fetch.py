@@ -13,6 +13,7 @@ from bmq.roles.owner import Caller
 from bmq.values import TopicId
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
+from bmq_broker.coordinators.groups.durable import OFFSET_BYTES
 from bmq_broker.coordinators.groups.machine import GroupMachine
 from bmq_broker.coordinators.groups.offsets import fetch
 from bmq_broker.coordinators.groups.records import OffsetValue
@@ -42,7 +43,8 @@ class _Part(NamedTuple):
 
 async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller) -> dict[str, Any]:
     """-1 where nothing is committed, also for groups that do not exist. Asked about a list of groups, in any version,
-    it answers with one. Of very many offsets some are looked at in each turn of the loop.
+    it answers with one. Of very many offsets some are looked at in each turn of the loop. Groups for which an answer
+    has no room are to be asked for again.
     """
     fields = vars(request)
     is_list = bool(fields.get("groups")) or is_at_least(caller, _GROUPS_VERSION)
@@ -85,17 +87,32 @@ def _parts(
     """Adds an answer for each group, whose partitions come as the parts are looked at. A group is looked up when it is
     its turn.
     """
+    left_bytes = most_bytes = shard.settings.fetched_bytes_max
     for group in asked:
         answer: dict[str, Any] = {"group_id": group.group_id, "topics": [], "error_code": ErrorCode.none}
         groups.append(answer)
         yield _Part(group.group_id)
         answer["error_code"] = group_id_error(group.group_id, may_be_empty=True) or ErrorCode.none
+        size_bytes = _said_bytes(shard, group)
+        if size_bytes > left_bytes < most_bytes:
+            answer["error_code"] = ErrorCode.coordinator_load_in_progress
         if answer["error_code"] == ErrorCode.none:
+            left_bytes -= size_bytes
             yield from (
                 _all_of(shard, group.group_id, answer)
                 if group.topics is None
                 else _asked_of(shard.topics, group, caller, answer)
             )
+
+
+def _said_bytes(shard: GroupCoordinatorShard, group: Message) -> int:
+    """About what an answer holds of a group's offsets, at most."""
+    count = (
+        shard.offset_count(group.group_id)
+        if group.topics is None
+        else sum(len(topic.partition_indexes) for topic in group.topics)
+    )
+    return count * OFFSET_BYTES + (shard.metadata_chars(group.group_id) if count else 0)
 
 
 def _asked_of(names: TopicNames, group: Message, caller: Caller, answer: dict[str, Any]) -> Iterator[_Part]:

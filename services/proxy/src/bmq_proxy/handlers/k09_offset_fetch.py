@@ -14,6 +14,7 @@ from bmq.wire.message import Message
 from bmq_proxy.api import Reply, Route, plain
 from bmq_proxy.calls import Call
 from bmq_proxy.group_calls import fields_of
+from bmq_proxy.handlers.groups_apart import by_coordinators
 from bmq_proxy.proxy import Proxy
 from bmq_proxy.topics import name_topic
 
@@ -24,6 +25,8 @@ ALL_COUNTS = 6_000
 """As so many elements counts a question for all offsets of a group."""
 ELEMENT_BYTES: Final = 450
 """What an offset without metadata takes while an answer is put together."""
+COORDINATORS_AT_ONCE: Final = 2
+"""So many are asked at a time where several groups are asked about."""
 
 
 def route(proxy: Proxy) -> Route:
@@ -36,9 +39,8 @@ async def handle(proxy: Proxy, call: Call, request: Any) -> Reply:
     if call.version < _SEVERAL_FROM:
         topics = None if call.version >= _GROUP_ERROR_FROM and request.topics is None else request.topics or []
         request.groups = [Message(group_id=request.group_id, member_id=None, member_epoch=-1, topics=topics)]
-    async with proxy.bulk.building(call, sum(_elements(proxy, group) for group in request.groups)):
-        groups = await _fetch(proxy, call, request)
-        size_bytes = await _text_bytes(proxy, call, groups)
+    async with proxy.bulk.building(call, _elements_of_all(proxy, request.groups)):
+        groups, size_bytes = await _fetch(proxy, call, request)
     await proxy.bulk.large(call, size_bytes)
     return {"groups": groups} if call.version >= _SEVERAL_FROM else _flat(call, request.groups[0], groups[0])
 
@@ -51,20 +53,29 @@ def _elements(proxy: Proxy, group: Any) -> int:
     return max(count, proxy.bulk.said.of(group.group_id) // ELEMENT_BYTES)
 
 
-async def _text_bytes(proxy: Proxy, call: Call, groups: list[dict[str, Any]]) -> int:
-    """What the offsets' metadata comes to, which a request of a few bytes may ask for."""
-    found, pace = 0, proxy.bulk.pace(call)
-    for group in groups:
-        before = found
-        for topic in group["topics"]:
-            partitions = topic["partitions"]
-            found += sum(len(fields_of(one)["metadata"] or "") for one in partitions)
-            await pace.step(1 + len(partitions))
-        proxy.bulk.said.keep(group["group_id"], found - before)
-    return found
+def _elements_of_all(proxy: Proxy, groups: list[Any]) -> int:
+    """Each coordinator says what it may say of several groups at most, and of the first one whatever there is."""
+    each = [_elements(proxy, group) for group in groups]
+    limit_bytes = proxy.bulk.limits.fetched_offsets_bytes_max
+    return min(sum(each), max(each, default=0) + (1 + COORDINATORS_AT_ONCE) * limit_bytes // ELEMENT_BYTES)
 
 
-async def _fetch(proxy: Proxy, call: Call, request: Any) -> list[dict[str, Any]]:
+async def _said(proxy: Proxy, call: Call, group: dict[str, Any]) -> tuple[int, int]:
+    """(offsets, what their metadata comes to, which a request of a few bytes may ask for)."""
+    count, text_bytes, pace = 0, 0, proxy.bulk.pace(call)
+    for topic in group["topics"]:
+        partitions = topic["partitions"]
+        count += len(partitions)
+        text_bytes += sum(len(fields_of(one)["metadata"] or "") for one in partitions)
+        await pace.step(1 + len(partitions))
+    proxy.bulk.said.keep(group["group_id"], text_bytes)
+    return count, text_bytes
+
+
+async def _fetch(proxy: Proxy, call: Call, request: Any) -> tuple[list[dict[str, Any]], int]:
+    """(each group's answer, what the metadata of all comes to). Those for which there is no room in the answer are to
+    be asked for again: tools do that by themselves.
+    """
     by_id = call.version >= _BY_ID_FROM
     image = proxy.image
     refused: dict[str, list[dict[str, Any]]] = {}
@@ -82,22 +93,33 @@ async def _fetch(proxy: Proxy, call: Call, request: Any) -> list[dict[str, Any]]
         return Message(groups=[asked[group_id] for group_id in group_ids], require_stable=request.require_stable)
 
     found: dict[str, dict[str, Any]] = {}
-    try:
-        answers = await proxy.coordinators.call_each(asked, call.api_key, request_for, call)
-    except BmqError as error:
-        answers = [(list(asked), error)]
-    for group_ids, answer in answers:
-        if isinstance(answer, BmqError):
-            code = coordinator_code(answer)
-            async for group_id in proxy.bulk.paced(call, group_ids):
-                found[group_id] = {"group_id": group_id, "topics": refused.get(group_id, []), "error_code": code}
-            continue
-        for one in map(fields_of, fields_of(answer)["groups"]):
-            topics = [fields_of(topic) for topic in one.get("topics") or []]
-            one["topics"] = (_with_ids(image, topics) if by_id else topics) + refused.get(one["group_id"], [])
-            found[one["group_id"]] = one
-            await pace.step(1 + len(topics))
-    return [found[group_id] async for group_id in proxy.bulk.paced(call, asked)]
+    left_bytes, text_bytes = proxy.bulk.limits.fetched_offsets_bytes_max, 0
+    async for some in by_coordinators(proxy, call, list(asked), at_once=COORDINATORS_AT_ONCE):
+        if left_bytes <= 0:
+            break
+        try:
+            answers = await proxy.coordinators.call_each(some, call.api_key, request_for, call)
+        except BmqError as error:
+            answers = [(list(some), error)]
+        for group_ids, answer in answers:
+            if isinstance(answer, BmqError):
+                code = coordinator_code(answer)
+                async for group_id in proxy.bulk.paced(call, group_ids):
+                    found[group_id] = {"group_id": group_id, "topics": refused.get(group_id, []), "error_code": code}
+                continue
+            for one in map(fields_of, fields_of(answer)["groups"]):
+                topics = [fields_of(topic) for topic in one.get("topics") or []]
+                one["topics"] = (_with_ids(image, topics) if by_id else topics) + refused.get(one["group_id"], [])
+                found[one["group_id"]] = one
+                count, said_bytes = await _said(proxy, call, one)
+                text_bytes += said_bytes
+                left_bytes -= said_bytes + count * ELEMENT_BYTES
+                await pace.step(1 + len(topics))
+    later = int(ErrorCode.coordinator_load_in_progress)
+    return [
+        found.get(group_id) or {"group_id": group_id, "topics": refused.get(group_id, []), "error_code": later}
+        async for group_id in proxy.bulk.paced(call, asked)
+    ], text_bytes
 
 
 def _with_ids(image: Image, topics: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """DescribeGroups, key 15, versions 0 to 6. Split among the coordinators of its groups."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ from bmq_proxy.api import Reply, Route, plain
 from bmq_proxy.calls import Call
 from bmq_proxy.coordinators import CALLS_AT_ONCE
 from bmq_proxy.group_calls import fields_of
+from bmq_proxy.handlers.groups_apart import by_coordinators
 from bmq_proxy.proxy import Proxy
 
 GROUP_BYTES_MAX: Final = 1 << 20
@@ -38,13 +39,13 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
 
     found: dict[str, dict[str, Any]] = {}
     left_bytes = limit_bytes
-    async for groups in _by_coordinators(proxy, call, asked):
+    async for groups in by_coordinators(proxy, call, asked, at_once=CALLS_AT_ONCE):
         if left_bytes <= 0:
             break
         try:
             answers = await proxy.coordinators.call_each(groups, call.api_key, request_for, call)
         except BmqError as error:
-            answers = [(groups, error)]
+            answers = [(list(groups), error)]
         pace = proxy.bulk.pace(call)
         for group_ids, answer in answers:
             for one in (
@@ -60,22 +61,6 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     call.answer_bytes = limit_bytes - left_bytes
     admitted.keep(call.answer_bytes)
     return {"groups": [found.get(group_id) or _later(group_id) async for group_id in proxy.bulk.paced(call, asked)]}
-
-
-async def _by_coordinators(proxy: Proxy, call: Call, asked: list[str]) -> AsyncIterator[list[str]]:
-    """The groups of as many coordinators as are asked at once."""
-    if len(asked) <= CALLS_AT_ONCE:
-        yield asked
-        return
-    topic = await proxy.coordinators.offsets_topic(call)
-    shares: dict[int, list[str]] = {}
-    pace = proxy.bulk.pace(call)
-    for group_id in asked:
-        shares.setdefault(proxy.coordinators.partition_of(group_id, topic), []).append(group_id)
-        await pace.step(1 + len(group_id) // 200)
-    each = list(shares.values())
-    for first in range(0, len(each), CALLS_AT_ONCE):
-        yield [group_id for share in each[first : first + CALLS_AT_ONCE] for group_id in share]
 
 
 def _failed(group_ids: list[str], error: BmqError) -> Iterator[dict[str, Any]]:

@@ -51,12 +51,18 @@ class DurableState:
     """By group, then by (topic, partition). No group's dictionary is empty."""
     tally: Tally = field(default_factory=Tally, compare=False)
     """About what all of it takes in memory, and for whom: what was loaded is nobody's."""
+    _metadata: Counter[str] = field(default_factory=Counter, compare=False)
+    """By group, the characters of its offsets' metadata, of those that have some."""
     _writers: dict[str, Counter[str]] = field(default_factory=dict, compare=False)
     """By group, how many of its bytes clients at which addresses had stored."""
 
     def replay(self, key: Key, value: Value | None, *, address: str = "") -> None:
         """Takes one record in, of a client there. None is a tombstone."""
         self._count(key.group_id, self.growth_bytes(key, value), address)
+        if metadata_growth := self.metadata_growth(key, value):
+            self._metadata[key.group_id] += metadata_growth
+            if not self._metadata[key.group_id]:
+                del self._metadata[key.group_id]
         match key:
             case GroupKey(group_id):
                 if value is None:
@@ -93,6 +99,17 @@ class DurableState:
     def offset_count(self, group_id: str) -> int:
         """How many offsets the group has."""
         return len(self.offsets.get(group_id, ()))
+
+    def metadata_chars(self, group_id: str) -> int:
+        """How many characters of metadata the group's offsets have together."""
+        return self._metadata.get(group_id, 0)
+
+    def metadata_growth(self, key: Key, value: Value | None) -> int:
+        """How many more they have with this record; below 0: fewer."""
+        before = self.value_of(key)
+        return (len(value.metadata) if isinstance(value, OffsetValue) else 0) - (
+            len(before.metadata) if isinstance(before, OffsetValue) else 0
+        )
 
     def generation_bytes(self, group_id: str) -> int:
         """About what the group's stored generation takes in memory; 0: it has none."""

@@ -49,11 +49,15 @@ def commit(machine: GroupMachine, now: Now, request: Commit, ticket: Ticket) -> 
     # Of a partition that is named again and again one record is enough: the last that is not refused.
     last = {(new.topic, new.partition): new for new in taken}
     room, grown_bytes = machine.room(request.client_host, now), 0
+    most_chars = machine.settings.metadata_bytes_max
     left_out: dict[tuple[str, int], Refusal] = {}
     for place, new in last.items():
         key, value = OffsetKey(request.group_id, *place), _value(new, now, request.retention_ms)
         growth_bytes = machine.durable.growth_bytes(key, value)
         refusal = room.refusal(grown_bytes + growth_bytes) if growth_bytes > 0 else None
+        more_chars = machine.durable.metadata_growth(key, value)
+        if more_chars > 0 and machine.durable.metadata_chars(request.group_id) + more_chars > most_chars:
+            refusal = Refusal.METADATA_TOO_LARGE
         if refusal is None:
             grown_bytes += max(growth_bytes, 0)
             machine.emit(effects, key, value, address=request.client_host)

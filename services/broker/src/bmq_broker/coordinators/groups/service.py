@@ -310,6 +310,10 @@ class GroupCoordinatorShard:
         """How many offsets the group has now. Raises as `ask`."""
         return self._active().durable.offset_count(group_id)
 
+    def metadata_chars(self, group_id: str) -> int:
+        """How many characters of metadata the group's offsets have now. Raises as `ask`."""
+        return self._active().durable.metadata_chars(group_id)
+
     def completing_bytes(self, group_id: str) -> int:
         """How much of a turn it is to end the group's rebalance; 0: none runs."""
         group = None if self._machine is None else self._machine.groups.get(group_id)

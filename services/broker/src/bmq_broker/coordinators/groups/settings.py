@@ -60,6 +60,10 @@ class GroupSettings:
     described_bytes_max: int = 4 * 1024 * 1024
     """Names, metadata and assignments that one answer to DescribeGroups has; the first group comes whole, if it could
     be stored."""
+    fetched_bytes_max: int = 8 * 1024 * 1024
+    """Offsets and their metadata in one answer to OffsetFetch; the first group comes whole."""
+    metadata_bytes_max: int = 8 * 1024 * 1024
+    """Metadata of all offsets of one group."""
     waiting_max: int = 20_000
     """Requests of one partition that may wait for an answer; more are told to try again."""
     undurable_bytes_max: int = 16 * 1024 * 1024
@@ -79,4 +83,6 @@ class GroupSettings:
             rewritten_burst_bytes=limits.groups_rewritten_burst_bytes,
             rewritten_per_minute_bytes=limits.groups_rewritten_bytes_per_minute,
             described_bytes_max=limits.described_groups_bytes_max,
+            fetched_bytes_max=limits.fetched_offsets_bytes_max,
+            metadata_bytes_max=limits.group_metadata_bytes_max,
         )

@@ -1,0 +1,26 @@
+"""What is asked about many groups, some coordinators at a time: so much is said at once."""
+
+from collections.abc import AsyncIterator, Sequence
+
+from bmq_proxy.calls import Call
+from bmq_proxy.proxy import Proxy
+
+
+async def by_coordinators(
+    proxy: Proxy, call: Call, asked: Sequence[str], *, at_once: int
+) -> AsyncIterator[Sequence[str]]:
+    """The groups of as many coordinators as are asked at once, then those of the next. Raises as
+    `Coordinators.offsets_topic`.
+    """
+    if len(asked) <= at_once:
+        yield asked
+        return
+    topic = await proxy.coordinators.offsets_topic(call)
+    shares: dict[int, list[str]] = {}
+    pace = proxy.bulk.pace(call)
+    for group_id in asked:
+        shares.setdefault(proxy.coordinators.partition_of(group_id, topic), []).append(group_id)
+        await pace.step(1 + len(group_id) // 200)
+    each = list(shares.values())
+    for first in range(0, len(each), at_once):
+        yield [group_id for share in each[first : first + at_once] for group_id in share]
