@@ -13,8 +13,8 @@ import pytest
 
 from bmq.wire.frames import FrameReader
 from bmq_proxy.arriving import ArrivingMemory
+from bmq_proxy.fair_memory import FairMemory
 from bmq_proxy.intake import UNASKED_BYTES_MAX, Intake
-from bmq_proxy.request_memory import RequestMemory
 
 KIB = 1 << 10
 LIMIT = 1_000
@@ -199,7 +199,7 @@ def in_a_loop(test: Callable[[], Coroutine[None, None, None]]) -> Callable[[], N
 
 
 def intakes(count: int, arriving: ArrivingMemory) -> list[Intake]:
-    scratch, memory = bytearray(256 * KIB), RequestMemory(1 << 30)
+    scratch, memory = bytearray(256 * KIB), FairMemory(1 << 30)
     found = []
     for _ in range(count):
         found.append(Intake(scratch, memory, arriving, lambda peer, reason: None))

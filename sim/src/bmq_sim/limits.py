@@ -149,10 +149,10 @@ SMALL: Final[Mapping[str, Sequence[int]]] = {
     "bmq_proxy.server:SWEEP_EVERY": (1,),
     "bmq.metadata.image:HAS_READ_MAX": (1, 2),
     "bmq_broker.ownership.reports:VERSIONS_APART": (1, 3),
-    "bmq_proxy.request_memory:PASSED_OVER_MAX": (1, 2),
+    "bmq_proxy.fair_memory:PASSED_OVER_MAX": (1, 2),
     "bmq_proxy.under_way:PARTITIONS_PER_REQUEST": (1,),
     "bmq_proxy.under_way:LOOKED_AT_MAX": (1, 2),
-    "bmq_proxy.request_memory:ROOMS_AT_ONCE": (1,),
+    "bmq_proxy.fair_memory:ROOMS_AT_ONCE": (1,),
 }
 """By module and name: what a seed may make of it. A third of the seeds have what is shipped, of each."""
 
@@ -170,7 +170,11 @@ IMPORTED: Final[Mapping[str, Sequence[str]]] = {
     "bmq_proxy.fetch.blocks:BLOCK_SIZE_BYTES": ("bmq_proxy.fetch.segments",),
 }
 """Modules that have them under the same name."""
-DRAWN_AS: Final[Mapping[str, str]] = {"bmq_broker.upkeep:YIELD_EVERY": "maintenance:YIELD_EVERY"}
+DRAWN_AS: Final[Mapping[str, str]] = {
+    "bmq_broker.upkeep:YIELD_EVERY": "maintenance:YIELD_EVERY",
+    "bmq_proxy.fair_memory:PASSED_OVER_MAX": "request_memory:PASSED_OVER_MAX",
+    "bmq_proxy.fair_memory:ROOMS_AT_ONCE": "request_memory:ROOMS_AT_ONCE",
+}
 """By what text of it its random numbers follow from the seed, where that is another one than `module:NAME`."""
 
 FIXED: Final[Mapping[str, str]] = {

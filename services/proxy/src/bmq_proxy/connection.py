@@ -21,8 +21,8 @@ from bmq.wire.apis import SERVED
 from bmq.wire.frames import encode_response_frame, parse_request_header
 from bmq_proxy.arriving import ArrivingMemory
 from bmq_proxy.calls import Answer, Call, Lease, Pending
+from bmq_proxy.fair_memory import FairMemory
 from bmq_proxy.intake import Intake
-from bmq_proxy.request_memory import RequestMemory
 
 WAITING_BYTES_MAX = 1 << 20
 """Bytes of requests that wait their turn above which a connection is not read on."""
@@ -32,7 +32,7 @@ class Service(Protocol):
     """What a connection needs of the process around it."""
 
     requests_in_flight_max: int
-    request_memory: RequestMemory
+    request_memory: FairMemory
     arriving: ArrivingMemory
 
     scratch: bytearray

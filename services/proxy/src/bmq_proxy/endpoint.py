@@ -26,10 +26,10 @@ from bmq_proxy.arriving import ArrivingMemory
 from bmq_proxy.budget import MemoryBudget
 from bmq_proxy.calls import Answer, Call, Pending
 from bmq_proxy.connection import Connection
+from bmq_proxy.fair_memory import FairMemory
 from bmq_proxy.intake import Intake
 from bmq_proxy.lanes.tables import LaneTables
 from bmq_proxy.refused import RefusedBatches
-from bmq_proxy.request_memory import RequestMemory
 from bmq_proxy.settings import ProxySettings
 from bmq_proxy.under_way import UnderWay
 
@@ -74,7 +74,7 @@ class Endpoint:
         self,
         settings: ProxySettings,
         routes: Mapping[int, Route],
-        request_memory: RequestMemory,
+        request_memory: FairMemory,
         fetch_memory: MemoryBudget,
         modest: Modest,
         *,

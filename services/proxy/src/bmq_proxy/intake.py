@@ -8,7 +8,7 @@ from collections.abc import Callable
 from bmq.wire.frames import FrameReader
 from bmq_proxy.arriving import ArrivingMemory
 from bmq_proxy.calls import Lease
-from bmq_proxy.request_memory import RequestMemory
+from bmq_proxy.fair_memory import FairMemory
 
 SPLIT_AT_ONCE = 16
 """Frames that are taken at a time out of what was read: the next ones when these have begun."""
@@ -47,7 +47,7 @@ class Intake:
     )
 
     def __init__(
-        self, scratch: bytearray, memory: RequestMemory, arriving: ArrivingMemory, broken: Callable[[str, str], None]
+        self, scratch: bytearray, memory: FairMemory, arriving: ArrivingMemory, broken: Callable[[str, str], None]
     ) -> None:
         """`memory` is of whole requests, `arriving` of those that are not. `broken` is told who is cut off, and why."""
         self._broken = broken

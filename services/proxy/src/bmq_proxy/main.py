@@ -18,6 +18,7 @@ from bmq_proxy.coordinators import OFFSETS_PARTITIONS_KEY, Coordinators
 from bmq_proxy.creation import CreationQuota
 from bmq_proxy.dispatch import routes
 from bmq_proxy.endpoint import Endpoint
+from bmq_proxy.fair_memory import FairMemory
 from bmq_proxy.fetch.blocks import BlockCache
 from bmq_proxy.fetch.manifests import ManifestCache
 from bmq_proxy.fetch.reader import FetchReader
@@ -32,7 +33,6 @@ from bmq_proxy.patience import Patience
 from bmq_proxy.producer_ids import ProducerIds
 from bmq_proxy.proofs import Proofs
 from bmq_proxy.proxy import OwnerFor, Proxy
-from bmq_proxy.request_memory import RequestMemory
 from bmq_proxy.server import ProxyServer
 from bmq_proxy.settings import ProxySettings
 
@@ -165,7 +165,7 @@ async def start_proxy(
         cluster_configs=cluster_configs,
     )
     table = routes(proxy)
-    memory = RequestMemory(settings.request_memory_bytes)
+    memory = FairMemory(settings.request_memory_bytes)
     lanes = LaneTables(proxy, table)
     endpoint = Endpoint(
         settings,

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 import uvloop
 
-from bmq_proxy.request_memory import ROOMS_AT_ONCE, RequestMemory
+from bmq_proxy.fair_memory import ROOMS_AT_ONCE, FairMemory
 
 NEW_LOOPS = pytest.mark.parametrize(
     "new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"]
@@ -17,7 +17,7 @@ NEW_LOOPS = pytest.mark.parametrize(
 
 
 def test_addresses_that_take_all_they_can_leave_some_to_the_next() -> None:
-    memory = RequestMemory(1_000)
+    memory = FairMemory(1_000)
     taken = []
     for address in "abcd":
         while memory.has_room_for(address):
@@ -33,7 +33,7 @@ def test_whoever_waits_is_read_in_the_end_and_never_beyond_what_its_address_may_
     new_loop: Callable[[], asyncio.AbstractEventLoop], seed: int
 ) -> None:
     async def main() -> None:
-        rng, memory = Random(seed), RequestMemory(1_000)
+        rng, memory = Random(seed), FairMemory(1_000)
         held: list[tuple[str, int]] = []
         own, in_turn, left = Counter[str](), Counter[int](), 400
         turns = 0
@@ -70,7 +70,7 @@ def test_whoever_waits_is_read_in_the_end_and_never_beyond_what_its_address_may_
 
 
 def test_a_request_that_is_larger_than_all_of_it_keeps_its_own_address_from_being_read_and_no_other() -> None:
-    memory = RequestMemory(64)
+    memory = FairMemory(64)
     large, other = memory.of("large"), memory.of("other")
     large.hold(100)
     assert memory.held_bytes == 100
@@ -88,7 +88,7 @@ def test_a_request_that_is_larger_than_all_of_it_keeps_its_own_address_from_bein
 
 def test_who_does_not_wait_any_more_lets_the_next_one_go_on() -> None:
     async def main() -> None:
-        memory, told = RequestMemory(10), []
+        memory, told = FairMemory(10), []
         memory.hold("a", 10)
         memory.hold("c", 3)
         gone, next_one = partial(told.append, "gone"), partial(told.append, "next")

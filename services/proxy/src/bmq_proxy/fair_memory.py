@@ -24,7 +24,7 @@ PASSED_OVER_MAX: Final = 64
 ones are looked at."""
 
 
-class RequestMemory:
+class FairMemory:
     """Counts; owns no memory itself. What is there is held, and may overdraw; room is only ever asked for to read
     on. One request may be larger than all of it: what an address overdraws is not taken from the others.
     """
@@ -123,7 +123,7 @@ class OwnMemory:
 
     __slots__ = ("_address", "_memory")
 
-    def __init__(self, memory: RequestMemory, address: str) -> None:
+    def __init__(self, memory: FairMemory, address: str) -> None:
         self._memory = memory
         self._address = address
 
