@@ -64,8 +64,7 @@ async def reconcile(context: Context, lane: Lane) -> Outcome:
     planned = plan(situation)
     if planned.lane_name and not lane.status.lane_name:
         # What it is about to stand for another one may have taken since all were read.
-        context.known.lane_claims.forget(_CLAIMS)
-        situation = await _situation(context, lane, referred)
+        situation = await _situation(context, lane, referred, since_s=asyncio.get_running_loop().time())
         planned = plan(situation)
     if situation.present is None and (
         (planned.lane_name and not lane.status.lane_name) or (planned.declaring and not lane.status.declaring)
@@ -109,7 +108,8 @@ async def reconcile(context: Context, lane: Lane) -> Outcome:
     )
 
 
-async def _situation(context: Context, lane: Lane, referred: Referred) -> Situation:
+async def _situation(context: Context, lane: Lane, referred: Referred, *, since_s: float = float("-inf")) -> Situation:
+    """`since_s`: by the loop's clock, how new the claims of all Lanes have to be."""
     present: PresentLane | None = None
     cluster_ms: int | None = None
     tells_time = True
@@ -120,7 +120,7 @@ async def _situation(context: Context, lane: Lane, referred: Referred) -> Situat
                 cluster_ms, tells_time = await _time(_client(referred))
         except AdminError as error:
             referred = unanswered(context, referred, error)
-    claims = await _claims(context, lane)
+    claims = await _claims(context, lane, since_s=since_s)
     claim = claim_of(lane)
     lane = _without_a_slot_of_another(lane, claims.node_ids.get(claim[:2], {}))
     others = [rival for rival in claims.rivals.get(claim, ()) if rival.uid != lane.metadata.uid]
@@ -176,7 +176,7 @@ async def _time(client: AdminClient) -> tuple[int | None, bool]:
     return (told["now_ms"] if told["trusted"] else None), True
 
 
-async def _claims(context: Context, lane: Lane) -> LaneClaims:
+async def _claims(context: Context, lane: Lane, *, since_s: float) -> LaneClaims:
     """The claims of all Lanes, read once within a few seconds for all of them, and anew for one that was not there
     yet.
     """
@@ -191,10 +191,10 @@ async def _claims(context: Context, lane: Lane) -> LaneClaims:
             ]
         )
 
-    found: LaneClaims = await context.known.lane_claims.get(_CLAIMS, read)
+    asked_s = asyncio.get_running_loop().time()
+    found: LaneClaims = await context.known.lane_claims.get(_CLAIMS, read, since_s=since_s)
     if lane.metadata.uid not in found.uids and lane.metadata.deletion_timestamp is None:
-        context.known.lane_claims.forget(_CLAIMS)
-        found = await context.known.lane_claims.get(_CLAIMS, read)
+        found = await context.known.lane_claims.get(_CLAIMS, read, since_s=asked_s)
     return found
 
 

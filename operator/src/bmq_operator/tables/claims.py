@@ -68,8 +68,7 @@ async def taken_by(context: Context, job: TableJob, *, takes: bool, since_s: flo
     # however often all is read: that it was seen as it is now is enough.
     unsaid = all(one.uid != uid for one in found.places.get(place, ()))
     if unsaid and found.read_s < since_s and (takes or found.seen.get(uid) != meta.generation):
-        known.forget(_KEY)
-        found = await known.get(_KEY, read)
+        found = await known.get(_KEY, read, since_s=since_s)
     # From here on nothing is awaited.
     rivals = {one.uid: one for one in found.places.get(place, ())}
     context.known.places_taken.add_to(rivals, place, read_s=found.read_s)
