@@ -101,7 +101,7 @@ def test_large_answers_that_nobody_takes_are_few_and_others_have_theirs_once_tho
         version, request = QUESTIONS[key]
         for _ in range(NOT_READING):
             (await stuck(proxy)).send(key, version, request)
-        await until_async(lambda: answers.held_bytes >= ANSWERS_BYTES, "as many answers as may wait")
+        await until_async(lambda: answers.held_bytes >= ANSWERS_BYTES * 3 // 4, "as many answers as may wait")
         for _ in range(300):
             await asyncio.sleep(0.001)
             assert answers.held_bytes <= 2 * ANSWERS_BYTES + LARGE_BYTES
@@ -112,6 +112,26 @@ def test_large_answers_that_nobody_takes_are_few_and_others_have_theirs_once_tho
             for _ in range(10):  # who takes what comes has taken something meanwhile
                 await asyncio.sleep(0.005)
         assert (await taken)[1].error_code == 0
+
+    run(test, SMALL_ROOM)
+
+
+@pytest.mark.parametrize("key", QUESTIONS, ids=lambda key: key.name.lower())
+def test_large_answers_that_nobody_takes_keep_nobody_at_another_address_waiting(
+    key: ApiKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bmq_proxy.endpoint.UNTAKEN_S_MAX", 1_000.0)
+
+    async def test(proxy: Running, client: Client) -> None:
+        proxy.metadata.add_topic(CONSUMER_OFFSETS, 1)
+        answers = proxy.role.proxy.bulk.answers
+        proxy.owner.on_group_call = lambda *_: ANSWERS[key]()
+        version, request = QUESTIONS[key]
+        for _ in range(NOT_READING):
+            (await stuck(proxy)).send(key, version, request)
+        await until_async(lambda: answers.is_waited_for, "more answers than may wait")
+        assert (await client.ask(key, version, request)).error_code == 0
+        assert answers.is_waited_for
 
     run(test, SMALL_ROOM)
 

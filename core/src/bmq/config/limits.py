@@ -75,8 +75,8 @@ class Limits:
         64 * MIB,
         "Answers without records (lists of topics, configurations, offsets) that clients have yet to take, all "
         "connections together.",
-        beyond="No further wide answer is begun, and who takes less than 64 KiB/s of its answer for three seconds "
-        "is disconnected.",
+        beyond="No further wide answer is begun for an address that has three times what is free; who takes less than "
+        "64 KiB/s of its answer for three seconds is disconnected.",
         maximum=16 * 1024 * MIB,
         minimum=64 * KIB,
     )
@@ -234,7 +234,7 @@ class Limits:
     )
     connections_per_address: int = _limit(
         10_000,
-        "Connections of clients at one address to one proxy.",
+        "Connections of clients at one address to one proxy: some 30 KiB each while they wait for records.",
         beyond="Further ones are closed at once, and the log says so.",
         maximum=1_000_000,
     )

@@ -95,7 +95,7 @@ async def encoded(bulk: Bulk, call: Call, reply: Reply, *, version: int | None =
         if wide
         else encode(call, reply, version=version)
     )
-    answer.flushed = bulk.counted(answer.size_bytes)
+    answer.flushed = bulk.counted(call, answer.size_bytes)
     return answer
 
 

@@ -19,8 +19,8 @@ from bmq.fairness.turns import Turns
 from bmq.wire.limits import PRODUCE_PARTITIONS_MAX
 from bmq.wire.message import Message
 from bmq_proxy.admission import Admission, Admitted, ByAddress
-from bmq_proxy.budget import MemoryBudget
 from bmq_proxy.calls import Call
+from bmq_proxy.fair_memory import FairMemory
 
 T = TypeVar("T")
 
@@ -75,7 +75,7 @@ class Bulk:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.answers = MemoryBudget(limits.answer_memory_bytes)
+        self.answers = FairMemory(limits.answer_memory_bytes)
         """Answers that clients have yet to take."""
         self._requests = Admission(limits.wide_requests_bytes)
         self._elements = Admission(limits.wide_request_elements)
@@ -197,9 +197,11 @@ class Bulk:
             with self._building_narrow.holding(elements, address=address):
                 yield
         else:
-            async with self._building.admitted(call, elements):
-                await self._answers_taken()
+            admitted = await self._entered(self._building, call, elements)
+            try:
                 yield
+            finally:
+                admitted.keep(0)
 
     def listing(self, call: Call) -> AbstractAsyncContextManager[Admitted]:
         """While coordinators are asked for their groups: how many they have nobody knows before, nor whether it has
@@ -217,18 +219,16 @@ class Bulk:
             self._building_narrow.take(elements, address=address)
             call.let_go = partial(self._building_narrow.give_back, elements, address=address)
         elif elements > TURN_ELEMENTS:
-            admitted = await self._building.enter(call, elements)
+            admitted = await self._entered(self._building, call, elements)
             call.let_go = partial(admitted.keep, 0)
-            await self._answers_taken()
         return is_wide
 
     async def collecting(self, call: Call, size_bytes_max: int) -> Admitted:
         """For an answer of few elements and perhaps many bytes, from before it is asked for until it is encoded and
         counted.
         """
-        admitted = await self._collecting.enter(call, size_bytes_max)
+        admitted = await self._entered(self._collecting, call, size_bytes_max)
         call.let_go = partial(admitted.keep, 0)
-        await self._answers_taken()
         return admitted
 
     async def large(self, call: Call, size_bytes: int) -> None:
@@ -239,18 +239,23 @@ class Bulk:
         if size_bytes > COUNTED_ANSWER_BYTES:
             await self.collecting(call, size_bytes)
 
-    async def _answers_taken(self) -> None:
-        """Until clients have taken so much of theirs that there is room for more."""
-        if not self.answers.has_room:
-            await self.answers.reserve(1)
-            self.answers.release(1)
+    async def _entered(self, admission: Admission, call: Call, size: int) -> Admitted:
+        """Once its address has taken so much of its answers that there is room for more, for which it keeps nobody
+        else out.
+        """
+        while True:
+            await self.answers.room_for(call.client_host)
+            admitted = await admission.enter(call, size)
+            if self.answers.fits(call.client_host):
+                return admitted
+            admitted.keep(0)
 
-    def counted(self, size_bytes: int) -> Callable[[], None] | None:
+    def counted(self, call: Call, size_bytes: int) -> Callable[[], None] | None:
         """Counts an answer until what is returned is called; None: it is too small for that."""
         if size_bytes <= COUNTED_ANSWER_BYTES:
             return None
-        self.answers.hold(size_bytes)
-        return partial(self.answers.release, size_bytes)
+        self.answers.hold(call.client_host, size_bytes)
+        return partial(self.answers.release, call.client_host, size_bytes)
 
     async def apart(self, call: Call, work: Callable[[], T]) -> T:
         """The result of pure work, done in a thread. Raises what it raises. What has begun counts until it is over,

@@ -79,7 +79,7 @@ class Endpoint:
         modest: Modest,
         *,
         lanes: LaneTables,
-        answers: MemoryBudget,
+        answers: FairMemory,
         refused: RefusedBatches,
         tracer: Tracer | None = None,
     ) -> None:

@@ -1,8 +1,9 @@
-"""The memory of whole requests, for all connections of a proxy: while it is short an address that has much of it is not
-read, and others are.
+"""The memory of whole requests, or of answers, for all connections of a proxy: while it is short an address that has
+much of it is not read, or gets no further ones, and others are, and do.
 
-What is whole is held until it is answered, which may take as long as the cluster and the store do, also where its
-client has gone: a bound over all of them alone would let one address keep everybody else from being read.
+A whole request is held until it is answered, which may take as long as the cluster and the store do, also where its
+client has gone; an answer until it is taken, as slowly as a client may. A bound over all of them alone would let one
+address keep everybody else waiting.
 """
 
 import asyncio
@@ -43,6 +44,11 @@ class FairMemory:
         self._rooms = 0
 
     @property
+    def is_waited_for(self) -> bool:
+        """Whether somebody wants more than there is."""
+        return bool(self._waiting)
+
+    @property
     def has_room(self) -> bool:
         """Whether an address that has nothing yet is read."""
         return self._counted_bytes < self.limit_bytes
@@ -53,7 +59,7 @@ class FairMemory:
 
     def has_room_for(self, address: str) -> bool:
         """Whether more may be read of it. Its connections that wait are first."""
-        return not self._waits[address] and self._fits(address)
+        return not self._waits[address] and self.fits(address)
 
     def hold(self, address: str, size_bytes: int) -> None:
         """Counts bytes that are there."""
@@ -73,6 +79,19 @@ class FairMemory:
         self.held_bytes += size_bytes
         self._counted_bytes += min(now_bytes, self._own_max) - min(before_bytes, self._own_max)
 
+    async def room_for(self, address: str) -> None:
+        """Returns when the address may have more."""
+        if self.has_room_for(address):
+            return
+        turn = asyncio.Event()
+        self.wait(address, turn.set)
+        try:
+            await turn.wait()
+        except asyncio.CancelledError:
+            if not turn.is_set():
+                self.withdraw(address, turn.set)
+            raise
+
     def wait(self, address: str, room: Callable[[], None]) -> None:
         """Calls it, once, when there is room."""
         self._waits[address] += 1
@@ -84,7 +103,8 @@ class FairMemory:
         self._waited(address)
         self._wake()
 
-    def _fits(self, address: str) -> bool:
+    def fits(self, address: str) -> bool:
+        """Whether it may have more, whoever of it waits."""
         return self._held[address] < OWN_SHARE * (self.limit_bytes - self._counted_bytes)
 
     def _waited(self, address: str) -> None:
@@ -102,7 +122,7 @@ class FairMemory:
         ):
             address = self._waiting.first_party
             assert isinstance(address, str)
-            if not self._fits(address):
+            if not self.fits(address):
                 passed_over += 1
                 self._waiting.pass_over()
                 continue
