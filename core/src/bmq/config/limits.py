@@ -165,7 +165,7 @@ class Limits:
         minimum=KIB,
     )
     fetched_offsets_bytes_max: int = _limit(
-        8 * MIB,
+        4 * MIB,
         "Offsets (some 400 bytes each, and their metadata) in one answer to OffsetFetch about several groups; the "
         "first group comes whole.",
         beyond="COORDINATOR_LOAD_IN_PROGRESS for the groups that are left: tools ask for those again.",

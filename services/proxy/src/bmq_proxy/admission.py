@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 PASSED_OVER_MAX: Final = 100
 """So many addresses that have their part already are passed over at a time."""
-SMALL_SHARE: Final = 64
+SMALL_SHARE: Final = 32
 """What is no more than this part of the room is small."""
 BESIDE_SHARE: Final = 8
 """Room for what is small and would have to wait, beside all else: such a part more."""

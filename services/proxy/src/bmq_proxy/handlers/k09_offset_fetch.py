@@ -25,8 +25,8 @@ ALL_COUNTS = 6_000
 """As so many elements counts a question for all offsets of a group."""
 ELEMENT_BYTES: Final = 450
 """What an offset without metadata takes while an answer is put together."""
-COORDINATORS_AT_ONCE: Final = 2
-"""So many are asked at a time where several groups are asked about."""
+COORDINATORS_AT_ONCE: Final = 1
+"""So many are asked at a time where several groups are asked about: each may say as much as an answer has."""
 
 
 def route(proxy: Proxy) -> Route:

@@ -60,7 +60,7 @@ class GroupSettings:
     described_bytes_max: int = 4 * 1024 * 1024
     """Names, metadata and assignments that one answer to DescribeGroups has; the first group comes whole, if it could
     be stored."""
-    fetched_bytes_max: int = 8 * 1024 * 1024
+    fetched_bytes_max: int = 4 * 1024 * 1024
     """Offsets and their metadata in one answer to OffsetFetch; the first group comes whole."""
     metadata_bytes_max: int = 8 * 1024 * 1024
     """Metadata of all offsets of one group."""
