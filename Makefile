@@ -42,7 +42,7 @@ verify: setup .cache/tools/complete .cache/spark/complete ## the rest: all clien
 	nice $(BIN)/python -m bmq_sim --seeds $(VERIFY_SEEDS)
 	PYTHONHASHSEED=0 nice $(BIN)/python -m bmq_sim --unrun
 	nice $(SPARK)/pytest -n $(JOBS) --dist loadfile -m verify -c spark-apps/pyproject.toml spark-apps/tests
-	nice $(BIN)/pytest -n $(JOBS) -m "verify and not seeds and not measures" --ignore tests/e2e tests $(UNIT_TESTS)
+	nice $(BIN)/pytest $(BESIDE) -m "verify and not seeds and not measures" --ignore tests/e2e tests $(UNIT_TESTS)
 
 unit: setup .cache/tools/complete ## unit and property tests
 	$(BIN)/pytest -n $(JOBS) $(UNIT_TESTS)
