@@ -389,3 +389,25 @@ def test_a_pod_that_ended_thousands_of_times_is_waited_for_as_one_that_ended_oft
     worn = replace(pod("broker", 0), restarts=5_000, worked_s=SETTLE_S_MAX - 1)
     assert (why_settling([worn], 20.0) or "").startswith(f"{worn.name} is to work for {SETTLE_S_MAX:g} s")
     assert why_settling([replace(worn, worked_s=SETTLE_S_MAX)], 20.0) is None
+
+
+def marked(*, first: str = "c-broker-0", **more: Any) -> View:
+    """The operator drained broker 1000, which is outdated."""
+    found = view(*outdated("c-broker-0", first), marked=frozenset((1000,)), **more)
+    if found.state is None:
+        return found
+    nodes = {**found.state.nodes, 1000: Node(node_id=1000, alive=True, cordoned=True)}
+    return replace(found, state=replace(found.state, nodes=nodes))
+
+
+BACK_IN_USE = Uncordon(
+    reason="Upgrading", message="broker 1000 is not replaced next: it gets partitions again", node_id=1000
+)
+
+
+def test_what_was_drained_to_be_replaced_gets_partitions_again_where_something_else_comes_first() -> None:
+    wanted: dict[Component, int] = {"controller": 2, "broker": 1, "proxy": 1}
+    assert next_step(marked(wanted=wanted)) == BACK_IN_USE, "it is the heir of those that go"
+    assert next_step(marked(first="c-controller-1")) == BACK_IN_USE, "who knows how long controllers take"
+    assert isinstance(next_step(marked()), DeletePod), "it is what is replaced next"
+    assert isinstance(next_step(marked(state=None, why_no_state="nobody answers")), Wait)

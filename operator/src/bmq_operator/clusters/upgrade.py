@@ -84,7 +84,7 @@ def next_step(view: View) -> Step:
         return broken
     if (unused := _drained_in_vain(view)) is not None:
         return unused
-    outdated = [pod for pod in view.pods if pod.outdated and pod.ordinal < view.wanted[pod.component]]
+    outdated = _outdated(view)
     lack = why_not_whole(view)
     if view.current["broker"] > view.wanted["broker"]:
         step = _shrink(view)
@@ -122,9 +122,12 @@ def _outdated_and_broken(view: View) -> Step | None:
 
 
 def _drained_in_vain(view: View) -> Step | None:
-    """A marked broker that is back, is wanted after all, or is gone."""
+    """A marked broker that is back, is wanted after all, or is gone; or that is to be replaced once more, and something
+    else comes before that: it may be long, and have to be its partitions' heir.
+    """
     if view.state is None:
         return None
+    next_pod = _replaced_next(view)
     pods = {pod.node_id: pod for pod in view.pods if pod.component == "broker"}
     for node_id in sorted(view.marked):
         pod, node = pods.get(node_id), view.state.nodes.get(node_id)
@@ -135,12 +138,23 @@ def _drained_in_vain(view: View) -> Step | None:
                 message=f"broker {node_id} is gone: if it comes back it may have partitions",
                 node_id=node_id,
             )
-        back = pod is not None and pod.ready and not pod.outdated and not pod.deleting and view.settled
-        if back and ordinal < view.wanted["broker"] and node is not None and node.alive:
+        back = pod is not None and pod.ready and pod != next_pod and not pod.deleting and view.settled
+        if pod is not None and back and ordinal < view.wanted["broker"] and node is not None and node.alive:
+            why = "is not replaced next" if pod.outdated else "is back"
             return Uncordon(
-                reason="Upgrading", message=f"broker {node_id} is back: it gets partitions again", node_id=node_id
+                reason="Upgrading", message=f"broker {node_id} {why}: it gets partitions again", node_id=node_id
             )
     return None
+
+
+def _replaced_next(view: View) -> Pod | None:
+    """Whose turn it is to be replaced; None: nobody's, as none is outdated, or brokers are to leave before."""
+    outdated = _outdated(view)
+    return _first(outdated, view) if outdated and view.current["broker"] <= view.wanted["broker"] else None
+
+
+def _outdated(view: View) -> list[Pod]:
+    return [pod for pod in view.pods if pod.outdated and pod.ordinal < view.wanted[pod.component]]
 
 
 def _shrink(view: View) -> Step:
