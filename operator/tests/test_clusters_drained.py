@@ -16,6 +16,7 @@ from bmq_operator.clusters.nodes import ClusterState, Node, Pod, pods_seen
 from bmq_operator.clusters.report import Found, cordoned_note, report
 from bmq_operator.clusters.steps import DRAINED, _mark, marked
 from bmq_operator.clusters.upgrade import Drain, Step, Uncordon, Wait, next_step
+from bmq_operator.heirless import AGAIN_MS
 from bmq_operator.understood import understood
 from bmq_resources.cluster import Cluster
 
@@ -116,6 +117,33 @@ def test_what_cannot_be_drained_is_noted_nowhere_and_goes_unless_others_ought_to
         if not goes:
             assert isinstance(step, Wait)
             assert "no other broker takes partitions. Where the newest settings put brokers into" in step.message
+
+    run(use, cluster())
+
+
+def test_a_drain_that_nobody_can_be_heir_of_is_asked_for_and_noted_once_in_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = 0
+
+    async def refused(*_: Any) -> AdminProblem:
+        nonlocal asked
+        asked += 1
+        return AdminProblem(status=409, code="NoHeir", what="it", why="nobody takes partitions", remedy="mend it")
+
+    async def use(world: World) -> None:
+        monkeypatch.setattr("bmq_operator.clusters.steps.drain", refused)
+        await drained(world)
+        version = world.there("Cluster", "prod")["metadata"]["resourceVersion"]
+        for _ in range(10):
+            step = await reconcile._taken(
+                world.context, resource(world), world.there("StatefulSet", "prod-broker"), DRAIN
+            )
+            assert isinstance(step, Wait) and "nobody takes partitions" in step.message
+        assert asked == 1 and world.there("Cluster", "prod")["metadata"]["resourceVersion"] == version
+        world.context.clock.ms += AGAIN_MS  # type: ignore[attr-defined]
+        await reconcile._taken(world.context, resource(world), world.there("StatefulSet", "prod-broker"), DRAIN)
+        assert asked == 2
 
     run(use, cluster())
 

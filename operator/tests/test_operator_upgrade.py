@@ -411,3 +411,15 @@ def test_what_was_drained_to_be_replaced_gets_partitions_again_where_something_e
     assert next_step(marked(first="c-controller-1")) == BACK_IN_USE, "who knows how long controllers take"
     assert isinstance(next_step(marked()), DeletePod), "it is what is replaced next"
     assert isinstance(next_step(marked(state=None, why_no_state="nobody answers")), Wait)
+
+
+def test_brokers_that_go_are_not_drained_where_none_that_stays_takes_partitions() -> None:
+    pods = (pod("controller", 0), *(pod("broker", ordinal) for ordinal in range(3)), pod("proxy", 0))
+    wanted: dict[Component, int] = {"controller": 1, "broker": 2, "proxy": 1}
+    found = view(*pods, leader=0, wanted=wanted)
+    assert isinstance(next_step(found), Drain)
+    assert found.state is not None
+    both = {number: replace(found.state.nodes[number], cordoned=True) for number in (1000, 1001)}
+    step = next_step(replace(found, state=replace(found.state, nodes={**found.state.nodes, **both})))
+    assert isinstance(step, Wait), "what is asked for in vain is noted, heard of, and asked for again at once"
+    assert "broker 1002 cannot be drained" in step.message and "kubectl bmq drain c-broker-0 --undo" in step.message

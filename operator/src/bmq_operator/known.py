@@ -6,6 +6,7 @@ from collections.abc import Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from bmq_operator.heirless import Heirless
 from bmq_operator.intents import Intents
 from bmq_operator.sharing import FRESH_S, Shared
 from bmq_operator.silences import Silences
@@ -30,6 +31,8 @@ class Known:
     """Clusters by namespace and name, as bmq_operator.references sees them."""
     silences: Silences = field(default_factory=Silences)
     """Whose admin API does not answer."""
+    heirless: Heirless = field(default_factory=Heirless)
+    """Which brokers nobody could be drained to lately."""
     claims: "Shared[Any]" = field(default_factory=lambda: Shared(most=1))
     """Since when it is known which Topics stand for which topics, and that."""
     table_claims: "Shared[Any]" = field(default_factory=lambda: Shared(most=1))

@@ -4,6 +4,7 @@ back in the middle of a roll."""
 
 from typing import Final
 
+from bmq_admin.errors import AdminProblem
 from bmq_operator.clusters.asking import NO_HEIR, drain, uncordon
 from bmq_operator.clusters.names import Names
 from bmq_operator.clusters.proven import PROVEN, text_of
@@ -28,16 +29,12 @@ async def take(context: Context, cluster: Cluster, brokers: Manifest | None, ste
     match step:
         case DeletePod(pod=pod, uid=uid):
             await kube.delete("Pod", names.namespace, pod, uid=uid)
-        case Drain(node_id=node_id, pod=pod, uid=uid, mark=mark):
-            if mark:
-                await _mark(context, cluster, brokers, marked(cluster, brokers) | {node_id})
-            if (problem := await drain(context, cluster, node_id)) is not None:
-                if mark:
-                    await _mark(context, cluster, brokers, marked(cluster, brokers) - {node_id})
+        case Drain(node_id=node_id, pod=pod, uid=uid):
+            if (problem := await _drained(context, cluster, brokers, step)) is not None:
                 if not pod:
                     text = (
-                        f"broker {node_id} cannot be drained, as no other broker takes partitions: uncordon "
-                        "one, or ask for more brokers"
+                        f"broker {node_id} cannot be drained, as no other broker takes partitions: {problem.why}. Take "
+                        "one back into use (kubectl bmq drain BROKER --undo), or ask for more brokers"
                     )
                     return Wait(reason=step.reason, message=text)
                 if problem.code == NO_HEIR:
@@ -64,6 +61,24 @@ async def note_proven(context: Context, cluster: Cluster, proven: frozenset[str]
     meta = cluster.metadata
     note = {"metadata": {"annotations": {PROVEN: text_of(proven)}}}
     await context.kube.merge("Cluster", meta.namespace, meta.name, note, uid=meta.uid)
+
+
+async def _drained(context: Context, cluster: Cluster, brokers: Manifest | None, step: Drain) -> AdminProblem | None:
+    """Asks for it, which is noted before; why there is nobody, or nothing, to do that with, and the note is gone.
+    Raises KubeError, AdminError.
+    """
+    heirless, uid, now_ms = context.known.heirless, cluster.metadata.uid, context.clock.now_ms()
+    if (refused := heirless.lately(uid, step.node_id, now_ms=now_ms)) is not None:
+        return refused
+    noted = marked(cluster, brokers)
+    if step.mark:
+        await _mark(context, cluster, brokers, noted | {step.node_id})
+    problem = await drain(context, cluster, step.node_id)
+    if problem is not None and step.mark:
+        await _mark(context, cluster, brokers, noted - {step.node_id})
+    if problem is not None and problem.code == NO_HEIR:
+        heirless.note(uid, step.node_id, problem, now_ms=now_ms)
+    return problem
 
 
 async def _mark(context: Context, cluster: Cluster, brokers: Manifest | None, node_ids: frozenset[int]) -> None:

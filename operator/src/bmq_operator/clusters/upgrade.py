@@ -169,6 +169,8 @@ def _shrink(view: View) -> Step:
         if node is None or not node.alive:
             continue  # its partitions are others' already
         if not _is_drained(node) and not node.draining:
+            if (why := _why_no_heir(view, view.state)) is not None:
+                return Wait(reason="Scaling", message=f"broker {node_id} cannot be drained, as {why}")
             return Drain(reason="Scaling", message=f"broker {node_id} is drained before it goes", node_id=node_id)
         if not _is_drained(node):
             full.append(node)
@@ -176,6 +178,17 @@ def _shrink(view: View) -> Step:
         left = ", ".join(f"broker {node.node_id} has {node.partitions}" for node in full)
         return Wait(reason="Scaling", message=f"partitions are moving away: {left}")
     return Shrink(reason="Scaling", message=f"the brokers above the first {wanted} are empty and go", replicas=wanted)
+
+
+def _why_no_heir(view: View, state: ClusterState) -> str | None:
+    """Why none of the brokers that stay takes partitions of those that go; None: one does."""
+    staying = [pod for pod in view.pods if pod.component == "broker" and pod.ordinal < view.wanted["broker"]]
+    if any(_takes_partitions(pod, view, state) for pod in staying):
+        return None
+    theirs = [pod for pod in staying if pod.node_id in state.nodes and pod.node_id not in view.marked]
+    cordoned = [pod.name for pod in theirs if state.nodes[pod.node_id].cordoned]
+    remedy = f"take one back into use (kubectl bmq drain {cordoned[0]} --undo), or " if cordoned else ""
+    return f"none of the brokers that stay is alive and takes partitions: {remedy}ask for more brokers"
 
 
 def _suspect(outdated: Sequence[Pod], view: View, lack: Lack) -> Step | None:
