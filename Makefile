@@ -8,7 +8,6 @@ MEMBERS := core admin resources audit backup services/controller services/broker
 SPARK := .cache/spark/bin
 UNIT_TESTS := core/tests admin/tests resources/tests audit/tests backup/tests services/controller/tests services/broker/tests services/proxy/tests node/tests cli/tests operator/tests sim/tests
 SEEDS ?= 0-49
-VERIFY_SEEDS ?= 50-99
 JOBS ?= $(shell nproc)
 # Tests and jobs start hundreds of processes: each would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -39,7 +38,6 @@ verify: setup .cache/tools/complete .cache/spark/complete ## the rest: all clien
 	$(BIN)/pytest -m "verify and not measures" tests/e2e
 
 .verify-beside:
-	nice $(BIN)/python -m bmq_sim --seeds $(VERIFY_SEEDS)
 	PYTHONHASHSEED=0 nice $(BIN)/python -m bmq_sim --unrun
 	nice $(SPARK)/pytest -n $(JOBS) --dist loadfile -m verify -c spark-apps/pyproject.toml spark-apps/tests
 	nice $(BIN)/pytest $(BESIDE) -m "verify and not seeds and not measures" --ignore tests/e2e tests $(UNIT_TESTS)

@@ -1,7 +1,7 @@
 """What no seed runs has a reason, and each reason stands for something."""
 
 from bmq_sim.lines import Statement
-from bmq_sim.main import _parser, _seeds_of
+from bmq_sim.main import FIRST_SEED, _parser, _seeds_of
 from bmq_sim.reasons import SAMPLE, Reason, name_of, of_nothing, reasons, stale, without_reason
 from bmq_sim.scenarios import SCENARIOS
 
@@ -47,4 +47,4 @@ def test_every_scenario_is_in_the_sample() -> None:
 def test_what_chance_left_out_gets_the_next_seeds_of_each_scenario() -> None:
     options = _parser().parse_args(["--unrun"])
     rounds = [_seeds_of("engine", options, number) for number in range(3)]
-    assert [seed for one in rounds for seed in one] == list(range(3 * SAMPLE["engine"]))
+    assert [seed for one in rounds for seed in one] == list(range(FIRST_SEED, FIRST_SEED + 3 * SAMPLE["engine"]))
