@@ -14,6 +14,7 @@ from tables_world import SparkKube
 
 from bmq_operator.answers import KEPT_BYTES_MAX, Allowance, TooMuch, weight_bytes, without_fields
 from bmq_operator.clusters.existing import read_existing
+from bmq_operator.clusters.listed import kept_of_pod
 from bmq_operator.kube import Kube, KubeProblem
 from bmq_operator.tables import existing as tables
 from bmq_operator.tables.desired import selector
@@ -134,3 +135,21 @@ def test_an_object_that_takes_too_much_memory_is_not_held_unless_it_is_a_resourc
             assert raised.value.too_large
 
     asyncio.run(main())
+
+
+def test_there_is_room_for_a_cluster_as_large_as_one_may_be() -> None:
+    at = "2026-11-27T09:11:33Z"
+    conditions = [{"type": f"Condition-{n}", "status": "True", "lastTransitionTime": at} for n in range(5)]
+    image = {"image": "registry.example/bmq:1", "imageID": "x" * 100, "containerID": "y" * 80}
+    running = {"name": "bmq", **image, "restartCount": 1, "state": {"running": {"startedAt": at}}, "lastState": {}}
+
+    async def use(world: World) -> None:
+        await world.look("prod")
+        world.pods_are_made()
+        pod = world.there("Pod", "prod-broker-0")
+        pod |= {"status": {"conditions": conditions, "containerStatuses": [running]}}
+        brokers_and_proxies, services = 2 * 1_000, 1_000
+        pods = brokers_and_proxies * weight_bytes(kept_of_pod(pod))
+        assert pods + services * weight_bytes(world.there("Service", "prod-internal-0")) < KEPT_BYTES_MAX
+
+    run(use, cluster())

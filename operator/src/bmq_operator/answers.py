@@ -26,7 +26,7 @@ LARGE_BYTES: Final = 256 << 10
 """Takes some 50 ms to read."""
 ANSWER_BYTES_MAX: Final = 16 << 20
 """For a single object: more than the API server takes."""
-KEPT_BYTES_MAX: Final = 24 << 20
+KEPT_BYTES_MAX: Final = 32 << 20
 """How much memory a look may keep objects in that it lists: several are under way at once. A Cluster of a thousand
 brokers and as many proxies has room in it."""
 OBJECT_BYTES_MAX: Final = 8 << 20
@@ -150,12 +150,15 @@ def weight_bytes(value: object, *, most: int = sys.maxsize) -> int:
     """How much memory a JSON value takes, or a bit more; one that takes more than `most` is not gone through to its
     end.
     """
-    size, left = 0, [value]
+    size, left, names = 0, [value], set[int]()
     while left and size <= most:
         one = left.pop()
         size += sys.getsizeof(one)
         if isinstance(one, dict):
-            left += one.keys()
+            # Of one answer all equal names are one object.
+            new = [name for name in one if id(name) not in names]
+            names.update(map(id, new))
+            left += new
             left += one.values()
         elif isinstance(one, list):
             left += one

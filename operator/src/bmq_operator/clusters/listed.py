@@ -13,6 +13,8 @@ from bmq_operator.kube import Manifest
 
 _LABELS: Final = (CLUSTER_LABEL, COMPONENT_LABEL, LANE_LABEL, REVISION_LABEL)
 _CONTAINER: Final = ("name", "image", "resources")
+_CONDITION: Final = ("type", "status", "reason", "message", "lastTransitionTime")
+_OF_CONTAINER: Final = ("image", "state", "lastState", "restartCount")
 
 
 def kept_of(one: Manifest) -> Manifest:
@@ -27,14 +29,15 @@ def kept_of_orphan(stateful_set: Manifest) -> Manifest:
 
 def kept_of_pod(pod: Manifest) -> Manifest:
     """Whose it is, how it does, where it runs and may run, and what it takes keys and configuration from."""
-    part, spec = (
-        part_of(pod, spec=("nodeName", *ROOM), status=("phase", "conditions", "containerStatuses")),
-        pod["spec"],
-    )
+    part, spec, status = part_of(pod, spec=("nodeName", *ROOM)), pod.get("spec") or {}, pod.get("status") or {}
     volumes = [one for one in spec.get("volumes") or () if one.get("name") == CONFIG_VOLUME]
     containers = [_container(one) for one in spec.get("containers") or ()]
     more = {"containers": containers, "volumes": volumes}
-    return _known(pod) | part | {"metadata": _meta(pod), "spec": part["spec"] | more}
+    said = {
+        "conditions": [fields_of(one, _CONDITION) for one in status.get("conditions") or ()],
+        "containerStatuses": [fields_of(one, _OF_CONTAINER) for one in status.get("containerStatuses") or ()],
+    }
+    return _known(pod) | {"metadata": _meta(pod), "spec": part["spec"] | more, "status": said}
 
 
 def _container(container: Manifest) -> Manifest:
