@@ -18,7 +18,8 @@ from bmq_operator.clusters.listed import kept_of_pod
 from bmq_operator.kube import Kube, KubeProblem
 from bmq_operator.tables import existing as tables
 from bmq_operator.tables.desired import selector
-from bmq_operator.understood import understood
+from bmq_operator.tables.places import PLACE, writer
+from bmq_operator.understood import understood, which
 from bmq_resources.cluster import Cluster
 
 KEYS = {f"key-{number}": "" for number in range(1_000)}
@@ -130,7 +131,7 @@ def test_an_object_that_takes_too_much_memory_is_not_held_unless_it_is_a_resourc
             if not too_large:
                 assert await kube.get(kind, "shop", "a")
                 return
-            with pytest.raises(KubeProblem, match="takes more than 8 MiB") as raised:
+            with pytest.raises(KubeProblem, match="takes more than 4 MiB") as raised:
                 await kube.get(kind, "shop", "a")
             assert raised.value.too_large
 
@@ -153,3 +154,12 @@ def test_there_is_room_for_a_cluster_as_large_as_one_may_be() -> None:
         assert pods + services * weight_bytes(world.there("Service", "prod-internal-0")) < KEPT_BYTES_MAX
 
     run(use, cluster())
+
+
+def test_of_another_ones_resource_and_of_what_writes_a_table_it_is_kept_which_it_is() -> None:
+    meta = {"finalizers": [*KEYS], "annotations": {"bmq.io/note": "x" * 100_000}}
+    assert weight_bytes(which(understood(Cluster, cluster(meta=meta)).metadata).model_dump()) < 4_000
+    owner = {"controller": True, "uid": "u" * 100_000, "name": "n" * 100_000}
+    application = of_somebody("SparkApplication", "a", meta={"ownerReferences": [owner], **meta})
+    application["metadata"]["annotations"] = {PLACE: "p" * 100_000}
+    assert weight_bytes(writer(application)) < 4_000

@@ -29,7 +29,7 @@ ANSWER_BYTES_MAX: Final = 16 << 20
 KEPT_BYTES_MAX: Final = 32 << 20
 """How much memory a look may keep objects in that it lists: several are under way at once. A Cluster of a thousand
 brokers and as many proxies has room in it."""
-OBJECT_BYTES_MAX: Final = 8 << 20
+OBJECT_BYTES_MAX: Final = 4 << 20
 """How much memory one object may take that is not a resource of bmq's."""
 LABELS_MAX: Final = 256
 """Where an object has more of them, only those count that bmq may have written."""

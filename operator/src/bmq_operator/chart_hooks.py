@@ -61,17 +61,15 @@ async def _all(kube: Kube, kind: str, namespace: str) -> list[Manifest]:
         raise
 
 
-def _held(found: Manifest) -> Manifest:
-    """Which one it is, and who holds it."""
-    return {"metadata": part_of(found)["metadata"] | {"finalizers": found["metadata"].get("finalizers", [])}}
+def _held(found: Manifest) -> Manifest | None:
+    """Which one it is, and who holds it; None: the operator does not."""
+    finalizers = found["metadata"].get("finalizers", [])
+    return {"metadata": part_of(found)["metadata"] | {"finalizers": finalizers}} if FINALIZER in finalizers else None
 
 
 async def _released(kube: Kube, kind: str, found: Manifest) -> bool:
     meta = found["metadata"]
-    finalizers = meta.get("finalizers", [])
-    if FINALIZER not in finalizers:
-        return False
-    others = [one for one in finalizers if one != FINALIZER]
+    others = [one for one in meta["finalizers"] if one != FINALIZER]
     try:
         # With the version, so that a finalizer that somebody adds meanwhile is not lost: the Job is tried again.
         await kube.merge(

@@ -5,7 +5,7 @@ from typing import Any, Final, TypeVar
 from pydantic import ValidationError
 
 from bmq_operator.kube import Manifest
-from bmq_resources.base import GROUP, Resource
+from bmq_resources.base import GROUP, ObjectMeta, Resource
 from bmq_resources.checks import explained
 
 _OWN: Final = f"{GROUP}/"
@@ -25,6 +25,11 @@ def understood(model: type[AnyResource], manifest: Manifest) -> AnyResource:
             raise
         status = {name: value for name, value in document["status"].items() if name not in unknown}
         return model.model_validate(document | {"status": status})
+
+
+def which(meta: ObjectMeta) -> ObjectMeta:
+    """Which resource it is, and since when: all that is remembered of another one's."""
+    return meta.model_copy(update={"labels": {}, "annotations": {}, "finalizers": []})
 
 
 def why_not_understood(model: type[Resource], manifest: Manifest, error: ValidationError) -> str:

@@ -9,7 +9,7 @@ from bmq_operator.clusters.keys import ADMIN_TOKEN, reference, texts_of
 from bmq_operator.clusters.names import Names
 from bmq_operator.context import Context
 from bmq_operator.kube import Manifest
-from bmq_operator.understood import understood, why_not_understood
+from bmq_operator.understood import understood, which, why_not_understood
 from bmq_resources.cluster import Cluster
 
 
@@ -23,9 +23,10 @@ async def find_cluster(context: Context, namespace: str, name: str) -> Cluster |
     if manifest is None:
         return None
     try:
-        return understood(Cluster, manifest)
+        found = understood(Cluster, manifest)
     except ValidationError as error:
         raise NotUnderstood(why_not_understood(Cluster, manifest, error)) from None
+    return found.model_copy(update={"metadata": which(found.metadata)})
 
 
 async def admin_of(context: Context, cluster: Cluster) -> AdminClient:

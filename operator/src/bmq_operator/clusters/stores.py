@@ -20,7 +20,7 @@ from bmq_operator.clusters.refused import not_to_be
 from bmq_operator.context import Context
 from bmq_operator.known import CLUSTERS_MAX
 from bmq_operator.kube import Manifest
-from bmq_operator.understood import understood
+from bmq_operator.understood import understood, which
 from bmq_resources.base import ObjectMeta
 from bmq_resources.cluster import Cluster, StoreUse
 
@@ -76,7 +76,7 @@ async def nobody_shares_the_store(context: Context, cluster: Cluster) -> None:
     if not ending:
         if place not in begins and len(begins) >= CLUSTERS_MAX:
             del begins[next(iter(begins))]
-        begins[place] = own
+        begins[place] = which(own)
 
 
 def has_not_begun(context: Context, cluster: Cluster) -> None:
@@ -137,7 +137,7 @@ async def _others(context: Context, cluster: Cluster, place: tuple[str, ...]) ->
         if other is None:
             return None
         return _Other(
-            meta=other.metadata,
+            meta=which(other.metadata),
             embedded=other.spec.store.minio.embedded,
             reached=has_reached(other),
             noted=bool(other.status.store),

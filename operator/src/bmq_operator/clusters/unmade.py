@@ -67,14 +67,19 @@ async def why_unmade(kube: Kube, maker: Manifest) -> str:
         "involvedObject.uid": meta.get("uid", ""),
         "reason": _REASON,
     }
+    newest = ("", "")
+
+    def note(event: Manifest) -> None:
+        nonlocal newest
+        newest = max(newest, _said(event))
+
     try:
-        events = await kube.each("Event", meta["namespace"], keep=_said, fields=about)
+        await kube.each("Event", meta["namespace"], keep=note, fields=about)
     except KubeProblem as problem:
         if problem.status != 403:
             raise
         return ""  # the chart is older than this operator, and lets it read no events
-    _, newest = max(events, default=("", ""))
-    return newest.strip().rstrip(".")
+    return newest[1].strip().rstrip(".")
 
 
 def _said(event: Manifest) -> tuple[str, str]:

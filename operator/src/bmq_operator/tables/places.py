@@ -20,6 +20,7 @@ from bmq_operator.kube import Manifest
 from bmq_operator.references import allowed
 from bmq_operator.rivals import Rival
 from bmq_operator.tables.jobs import S3_ENDPOINT, TableJob, jobs_of_sink, jobs_of_topic
+from bmq_operator.understood import which
 from bmq_resources.base import Resource
 from bmq_resources.cluster import Cluster, ClusterSpec
 from bmq_resources.parquet_sink import ParquetSink
@@ -40,6 +41,7 @@ REFUSED: Final = frozenset(
 )
 """Reasons of resources of which nothing is made. Where nothing was made before either, they stand in nobody's way."""
 _DIGEST_LENGTH: Final = 32
+_UID_MAX: Final = 100
 _POSTGRESQL_PORT: Final = ":5432"
 """What its driver takes where none is written."""
 _FIELDS: Final = ("apiVersion", "kind", "metadata", "spec")
@@ -133,16 +135,16 @@ def cluster_of_tables(manifest: Manifest) -> Cluster | None:
     if not isinstance(found, Cluster):
         return None
     spec = ClusterSpec().model_copy(update={"store": found.spec.store, "topics_from": found.spec.topics_from})
-    meta = found.metadata.model_copy(update={"labels": {}, "annotations": {}})
-    return Cluster(metadata=meta).model_copy(update={"spec": spec})
+    return Cluster(metadata=which(found.metadata)).model_copy(update={"spec": spec})
 
 
 def writer(manifest: Manifest) -> Manifest:
     """What tells of an application whose table it writes, and nothing else of it."""
     meta = manifest["metadata"]
-    place = (meta.get("annotations") or {}).get(PLACE, "")
-    owners = [one for one in meta.get("ownerReferences", ()) if one.get("controller")]
-    return {"metadata": part_of(manifest)["metadata"] | {"annotations": {PLACE: place}, "ownerReferences": owners[:1]}}
+    # Anybody may have written both, and longer.
+    place, owner = (meta.get("annotations") or {}).get(PLACE, "")[: _DIGEST_LENGTH + 1], owner_of(manifest)[:_UID_MAX]
+    owners = [{"uid": owner, "controller": True}] if owner else []
+    return {"metadata": part_of(manifest)["metadata"] | {"annotations": {PLACE: place}, "ownerReferences": owners}}
 
 
 def claims(
