@@ -68,8 +68,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             else None
         )
         for number in range(ROUNDS_MAX if options.unrun and options.seeds is None else 1):
-            if number and not without_reason(_left(ran, options.ran), reasons()):
-                break
+            if number:
+                left = without_reason(_left(ran, options.ran), reasons())
+                if not left:
+                    break
+                print(f"{len(left)} statements without a reason did not run yet: the next seeds", flush=True)
             seeds = {name: _seeds_of(name, options, number) for name in names}
             failed += _run_all(seeds, options, pool, works, ran)
     work = Work()
