@@ -6,7 +6,7 @@ import pytest
 
 from bmq_admin.errors import AdminUnreachable, TimedOut
 from bmq_operator.rivals import Rival
-from bmq_operator.sharing import FRESH_S, FRESH_S_MAX, Shared
+from bmq_operator.sharing import FRESH_S, FRESH_S_MAX, STALE, Shared
 from bmq_operator.takers import REMEMBERED_S, Takers
 
 
@@ -136,6 +136,39 @@ def test_however_many_wait_for_what_takes_long_to_read_it_is_read_twice_at_most(
         waiting = [slow.ask() for _ in range(50)]
         assert [await first, *await asyncio.gather(*waiting)] == [1] + 50 * [2]
         assert await slow.ask() == (2 if lasts_s < 50 * FRESH_S else 3), "a slow one is used for as long as it took"
+
+    asyncio.run(run())
+
+
+def test_while_a_value_is_read_anew_the_one_before_counts_for_who_may_do_with_it() -> None:
+    async def run() -> None:
+        slow = Slow(4 * FRESH_S)
+        assert await slow.ask() == 1
+        slow.now_s += 4 * FRESH_S
+        reader = slow.ask()
+        await _begun()
+        others = [slow.ask() for _ in range(20)]
+        newer = slow.ask(since_s=slow.now_s)
+        assert await asyncio.gather(*others) == [1] * 20, "nobody waits but who reads"
+        assert not reader.done() and await reader == 2
+        assert await newer == 3
+        slow.now_s += FRESH_S_MAX
+        reader = slow.ask()
+        await _begun()
+        slow.now_s += STALE * FRESH_S_MAX
+        assert await slow.ask() == 5, "and not for ever"
+        assert await reader == 4
+
+    asyncio.run(run())
+
+
+def test_what_is_written_into_is_that_which_is_read_anew() -> None:
+    async def run() -> None:
+        slow = Slow(1.0)
+        slow.shared = Shared(most=1, waits=True, now_s=lambda: slow.now_s)
+        assert await slow.ask() == 1
+        slow.now_s += FRESH_S
+        assert await asyncio.gather(*(slow.ask() for _ in range(5))) == [2] * 5
 
     asyncio.run(run())
 

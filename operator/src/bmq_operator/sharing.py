@@ -2,7 +2,7 @@
 
 One read of a value is under way at a time, and what it finds is for all who asked before it began, and for those who
 ask soon after. So however many wait, and however long it takes, they wait for two reads at most: one that began too
-early for them, and the next.
+early for them, and the next. While it is read anew, who may do with what was known before does not wait at all.
 """
 
 import asyncio
@@ -15,6 +15,8 @@ from bmq_admin.errors import AdminError
 
 FRESH_S: Final = 5.0
 FRESH_S_MAX: Final = 60.0
+STALE: Final = 2.0
+"""While it is read anew, a value counts for so many times as long as else."""
 USED_FOR_READS: Final = 2.0
 """What takes long to read is used for so many times as long, from when the read began: else all would do nothing but
 read it."""
@@ -32,10 +34,18 @@ class _Read(Generic[T]):
     value: T | None = None
     failed: Exception | None = None
 
-    def serves(self, *, asked_s: float, since_s: float, forgotten: int) -> bool:
+    def serves(self, *, asked_s: float, since_s: float, forgotten: int, read_anew: bool = False) -> bool:
         """Whether it is an answer for who asked then, and needs one that is at least so new."""
-        soon = asked_s <= self.at_s or asked_s - self.at_s < self.fresh_s
+        fresh_s = self.fresh_s * (STALE if read_anew and self.failed is None else 1.0)
+        soon = asked_s <= self.at_s or asked_s - self.at_s < fresh_s
         return soon and self.at_s >= since_s and self.forgotten >= forgotten
+
+    def result(self) -> T:
+        """The value. Raises what reading it raised."""
+        if self.failed is not None:
+            raise self.failed
+        assert self.value is not None
+        return self.value
 
 
 @dataclass(slots=True)
@@ -51,10 +61,13 @@ class _Slot(Generic[T]):
 class Shared(Generic[T]):
     """Values by key, each read once within `FRESH_S`, failures too; the oldest are forgotten."""
 
-    def __init__(self, *, most: int, now_s: Callable[[], float] | None = None) -> None:
-        """`now_s`: the loop's clock, where no other is given."""
+    def __init__(self, *, most: int, waits: bool = False, now_s: Callable[[], float] | None = None) -> None:
+        """`waits`: while a value is read anew the one before counts for nobody, as for who writes into it. `now_s`: the
+        loop's clock, where no other is given.
+        """
         self._slots: OrderedDict[Any, _Slot[T]] = OrderedDict()
         self._most = most
+        self._waits = waits
         self._clock_s = now_s
 
     async def get(self, key: Any, read: Callable[[], Awaitable[T]], *, since_s: float = float("-inf")) -> T:
@@ -67,15 +80,14 @@ class Shared(Generic[T]):
             self._slots.popitem(last=False)
         asked_s, forgotten = self._now_s(), slot.forgotten
         self._forget_old(asked_s)
+        before = slot.last if slot.lock.locked() and not self._waits else None
+        if before is not None and before.serves(asked_s=asked_s, since_s=since_s, forgotten=forgotten, read_anew=True):
+            return before.result()
         async with slot.lock:
             found = slot.last
             if found is None or not found.serves(asked_s=asked_s, since_s=since_s, forgotten=forgotten):
-                slot.last = None
                 found = slot.last = await self._read(read, slot.forgotten)
-            if found.failed is not None:
-                raise found.failed
-            assert found.value is not None
-            return found.value
+            return found.result()
 
     async def _read(self, read: Callable[[], Awaitable[T]], forgotten: int) -> _Read[T]:
         begun_s = self._now_s()

@@ -39,7 +39,7 @@ class TopicsOfCluster:
 
     def __init__(self, client: AdminClient) -> None:
         self.client = client
-        self._lists: Shared[dict[str, _Summary]] = Shared(most=1)
+        self._lists: Shared[dict[str, _Summary]] = Shared(most=1, waits=True)
         self._views: dict[str, Present] = {}
 
     async def present(self, name: str) -> Present | None:
