@@ -26,7 +26,7 @@ up: setup ## start bmq on 127.0.0.1:9092 over the folder ./bmq-data (ARGS="--lis
 
 test: setup lint types ## what has to be green, for people who wait: lint, types, unit and property tests, the simulator, tables, the main clients
 	$(SPARK)/pytest -n $(JOBS) --dist loadfile -m "not verify" -c spark-apps/pyproject.toml spark-apps/tests
-	$(BIN)/python -m bmq_sim --seeds $(SEEDS)
+	$(BIN)/python -m bmq_sim --seeds $(SEEDS) --ran .cache/ran.json
 	$(BIN)/pytest $(BESIDE) -m "not verify" tests $(UNIT_TESTS)
 
 verify: setup .cache/tools/complete .cache/spark/complete ## the rest: all clients and stores, jobs, processes that are killed, chaos, Kubernetes, measures, planted bugs, what no seed runs
@@ -38,7 +38,8 @@ verify: setup .cache/tools/complete .cache/spark/complete ## the rest: all clien
 	$(BIN)/pytest -m "verify and not measures" tests/e2e
 
 .verify-beside:
-	PYTHONHASHSEED=0 nice $(BIN)/python -m bmq_sim --unrun
+	test -e .cache/ran.json || nice $(BIN)/python -m bmq_sim --seeds $(SEEDS) --ran .cache/ran.json
+	nice $(BIN)/python -m bmq_sim --unrun --ran .cache/ran.json
 	nice $(SPARK)/pytest -n $(JOBS) --dist loadfile -m verify -c spark-apps/pyproject.toml spark-apps/tests
 	nice $(BIN)/pytest $(BESIDE) -m "verify and not seeds and not measures" --ignore tests/e2e tests $(UNIT_TESTS)
 
@@ -63,8 +64,9 @@ types: setup .cache/spark/complete ## mypy, strict
 sim: setup ## the simulator (SEEDS=0-49 of every scenario; ARGS="--scenario cluster" for every seed of one)
 	$(BIN)/python -m bmq_sim --seeds $(SEEDS) $(ARGS)
 
-unrun: setup ## which statements of the services no seed runs, against the list of their reasons (4 minutes, up to three times)
-	PYTHONHASHSEED=0 $(BIN)/python -m bmq_sim --unrun
+unrun: setup ## which statements of the services no seed runs, against the list of their reasons (2 minutes, up to four times)
+	$(BIN)/python -m bmq_sim --seeds $(SEEDS) --ran .cache/ran.json
+	$(BIN)/python -m bmq_sim --unrun --ran .cache/ran.json
 
 compat: setup .cache/tools/complete ## clients that others wrote, against bmq over a folder and over MinIO
 	$(BIN)/pytest $(BESIDE) tests/compat

@@ -6,7 +6,8 @@ import sys
 from bmq_sim.lines import Watch
 
 if __name__ == "__main__":
-    watch = Watch() if "--unrun" in sys.argv else None
+    asked = any(one == "--unrun" or one.partition("=")[0] == "--ran" for one in sys.argv)
+    watch = Watch() if asked else None
     with watch.importing() if watch else contextlib.nullcontext():
         from bmq_sim.main import WATCHES, start
 

@@ -28,9 +28,9 @@ ROUNDS_MAX = 3
 """So many samples, each of the next seeds, until all that has no reason ran: a change of the code gives every seed
 other chances."""
 FIRST_SEED: Final = 50
-"""Of the first sample: those below are what `make test` runs."""
+"""The first sample begins with it: those below are what `make test` runs."""
 WATCHES: Final[list[Watch]] = []
-"""What `--unrun` begins before the services are imported: processes that run seeds are forked with it."""
+"""What `--unrun` and `--ran` begin before the services are imported: processes that run seeds are forked with it."""
 RARER: Mapping[str, int] = {
     "cluster": 50,
     "cluster-calm": 25,
@@ -56,7 +56,7 @@ takes a tenth of a second."""
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code: 0 if every seed held, 1 if one did not, 2 for arguments that cannot be used."""
     options = _parser().parse_args(arguments)
-    assert bool(WATCHES) == options.unrun
+    assert bool(WATCHES) == (options.unrun or options.ran is not None)
     names = [options.scenario] if options.scenario else sorted(SCENARIOS)
     if options.seed is not None:
         return _show(names[0] if options.scenario else "engine", options)
@@ -83,6 +83,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.counts is not None:
         work = added(work, options.counts)
     unexplained = _tell_unrun(ran, options.ran) if options.unrun else 0
+    if options.ran is not None and not options.unrun:
+        _keep(_left(ran, None), options.ran)
     if work.pairs:
         print(table(work, list(Kind), list(Step)), flush=True)
     print(summary(work), flush=True)
@@ -192,7 +194,7 @@ def _tell_unrun(ran: Lines, file: Path | None) -> int:
     """What never ran and has no reason, and reasons that are stale. Returns how many of both there are."""
     left, known = _left(ran, file), reasons()
     if file is not None:
-        file.write_text(json.dumps(sorted(all_names() - {name_of(statement) for statement in left}), indent=0))
+        _keep(left, file)
     wrong = [
         *(f"{statement}: it never ran, and has no reason" for statement in without_reason(left, known)),
         *stale(left, known),
@@ -205,6 +207,11 @@ def _tell_unrun(ran: Lines, file: Path | None) -> int:
         "or reasons without a statement"
     )
     return len(wrong)
+
+
+def _keep(left: Iterable[Statement], file: Path) -> None:
+    """Writes which statements ran, by their names: all but these."""
+    file.write_text(json.dumps(sorted(all_names() - {name_of(statement) for statement in left}), indent=0))
 
 
 def _show(name: str, options: argparse.Namespace) -> int:
@@ -246,7 +253,10 @@ def _parser() -> argparse.ArgumentParser:
         "three samples of seeds)",
     )
     parser.add_argument(
-        "--ran", type=Path, metavar="FILE", help="with --unrun: add what ran to that in FILE, and judge the sum"
+        "--ran",
+        type=Path,
+        metavar="FILE",
+        help="write which statements ran to FILE; with --unrun: add them to those in FILE, and judge the sum",
     )
     parser.add_argument(
         "--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one for each processor)"

@@ -22,11 +22,6 @@ class MemoryBudget:
         """How much each wants, who waits longest first."""
 
     @property
-    def has_room(self) -> bool:
-        """Whether more may be read: something is left, and nobody waits for it."""
-        return self.held_bytes < self.limit_bytes and not self._waiting
-
-    @property
     def is_waited_for(self) -> bool:
         """Whether somebody wants more than there is."""
         return bool(self._waiting)
