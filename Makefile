@@ -39,7 +39,7 @@ verify: setup .cache/tools/complete .cache/spark/complete ## the rest: all clien
 	$(BIN)/pytest -m "verify and not measures" tests/e2e
 
 .verify-beside:
-	test -e .cache/ran.json || nice $(BIN)/python -m bmq_sim --seeds $(SEEDS) --ran .cache/ran.json
+	test -e .cache/ran.json && test -z "$$(find */src services/*/src -name "*.py" -newer .cache/ran.json -print -quit)" || nice $(BIN)/python -m bmq_sim --seeds $(SEEDS) --ran .cache/ran.json
 	nice $(BIN)/python -m bmq_sim --unrun --ran .cache/ran.json
 	nice $(SPARK)/pytest -n $(JOBS) --dist loadfile -m verify -c spark-apps/pyproject.toml spark-apps/tests
 	nice $(BIN)/pytest $(BESIDE) -m "verify and not seeds and not measures" --ignore tests/e2e tests $(UNIT_TESTS)

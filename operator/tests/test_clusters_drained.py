@@ -21,18 +21,19 @@ from bmq_operator.understood import understood
 from bmq_resources.cluster import Cluster
 
 DRAIN = Drain(reason="Upgrading", message="prod-broker-1 is drained", node_id=1001, pod="prod-broker-1")
+LEAVES = Drain(reason="Scaling", message="broker 1002 is drained before it goes", node_id=1002)
 
 
 def resource(world: World) -> Cluster:
     return understood(Cluster, world.there("Cluster", "prod"))
 
 
-async def drained(world: World) -> Step:
+async def drained(world: World, wanted: Drain = DRAIN) -> Step:
     """The operator has begun to drain a broker; whether the controller heard of it is not known."""
     await world.look("prod")
     world.pods_are_made()
     brokers = copy.deepcopy(world.there("StatefulSet", "prod-broker"))
-    return await reconcile._taken(world.context, resource(world), brokers, DRAIN)
+    return await reconcile._taken(world.context, resource(world), brokers, wanted)
 
 
 async def steps(world: World, **cordoned: Any) -> Any:
@@ -121,28 +122,29 @@ def test_what_cannot_be_drained_is_noted_nowhere_and_goes_unless_others_ought_to
     run(use, cluster())
 
 
+@pytest.mark.parametrize(("code", "wanted"), [("NoHeir", DRAIN), ("NoHeir", LEAVES), ("NoHeirInPool", LEAVES)])
 def test_a_drain_that_nobody_can_be_heir_of_is_asked_for_and_noted_once_in_a_while(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, code: str, wanted: Drain
 ) -> None:
     asked = 0
 
     async def refused(*_: Any) -> AdminProblem:
         nonlocal asked
         asked += 1
-        return AdminProblem(status=409, code="NoHeir", what="it", why="nobody takes partitions", remedy="mend it")
+        return AdminProblem(status=409, code=code, what="it", why="nobody takes partitions", remedy="mend it")
 
     async def use(world: World) -> None:
         monkeypatch.setattr("bmq_operator.clusters.steps.drain", refused)
-        await drained(world)
+        await drained(world, wanted)
         version = world.there("Cluster", "prod")["metadata"]["resourceVersion"]
         for _ in range(10):
             step = await reconcile._taken(
-                world.context, resource(world), world.there("StatefulSet", "prod-broker"), DRAIN
+                world.context, resource(world), world.there("StatefulSet", "prod-broker"), wanted
             )
             assert isinstance(step, Wait) and "nobody takes partitions" in step.message
         assert asked == 1 and world.there("Cluster", "prod")["metadata"]["resourceVersion"] == version
         world.context.clock.ms += AGAIN_MS  # type: ignore[attr-defined]
-        await reconcile._taken(world.context, resource(world), world.there("StatefulSet", "prod-broker"), DRAIN)
+        await reconcile._taken(world.context, resource(world), world.there("StatefulSet", "prod-broker"), wanted)
         assert asked == 2
 
     run(use, cluster())

@@ -423,3 +423,12 @@ def test_brokers_that_go_are_not_drained_where_none_that_stays_takes_partitions(
     step = next_step(replace(found, state=replace(found.state, nodes={**found.state.nodes, **both})))
     assert isinstance(step, Wait), "what is asked for in vain is noted, heard of, and asked for again at once"
     assert "broker 1002 cannot be drained" in step.message and "kubectl bmq drain c-broker-0 --undo" in step.message
+
+
+def test_a_broker_without_partitions_goes_though_none_that_stays_takes_any() -> None:
+    found = view(pod("controller", 0), pod("broker", 0), pod("broker", 1), leader=0, partitions=0)
+    assert found.state is not None
+    nodes = {**found.state.nodes, 1000: replace(found.state.nodes[1000], cordoned=True, partitions=5)}
+    wanted: dict[Component, int] = {"controller": 1, "broker": 1, "proxy": 0}
+    step = next_step(replace(found, wanted=wanted, state=replace(found.state, nodes=nodes)))
+    assert isinstance(step, Drain) and step.node_id == 1001

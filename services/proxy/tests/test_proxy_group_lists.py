@@ -3,11 +3,13 @@
 import asyncio
 from typing import Any
 
+import pytest
 from one_connection import run
 from proxy_in_memory import Client, Running
 from tests.waiting import until_async
 
 from bmq.config.limits import Limits
+from bmq.errors import ControllerUnavailable
 from bmq.fairness.fair_room import FairRoom
 from bmq.naming.group_partition import partition_of_group
 from bmq.naming.names import CONSUMER_OFFSETS
@@ -164,8 +166,7 @@ def test_of_many_groups_few_coordinators_are_asked_at_a_time_until_the_answer_is
         proxy.owner.group_call = group_call  # type: ignore[method-assign]
         each = {partition_of_group(name, len(topic.partitions)): name for name in (f"g{n}" for n in range(200))}
         names = list(each.values())
-        groups = [{"group_id": name, "member_id": None, "member_epoch": -1, "topics": None} for name in names]
-        answer = await client.ask(ApiKey.OFFSET_FETCH, 9, {"groups": groups, "require_stable": False})
+        answer = await client.ask(ApiKey.OFFSET_FETCH, 9, asking_all(*names))
         assert [group.group_id for group in answer.groups] == names
         codes = [group.error_code for group in answer.groups]
         assert most == COORDINATORS_AT_ONCE
@@ -173,3 +174,36 @@ def test_of_many_groups_few_coordinators_are_asked_at_a_time_until_the_answer_is
         assert asked == names[:4], "nobody is asked for what there is no room for"
 
     run(test, ProxySettings(limits=Limits(fetched_offsets_bytes_max=50_000)))
+
+
+def asking_all(*names: str) -> dict[str, Any]:
+    groups = [{"group_id": name, "member_id": None, "member_epoch": -1, "topics": None} for name in names]
+    return {"groups": groups, "require_stable": False}
+
+
+@pytest.mark.parametrize("count", [1, 2, 20])
+def test_where_there_is_no_topic_for_groups_and_nobody_makes_it_each_of_them_is_told(count: int) -> None:
+    async def test(proxy: Running, client: Client) -> None:
+        proxy.controller.error = ControllerUnavailable("nobody leads")
+        answer = await client.ask(ApiKey.OFFSET_FETCH, 9, asking_all(*(f"g{number}" for number in range(count))))
+        assert [group.error_code for group in answer.groups] == [ErrorCode.coordinator_not_available] * count
+
+    run(test, ProxySettings(store_wait_ms=200))
+
+
+def test_a_coordinator_that_does_not_answer_keeps_the_others_a_moment_and_its_groups_are_to_be_asked_again() -> None:
+    async def test(proxy: Running, client: Client) -> None:
+        topic = proxy.metadata.add_topic(CONSUMER_OFFSETS, 20)
+        each = {partition_of_group(name, len(topic.partitions)): name for name in (f"g{n}" for n in range(200))}
+
+        async def group_call(partition: int, _: int, request: Any, *more: Any) -> dict[str, Any]:
+            if partition == next(iter(each)):
+                await asyncio.sleep(3_600)
+            return {"groups": [{"group_id": one.group_id, "topics": [], "error_code": 0} for one in request.groups]}
+
+        proxy.owner.group_call = group_call  # type: ignore[method-assign]
+        answer = await client.ask(ApiKey.OFFSET_FETCH, 9, asking_all(*each.values()))
+        later = ErrorCode.coordinator_load_in_progress
+        assert [group.error_code for group in answer.groups] == [later] + [0] * 19
+
+    run(test, ProxySettings(store_wait_ms=10_000))

@@ -76,7 +76,7 @@ async def _drained(context: Context, cluster: Cluster, brokers: Manifest | None,
     problem = await drain(context, cluster, step.node_id)
     if problem is not None and step.mark:
         await _mark(context, cluster, brokers, noted - {step.node_id})
-    if problem is not None and problem.code == NO_HEIR:
+    if problem is not None and (problem.code == NO_HEIR or not step.pod):
         heirless.note(uid, step.node_id, problem, now_ms=now_ms)
     return problem
 

@@ -169,7 +169,7 @@ def _shrink(view: View) -> Step:
         if node is None or not node.alive:
             continue  # its partitions are others' already
         if not _is_drained(node) and not node.draining:
-            if (why := _why_no_heir(view, view.state)) is not None:
+            if node.partitions and (why := _why_no_heir(view, view.state)) is not None:
                 return Wait(reason="Scaling", message=f"broker {node_id} cannot be drained, as {why}")
             return Drain(reason="Scaling", message=f"broker {node_id} is drained before it goes", node_id=node_id)
         if not _is_drained(node):

@@ -2,6 +2,7 @@
 names on the way.
 """
 
+import asyncio
 from functools import partial
 from typing import Any, Final
 
@@ -25,6 +26,9 @@ ALL_COUNTS = 6_000
 """As so many elements counts a question for all offsets of a group."""
 ELEMENT_BYTES: Final = 450
 """What an offset without metadata takes while an answer is put together."""
+ASKED_FOR_S: Final = 1.0
+"""Where several groups are asked about, one coordinator that does not answer keeps the others' for so long; it is to be
+asked again."""
 COORDINATORS_AT_ONCE: Final = 1
 """So many are asked at a time where several groups are asked about: each may say as much as an answer has."""
 
@@ -98,7 +102,10 @@ async def _fetch(proxy: Proxy, call: Call, request: Any) -> tuple[list[dict[str,
         if left_bytes <= 0:
             break
         try:
-            answers = await proxy.coordinators.call_each(some, call.api_key, request_for, call)
+            async with asyncio.timeout(ASKED_FOR_S if len(some) < len(asked) else None):
+                answers = await proxy.coordinators.call_each(some, call.api_key, request_for, call)
+        except TimeoutError:
+            continue
         except BmqError as error:
             answers = [(list(some), error)]
         for group_ids, answer in answers:
