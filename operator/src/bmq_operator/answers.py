@@ -27,8 +27,8 @@ LARGE_BYTES: Final = 256 << 10
 ANSWER_BYTES_MAX: Final = 16 << 20
 """For a single object: more than the API server takes."""
 KEPT_BYTES_MAX: Final = 32 << 20
-"""How much memory a look may keep objects in that it lists: several are under way at once. A Cluster of a thousand
-brokers and as many proxies has room in it."""
+"""How much memory a look may keep objects in that it lists: several are under way at once. A Cluster of eight hundred
+brokers and as many proxies, with one listener, has room in it."""
 OBJECT_BYTES_MAX: Final = 4 << 20
 """How much memory one object may take that is not a resource of bmq's."""
 LABELS_MAX: Final = 256
