@@ -109,9 +109,12 @@ class Coordinators:
         self, group_ids: Iterable[str], api_key: int, request_for: Callable[[list[str]], Any], call: Call
     ) -> list[tuple[list[str], Any]]:
         """One call per partition that any of the groups lives in: (its groups, the answer or the BmqError), in no
-        particular order.
+        particular order. Where nobody knows in which they live, all have that error.
         """
-        topic = await self.offsets_topic(call)
+        try:
+            topic = await self.offsets_topic(call)
+        except BmqError as error:
+            return [(list(dict.fromkeys(group_ids)), error)]
         shares: dict[int, list[str]] = {}
         done = 0
         for group_id in dict.fromkeys(group_ids):

@@ -106,8 +106,6 @@ async def _fetch(proxy: Proxy, call: Call, request: Any) -> tuple[list[dict[str,
                 answers = await proxy.coordinators.call_each(some, call.api_key, request_for, call)
         except TimeoutError:
             continue
-        except BmqError as error:
-            answers = [(list(some), error)]
         for group_ids, answer in answers:
             if isinstance(answer, BmqError):
                 code = coordinator_code(answer)

@@ -42,10 +42,7 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     async for groups in by_coordinators(proxy, call, asked, at_once=CALLS_AT_ONCE):
         if left_bytes <= 0:
             break
-        try:
-            answers = await proxy.coordinators.call_each(groups, call.api_key, request_for, call)
-        except BmqError as error:
-            answers = [(list(groups), error)]
+        answers = await proxy.coordinators.call_each(groups, call.api_key, request_for, call)
         pace = proxy.bulk.pace(call)
         for group_ids, answer in answers:
             for one in (

@@ -21,12 +21,9 @@ def route(proxy: Proxy) -> Route:
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     """In the order of the request, each group once."""
     asked = list(dict.fromkeys(request.groups_names))
-    try:
-        answers = await proxy.coordinators.call_each(
-            asked, call.api_key, lambda group_ids: Message(groups_names=group_ids), call
-        )
-    except BmqError as error:
-        answers = [(asked, error)]
+    answers = await proxy.coordinators.call_each(
+        asked, call.api_key, lambda group_ids: Message(groups_names=group_ids), call
+    )
     found: dict[str, dict[str, Any]] = {}
     pace = proxy.bulk.pace(call)
     for group_ids, answer in answers:
