@@ -63,7 +63,10 @@ def test_only_so_many_are_remembered() -> None:
     asyncio.run(run())
 
 
-def test_a_failure_that_took_long_is_that_of_all_who_waited_for_it() -> None:
+@pytest.mark.parametrize(
+    ("error", "took_s"), [(TimedOut("http://bmq"), 2 * FRESH_S), (OSError("no answer"), 4 * FRESH_S)]
+)
+def test_a_failure_that_took_long_is_that_of_all_who_waited_for_it(error: Exception, took_s: float) -> None:
     async def run() -> None:
         reads, now_s = 0, 0.0
 
@@ -71,12 +74,12 @@ def test_a_failure_that_took_long_is_that_of_all_who_waited_for_it() -> None:
             nonlocal reads, now_s
             reads += 1
             await asyncio.sleep(0)
-            now_s += 2 * FRESH_S
-            raise TimedOut("http://bmq")
+            now_s += took_s
+            raise error
 
         shared: Shared[int] = Shared(most=2, now_s=lambda: now_s)
         found = await asyncio.gather(*(shared.get("a", read) for _ in range(5)), return_exceptions=True)
-        assert [type(one) for one in found] == [TimedOut] * 5
+        assert [type(one) for one in found] == [type(error)] * 5
         assert reads == 1
 
     asyncio.run(run())
@@ -196,24 +199,6 @@ def test_what_is_forgotten_while_it_is_read_is_read_anew_for_those_who_ask_after
         after = [slow.ask() for _ in range(3)]
         assert await asyncio.gather(*before) == [1] * 3
         assert await asyncio.gather(*after) == [2] * 3
-
-    asyncio.run(run())
-
-
-def test_a_read_that_fails_after_long_fails_for_all_who_asked_before_it_began() -> None:
-    async def run() -> None:
-        reads, now_s = 0, 0.0
-
-        async def read() -> int:
-            nonlocal reads, now_s
-            reads += 1
-            await asyncio.sleep(0)
-            now_s += 4 * FRESH_S
-            raise OSError("no answer")
-
-        shared: Shared[int] = Shared(most=2, now_s=lambda: now_s)
-        found = await asyncio.gather(*(shared.get("a", read) for _ in range(5)), return_exceptions=True)
-        assert [type(one) for one in found] == [OSError] * 5 and reads == 1
 
     asyncio.run(run())
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Final
 
-from bmq_operator.answers import Allowance, TooMuch
+from bmq_operator.answers import Allowance, TooMuch, without_fields
 from bmq_operator.applied import as_wanted, write
-from bmq_operator.clusters.listed import kept_of, kept_of_orphan, kept_of_pod
+from bmq_operator.clusters.listed import kept_of_orphan, kept_of_pod
 from bmq_operator.clusters.names import (
     CLUSTER_LABEL,
     COMPONENT_LABEL,
@@ -216,7 +216,7 @@ def _kept(one: Manifest, cluster: Cluster) -> Manifest | None:
     if one["kind"] == "Pod":
         return kept_of_pod(one)
     if _is_of(one, cluster):
-        return kept_of(one)
+        return without_fields(one)
     orphan = one["kind"] == "StatefulSet" and not owner_of(one)
     return kept_of_orphan(one) if orphan and one["metadata"]["labels"].get(COMPONENT_LABEL) in ROLES else None
 

@@ -4,7 +4,7 @@ have written them. Pure.
 
 from typing import Final
 
-from bmq_operator.answers import fields_of, part_of, without_fields
+from bmq_operator.answers import fields_of, part_of
 from bmq_operator.clusters.keys import ADMIN_TOKEN_VARIABLE
 from bmq_operator.clusters.names import ADVERTISED_HASH, CLUSTER_LABEL, COMPONENT_LABEL, LANE_LABEL
 from bmq_operator.clusters.nodes import REVISION_LABEL, ROOM
@@ -15,11 +15,6 @@ _LABELS: Final = (CLUSTER_LABEL, COMPONENT_LABEL, LANE_LABEL, REVISION_LABEL)
 _CONTAINER: Final = ("name", "image", "resources")
 _CONDITION: Final = ("type", "status", "reason", "message", "lastTransitionTime")
 _OF_CONTAINER: Final = ("image", "state", "lastState", "restartCount")
-
-
-def kept_of(one: Manifest) -> Manifest:
-    """An object of the Cluster's, which is compared with what is wanted."""
-    return without_fields(one)
 
 
 def kept_of_orphan(stateful_set: Manifest) -> Manifest:
