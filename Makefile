@@ -38,8 +38,7 @@ verify: setup .cache/tools/complete .cache/spark/complete ## the rest: all clien
 .verify-on-kubernetes:
 	$(BIN)/pytest -m "verify and not measures" tests/e2e
 
-.verify-beside:
-	test -e .cache/ran.json && test -z "$$(find */src services/*/src -name "*.py" -newer .cache/ran.json -print -quit)" || nice $(BIN)/python -m bmq_sim --seeds $(SEEDS) --ran .cache/ran.json
+.verify-beside: .cache/ran.json
 	nice $(BIN)/python -m bmq_sim --unrun --ran .cache/ran.json
 	nice $(SPARK)/pytest -n $(JOBS) --dist loadfile -m verify -c spark-apps/pyproject.toml spark-apps/tests
 	nice $(BIN)/pytest $(BESIDE) -m "verify and not seeds and not measures" --ignore tests/e2e tests $(UNIT_TESTS)
@@ -65,8 +64,7 @@ types: setup .cache/spark/complete ## mypy, strict
 sim: setup ## the simulator (SEEDS=0-49 of every scenario; ARGS="--scenario cluster" for every seed of one)
 	$(BIN)/python -m bmq_sim --seeds $(SEEDS) $(ARGS)
 
-unrun: setup ## which statements of the services no seed runs, against the list of their reasons (2 minutes, up to four times)
-	$(BIN)/python -m bmq_sim --seeds $(SEEDS) --ran .cache/ran.json
+unrun: setup .cache/ran.json ## which statements of the services no seed runs, against the list of their reasons (2 minutes, up to four times)
 	$(BIN)/python -m bmq_sim --unrun --ran .cache/ran.json
 
 compat: setup .cache/tools/complete ## clients that others wrote, against bmq over a folder and over MinIO
@@ -122,6 +120,10 @@ $(UV):
 	$(UV) pip install --quiet --python $(SPARK)/python --no-deps --editable core --editable spark-apps
 	tools/get java spark-jars iceberg-jars
 	@touch $@
+
+# Which statements the seeds of `make test` run.
+.cache/ran.json: $(shell find */src services/*/src -name '*.py') | setup
+	$(BIN)/python -m bmq_sim --seeds $(SEEDS) --ran $@
 
 .cache/tools/complete: tools/get
 	tools/get minio helm java kafka kcat prometheus go node
