@@ -25,7 +25,6 @@ up: setup ## start bmq on 127.0.0.1:9092 over the folder ./bmq-data (ARGS="--lis
 	@exec $(BIN)/bmq up $(ARGS)
 
 test: setup lint types ## what has to be green, for people who wait: lint, types, unit and property tests, the simulator, tables, the main clients
-	tools/get minio
 	$(SPARK)/pytest -n $(JOBS) --dist loadfile -m "not verify" -c spark-apps/pyproject.toml spark-apps/tests
 	$(BIN)/python -m bmq_sim --seeds $(SEEDS) --ran .cache/ran.json
 	$(BIN)/pytest $(BESIDE) -m "not verify" tests $(UNIT_TESTS)

@@ -36,9 +36,10 @@ _names = itertools.count(1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What runs Spark or MinIO is left to `make verify`, but for the essential."""
+    """What runs Spark or MinIO is left to `make verify`, but for the essential, which needs no MinIO."""
     for item in items:
-        runs = {"spark", "minio", "bmq"}.intersection(getattr(item, "fixturenames", ()))
+        stores = getattr(getattr(item, "callspec", None), "params", {}).values()
+        runs = {"spark", "minio", "bmq"}.intersection((*getattr(item, "fixturenames", ()), *map(str, stores)))
         if (runs or item.path.name in BY_PROCESS) and item.path.name not in ESSENTIAL:
             item.add_marker(pytest.mark.verify)
 
