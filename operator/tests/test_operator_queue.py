@@ -175,6 +175,27 @@ def test_clusters_with_many_resources_due_take_turns_with_others() -> None:
     shared(test)
 
 
+def test_who_names_many_clusters_takes_turns_as_one_and_leaves_workers_to_others() -> None:
+    async def test(queue: WorkQueue) -> None:
+        many = [Key("Topic", "evil", str(number)) for number in range(1000)]
+        mine = [Key("Topic", "shop", str(number)) for number in range(2)]
+        for key in (*many, *mine):
+            queue.add(key)
+        found = [(await queue.take())[0] for _ in range(4)]
+        assert [key.namespace for key in found] == ["evil", "shop", "evil", "shop"]
+        for key in mine:
+            queue.done(key)
+        assert await taken(queue) == many[2:4], "half of the workers is what one namespace has"
+        later = Key("Topic", "shop", "later")
+        queue.add(later)
+        assert await taken(queue) == [later]
+
+    async def main() -> None:
+        await test(WorkQueue(workers=8, share_of=lambda key: (key.namespace, key.name)))
+
+    asyncio.run(main())
+
+
 def test_one_worker_looks_at_everything() -> None:
     async def main() -> None:
         queue = WorkQueue(workers=1)

@@ -43,7 +43,14 @@ def topic(
 
 def situation(of: Topic, present: Present | None = None, **more: Any) -> Situation:
     return Situation(
-        **{"topic": of, "cluster_name": "shop/bmq", "cluster": ClusterState.READY, "present": present, **more}
+        **{
+            "topic": of,
+            "cluster_name": "shop/bmq",
+            "cluster": ClusterState.READY,
+            "now_ms": 0,
+            "present": present,
+            **more,
+        }
     )
 
 
@@ -330,3 +337,21 @@ def test_a_cluster_that_does_not_answer_is_waited_for_and_the_way_out_is_said() 
     found = plan(situation(deleted(), cluster=ClusterState.NOT_READY, why="no answer"))
     assert (found.finished, said(found), found.owned) == (False, ("Unknown", "ClusterNotReady"), True)
     assert "deletionPolicy: Retain" in found.finding.message
+
+
+@pytest.mark.parametrize(
+    ("state", "first_s", "later_s"),
+    [
+        (ClusterState.MISSING, 10, 60),
+        (ClusterState.ENDING, 10, 60),
+        (ClusterState.NOT_ALLOWED, 10, 60),
+        (ClusterState.NOT_READY, 10, 10),
+    ],
+)
+def test_what_watches_tell_the_end_of_is_asked_for_ever_more_rarely(
+    state: ClusterState, first_s: float, later_s: float
+) -> None:
+    fresh = plan(situation(topic(), cluster=state))
+    waiting = TopicStatus(conditions=next_conditions([], [fresh.finding], generation=1, now_ms=0))
+    later = plan(situation(topic(waiting), cluster=state, now_ms=10 * 60_000))
+    assert (fresh.again_after_s, later.again_after_s) == (first_s, later_s)

@@ -4,18 +4,24 @@ asked.
 
 import asyncio
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from bmq_admin.client import AdminClient
 from bmq_admin.errors import AdminError, AdminUnreachable, TimedOut
 from bmq_operator.clusters.access import NotUnderstood, admin_of, find_cluster
-from bmq_operator.conditions import condition
+from bmq_operator.conditions import condition, pace_s
 from bmq_operator.context import Context
-from bmq_resources.base import ObjectMeta
+from bmq_resources.base import Condition, ObjectMeta
 from bmq_resources.cluster import Cluster
 from bmq_resources.references import ClusterRef
 
 ALL_NAMESPACES = "*"
+SOON_S: Final = 10.0
+"""When to look again at what its Cluster keeps waiting."""
+HEARD_OF_AGAIN_S: Final = 300.0
+"""The same, at most, where watches tell of what ends that."""
 
 
 class ClusterState(enum.Enum):
@@ -26,6 +32,13 @@ class ClusterState(enum.Enum):
     ENDING = "ending"
     NOT_ALLOWED = "not allowed"
     NOT_READY = "not ready"
+
+    def again_s(self, conditions: Sequence[Condition], *, now_ms: int) -> float:
+        """How soon to look again at a resource, of these conditions, that its Cluster keeps waiting. That it came,
+        takes resources of another namespace or went is heard of; that it answers is not.
+        """
+        most_s = SOON_S if self is ClusterState.NOT_READY else HEARD_OF_AGAIN_S
+        return pace_s(condition(conditions), first_s=SOON_S, most_s=most_s, now_ms=now_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,15 +2,16 @@
 more, however often.
 
 Clusters go first. What refers to a Cluster waits for its admin API, so that one that does not answer could have all
-workers: of those each Cluster has a share, by turns, and what refers to Clusters leaves some to Clusters themselves, as
-they do to it.
+workers: each Cluster has a share of those, and what refers to Clusters leaves some to Clusters themselves, as they do
+to it. Namespaces take turns, and in each the Clusters that are referred to there: who may write in one can name any
+number of Clusters, and is one of those who take turns all the same.
 """
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 from bmq_operator.metrics import QUEUE_DEPTH
 
@@ -19,10 +20,13 @@ BACKOFF_MAX_S: Final = 60.0
 WORKERS: Final = 8
 GOES_FIRST: Final = "Cluster"
 
+T = TypeVar("T")
 Share: TypeAlias = tuple[str, str]
 """Whose share of the workers a resource takes: namespace and name of the Cluster that it refers to."""
 _CLUSTERS: Final[Share] = ("", "")
 """That of all Clusters together."""
+_OF_ALL: Final = ""
+"""The turn of all Clusters together, as a namespace's is that of what refers to Clusters there."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -58,6 +62,16 @@ def _answers(share: Share) -> bool:
     return False
 
 
+def _turn(key: Key) -> str:
+    return _OF_ALL if key.kind == GOES_FIRST else key.namespace
+
+
+def _count_down(counter: Counter[T], one: T) -> None:
+    counter[one] -= 1
+    if not counter[one]:
+        del counter[one]
+
+
 class WorkQueue:
     """The queue. Bounded by the number of resources: each is in it once at most."""
 
@@ -73,16 +87,19 @@ class WorkQueue:
         self._loop = asyncio.get_running_loop()
         self._share_of, self._silent = share_of, silent
         self._entries: dict[Key, _Entry] = {}
-        self._ready: OrderedDict[Share, deque[Key]] = OrderedDict()
-        """The one whose turn is next first."""
-        self._running: dict[Share, int] = {}
+        self._ready: OrderedDict[str, OrderedDict[Share, deque[Key]]] = OrderedDict()
+        """By namespace and share; of both the one whose turn is next first."""
+        self._due = 0
+        """How many there are."""
+        self._running: Counter[Share] = Counter()
+        self._running_in: Counter[str] = Counter()
         self._each_max = max(1, workers // 2)
         self._kept = workers // 4
         self._more = asyncio.Event()
         self._workers = workers
 
     def __len__(self) -> int:
-        return sum(len(keys) for keys in self._ready.values())
+        return self._due
 
     def add(self, key: Key) -> None:
         """It is due now."""
@@ -94,7 +111,8 @@ class WorkQueue:
             entry.queued = True
             entry.due_at_s = self._loop.time()
             entry.share = _CLUSTERS if key.kind == GOES_FIRST else self._share_of(key)
-            self._ready.setdefault(entry.share, deque()).append(key)
+            self._ready.setdefault(_turn(key), OrderedDict()).setdefault(entry.share, deque()).append(key)
+            self._due += 1
             self._more.set()
             QUEUE_DEPTH.set(len(self))
 
@@ -111,31 +129,40 @@ class WorkQueue:
 
     async def take(self) -> tuple[Key, float]:
         """The next one, and how long it waited, in seconds. `done`, `failed` or `forget` is to follow."""
-        while (share := self._next()) is None:
+        while (found := self._next()) is None:
             self._more.clear()
             await self._more.wait()
-        keys = self._ready.pop(share)
+        turn, share = found
+        shares = self._ready.pop(turn)
+        keys = shares.pop(share)
         key = keys.popleft()
         if keys:
-            self._ready[share] = keys  # behind the others
+            shares[share] = keys  # behind the others
+        if shares:
+            self._ready[turn] = shares
+        self._due -= 1
         QUEUE_DEPTH.set(len(self))
         entry = self._entries[key]
         entry.queued, entry.running = False, True
-        self._running[share] = self._running.get(share, 0) + 1
+        self._running[share] += 1
+        self._running_in[turn] += 1
         return key, self._loop.time() - entry.due_at_s
 
-    def _next(self) -> Share | None:
+    def _next(self) -> tuple[str, Share] | None:
         """Whose turn it is; None: nobody's who has anything due may have another worker."""
-        of_clusters = self._running.get(_CLUSTERS, 0)
-        of_others = sum(self._running.values()) - of_clusters
+        of_clusters = self._running_in[_OF_ALL]
+        of_others = self._running_in.total() - of_clusters
         most = max(1, self._workers - self._kept)
-        if _CLUSTERS in self._ready and of_clusters < most:
-            return _CLUSTERS
+        if _OF_ALL in self._ready and of_clusters < most:
+            return _OF_ALL, _CLUSTERS
         if of_others >= most:
             return None
-        return next(
-            (one for one in self._ready if one != _CLUSTERS and self._running.get(one, 0) < self._most_of(one)), None
-        )
+        for turn, shares in self._ready.items():
+            if turn != _OF_ALL and self._running_in[turn] < self._each_max:
+                for share in shares:
+                    if self._running[share] < self._most_of(share):
+                        return turn, share
+        return None
 
     def _most_of(self, share: Share) -> int:
         return 1 if self._silent(share) else self._each_max
@@ -167,23 +194,22 @@ class WorkQueue:
         entry = self._entries[key]
         again = entry.again
         self._stop_timer(entry)
-        self._give_back(entry)
+        self._give_back(key, entry)
         del self._entries[key]
         if again:
             self.add(key)
 
     def _release(self, key: Key, entry: _Entry) -> None:
         entry.running = False
-        self._give_back(entry)
+        self._give_back(key, entry)
         if entry.again:
             entry.again = False
             self.add(key)
 
-    def _give_back(self, entry: _Entry) -> None:
+    def _give_back(self, key: Key, entry: _Entry) -> None:
         """Its worker; somebody may have waited for that."""
-        self._running[entry.share] -= 1
-        if not self._running[entry.share]:
-            del self._running[entry.share]
+        _count_down(self._running, entry.share)
+        _count_down(self._running_in, _turn(key))
         self._more.set()
 
     def _stop_timer(self, entry: _Entry) -> None:

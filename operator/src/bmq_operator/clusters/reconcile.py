@@ -44,9 +44,11 @@ from bmq_resources.cluster import Cluster
 
 AGAIN_S = 2.0
 """How soon to look again while something is under way."""
-UNREADY_AGAIN_S = 5.0
 WAITING_AGAIN_S = 10.0
 """The same once it has been so for minutes."""
+UNREADY_AGAIN_S = 5.0
+UNREADY_AGAIN_MOST_S = 30.0
+"""Where nothing is under way and Ready is not True: at first, and once it has been so for minutes."""
 
 _log = structlog.get_logger()
 
@@ -372,4 +374,8 @@ def _again_after(step: Step, ready: Condition, *, proving: bool, now_ms: int) ->
         return pace_s(ready, first_s=AGAIN_S, most_s=WAITING_AGAIN_S, now_ms=now_ms)
     if not isinstance(step, Idle):
         return AGAIN_S
-    return UNREADY_AGAIN_S if proving or ready.status != "True" else None
+    if proving:
+        return UNREADY_AGAIN_S
+    if ready.status == "True":
+        return None
+    return pace_s(ready, first_s=UNREADY_AGAIN_S, most_s=UNREADY_AGAIN_MOST_S, now_ms=now_ms)

@@ -16,12 +16,11 @@ from typing import Any, Final, TypeAlias, assert_never
 from bmq_operator.conditions import Finding, condition, pace_s, timestamp, was_refused
 from bmq_operator.lanes.situation import PresentLane, Situation
 from bmq_operator.outcome import Event
-from bmq_operator.references import ClusterState
+from bmq_operator.references import SOON_S, ClusterState
 from bmq_operator.rivals import winner
 from bmq_resources.differences import lane_body, lane_differences
 from bmq_resources.lane import LANE_NAME, Lane
 
-SOON_S: Final = 10.0
 STARTING_S: Final = 3.0
 GIVE_UP_MS: Final = 5 * 60_000
 """How long the deletion of a Lane waits for a cluster that does not answer."""
@@ -207,6 +206,7 @@ def _too_short(situation: Situation, present: PresentLane, *, now_ms: int) -> Pl
 
 def _obstacle(situation: Situation) -> Plan | None:
     lane, reference = situation.lane, f"Cluster {situation.cluster_name}"
+    again_s = situation.cluster.again_s(lane.status.conditions, now_ms=situation.now_ms)
     if not re.fullmatch(LANE_NAME, lane.lane_name):
         why = (
             f"{lane.lane_name!r} is no lane's name (1 to 32 of a-z, 0-9 and -, neither at the beginning nor at "
@@ -217,12 +217,12 @@ def _obstacle(situation: Situation) -> Plan | None:
     match situation.cluster:
         case ClusterState.MISSING:
             why = f"{reference} does not exist: create it, or delete this and write another clusterRef"
-            return _as_it_was(lane, _not_ready("ClusterMissing", why), again_after_s=SOON_S)
+            return _as_it_was(lane, _not_ready("ClusterMissing", why), again_after_s=again_s)
         case ClusterState.ENDING:
             return _as_it_was(
                 lane,
                 _not_ready("ClusterEnding", f"{reference} is being deleted: nothing is changed any more"),
-                again_after_s=SOON_S,
+                again_after_s=again_s,
             )
         case ClusterState.NOT_ALLOWED:
             namespace = lane.metadata.namespace
@@ -230,14 +230,14 @@ def _obstacle(situation: Situation) -> Plan | None:
                 f"{reference} takes no Lanes of the namespace {namespace}: add it to spec.topicsFrom.namespaces "
                 f"of the Cluster: {namespace}"
             )
-            return _as_it_was(lane, _not_ready("NamespaceNotAllowed", why), again_after_s=SOON_S)
+            return _as_it_was(lane, _not_ready("NamespaceNotAllowed", why), again_after_s=again_s)
         case ClusterState.NOT_READY:
             finding = Finding(
                 status="Unknown",
                 reason="ClusterNotReady",
                 message=f"{reference} does not answer, and is asked again: {situation.why}",
             )
-            return _as_it_was(lane, finding, again_after_s=SOON_S)
+            return _as_it_was(lane, finding, again_after_s=again_s)
         case ClusterState.READY:
             pass
     if situation.unusable:

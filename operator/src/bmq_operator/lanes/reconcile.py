@@ -26,7 +26,6 @@ from bmq_operator.lanes.claims import Claim, LaneClaims, claim_of, lane_claims
 from bmq_operator.lanes.desired import all_names, desired, names_of, why_unusable
 from bmq_operator.lanes.plan import (
     CHANGE_REFUSED,
-    SOON_S,
     ChangeLane,
     CreateLane,
     DeleteLane,
@@ -39,7 +38,7 @@ from bmq_operator.lanes.plan import (
 from bmq_operator.lanes.situation import PresentLane, Ready, Situation, present_from
 from bmq_operator.lanes.slots import free_from, is_slot
 from bmq_operator.outcome import Event, Outcome
-from bmq_operator.references import ClusterState, Referred, allowed, refer, unanswered
+from bmq_operator.references import SOON_S, ClusterState, Referred, allowed, refer, unanswered
 from bmq_resources.cluster import Cluster
 from bmq_resources.lane import Lane, LaneStatus
 

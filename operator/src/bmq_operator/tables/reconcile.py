@@ -82,7 +82,8 @@ async def reconcile(context: Context, sink: ParquetSink) -> Outcome:
     referred = await refer(context, sink.metadata, sink.spec.cluster_ref)
     old = sink.status
     if (obstacle := _obstacle(referred, sink)) is not None:
-        tables = Tables(findings=[obstacle], statuses=list(old.tables), ready=old.ready, again_after_s=SOON_S)
+        again_s = referred.state.again_s(old.conditions, now_ms=context.clock.now_ms())
+        tables = Tables(findings=[obstacle], statuses=list(old.tables), ready=old.ready, again_after_s=again_s)
     else:
         assert referred.cluster is not None, "there is one where nothing is in the way"
         tables = await _tables(context, jobs_of_sink(sink, referred.cluster), referred, old.tables)

@@ -6,21 +6,19 @@ is the truth. How a resource knows that a topic is its own is in docs/decisions/
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from bmq.errors import InvalidTopicName
 from bmq.naming.names import check_topic_name, is_internal
 from bmq_operator.conditions import Finding, condition, was_refused
 from bmq_operator.outcome import Event
-from bmq_operator.references import ClusterState
+from bmq_operator.references import SOON_S, ClusterState
 from bmq_operator.rivals import Rival, winner
 from bmq_operator.topics.situation import Present, Situation
 from bmq_resources.differences import Difference, config_differences
 from bmq_resources.references import CONFIRM_DELETION
 from bmq_resources.topic import Topic
 
-SOON_S: Final = 10.0
-"""When to look again at what other things are to change first."""
 AS_WRITTEN: Final = "AsWritten"
 MORE_PARTITIONS: Final = "MorePartitions"
 _ANOTHER: Final = "create another Topic with another topicName, and delete this one"
@@ -90,21 +88,21 @@ def _obstacle(situation: Situation) -> Plan | None:
     match cluster:
         case ClusterState.MISSING:
             return _waits(
-                topic,
+                situation,
                 "ClusterMissing",
                 f"{reference} does not exist: create it, or delete this and write another clusterRef",
             )
         case ClusterState.ENDING:
-            return _waits(topic, "ClusterEnding", f"{reference} is being deleted: nothing is changed any more")
+            return _waits(situation, "ClusterEnding", f"{reference} is being deleted: nothing is changed any more")
         case ClusterState.NOT_ALLOWED:
             namespace = topic.metadata.namespace
             remedy = f"add it to spec.topicsFrom.namespaces of the Cluster: {namespace}"
             return _waits(
-                topic, "NamespaceNotAllowed", f"{reference} takes no Topics of the namespace {namespace}: {remedy}"
+                situation, "NamespaceNotAllowed", f"{reference} takes no Topics of the namespace {namespace}: {remedy}"
             )
         case ClusterState.NOT_READY:
             return _waits(
-                topic,
+                situation,
                 "ClusterNotReady",
                 f"{reference} does not answer, and is asked again: {situation.why}",
                 status="Unknown",
@@ -262,7 +260,7 @@ def _deletion(situation: Situation) -> Plan:
                 f"Cluster {situation.cluster_name} does not answer, and is asked again: {situation.why}. "
                 "deletionPolicy: Retain ends the waiting"
             )
-            return _waits(topic, "ClusterNotReady", why, status="Unknown")
+            return _waits(situation, "ClusterNotReady", why, status="Unknown")
         case ClusterState.READY:
             pass
     if _winner(situation) is not None or present is None or (status.topic_id and present.topic_id != status.topic_id):
@@ -337,11 +335,14 @@ def _unusable(name: str) -> str:
     return f"{name} is one of the coordinators' own topics: {_ANOTHER}" if is_internal(name) else ""
 
 
-def _waits(topic: Topic, reason: str, message: str, *, status: str = "False") -> Plan:
-    finding = Finding(status="Unknown" if status == "Unknown" else "False", reason=reason, message=message)
-    old = topic.status
+def _waits(situation: Situation, reason: str, message: str, *, status: Literal["False", "Unknown"] = "False") -> Plan:
+    old = situation.topic.status
     return Plan(
-        finding=finding, owned=old.owned, topic_id=old.topic_id, partitions=old.partitions, again_after_s=SOON_S
+        finding=Finding(status=status, reason=reason, message=message),
+        owned=old.owned,
+        topic_id=old.topic_id,
+        partitions=old.partitions,
+        again_after_s=situation.cluster.again_s(old.conditions, now_ms=situation.now_ms),
     )
 
 

@@ -12,11 +12,11 @@ from bmq_operator.answers import part_of
 from bmq_operator.conditions import REFUSED, Finding, next_conditions
 from bmq_operator.context import Context
 from bmq_operator.outcome import Event, Outcome
-from bmq_operator.references import ClusterState, Referred, allowed, refer, unanswered
+from bmq_operator.references import SOON_S, ClusterState, Referred, allowed, refer, unanswered
 from bmq_operator.rivals import Rival
 from bmq_operator.topics.claims import Claim, claim_of, claims
 from bmq_operator.topics.known import TopicsOfCluster, topics_of, view_of
-from bmq_operator.topics.plan import SOON_S, Create, Delete, Grow, Plan, SetConfigs, plan
+from bmq_operator.topics.plan import Create, Delete, Grow, Plan, SetConfigs, plan
 from bmq_operator.topics.situation import Present, Situation
 from bmq_resources.differences import as_changes
 from bmq_resources.topic import Topic, TopicStatus
@@ -92,6 +92,7 @@ async def _situation(context: Context, topic: Topic, referred: Referred) -> Situ
         topic=topic,
         cluster_name=referred.title,
         cluster=referred.state,
+        now_ms=context.clock.now_ms(),
         why=referred.why,
         present=present,
         rivals=await _rivals(context, topic, referred),

@@ -25,6 +25,7 @@ class Situation:
     topic: Topic
     cluster_name: str
     cluster: ClusterState
+    now_ms: int
     why: str = ""
     present: Present | None = None
     rivals: Sequence[Rival] = field(default=())
