@@ -12,6 +12,7 @@ from uuid import UUID
 
 import pytest
 import structlog
+import uvloop
 from prometheus_client import REGISTRY, generate_latest
 from tests.waiting import until_async
 
@@ -170,7 +171,7 @@ def test_a_line_is_due_once_a_second_per_key_with_the_count_left_out() -> None:
 
 def test_a_service_runs_on_uvloop_and_gives_its_exit_code() -> None:
     async def main(stop: asyncio.Event) -> int:
-        assert type(asyncio.get_running_loop()).__module__ == "uvloop"
+        assert isinstance(asyncio.get_running_loop(), uvloop.Loop)
         assert not stop.is_set()
         return 7
 

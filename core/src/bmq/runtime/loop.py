@@ -5,9 +5,10 @@ import gc
 import os
 import resource
 import signal
+import socket
 import sys
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Any, Final, cast
 
 import structlog
 import uvloop
@@ -27,6 +28,10 @@ _YOUNGEST_BETWEEN_YOUNG: Final = 3
 leave hundreds of thousands of objects, and at 400,000 it took 230 ms. The work is the same in all."""
 _YOUNG_BETWEEN_OLD: Final = 650
 
+UNSENT_BYTES_MAX: Final = 128 << 10
+"""What the kernel takes of an answer before the peer has room for it. More would be megabytes for each peer that reads
+nothing, which nobody counts, and would hide that one that reads slowly does read."""
+
 LAG_SECONDS: Final = Histogram(
     "bmq_event_loop_lag_seconds",
     f"How much later than asked the event loop woke a timer, every {LAG_PERIOD_S:g} s.",
@@ -39,6 +44,18 @@ FILES_WITHOUT_LIMIT: Final = (65_536, 10_240)
 _log = structlog.get_logger()
 
 
+class ServiceLoop(uvloop.Loop):
+    """uvloop's, whose listeners have connections that leave to this process what their peers have no room for."""
+
+    async def create_server(self, *args: Any, **kwargs: Any) -> asyncio.Server:
+        """As the loop's own."""
+        server = cast(asyncio.Server, await super().create_server(*args, **kwargs))
+        for one in server.sockets:
+            if one.family in (socket.AF_INET, socket.AF_INET6):
+                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES_MAX)
+        return server
+
+
 def run_service(main: Callable[[asyncio.Event], Awaitable[int]]) -> int:
     """Runs `main(stop)` on uvloop and gives its result, the exit code.
 
@@ -47,7 +64,7 @@ def run_service(main: Callable[[asyncio.Event], Awaitable[int]]) -> int:
     """
     raise_file_limit()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=ServiceLoop) as runner:
         return runner.run(_main(main))
 
 
