@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 import pytest
 from proxy_in_memory import Client, Running, batch, running_proxy
@@ -103,6 +104,22 @@ def test_what_comes_behind_the_first_write_keeps_its_order_and_none_of_it_reache
         assert values(proxy, made, 1) == [b"other"]
         assert not any(values(proxy, base, index) for index in range(3))
         assert gate.asked == ["dev:orders"]
+
+    in_lane(test)
+
+
+@pytest.mark.parametrize("behind", [False, True], ids=["alone", "behind a first write"])
+def test_a_null_topic_id_is_no_topics(behind: bool) -> None:
+    async def test(proxy: Running, client: Client, gate: Gate, base: Topic) -> None:
+        if behind:
+            client.send_produce("orders", {0: batch(b"first")})
+            await until_async(lambda: bool(gate.asked), "the topic to be asked for")
+        null = {"topic_id": UUID(int=0), "partition_data": [{"index": 0, "records": batch(b"lost")}]}
+        client.send(0, 13, {"transactional_id": None, "acks": -1, "timeout_ms": 5_000, "topic_data": [null]})
+        gate.open.set()
+        if behind:
+            assert codes((await client.receive())[1]) == [0]
+        assert codes((await client.receive())[1]) == [ErrorCode.unknown_topic_id]
 
     in_lane(test)
 

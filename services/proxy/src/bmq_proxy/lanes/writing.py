@@ -80,6 +80,7 @@ class LaneProduce:
         """Names and ids that are of no topic of the lane's."""
         own = self._proxy.image
         keys = dict.fromkeys(topic.name if topic.topic_id is None else topic.topic_id for topic in request.topics)
+        keys.pop(None, None)  # no id at all, which is no topic's
         return [key for key in keys if (key not in own.topic_ids if isinstance(key, str) else key not in own.topics)]
 
     async def _missing(self, call: Call, request: ProduceRequest) -> list[str]:
