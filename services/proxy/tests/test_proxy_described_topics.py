@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 from proxy_in_memory import Client, Running, running_proxy
+from tests.waiting import until_async
 
 from bmq.config.limits import limits_of
 from bmq.wire.apis import ApiKey
+from bmq_proxy.handlers import k19_create_topics
 from bmq_proxy.handlers import k75_describe_topic_partitions as k75
 from bmq_proxy.settings import ProxySettings
 
@@ -95,18 +97,102 @@ def test_what_is_said_of_many_created_topics_waits_for_room_and_what_is_said_of_
         return [topic.error_code for topic in answer.topics]
 
     async def main() -> None:
-        async with running_proxy(ProxySettings(limits=limits_of({"wide_answer_elements": 10_000}))) as proxy:
+        async with running_proxy(ProxySettings(limits=limits_of({"answer_memory_bytes": 4 << 20}))) as proxy:
             calls = list[Any]()
             begin = proxy.role.server.endpoint._begin
             proxy.role.server.endpoint._begin = lambda call, body: (calls.append(call), begin(call, body))[1]  # type: ignore[method-assign]
             assert await create(proxy, "few", 3) == [0] * 3
             call = calls[-1]
-            admitted = await proxy.role.proxy.bulk._building.enter(call, 10_000)
+            admitted = await proxy.role.proxy.bulk._collecting.enter(call, 4 << 20)
             many = asyncio.ensure_future(create(proxy, "many", 100))
             assert await waits(many)
             assert await create(proxy, "some", 20) == [0] * 20
             admitted.keep(0)
             assert await many == [0] * 100
+
+    asyncio.run(main())
+
+
+def test_no_answer_about_configurations_is_longer_than_half_of_the_memory_for_answers() -> None:
+    memory_bytes = 256 << 10
+
+    async def main() -> None:
+        async with running_proxy(ProxySettings(limits=limits_of({"answer_memory_bytes": memory_bytes}))) as proxy:
+            names = [proxy.metadata.add_topic(f"topic-{number:03}", 1).name for number in range(100)]
+            asked = [{"resource_type": 2, "resource_name": name, "configuration_keys": None} for name in names]
+            client = await proxy.connect()
+            body = {"resources": asked, "include_synonyms": True, "include_documentation": True}
+            client.send(ApiKey.DESCRIBE_CONFIGS, 4, body)
+            frame = await client.receive_frame()
+            assert memory_bytes // 4 < len(frame) < memory_bytes // 2 + 100 * 200
+            told = (await client.ask(ApiKey.DESCRIBE_CONFIGS, 4, body)).results
+            codes = [one.error_code for one in told]
+            whole = codes.count(0)
+            assert 5 < whole < 100 and codes == [0] * whole + [44] * (100 - whole)
+            assert "describe fewer at a time" in told[-1].error_message
+
+    asyncio.run(main())
+
+
+def test_a_request_that_waits_to_be_begun_is_given_up_with_its_client() -> None:
+    async def main() -> None:
+        async with running_proxy(ProxySettings(limits=limits_of({"wide_request_elements": 1_000}))) as proxy:
+            calls, endpoint, bulk = list[Any](), proxy.role.server.endpoint, proxy.role.proxy.bulk
+            begin = endpoint._begin
+            endpoint._begin = lambda call, body: (calls.append(call), begin(call, body))[1]  # type: ignore[method-assign]
+            topics = [{"name": f"t{number}", "num_partitions": 1, "replication_factor": 1} for number in range(100)]
+            client = await proxy.connect()
+            await client.ask(ApiKey.CREATE_TOPICS, 7, {"topics": topics[:1], "timeout_ms": 5_000})
+            taken = bulk._narrow.left, await bulk._elements.enter(calls[-1], 1_000)
+            bulk._narrow.take(taken[0], address="/somebody else")
+            client.send(ApiKey.CREATE_TOPICS, 7, {"topics": topics, "timeout_ms": 5_000})
+            await until_async(lambda: bool(bulk._elements._waiting), "the request to wait")
+            client.close()
+            await until_async(lambda: not endpoint.in_flight, "it to be given up")
+            assert not bulk._elements._waiting
+            assert {topic.name for topic in proxy.metadata.image.topics.values()} == {"t0"}
+            bulk._narrow.give_back(taken[0], address="/somebody else")
+            taken[1].keep(0)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("validate_only", [True, False])
+def test_a_client_that_has_gone_ends_what_changes_nothing_and_is_told_nothing_of_what_does(
+    validate_only: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with running_proxy() as proxy:
+            reached, go_on, over = asyncio.Event(), asyncio.Event(), list[str]()
+            create, described = proxy.controller.create_topics, k19_create_topics._described
+
+            async def held(*arguments: Any, **options: Any) -> Any:
+                reached.set()
+                try:
+                    await go_on.wait()
+                except asyncio.CancelledError:
+                    over.append("given up")
+                    raise
+                over.append("created")
+                return await create(*arguments, **options)
+
+            def told(*arguments: Any) -> Any:
+                over.append("told")
+                return described(*arguments)
+
+            monkeypatch.setattr(proxy.controller, "create_topics", held)
+            monkeypatch.setattr(k19_create_topics, "_described", told)
+            client = await proxy.connect()
+            topics = [{"name": f"t{number}", "num_partitions": 1, "replication_factor": 1} for number in range(100)]
+            asked = {"topics": topics, "validate_only": validate_only, "timeout_ms": 5_000}
+            client.send(ApiKey.CREATE_TOPICS, 7, asked)
+            await reached.wait()
+            client.close()
+            await until_async(lambda: len(proxy.role.server.endpoint.connections) == 0, "the end of the connection")
+            await asyncio.sleep(0)
+            go_on.set()
+            await until_async(lambda: not proxy.role.server.endpoint.in_flight, "the end of the request")
+            assert over == (["given up"] if validate_only else ["created"])
 
     asyncio.run(main())
 

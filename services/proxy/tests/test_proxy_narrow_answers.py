@@ -33,8 +33,9 @@ SMALL_ROOM = ProxySettings(
         }
     )
 )
-"""Of descriptions one request's, with the room that it has for long values: beside what is left of it once it is
-described there is none for another one's."""
+"""Of descriptions one request's, with the room that it has for long values, counts as half."""
+AT_ONCE = 3
+"""Such requests: each keeps what it has said."""
 
 CONFIGS: dict[str, Any] = {
     "resources": [
@@ -101,7 +102,7 @@ def test_few_descriptions_of_topics_are_held_however_many_ask_for_them(monkeypat
     async def test(proxy: Running, client: Client) -> None:
         having_topics(proxy)
         await held.ask(proxy, ApiKey.DESCRIBE_CONFIGS, 4, CONFIGS, each=TOPICS)
-        assert held.most == TOPICS
+        assert TOPICS <= held.most <= AT_ONCE * TOPICS
 
     run(test, SMALL_ROOM)
 

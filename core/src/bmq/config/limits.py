@@ -60,14 +60,14 @@ class Limits:
         "Elements of wide requests that are worked on at a time, all connections together, at up to 1 KiB of "
         "memory each with what is answered to them. As many again of Produce requests that are begun in turns, and of "
         "narrow requests of more than 256 bytes, which take turns with wide ones beyond that.",
-        beyond="They wait their turn; one alone may have more.",
+        beyond="They wait their turn; one that has more than half counts as half.",
         maximum=10_000_000,
         minimum=1_000,
     )
     wide_answer_elements: int = _limit(
         50_000,
         "Elements of wide answers (of more than 1,000) that are put together at a time, all connections together.",
-        beyond="They wait their turn; one alone may be larger.",
+        beyond="They wait their turn; one that has more than half counts as half.",
         maximum=10_000_000,
         minimum=1_000,
     )
@@ -76,7 +76,8 @@ class Limits:
         "Answers without records (lists of topics, configurations, offsets) that clients have yet to take, all "
         "connections together.",
         beyond="No further wide answer is begun for an address that has three times what is free; who takes less than "
-        "64 KiB/s of its answer for three seconds is disconnected.",
+        "64 KiB/s of its answer for three seconds is disconnected. One answer about configurations has half of it at "
+        "most: POLICY_VIOLATION for the resources beyond.",
         maximum=16 * 1024 * MIB,
         minimum=64 * KIB,
     )

@@ -17,12 +17,17 @@ class FairRoom:
     def __init__(self, size: int, *, times: int = 1) -> None:
         """`times`: an address may have so many times what is free."""
         self.left = size
+        self._size = size
         self._times = times
         self._held: Counter[Hashable] = Counter()
 
     def has(self, size: int, *, address: Hashable) -> bool:
         """Whether the address may take so much."""
         return size <= self.left and self._held[address] + size <= self._times * self.left
+
+    def has_beside_own(self, size: int, *, address: Hashable) -> bool:
+        """Whether the address might take so much if nobody else held anything."""
+        return self._held[address] + size <= self._times * (self._size - self._held[address])
 
     def take(self, size: int, *, address: Hashable) -> None:
         """It holds so much more."""

@@ -46,8 +46,8 @@ What a request of n bytes costs, whatever is in it:
 
 - **Its answer**: 64 n + 64 KiB. Lists of all that there is (topics, groups, offsets) are as long as what they list, and paged where the protocol
   has pages. An answer with records has as many as the request asks for, `fetch_bytes_max` at most. One with
-  configurations has up to 12 KiB for each resource that is named, 1 MiB of values that are longer than 64 characters, and POLICY_VIOLATION for
-  resources that have more of them. A fetch
+  configurations has up to 12 KiB for each resource that is named, 1 MiB of values that are longer than 64 characters, half of
+  `answer_memory_bytes` in all, and POLICY_VIOLATION for resources that have more of them. A fetch
   session with errors in more than 200 partitions ends with the answer that tells them, as those are told each time.
 - **Memory while it is worked on**: 8 n + 1 MiB, and 1 KiB for each element of its arrays (3 KiB for a partition in a Fetch): the four bytes that name
   a partition become an object, and one more in the answer. So 40 MiB at most for `request_elements_max`, 60 MiB for `fetch_partitions_max`.

@@ -31,7 +31,8 @@ class _Waiting:
 
 
 class Admission:
-    """So much at a time; what is larger than that alone. An address has no more of it than it leaves, as it may be held
+    """So much at a time. What is larger than half of it counts as half: however much one piece of work is, and however
+    long it takes, there is room for others beside it. An address has no more of it than it leaves, as it may be held
     for long. Nobody passes who waits, but by its turn, or where it waits for what its own address has; and what is
     small, for which there is some room beside: who may hold up others by as much as it wants holds up no small thing.
     """
@@ -39,6 +40,8 @@ class Admission:
     def __init__(self, limit: int) -> None:
         assert limit > 0
         self._limit = limit
+        self._most = max(1, limit // 2)
+        """As how much one piece of work counts at most."""
         self._room = FairRoom(limit)
         self._beside = FairRoom(limit // BESIDE_SHARE)
         self._waiting: Rotation[_Waiting] = Rotation()
@@ -47,10 +50,11 @@ class Admission:
 
     def has_room(self, call: Call, size: int) -> bool:
         """Whether a call that enters with so much does so at once."""
-        return self._room_for(size, call.client_host) is not None
+        return self._room_for(min(size, self._most), call.client_host) is not None
 
     async def enter(self, call: Call, size: int) -> "Admitted":
         """Once there is room for so much of a call's work; who enters says `keep(0)` in the end."""
+        size = min(size, self._most)
         room = await self._enter(call, size)
         return Admitted(self, room, size, call.client_host)
 
@@ -93,12 +97,9 @@ class Admission:
 
     def _room_for(self, size: int, address: str) -> FairRoom | None:
         """Where so much finds room at once."""
-        if not self._waiting and self._fits(size, address):
+        if not self._waiting and self._room.has(size, address=address):
             return self._room
         return self._beside if self._is_small(size) and self._beside.has(size, address=address) else None
-
-    def _fits(self, size: int, address: str) -> bool:
-        return self._room.left == self._limit or self._room.has(size, address=address)
 
     def _is_small(self, size: int) -> bool:
         return size * SMALL_SHARE <= self._limit
@@ -131,9 +132,9 @@ class Admission:
             waiting = self._waiting.first
             if waiting.turn.done():
                 self._take_out(waiting)
-            elif self._fits(waiting.size, waiting.address):
+            elif self._room.has(waiting.size, address=waiting.address):
                 self._begin(self._waiting.pop(), self._room, popped=self._waiting)
-            elif waiting.size > self._room.left:
+            elif waiting.size > self._room.left and self._room.has_beside_own(waiting.size, address=waiting.address):
                 return  # what is large has its turn, too: the others wait until there is room for it
             else:
                 self._waiting.pass_over()

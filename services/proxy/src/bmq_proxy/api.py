@@ -59,6 +59,7 @@ def plain(proxy: Proxy, key: ApiKey, handler: Handler) -> Route:
 
     async def run_counted(call: Call, body: Buffer) -> Answer:
         async with bulk.request(call, memoryview(body).nbytes, partial(decoded, bulk, call, body)) as request:
+            call.is_carried_through = not getattr(request, "validate_only", False)
             return await run(call, request)
 
     async def run_apart(call: Call, body: Buffer) -> Answer:
@@ -73,6 +74,7 @@ def plain(proxy: Proxy, key: ApiKey, handler: Handler) -> Route:
         if bulk.is_small(size_bytes) or (waits and not bulk.is_wide(size_bytes)):
             running = run(call, decoded(bulk, call, body))
         else:
+            call.is_carried_through = False  # while it waits to be decoded nothing has begun
             running = run_apart(call, body) if waits else run_counted(call, body)
         return asyncio.get_running_loop().create_task(running, name=api.name)
 

@@ -87,6 +87,10 @@ class Call:
     """The loop's time until which it waits for owners; None: it has asked none yet."""
     answer_bytes: int = 0
     """What its answer says, where that may be much though its elements are few."""
+    is_carried_through: bool = True
+    """Whether it goes on where its client has gone: what has begun to change something does."""
+    is_gone: bool = False
+    """Its client has: nobody is there to be answered."""
     let_go: Callable[[], None] | None = None
     """Called once its answer is encoded and counted, or there will be none."""
 

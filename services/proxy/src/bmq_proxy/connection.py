@@ -199,6 +199,7 @@ class Connection(asyncio.BufferedProtocol):
         self._flushed()
         exchanges, self._exchanges = self._exchanges or (), None
         for exchange in exchanges:
+            exchange.call.is_gone = True
             if exchange.pending is None:
                 exchange.call.lease.let_go()
             elif isinstance(exchange.pending, Answer):
@@ -211,7 +212,7 @@ class Connection(asyncio.BufferedProtocol):
                 exchange.pending.remove_done_callback(self._answered)
                 exchange.pending.add_done_callback(partial(self._discard_later, exchange))
                 self._carried_through += 1
-                if self._service.ends_with_client(exchange.call.api_key):
+                if self._service.ends_with_client(exchange.call.api_key) or not exchange.call.is_carried_through:
                     exchange.pending.cancel()
         self._intake.close()
         self._service.closed(self)

@@ -15,6 +15,7 @@ from bmq.wire.apis import ApiKey
 from bmq.wire.chosen_codes import controller_code
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
+from bmq.wire.messages import Encoded, encode_element
 from bmq_proxy.api import Reply, Route, plain
 from bmq_proxy.assigned import assigned_by_number
 from bmq_proxy.calls import Call
@@ -27,7 +28,9 @@ QUOTAS_FROM = 6
 THROTTLE_MS_MAX = 60_000
 """How long a client is told to be quiet, at most."""
 DESCRIBED_COUNTS = 40
-"""A topic's answer has about so many configurations."""
+"""A topic's answer has about so many configurations…"""
+DESCRIBED_BYTES = 4 << 10
+"""…and is not as long as this."""
 
 
 def route(proxy: Proxy) -> Route:
@@ -39,12 +42,12 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     """A name that occurs twice is refused, the others are made. Answered once this node knows them."""
     count = Counter(topic.name for topic in request.topics)
     wanted: list[NewTopic] = []
-    found: dict[str, dict[str, Any]] = {
+    found: dict[str, dict[str, Any] | Encoded] = {
         name: _failed(name, int(ErrorCode.invalid_request), "The request names this topic more than once")
         for name, n in count.items()
         if n > 1
     }
-    for topic in request.topics:
+    async for topic in proxy.bulk.paced(call, request.topics):
         if count[topic.name] == 1:
             try:
                 wanted.append(_new_topic(proxy, topic))
@@ -63,10 +66,16 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
             for piece in pieces(wanted, default_partitions=proxy.default_partitions)
             for result in await _create(proxy, call, request, piece)
         ]
-        is_wide = await proxy.bulk.built(call, len(done) * DESCRIBED_COUNTS)
-        await proxy.bulk.turn(call)  # what is narrow is described in one turn, and sent
-        async for result in proxy.bulk.paced(call, done, each=DESCRIBED_COUNTS if is_wide else 0):
-            found[result.name] = _described(proxy, result)
+        if call.is_gone:
+            return {"throttle_time_ms": 0, "topics": []}
+        admitted = await proxy.bulk.collecting(call, len(done) * DESCRIBED_BYTES)
+        await proxy.bulk.turn(call)
+        async for result in proxy.bulk.paced(call, done, each=DESCRIBED_COUNTS):
+            found[result.name] = one = _described(proxy, result)
+            if not one["error_code"]:  # encoded it is a tenth of what it is before
+                found[result.name] = element = encode_element(call.api_key, call.version, "topics", one)
+                call.answer_bytes += len(element)
+        admitted.keep(call.answer_bytes)
     return {"throttle_time_ms": min(throttle_ms, THROTTLE_MS_MAX), "topics": [found[name] for name in count]}
 
 

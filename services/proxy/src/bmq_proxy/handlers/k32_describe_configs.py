@@ -43,7 +43,7 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     admitted = await proxy.bulk.collecting(call, len(resources) * RESOURCE_BYTES + LONG_TEXTS_BYTES_MAX)
     await proxy.bulk.turn(call)  # of many requests that come at once each is worked on in a turn of its own
     results: list[dict[str, Any] | Encoded] = []
-    long_bytes = 0
+    long_bytes, most_bytes = 0, proxy.bulk.limits.answer_memory_bytes // 2
     async for asked in proxy.bulk.paced(call, resources, each=TURN_ELEMENTS // _RESOURCES_PER_TURN):
         result = _describe(proxy, asked, request)
         more_bytes = _long_bytes(result)
@@ -58,9 +58,14 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
             long_bytes += more_bytes
         if result["error_code"]:
             results.append(result)
-        else:  # encoded it is a fifth of what it is before
-            results.append(encode_element(call.api_key, call.version, "results", result))
-    call.answer_bytes = sum(len(one) for one in results if isinstance(one, Encoded))
+            continue
+        one = encode_element(call.api_key, call.version, "results", result)  # a fifth of what it is before
+        if call.answer_bytes + len(one) > most_bytes:
+            why = f"The answer has {call.answer_bytes} bytes about other resources: describe fewer at a time"
+            results.append(_failed(asked, PolicyViolation(why)))
+        else:
+            call.answer_bytes += len(one)
+            results.append(one)
     admitted.keep(call.answer_bytes)
     return {"results": results}
 
