@@ -37,7 +37,7 @@ verify: setup .cache/tools/complete .cache/spark/complete ## the rest: all clien
 .verify-on-kubernetes:
 	$(BIN)/pytest -m "verify and not measures" tests/e2e
 
-.verify-beside: .cache/ran.json
+.verify-beside: .cache/ran.json .cache/spark/classes.jsa
 	nice $(BIN)/python -m bmq_sim --unrun --ran .cache/ran.json
 	nice $(SPARK)/pytest -n $(JOBS) --dist loadfile -m verify -c spark-apps/pyproject.toml spark-apps/tests
 	nice $(BIN)/pytest $(BESIDE) -m "verify and not seeds and not measures" --ignore tests/e2e tests $(UNIT_TESTS)
@@ -119,6 +119,10 @@ $(UV):
 	$(UV) pip install --quiet --python $(SPARK)/python --no-deps --editable core --editable spark-apps
 	tools/get java spark-jars iceberg-jars
 	@touch $@
+
+# What a JVM of Spark loads, for the many that the tests start.
+.cache/spark/classes.jsa: .cache/spark/complete spark-apps/tests/archived_classes.py spark-apps/tests/quick_java.py
+	$(SPARK)/python spark-apps/tests/archived_classes.py
 
 # Which statements the seeds of `make test` run.
 .cache/ran.json: $(shell find */src services/*/src -name '*.py') | setup

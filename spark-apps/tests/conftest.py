@@ -10,6 +10,7 @@ from compat_server import Bmq, Minio, free_port
 from hypothesis import HealthCheck, settings
 from iceberg_catalogs import Opened, RestServer, opened_in
 from pyspark.sql import SparkSession
+from quick_java import java_options
 
 from bmq.runtime.bucket import ensure_bucket
 from bmq.runtime.store_url import parse_store_url
@@ -46,10 +47,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def keys() -> None:
-    """MinIO's, before anything is started that inherits the environment: Spark's Python workers have that of its
-    JVM.
+    """MinIO's, and what makes JVMs quick, before anything is started that inherits the environment: Spark's Python
+    workers have that of its JVM.
     """
-    os.environ.update(KEYS)
+    os.environ.update(KEYS, JDK_JAVA_OPTIONS=java_options())
 
 
 @pytest.fixture(scope="session")

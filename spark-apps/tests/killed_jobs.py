@@ -12,7 +12,6 @@ from tests.waiting import until
 
 WAIT_S = 240
 SCRIPT = Path(__file__).with_name("job_at_points.py")
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 class JobAtPoint:
@@ -25,7 +24,6 @@ class JobAtPoint:
             **os.environ,
             "PYTHONPATH": str(SCRIPT.parents[2]),
             "SPARK_MASTER": "local[2]",
-            "JDK_JAVA_OPTIONS": QUICK,
         }
         command = [sys.executable, str(SCRIPT), point, str(number), str(folder), *given]
         with (folder / "log").open("ab") as log:

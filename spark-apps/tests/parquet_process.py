@@ -19,7 +19,6 @@ from bmq_spark.table import Table
 
 SCRIPT = Path(__file__).parents[1] / "parquet.py"
 SUBMIT = Path(sys.executable).with_name("spark-submit")
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 class Job:
@@ -36,9 +35,7 @@ class Job:
     ) -> None:
         self.log = log
         inherited = (
-            os.environ
-            | {"SPARK_MASTER": "local[2]", "JDK_JAVA_OPTIONS": QUICK, "PYSPARK_PYTHON": sys.executable}
-            | dict(environment or {})
+            os.environ | {"SPARK_MASTER": "local[2]", "PYSPARK_PYTHON": sys.executable} | dict(environment or {})
         )
         command = _submit() if submit else [sys.executable]
         trigger = [] if {"--once", "--trigger"} & set(given) else ["--trigger", "500ms"]
