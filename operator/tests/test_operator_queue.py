@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from bmq_operator.hearing import DEAF_AFTER_S, Hearing
-from bmq_operator.workqueue import BACKOFF_FIRST_S, BACKOFF_MAX_S, Key, Share, WorkQueue
+from bmq_operator.turns import Share
+from bmq_operator.workqueue import BACKOFF_FIRST_S, BACKOFF_MAX_S, Key, WorkQueue
 
 A, B = Key("Topic", "n", "a"), Key("Topic", "n", "b")
 
@@ -156,8 +157,8 @@ def test_clusters_go_first_and_have_workers_whatever_refers_to_them() -> None:
 
 def test_clusters_leave_workers_to_what_refers_to_them() -> None:
     async def test(queue: WorkQueue, silent: set[Share]) -> None:
-        for number in range(9):
-            queue.add(Key("Cluster", "n", str(number)))
+        for number in range(18):
+            queue.add(Key("Cluster", f"n{number % 2}", str(number)))
         queue.add(Key("Lane", "a", "first"))
         found = await taken(queue)
         assert [key.kind for key in found] == ["Cluster"] * 6 + ["Lane"]
@@ -194,6 +195,36 @@ def test_who_names_many_clusters_takes_turns_as_one_and_leaves_workers_to_others
         await test(WorkQueue(workers=8, share_of=lambda key: (key.namespace, key.name)))
 
     asyncio.run(main())
+
+
+def test_who_makes_many_clusters_takes_turns_as_one_and_leaves_workers_to_others() -> None:
+    async def test(queue: WorkQueue) -> None:
+        many = [Key("Cluster", "evil", str(number)) for number in range(1000)]
+        mine = [Key("Cluster", "shop", str(number)) for number in range(2)]
+        for key in (*many, *mine):
+            queue.add(key)
+        found = [(await queue.take())[0] for _ in range(4)]
+        assert [key.namespace for key in found] == ["evil", "shop", "evil", "shop"]
+        for key in mine:
+            queue.done(key)
+        assert await taken(queue) == many[2:4], "half of the workers is what one namespace has"
+        queue.add(mine[0])
+        assert await taken(queue) == mine[:1]
+
+    in_loop(test)
+
+
+def test_what_refers_to_clusters_in_a_namespace_takes_nothing_of_what_its_clusters_have() -> None:
+    async def test(queue: WorkQueue) -> None:
+        for number in range(9):
+            queue.add(Key("Topic", "shop", str(number)))
+        assert len(await taken(queue)) == 4
+        clusters = [Key("Cluster", "shop", str(number)) for number in range(9)]
+        for key in clusters:
+            queue.add(key)
+        assert await taken(queue) == clusters[:4]
+
+    in_loop(test)
 
 
 def test_one_worker_looks_at_everything() -> None:

@@ -32,7 +32,8 @@ from bmq_operator.runner import RECONCILE_TIMEOUT_S, Kind, Runner
 from bmq_operator.settings import OperatorSettings, read_settings
 from bmq_operator.tables import reconcile as tables
 from bmq_operator.topics import reconcile as topics
-from bmq_operator.workqueue import Key, Share, WorkQueue
+from bmq_operator.turns import Share
+from bmq_operator.workqueue import Key, WorkQueue
 from bmq_resources.cluster import Cluster
 from bmq_resources.lane import Lane
 from bmq_resources.parquet_sink import ParquetSink

@@ -3,30 +3,22 @@ more, however often.
 
 Clusters go first. What refers to a Cluster waits for its admin API, so that one that does not answer could have all
 workers: each Cluster has a share of those, and what refers to Clusters leaves some to Clusters themselves, as they do
-to it. Namespaces take turns, and in each the Clusters that are referred to there: who may write in one can name any
-number of Clusters, and is one of those who take turns all the same.
+to it. Among Clusters as among what refers to them namespaces take turns (`turns`): who may write in one can make, or
+name, any number of Clusters.
 """
 
 import asyncio
-from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias, TypeVar
+from typing import Final
 
 from bmq_operator.metrics import QUEUE_DEPTH
+from bmq_operator.turns import Share, Turns
 
 BACKOFF_FIRST_S: Final = 0.5
 BACKOFF_MAX_S: Final = 60.0
 WORKERS: Final = 8
 GOES_FIRST: Final = "Cluster"
-
-T = TypeVar("T")
-Share: TypeAlias = tuple[str, str]
-"""Whose share of the workers a resource takes: namespace and name of the Cluster that it refers to."""
-_CLUSTERS: Final[Share] = ("", "")
-"""That of all Clusters together."""
-_OF_ALL: Final = ""
-"""The turn of all Clusters together, as a namespace's is that of what refers to Clusters there."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -50,7 +42,7 @@ class _Entry:
     again: bool = False
     failures: int = 0
     timer: asyncio.TimerHandle | None = field(default=None)
-    share: Share = _CLUSTERS
+    share: Share = ("", "")
     """Where it is in the queue, or whose worker it has."""
 
 
@@ -60,16 +52,6 @@ def _of_its_namespace(key: Key) -> Share:
 
 def _answers(share: Share) -> bool:
     return False
-
-
-def _turn(key: Key) -> str:
-    return _OF_ALL if key.kind == GOES_FIRST else key.namespace
-
-
-def _count_down(counter: Counter[T], one: T) -> None:
-    counter[one] -= 1
-    if not counter[one]:
-        del counter[one]
 
 
 class WorkQueue:
@@ -85,21 +67,16 @@ class WorkQueue:
         """`share_of`: of a resource that refers to a Cluster. `silent`: whether that does not answer; one worker at a
         time is enough to find out that it does."""
         self._loop = asyncio.get_running_loop()
-        self._share_of, self._silent = share_of, silent
+        self._share_of = share_of
         self._entries: dict[Key, _Entry] = {}
-        self._ready: OrderedDict[str, OrderedDict[Share, deque[Key]]] = OrderedDict()
-        """By namespace and share; of both the one whose turn is next first."""
-        self._due = 0
-        """How many there are."""
-        self._running: Counter[Share] = Counter()
-        self._running_in: Counter[str] = Counter()
-        self._each_max = max(1, workers // 2)
-        self._kept = workers // 4
+        each_max = max(1, workers // 2)
+        most = max(1, workers - workers // 4)
+        self._clusters: Turns[Key] = Turns(most=most, each_max=each_max, silent=_answers)
+        self._others: Turns[Key] = Turns(most=most, each_max=each_max, silent=silent)
         self._more = asyncio.Event()
-        self._workers = workers
 
     def __len__(self) -> int:
-        return self._due
+        return len(self._clusters) + len(self._others)
 
     def add(self, key: Key) -> None:
         """It is due now."""
@@ -110,9 +87,8 @@ class WorkQueue:
         elif not entry.queued:
             entry.queued = True
             entry.due_at_s = self._loop.time()
-            entry.share = _CLUSTERS if key.kind == GOES_FIRST else self._share_of(key)
-            self._ready.setdefault(_turn(key), OrderedDict()).setdefault(entry.share, deque()).append(key)
-            self._due += 1
+            entry.share = _of_its_namespace(key) if key.kind == GOES_FIRST else self._share_of(key)
+            self._turns(key).add(key.namespace, entry.share, key)
             self._more.set()
             QUEUE_DEPTH.set(len(self))
 
@@ -129,43 +105,20 @@ class WorkQueue:
 
     async def take(self) -> tuple[Key, float]:
         """The next one, and how long it waited, in seconds. `done`, `failed` or `forget` is to follow."""
-        while (found := self._next()) is None:
+        while (key := self._next()) is None:
             self._more.clear()
             await self._more.wait()
-        turn, share = found
-        shares = self._ready.pop(turn)
-        keys = shares.pop(share)
-        key = keys.popleft()
-        if keys:
-            shares[share] = keys  # behind the others
-        if shares:
-            self._ready[turn] = shares
-        self._due -= 1
         QUEUE_DEPTH.set(len(self))
         entry = self._entries[key]
         entry.queued, entry.running = False, True
-        self._running[share] += 1
-        self._running_in[turn] += 1
         return key, self._loop.time() - entry.due_at_s
 
-    def _next(self) -> tuple[str, Share] | None:
-        """Whose turn it is; None: nobody's who has anything due may have another worker."""
-        of_clusters = self._running_in[_OF_ALL]
-        of_others = self._running_in.total() - of_clusters
-        most = max(1, self._workers - self._kept)
-        if _OF_ALL in self._ready and of_clusters < most:
-            return _OF_ALL, _CLUSTERS
-        if of_others >= most:
-            return None
-        for turn, shares in self._ready.items():
-            if turn != _OF_ALL and self._running_in[turn] < self._each_max:
-                for share in shares:
-                    if self._running[share] < self._most_of(share):
-                        return turn, share
-        return None
+    def _next(self) -> Key | None:
+        found = self._clusters.take()
+        return self._others.take() if found is None else found
 
-    def _most_of(self, share: Share) -> int:
-        return 1 if self._silent(share) else self._each_max
+    def _turns(self, key: Key) -> Turns[Key]:
+        return self._clusters if key.kind == GOES_FIRST else self._others
 
     def done(self, key: Key, *, again_after_s: float | None = None) -> None:
         """It was looked at, and nothing failed."""
@@ -208,8 +161,7 @@ class WorkQueue:
 
     def _give_back(self, key: Key, entry: _Entry) -> None:
         """Its worker; somebody may have waited for that."""
-        _count_down(self._running, entry.share)
-        _count_down(self._running_in, _turn(key))
+        self._turns(key).give_back(key.namespace, entry.share)
         self._more.set()
 
     def _stop_timer(self, entry: _Entry) -> None:
