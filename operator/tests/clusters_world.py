@@ -4,6 +4,7 @@ are the tests' own.
 
 import asyncio
 import copy
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -28,6 +29,8 @@ class Strict(KubeOfATest):
 
     def __init__(self, *manifests: dict[str, Any]) -> None:
         self.deleted: list[str] = []
+        self.listed: Counter[str] = Counter()
+        """How often objects of a kind were listed."""
         self._count = 0
         self.meanwhile: dict[tuple[str, str], dict[str, Any]] = {}
         """By kind and name: what somebody else makes right before the operator writes there."""
@@ -63,6 +66,7 @@ class Strict(KubeOfATest):
         labels: Mapping[str, str] | None = None,
         fields: Mapping[str, str] | None = None,
     ) -> list[dict[str, Any]]:
+        self.listed[kind] += 1
         found = await super().list(kind, namespace, fields=fields)
         return [
             copy.deepcopy(one) for one in found if (labels or {}).items() <= one["metadata"].get("labels", {}).items()

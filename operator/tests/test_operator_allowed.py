@@ -14,7 +14,7 @@ from tables_world import World, ready, run
 from bmq_operator.allowed import Allowed, why_not_database, why_not_names, why_not_settings, without_tag
 from bmq_operator.clusters.configuration import config_name
 from bmq_operator.clusters.desired import desired
-from bmq_operator.clusters.existing import Existing, ObjectTaken, bring_about, read_existing
+from bmq_operator.clusters.existing import Done, Existing, ObjectTaken, bring_about, read_existing
 from bmq_operator.clusters.gathering import gather
 from bmq_operator.clusters.refused import NotToBe
 from bmq_operator.settings import OperatorSettings
@@ -253,7 +253,7 @@ def test_an_object_that_was_there_under_a_name_that_a_cluster_needs_stays_as_it_
 
     async def main() -> None:
         existing = await read_existing(kube, VAULT)  # type: ignore[arg-type]
-        await bring_about(kube, VAULT, existing, desired(VAULT, INPUTS))  # type: ignore[arg-type]
+        await bring_about(kube, VAULT, existing, desired(VAULT, INPUTS), done=Done())  # type: ignore[arg-type]
 
     with pytest.raises(ObjectTaken, match="was there before"):
         asyncio.run(main())

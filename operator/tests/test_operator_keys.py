@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kube_of_a_test import CLUSTER, KubeOfATest, context_of
 
 from bmq_operator.clusters.desired import desired
-from bmq_operator.clusters.existing import bring_about, read_existing
+from bmq_operator.clusters.existing import Done, bring_about, read_existing
 from bmq_operator.clusters.gathering import gather
 from bmq_operator.clusters.inputs import Inputs
 from bmq_operator.clusters.keys import next_list, reference, talk, why_unusable
@@ -91,7 +91,7 @@ class World:
     async def look(self) -> Inputs:
         existing = await read_existing(self.kube, SHOP)  # type: ignore[arg-type]
         inputs = await gather(self.context, SHOP, existing, advertised="")
-        await bring_about(self.kube, SHOP, existing, desired(SHOP, inputs))  # type: ignore[arg-type]
+        await bring_about(self.kube, SHOP, existing, desired(SHOP, inputs), done=Done())  # type: ignore[arg-type]
         return inputs
 
     def roll(self, *roles: str) -> None:

@@ -4,7 +4,7 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from bmq_operator.answers import Allowance, TooMuch, without_fields
@@ -43,11 +43,13 @@ class ObjectTaken(Exception):
     """An object of a name that the Cluster needs belongs to somebody else."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class Done:
-    """What was done, in words, and of which Services the API server refuses what they are to be."""
+    """What was done so far, in words, and of which Services the API server refuses what they are to be: it counts
+    whatever keeps the rest from being done.
+    """
 
-    what: list[str]
+    what: list[str] = field(default_factory=list)
     refused: str = ""
 
 
@@ -125,15 +127,15 @@ async def bring_about(
     existing: Existing,
     wanted: Iterable[Manifest],
     *,
+    done: Done,
     restored: Set[str] = frozenset(),
     dry: bool = False,
-) -> Done:
-    """Makes and changes what differs, and deletes what the Cluster owns and no longer needs; what was done, in words.
+) -> None:
+    """Makes and changes what differs, and deletes what the Cluster owns and no longer needs; `done` tells it.
     `restored`: Secrets that are taken where nobody owns them. `dry`: what would be done, and nothing is.
 
     A Service that is refused keeps nothing else from being done. Raises KubeError, ObjectTaken.
     """
-    done: list[str] = []
     refused: dict[str, list[str]] = {}
     keys = set()
     for manifest in wanted:
@@ -147,7 +149,7 @@ async def bring_about(
         if there is None or not as_wanted(there, manifest):
             if not dry and not await _written(kube, manifest, there, refused):
                 continue
-            done.append(f"{_VERBS[dry][there is not None]} {kind} {name}")
+            done.what.append(f"{_VERBS[dry][there is not None]} {kind} {name}")
     for (kind, name), there in existing.objects.items():
         if (
             (kind, name) not in keys
@@ -157,8 +159,8 @@ async def bring_about(
         ):
             if not dry:
                 await kube.delete(kind, cluster.metadata.namespace, name, uid=there["metadata"]["uid"])
-            done.append(f"{'to delete' if dry else 'deleted'} {kind} {name}")
-    return Done(what=done, refused=first_of([text for texts in refused.values() for text in texts]))
+            done.what.append(f"{'to delete' if dry else 'deleted'} {kind} {name}")
+    done.refused = first_of([text for texts in refused.values() for text in texts])
 
 
 async def _written(kube: Kube, manifest: Manifest, there: Manifest | None, refused: dict[str, list[str]]) -> bool:

@@ -11,7 +11,16 @@ from bmq_operator.clusters.asking import Answer, ask_state
 from bmq_operator.clusters.deletion import delete, end_nodes, store_ran_over
 from bmq_operator.clusters.desired import desired, owned
 from bmq_operator.clusters.doubt import roles_unmade
-from bmq_operator.clusters.existing import Existing, ObjectTaken, bring_about, make, owner_of, read_existing, untaken
+from bmq_operator.clusters.existing import (
+    Done,
+    Existing,
+    ObjectTaken,
+    bring_about,
+    make,
+    owner_of,
+    read_existing,
+    untaken,
+)
 from bmq_operator.clusters.gathering import gather, is_ipv6
 from bmq_operator.clusters.lane_nodes import LaneNodes, lanes_status, next_lane_step
 from bmq_operator.clusters.lane_objects import delete_without_lane, keys_to_lanes
@@ -223,9 +232,10 @@ async def _ask(context: Context, cluster: Cluster, pods: tuple[Pod, ...]) -> Ans
 
 
 async def _bring_about(context: Context, cluster: Cluster, existing: Existing, nodes: dict[str, str]) -> Brought:
-    """Makes and changes objects, or says why nothing is."""
+    """Makes and changes objects, or says why nothing is, or no more."""
+    done = Done()
     try:
-        return await _try_to(context, cluster, existing, nodes)
+        return await _try_to(context, cluster, existing, nodes, done)
     except NotToBe as reason:
         obstacle = reason.finding
     except ObjectTaken as taken:
@@ -238,48 +248,48 @@ async def _bring_about(context: Context, cluster: Cluster, existing: Existing, n
         )
     has_not_begun(context, cluster)
     if obstacle.reason == SHARED and gives_way(cluster):
-        await end_nodes(context, existing)
+        done.what += await end_nodes(context, existing)
     auth = await context.kube.get("Secret", cluster.metadata.namespace, Names.of(cluster).auth)
-    return Brought(changed=True, obstacle=obstacle, note=halted(cluster, existing, auth, reason=obstacle.reason))
+    changed = bool(done.what) and not cluster.spec.paused
+    return Brought(changed=changed, obstacle=obstacle, note=halted(cluster, existing, auth, reason=obstacle.reason))
 
 
-async def _try_to(context: Context, cluster: Cluster, existing: Existing, nodes: dict[str, str]) -> Brought:
-    """Raises KubeError, NotToBe, ObjectTaken."""
+async def _try_to(context: Context, cluster: Cluster, existing: Existing, nodes: dict[str, str], done: Done) -> Brought:
+    """`done` tells what was done. Raises KubeError, NotToBe, ObjectTaken."""
     names, dry = Names.of(cluster), cluster.spec.paused
     advertised = advertised_file(cluster, existing, nodes)
     inputs = await gather(context, cluster, existing, advertised=advertised)
     if not dry and existing.get("Service", names.nodes) is None:
         # Of what family addresses are is known once there is a first Service, and pods are made with it.
         service = await make(context.kube, cluster, owned(cluster, nodes_service(cluster)))
+        done.what.append(f"made Service {names.nodes}")
         existing = replace(existing, objects={**existing.objects, ("Service", names.nodes): service})
         inputs = replace(inputs, ipv6=is_ipv6(service))
     wanted = desired(cluster, inputs)
-    existing, done = await _make_way(context, cluster, existing, wanted, dry=dry)
-    brought = await bring_about(
-        context.kube, cluster, existing, _now(cluster, existing, wanted), restored=inputs.restored, dry=dry
-    )
-    done += brought.what
-    done += await delete_without_lane(context, cluster, existing, dry=dry)
-    done += await replace_stuck(context, existing, dry=dry)
+    existing = await _make_way(context, cluster, existing, wanted, done, dry=dry)
+    now = _now(cluster, existing, wanted)
+    await bring_about(context.kube, cluster, existing, now, done=done, restored=inputs.restored, dry=dry)
+    done.what += await delete_without_lane(context, cluster, existing, dry=dry)
+    done.what += await replace_stuck(context, existing, dry=dry)
     base = next(one for one in wanted if (one["kind"], one["metadata"]["name"]) == ("StatefulSet", names.role("proxy")))
     given, unchanged = await keys_to_lanes(context, existing, base, dry=dry)
-    done += given
+    done.what += given
     behind = nodes_behind(names, existing, inputs.keys_name)
     if dry:
         has_not_begun(context, cluster)
-        return Brought(held=done, note=replacing(inputs, behind) if existing.stateful_sets() else None)
+        return Brought(held=done.what, note=replacing(inputs, behind) if existing.stateful_sets() else None)
     await _show_addresses(context, cluster, existing, advertised)
-    if done:
-        _log.info("objects brought about", cluster=f"{cluster.metadata.namespace}/{cluster.metadata.name}", done=done)
-    return Brought(changed=bool(done), note=replacing(inputs, behind, unchanged), refused=brought.refused)
+    if done.what:
+        title = f"{cluster.metadata.namespace}/{cluster.metadata.name}"
+        _log.info("objects brought about", cluster=title, done=done.what)
+    return Brought(changed=bool(done.what), note=replacing(inputs, behind, unchanged), refused=done.refused)
 
 
 async def _make_way(
-    context: Context, cluster: Cluster, existing: Existing, wanted: list[Manifest], *, dry: bool
-) -> tuple[Existing, list[str]]:
-    """Deletes Services that have a node port of another one's; what there is without them, and what was done, in
-    words. `dry`: nothing is. Raises KubeError; ObjectTaken, and none is deleted, where another one's name is
-    somebody else's."""
+    context: Context, cluster: Cluster, existing: Existing, wanted: list[Manifest], done: Done, *, dry: bool
+) -> Existing:
+    """Deletes Services that have a node port of another one's, which `done` tells; what there is without them. `dry`:
+    nothing is. Raises KubeError; ObjectTaken, and none is deleted, where another one's name is somebody else's."""
     going = [one for one in in_the_way(existing, wanted) if owner_of(one) == cluster.metadata.uid and not dry]
     for one in wanted if going else ():
         kind, name = one["kind"], one["metadata"]["name"]
@@ -288,11 +298,9 @@ async def _make_way(
     for one in going:
         meta = one["metadata"]
         await context.kube.delete("Service", meta["namespace"], meta["name"], uid=meta["uid"])
+        done.what.append(f"deleted Service {meta['name']}, whose node port another one is to have")
     names = {("Service", one["metadata"]["name"]) for one in going}
-    left = {key: one for key, one in existing.objects.items() if key not in names}
-    return replace(existing, objects=left), [
-        f"deleted Service {name}, whose node port another one is to have" for _, name in sorted(names)
-    ]
+    return replace(existing, objects={key: one for key, one in existing.objects.items() if key not in names})
 
 
 async def _show_addresses(context: Context, cluster: Cluster, existing: Existing, advertised: str) -> None:
