@@ -161,12 +161,13 @@ async def _may_erase(context: Context, cluster: Cluster) -> None:
 
 def _pods(existing: Existing, *components: str) -> list[str]:
     """Names of all pods with the Cluster's labels, whoever made them: their StatefulSets are gone before them, and any
-    of them may still write.
+    of them may still write. Of a lane that is left out it is one.
     """
     pods = (*existing.pods, *existing.strangers)
-    return [
+    found = [
         str(pod["metadata"]["name"]) for pod in pods if pod["metadata"]["labels"].get(COMPONENT_LABEL) in components
     ]
+    return found + [one for one in existing.left_out.values() if one and set(ROLES) <= set(components)]
 
 
 async def _why_not_erased(context: Context, existing: Existing, job: Manifest) -> str:

@@ -9,6 +9,7 @@ from typing import Final
 
 from bmq_operator.answers import Allowance, TooMuch, without_fields
 from bmq_operator.applied import as_wanted, write
+from bmq_operator.clusters.lane_room import LaneRoom
 from bmq_operator.clusters.listed import kept_of_orphan, kept_of_pod
 from bmq_operator.clusters.names import (
     CLUSTER_LABEL,
@@ -67,6 +68,8 @@ class Existing:
     """Further pods with the Cluster's label: copies for debugging, or pods whose StatefulSet is gone already."""
     orphans: tuple[Manifest, ...] = ()
     """StatefulSets of nodes with the Cluster's label and no owner: which they are."""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Lanes of whose pods nothing is known, as there is too much to read of them, each with the name of one."""
 
     def get(self, kind: str, name: str) -> Manifest | None:
         return self.objects.get((kind, name))
@@ -89,14 +92,22 @@ class Existing:
 
 
 async def read_existing(kube: Kube, cluster: Cluster) -> Existing:
-    """All of it takes no more memory than an Allowance. Raises KubeError; KubeProblem, `too_large`, where it would."""
+    """All of it takes no more memory than an Allowance and a LaneRoom. Raises KubeError; KubeProblem, `too_large`,
+    where it would: the heaviest lanes are left out before.
+    """
     meta = cluster.metadata
     if len(meta.name) > LABEL_LENGTH_MAX:
         return Existing(objects={}, pods=())  # nothing could be labelled so, and the API server refuses to look
     labels = {CLUSTER_LABEL: meta.name}
-    allowance = Allowance()
+    allowance, lanes = Allowance(), LaneRoom()
 
     def keep(one: Manifest) -> Manifest | None:
+        lane = _lane_of(one)
+        if lane and one["kind"] == "Pod":
+            lanes.keep_pod(lane, one)
+            return None
+        if lane and _is_of(one, cluster):
+            return lanes.keep_object(lane, one)
         kept = _kept(one, cluster)
         return None if kept is None else allowance.keep(kept)
 
@@ -107,8 +118,12 @@ async def read_existing(kube: Kube, cluster: Cluster) -> Existing:
     except TooMuch:
         raise too_much(f"objects in {meta.namespace} with the label {CLUSTER_LABEL}={meta.name}") from None
     by_name = {
-        (one["kind"], one["metadata"]["name"]): one for found in objects for one in found if _is_of(one, cluster)
+        (one["kind"], one["metadata"]["name"]): lanes.whole(_lane_of(one), one)
+        for found in objects
+        for one in found
+        if _is_of(one, cluster)
     }
+    pods += lanes.pods()
     makers = {
         str(one["metadata"].get("uid", "")): one for (kind, _), one in by_name.items() if kind in ("StatefulSet", "Job")
     }
@@ -118,6 +133,7 @@ async def read_existing(kube: Kube, cluster: Cluster) -> Existing:
         pods=tuple(pod for pod in pods if id(pod) in own),
         strangers=tuple(pod for pod in pods if id(pod) not in own),
         orphans=tuple(one for found in objects for one in found if one["kind"] == "StatefulSet" and not owner_of(one)),
+        left_out=lanes.left_out,
     )
 
 
@@ -221,6 +237,11 @@ def _kept(one: Manifest, cluster: Cluster) -> Manifest | None:
         return without_fields(one)
     orphan = one["kind"] == "StatefulSet" and not owner_of(one)
     return kept_of_orphan(one) if orphan and one["metadata"]["labels"].get(COMPONENT_LABEL) in ROLES else None
+
+
+def _lane_of(manifest: Manifest) -> str:
+    """Empty: it is of the base."""
+    return str(manifest["metadata"].get("labels", {}).get(LANE_LABEL, ""))
 
 
 def _is_of(manifest: Manifest, cluster: Cluster) -> bool:

@@ -22,14 +22,14 @@ async def keys_to_lanes(
         if (
             kind != "StatefulSet"
             or not there["metadata"]["labels"].get(LANE_LABEL)
-            or (change := with_keys_of(there, base)) is None
+            or with_keys_of(there, base) is None
         ):
             continue
         if dry:
             done.append(f"to give {kind} {name} the newest keys")
             continue
         try:
-            await context.kube.merge(kind, there["metadata"]["namespace"], name, change)
+            await _give(context, there, base)
         except KubeProblem as problem:
             if problem.status == 409:
                 raise
@@ -38,6 +38,16 @@ async def keys_to_lanes(
         else:
             done.append(f"gave {kind} {name} the newest keys")
     return done, refused
+
+
+async def _give(context: Context, there: Manifest, base: Manifest) -> None:
+    """Only some of what the StatefulSet says was kept of it, and a list of containers is written as a whole."""
+    meta = there["metadata"]
+    whole = await context.kube.get("StatefulSet", meta["namespace"], meta["name"])
+    if whole is None or whole["metadata"]["uid"] != meta["uid"]:
+        return
+    if (change := with_keys_of(whole, base)) is not None:
+        await context.kube.merge("StatefulSet", meta["namespace"], meta["name"], change)
 
 
 async def delete_without_lane(

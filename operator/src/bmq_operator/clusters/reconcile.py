@@ -24,6 +24,7 @@ from bmq_operator.clusters.existing import (
 from bmq_operator.clusters.gathering import gather, is_ipv6
 from bmq_operator.clusters.lane_nodes import LaneNodes, lanes_status, next_lane_step
 from bmq_operator.clusters.lane_objects import delete_without_lane, keys_to_lanes
+from bmq_operator.clusters.lane_room import left_out_note
 from bmq_operator.clusters.listeners import addresses_note, advertised_file, listener_statuses, node_address
 from bmq_operator.clusters.minio import volume_note
 from bmq_operator.clusters.names import ADVERTISED_HASH, COMPONENT_LABEL, LANE_LABEL, ROLES, Component, Names
@@ -125,6 +126,7 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
         brought.note,
         volume_note(cluster, sets.get("minio"), claim),
         of_nobody(existing),
+        left_out_note(existing.left_out, existing.objects),
         scaling_note(cluster, autoscaler, now_ms=now_ms),
         addresses_note(cluster, existing, nodes),
         cordoned_note(pods, answer.state, marked(cluster, sets.get("broker"))),
@@ -192,7 +194,7 @@ async def _lanes(context: Context, existing: Existing, *, now_ms: int) -> dict[s
     found = {}
     sets = [one for (kind, _), one in existing.objects.items() if kind == "StatefulSet"]
     for lane in lanes_seen(sets):
-        if lane:
+        if lane and lane not in existing.left_out:
             own = existing.sets_of_lane(lane)
             seen = pods_seen(existing.pods, own, now_ms=now_ms, lane=lane)
             pods = by_own_clock(seen, context.known.waits, now_ms=now_ms)
