@@ -170,3 +170,16 @@ def test_what_is_always_kept_leaves_lanes_out_too_and_is_refused_once_none_is_le
     with pytest.raises(TooMuch):
         for number in range(2, 10):
             room.keep_object("c", service(number))
+
+
+def test_a_lane_whose_placement_says_too_much_is_not_acted_on_and_says_so() -> None:
+    async def use(world: World) -> None:
+        world.kube.keep(lane("dev") | {"spec": {"proxies": {"placement": {"env": copy.deepcopy(LARGE)}}}})
+        assert await world.look("dev", "Lane", namespace="teams") == (
+            "False",
+            "NotUnderstood",
+            "spec.proxies.placement: its nodeSelector, annotations, labels and env have more than 65536 characters in "
+            "all: shorten them, or leave some out. Where that was right before, bring CRDs and operator to one version",
+        )
+
+    run(use)

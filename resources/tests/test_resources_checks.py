@@ -492,6 +492,33 @@ def test_an_affinity_has_a_size(junk: Any) -> None:
     assert f"more than {PARTS_MAX} names and values" in found.why and found.remedy == "leave some out"
 
 
+def variables(*lengths: int) -> list[dict[str, str]]:
+    return [{"name": f"BMQ_{number}", "value": "x" * length} for number, length in enumerate(lengths)]
+
+
+@pytest.mark.parametrize(
+    "placement",
+    [
+        {"env": variables(32_768, 32_768)},
+        {"env": variables(32_768), "annotations": {"prometheus.io/a": "x" * 32_768}},
+        {"labels": {"x" * 65_536: "y"}},
+        {"nodeSelector": {"x": "y" * 65_536}},
+    ],
+    ids=["variables", "with annotations", "a name", "a selector"],
+)
+@pytest.mark.parametrize("part", ["proxies", "brokers"])
+def test_what_a_placement_says_has_a_size_in_all(placement: dict[str, Any], part: str) -> None:
+    found = only(check(Lane, document(Lane, {part: {"placement": placement}})))
+    assert (found.field, found.value) == (f"spec.{part}.placement", "")
+    assert found.why == "its nodeSelector, annotations, labels and env have more than 65536 characters in all"
+    assert found.remedy == "shorten them, or leave some out"
+
+
+def test_a_placement_may_say_much_in_one_variable() -> None:
+    spec = {"proxies": {"placement": {"env": variables(32_768, 32_000), "nodeSelector": {"disk": "fast"}}}}
+    assert isinstance(check(Lane, document(Lane, spec)), Lane)
+
+
 def test_an_affinity_to_hundreds_of_machines_is_taken() -> None:
     values = [f"machine-{number}.region.provider.example" for number in range(900)]
     term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": values}]}

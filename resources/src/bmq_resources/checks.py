@@ -21,7 +21,7 @@ from bmq_resources.affinity import AS_KUBERNETES, CHARS_MAX, DEPTH_MAX, PARTS_MA
 from bmq_resources.base import Resource
 from bmq_resources.cluster import HOST_TOLD_RULE, Cluster
 from bmq_resources.lane import LANE_NAME, Lane
-from bmq_resources.pods import OPERATORS_OWN_ENV, OPERATORS_OWN_ENV_RULE
+from bmq_resources.pods import OPERATORS_OWN_ENV, OPERATORS_OWN_ENV_RULE, TEXT_CHARS_MAX
 from bmq_resources.schema import structural_part
 from bmq_resources.tables import CONSUMER_NAMES_RULE, JOBS_OWN, JOBS_OWN_RULE
 from bmq_resources.topic import Topic
@@ -247,7 +247,7 @@ def _unusable_names(resource: Resource) -> Iterator[Finding]:
 def _finding(kind: type[Resource], document: Mapping[str, Any], detail: ErrorDetails) -> Finding:
     location, value = _located(document, detail)
     why, remedy = _said(kind, location, detail)
-    untold = detail["type"] in ("missing", "affinity")
+    untold = detail["type"] in ("missing", "affinity", "placement")
     return Finding(field=_path(location), value="" if untold else _shown(value), why=why, remedy=remedy)
 
 
@@ -301,6 +301,9 @@ def _said(kind: type[Resource], location: Sequence[str | int], detail: ErrorDeta
         case "affinity":
             most = f"{PARTS_MAX} names and values, or {CHARS_MAX} characters"
             return f"it has more than {most}, or is nested more than {DEPTH_MAX} deep", "leave some out"
+        case "placement":
+            said = "its nodeSelector, annotations, labels and env"
+            return f"{said} have more than {TEXT_CHARS_MAX} characters in all", "shorten them, or leave some out"
         case "list_type":
             return "it has to be a list", "write each of its items on a line that begins with -"
         case _:

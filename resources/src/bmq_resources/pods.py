@@ -1,12 +1,16 @@
 """Parts of specs that end up in pods: where they run, what they may use."""
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field, WithJsonSchema
+from pydantic import Field, WithJsonSchema, model_validator
+from pydantic_core import PydanticCustomError
 
 from bmq_resources.affinity import Affinity
 from bmq_resources.base import OBJECT_NAME, OBJECT_NAME_OR_NONE, Part, rule, rules
 
+TEXT_CHARS_MAX: Final = 65_536
+"""For all that a placement says, besides its affinity: each pod has it, and each revision that Kubernetes keeps of a
+template, in the namespace of the Cluster, and a Lane's author may have no other right there."""
 QUANTITY_PATTERN: Final = r"^([0-9]+|[0-9]+\.[0-9]+)(m|k|Ki|M|Mi|G|Gi|T|Ti|P|Pi)?$"
 
 OPERATORS_OWN_ENV: Final = (
@@ -92,7 +96,10 @@ class Placement(Part):
         description="The pods' PriorityClass, one that the chart allows.",
     )
     annotations: dict[str, str] = Field(
-        default={}, max_length=64, description="Annotations of the pods, of those that the chart allows."
+        default={},
+        max_length=64,
+        description="Annotations of the pods, of those that the chart allows. With nodeSelector, labels and env up to "
+        "65,536 characters in all.",
     )
     labels: dict[str, str] = Field(
         default={}, max_length=64, description="Further labels of the pods, of those that the chart allows."
@@ -100,9 +107,20 @@ class Placement(Part):
     env: list[EnvironmentVariable] = Field(
         default=[],
         max_length=64,
-        description="Further variables of the bmq containers, of those that the chart allows.",
+        description="Further variables of the bmq containers, of those that the chart allows. With nodeSelector, "
+        "annotations and labels up to 65,536 characters in all.",
         json_schema_extra=rules(rule(OPERATORS_OWN_ENV_RULE, "placement.env: " + OPERATORS_OWN_ENV_TEXT)),
     )
+
+    @model_validator(mode="after")
+    def _bounded(self) -> Self:
+        """No schema of Kubernetes can say how much there may be of it as a whole."""
+        pairs = [(one.name, one.value) for one in self.env]
+        for part in (self.node_selector, self.annotations, self.labels):
+            pairs += part.items()
+        if sum(len(name) + len(value) for name, value in pairs) > TEXT_CHARS_MAX:
+            raise PydanticCustomError("placement", "it is too large")
+        return self
 
 
 class Image(Part):
