@@ -266,3 +266,25 @@ def test_of_clusters_over_other_stores_nothing_is_read_but_their_store(monkeypat
 
     others = [cluster(f"other-{number}", store={"url": f"s3://other-{number}"}, paused=True) for number in range(5)]
     run(use, cluster(), cluster("same", paused=True), *others)
+
+
+def test_of_many_that_wait_for_one_store_none_asks_for_the_nodes_of_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    nodes = stores._nodes
+
+    async def counted(context: Any, meta: Any) -> Any:
+        asked.append(meta.name)
+        return await nodes(context, meta)
+
+    async def use(world: World) -> None:
+        await world.look("prod")
+        names = [f"other-{number}" for number in range(20)]
+        for name in names:
+            await world.look(name)
+        monkeypatch.setattr(stores, "_nodes", counted)
+        for name in names[1:]:
+            assert (await world.look(name))[1] == "StoreShared"
+        assert set(asked) == set(names[1:]), "each asks for its own"
+
+    others = [cluster(f"other-{number}", created=f"2001-09-10T01:46:{number:02}Z") for number in range(20)]
+    run(use, cluster(), *others)

@@ -62,17 +62,17 @@ async def nobody_shares_the_store(context: Context, cluster: Cluster) -> None:
     place = store_place(cluster)
     others = await _others(context, cluster, place)
     has_nodes = await _nodes(context, own) is not None
+    # There may be hundreds that wait for one store, and nodes are asked for one by one: what statuses tell is enough
+    # for most.
+    for other in sorted(others, key=lambda one: not one.reached):
+        _let_in(cluster, other, has_nodes=has_nodes)
+    others = [await _with_nodes(context, other) for other in others]
     # From here on nothing is awaited: of two Clusters that have yet to begin one begins, as there is one operator that
     # leads.
     begins = context.known.stores_taken
     taker = begins.get(place)
     for other in others:
-        if why := _why_kept_out(
-            cluster, other, has_nodes=has_nodes, takes=taker is not None and taker.uid == other.meta.uid
-        ):
-            raise not_to_be(
-                SHARED, f"store.url {store_url(cluster)!r} {why}: give each a bucket or a prefix of its own"
-            )
+        _let_in(cluster, other, has_nodes=has_nodes, takes=taker is not None and taker.uid == other.meta.uid)
     if not ending:
         if place not in begins and len(begins) >= CLUSTERS_MAX:
             del begins[next(iter(begins))]
@@ -109,6 +109,13 @@ def gives_way(cluster: Cluster) -> bool:
     return cluster.status.store_use == BEGUN and not cluster.spec.paused
 
 
+def _let_in(cluster: Cluster, other: _Other, *, has_nodes: bool, takes: bool = False) -> None:
+    """Raises NotToBe."""
+    if why := _why_kept_out(cluster, other, has_nodes=has_nodes, takes=takes):
+        remedy = "give each a bucket or a prefix of its own"
+        raise not_to_be(SHARED, f"store.url {store_url(cluster)!r} {why}: {remedy}")
+
+
 def _why_kept_out(cluster: Cluster, other: _Other, *, has_nodes: bool, takes: bool) -> str:
     """Why this other one keeps the Cluster from the store; empty: it does not."""
     ending = cluster.metadata.deletion_timestamp is not None
@@ -128,6 +135,8 @@ def _why_kept_out(cluster: Cluster, other: _Other, *, has_nodes: bool, takes: bo
 
 
 async def _others(context: Context, cluster: Cluster, place: tuple[str, ...]) -> list[_Other]:
+    """As their statuses tell: it is to be asked which nodes they have. Raises KubeError."""
+
     def same(manifest: Manifest) -> _Other | None:
         if manifest["metadata"].get("uid") == cluster.metadata.uid:
             return None
@@ -145,12 +154,11 @@ async def _others(context: Context, cluster: Cluster, place: tuple[str, ...]) ->
             waits=_waits(manifest) and not other.spec.paused and other.metadata.deletion_timestamp is None,
         )
 
-    others = [
+    return [
         one
         for namespace in context.settings.watched_namespaces
         for one in await context.kube.each("Cluster", namespace, keep=same)
     ]
-    return [await _with_nodes(context, other) for other in others]
 
 
 async def _with_nodes(context: Context, other: _Other) -> _Other:
