@@ -67,6 +67,18 @@ def test_a_cluster_that_was_refused_from_its_first_day_has_no_job_run_when_it_go
     run(use, doomed(**refused), SECRET)
 
 
+def test_a_cluster_that_cannot_go_is_looked_at_ever_more_rarely() -> None:
+    async def use(world: World) -> None:
+        await world.look("prod")
+        assert (await goes(world))[1] == "NotAllowed"
+        key = Key("Cluster", "shop", "prod")
+        assert (await world._runner._reconcile(key))[1] == 2
+        world.context.clock.ms += 600_000  # type: ignore[attr-defined]
+        assert (await world._runner._reconcile(key))[1] == 10
+
+    run(use, doomed(image={"repository": "evil.example/steal"}))
+
+
 def test_a_cluster_that_is_refused_only_when_it_goes_has_no_job_run_either() -> None:
     async def use(world: World) -> None:
         await world.look("prod")

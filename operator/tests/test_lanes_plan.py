@@ -263,6 +263,10 @@ def test_of_two_for_one_lane_the_oldest_wins() -> None:
         True,
     )
     assert found.objects is False, "the other one needs their names"
+    waits = next_conditions([], [found.finding], generation=4, now_ms=CREATED_MS)
+    later_ms = CREATED_MS + 20 * 60_000
+    later = plan(situation(lane(LaneStatus(conditions=waits)), rivals=[other], now_ms=later_ms))
+    assert (found.again_after_s, later.again_after_s) == (10, 60), "there may be many for one lane"
     assert plan(situation(lane(), PRESENT, rivals=[other])).finding.reason == "AsWritten", "who has it keeps it"
 
 

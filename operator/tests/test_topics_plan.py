@@ -260,6 +260,13 @@ def test_of_two_for_one_name_the_oldest_wins_and_the_other_names_it() -> None:
     assert plan(situation(topic(), rivals=[rival(created="2026-02-02T00:00:01Z")])).owned
 
 
+def test_of_many_for_one_name_those_that_do_not_have_it_are_looked_at_ever_more_rarely() -> None:
+    fresh = plan(situation(topic(), rivals=[rival()]))
+    waiting = TopicStatus(conditions=next_conditions([], [fresh.finding], generation=1, now_ms=0))
+    later = plan(situation(topic(waiting), rivals=[rival()], now_ms=20 * 60_000))
+    assert (fresh.again_after_s, later.again_after_s) == (10, 60)
+
+
 def test_of_two_that_are_equally_old_exactly_one_wins() -> None:
     same = topic().metadata.creation_timestamp
     assert said(plan(situation(topic(), rivals=[rival(created=same, uid="u1")])))[1] == "Collision"

@@ -22,6 +22,8 @@ SOON_S: Final = 10.0
 """When to look again at what its Cluster keeps waiting."""
 HEARD_OF_AGAIN_S: Final = 300.0
 """The same, at most, where watches tell of what ends that."""
+RIVAL_AGAIN_S: Final = 60.0
+"""When to look again, at most, at what another resource stands for already."""
 
 
 class ClusterState(enum.Enum):
@@ -39,6 +41,13 @@ class ClusterState(enum.Enum):
         """
         most_s = SOON_S if self is ClusterState.NOT_READY else HEARD_OF_AGAIN_S
         return pace_s(condition(conditions), first_s=SOON_S, most_s=most_s, now_ms=now_ms)
+
+
+def rivals_again_s(conditions: Sequence[Condition], *, now_ms: int) -> float:
+    """How soon to look again at a resource, of these conditions, of which another one stands for what it names. Nobody
+    hears of it that this one went, but many may name the same.
+    """
+    return pace_s(condition(conditions), first_s=SOON_S, most_s=RIVAL_AGAIN_S, now_ms=now_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from bmq_operator.clusters.refused import NotToBe, not_to_be
 from bmq_operator.clusters.stores import has_reached, use_of_store
 from bmq_operator.clusters.troubles import last_words, trouble
 from bmq_operator.clusters.unmade import why_unmade
-from bmq_operator.conditions import Finding, next_conditions
+from bmq_operator.conditions import Finding, condition, next_conditions, pace_s
 from bmq_operator.context import Context
 from bmq_operator.kube import Manifest
 from bmq_operator.outcome import Outcome
@@ -29,6 +29,9 @@ from bmq_resources.cluster import Cluster, ClusterStatus
 from bmq_resources.references import CONFIRM_DELETION
 
 AGAIN_S = 2.0
+WAITING_AGAIN_S: Final = 10.0
+"""How soon to look again while it waits for something, and once Ready has been False for minutes: of most it is heard
+that it ended."""
 _RETAIN: Final = "with deletionPolicy: Retain the records stay, and nothing is waited for"
 
 
@@ -203,4 +206,7 @@ def _waiting(
     status: ClusterStatus = cluster.status.model_copy(
         update={"conditions": conditions, "observed_generation": generation}
     )
+    if again_after_s:
+        ready, now_ms = condition(conditions), context.clock.now_ms()
+        again_after_s = pace_s(ready, first_s=again_after_s, most_s=WAITING_AGAIN_S, now_ms=now_ms)
     return replace(Outcome(status=status), again_after_s=again_after_s)
