@@ -20,7 +20,7 @@ from bmq_resources.references import ClusterRef
 ALL_NAMESPACES = "*"
 SOON_S: Final = 10.0
 """When to look again at what its Cluster keeps waiting."""
-HEARD_OF_AGAIN_S: Final = 300.0
+HEARD_OF_AGAIN_S: Final = 60.0
 """The same, at most, where watches tell of what ends that."""
 RIVAL_AGAIN_S: Final = 60.0
 """When to look again, at most, at what another resource stands for already."""
