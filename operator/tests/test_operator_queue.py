@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from bmq_operator.hearing import DEAF_AFTER_S, Hearing
 from bmq_operator.turns import Share
 from bmq_operator.workqueue import BACKOFF_FIRST_S, BACKOFF_MAX_S, Key, WorkQueue
@@ -176,31 +178,12 @@ def test_clusters_with_many_resources_due_take_turns_with_others() -> None:
     shared(test)
 
 
-def test_who_names_many_clusters_takes_turns_as_one_and_leaves_workers_to_others() -> None:
-    async def test(queue: WorkQueue) -> None:
-        many = [Key("Topic", "evil", str(number)) for number in range(1000)]
-        mine = [Key("Topic", "shop", str(number)) for number in range(2)]
-        for key in (*many, *mine):
-            queue.add(key)
-        found = [(await queue.take())[0] for _ in range(4)]
-        assert [key.namespace for key in found] == ["evil", "shop", "evil", "shop"]
-        for key in mine:
-            queue.done(key)
-        assert await taken(queue) == many[2:4], "half of the workers is what one namespace has"
-        later = Key("Topic", "shop", "later")
-        queue.add(later)
-        assert await taken(queue) == [later]
-
+@pytest.mark.parametrize("kind", ["Topic", "Cluster"], ids=["names many Clusters", "makes many Clusters"])
+def test_who_has_very_many_resources_takes_turns_as_one_and_leaves_workers_to_others(kind: str) -> None:
     async def main() -> None:
-        await test(WorkQueue(workers=8, share_of=lambda key: (key.namespace, key.name)))
-
-    asyncio.run(main())
-
-
-def test_who_makes_many_clusters_takes_turns_as_one_and_leaves_workers_to_others() -> None:
-    async def test(queue: WorkQueue) -> None:
-        many = [Key("Cluster", "evil", str(number)) for number in range(1000)]
-        mine = [Key("Cluster", "shop", str(number)) for number in range(2)]
+        queue = WorkQueue(workers=8, share_of=lambda key: (key.namespace, key.name))
+        many = [Key(kind, "evil", str(number)) for number in range(1000)]
+        mine = [Key(kind, "shop", str(number)) for number in range(2)]
         for key in (*many, *mine):
             queue.add(key)
         found = [(await queue.take())[0] for _ in range(4)]
@@ -211,7 +194,7 @@ def test_who_makes_many_clusters_takes_turns_as_one_and_leaves_workers_to_others
         queue.add(mine[0])
         assert await taken(queue) == mine[:1]
 
-    in_loop(test)
+    asyncio.run(main())
 
 
 def test_what_refers_to_clusters_in_a_namespace_takes_nothing_of_what_its_clusters_have() -> None:
