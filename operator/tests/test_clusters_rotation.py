@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from clusters_world import World, cluster, run
 
+from bmq_operator.clusters import lane_room
 from bmq_operator.clusters.asking import Answer
 from bmq_operator.clusters.existing import read_existing
 from bmq_operator.clusters.keys import reference
@@ -272,5 +273,22 @@ def test_nodes_that_lost_their_owner_are_told_and_left() -> None:
         world.kube.drop("StatefulSet", "shop", "prod-lane-dev-proxy")
         await world.look("prod")
         assert told(world, "NodesOwned") == ""
+
+    run(use, cluster(), lane())
+
+
+def test_a_node_of_a_lane_that_there_is_no_room_to_look_at_keeps_its_key_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def use(world: World) -> None:
+        await runs(world, OF_CLUSTER)
+        monkeypatch.setattr(lane_room, "LANES_BYTES_MAX", 18_000)
+        write_secret(world)
+        for _ in range(5):
+            await world.look("prod")
+            rolled(world, "prod-lane-dev-proxy", but=True)
+            await world.look("prod")
+        assert told(world, "LanesLookedAt")
+        (name, _) = reference(world.there("Pod", "prod-lane-dev-proxy-0")["spec"])
+        assert world.has("Secret", name) and name != used_by(world, "prod-proxy")
+        assert "prod-lane-dev-proxy-0" in told(world, "KeysAsWritten")
 
     run(use, cluster(), lane())

@@ -103,12 +103,12 @@ def test_what_authors_say_in_templates_of_lanes_is_not_kept() -> None:
 def test_the_heaviest_lanes_are_left_out_and_named_and_all_else_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     async def use(world: World) -> None:
         await runs(world, stateful_set("big", replicas=12, affinity=AFFINITY), stateful_set("small", replicas=2))
-        monkeypatch.setattr(lane_room, "LANES_BYTES_MAX", 200_000)
+        monkeypatch.setattr(lane_room, "LANES_BYTES_MAX", 130_000)
         await world.look("prod")
         assert world.ready("prod")[1] != "TooMuchToRead"
         assert "Lane teams/big:" in told(world) and "small" not in told(world)
         existing = await read(world)
-        assert existing.left_out == {"big": "prod-lane-big-proxy-0"}
+        assert existing.left_out == {"big": {"prod-keys-1": "prod-lane-big-proxy-0"}}
         assert [pod["metadata"]["name"] for pod in existing.pods if "-lane-" in pod["metadata"]["name"]] == [
             "prod-lane-small-proxy-0",
             "prod-lane-small-proxy-1",
@@ -137,22 +137,45 @@ def test_records_are_not_erased_before_the_nodes_of_a_lane_that_is_left_out_have
     run(use, doomed())
 
 
-def test_there_is_room_for_what_is_always_kept_of_as_many_lanes_as_there_may_be() -> None:
+def objects_of(lane: str, *, namespace: str = "teams", pods: int = 1, **pod_spec: Any) -> list[dict[str, Any]]:
+    """All of a lane's, the pods behind the others, as the API server tells them."""
+    one = stateful_set(lane, **pod_spec)
+    meta = {"creationTimestamp": "2001-09-09T01:46:40Z", "generation": 1, "resourceVersion": "1000000"}
+    one["metadata"] |= meta | {"uid": f"uid-of-{lane:0>29}"}
+    one["metadata"]["annotations"] |= {"bmq.io/of-lane": "l" * 100, "bmq.io/of-namespace": namespace}
+    told = {"status": "True", "lastTransitionTime": "2026-11-27T13:00:17Z"}
+    status = {
+        "conditions": [{"type": type_, **told} for type_ in ("Initialized", "Ready", "ContainersReady")],
+        "containerStatuses": [{"image": "bmq:1", "state": {"running": {}}, "lastState": {}, "restartCount": 0}],
+    }
+    pod = {"kind": "Pod", "metadata": one["metadata"], "spec": one["spec"]["template"]["spec"], "status": status}
+    kinds = ("StatefulSet", "Service", "PodDisruptionBudget")
+    return [copy.deepcopy(one) | {"kind": kind} for kind in kinds] + [copy.deepcopy(pod) for _ in range(pods)]
+
+
+def kept(room: LaneRoom, lane: str, **more: Any) -> None:
+    for one in objects_of(lane, **more):
+        if one["kind"] == "Pod":
+            room.keep_pod(lane, one)
+        else:
+            room.keep_object(lane, one)
+
+
+def test_there_is_room_for_as_many_ordinary_lanes_as_there_may_be() -> None:
     room = LaneRoom()
     for number in range(LANES_MAX):
-        name = f"{number:032}"
-        one = stateful_set(name)
-        one["metadata"]["uid"] = f"{number:036}"
-        one["metadata"] |= {
-            "creationTimestamp": "2001-09-09T01:46:40Z",
-            "generation": 1,
-            "resourceVersion": f"{number}",
-        }
-        one["metadata"]["annotations"]["bmq.io/of-lane"] = "l" * 253
-        for kind in ("StatefulSet", "Service", "PodDisruptionBudget"):
-            for _ in range(1 if kind == "Service" else 2):
-                room.keep_object(name, copy.deepcopy(one) | {"kind": kind})
-    assert room.left_bytes > 0, "a proxy's and a broker's objects of each"
+        labels = {"matchLabels": {"bmq.io/cluster": "prod", "bmq.io/lane": f"{number:032}"}}
+        spread = [{"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "labelSelector": labels}]
+        kept(room, f"{number:032}", topologySpreadConstraints=spread)
+    assert not room.left_out
+
+
+def test_of_the_heaviest_namespace_lanes_are_left_out_and_not_of_one_that_has_few() -> None:
+    room = LaneRoom(left_bytes=2 << 20)
+    kept(room, "mine", namespace="modest", pods=40)
+    for number in range(40):
+        kept(room, f"theirs-{number}", namespace="greedy", affinity=AFFINITY)
+    assert len(room.left_out) > 5 and "mine" not in room.left_out
 
 
 def test_what_is_always_kept_leaves_lanes_out_too_and_is_refused_once_none_is_left() -> None:
@@ -166,7 +189,7 @@ def test_what_is_always_kept_leaves_lanes_out_too_and_is_refused_once_none_is_le
 
     for number in range(2):
         room.keep_object("c", service(number))
-    assert room.left_out == {"b": "p"}
+    assert room.left_out == {"b": {"": "p"}}
     with pytest.raises(TooMuch):
         for number in range(2, 10):
             room.keep_object("c", service(number))

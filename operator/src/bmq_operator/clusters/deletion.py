@@ -170,7 +170,8 @@ def _pods(existing: Existing, *components: str) -> list[str]:
     found = [
         str(pod["metadata"]["name"]) for pod in pods if pod["metadata"]["labels"].get(COMPONENT_LABEL) in components
     ]
-    return found + [one for one in existing.left_out.values() if one and set(ROLES) <= set(components)]
+    left_out = [name for nodes in existing.left_out.values() for name in nodes.values()]
+    return found + (left_out if set(ROLES) <= set(components) else [])
 
 
 async def _why_not_erased(context: Context, existing: Existing, job: Manifest) -> str:

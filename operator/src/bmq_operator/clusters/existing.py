@@ -35,6 +35,8 @@ KINDS: Final = (
     "Job",
 )
 """Kinds of objects that a Cluster owns."""
+KINDS_OF_LANES: Final = frozenset(("Service", "StatefulSet", "PodDisruptionBudget"))
+"""Those that lanes have: a lane's label at others says nothing."""
 REFUSED_MAX: Final = 5
 """How many Services of one listener are refused in one look before the rest of them waits for the next."""
 _VERBS: Final = (("made", "changed"), ("to make", "to change"))
@@ -68,8 +70,9 @@ class Existing:
     """Further pods with the Cluster's label: copies for debugging, or pods whose StatefulSet is gone already."""
     orphans: tuple[Manifest, ...] = ()
     """StatefulSets of nodes with the Cluster's label and no owner: which they are."""
-    left_out: Mapping[str, str] = field(default_factory=dict)
-    """Lanes of whose pods nothing is known, as there is too much to read of them, each with the name of one."""
+    left_out: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Lanes of whose pods nothing else is known, as there is too much to read of them: the Secrets that their nodes
+    take keys from (empty: none), each with the name of one."""
 
     def get(self, kind: str, name: str) -> Manifest | None:
         return self.objects.get((kind, name))
@@ -106,15 +109,14 @@ async def read_existing(kube: Kube, cluster: Cluster) -> Existing:
         if lane and one["kind"] == "Pod":
             lanes.keep_pod(lane, one)
             return None
-        if lane and _is_of(one, cluster):
+        if lane and one["kind"] in KINDS_OF_LANES and _is_of(one, cluster):
             return lanes.keep_object(lane, one)
         kept = _kept(one, cluster)
         return None if kept is None else allowance.keep(kept)
 
     try:
-        *objects, pods = await asyncio.gather(
-            *(kube.each(kind, meta.namespace, keep=keep, labels=labels) for kind in (*KINDS, "Pod"))
-        )
+        objects = await asyncio.gather(*(kube.each(kind, meta.namespace, keep=keep, labels=labels) for kind in KINDS))
+        pods = await kube.each("Pod", meta.namespace, keep=keep, labels=labels)
     except TooMuch:
         raise too_much(f"objects in {meta.namespace} with the label {CLUSTER_LABEL}={meta.name}") from None
     by_name = {

@@ -2,25 +2,31 @@
 
 Who may make Lanes, in whatever namespace, decides how many pods a lane has and how much their templates say, and shall
 keep no Cluster from being looked at. So lanes have a room of their own. Which objects there are of a lane, and which
-keys its templates name, is kept always. Of the rest, pods and where those may run, the heaviest lane is left out first
-where there is more than the room takes: nothing is known of its pods but that there are some.
+keys its templates and pods name, is kept always. Of the rest, pods and where those may run, the heaviest lane of the
+heaviest namespace is left out first where there is more than the room takes.
 """
 
+import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from bmq_operator.answers import TooMuch, weight_bytes
+from bmq_operator.clusters.keys import reference
 from bmq_operator.clusters.listed import kept_of_lane, kept_of_pod, kept_of_template
 from bmq_operator.clusters.names import COMPONENT_LABEL, LANE_LABEL, OF_LANE, OF_NAMESPACE, ROLES
 from bmq_operator.conditions import Finding, first_of
 from bmq_operator.kube import Manifest
 
-LANES_BYTES_MAX: Final = 16 << 20
-"""Besides what is kept of the base. The thousand lanes that a cluster takes have room in it for what is kept always."""
+LANES_BYTES_MAX: Final = 32 << 20
+"""Besides what is kept of the base. The thousand lanes that a cluster takes have room in it with a proxy each, and for
+what is kept always."""
 _SAID: Final = ("labels", "annotations", "ownerReferences")
 _MIB: Final = 1 << 20
+_DIGEST_BYTES: Final = 160
+"""With its place in a dictionary."""
 
 
 @dataclass(slots=True)
@@ -28,15 +34,15 @@ class _Values:
     """Equal ones are held once: most pods of a lane, and most lanes, say the same of where they run and what they take
     keys from."""
 
-    _by_text: dict[str, Any] = field(default_factory=dict)
+    _by_digest: dict[bytes, Any] = field(default_factory=dict)
 
     def shared(self, value: Any) -> tuple[Any, int]:
         """One that is equal, and how much memory it takes that was not taken before."""
-        text = json.dumps(value, sort_keys=True)
-        if (known := self._by_text.get(text)) is not None:
+        digest = hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).digest()
+        if (known := self._by_digest.get(digest)) is not None:
             return known, 0
-        self._by_text[text] = value
-        return value, weight_bytes([text, value])
+        self._by_digest[digest] = value
+        return value, weight_bytes(value) + _DIGEST_BYTES
 
     def shared_fields(self, part: Manifest) -> tuple[Manifest, int]:
         """The same part with such values."""
@@ -59,8 +65,10 @@ class LaneRoom:
     """Filled by one look. Raises TooMuch where not even what is always kept has room."""
 
     left_bytes: int = field(default_factory=lambda: LANES_BYTES_MAX)
-    left_out: dict[str, str] = field(default_factory=dict)
-    """Lanes that are, each with the name of a node's pod; empty: there was none."""
+    left_out: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Lanes that are, each with the Secrets that its nodes take their keys from (empty: none), and a pod of each."""
+    _namespaces: dict[str, str] = field(default_factory=dict)
+    """Of their Lanes, where it is known: of a lane objects come before its pods."""
     _lanes: dict[str, _OfLane] = field(default_factory=dict)
     _values: _Values = field(default_factory=_Values)
 
@@ -68,6 +76,7 @@ class LaneRoom:
         """What is always kept of an object that is no pod."""
         kept = kept_of_lane(one)
         meta = kept["metadata"]
+        self._namespaces.setdefault(lane, str(meta["annotations"].get(OF_NAMESPACE, "")))
         said, of_meta = self._values.shared_fields({name: meta.pop(name) for name in _SAID})
         spec, of_spec = self._values.shared_fields(kept.pop("spec"))
         self._take(weight_bytes(kept) + of_meta + of_spec)
@@ -81,7 +90,7 @@ class LaneRoom:
     def keep_pod(self, lane: str, pod: Manifest) -> None:
         """What a look needs of it, unless the lane is left out."""
         if lane in self.left_out:
-            self.left_out[lane] = self.left_out[lane] or _node(pod)
+            self._leave_out(lane, pod)
             return
         kept, of_lane = kept_of_pod(pod), self._lanes.setdefault(lane, _OfLane())
         spec, weight = of_lane.values.shared_fields(kept.pop("spec"))
@@ -111,21 +120,36 @@ class LaneRoom:
         while self.left_bytes < 0:
             if not self._lanes:
                 raise TooMuch
-            lane = max(self._lanes, key=lambda one: self._lanes[one].weight_bytes)
+            of_namespaces: Counter[str] = Counter()
+            for lane, of_lane in self._lanes.items():
+                of_namespaces[self._namespaces.get(lane, "")] += of_lane.weight_bytes
+            [(namespace, _)] = of_namespaces.most_common(1)
+            lanes = [one for one in self._lanes if self._namespaces.get(one, "") == namespace]
+            lane = max(lanes, key=lambda one: self._lanes[one].weight_bytes)
             gone = self._lanes.pop(lane)
-            self.left_out[lane] = next(filter(None, map(_node, gone.pods)), "")
+            self.left_out[lane] = {}
+            for pod in gone.pods:
+                self._leave_out(lane, pod)
             self.left_bytes += gone.weight_bytes
 
+    def _leave_out(self, lane: str, pod: Manifest) -> None:
+        """Who takes an old key keeps it alive, whatever else is known of it."""
+        meta = pod["metadata"]
+        if (meta.get("labels") or {}).get(COMPONENT_LABEL) in ROLES:
+            keys_name, _ = reference(pod.get("spec") or {})
+            self.left_out[lane].setdefault(keys_name, str(meta["name"]))
 
-def left_out_note(left_out: Mapping[str, str], objects: Mapping[tuple[str, str], Manifest]) -> Finding | None:
+
+def left_out_note(left_out: Mapping[str, object], objects: Mapping[tuple[str, str], Manifest]) -> Finding | None:
     """What is told of lanes that were left out; None: none was."""
     if not left_out:
         return None
-    found = sorted({_title(one) for one in objects.values() if one["metadata"]["labels"].get(LANE_LABEL) in left_out})
+    titles = {one["metadata"]["labels"].get(LANE_LABEL): _title(one) for one in objects.values()}
+    found = sorted(titles.get(lane, f"nobody's lane {lane}") for lane in left_out)
     text = (
         f"pods of lanes take more than the {LANES_BYTES_MAX // _MIB} MiB of memory that a look may keep of them, and "
-        f"the largest lanes are left out, those of {first_of(found)}: their nodes are not counted, not replaced, and "
-        "not waited for where keys are. Lower replicas of those Lanes, or have their placement say less, or delete them"
+        f"the largest lanes are left out, those of {first_of(found)}: their nodes are neither counted nor replaced, "
+        "and keep old keys alive. Lower replicas of those Lanes, or have their placement say less, or delete them"
     )
     return Finding(type="LanesLookedAt", status="False", reason="TooMuchToRead", message=text)
 
@@ -133,8 +157,3 @@ def left_out_note(left_out: Mapping[str, str], objects: Mapping[tuple[str, str],
 def _title(one: Manifest) -> str:
     annotations = one["metadata"]["annotations"]
     return f"Lane {annotations.get(OF_NAMESPACE, '')}/{annotations.get(OF_LANE, '')}"
-
-
-def _node(pod: Manifest) -> str:
-    meta = pod["metadata"]
-    return str(meta["name"]) if (meta.get("labels") or {}).get(COMPONENT_LABEL) in ROLES else ""

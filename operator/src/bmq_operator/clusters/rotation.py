@@ -156,7 +156,10 @@ def _nodes(names: Names, existing: Existing, *, lanes: bool = True) -> Iterator[
     orphans = [
         one for one in existing.strangers if not owner_of(one) and one["metadata"]["name"].rpartition("-")[0] in nodes
     ]
-    return _users([(one["metadata"], one.get("spec", {})) for one in (*existing.pods, *orphans)], lanes=lanes)
+    yield from _users([(one["metadata"], one.get("spec", {})) for one in (*existing.pods, *orphans)], lanes=lanes)
+    if lanes:
+        for users in existing.left_out.values():
+            yield from ((user, name) for name, user in users.items() if name)
 
 
 def _users(specs: Sequence[tuple[Mapping[str, Any], Manifest]], *, lanes: bool) -> Iterator[tuple[str, str]]:
