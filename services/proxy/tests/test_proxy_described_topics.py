@@ -197,6 +197,26 @@ def test_a_client_that_has_gone_ends_what_changes_nothing_and_is_told_nothing_of
     asyncio.run(main())
 
 
+def test_that_topics_are_made_is_said_of_few_at_once_and_of_many_to_nobody_who_has_gone() -> None:
+    async def main() -> None:
+        async with running_proxy(ProxySettings(limits=limits_of({"answer_memory_bytes": 4 << 20}))) as proxy:
+            bulk, endpoint = proxy.role.proxy.bulk, proxy.role.server.endpoint
+            bulk.answers.hold("/127.0.0.1", 4 << 20)  # what another connection has yet to take
+            client = await proxy.connect()
+            topics = [{"name": f"t{number}", "num_partitions": 1, "replication_factor": 1} for number in range(101)]
+            few = await client.ask(ApiKey.CREATE_TOPICS, 7, {"topics": topics[:1], "timeout_ms": 5_000})
+            assert [topic.error_code for topic in few.topics] == [0]
+            client.send(ApiKey.CREATE_TOPICS, 7, {"topics": topics[1:], "timeout_ms": 5_000})
+            await until_async(lambda: len(proxy.metadata.image.topics) == 101, "the topics")
+            await until_async(lambda: bulk.answers.is_waited_for, "what is said of them to wait")
+            client.close()
+            await until_async(lambda: not endpoint.in_flight, "it to be given up")
+            assert bulk._narrow.left == bulk.limits.wide_request_elements
+            bulk.answers.release("/127.0.0.1", 4 << 20)
+
+    asyncio.run(main())
+
+
 def test_who_waits_to_be_told_of_all_topics_has_no_list_of_them() -> None:
     """A request of a few bytes: an unknown tagged field makes each another one."""
 

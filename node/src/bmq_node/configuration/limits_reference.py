@@ -54,7 +54,8 @@ What a request of n bytes costs, whatever is in it:
 - **Memory of all requests together**: 100 MiB for elements (`wide_request_elements`), as much again for those of narrow requests and for Produce
   requests that are begun in turns, 50 MiB for answers that name more than 200 elements and no more than 1,000 (as many as `wide_answer_elements`), 300 MiB for fetched partitions (`fetch_partitions_held`) and some 70 MiB for those of requests that name few,
   beside the bytes that
-  `request_memory_bytes`, `answer_memory_bytes` and `fetch_memory_bytes` bound. Set them lower where memory is small.
+  `request_memory_bytes`, `answer_memory_bytes` and `fetch_memory_bytes` bound. One list of all topics or groups may have more elements than
+  these: two of those, of two addresses, may be put together at a time. Set them lower where memory is small.
 - **What others wait**: not above twice their own 99th percentile for longer than 100 ms.
 
 `tests/abuse` walks every API and every path of the admin address from their schemas, and asks each for as much as it takes.

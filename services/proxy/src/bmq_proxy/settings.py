@@ -39,8 +39,9 @@ class ProxySettings:
     """A connection without a request for so long is closed (connections.max.idle.ms)."""
     slow_request_ms: int = 5_000
     """A request that takes so long is logged; 0: none is."""
-    write_stall_ms_max: int = 60_000
-    """A connection whose peer does not read its responses for so long is closed."""
+    write_stall_ms_max: int = 600_000
+    """A connection whose peer does not read its responses for so long is closed: a consumer may work on what it has
+    while its next records are on their way. Where memory is short, who takes nothing is cut off in seconds."""
     requests_in_flight_max: int = 64
     """Requests of one connection that were read and not answered; further ones are not read."""
     request_memory_bytes: int = 128 * MIB

@@ -18,6 +18,7 @@ from bmq.wire.message import Message
 from bmq.wire.messages import Encoded, encode_element
 from bmq_proxy.api import Reply, Route, plain
 from bmq_proxy.assigned import assigned_by_number
+from bmq_proxy.bulk import COUNTED_ANSWER_BYTES
 from bmq_proxy.calls import Call
 from bmq_proxy.creation import check_request, partitions_of, pieces, texts_count
 from bmq_proxy.images import image_with
@@ -66,16 +67,20 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
             for piece in pieces(wanted, default_partitions=proxy.default_partitions)
             for result in await _create(proxy, call, request, piece)
         ]
+        call.is_carried_through = False  # what is to change has changed
         if call.is_gone:
             return {"throttle_time_ms": 0, "topics": []}
-        admitted = await proxy.bulk.collecting(call, len(done) * DESCRIBED_BYTES)
+        # Of few topics it is said at once that they are made, whatever their client has yet to take.
+        most_bytes = sum(result.error is None for result in done) * DESCRIBED_BYTES
+        admitted = await proxy.bulk.collecting(call, most_bytes) if most_bytes > COUNTED_ANSWER_BYTES else None
         await proxy.bulk.turn(call)
         async for result in proxy.bulk.paced(call, done, each=DESCRIBED_COUNTS):
             found[result.name] = one = _described(proxy, result)
             if not one["error_code"]:  # encoded it is a tenth of what it is before
                 found[result.name] = element = encode_element(call.api_key, call.version, "topics", one)
                 call.answer_bytes += len(element)
-        admitted.keep(call.answer_bytes)
+        if admitted is not None:
+            admitted.keep(call.answer_bytes)
     return {"throttle_time_ms": min(throttle_ms, THROTTLE_MS_MAX), "topics": [found[name] for name in count]}
 
 
