@@ -70,18 +70,24 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
         call.is_carried_through = False  # what is to change has changed
         if call.is_gone:
             return {"throttle_time_ms": 0, "topics": []}
-        # Of few topics it is said at once that they are made, whatever their client has yet to take.
-        most_bytes = sum(result.error is None for result in done) * DESCRIBED_BYTES
-        admitted = await proxy.bulk.collecting(call, most_bytes) if most_bytes > COUNTED_ANSWER_BYTES else None
-        await proxy.bulk.turn(call)
-        async for result in proxy.bulk.paced(call, done, each=DESCRIBED_COUNTS):
-            found[result.name] = one = _described(proxy, result)
-            if not one["error_code"]:  # encoded it is a tenth of what it is before
-                found[result.name] = element = encode_element(call.api_key, call.version, "topics", one)
-                call.answer_bytes += len(element)
-        if admitted is not None:
-            admitted.keep(call.answer_bytes)
+        found |= await _told(proxy, call, done)
     return {"throttle_time_ms": min(throttle_ms, THROTTLE_MS_MAX), "topics": [found[name] for name in count]}
+
+
+async def _told(proxy: Proxy, call: Call, done: Sequence[TopicResult]) -> dict[str, dict[str, Any] | Encoded]:
+    """What is said of each topic. Of few that is said at once, whatever their client has yet to take."""
+    found: dict[str, dict[str, Any] | Encoded] = {}
+    most_bytes = sum(result.error is None for result in done) * DESCRIBED_BYTES
+    admitted = await proxy.bulk.collecting(call, most_bytes) if most_bytes > COUNTED_ANSWER_BYTES else None
+    await proxy.bulk.turn(call)
+    async for result in proxy.bulk.paced(call, done, each=DESCRIBED_COUNTS):
+        found[result.name] = one = _described(proxy, result)
+        if not one["error_code"]:  # encoded it is a tenth of what it is before
+            found[result.name] = element = encode_element(call.api_key, call.version, "topics", one)
+            call.answer_bytes += len(element)
+    if admitted is not None:
+        admitted.keep(call.answer_bytes)
+    return found
 
 
 def _admit(proxy: Proxy, call: Call, request: Message, wanted: Sequence[NewTopic]) -> None:
