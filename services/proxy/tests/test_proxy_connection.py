@@ -227,7 +227,7 @@ def test_a_peer_that_takes_nothing_for_too_long_is_cut_off() -> None:
         )
         for connection in endpoint.connections:
             if connection.stalled_at is not None:
-                connection.stalled_at -= 61
+                connection.stalled_at -= ProxySettings().write_stall_ms_max / 1000 + 1
         endpoint.sweep()
         await until_async(lambda: len(endpoint.connections) == 1, "one connection to be left")
         assert proxy.role.proxy.reader.memory.held_bytes == 0

@@ -57,9 +57,9 @@ def test_many_requests_that_wait_do_not_all_stay_decoded_and_all_are_answered(pa
             await until_async(lambda: owner.asked, "a call at the owner")
             await turns(2_000)
             # What finds room for itself, what is let in by turns beside it, what names little; and of those that wait
-            # one that was just counted, while the next one is.
+            # two that were just counted, on a busy machine, while the next one is.
             decoded = len([one for one in living(Message) if "timestamp" in one.__dict__])
-            assert decoded <= max(HELD // 2 + HELD, partitions) + 2 * partitions + 1 < CLIENTS * partitions // 2
+            assert decoded <= max(HELD // 2 + HELD, partitions) + 3 * partitions + 1 < CLIENTS * partitions // 2
             owner.let_go.set()
             answers = await asyncio.wait_for(asyncio.gather(*(client.receive() for client in [*clients, few])), 60)
             assert [len(answer.topics[0].partitions) for _, answer in answers] == [partitions] * CLIENTS + [1]

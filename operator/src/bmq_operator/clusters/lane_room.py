@@ -68,7 +68,7 @@ class LaneRoom:
     left_out: dict[str, dict[str, str]] = field(default_factory=dict)
     """Lanes that are, each with the Secrets that its nodes take their keys from (empty: none), and a pod of each."""
     _namespaces: dict[str, str] = field(default_factory=dict)
-    """Of their Lanes, where it is known: of a lane objects come before its pods."""
+    """Those of their Lanes, where they are known: of a lane objects come before its pods."""
     _lanes: dict[str, _OfLane] = field(default_factory=dict)
     _values: _Values = field(default_factory=_Values)
 
