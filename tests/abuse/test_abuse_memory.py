@@ -287,12 +287,13 @@ def _waits_s(process: BmqProcess, patient: PatientClient, api_key: int) -> tuple
 @pytest.mark.measures
 def test_large_pages_of_the_admin_address_that_nobody_reads_take_no_more_than_few_of_them(process: BmqProcess) -> None:
     """Fifty bytes ask for a page of a group's offsets, of 3 MB with their metadata: twelve who did not read theirs held
-    all of them, as long as they liked, and 200 MiB when all 16 MB of the group were one page.
+    all of them, as long as they liked. One group has `group_metadata_bytes_max` of that at most.
     """
     process.have_topics(TOPICS)
+    with_metadata = min(WIDE_PARTITIONS, Limits().group_metadata_bytes_max // (METADATA_BYTES + 64))
     with BareClient(process.kafka) as client:
-        for first in range(0, WIDE_PARTITIONS, METADATA_AT_ONCE):
-            some = range(first, min(first + METADATA_AT_ONCE, WIDE_PARTITIONS))
+        for first in range(0, with_metadata, METADATA_AT_ONCE):
+            some = range(first, min(first + METADATA_AT_ONCE, with_metadata))
             partitions = [
                 {"partition_index": n, "committed_offset": 0, "committed_metadata": "m" * METADATA_BYTES} for n in some
             ]
@@ -303,7 +304,7 @@ def test_large_pages_of_the_admin_address_that_nobody_reads_take_no_more_than_fe
             }
             assert not any(one.error_code for one in client.ask(8, 9, request).topics[0].partitions)
     address = urlsplit(process.started.admin)
-    size_bytes = WIDE_PARTITIONS * METADATA_BYTES
+    size_bytes = with_metadata * METADATA_BYTES
     urlopen(f"{process.started.admin}/v1/topics").close()  # the framework of the pages is there
     process.until_quiet()
     with contextlib.ExitStack() as open_ones, process.growth() as grown:
