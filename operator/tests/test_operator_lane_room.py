@@ -104,6 +104,7 @@ def test_the_heaviest_lanes_are_left_out_and_named_and_all_else_is_looked_at(mon
     async def use(world: World) -> None:
         await runs(world, stateful_set("big", replicas=12, affinity=AFFINITY), stateful_set("small", replicas=2))
         monkeypatch.setattr(lane_room, "LANES_BYTES_MAX", 130_000)
+        world.there("ServiceAccount", "prod")["metadata"].pop("annotations", None)
         await world.look("prod")
         assert world.ready("prod")[1] != "TooMuchToRead"
         assert "Lane teams/big:" in told(world) and "small" not in told(world)

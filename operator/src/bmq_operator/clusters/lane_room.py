@@ -144,8 +144,8 @@ def left_out_note(left_out: Mapping[str, object], objects: Mapping[tuple[str, st
     """What is told of lanes that were left out; None: none was."""
     if not left_out:
         return None
-    titles = {one["metadata"]["labels"].get(LANE_LABEL): _title(one) for one in objects.values()}
-    found = sorted(titles.get(lane, f"nobody's lane {lane}") for lane in left_out)
+    lanes = {one["metadata"]["labels"].get(LANE_LABEL): one for one in objects.values()}
+    found = sorted(_title(lanes[lane]) if lane in lanes else f"nobody's lane {lane}" for lane in left_out)
     text = (
         f"pods of lanes take more than the {LANES_BYTES_MAX // _MIB} MiB of memory that a look may keep of them, and "
         f"the largest lanes are left out, those of {first_of(found)}: their nodes are neither counted nor replaced, "
@@ -155,5 +155,5 @@ def left_out_note(left_out: Mapping[str, object], objects: Mapping[tuple[str, st
 
 
 def _title(one: Manifest) -> str:
-    annotations = one["metadata"]["annotations"]
+    annotations = one["metadata"].get("annotations") or {}
     return f"Lane {annotations.get(OF_NAMESPACE, '')}/{annotations.get(OF_LANE, '')}"
