@@ -104,7 +104,6 @@ def test_the_heaviest_lanes_are_left_out_and_named_and_all_else_is_looked_at(mon
     async def use(world: World) -> None:
         await runs(world, stateful_set("big", replicas=12, affinity=AFFINITY), stateful_set("small", replicas=2))
         monkeypatch.setattr(lane_room, "LANES_BYTES_MAX", 130_000)
-        world.there("ServiceAccount", "prod")["metadata"].pop("annotations", None)
         await world.look("prod")
         assert world.ready("prod")[1] != "TooMuchToRead"
         assert "Lane teams/big:" in told(world) and "small" not in told(world)
@@ -177,6 +176,13 @@ def test_of_the_heaviest_namespace_lanes_are_left_out_and_not_of_one_that_has_fe
     for number in range(40):
         kept(room, f"theirs-{number}", namespace="greedy", affinity=AFFINITY)
     assert len(room.left_out) > 5 and "mine" not in room.left_out
+
+
+def test_a_lane_that_is_left_out_is_named_beside_objects_that_say_nothing() -> None:
+    base = {"kind": "ServiceAccount", "metadata": {"name": "prod", "labels": {}}}
+    there = {("ServiceAccount", "prod"): base, ("StatefulSet", "big"): stateful_set("big")}
+    note = lane_room.left_out_note({"big": {}, "gone": {}}, there)
+    assert note is not None and "Lane teams/big" in note.message and "nobody's lane gone" in note.message
 
 
 def test_what_is_always_kept_leaves_lanes_out_too_and_is_refused_once_none_is_left() -> None:
