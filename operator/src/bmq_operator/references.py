@@ -20,10 +20,8 @@ from bmq_resources.references import ClusterRef
 ALL_NAMESPACES = "*"
 SOON_S: Final = 10.0
 """When to look again at what its Cluster keeps waiting."""
-HEARD_OF_AGAIN_S: Final = 60.0
-"""The same, at most, where watches tell of what ends that."""
-RIVAL_AGAIN_S: Final = 60.0
-"""When to look again, at most, at what another resource stands for already."""
+WAITING_AGAIN_S: Final = 60.0
+"""The same, at most, of what has waited for long: all is looked at as often anyway."""
 
 
 class ClusterState(enum.Enum):
@@ -39,15 +37,14 @@ class ClusterState(enum.Enum):
         """How soon to look again at a resource, of these conditions, that its Cluster keeps waiting. That it came,
         takes resources of another namespace or went is heard of; that it answers is not.
         """
-        most_s = SOON_S if self is ClusterState.NOT_READY else HEARD_OF_AGAIN_S
-        return pace_s(condition(conditions), first_s=SOON_S, most_s=most_s, now_ms=now_ms)
+        return SOON_S if self is ClusterState.NOT_READY else waiting_again_s(conditions, now_ms=now_ms)
 
 
-def rivals_again_s(conditions: Sequence[Condition], *, now_ms: int) -> float:
-    """How soon to look again at a resource, of these conditions, of which another one stands for what it names. Nobody
-    hears of it that this one went, but many may name the same.
+def waiting_again_s(conditions: Sequence[Condition], *, now_ms: int) -> float:
+    """How soon to look again at a resource, of these conditions, that waits for another one: the longer it has, the
+    later. Nobody hears of a rival that went, but many may name the same.
     """
-    return pace_s(condition(conditions), first_s=SOON_S, most_s=RIVAL_AGAIN_S, now_ms=now_ms)
+    return pace_s(condition(conditions), first_s=SOON_S, most_s=WAITING_AGAIN_S, now_ms=now_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

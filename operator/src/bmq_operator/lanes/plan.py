@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias, assert_never
 from bmq_operator.conditions import Finding, condition, pace_s, timestamp, was_refused
 from bmq_operator.lanes.situation import PresentLane, Situation
 from bmq_operator.outcome import Event
-from bmq_operator.references import SOON_S, ClusterState, rivals_again_s
+from bmq_operator.references import SOON_S, ClusterState, waiting_again_s
 from bmq_operator.rivals import winner
 from bmq_resources.differences import lane_body, lane_differences
 from bmq_resources.lane import LANE_NAME, Lane
@@ -248,7 +248,7 @@ def _obstacle(situation: Situation) -> Plan | None:
     if other is not None:
         why = f"{other.title} stands for the lane {lane.lane_name} already: delete one of the two, or {_ANOTHER}"
         # What it has under names that the other one needs goes, as that could make nothing else.
-        again_s = rivals_again_s(lane.status.conditions, now_ms=situation.now_ms)
+        again_s = waiting_again_s(lane.status.conditions, now_ms=situation.now_ms)
         finding = _not_ready("Collision", why)
         return Plan(finding=finding, lane_name="", node_ids_from=-1, objects=False, again_after_s=again_s)
     return None

@@ -12,7 +12,7 @@ from bmq.errors import InvalidTopicName
 from bmq.naming.names import check_topic_name, is_internal
 from bmq_operator.conditions import Finding, condition, was_refused
 from bmq_operator.outcome import Event
-from bmq_operator.references import ClusterState, rivals_again_s
+from bmq_operator.references import ClusterState, waiting_again_s
 from bmq_operator.rivals import Rival, winner
 from bmq_operator.topics.situation import Present, Situation
 from bmq_resources.differences import Difference, config_differences
@@ -113,7 +113,7 @@ def _obstacle(situation: Situation) -> Plan | None:
         return Plan(finding=_not_ready("InvalidName", why), owned=False)
     if topic.spec.managed and (other := _winner(situation)) is not None:
         why = f"{other.title} stands for the topic {topic.topic_name} already: delete one of the two, or {_ANOTHER}"
-        again_s = rivals_again_s(topic.status.conditions, now_ms=situation.now_ms)
+        again_s = waiting_again_s(topic.status.conditions, now_ms=situation.now_ms)
         return Plan(finding=_not_ready("Collision", why), owned=False, again_after_s=again_s)
     return None
 
