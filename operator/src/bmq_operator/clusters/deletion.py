@@ -28,10 +28,10 @@ from bmq_operator.outcome import Outcome
 from bmq_resources.cluster import Cluster, ClusterStatus
 from bmq_resources.references import CONFIRM_DELETION
 
-AGAIN_S = 2.0
+AGAIN_S: Final = 2.0
+"""How soon to look again while something is under way, with a Cluster that is deleted or with any other."""
 WAITING_AGAIN_S: Final = 10.0
-"""How soon to look again while it waits for something, and once Ready has been False for minutes: of most it is heard
-that it ended."""
+"""The same once it has been so for minutes: of most it is heard that it ended."""
 _RETAIN: Final = "with deletionPolicy: Retain the records stay, and nothing is waited for"
 
 

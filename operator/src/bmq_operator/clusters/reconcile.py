@@ -8,7 +8,7 @@ import structlog
 
 from bmq_admin.errors import AdminError
 from bmq_operator.clusters.asking import Answer, ask_state
-from bmq_operator.clusters.deletion import delete, end_nodes, store_ran_over
+from bmq_operator.clusters.deletion import AGAIN_S, WAITING_AGAIN_S, delete, end_nodes, store_ran_over
 from bmq_operator.clusters.desired import desired, owned
 from bmq_operator.clusters.doubt import roles_unmade
 from bmq_operator.clusters.existing import (
@@ -52,10 +52,6 @@ from bmq_operator.outcome import Event, Outcome
 from bmq_resources.base import Condition
 from bmq_resources.cluster import Cluster
 
-AGAIN_S = 2.0
-"""How soon to look again while something is under way."""
-WAITING_AGAIN_S = 10.0
-"""The same once it has been so for minutes."""
 UNREADY_AGAIN_S = 5.0
 UNREADY_AGAIN_MOST_S = 30.0
 """Where nothing is under way and Ready is not True: at first, and once it has been so for minutes."""
