@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from e2e_watched import Conditions, NotShown
 from tests.waiting import until
 
 Found = TypeVar("Found")
@@ -83,30 +84,34 @@ class Kubectl:
         """What `found` returns once it is neither None nor false. Asks again and again, and explains the namespace when
         time is up.
         """
-        return until(found, what, timeout_s, not_yet=Refused, shows=self.explanation, every_s=0.2)
+        return until(found, what, timeout_s, not_yet=(Refused, NotShown), shows=self.explanation, every_s=0.2)
 
     def until_condition(
         self, resource: str, *, status: str = "True", reason: str = "", kind: str = "Ready", timeout_s: float = 120
     ) -> Manifest:
         """The condition once it is found for the resource's newest generation."""
 
+        watched = Conditions(self.line("get", resource), self.environment)
+
         def there() -> Manifest | None:
-            shown = self.json("get", resource)
-            for condition in shown.get("status", {}).get("conditions", []):
-                newest = (
-                    condition.get("observedGeneration", shown["metadata"]["generation"])
-                    >= shown["metadata"]["generation"]
-                )
+            if (told := watched.next()) is None:
+                return None
+            generation, conditions = told
+            for condition in conditions:
+                newest = condition.get("observedGeneration", generation) >= generation
                 if (
                     condition["type"] == kind
                     and condition["status"] == status
                     and newest
                     and reason in ("", condition.get("reason"))
                 ):
-                    return dict(condition)
+                    return condition
             return None
 
-        return self.until(f"{resource}: {kind}={status} {reason}", there, timeout_s=timeout_s)
+        try:
+            return self.until(f"{resource}: {kind}={status} {reason}", there, timeout_s=timeout_s)
+        finally:
+            watched.end()
 
     def until_ready(self, *resources: str, timeout_s: float = 120) -> None:
         """Until all of them have the condition Ready."""
