@@ -15,6 +15,8 @@ BASE_MS = 1_700_000_000_000
 TOOL_S = 120
 QUIET_MS = (1_500, 20_000)
 """The second where a busy machine did not get through in the first."""
+over_a_folder = pytest.mark.parametrize("bmq", ["folder"], indirect=True)
+"""For what asks nothing of the store that keeps records."""
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +48,7 @@ def objects(output: str) -> Iterator[dict[str, Any]]:
         at = output.find("{", end)
 
 
+@over_a_folder
 def test_topics_and_configs_tools(bmq: Bmq, topic: str) -> None:
     assert f"Created topic {topic}." in run(
         bmq, "topics", "--create", "--topic", topic, "--partitions", "3", "--config", "retention.ms=-1"
@@ -224,6 +227,7 @@ def test_perf_and_verifiable_tools(bmq: Bmq, reference: Librdkafka, topic: str) 
     assert sum(reference.group_offsets(bmq.servers, group, topic).values()) == 20_300
 
 
+@over_a_folder
 def test_reassignment_and_election_tools(bmq: Bmq, reference: Librdkafka, topic: str, tmp_path: Path) -> None:
     """`bmq up` is one node with every role: the broker that Metadata names owns all partitions."""
     reference.create_topic(bmq.servers, topic, partitions=2, configs={})
@@ -259,6 +263,7 @@ def test_reassignment_and_election_tools(bmq: Bmq, reference: Librdkafka, topic:
     assert "UnknownTopicOrPartition" in unknown or "does not exist" in unknown or "no partition" in unknown
 
 
+@over_a_folder
 def test_a_transactional_producer_fails_at_once_and_says_why_in_java(bmq: Bmq, topic: str) -> None:
     load = (
         "--topic",
