@@ -36,7 +36,7 @@ def serving(*answers: Answer) -> Iterator[Server]:
             self.end_headers()
             self.wfile.write(data)
 
-        do_POST = do_GET
+        do_POST = do_DELETE = do_GET
 
         def log_message(self, format: str, *args: Any) -> None:
             pass

@@ -98,8 +98,8 @@ def test_both_clients_send_the_same(
     [
         (problem(404, "UnknownNode"), AdminProblem, "node 7: because. mend it"),
         ((302, {"location": "http://127.0.0.1:1/"}, b""), NotBmq, "{url} answers 302, and not as bmq does"),
-        ((200, {}, b"ok"), NotBmq, "{url} does not answer as bmq does: the answer to GET /v1/nodes/7 is not JSON"),
-        ((200, {}, b""), NotBmq, "{url} does not answer as bmq does: the answer to GET /v1/nodes/7 is not JSON"),
+        ((200, {}, b"ok"), NotBmq, "{url} does not answer as bmq does: the answer to GET /v1/nodes/7: it is not JSON"),
+        ((200, {}, b""), NotBmq, "{url} does not answer as bmq does: the answer to GET /v1/nodes/7: it is not JSON"),
     ],
 )
 def test_both_clients_say_the_same_of_an_answer_that_is_none(

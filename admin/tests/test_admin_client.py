@@ -12,8 +12,7 @@ import pytest
 from real_bmq import TOKEN, bmq_with_token
 from tests.started_bmq import StartedBmq
 
-from bmq_admin.answers import ANSWER_BYTES_MAX
-from bmq_admin.client import AdminClient
+from bmq_admin.client import ANSWER_BYTES_MAX, AdminClient
 from bmq_admin.errors import AdminProblem, AdminUnreachable
 
 T = TypeVar("T")

@@ -11,6 +11,7 @@ from bmq_controller.api import lane_models, models, node_models
 from bmq_controller.api.app import build_api
 
 ANSWERED: dict[Any, type[BaseModel]] = {
+    documents.Problem: models.Problem,
     documents.Cluster: models.ClusterView,
     documents.Clock: lane_models.ClockView,
     documents.Node: node_models.NodeView,

@@ -13,8 +13,10 @@ T = TypeVar("T")
 
 Sleep = Callable[[float], None]
 
-ANSWER_BYTES_MAX: Final = 256 << 20
+RAW_BYTES_MAX: Final = 256 << 20
 """As much as the whole image of a large cluster has."""
+DOCUMENT_BYTES_MAX: Final = 64 << 20
+"""Of what is read as JSON, which takes up to twenty times as much of memory."""
 
 
 class BlockingAdminClient:
@@ -106,6 +108,9 @@ class BlockingAdminClient:
             )
 
             self._connections = BlockingConnections(
-                headers=token_headers(self._token), timeout_s=self.timeout_s, answer_bytes_max=ANSWER_BYTES_MAX
+                headers=token_headers(self._token),
+                timeout_s=self.timeout_s,
+                raw_bytes_max=RAW_BYTES_MAX,
+                document_bytes_max=DOCUMENT_BYTES_MAX,
             )
         return self._connections

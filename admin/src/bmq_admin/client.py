@@ -2,23 +2,39 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
 import httpx
 
-from bmq_admin.answers import ANSWER_BYTES_MAX
 from bmq_admin.attempts import Outcome, Pause, Send, attempts
-from bmq_admin.connections import Connections
+from bmq_admin.connections import Connections, Turn
 from bmq_admin.errors import AdminUnreachable
 from bmq_admin.requests import Listing, PathPart, Request, request_for, sendable, token_headers
 
 T = TypeVar("T")
 
 TIMEOUT_S: Final = 10.0
+ANSWER_S_MAX: Final = 3 * TIMEOUT_S
+ANSWER_BYTES_MAX: Final = 1 << 20
+"""Some 20 MiB of memory at most, until all but what a document has is left out. A cluster of seven thousand nodes tells
+of itself in as much, and pages have less."""
+PAGES_MAX: Final = 250
+"""A quarter of a million topics, or partitions of one."""
+
+
+@asynccontextmanager
+async def _at_once(size_bytes: int) -> AsyncIterator[None]:
+    """Everybody's turn."""
+    yield
 
 
 class AdminClient:
-    """One cluster's API. Not bound to an event loop until the first request; close it when the cluster is gone."""
+    """One cluster's API. Not bound to an event loop until the first request; close it when the cluster is gone.
+
+    Anybody may answer in the cluster's place: no answer is held that is larger than bmq's are, none has more fields
+    than its document, and lists end.
+    """
 
     def __init__(
         self,
@@ -27,16 +43,21 @@ class AdminClient:
         token: str = "",
         timeout_s: float = TIMEOUT_S,
         patience_s: float = 0.0,
+        turn: Turn = _at_once,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        """`patience_s`: how long it asks again while nobody leads, or the leader is new and knows too little yet."""
+        """`patience_s`: how long it asks again while nobody leads, or the leader is new and knows too little yet.
+        `turn`: whose it is to have an answer read.
+        """
         self.url = url.rstrip("/")
         self._patience_s = patience_s
         self._sendable = sendable(token)
         self._connections = Connections(
             headers=token_headers(token) if self._sendable else {},
             timeout_s=timeout_s,
+            answer_s_max=max(ANSWER_S_MAX, timeout_s),
             answer_bytes_max=ANSWER_BYTES_MAX,
+            turn=turn,
             transport=transport,
         )
 
@@ -79,7 +100,7 @@ class AdminClient:
 
     async def all(self, listing: Listing[T]) -> AsyncIterator[T]:
         """Its items, page by page."""
-        pages = listing.pages()
+        pages = listing.pages(pages_max=PAGES_MAX)
         request = next(pages)
         while True:
             page = await self.ask(request)

@@ -3,10 +3,13 @@
 A token goes to the address that it was given for: redirects are not followed.
 """
 
+import asyncio
+import functools
 import ipaddress
 import ssl
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
 import httpx
@@ -21,7 +24,12 @@ KEPT_MAX: Final = 4
 KEPT_S: Final = 3.0
 """How long a connection is kept: nodes close theirs five seconds after the last answer, and a request would meet that
 end."""
+_AS_IT_IS: Final = {"accept-encoding": "identity"}
+"""So that as much is read as was sent."""
 _ERRORS: Final = (httpx.HTTPError, httpx.InvalidURL, UnicodeError)
+
+Turn: TypeAlias = Callable[[int], AbstractAsyncContextManager[None]]
+"""Whose turn it is to have an answer of so many bytes read."""
 
 
 class Connections:
@@ -34,12 +42,18 @@ class Connections:
         *,
         headers: Mapping[str, str],
         timeout_s: float,
+        answer_s_max: float,
         answer_bytes_max: int,
+        turn: Turn,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
+        """`timeout_s`: how long nothing may come; `answer_s_max`: until all has."""
+        self._answer_s_max = answer_s_max
         self._answer_bytes_max = answer_bytes_max
+        self._turn = turn
         self._client = httpx.AsyncClient(
-            headers=headers,
+            headers={**headers, **_AS_IT_IS},
+            verify=_trusted(),
             timeout=httpx.Timeout(timeout_s),
             limits=httpx.Limits(
                 max_connections=CONNECTIONS_MAX, max_keepalive_connections=KEPT_MAX, keepalive_expiry=KEPT_S
@@ -53,19 +67,27 @@ class Connections:
         await self._client.aclose()
 
     async def send(self, url: str, request: Request[Any]) -> Outcome:
-        """What comes of it."""
-        collected = Collected(url, bytes_max=self._answer_bytes_max)
+        """What comes of it; an error holds nothing of what was answered."""
         try:
-            async with self._client.stream(
-                request.method, url + request.target, content=request.content, headers=request.headers
-            ) as reply:
-                async for piece in reply.aiter_bytes():
-                    collected.add(piece)
-            return _read(url, request, reply, collected)
+            async with asyncio.timeout(self._answer_s_max):
+                reply, data = await self._answer(url, request)
+            async with self._turn(len(data)):
+                return _read(url, request, reply, data, whole=False)
         except AdminError as error:
-            return error
+            return error.with_traceback(None)
+        except TimeoutError:
+            return TimedOut(url)
         except _ERRORS as error:
-            return _not_reached(url, error)
+            return _not_reached(url, error.with_traceback(None))
+
+    async def _answer(self, url: str, request: Request[Any]) -> tuple[httpx.Response, bytes]:
+        async with self._client.stream(
+            request.method, url + request.target, content=request.content, headers=request.headers
+        ) as reply:
+            collected = Collected(url, encoding=_encoding(reply), bytes_max=self._answer_bytes_max)
+            async for piece in reply.aiter_bytes():
+                collected.add(piece)
+            return reply, collected.all()
 
 
 class BlockingConnections:
@@ -73,15 +95,17 @@ class BlockingConnections:
     never asked for this machine's own addresses.
     """
 
-    def __init__(self, *, headers: Mapping[str, str], timeout_s: float, answer_bytes_max: int) -> None:
-        self._headers = headers
+    def __init__(
+        self, *, headers: Mapping[str, str], timeout_s: float, raw_bytes_max: int, document_bytes_max: int
+    ) -> None:
+        self._headers = {**headers, **_AS_IT_IS}
         self._timeout = httpx.Timeout(timeout_s)
-        self._answer_bytes_max = answer_bytes_max
-        self._trusted = ssl.create_default_context()
+        self._raw_bytes_max = raw_bytes_max
+        self._document_bytes_max = document_bytes_max
 
     def send(self, url: str, request: Request[Any]) -> Outcome:
-        """What comes of it."""
-        collected = Collected(url, bytes_max=self._answer_bytes_max)
+        """What comes of it; documents are whole."""
+        bytes_max = self._raw_bytes_max if request.raw else self._document_bytes_max
         try:
             with (
                 self._client(url) as client,
@@ -89,9 +113,10 @@ class BlockingConnections:
                     request.method, url + request.target, content=request.content, headers=request.headers
                 ) as reply,
             ):
+                collected = Collected(url, encoding=_encoding(reply), bytes_max=bytes_max)
                 for piece in reply.iter_bytes():
                     collected.add(piece)
-            return _read(url, request, reply, collected)
+            return _read(url, request, reply, collected.all(), whole=True)
         except AdminError as error:
             return error
         except _ERRORS as error:
@@ -101,13 +126,23 @@ class BlockingConnections:
         return httpx.Client(
             headers=self._headers,
             timeout=self._timeout,
-            verify=self._trusted,
+            verify=_trusted(),
             trust_env=not _is_this_machine(urlsplit(url).hostname or ""),
         )
 
 
-def _read(url: str, request: Request[Any], reply: httpx.Response, collected: Collected) -> Answered:
-    return read(url, request, status=reply.status_code, reason=reply.reason_phrase, data=collected.all())
+@functools.cache
+def _trusted() -> ssl.SSLContext:
+    """Whom the system trusts: half a megabyte, which all connections share."""
+    return ssl.create_default_context()
+
+
+def _encoding(reply: httpx.Response) -> str:
+    return str(reply.headers.get("content-encoding", "")).strip().lower()
+
+
+def _read(url: str, request: Request[Any], reply: httpx.Response, data: bytes, *, whole: bool) -> Answered:
+    return read(url, request, status=reply.status_code, reason=reply.reason_phrase, data=data, whole=whole)
 
 
 def _not_reached(url: str, error: Exception) -> AdminError:

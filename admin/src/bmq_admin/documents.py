@@ -4,13 +4,31 @@ A field that not all versions of bmq answer, which an operator meets while a clu
 Shapes alone; the API itself says what each field means (docs/admin-api.md), and a test holds the two together.
 """
 
-from typing import NotRequired, TypedDict
+from typing import Annotated, Final, NotRequired, TypedDict
+
+from bmq_admin.shapes import Printable, Within
+
+TIME_MS_MAX: Final = 253_402_300_799_999
+"""The end of the year 9999, which is the last that times are written in."""
+Time = Annotated[int, Within(0, TIME_MS_MAX)]
+"""In ms since 1970."""
+Word = Annotated[str, Printable(200)]
+"""What is sent back as it came, or stands in a status as it is."""
+
+
+class Problem(TypedDict):
+    """Why something cannot be had."""
+
+    code: str
+    what: str
+    why: str
+    remedy: str
 
 
 class Cluster(TypedDict):
     """The cluster as the node that was asked knows it."""
 
-    cluster_id: str
+    cluster_id: Word
     partitions_unowned: int
     partitions_unowned_of_lanes: NotRequired[int]
 
@@ -18,7 +36,7 @@ class Cluster(TypedDict):
 class Clock(TypedDict):
     """The time that the leading controller goes by."""
 
-    now_ms: int
+    now_ms: Time
     trusted: bool
 
 
@@ -55,8 +73,8 @@ class TopicSummary(TypedDict):
     """A topic in a list."""
 
     name: str
-    topic_id: str
-    version: str
+    topic_id: Word
+    version: Word
 
 
 class Topic(TopicSummary):
@@ -85,7 +103,7 @@ class Config(TypedDict):
 class Configs(TypedDict):
     """All keys of the cluster or of a topic."""
 
-    version: str
+    version: Word
     configs: list[Config]
 
 
@@ -102,9 +120,9 @@ class Lane(TypedDict):
 
     name: str
     number: int
-    version: str
-    created_ms: int
-    expires_ms: NotRequired[int | None]
+    version: Word
+    created_ms: Time
+    expires_ms: NotRequired[Time | None]
     ttl_seconds: int
     own_brokers: bool
     reads_base: BaseReads

@@ -1,74 +1,77 @@
 """The pages of the API that a cluster is run by: what each takes, and which document it answers. Pure."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from bmq_admin.documents import Clock, Cluster, Configs, Group, Lane, Node, Partition, Store, Topic, TopicSummary
 from bmq_admin.requests import Listing, Request, request_for
 
 Values = Mapping[str, object]
 """Configuration keys and their values; None: back to the default."""
+NODES_AT_ONCE: Final = 250
+"""Each tells its listeners and what ails it, which may be kilobytes."""
 _DRY_RUN = {"validate_only": True}
 
 
 def cluster() -> Request[Cluster]:
     """The cluster, as any node knows it."""
-    return request_for("GET", ("cluster",))
+    return request_for("GET", ("cluster",), document=Cluster)
 
 
 def clock() -> Request[Clock]:
     """The time by which the cluster deletes lanes."""
-    return request_for("GET", ("clock",))
+    return request_for("GET", ("clock",), document=Clock)
 
 
 def store() -> Request[Store]:
     """Whether the store answers the node that is asked."""
-    return request_for("GET", ("debug", "store"))
+    return request_for("GET", ("debug", "store"), document=Store)
 
 
 def nodes() -> Listing[Node]:
     """All nodes, as the leader sees them."""
-    return Listing(path=("nodes",))
+    return Listing(path=("nodes",), query={"limit": NODES_AT_ONCE}, item=Node)
 
 
 def node(node_id: int) -> Request[Node]:
     """One node."""
-    return request_for("GET", ("nodes", node_id))
+    return request_for("GET", ("nodes", node_id), document=Node)
 
 
 def drain(node_id: int) -> Request[Node]:
     """Begins to move a broker's partitions to others."""
-    return request_for("POST", ("nodes", node_id, "drain"))
+    return request_for("POST", ("nodes", node_id, "drain"), document=Node)
 
 
 def cordon(node_id: int) -> Request[Node]:
     """Gives a node no new partitions."""
-    return request_for("POST", ("nodes", node_id, "cordon"))
+    return request_for("POST", ("nodes", node_id, "cordon"), document=Node)
 
 
 def uncordon(node_id: int) -> Request[Node]:
     """Gives a node partitions again."""
-    return request_for("POST", ("nodes", node_id, "uncordon"))
+    return request_for("POST", ("nodes", node_id, "uncordon"), document=Node)
 
 
 def topics() -> Listing[TopicSummary]:
     """All topics."""
-    return Listing(path=("topics",))
+    return Listing(path=("topics",), item=TopicSummary)
 
 
 def topic(name: str) -> Request[Topic]:
     """One topic."""
-    return request_for("GET", ("topics", name))
+    return request_for("GET", ("topics", name), document=Topic)
 
 
 def partitions(topic: str) -> Listing[Partition]:
     """A topic's partitions."""
-    return Listing(path=("topics", topic, "partitions"))
+    return Listing(path=("topics", topic, "partitions"), item=Partition)
 
 
 def create_topic(name: str, *, partitions: int, configs: Values, dry_run: bool = False) -> Request[Topic]:
     """A new topic. `dry_run`: whether it could be made, and nothing more; as in all of these."""
     body = {"name": name, "partitions": partitions, "configs": dict(configs)}
-    return request_for("POST", ("topics",), body=body, query=_DRY_RUN if dry_run else None)
+    return request_for("POST", ("topics",), body=body, query=_DRY_RUN if dry_run else None, document=Topic)
 
 
 def grow_topic(name: str, *, total: int, version: str, dry_run: bool = False) -> Request[Topic]:
@@ -79,24 +82,32 @@ def grow_topic(name: str, *, total: int, version: str, dry_run: bool = False) ->
         body={"total": total},
         version=version,
         query=_DRY_RUN if dry_run else None,
+        document=Topic,
     )
 
 
 def change_topic(name: str, changes: Values, *, version: str, dry_run: bool = False) -> Request[Configs]:
     """Some keys of a topic's configuration."""
     return request_for(
-        "PATCH", ("topics", name, "configs"), body=changes, version=version, query=_DRY_RUN if dry_run else None
+        "PATCH",
+        ("topics", name, "configs"),
+        body=changes,
+        version=version,
+        query=_DRY_RUN if dry_run else None,
+        document=Configs,
     )
 
 
 def configs() -> Request[Configs]:
     """The cluster's configuration."""
-    return request_for("GET", ("configs",))
+    return request_for("GET", ("configs",), document=Configs)
 
 
 def change_configs(changes: Values, *, version: str, dry_run: bool = False) -> Request[Configs]:
     """Some keys of it."""
-    return request_for("PATCH", ("configs",), body=changes, version=version, query=_DRY_RUN if dry_run else None)
+    return request_for(
+        "PATCH", ("configs",), body=changes, version=version, query=_DRY_RUN if dry_run else None, document=Configs
+    )
 
 
 def delete_topic(name: str, *, version: str) -> Request[None]:
@@ -106,17 +117,17 @@ def delete_topic(name: str, *, version: str) -> Request[None]:
 
 def lane(name: str) -> Request[Lane]:
     """One lane."""
-    return request_for("GET", ("lanes", name))
+    return request_for("GET", ("lanes", name), document=Lane)
 
 
 def create_lane(wanted: Values) -> Request[Lane]:
     """A new lane; what is wanted has its name, too."""
-    return request_for("POST", ("lanes",), body=wanted)
+    return request_for("POST", ("lanes",), body=wanted, document=Lane)
 
 
 def change_lane(name: str, wanted: Values, *, version: str) -> Request[Lane]:
     """What a lane is to be, all of it."""
-    return request_for("PUT", ("lanes", name), body=wanted, version=version)
+    return request_for("PUT", ("lanes", name), body=wanted, version=version, document=Lane)
 
 
 def delete_lane(name: str, *, version: str | None = None) -> Request[None]:
@@ -126,4 +137,4 @@ def delete_lane(name: str, *, version: str | None = None) -> Request[None]:
 
 def group(group_id: str) -> Request[Group]:
     """A consumer group, as the cluster calls it."""
-    return request_for("GET", ("groups", group_id))
+    return request_for("GET", ("groups", group_id), document=Group)

@@ -7,6 +7,7 @@ from typing import Any, Final, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
 from bmq_admin.errors import AdminUnreachable
+from bmq_admin.shapes import Kind, PageOf
 
 T = TypeVar("T")
 
@@ -29,6 +30,8 @@ class Request(Generic[T]):
     content: bytes | None = None
     raw: bool = False
     """Whether the answer is wanted as it is; else it has to be JSON."""
+    document: Kind = Any
+    """Which shape that has to have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,22 +40,24 @@ class Listing(Generic[T]):
 
     path: tuple[PathPart, ...]
     query: Mapping[str, object] = field(default_factory=dict)
+    item: Kind = Any
 
     def page(self, after: str | None) -> "Request[Any]":
         """The page that follows the token of the one before; None: the first."""
-        return request_for("GET", self.path, query={"limit": PAGE_ITEMS, **self.query, "continue": after})
+        query = {"limit": PAGE_ITEMS, **self.query, "continue": after}
+        return request_for("GET", self.path, query=query, document=PageOf(self.item))
 
-    def pages(self) -> "Generator[Request[Any], Any, None]":
+    def pages(self, *, pages_max: int = PAGES_MAX) -> "Generator[Request[Any], Any, None]":
         """What to ask for, one request after the other; each page is sent in return. Raises AdminUnreachable where they
         do not end.
         """
         after: str | None = None
-        for _ in range(PAGES_MAX):
+        for _ in range(pages_max):
             page = yield self.page(after)
             after = page["continue"]
             if after is None:
                 return
-        raise AdminUnreachable(f"a list of more than {PAGES_MAX} pages")
+        raise AdminUnreachable(f"/v1/{'/'.join(map(str, self.path))}: a list of more than {pages_max} pages")
 
 
 def request_for(
@@ -63,9 +68,10 @@ def request_for(
     body: Mapping[str, object] | None = None,
     version: str | None = None,
     raw: bool = False,
+    document: Kind = Any,
 ) -> Request[Any]:
     """Asks for the page of the API at `path`, whose parts are quoted. `version`: of this version alone, else a problem
-    with status 412. What the query has as None is left out.
+    with status 412. What the query has as None is left out. `document`: which shape the answer has to have.
     """
     headers = {"accept": "application/json"}
     if body is not None:
@@ -78,6 +84,7 @@ def request_for(
         headers=headers,
         content=None if body is None else json.dumps(body).encode(),
         raw=raw,
+        document=document,
     )
 
 

@@ -1,0 +1,272 @@
+"""Whatever is answered in a cluster's place: it is read within bounds, and what bmq never says is told as that."""
+
+import asyncio
+import gzip
+import json
+import traceback
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import httpx
+import pytest
+from api_server import Answer, ok, serving
+
+from bmq_admin import client as of_the_operator
+from bmq_admin import documents, pages
+from bmq_admin.blocking import BlockingAdminClient
+from bmq_admin.client import ANSWER_BYTES_MAX, PAGES_MAX, AdminClient
+from bmq_admin.errors import AdminError, AdminProblem, AdminUnreachable, NotBmq, TimedOut
+from bmq_admin.requests import Listing, Request
+from bmq_admin.shapes import Misfit, PageOf, fitted
+
+NODE = {
+    "node_id": 7,
+    "state": "alive",
+    "leads": False,
+    "cordoned": False,
+    "draining": False,
+    "partitions": 1,
+    "moving_away": 0,
+    "moving_here": 0,
+}
+LANE = {
+    "name": "dev",
+    "number": 1,
+    "version": "3-4",
+    "created_ms": 1,
+    "expires_ms": None,
+    "ttl_seconds": 0,
+    "own_brokers": False,
+    "reads_base": {"enabled": False, "topics": [], "bytes_per_second": 1},
+    "fallback": "none",
+    "topics": 0,
+}
+PROBLEM = {"what": "w", "why": "y", "remedy": "r", "code": "c"}
+DEEP = b"[" * 100_000 + b"]" * 100_000
+
+
+def blocking(url: str, asked: Request[Any] | Listing[Any]) -> Any:
+    client = BlockingAdminClient([url], timeout_s=5, sleep=lambda _: None)
+    return list(client.all(asked)) if isinstance(asked, Listing) else client.ask(asked)
+
+
+def awaited(url: str, asked: Request[Any] | Listing[Any]) -> Any:
+    async def run() -> Any:
+        client = AdminClient(url, timeout_s=5)
+        try:
+            return [one async for one in client.all(asked)] if isinstance(asked, Listing) else await client.ask(asked)
+        finally:
+            await client.close()
+
+    return asyncio.run(run())
+
+
+def answered(document: Any) -> bytes:
+    return json.dumps(document).encode()
+
+
+FOREIGN: dict[str, tuple[Request[Any] | Listing[Any], bytes, str]] = {
+    "nested too deeply": (pages.cluster(), DEEP, "it is nested too deeply"),
+    "another thing": (pages.cluster(), b"[]", "it is no object"),
+    "null": (pages.cluster(), b"null", "it is no object"),
+    "a number without end": (pages.cluster(), b'{"cluster_id": ' + b"9" * 10_000 + b"}", "it is not JSON"),
+    "no page": (pages.nodes(), b"[]", "it is no object"),
+    "a page without items": (pages.nodes(), b"{}", "items is no list"),
+    "items that are none": (pages.topics(), answered({"items": ["a"], "continue": None}), "items[0] is no object"),
+    "a page without anything, and more": (
+        pages.topics(),
+        answered({"items": [], "continue": "x"}),
+        "a page has no items, and is not the last",
+    ),
+    "a token that no address can carry": (
+        pages.nodes(),
+        answered({"items": [NODE], "continue": "\ud800"}),
+        "continue is no printable text of at most 2000 characters",
+    ),
+    "a field of another type": (
+        pages.nodes(),
+        answered({"items": [NODE, {**NODE, "partitions": "1"}], "continue": None}),
+        "items[1].partitions is not a number",
+    ),
+    "true for a number": (pages.node(7), answered({**NODE, "node_id": True}), "node_id is not a number"),
+    "more than any log holds": (pages.node(7), answered({**NODE, "partitions": 1 << 63}), "partitions is not a number"),
+    "no number at all": (pages.node(7), answered({**NODE, "partitions": float("nan")}), "partitions is not a number"),
+    "a field that is missing": (
+        pages.lane("dev"),
+        answered({**LANE, "reads_base": {}}),
+        "reads_base.enabled is missing",
+    ),
+    "a time that nothing is written in": (
+        pages.lane("dev"),
+        answered({**LANE, "expires_ms": 1 << 62}),
+        "expires_ms is not within 0 and 253402300799999",
+    ),
+    "a version that no header can carry": (
+        pages.lane("dev"),
+        answered({**LANE, "version": "1\r\nx: y"}),
+        "version is no printable text of at most 200 characters",
+    ),
+    "settings that are no text": (
+        pages.topic("a"),
+        answered({"name": "a", "topic_id": "x", "version": "1", "partitions": 1, "configs": {"b": {}}}),
+        "a value of configs is not text",
+    ),
+}
+
+
+@pytest.mark.parametrize("face", [blocking, awaited])
+@pytest.mark.parametrize(("asked", "data", "why"), FOREIGN.values(), ids=FOREIGN)
+def test_what_bmq_never_says_is_told_as_that(
+    face: Callable[..., Any], asked: Request[Any] | Listing[Any], data: bytes, why: str
+) -> None:
+    with serving((200, {}, data)) as server, pytest.raises(NotBmq) as raised:
+        face(server.url, asked)
+    assert str(raised.value).endswith(f": {why}"), raised.value
+
+
+@pytest.mark.parametrize("face", [blocking, awaited])
+def test_an_answer_without_content_is_none_where_a_document_is_due(face: Callable[..., Any]) -> None:
+    with serving((204, {}, b"")) as server, pytest.raises(NotBmq, match="GET /v1/clock: it is no object"):
+        face(server.url, pages.clock())
+    with serving((204, {}, b"")) as server:
+        assert face(server.url, pages.delete_lane("dev")) is None
+
+
+@pytest.mark.parametrize("face", [blocking, awaited])
+@pytest.mark.parametrize(
+    "data",
+    [DEEP, answered({**PROBLEM, "why": ["y"] * 9}), answered({"code": "c"}), b"null"],
+    ids=["nested too deeply", "no text", "parts are missing", "null"],
+)
+def test_a_refusal_that_bmq_never_gives_is_told_as_that(face: Callable[..., Any], data: bytes) -> None:
+    with serving((409, {}, data)) as server, pytest.raises(NotBmq, match="answers 409, and not as bmq does"):
+        face(server.url, pages.cluster())
+
+
+@pytest.mark.parametrize("face", [blocking, awaited])
+def test_of_a_refusal_no_more_is_kept_than_somebody_reads(face: Callable[..., Any]) -> None:
+    long: Answer = (409, {}, answered({**PROBLEM, "why": "y" * 100_000}))
+    with serving(long) as server, pytest.raises(AdminProblem) as raised:
+        face(server.url, pages.cluster())
+    assert len(raised.value.why) == 2_000
+
+
+@pytest.mark.parametrize("face", [blocking, awaited])
+def test_nothing_is_unpacked(face: Callable[..., Any]) -> None:
+    small: Answer = (200, {"content-encoding": "gzip"}, gzip.compress(b" " * (50 << 20)))
+    with serving(small) as server, pytest.raises(NotBmq, match="a compressed answer, which was not asked for"):
+        face(server.url, pages.cluster())
+    assert server.asked[0][2]["accept-encoding"] == "identity"
+
+
+def test_of_a_document_the_operator_has_the_fields_that_it_reads_and_a_command_all() -> None:
+    more = {**NODE, "pool": "p", "junk": [[]] * 1_000}
+    with serving(ok(more)) as server:
+        assert awaited(server.url, pages.node(7)) == {**NODE, "pool": "p"}
+    with serving(ok(more)) as server:
+        assert blocking(server.url, pages.node(7)) == more
+
+
+def use(answer: Callable[[httpx.Request], httpx.Response], asked: Request[Any] | Listing[Any], **more: Any) -> Any:
+    async def run() -> Any:
+        client = AdminClient("http://bmq", transport=httpx.MockTransport(answer), **more)
+        try:
+            return [one async for one in client.all(asked)] if isinstance(asked, Listing) else await client.ask(asked)
+        finally:
+            await client.close()
+
+    return asyncio.run(run())
+
+
+def test_a_list_without_end_is_given_up() -> None:
+    count = 0
+
+    def endless(request: httpx.Request) -> httpx.Response:
+        nonlocal count
+        count += 1
+        return httpx.Response(200, json={"items": [NODE], "continue": "again"})
+
+    with pytest.raises(AdminUnreachable, match=f"/v1/nodes: a list of more than {PAGES_MAX} pages"):
+        use(endless, pages.nodes())
+    assert count == PAGES_MAX
+
+
+def test_an_answer_that_goes_on_and_on_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def drips() -> AsyncIterator[bytes]:
+        yield b" "
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(of_the_operator, "ANSWER_S_MAX", 0.05)
+    with pytest.raises(TimedOut):
+        use(lambda _: httpx.Response(200, content=drips()), pages.cluster(), timeout_s=0.01)
+
+
+def test_answers_are_read_when_it_is_their_turn() -> None:
+    turns: list[int] = []
+
+    @asynccontextmanager
+    async def turn(size_bytes: int) -> AsyncIterator[None]:
+        turns.append(size_bytes)
+        yield
+
+    data = answered(NODE)
+    assert use(lambda _: httpx.Response(200, content=data), pages.node(7), turn=turn) == NODE
+    assert turns == [len(data)]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"[" + b"1," * (ANSWER_BYTES_MAX // 4), b"[" + b"1," * (ANSWER_BYTES_MAX // 4) + b"1]", b"x" * (2 << 20)],
+    ids=["no JSON", "no document", "too large"],
+)
+def test_an_error_that_is_kept_keeps_nothing_of_the_answer(data: bytes) -> None:
+    async def run() -> AdminError:
+        client = AdminClient("http://bmq", transport=httpx.MockTransport(lambda _: httpx.Response(200, content=data)))
+        try:
+            await client.ask(pages.cluster())
+        except AdminError as error:
+            return error
+        raise AssertionError("it was read")
+
+    assert [
+        one for one in held_by(asyncio.run(run())) if isinstance(one, list | bytes | str) and len(one) > 1_000
+    ] == []
+
+
+def held_by(error: BaseException | None) -> Iterator[Any]:
+    """What its frames have, and those of what it came of."""
+    while error is not None:
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            if not frame.f_code.co_filename.startswith(__file__):
+                yield from frame.f_locals.values()
+        yield getattr(error, "doc", None)
+        error = error.__cause__ or error.__context__
+
+
+KINDS = [one for one in vars(documents).values() if isinstance(one, type) and hasattr(one, "__required_keys__")]
+
+
+def anything(rng: Random, depth: int = 4) -> Any:
+    kind = rng.random()
+    if depth <= 0 or kind < 0.4:
+        return rng.choice([None, True, 0, -1, 1 << 70, 0.5, float("inf"), "", "a", "\ud800", "\r\n"])
+    if kind < 0.6:
+        return [anything(rng, depth - 1) for _ in range(rng.randint(0, 3))]
+    names = [name for kind in (*KINDS, {"items": 0, "continue": 0}) for name in getattr(kind, "__annotations__", kind)]
+    return {rng.choice(names): anything(rng, depth - 1) for _ in range(rng.randint(0, 12))}
+
+
+def test_whatever_is_read_as_a_document_fits_or_is_a_misfit() -> None:
+    rng, fit = Random(7), 0
+    for _ in range(5_000):
+        kind, value = rng.choice(KINDS), anything(rng)
+        for one in (kind, PageOf(kind)):
+            try:
+                found = fitted(value, one)
+            except Misfit:
+                continue
+            fit += 1
+            assert fitted(found, one) == found
+    assert fit, "some do"
