@@ -94,6 +94,12 @@ def test_what_is_too_deep_is_left_out_and_all_else_is_as_it_was(monkeypatch: pyt
         assert json.loads(answers._shallow(json.dumps(value).encode())) == _cut(value)
 
 
+@pytest.mark.parametrize("text", ["[" * 9_000, "[" * 9_000 + "]" * 8_000], ids=["never", "not far enough"])
+def test_what_is_nested_too_deep_and_never_ends_is_no_json(text: str) -> None:
+    with pytest.raises(ValueError, match="Expecting value"):
+        parsed(text.encode())
+
+
 def test_of_thousands_of_labels_those_of_bmq_count() -> None:
     labels = {f"l{number}": "" for number in range(LABELS_MAX)} | {"bmq.io/cluster": "prod"}
     manifest = {"metadata": {"name": "a", "labels": labels}}

@@ -205,7 +205,9 @@ def _shallow(data: bytes) -> bytes:
     while (begin := deep.find(1, end)) >= 0:
         # From the bracket that goes too deep to the one that comes back, which is not deep any more itself.
         kept += (data[end:begin], b"null")
-        end = deep.find(0, begin) + 1
+        if (back := deep.find(0, begin)) < 0:
+            return b""  # it never does, so this is no JSON
+        end = back + 1
     return b"".join((*kept, data[end:]))
 
 

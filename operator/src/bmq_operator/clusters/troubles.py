@@ -1,9 +1,9 @@
 """Why pods are not ready, in words that say what helps. Pure."""
 
-import json
 from collections.abc import Iterable
 from typing import Final
 
+from bmq_operator.answers import parsed
 from bmq_operator.clusters.names import COMPONENT_LABEL
 from bmq_operator.clusters.nodes import PULLING, UNSTARTED, is_ready, unschedulable
 from bmq_operator.conditions import Finding
@@ -86,7 +86,7 @@ def last_words(log: str) -> str:
     if not lines:
         return ""
     try:
-        entry = json.loads(lines[-1])
+        entry = parsed(lines[-1].encode(errors="surrogatepass"))
     except ValueError:
         return lines[-1].removeprefix("error: ")
     if not isinstance(entry, dict):
