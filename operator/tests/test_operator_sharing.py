@@ -1,6 +1,7 @@
 """Values that are read once for all who ask at about the same time."""
 
 import asyncio
+import traceback
 
 import pytest
 
@@ -46,6 +47,24 @@ def test_what_could_not_be_read_for_another_reason_is_read_by_the_next_one() -> 
         with pytest.raises(OSError, match="away"):
             await shared.get("a", read)
         assert await shared.get("a", read) == "new"
+
+    asyncio.run(run())
+
+
+def test_a_failure_that_is_told_again_keeps_nothing_of_who_read_and_who_asked() -> None:
+    async def run() -> None:
+        async def read() -> int:
+            raise AdminUnreachable("nobody answers")
+
+        async def ask() -> int:
+            return await shared.get("a", read)
+
+        shared: Shared[int] = Shared(most=1)
+        for _ in range(10):
+            with pytest.raises(AdminUnreachable) as told:
+                await ask()
+            names = [frame.f_code.co_name for frame, _ in traceback.walk_tb(told.value.__traceback__)]
+            assert "read" not in names and names.count("ask") == 1
 
     asyncio.run(run())
 

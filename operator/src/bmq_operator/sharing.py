@@ -42,6 +42,8 @@ class _Read(Generic[T]):
 
     def result(self) -> T:
         """The value. Raises what reading it raised."""
+        if isinstance(self.failed, AdminError):
+            raise self.failed.with_traceback(None)  # else it would keep what each had in hands who asked
         if self.failed is not None:
             raise self.failed
         assert self.value is not None
