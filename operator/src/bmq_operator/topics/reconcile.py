@@ -82,8 +82,8 @@ async def _situation(context: Context, topic: Topic, referred: Referred) -> Situ
     if referred.state is ClusterState.READY:
         known = _topics(context, referred)
         try:
-            present = await known.present(topic.topic_name)
-            if present is None or ending:
+            present = None if ending else await known.present(topic.topic_name)
+            if present is None:
                 # what is made or deleted is not decided on what was so seconds ago
                 present = await known.present_now(topic.topic_name)
         except AdminError as error:
@@ -145,11 +145,11 @@ def _take(context: Context, topic: Topic) -> None:
 
 
 async def _plan_with_records(context: Context, topic: Topic, referred: Referred) -> Plan:
-    client = _client(referred)
     holds_records = False
-    async for partition in client.all(pages.partitions(topic.topic_name)):
+    async for partition in _client(referred).all(pages.partitions(topic.topic_name)):
         first, end = partition["log_start"], partition["high_watermark"]
-        holds_records = holds_records or first is None or end is None or end > first
+        if holds_records := first is None or end is None or end > first:
+            break
     return plan(replace(await _situation(context, topic, referred), holds_records=holds_records))
 
 
