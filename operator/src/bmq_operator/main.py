@@ -16,6 +16,7 @@ from bmq.errors import BmqError
 from bmq.runtime.logging import configure_logging
 from bmq.runtime.system import SystemClock, SystemRng
 from bmq_admin.client import AdminClient
+from bmq_operator.answers import Large
 from bmq_operator.clusters import reconcile as clusters
 from bmq_operator.clusters.volume import keep_volume
 from bmq_operator.context import Context
@@ -74,7 +75,9 @@ class Operator:
         self.kube = kube
         self._clients: OrderedDict[tuple[str, str], AdminClient] = OrderedDict()
         """By address and token, the one used last at the end."""
-        self._retired: asyncio.Queue[AdminClient] = asyncio.Queue()
+        self._retired: asyncio.Queue[tuple[float, AdminClient]] = asyncio.Queue()
+        """With when they were, by the loop's clock."""
+        self._large = Large()
         self.begin()
 
     def begin(self) -> None:
@@ -95,10 +98,10 @@ class Operator:
 
     def _admin(self, url: str, token: str) -> AdminClient:
         if (url, token) not in self._clients:
-            self._clients[url, token] = AdminClient(url, token=token)
+            self._clients[url, token] = AdminClient(url, token=token, turn=self._large.turn)
         self._clients.move_to_end((url, token))
         if len(self._clients) > CLIENTS_MAX:
-            self._retired.put_nowait(self._clients.popitem(last=False)[1])
+            self._retired.put_nowait((asyncio.get_running_loop().time(), self._clients.popitem(last=False)[1]))
         return self._clients[url, token]
 
     async def _close_retired(self) -> None:
@@ -106,8 +109,8 @@ class Operator:
         cancelled.
         """
         while True:
-            client = await self._retired.get()
-            await asyncio.sleep(RECONCILE_TIMEOUT_S)
+            at_s, client = await self._retired.get()
+            await asyncio.sleep(at_s + RECONCILE_TIMEOUT_S - asyncio.get_running_loop().time())
             await client.close()
 
     async def close(self) -> None:
