@@ -10,7 +10,7 @@ from typing import Final
 
 from bmq_admin.client import AdminClient
 from bmq_admin.errors import AdminError, AdminUnreachable, TimedOut
-from bmq_operator.clusters.access import NotUnderstood, admin_of, find_cluster
+from bmq_operator.clusters.access import NotUnderstood, admin_of, find_cluster, why_unanswered
 from bmq_operator.conditions import condition, pace_s
 from bmq_operator.context import Context
 from bmq_resources.base import Condition, ObjectMeta
@@ -97,7 +97,7 @@ def unanswered(context: Context, referred: Referred, error: AdminError) -> Refer
         context.known.silences.begin(
             (referred.namespace, referred.name), str(error), now_s=asyncio.get_running_loop().time()
         )
-    return referred.unreachable(str(error))
+    return referred.unreachable(why_unanswered(error, namespace=referred.namespace, name=referred.name))
 
 
 def allowed(cluster: Cluster, namespace: str) -> bool:

@@ -3,7 +3,7 @@
 from pydantic import ValidationError
 
 from bmq_admin.client import AdminClient
-from bmq_admin.errors import AdminUnreachable
+from bmq_admin.errors import AdminError, AdminUnreachable, NotBmq
 from bmq_operator.clusters.existing import owner_of
 from bmq_operator.clusters.keys import ADMIN_TOKEN, reference, texts_of
 from bmq_operator.clusters.names import Names
@@ -27,6 +27,17 @@ async def find_cluster(context: Context, namespace: str, name: str) -> Cluster |
     except ValidationError as error:
         raise NotUnderstood(why_not_understood(Cluster, manifest, error)) from None
     return found.model_copy(update={"metadata": which(found.metadata)})
+
+
+def why_unanswered(error: AdminError, *, namespace: str, name: str) -> str:
+    """What asking a Cluster came to; where the answer was none of bmq's, with what may be wrong."""
+    if not isinstance(error, NotBmq):
+        return str(error)
+    service = Names(name, namespace).admin
+    return (
+        f"{error}. See which pods Service {namespace}/{service} leads to: each is to be a controller of the Cluster, "
+        "of a version that the operator knows; delete others that have the labels of its controllers"
+    )
 
 
 async def admin_of(context: Context, cluster: Cluster) -> AdminClient:

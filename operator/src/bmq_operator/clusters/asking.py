@@ -6,12 +6,15 @@ from typing import Final
 
 from bmq_admin import pages
 from bmq_admin.errors import AdminError, AdminProblem, AdminUnreachable, TimedOut
-from bmq_operator.clusters.access import admin_of
+from bmq_operator.answers import Allowance, TooMuch
+from bmq_operator.clusters.access import admin_of, why_unanswered
 from bmq_operator.clusters.nodes import ClusterState, failed_step, state_from
 from bmq_operator.conditions import Finding
 from bmq_operator.context import Context
 from bmq_resources.cluster import Cluster
 
+NODES_BYTES_MAX: Final = 8 << 20
+"""How much memory a look may keep what is told of nodes in: some six thousand have room in it."""
 NO_HEIR: Final = "NoHeir"
 UNDRAINED: Final = frozenset((NO_HEIR, "NoHeirInPool", "NotABroker"))
 
@@ -33,17 +36,25 @@ class Answer:
 
 async def ask_state(context: Context, cluster: Cluster) -> Answer:
     """Raises KubeError alone: a cluster that does not answer is an answer, too; those that refer to it go by it."""
-    silences, key = context.known.silences, (cluster.metadata.namespace, cluster.metadata.name)
+    namespace, name = key = cluster.metadata.namespace, cluster.metadata.name
+    silences, allowance = context.known.silences, Allowance(left_bytes=NODES_BYTES_MAX)
     try:
         admin = await admin_of(context, cluster)
-        nodes = [one async for one in admin.all(pages.nodes())]
+        nodes = [allowance.keep(one) async for one in admin.all(pages.nodes())]
         state = state_from(await admin.ask(pages.cluster()), nodes, await admin.ask(pages.store()))
         silences.end(key)
         return Answer(state=state)
     except AdminUnreachable as error:
         if isinstance(error, TimedOut):
             silences.begin(key, str(error), now_s=asyncio.get_running_loop().time())
-        return Answer(finding=Finding(status="Unknown", reason="NoAnswer", message=f"no controller answers: {error}"))
+        why = why_unanswered(error, namespace=namespace, name=name)
+        return Answer(finding=Finding(status="Unknown", reason="NoAnswer", message=f"no controller answers: {why}"))
+    except TooMuch:
+        text = (
+            f"more nodes are told of than fit into {NODES_BYTES_MAX >> 20} MiB: see whether a controller of the "
+            "Cluster answers, or something else that has the labels of one"
+        )
+        return Answer(finding=Finding(status="Unknown", reason="NoAnswer", message=text))
     except AdminProblem as problem:
         if not problem.passes:
             return Answer(finding=Finding(status="False", reason="AdminRefuses", message=str(problem)))
