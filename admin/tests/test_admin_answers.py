@@ -5,7 +5,6 @@ import gzip
 import json
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
 
@@ -15,11 +14,12 @@ from api_server import Answer, ok, serving
 
 from bmq_admin import client as of_the_operator
 from bmq_admin import documents, pages
+from bmq_admin.answers import read
 from bmq_admin.blocking import BlockingAdminClient
 from bmq_admin.client import ANSWER_BYTES_MAX, PAGES_MAX, AdminClient
+from bmq_admin.documents import page_of
 from bmq_admin.errors import AdminError, AdminProblem, AdminUnreachable, NotBmq, TimedOut
-from bmq_admin.requests import Listing, Request
-from bmq_admin.shapes import Misfit, PageOf, fitted
+from bmq_admin.requests import Listing, Request, request_for
 
 NODE = {
     "node_id": 7,
@@ -68,50 +68,68 @@ def answered(document: Any) -> bytes:
 
 
 FOREIGN: dict[str, tuple[Request[Any] | Listing[Any], bytes, str]] = {
-    "nested too deeply": (pages.cluster(), DEEP, "it is nested too deeply"),
-    "another thing": (pages.cluster(), b"[]", "it is no object"),
-    "null": (pages.cluster(), b"null", "it is no object"),
-    "a number without end": (pages.cluster(), b'{"cluster_id": ' + b"9" * 10_000 + b"}", "it is not JSON"),
-    "no page": (pages.nodes(), b"[]", "it is no object"),
-    "a page without items": (pages.nodes(), b"{}", "items is no list"),
-    "items that are none": (pages.topics(), answered({"items": ["a"], "continue": None}), "items[0] is no object"),
-    "a page without anything, and more": (
+    "nested too deeply": (pages.cluster(), b'{"junk": ' + DEEP + b"}", "it is nested too deeply"),
+    "another thing": (pages.cluster(), b"[]", "Expected `object`, got `array`"),
+    "null": (pages.cluster(), b"null", "Expected `object`, got `null`"),
+    "no JSON": (pages.cluster(), b"<html>", "it is not JSON"),
+    "nothing": (pages.cluster(), b"", "it is not JSON"),
+    "a number without end": (
+        pages.node(7),
+        b'{"node_id": ' + b"9" * 10_000 + b"}",
+        "Integer value out of range - at `$.node_id`",
+    ),
+    "no page": (pages.nodes(), b"[]", "Expected `object`, got `array`"),
+    "a page without items": (pages.nodes(), b"{}", "Object missing required field `items`"),
+    "items that are none": (
         pages.topics(),
-        answered({"items": [], "continue": "x"}),
-        "a page has no items, and is not the last",
+        answered({"items": ["a"], "continue": None}),
+        "Expected `object`, got `str` - at `$.items[0]`",
     ),
     "a token that no address can carry": (
         pages.nodes(),
-        answered({"items": [NODE], "continue": "\ud800"}),
-        "continue is no printable text of at most 2000 characters",
+        answered({"items": [NODE], "continue": "a\n"}),
+        "Expected `str` matching regex '^[ -~]*\\\\Z' - at `$.continue`",
+    ),
+    "a token without end": (
+        pages.nodes(),
+        answered({"items": [NODE], "continue": "a" * 2_001}),
+        "Expected `str` of length <= 2000 - at `$.continue`",
     ),
     "a field of another type": (
         pages.nodes(),
         answered({"items": [NODE, {**NODE, "partitions": "1"}], "continue": None}),
-        "items[1].partitions is not a number",
+        "Expected `int`, got `str` - at `$.items[1].partitions`",
     ),
-    "true for a number": (pages.node(7), answered({**NODE, "node_id": True}), "node_id is not a number"),
-    "more than any log holds": (pages.node(7), answered({**NODE, "partitions": 1 << 63}), "partitions is not a number"),
-    "no number at all": (pages.node(7), answered({**NODE, "partitions": float("nan")}), "partitions is not a number"),
+    "true for a number": (
+        pages.node(7),
+        answered({**NODE, "node_id": True}),
+        "Expected `int`, got `bool` - at `$.node_id`",
+    ),
+    "more than any log holds": (
+        pages.node(7),
+        answered({**NODE, "partitions": 1 << 63}),
+        f"Expected `int` <= {(1 << 63) - 1} - at `$.partitions`",
+    ),
+    "no number at all": (pages.node(7), b'{"node_id": NaN}', "it is not JSON"),
     "a field that is missing": (
         pages.lane("dev"),
         answered({**LANE, "reads_base": {}}),
-        "reads_base.enabled is missing",
+        "Object missing required field `enabled` - at `$.reads_base`",
     ),
     "a time that nothing is written in": (
         pages.lane("dev"),
         answered({**LANE, "expires_ms": 1 << 62}),
-        "expires_ms is not within 0 and 253402300799999",
+        "Expected `int` <= 253402300799999 - at `$.expires_ms`",
     ),
     "a version that no header can carry": (
         pages.lane("dev"),
         answered({**LANE, "version": "1\r\nx: y"}),
-        "version is no printable text of at most 200 characters",
+        "Expected `str` matching regex '^[ -~]*\\\\Z' - at `$.version`",
     ),
     "settings that are no text": (
         pages.topic("a"),
         answered({"name": "a", "topic_id": "x", "version": "1", "partitions": 1, "configs": {"b": {}}}),
-        "a value of configs is not text",
+        "Expected `str`, got `object` - at `$.configs[...]`",
     ),
 }
 
@@ -128,7 +146,7 @@ def test_what_bmq_never_says_is_told_as_that(
 
 @pytest.mark.parametrize("face", [blocking, awaited])
 def test_an_answer_without_content_is_none_where_a_document_is_due(face: Callable[..., Any]) -> None:
-    with serving((204, {}, b"")) as server, pytest.raises(NotBmq, match="GET /v1/clock: it is no object"):
+    with serving((204, {}, b"")) as server, pytest.raises(NotBmq, match="GET /v1/clock: Expected `object`, got `null`"):
         face(server.url, pages.clock())
     with serving((204, {}, b"")) as server:
         assert face(server.url, pages.delete_lane("dev")) is None
@@ -193,6 +211,12 @@ def test_a_list_without_end_is_given_up() -> None:
     assert count == PAGES_MAX
 
 
+@pytest.mark.parametrize("face", [blocking, awaited])
+def test_a_page_without_anything_is_the_last(face: Callable[..., Any]) -> None:
+    with serving(ok({"items": [], "continue": "x"})) as server, pytest.raises(AdminUnreachable, match="an empty page"):
+        face(server.url, pages.topics())
+
+
 def test_an_answer_that_goes_on_and_on_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     async def drips() -> AsyncIterator[bytes]:
         yield b" "
@@ -201,19 +225,6 @@ def test_an_answer_that_goes_on_and_on_is_given_up(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(of_the_operator, "ANSWER_S_MAX", 0.05)
     with pytest.raises(TimedOut):
         use(lambda _: httpx.Response(200, content=drips()), pages.cluster(), timeout_s=0.01)
-
-
-def test_answers_are_read_when_it_is_their_turn() -> None:
-    turns: list[int] = []
-
-    @asynccontextmanager
-    async def turn(size_bytes: int) -> AsyncIterator[None]:
-        turns.append(size_bytes)
-        yield
-
-    data = answered(NODE)
-    assert use(lambda _: httpx.Response(200, content=data), pages.node(7), turn=turn) == NODE
-    assert turns == [len(data)]
 
 
 @pytest.mark.parametrize(
@@ -250,23 +261,24 @@ KINDS = [one for one in vars(documents).values() if isinstance(one, type) and ha
 
 def anything(rng: Random, depth: int = 4) -> Any:
     kind = rng.random()
-    if depth <= 0 or kind < 0.4:
-        return rng.choice([None, True, 0, -1, 1 << 70, 0.5, float("inf"), "", "a", "\ud800", "\r\n"])
+    if depth <= 0 or kind < 0.3:
+        return rng.choice([None, True, 0, -1, 1 << 70, 0.5, "", "a", "\r\n"])
     if kind < 0.6:
         return [anything(rng, depth - 1) for _ in range(rng.randint(0, 3))]
     names = [name for kind in (*KINDS, {"items": 0, "continue": 0}) for name in getattr(kind, "__annotations__", kind)]
     return {rng.choice(names): anything(rng, depth - 1) for _ in range(rng.randint(0, 12))}
 
 
-def test_whatever_is_read_as_a_document_fits_or_is_a_misfit() -> None:
+def test_whatever_is_answered_is_a_document_or_is_none() -> None:
     rng, fit = Random(7), 0
     for _ in range(5_000):
-        kind, value = rng.choice(KINDS), anything(rng)
-        for one in (kind, PageOf(kind)):
+        kind = rng.choice(KINDS)
+        for one in (kind, page_of(kind)):
+            asked: Request[Any] = request_for("GET", ("x",), document=one)
             try:
-                found = fitted(value, one)
-            except Misfit:
+                found = read("http://bmq", asked, status=200, reason="", data=answered(anything(rng)), whole=False)
+            except NotBmq:
                 continue
             fit += 1
-            assert fitted(found, one) == found
+            assert set(found.document) <= set(one.__annotations__)
     assert fit, "some do"

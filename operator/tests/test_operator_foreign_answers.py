@@ -72,8 +72,8 @@ FOREIGN: dict[str, tuple[Answer, str]] = {
         always(gzip.compress(b" " * (100 * MIB)), **{"content-encoding": "gzip"}),
         "a compressed answer",
     ),
-    "no object": (always(b"[" + b"[]," * 300_000 + b"[]]"), "it is no object"),
-    "nested without end": (always(b"[" * 500_000), "it is nested too deeply"),
+    "no object": (always(b"[" + b"[]," * 300_000 + b"[]]"), "Expected `object`"),
+    "nested without end": (always(b'{"junk": ' + b"[" * 500_000), "it is nested too deeply"),
     "another document": (always(b"{}"), "is "),
     "no JSON": (always(b"<html>"), "it is not JSON"),
 }

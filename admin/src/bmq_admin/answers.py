@@ -1,17 +1,18 @@
 """What an answer of HTTP's means: a document, the cluster's refusal, or nothing that bmq says. Pure."""
 
-import json
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bmq_admin.documents import Problem
+import msgspec
+
+from bmq_admin.documents import Kind, Problem
 from bmq_admin.errors import AdminProblem, NotBmq
 from bmq_admin.requests import Request
-from bmq_admin.shapes import Misfit, fitted
 
 TEXT_CHARS_MAX: Final = 2_000
 """Of each text of a refusal."""
 _NO_CONTENT: Final = 204
+_NULL: Final = b"null"
 _AS_IT_IS: Final = ("", "identity")
 
 
@@ -55,10 +56,10 @@ def read(url: str, request: Request[Any], *, status: int, reason: str, data: byt
     if request.raw:
         return Answered(data)
     try:
-        document = None if status == _NO_CONTENT else _parsed(data)
-        known = fitted(document, request.document)
-        return Answered(document if whole else known)
-    except Misfit as misfit:
+        document = _NULL if status == _NO_CONTENT else data
+        known = _read_as(request.document, document)
+        return Answered(_read_as(Any, document) if whole else known)
+    except _Misfit as misfit:
         why = str(misfit)
     # Out here, as an error holds the one that was handled when it was raised, and that one the answer.
     raise NotBmq(url, f"the answer to {request.method} {request.target.partition('?')[0]}: {why}")
@@ -66,17 +67,24 @@ def read(url: str, request: Request[Any], *, status: int, reason: str, data: byt
 
 def _problem(url: str, status: int, reason: str, data: bytes) -> AdminProblem | NotBmq:
     try:
-        told = fitted(_parsed(data), Problem)
-    except Misfit:
+        told = _read_as(Problem, data)
+    except _Misfit:
         return NotBmq(url, "", status=status, reason=reason)
     return AdminProblem(status=status, **{name: text[:TEXT_CHARS_MAX] for name, text in told.items()})
 
 
-def _parsed(data: bytes) -> Any:
-    """Raises Misfit."""
+class _Misfit(Exception):
+    """It is no such document; why."""
+
+
+def _read_as(kind: Kind, data: bytes) -> Any:
+    """Raises _Misfit. What the kind does not have is passed over, and takes no memory."""
     try:
-        return json.loads(data)
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError as error:
+        why = str(error)
+    except msgspec.DecodeError:
+        why = "it is not JSON"
     except RecursionError:
-        raise Misfit("it is nested too deeply") from None
-    except ValueError:
-        raise Misfit("it is not JSON") from None
+        why = "it is nested too deeply"
+    raise _Misfit(why)

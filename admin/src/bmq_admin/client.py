@@ -2,13 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
 import httpx
 
 from bmq_admin.attempts import Outcome, Pause, Send, attempts
-from bmq_admin.connections import Connections, Turn
+from bmq_admin.connections import Connections
 from bmq_admin.errors import AdminUnreachable
 from bmq_admin.requests import Listing, PathPart, Request, request_for, sendable, token_headers
 
@@ -17,16 +16,9 @@ T = TypeVar("T")
 TIMEOUT_S: Final = 10.0
 ANSWER_S_MAX: Final = 3 * TIMEOUT_S
 ANSWER_BYTES_MAX: Final = 1 << 20
-"""Some 20 MiB of memory at most, until all but what a document has is left out. A cluster of seven thousand nodes tells
-of itself in as much, and pages have less."""
+"""A cluster of seven thousand nodes tells of itself in as much, and pages have less."""
 PAGES_MAX: Final = 250
 """A quarter of a million topics, or partitions of one."""
-
-
-@asynccontextmanager
-async def _at_once(size_bytes: int) -> AsyncIterator[None]:
-    """Everybody's turn."""
-    yield
 
 
 class AdminClient:
@@ -43,12 +35,9 @@ class AdminClient:
         token: str = "",
         timeout_s: float = TIMEOUT_S,
         patience_s: float = 0.0,
-        turn: Turn = _at_once,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        """`patience_s`: how long it asks again while nobody leads, or the leader is new and knows too little yet.
-        `turn`: whose it is to have an answer read.
-        """
+        """`patience_s`: how long it asks again while nobody leads, or the leader is new and knows too little yet."""
         self.url = url.rstrip("/")
         self._patience_s = patience_s
         self._sendable = sendable(token)
@@ -57,7 +46,6 @@ class AdminClient:
             timeout_s=timeout_s,
             answer_s_max=max(ANSWER_S_MAX, timeout_s),
             answer_bytes_max=ANSWER_BYTES_MAX,
-            turn=turn,
             transport=transport,
         )
 

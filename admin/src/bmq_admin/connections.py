@@ -7,9 +7,8 @@ import asyncio
 import functools
 import ipaddress
 import ssl
-from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager
-from typing import Any, Final, TypeAlias
+from collections.abc import Mapping
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import httpx
@@ -28,9 +27,6 @@ _AS_IT_IS: Final = {"accept-encoding": "identity"}
 """So that as much is read as was sent."""
 _ERRORS: Final = (httpx.HTTPError, httpx.InvalidURL, UnicodeError)
 
-Turn: TypeAlias = Callable[[int], AbstractAsyncContextManager[None]]
-"""Whose turn it is to have an answer of so many bytes read."""
-
 
 class Connections:
     """Connections to one cluster from an event loop, to which they are bound by the first request. No proxy of the
@@ -44,13 +40,11 @@ class Connections:
         timeout_s: float,
         answer_s_max: float,
         answer_bytes_max: int,
-        turn: Turn,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         """`timeout_s`: how long nothing may come; `answer_s_max`: until all has."""
         self._answer_s_max = answer_s_max
         self._answer_bytes_max = answer_bytes_max
-        self._turn = turn
         self._client = httpx.AsyncClient(
             headers={**headers, **_AS_IT_IS},
             verify=_trusted(),
@@ -71,8 +65,7 @@ class Connections:
         try:
             async with asyncio.timeout(self._answer_s_max):
                 reply, data = await self._answer(url, request)
-            async with self._turn(len(data)):
-                return _read(url, request, reply, data, whole=False)
+            return _read(url, request, reply, data, whole=False)
         except AdminError as error:
             return error.with_traceback(None)
         except TimeoutError:

@@ -1,19 +1,35 @@
 """What the pages of the API answer, as far as it is decided by: JSON objects, field by field. Answers have more fields.
 
 A field that not all versions of bmq answer, which an operator meets while a cluster is upgraded, is not required here.
-Shapes alone; the API itself says what each field means (docs/admin-api.md), and a test holds the two together.
+Shapes alone, as msgspec reads them; the API itself says what each field means (docs/admin-api.md), and a test holds the
+two together. Anybody may answer in a cluster's place: a number is one that a log could hold, and what is sent back as
+it came is what a request can carry.
 """
 
-from typing import Annotated, Final, NotRequired, TypedDict
+import functools
+from typing import Annotated, Any, Final, NotRequired, TypeAlias, TypedDict
 
-from bmq_admin.shapes import Printable, Within
+from msgspec import Meta
 
+Kind: TypeAlias = Any
+"""Which of these an answer is to be, or None."""
+Integer = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 TIME_MS_MAX: Final = 253_402_300_799_999
 """The end of the year 9999, which is the last that times are written in."""
-Time = Annotated[int, Within(0, TIME_MS_MAX)]
+Time = Annotated[int, Meta(ge=0, le=TIME_MS_MAX)]
 """In ms since 1970."""
-Word = Annotated[str, Printable(200)]
+_PRINTABLE: Final = r"^[ -~]*\Z"
+Word = Annotated[str, Meta(max_length=200, pattern=_PRINTABLE)]
 """What is sent back as it came, or stands in a status as it is."""
+Token = Annotated[str, Meta(max_length=2_000, pattern=_PRINTABLE)]
+"""Where the next page of a list begins."""
+
+
+@functools.cache
+def page_of(item: Kind) -> Kind:
+    """A page of a list of these."""
+    made: Any = TypedDict  # a type checker knows only those that are written down
+    return made("Page", {"items": list[item], "continue": Token | None})
 
 
 class Problem(TypedDict):
@@ -29,8 +45,8 @@ class Cluster(TypedDict):
     """The cluster as the node that was asked knows it."""
 
     cluster_id: Word
-    partitions_unowned: int
-    partitions_unowned_of_lanes: NotRequired[int]
+    partitions_unowned: Integer
+    partitions_unowned_of_lanes: NotRequired[Integer]
 
 
 class Clock(TypedDict):
@@ -43,14 +59,14 @@ class Clock(TypedDict):
 class Node(TypedDict):
     """A node as the leader sees it."""
 
-    node_id: int
+    node_id: Integer
     state: str
     leads: bool
     cordoned: bool
     draining: bool
-    partitions: int
-    moving_away: int
-    moving_here: int
+    partitions: Integer
+    moving_away: Integer
+    moving_here: Integer
     pool: NotRequired[str]
 
 
@@ -80,16 +96,16 @@ class TopicSummary(TypedDict):
 class Topic(TopicSummary):
     """A topic; `configs` has only what was set."""
 
-    partitions: int
+    partitions: Integer
     configs: dict[str, str]
 
 
 class Partition(TypedDict):
     """A partition of a topic; None: its owner does not answer."""
 
-    partition: int
-    log_start: int | None
-    high_watermark: int | None
+    partition: Integer
+    log_start: Integer | None
+    high_watermark: Integer | None
 
 
 class Config(TypedDict):
@@ -112,26 +128,26 @@ class BaseReads(TypedDict):
 
     enabled: bool
     topics: list[str]
-    bytes_per_second: int
+    bytes_per_second: Integer
 
 
 class Lane(TypedDict):
     """A lane."""
 
     name: str
-    number: int
+    number: Integer
     version: Word
     created_ms: Time
     expires_ms: NotRequired[Time | None]
-    ttl_seconds: int
+    ttl_seconds: Integer
     own_brokers: bool
     reads_base: BaseReads
     fallback: str
-    topics: int
+    topics: Integer
 
 
 class Group(TypedDict):
     """A consumer group."""
 
     group_id: str
-    lag_records: int
+    lag_records: Integer

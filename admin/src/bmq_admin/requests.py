@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
+from bmq_admin.documents import Kind, page_of
 from bmq_admin.errors import AdminUnreachable
-from bmq_admin.shapes import Kind, PageOf
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ class Listing(Generic[T]):
     def page(self, after: str | None) -> "Request[Any]":
         """The page that follows the token of the one before; None: the first."""
         query = {"limit": PAGE_ITEMS, **self.query, "continue": after}
-        return request_for("GET", self.path, query=query, document=PageOf(self.item))
+        return request_for("GET", self.path, query=query, document=page_of(self.item))
 
     def pages(self, *, pages_max: int = PAGES_MAX) -> "Generator[Request[Any], Any, None]":
         """What to ask for, one request after the other; each page is sent in return. Raises AdminUnreachable where they
@@ -57,6 +57,8 @@ class Listing(Generic[T]):
             after = page["continue"]
             if after is None:
                 return
+            if not page["items"]:
+                raise AdminUnreachable(f"/v1/{'/'.join(map(str, self.path))}: an empty page that is not the last")
         raise AdminUnreachable(f"/v1/{'/'.join(map(str, self.path))}: a list of more than {pages_max} pages")
 
 

@@ -16,7 +16,6 @@ from bmq.errors import BmqError
 from bmq.runtime.logging import configure_logging
 from bmq.runtime.system import SystemClock, SystemRng
 from bmq_admin.client import AdminClient
-from bmq_operator.answers import Large
 from bmq_operator.clusters import reconcile as clusters
 from bmq_operator.clusters.volume import keep_volume
 from bmq_operator.context import Context
@@ -77,7 +76,6 @@ class Operator:
         """By address and token, the one used last at the end."""
         self._retired: asyncio.Queue[tuple[float, AdminClient]] = asyncio.Queue()
         """With when they were, by the loop's clock."""
-        self._large = Large()
         self.begin()
 
     def begin(self) -> None:
@@ -98,7 +96,7 @@ class Operator:
 
     def _admin(self, url: str, token: str) -> AdminClient:
         if (url, token) not in self._clients:
-            self._clients[url, token] = AdminClient(url, token=token, turn=self._large.turn)
+            self._clients[url, token] = AdminClient(url, token=token)
         self._clients.move_to_end((url, token))
         if len(self._clients) > CLIENTS_MAX:
             self._retired.put_nowait((asyncio.get_running_loop().time(), self._clients.popitem(last=False)[1]))
