@@ -142,6 +142,25 @@ def test_required_fields_and_closed_enums_are_held_to() -> None:
     assert reasons[3] == "not a Protobuf message M: field r (2) is a value that its enum does not have"
 
 
+@settings(max_examples=8, deadline=None)
+@given(st.lists(st.integers(-2, 3), max_size=7).map(lambda numbers: [0, *numbers, 0]), st.randoms())
+def test_of_names_for_one_number_an_enum_has_the_one_that_protobuf_says(numbers: list[int], random: Any) -> None:
+    names = [f"N{at}" for at in range(len(numbers))]
+    random.shuffle(names)
+    values = " ".join(f"{name} = {number};" for name, number in zip(names, numbers, strict=True))
+    schema = (
+        f'syntax = "proto2"; enum E {{ option allow_alias = true; {values} }} '
+        "message M { optional E e = 1; repeated E r = 2; map<int32, E> m = 3; optional M text = 4; }"
+    )
+    made = message_class(compiled({"x.proto": schema.encode()}, "x.proto", "x"), "M")
+    for number in set(numbers):
+        message = made(e=number, r=[number], m={1: number}, text={"e": number})
+        (row,), reasons = fitting(schema, message.SerializeToString())
+        told = MessageToDict(message)
+        assert reasons == [None]
+        assert row == {"e": told["e"], "r": told["r"], "m": [(1, told["m"]["1"])], "text": json.dumps(told["text"])}
+
+
 NESTED = (
     'syntax = "proto3"; message N { int32 x = 1; } message M { int32 i = 1; N n = 2; repeated N r = 3; '
     "map<string, N> m = 4; }"

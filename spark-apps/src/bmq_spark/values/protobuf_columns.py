@@ -139,7 +139,8 @@ def _single(field: FieldDescriptor, within: tuple[str, ...]) -> tuple[pa.DataTyp
 
 def _scalar(field: FieldDescriptor) -> tuple[pa.DataType, Build]:
     if field.enum_type is not None:
-        known = _names(field, {number: value.name for number, value in field.enum_type.values_by_number.items()})
+        # Backwards: of names for one number (allow_alias) Protobuf says the first.
+        known = _names(field, {value.number: value.name for value in reversed(field.enum_type.values)})
         return pa.string(), lambda values: pa.array([None if v is None else known(v) for v in values], pa.string())
     if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
         text = pa.string() if field.type == FieldDescriptor.TYPE_STRING else pa.binary()
