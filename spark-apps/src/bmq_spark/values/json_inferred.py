@@ -13,7 +13,7 @@ import pyarrow as pa
 from bmq_spark.values.decoded import RecordDecoder, Unfit, reason
 from bmq_spark.values.inference import fields_beyond, strict_type
 from bmq_spark.values.json_records import JSON_REFUSES, finisher, python_type
-from bmq_spark.values.json_schema import JSON_TEXT
+from bmq_spark.values.json_schema_types import JSON_TEXT
 from bmq_spark.values.made_values import SLICE_VALUES, made_by, may_be_many, require_few, widest_item
 
 

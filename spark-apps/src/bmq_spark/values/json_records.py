@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from bmq_spark.values.decoded import RecordDecoder, Unfit, reason
-from bmq_spark.values.json_schema import JSON_TEXT
+from bmq_spark.values.json_schema_types import JSON_TEXT
 from bmq_spark.values.made_values import SLICE_VALUES, Counter, made_by, require_few
 
 JSON_REFUSES: Final = (msgspec.MsgspecError, ValueError, RecursionError)
