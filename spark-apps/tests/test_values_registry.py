@@ -154,6 +154,30 @@ def test_records_without_a_schema_that_is_known_get_a_reason(server: RegistrySer
         assert reason is not None and why in reason
 
 
+def test_a_number_that_is_no_schema_s_id_is_its_record_s_fault_alone(server: RegistryServer) -> None:
+    number = server.register("orders-value", json.dumps(OLD))
+    server.odd = {21: 400, 22: 404, 23: 422}
+    made = decoder("avro", registry=server.url, subject="orders-value")
+    good = framed(number, OLD, {"id": 1, "gone": ""})
+    odd = [b"\x00" + each.to_bytes(4, "big") + b"x" for each in (2**31 - 1, 2**31, 2**32 - 1, *server.odd)]
+    values, reasons = decode(made, [good, *odd, good])
+    assert values[0] == values[-1] == {"id": 1, "gone": ""}
+    for reason, why in zip(
+        reasons[1:-1],
+        [
+            "Schema 2147483647 not found",
+            "schema id 2147483648: registries count to 2147483647",
+            "schema id 4294967295: registries count to 2147483647",
+            "/schemas/ids/21: HTTP 400 No id",
+            "/schemas/ids/22: HTTP 404 No id",
+            "/schemas/ids/23: HTTP 422 No id",
+        ],
+        strict=True,
+    ):
+        assert reason is not None and why in reason
+    assert not [path for path in server.asked if path.endswith(("/2147483648", "/4294967295"))]
+
+
 def test_a_registry_that_stumbles_is_asked_again(server: RegistryServer) -> None:
     server.register("orders-value", json.dumps(OLD))
     server.failures = [500, 503, 429]
@@ -207,6 +231,8 @@ def test_what_is_wrong_with_a_registry_or_a_subject_is_said(server: RegistryServ
         RegistryUnavailable, match="HTTP 404 and not a registry's answer: is this the registry's address"
     ):
         Registry(server.url + "/nowhere").latest("orders-value")
+    with pytest.raises(RegistryUnavailable, match="is this the registry's address"):
+        Registry(server.url + "/nowhere").schema(1)
     server.register("orders-value", '{"type":"object"}', kind="JSON")
     with pytest.raises(ConfigurationError, match="subject orders-value is JSON: choose that format"):
         decoder("avro", registry=server.url, subject="orders-value")

@@ -2,8 +2,9 @@
 with its error codes.
 
 No registry that others wrote is to be had from the package indexes, so this one is held to the API's documentation: GET
-/schemas/ids/{id}, GET /subjects/{subject}/versions/{version}, JSON {"error_code", "message"} for what is not there,
-basic authentication.
+/schemas/ids/{id}, GET /schemas/types, GET /subjects/{subject}/versions/{version}, JSON {"error_code", "message"} for
+what is not there, basic authentication. Ids are integers of 32 bits, as Confluent's server takes them; a path with
+another number is not one of its paths.
 """
 
 import base64
@@ -17,13 +18,16 @@ from urllib.parse import unquote
 
 
 class RegistryServer:
-    """What is registered, what was asked, and which answers are to fail first."""
+    """What is registered, what was asked, which answers are to fail first, and which status ids get that it takes for
+    none.
+    """
 
     def __init__(self) -> None:
         self.by_id: dict[int, dict[str, Any]] = {}
         self.subjects: dict[str, list[dict[str, Any]]] = {}
         self.asked: list[str] = []
         self.failures: list[int] = []
+        self.odd: dict[int, int] = {}
         self.credentials: str | None = None
         self.url = ""
 
@@ -42,7 +46,7 @@ class RegistryServer:
         versions.append({"subject": subject, "id": number, "version": len(versions) + 1, **body})
         return number
 
-    def answer(self, path: str, authorization: str | None) -> tuple[int, dict[str, Any]]:
+    def answer(self, path: str, authorization: str | None) -> tuple[int, Any]:
         """Status and body."""
         self.asked.append(path)
         if self.failures:
@@ -53,7 +57,11 @@ class RegistryServer:
         ):
             return 401, {"error_code": 401, "message": "Unauthorized"}
         match [unquote(part) for part in path.strip("/").split("/")]:
-            case ["schemas", "ids", number]:
+            case ["schemas", "types"]:
+                return 200, ["JSON", "PROTOBUF", "AVRO"]
+            case ["schemas", "ids", number] if int(number) in self.odd:
+                return self.odd[int(number)], {"error_code": self.odd[int(number)], "message": "No id"}
+            case ["schemas", "ids", number] if int(number) < 2**31:
                 return (
                     (200, self.by_id[int(number)])
                     if int(number) in self.by_id

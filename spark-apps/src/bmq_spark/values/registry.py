@@ -27,6 +27,11 @@ REMEMBERED: Final = 1000
 REFERENCES: Final = 200
 """Schemas that one may refer to, all told."""
 MAX_SCHEMA_BYTES: Final = 8 << 20
+ID_MAX: Final = 2**31 - 1
+"""Ids are Java's int in Confluent's API: a path with a larger number is none of its paths, says the registry."""
+_IDS: Final = "/schemas/ids/"
+_NO_SUCH_ID: Final = (400, 404, 422)
+"""What a registry may answer to an id that it takes for none, without Confluent's codes."""
 
 
 class RegistryUnavailable(BmqError):
@@ -119,12 +124,15 @@ def schema_id(value: bytes) -> int:
         raise Unfit(
             f"not in the registry's wire format, which starts with a zero byte and a schema id: starts with {start}"
         )
-    return int.from_bytes(value[1:5], "big")
+    number = int.from_bytes(value[1:5], "big")
+    if number > ID_MAX:
+        raise Unfit(f"schema id {number}: registries count to {ID_MAX}: not in the registry's wire format")
+    return number
 
 
 @lru_cache(maxsize=REMEMBERED)
 def _by_id(url: str, number: int) -> RegisteredSchema:
-    path = f"/schemas/ids/{number}"
+    path = f"{_IDS}{number}"
     return _registered(url, path, {"id": number, **_ask(url, path)})
 
 
@@ -193,12 +201,25 @@ def _answer(url: str, path: str, response: "httpx.Response") -> dict[str, Any]:
             f"registry {url}{path}: {answer.get('message', 'not found')}: register the schema there, or name the "
             "subject that has it"
         )
+    if response.status_code in _NO_SUCH_ID and isinstance(answer, dict) and path.startswith(_IDS) and _is_there(url):
+        raise SchemaUnknown(f"registry {url}{path}: HTTP {response.status_code} {answer.get('message', '')}".rstrip())
     if response.status_code != 200 or not isinstance(answer, dict):
         raise RegistryUnavailable(
             f"registry {url}{path}: HTTP {response.status_code} and not a registry's answer: is this the "
             "registry's address?"
         )
     return answer
+
+
+def _is_there(url: str) -> bool:
+    """Whether the URL is a registry's: it says of what kinds its schemas are."""
+    import httpx
+
+    try:
+        response = _client(url).get(f"{url}/schemas/types")
+        return response.status_code == 200 and isinstance(response.json(), list)
+    except (httpx.HTTPError, ValueError):
+        return False
 
 
 @lru_cache(maxsize=4)
