@@ -44,7 +44,8 @@ def rows(
     return (
         duckdb.connect()
         .execute(
-            f"SET TimeZone='UTC'; SELECT {columns} FROM read_parquet({found}, union_by_name=true) ORDER BY {order}"
+            f"SET TimeZone='UTC'; SELECT {columns} FROM read_parquet({found}, union_by_name=true, "
+            f"hive_partitioning=false) ORDER BY {order}"
         )
         .fetchall()
     )

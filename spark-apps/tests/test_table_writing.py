@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from parquet_jobs import rows
 from table_records import HOUR_MS, START_MS, add_batch, covered_by, records, rows_of, write
 
 from bmq_spark.errors import CommitRefused, JobStopped
@@ -273,6 +274,18 @@ def test_columns_are_added_and_widened_and_old_files_are_read_by_the_new_schema(
         table.commit(table.snapshot(), schema=record_schema(pa.struct([("id", pa.int64())])))
     with pytest.raises(CommitRefused, match=r"column value is struct.* and cannot become string"):
         table.commit(table.snapshot(), schema=record_schema(pa.string()))
+
+
+def test_a_table_in_folders_called_like_its_columns_has_the_values_of_its_rows(tmp_path: Path) -> None:
+    table = Table.create(Location.parse(str(tmp_path / "topic=other/partition=7/lane=dev")), {"id": "t"})
+    batch = records("orders", 0, 0, 3)
+    added = write(table, "q", 0, [batch])
+    table.commit_batch(("q", 0), added=added, offsets=covered_by([batch]), schema=batch.schema)
+    expected = [("orders", 0, offset, "") for offset in range(3)]
+    columns = 'topic, partition, "offset", lane'
+    assert rows(table.location.uri, columns) == expected
+    found = arrow(table.location.uri).sort_by("offset").select(["topic", "partition", "offset", "lane"])
+    assert [tuple(each.values()) for each in found.to_pylist()] == expected
 
 
 def test_rows_that_are_not_a_number_are_found_by_filters_before_and_after_a_merge(table: Table) -> None:
