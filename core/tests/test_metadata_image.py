@@ -83,6 +83,36 @@ def test_an_image_does_not_change_when_a_later_entry_is_folded_in() -> None:
     assert after.nodes is before.nodes, "what did not change is shared"
 
 
+class CountedId(UUID):
+    """Counts how often topics are looked for."""
+
+    looked_for = 0
+
+    def __hash__(self) -> int:
+        CountedId.looked_for += 1
+        return super().__hash__()
+
+
+def test_a_small_change_looks_for_no_topic_but_its_own() -> None:
+    """Where there are a hundred thousand topics, a change of one may not be work on all."""
+    ids = [CountedId(int=number * 0x9E3779B97F4A7C15) for number in range(1, 20_001)]
+    made = [
+        TopicCreated(topic_id=one, name=f"t{number}", partitions=1, leader_epoch=0) for number, one in enumerate(ids)
+    ]
+    many = image_of([node()], [*made])
+    changes: list[list[AnyRecord]] = [
+        [ConfigsChanged(kind="topic", name=str(ids[7]), changes={"retention.ms": "1"})],
+        [PartitionChange(topic_id=ids[9], partition=0, node_id=1, broker_epoch=1, leader_epoch=1)],
+        [created()],
+        [node(2)],
+        [TopicDeleted(topic_id=ids[3], name="t3", last_leader_epoch=0)],
+    ]
+    for records in changes:
+        CountedId.looked_for = 0
+        check_step(many, apply(many, many.position + 1, records))
+        assert CountedId.looked_for < 3_000, type(records[0]).__name__
+
+
 def test_counts_follow_owners_and_ranges() -> None:
     heard = Range(1, 1, 1, 5)
     image = image_of(

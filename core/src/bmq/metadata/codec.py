@@ -15,6 +15,7 @@ from bmq.errors import Corrupt, FormatTooNew
 from bmq.metadata.derived import count_owners, count_ranges, find_colliding, find_moving, measure_configs
 from bmq.metadata.image import Image, Lane, Node, PartitionMeta, Topic
 from bmq.metadata.records import AnyRecord, Range
+from bmq.metadata.shared_map import SharedMap
 from bmq.storage.binary import checked, crc_of, encode_crc
 from bmq.storage.envelope import ENVELOPE_SIZE_BYTES, decode_envelope, encode_envelope
 from bmq.storage.numbered import numbered_key
@@ -194,10 +195,12 @@ def decode_snapshot(data: bytes, *, what: str) -> tuple[Image, Nonce]:
         raise Corrupt(f"{what}: not a snapshot: {error}") from error
     moving = _moving(body.moving)
     versions = dict(body.manifests)
-    topics = {
-        TopicId(row.topic_id): _topic(row, moving.get(row.topic_id, {}), versions.get(row.topic_id, ()))
-        for row in body.topics
-    }
+    topics = SharedMap(
+        {
+            TopicId(row.topic_id): _topic(row, moving.get(row.topic_id, {}), versions.get(row.topic_id, ()))
+            for row in body.topics
+        }
+    )
     configs = {(kind, name): configs for kind, name, configs in body.configs}
     lanes = {row.name: _lane(row) for row in body.lanes}
     image = Image(
@@ -210,10 +213,10 @@ def decode_snapshot(data: bytes, *, what: str) -> tuple[Image, Nonce]:
         controller_port=body.controller_port,
         nodes={NodeId(row.node_id): _node(row) for row in body.nodes},
         topics=topics,
-        topic_ids={topic.name: topic_id for topic_id, topic in topics.items()},
+        topic_ids=SharedMap({topic.name: topic_id for topic_id, topic in topics.items()}),
         tombstones={name: LeaderEpoch(epoch) for name, epoch in body.tombstones},
         leader_epoch_floor=LeaderEpoch(body.leader_epoch_floor),
-        deleted={TopicId(topic_id): name for topic_id, name in body.deleted},
+        deleted=SharedMap({TopicId(topic_id): name for topic_id, name in body.deleted}),
         sealed={StreamId(NodeId(node), BrokerEpoch(epoch)): end for node, epoch, end in body.sealed},
         dropped={StreamId(NodeId(node), BrokerEpoch(epoch)): end for node, epoch, end in body.dropped},
         last_epochs={NodeId(node): BrokerEpoch(epoch) for node, epoch in body.last_epochs},
@@ -227,8 +230,8 @@ def decode_snapshot(data: bytes, *, what: str) -> tuple[Image, Nonce]:
         next_lane=body.next_lane,
         owned_counts=count_owners(topics),
         range_counts=count_ranges(topics),
-        moving=find_moving(topics),
-        colliding=find_colliding(topics),
+        moving=SharedMap(find_moving(topics)),
+        colliding=SharedMap(find_colliding(topics)),
         config_bytes=measure_configs(topics, configs, lanes),
     )
     return image, Nonce(body.entry_nonce)

@@ -39,6 +39,7 @@ from bmq.metadata.records import (
     TopicCreated,
     TopicDeleted,
 )
+from bmq.metadata.shared_map import SharedMap, Successor
 from bmq.naming.names import collision_key, may_collide
 from bmq.values import NO_NODE, BrokerEpoch, LeaderEpoch, ManifestVersion, NodeId, StreamId, TopicId, TopicPartition
 
@@ -119,6 +120,28 @@ class _Shared(Generic[K, V]):
             counts.pop(key, None)
 
 
+class _Leafed(Generic[K, V]):
+    """A large mapping, of which its next version is begun at the first write."""
+
+    __slots__ = ("_base", "_next")
+
+    def __init__(self, base: Mapping[K, V]) -> None:
+        self._base = base
+        self._next: Successor[K, V] | None = None
+
+    @property
+    def now(self) -> Mapping[K, V] | Successor[K, V]:
+        return self._base if self._next is None else self._next
+
+    def write(self) -> Successor[K, V]:
+        if self._next is None:
+            self._next = Successor(SharedMap.of(self._base))
+        return self._next
+
+    def version(self) -> Mapping[K, V]:
+        return self._base if self._next is None else self._next.version()
+
+
 class _Builder:
     """The image while one entry is folded in. `_open` holds the partitions of the topics that the entry touches as
     lists.
@@ -135,10 +158,10 @@ class _Builder:
         self._leader_epoch_floor = image.leader_epoch_floor
         self._next_producer_id = image.next_producer_id
         self._nodes = _Shared(image.nodes)
-        self._topics = _Shared(image.topics)
-        self._topic_ids = _Shared(image.topic_ids)
+        self._topics = _Leafed(image.topics)
+        self._topic_ids = _Leafed(image.topic_ids)
         self._tombstones = _Shared(image.tombstones)
-        self._deleted = _Shared(image.deleted)
+        self._deleted = _Leafed(image.deleted)
         self._sealed = _Shared(image.sealed)
         self._dropped = _Shared(image.dropped)
         self._last_epochs = _Shared(image.last_epochs)
@@ -151,8 +174,8 @@ class _Builder:
         self._next_lane = image.next_lane
         self._owned_counts = _Shared(image.owned_counts)
         self._range_counts = _Shared(image.range_counts)
-        self._moving = _Shared(image.moving)
-        self._colliding = _Shared(image.colliding)
+        self._moving = _Leafed(image.moving)
+        self._colliding = _Leafed(image.colliding)
         self._config_bytes = image.config_bytes
         self._open: dict[TopicId, list[PartitionMeta]] = {}
 
@@ -170,11 +193,11 @@ class _Builder:
             controller_host=self._controller_host,
             controller_port=self._controller_port,
             nodes=self._nodes.now,
-            topics=self._topics.now,
-            topic_ids=self._topic_ids.now,
+            topics=self._topics.version(),
+            topic_ids=self._topic_ids.version(),
             tombstones=self._tombstones.now,
             leader_epoch_floor=self._leader_epoch_floor,
-            deleted=self._deleted.now,
+            deleted=self._deleted.version(),
             sealed=self._sealed.now,
             dropped=self._dropped.now,
             last_epochs=self._last_epochs.now,
@@ -188,8 +211,8 @@ class _Builder:
             next_lane=self._next_lane,
             owned_counts=self._owned_counts.now,
             range_counts=self._range_counts.now,
-            moving=self._moving.now,
-            colliding=self._colliding.now,
+            moving=self._moving.version(),
+            colliding=self._colliding.version(),
             config_bytes=self._config_bytes,
         )
 
@@ -208,7 +231,7 @@ class _Builder:
             case TopicDeleted():
                 self._delete_topic(record)
             case TopicCollected():
-                self._deleted.write().pop(TopicId(record.topic_id), None)
+                self._deleted.write().pop(TopicId(record.topic_id))
             case NodeRegistered():
                 self._register(record)
             case NodeListeners():
@@ -271,7 +294,7 @@ class _Builder:
         if before.moving_to != after.moving_to:
             tp = TopicPartition(TopicId(topic_id), index)
             if after.moving_to == NO_NODE:
-                self._moving.write().pop(tp, None)
+                self._moving.write().pop(tp)
             else:
                 self._moving.write()[tp] = after.moving_to
 
@@ -334,12 +357,14 @@ class _Builder:
             self._owned_counts.add(meta.node_id, -1)
             self._count_ranges(meta.ranges, -1)
             if meta.moving_to != NO_NODE:
-                self._moving.write().pop(TopicPartition(topic_id, index), None)
+                self._moving.write().pop(TopicPartition(topic_id, index))
         del self._open[topic_id]
-        self._config_bytes -= config_size(self._topics.write().pop(topic_id).configs)
-        self._topic_ids.write().pop(record.name, None)
+        topic = self._topics.write().pop(topic_id)
+        assert topic is not None
+        self._config_bytes -= config_size(topic.configs)
+        self._topic_ids.write().pop(record.name)
         if may_collide(record.name):
-            self._colliding.write().pop(collision_key(record.name), None)
+            self._colliding.write().pop(collision_key(record.name))
         self._deleted.write()[topic_id] = record.name
         tombstones = self._tombstones.write()
         tombstones[record.name] = LeaderEpoch(record.last_leader_epoch)

@@ -24,15 +24,14 @@ from bmq_controller.machine.decision import Decision
 from bmq_controller.machine.nodes import consequences
 
 DECISION_WORK: Final = 1_000
-"""What it is to decide about an operation that names one thing, in the time that one topic of an image takes to be
-copied (30 ns)."""
+"""What it is to decide about an operation that names one thing, in units of 30 ns."""
 TOPIC_WORK: Final = 1_000
 ELEMENT_WORK: Final = 100
 LIST_WORK: Final = 8_000
 """The same of each topic that is to be made, of each thing else that is named, and of a value that is a list, to which
 something is added or taken out."""
 FOLDING_WORK: Final = 4_000
-"""The same where its records are folded in, for which the image's topics are copied, too."""
+"""The same where its records are folded in, for which parts of the image are copied, too."""
 
 _log = structlog.get_logger(__name__)
 
@@ -147,7 +146,7 @@ class OperationQueue:
                 records = len(draft.records)
                 draft = _with(draft, base.position + 1, operation)
                 work += operation.work
-                work += DECISION_WORK if len(draft.records) == records else FOLDING_WORK + len(draft.image.topics)
+                work += DECISION_WORK if len(draft.records) == records else FOLDING_WORK
         return _with_consequences(draft, base.position + 1)
 
     def fail(self, error: BmqError) -> None:
