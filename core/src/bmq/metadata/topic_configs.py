@@ -12,6 +12,7 @@ from bmq.config.topic_config import TopicConfig, pinned, resolve
 from bmq.errors import BmqError
 from bmq.fairness.log_limit import RateLimited
 from bmq.metadata.image import Image
+from bmq.metadata.shared_map import differences
 from bmq.naming.names import is_internal
 from bmq.values import TopicId
 
@@ -33,9 +34,12 @@ class TopicConfigs:
 
     def image_changed(self, old: Image, new: Image, *, defaults_changed: bool) -> None:
         """Forgets what is to be worked out anew."""
-        for topic_id in list(self._resolved):
-            if defaults_changed or new.topics.get(topic_id) is not old.topics.get(topic_id):
-                del self._resolved[topic_id]
+        if defaults_changed:
+            self._resolved = {}
+            return
+        found = differences(old.topics, new.topics)
+        for topic_id in (*(topic_id for topic_id, _, _ in found.changed), *(topic_id for topic_id, _ in found.gone)):
+            self._resolved.pop(topic_id, None)
 
     def of(self, image: Image, topic_id: TopicId) -> TopicConfig:
         """What the configuration of a topic in the image comes to. Raises InvalidConfig where this version cannot read

@@ -13,6 +13,7 @@ from bmq.clocks.in_time import in_time
 from bmq.errors import BmqError, NotOwner, NotReady, ObjectMissing, UnknownTopic
 from bmq.fairness.crowd import Crowd
 from bmq.metadata.image import Image, PartitionMeta, Topic
+from bmq.metadata.shared_map import differences
 from bmq.naming.lanes import lane_group
 from bmq.naming.names import CONSUMER_OFFSETS
 from bmq.ports import Rng
@@ -201,7 +202,7 @@ class Coordinators:
         if old.topics is new.topics:
             return
         self._load_those_that_came(old.topic(CONSUMER_OFFSETS), new.topic(CONSUMER_OFFSETS))
-        gone = [(topic_id, topic.name) for topic_id, topic in old.topics.items() if topic_id not in new.topics]
+        gone = [(topic_id, topic.name) for topic_id, topic in differences(old.topics, new.topics).gone]
         if gone:
             for shard in self._shards.values():
                 shard.topics_deleted(gone)

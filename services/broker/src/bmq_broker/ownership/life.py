@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from bmq.errors import PartitionStopped
 from bmq.metadata.image import Image, stream_of
 from bmq.metadata.records import Range
+from bmq.metadata.shared_map import differences
 from bmq.values import LeaderEpoch, StreamId, TopicPartition
 from bmq_broker.ownership.inheritance import Inheritance
 from bmq_broker.partitions.partition import Partition
@@ -282,11 +283,12 @@ class Lives:
         """Lets go of what heirs have covered and of deleted topics."""
         if not self._left or old.topics is new.topics:
             return LetGo()
+        found = differences(old.topics, new.topics)
         over = [
             life
-            for tp, lives in self._left.items()
-            if old.topics.get(tp.topic_id) is not new.topics.get(tp.topic_id)
-            for life in lives.values()
+            for topic in (*(was for _, was, _ in found.changed if was is not None), *(was for _, was in found.gone))
+            for index in range(len(topic.partitions))
+            for life in self._left.get(TopicPartition(topic.topic_id, index), {}).values()
             if self._is_over(life, new)
         ]
         cut_short = [life.partition for life in over if life.partition is not None]

@@ -17,6 +17,7 @@ from bmq.fairness.log_limit import RateLimited
 from bmq.fairness.waiters import Waiters
 from bmq.metadata.image import Image, PartitionMeta
 from bmq.metadata.records import Range
+from bmq.metadata.shared_map import differences
 from bmq.metadata.topic_configs import CLUSTER_WIDE, TopicConfigs
 from bmq.roles.controller import Metadata
 from bmq.storage.durable import cancelled
@@ -26,6 +27,7 @@ from bmq_broker.ownership.inheritance import Inheritance
 from bmq_broker.ownership.leaving import Leaving
 from bmq_broker.ownership.life import Lives, Ranges
 from bmq_broker.ownership.passes import RETRY_S, Passes
+from bmq_broker.ownership.reconfiguring import Reconfiguring
 from bmq_broker.ownership.waiting import Then, Waiting
 from bmq_broker.partitions.partition import Partition
 from bmq_broker.partitions.states import PartitionState
@@ -99,6 +101,7 @@ class Ownership:
         self.leaving = Leaving(roller.roll_to, roll_bytes=settings.stop_roll_bytes, rolled=self._rolled)
         """Which rolls partitions before they leave by plan."""
         self._configs = TopicConfigs(cluster_configs)
+        self._reconfiguring = Reconfiguring(self._configs, lives.appending, image=lambda: metadata.image)
         self._opening: dict[TopicPartition, asyncio.Task[Partition]] = {}
         self._given_up: set[asyncio.Task[Partition]] = set()
         """Openings of partitions that left meanwhile, until they have ended."""
@@ -234,18 +237,18 @@ class Ownership:
         if old.topics is new.topics and not defaults_changed:
             return
         self._configs.image_changed(old, new, defaults_changed=defaults_changed)
-        for topic_id, topic in old.topics.items():
-            if topic_id not in new.topics:
-                for index in range(len(topic.partitions)):
-                    self._deleted(TopicPartition(topic_id, index))
-        for topic_id, topic in new.topics.items():
-            before = old.topics.get(topic_id)
-            if before is not topic or defaults_changed:
-                known = () if before is None else before.partitions
-                same_config = before is not None and before.configs is topic.configs and not defaults_changed
-                for index, meta in enumerate(topic.partitions):
-                    if not same_config or index >= len(known) or known[index] is not meta:
-                        self._meta_changed(new, TopicPartition(topic_id, index), meta)
+        found = differences(old.topics, new.topics)
+        for topic_id, topic in found.gone:
+            for index in range(len(topic.partitions)):
+                self._deleted(TopicPartition(topic_id, index))
+        for topic_id, before, topic in found.changed:
+            known = () if before is None else before.partitions
+            same_config = before is not None and before.configs is topic.configs
+            for index, meta in enumerate(topic.partitions):
+                if not same_config or index >= len(known) or known[index] is not meta:
+                    self._meta_changed(new, TopicPartition(topic_id, index), meta)
+        if defaults_changed:
+            self._reconfiguring.begin()
         self._tell_taken()
         self.look()
         self._passes.start()
@@ -260,6 +263,7 @@ class Ownership:
         refusal = self._ended.refusal
         assert refusal is not None
         self._passes.end()
+        self._reconfiguring.end()
         for task in self._opening.values():
             task.cancel()
         self._waiting.end(refusal)
