@@ -8,6 +8,7 @@ import time
 import tracemalloc
 from collections.abc import Callable
 from typing import Any, Final
+from unittest.mock import patch
 from uuid import UUID
 
 import pytest
@@ -21,6 +22,7 @@ from bmq.values import NodeId, TopicId
 from bmq.wire.error_codes import ErrorCode
 from bmq_proxy.bulk import TURN_ELEMENTS
 from bmq_proxy.handlers.k03_metadata import AnswerCache
+from bmq_proxy.lanes import by_lane, views
 from bmq_proxy.lanes.by_lane import ByLane
 from bmq_proxy.lanes.views import BaseView, LaneView
 
@@ -54,6 +56,26 @@ def more(node: Node) -> None:
     """One topic more."""
     number = len(node.image.topics) + 1
     node.then(topic(number, f"topic-{number}"))
+
+
+def test_one_topic_more_or_changed_costs_a_look_at_no_other_name() -> None:
+    node = node_of(reads=("topic-7*",))
+    node.then(topic(TOPICS + 1, "l0:own"))
+    base, view = BaseView(node), LaneView(node, "l0", ByLane(), own_only=False)
+    assert len(base.image.topics) == TOPICS
+    assert len(view.image.topics) == 112
+    view = LaneView(node, "l0", base.by_lane, own_only=False)
+    assert len(view.image.topics) == 112
+    with (
+        patch.object(by_lane, "lane_of", side_effect=by_lane.lane_of) as named,
+        patch.object(views, "lane_of", side_effect=views.lane_of) as seen,
+        patch.object(by_lane, "matches", side_effect=by_lane.matches) as matched,
+    ):
+        more(node)
+        assert len(base.image.topics) == TOPICS + 1
+        assert f"topic-{TOPICS + 2}" in base.image.topic_ids
+        assert len(view.image.topics) == 112
+        assert named.call_count + seen.call_count + matched.call_count < 10
 
 
 def test_lanes_whose_clients_ask_for_ids_that_nobody_told_hold_nothing_for_each_topic() -> None:

@@ -1,15 +1,16 @@
-"""Tells which lane each topic is of: worked out once for all lanes when topics came or went, so that no lane's first
-look costs what all names cost.
+"""Tells which lane each topic is of: worked out once for all lanes when topics came or went, from what was known
+before, so that neither a lane's first look nor one topic more costs what all names cost.
 
 Bounded: nothing here grows with how many lanes there are but what they read of the base, and of that there is as much
 as NAMES_KEPT_MAX says.
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 from bmq.metadata.image import Image, PartitionMeta, Topic
+from bmq.metadata.shared_map import SharedMap, Successor, differences
 from bmq.naming.lanes import BASE, id_end, lane_of, matches, name_in_lane
 from bmq.naming.names import is_internal
 from bmq.values import LeaderEpoch, TopicId
@@ -18,35 +19,59 @@ NAMES_KEPT_MAX: Final = 500_000
 """Names that are remembered as matched with patterns, all lanes together; beyond it they are matched anew when they are
 listed."""
 _EVERYTHING: Final = "*"
+_NO_NAMES: Final[Mapping[str, TopicId]] = {}
 
 
 class Names:
     """Those of one moment."""
 
-    def __init__(self, topic_ids: Mapping[str, TopicId], covered: "_Covered") -> None:
-        self._topic_ids = topic_ids
+    def __init__(self, covered: "_Covered") -> None:
+        """Those of no topics."""
         self._covered = covered
-        self.base: Final[Mapping[str, TopicId]] = {
-            name: topic_id for name, topic_id in topic_ids.items() if lane_of(name) == BASE
-        }
-        self._lanes: dict[str, dict[str, TopicId]] | None = None
-        self._by_end: dict[int, TopicId] | None = None
+        self._topic_ids: Mapping[str, TopicId] = SharedMap()
+        self.base: SharedMap[str, TopicId] = SharedMap()
+        self._lanes: SharedMap[str, SharedMap[str, TopicId]] = SharedMap()
+        self._by_end: SharedMap[int, TopicId] | None = None
         self._epochs: dict[TopicId, tuple[tuple[PartitionMeta, ...], LeaderEpoch]] = {}
+
+    def after(self, topic_ids: Mapping[str, TopicId]) -> "Names":
+        """Those of another moment. It costs what is different, and no look at all names."""
+        found = differences(self._topic_ids, topic_ids)
+        changes: dict[str, list[tuple[str, TopicId | None]]] = {BASE: []}
+        for name, _ in found.gone:
+            changes.setdefault(lane_of(name), []).append((name, None))
+        for name, _, topic_id in found.changed:
+            changes.setdefault(lane_of(name), []).append((name, topic_id))
+        then = Names(self._covered)
+        then._topic_ids = topic_ids
+        then.base = _changed(self.base, changes.pop(BASE))
+        then._lanes = self._lanes_after(changes)
+        then._by_end = None if self._by_end is None else _by_end_after(self._by_end, self.base, then.base)
+        then._epochs = self._epochs
+        for topic_id in (topic_id for _, topic_id in found.gone if topic_id in self._epochs):
+            del then._epochs[topic_id]
+        return then
+
+    def _lanes_after(
+        self, changes: Mapping[str, Sequence[tuple[str, TopicId | None]]]
+    ) -> SharedMap[str, SharedMap[str, TopicId]]:
+        lanes = Successor(self._lanes)
+        for lane, theirs in changes.items():
+            names = _changed(lanes.get(lane) or SharedMap(), [(name_in_lane(name), one) for name, one in theirs])
+            if names:
+                lanes[lane] = names
+            else:
+                lanes.pop(lane)
+        return lanes.version()
 
     def of(self, lane: str) -> Mapping[str, TopicId]:
         """A lane's own topics, as its clients call them."""
-        if self._lanes is None:
-            self._lanes = {}
-            if len(self.base) < len(self._topic_ids):
-                for name, topic_id in self._topic_ids.items():
-                    if (found := lane_of(name)) != BASE:
-                        self._lanes.setdefault(found, {})[name_in_lane(name)] = topic_id
-        return self._lanes.get(lane, {})
+        return self._lanes.get(lane, _NO_NAMES)
 
     def base_id_like(self, topic_id: TopicId) -> TopicId | None:
         """The topic of the base of which this is the id that it will have in a lane, if it is one."""
         if self._by_end is None:
-            self._by_end = {id_end(base_id): base_id for base_id in self.base.values()}
+            self._by_end = SharedMap({id_end(base_id): base_id for base_id in self.base.values()})
         return self._by_end.get(id_end(topic_id))
 
     def epoch_above(self, base: Topic) -> LeaderEpoch:
@@ -66,6 +91,30 @@ class Names:
         return self._covered.by(globs, self.base) if globs else {}
 
 
+def _changed(names: SharedMap[str, TopicId], changes: Sequence[tuple[str, TopicId | None]]) -> SharedMap[str, TopicId]:
+    """The names where some have another id now, or none any more. The same object where nothing changes."""
+    if not changes:
+        return names
+    after = Successor(names)
+    for name, topic_id in changes:
+        if topic_id is None:
+            after.pop(name)
+        else:
+            after[name] = topic_id
+    return after.version()
+
+
+def _by_end_after(
+    by_end: SharedMap[int, TopicId], before: Mapping[str, TopicId], base: Mapping[str, TopicId]
+) -> SharedMap[int, TopicId]:
+    after, found = Successor(by_end), differences(before, base)
+    for topic_id in (*(one for _, one in found.gone), *(one for _, one, _ in found.changed if one is not None)):
+        after.pop(id_end(topic_id))
+    for _, _, topic_id in found.changed:
+        after[id_end(topic_id)] = topic_id
+    return after.version()
+
+
 class Looker(Protocol):
     """Who holds what it made of an image, and so the image."""
 
@@ -80,13 +129,13 @@ class ByLane:
     def __init__(self) -> None:
         self._lookers: list[Looker] = []
         self._covered = _Covered()
-        self._now: Names | None = None
+        self._now = Names(self._covered)
         self._of: object = None
 
     def names(self, image: Image) -> Names:
         """The names in this image; the same object as long as no topic came or went."""
-        if self._now is None or self._of is not image.topic_ids:
-            self._now, self._of = Names(image.topic_ids, self._covered), image.topic_ids
+        if self._of is not image.topic_ids:
+            self._now, self._of = self._now.after(image.topic_ids), image.topic_ids
         return self._now
 
     def looked(self, looker: Looker) -> None:
@@ -106,21 +155,22 @@ class _Covered:
     """
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[str, ...], tuple[Mapping[str, TopicId], Mapping[str, object]]] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, ...], tuple[Mapping[str, TopicId], SharedMap[str, None]]] = OrderedDict()
         self._names = 0
 
     def by(self, globs: tuple[str, ...], base: Mapping[str, TopicId]) -> Mapping[str, object]:
         """The names in `base` that they cover."""
-        seen_in, before = self._kept.pop(globs, ({}, {}))
+        seen_in, found = self._kept.pop(globs, (SharedMap(), SharedMap()))
         self._names -= len(seen_in)
-        if seen_in is base:
-            found = before
-        else:
-            # As long as one looks at an image, what was seen in it stays as it was: so it is copied.
-            found = {name: None for name in before if name in base}
-            found.update(
-                (name, None) for name in base.keys() - seen_in.keys() if not is_internal(name) and matches(name, globs)
-            )
+        if seen_in is not base:
+            # As long as one looks at an image, what was seen in it stays as it was.
+            after, changes = Successor(found), differences(seen_in, base)
+            for name, _ in changes.gone:
+                after.pop(name)
+            for name, before, _ in changes.changed:
+                if before is None and not is_internal(name) and matches(name, globs):
+                    after[name] = None
+            found = after.version()
         self._kept[globs] = base, found
         self._names += len(base)
         while self._names > NAMES_KEPT_MAX and len(self._kept) > 1:

@@ -12,6 +12,7 @@ from typing import Final
 
 from bmq.config.topic_config import POOL, first_offset_of, overlay_first_offset
 from bmq.metadata.image import Image, Lane, PartitionMeta, Topic
+from bmq.metadata.shared_map import SharedMap, Successor, differences
 from bmq.naming.lanes import BASE, lane_of, matches, overlay_id, overlay_name
 from bmq.naming.names import is_internal
 from bmq.roles.controller import Metadata
@@ -29,8 +30,8 @@ class BaseView:
         self.real = real
         self.by_lane: Final = ByLane()
         """For the views of lanes, too."""
-        self._topics_of: tuple[object, object] = (None, None)
-        self._topics: Mapping[TopicId, Topic] = {}
+        self._topics_of: Mapping[TopicId, Topic] = SharedMap()
+        self._topics: SharedMap[TopicId, Topic] = SharedMap()
         self.image = self._seen(real.image)
         real.subscribe(self._real_changed)
 
@@ -63,9 +64,16 @@ class BaseView:
         base = self.by_lane.names(image).base
         if len(base) == len(image.topic_ids):
             return image
-        if self._topics_of[0] is not base or self._topics_of[1] is not image.topics:
-            self._topics = {topic_id: image.topics[topic_id] for topic_id in base.values()}
-            self._topics_of = base, image.topics
+        found = differences(self._topics_of, image.topics)
+        if found.changed or found.gone:
+            after = Successor(self._topics)
+            for topic_id, _ in found.gone:
+                after.pop(topic_id)
+            for topic_id, _, topic in found.changed:
+                if lane_of(topic.name) == BASE:
+                    after[topic_id] = topic
+            self._topics = after.version()
+        self._topics_of = image.topics
         return _restricted(image, self._topics, base)
 
 
