@@ -1,7 +1,7 @@
 """DescribeTopicPartitions, key 75, version 0. Topics by name, in pages of partitions with a cursor."""
 
+from collections.abc import Sequence
 from functools import partial
-from heapq import nsmallest
 from typing import Any
 
 from bmq.errors import BmqError
@@ -12,6 +12,7 @@ from bmq.wire.message import Message
 from bmq_proxy.api import Reply, Route, plain
 from bmq_proxy.authorized import NOT_ASKED, ON_TOPIC
 from bmq_proxy.calls import Call
+from bmq_proxy.ordered_names import OrderedNames
 from bmq_proxy.proxy import Proxy
 from bmq_proxy.spreading import Proxies
 from bmq_proxy.topics import described_partition, described_topic, find_topic, proxies_of
@@ -24,16 +25,16 @@ _PARTITION_COUNTS = 3
 
 def route(proxy: Proxy) -> Route:
     """Serves DescribeTopicPartitions: topics by name, in pages of partitions."""
-    return plain(proxy, ApiKey.DESCRIBE_TOPIC_PARTITIONS, partial(handle, proxy))
+    return plain(proxy, ApiKey.DESCRIBE_TOPIC_PARTITIONS, partial(handle, proxy, OrderedNames()))
 
 
-async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
+async def handle(proxy: Proxy, ordered: OrderedNames, call: Call, request: Message) -> Reply:
     """Goes on at the cursor, which names the first topic and partition that the last answer had no room for."""
     left = min(max(request.response_partition_limit, 1), PARTITIONS_MAX)
     await proxy.bulk.built(call, len(request.topics) + _partitions(proxy.image, request, left) * _PARTITION_COUNTS)
-    await proxy.bulk.turn(call)  # to look through all names
+    await proxy.bulk.turn(call)  # to put names in order
     image, cursor = proxy.image, request.cursor
-    names = _names(image, request, left)
+    names = _names(image, ordered, request, left)
     proxies = proxies_of(proxy, image, call)
     first = 0 if cursor is None or not names or names[0] != cursor.topic_name else cursor.partition_index
     topics: list[dict[str, Any]] = []
@@ -62,14 +63,14 @@ def _partitions(image: Image, request: Message, at_most: int) -> int:
     return count
 
 
-def _names(image: Image, request: Message, at_most: int) -> list[str]:
+def _names(image: Image, ordered: OrderedNames, request: Message, at_most: int) -> Sequence[str]:
     """In order, from the cursor's on: all that are named, or as many of all that there are as one page can have, and
     the next.
     """
     start = "" if request.cursor is None else request.cursor.topic_name
     if request.topics:
         return sorted({topic.name for topic in request.topics if topic.name >= start})
-    return nsmallest(at_most + 1, (name for name in image.topic_ids if name >= start))
+    return ordered.page(image.topic_ids, start=start, count=at_most + 1)
 
 
 def _described(proxies: Proxies, image: Image, name: str, first: int, left: int) -> tuple[dict[str, Any], int | None]:
