@@ -27,6 +27,9 @@ SMALL: Final[Mapping[str, Sequence[int]]] = {
     "bmq.storage.stream_seal:OWNER_DELETES_AT_ONCE": (1, 2),
     "bmq.metadata.fold:TOMBSTONES_MAX": (1, 3),
     "bmq.metadata.fold:PAST_BOOTS_MAX": (1, 2),
+    "bmq.metadata.shared_map:LEAF_MAX": (1, 4),
+    "bmq.metadata.shared_map:LEAF_GROWN": (1, 2),
+    "bmq.metadata.shared_map:LEAF_MIN": (0, 1),
     "bmq.metadata.journal:SNAPSHOTS_KEPT": (1,),
     # between nodes
     "bmq.internal.links.client:WRITE_BYTES": (1_000,),
@@ -75,6 +78,7 @@ SMALL: Final[Mapping[str, Sequence[int]]] = {
     "bmq_broker.lag:POSITIONS_MAX": (1,),
     "bmq_broker.lag:POSITIONS_AT_ONCE": (1,),
     "bmq_broker.ownership.leaving:ROLLS_MAX": (1,),
+    "bmq_broker.ownership.reconfiguring:AT_ONCE": (1, 2),
     "bmq_broker.segments.lookups:SEGMENT_LOOK_UPS_AT_ONCE": (1, 2),
     "bmq_broker.segments.lookups:TAIL_BATCHES_PER_TURN": (1, 3),
     "bmq_broker.upkeep:YIELD_EVERY": (1, 2),
