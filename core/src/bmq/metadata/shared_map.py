@@ -53,7 +53,7 @@ class SharedMap(Mapping[K, V]):
     @overload
     def get(self, key: K, /, default: V | D) -> V | D: ...
     def get(self, key: K, /, default: Any = None) -> Any:
-        """As of a dict."""
+        """What the key has; `default` where there is no such key."""
         return self._leaves[hash(key) & self._mask].get(key, default)
 
     def __contains__(self, key: object) -> bool:
@@ -69,11 +69,11 @@ class SharedMap(Mapping[K, V]):
         return f"SharedMap({dict(self.items())!r})"
 
     def items(self) -> ItemsView[K, V]:
-        """As of a dict."""
+        """All of them, in no order to rely on unless it is a small mapping."""
         return _Items(self)
 
     def values(self) -> ValuesView[V]:
-        """As of a dict."""
+        """In the order of the keys."""
         return _Values(self)
 
 
