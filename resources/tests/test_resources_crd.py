@@ -135,7 +135,11 @@ def test_a_crd_takes_nothing_that_has_no_bound() -> None:
 
 
 def _is_bounded(part: dict[str, Any]) -> bool:
+    if "x-kubernetes-int-or-string" in part:
+        return "maxLength" in part
     match part.get("type"):
+        case "string":
+            return "maxLength" in part or "enum" in part
         case "array":
             return "maxItems" in part
         case "object" if "additionalProperties" in part:
@@ -150,5 +154,6 @@ def _parts(schema: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, A
     yield path, schema
     for name, part in schema.get("properties", {}).items():
         yield from _parts(part, f"{path}.{name}")
-    if "items" in schema:
-        yield from _parts(schema["items"], f"{path}[]")
+    for name in ("items", "additionalProperties"):
+        if name in schema:
+            yield from _parts(schema[name], f"{path}[]")

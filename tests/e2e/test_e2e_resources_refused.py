@@ -130,6 +130,11 @@ NEW: Final[list[tuple[str, Spec, str]]] = [
         {"proxies": {"placement": {"env": [{"name": "BMQ_NODE_ID", "value": "7"}]}}},
         "placement.env: roles, node ids, store",
     ),
+    (
+        "Lane",
+        {"proxies": {"resources": {"requests": {"x" * 318: "1"}}}},
+        "requests: a name has more than 317 characters",
+    ),
     ("Topic", {"topicName": "a b"}, "topicName is one that Kafka refuses"),
     ("Topic", {"topicName": ".."}, "topicName is one that Kafka refuses"),
     ("Topic", {"topicName": "__secret"}, "topicName begins with __"),

@@ -24,6 +24,7 @@ from bmq_resources.lane import LANE_NAME, Lane
 from bmq_resources.pods import OPERATORS_OWN_ENV, OPERATORS_OWN_ENV_RULE, TEXT_CHARS_MAX
 from bmq_resources.schema import structural_part
 from bmq_resources.tables import CONSUMER_NAMES_RULE, JOBS_OWN, JOBS_OWN_RULE
+from bmq_resources.texts import RESOURCE_NAME_CHARS_MAX, RESOURCE_NAMES_RULE
 from bmq_resources.topic import Topic
 from bmq_resources.uris import FILE_RULE, FOLDER_RULE, HTTP_RULE
 
@@ -96,6 +97,7 @@ RULES: Final[Mapping[str, Callable[[Any], bool]]] = {
     "!has(self.iceberg) || self.iceberg.upsertKey in ['', 'key'] || !(self.format in ['bytes', 'string'])": lambda it: (
         "iceberg" not in it or it["iceberg"]["upsertKey"] in ("", "key") or it["format"] not in ("bytes", "string")
     ),
+    RESOURCE_NAMES_RULE: lambda it: all(len(name) <= RESOURCE_NAME_CHARS_MAX for name in it),
     JOBS_OWN_RULE: frozenset(JOBS_OWN).isdisjoint,
     CONSUMER_NAMES_RULE: lambda it: all(re.fullmatch(r"[A-Za-z0-9._-]+", name) for name in it),
     "self.topics.size() <= 1 || !has(self.iceberg) || self.oneTable": lambda it: (
@@ -247,7 +249,7 @@ def _unusable_names(resource: Resource) -> Iterator[Finding]:
 def _finding(kind: type[Resource], document: Mapping[str, Any], detail: ErrorDetails) -> Finding:
     location, value = _located(document, detail)
     why, remedy = _said(kind, location, detail)
-    untold = detail["type"] in ("missing", "affinity", "placement")
+    untold = detail["type"] in ("missing", "affinity", "placement", "texts")
     return Finding(field=_path(location), value="" if untold else _shown(value), why=why, remedy=remedy)
 
 
@@ -304,6 +306,9 @@ def _said(kind: type[Resource], location: Sequence[str | int], detail: ErrorDeta
         case "placement":
             said = "its nodeSelector, annotations, labels and env"
             return f"{said} have more than {TEXT_CHARS_MAX} characters in all", "shorten them, or leave some out"
+        case "texts":
+            said = "its names and values"
+            return f"{said} have more than {context['max_length']} characters in all", "shorten them, or leave some out"
         case "list_type":
             return "it has to be a list", "write each of its items on a line that begins with -"
         case _:
@@ -324,7 +329,7 @@ def _similar(kind: type[Resource], location: Sequence[str | int]) -> str:
 def _path(location: Sequence[str | int]) -> str:
     path = ""
     for step in location:
-        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else step
+        path += f"[{step}]" if isinstance(step, int) else f".{_shown(step)}" if path else _shown(step)
     return path or "the document"
 
 

@@ -1,6 +1,6 @@
 """Cluster: controllers, brokers and proxies over one store."""
 
-from typing import ClassVar, Final, Literal, TypeAlias
+from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -21,6 +21,7 @@ from bmq_resources.base import (
 )
 from bmq_resources.pods import OPERATORS_OWN_ENV, OPERATORS_OWN_ENV_TEXT, Image, Placement, Quantity, Resources
 from bmq_resources.references import DeletionPolicy
+from bmq_resources.texts import NAMESPACE_CHARS_MAX, RANGE_CHARS_MAX, NotesMap, SettingsMap
 
 
 class Credentials(Part):
@@ -230,12 +231,13 @@ class Listener(
         description="NodePort: the port of the bootstrap Service; proxy N has this plus 1 plus N. 0: Kubernetes "
         "chooses all of them.",
     )
-    annotations: dict[str, str] = Field(
+    annotations: NotesMap = Field(
         default={},
         max_length=32,
-        description="Annotations of its Services, for the cloud's load balancers, of those that the chart allows.",
+        description="Annotations of its Services, for the cloud's load balancers, of those that the chart allows; up "
+        "to 8,192 characters in all.",
     )
-    source_ranges: list[str] = Field(
+    source_ranges: list[Annotated[str, Field(max_length=RANGE_CHARS_MAX)]] = Field(
         default=[], max_length=64, description="LoadBalancer: address ranges that may connect. Empty: all."
     )
 
@@ -247,7 +249,7 @@ class Network(Part):
         default=True,
         description="Whether NetworkPolicies keep strangers from the addresses that only bmq's own pods need.",
     )
-    admin_from_namespaces: list[str] = Field(
+    admin_from_namespaces: list[Annotated[str, Field(max_length=NAMESPACE_CHARS_MAX)]] = Field(
         default=[],
         max_length=32,
         description="Namespaces whose pods may reach the admin address (metrics, REST API), besides the Cluster's "
@@ -258,7 +260,7 @@ class Network(Part):
 class TopicsFrom(Part):
     """Where Topics and Lanes of this Cluster may be."""
 
-    namespaces: list[str] = Field(
+    namespaces: list[Annotated[str, Field(max_length=NAMESPACE_CHARS_MAX)]] = Field(
         default=[],
         max_length=256,
         description='Namespaces whose Topics and Lanes are accepted, besides the Cluster\'s own. "*": all of them.',
@@ -283,11 +285,11 @@ class Settings(Part):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="The least that is logged."
     )
-    env: dict[str, str] = Field(
+    env: SettingsMap = Field(
         default={},
         max_length=64,
         description="Further keys of `bmq server` by their variables, for example BMQ_FLUSH_BYTES: 8MiB "
-        "(docs/server-configuration.md).",
+        "(docs/server-configuration.md); up to 32,768 characters in all.",
         json_schema_extra=rules(
             rule(
                 "self.all(name, name.startsWith('BMQ_'))",
@@ -361,10 +363,11 @@ class ClusterSpec(Part):
             ),
         },
     )
-    config: dict[str, str] = Field(
+    config: SettingsMap = Field(
         default={},
         max_length=64,
-        description='Settings of the whole cluster by Kafka\'s names, for example num.partitions: "3".',
+        description='Settings of the whole cluster by Kafka\'s names, for example num.partitions: "3"; up to 32,768 '
+        "characters in all.",
     )
     settings: Settings = Field(default=Settings(), description="How the nodes work.")
     network: Network = Field(default=Network(), description="Who may reach the pods.")

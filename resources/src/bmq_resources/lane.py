@@ -1,9 +1,10 @@
 """Lane: an isolated line of traffic (dev, test, a branch) that shares topic names with the base."""
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from bmq.naming.names import TOPIC_NAME_LENGTH_MAX
 from bmq_resources.base import (
     AGE,
     IMMUTABLE,
@@ -27,7 +28,7 @@ class BaseReads(Part):
     """Base topics that clients in the lane may read."""
 
     enabled: bool = Field(default=False, description="Whether topics of the base can be read in the lane at all.")
-    topics: list[str] = Field(
+    topics: list[Annotated[str, Field(max_length=TOPIC_NAME_LENGTH_MAX)]] = Field(
         default=["*"],
         max_length=64,
         description="Which ones, by name; * stands for any characters. A topic that the lane has written to is the "

@@ -7,6 +7,13 @@ from pydantic_core import PydanticCustomError
 
 from bmq_resources.affinity import Affinity
 from bmq_resources.base import OBJECT_NAME, OBJECT_NAME_OR_NONE, Part, rule, rules
+from bmq_resources.texts import (
+    QUANTITY_CHARS_MAX,
+    RESOURCE_NAME_CHARS_MAX,
+    RESOURCE_NAMES_RULE,
+    RESOURCE_NAMES_TEXT,
+    chars_of,
+)
 
 TEXT_CHARS_MAX: Final = 65_536
 """For all that a placement says, besides its affinity: each pod has it, and each revision that Kubernetes keeps of a
@@ -32,27 +39,33 @@ OPERATORS_OWN_ENV_TEXT: Final = (
 )
 
 Quantity = Annotated[
-    Annotated[str, Field(pattern=QUANTITY_PATTERN)] | int,
+    Annotated[str, Field(max_length=QUANTITY_CHARS_MAX, pattern=QUANTITY_PATTERN)] | int,
     WithJsonSchema(
         {
             "x-kubernetes-int-or-string": True,
             "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "maxLength": QUANTITY_CHARS_MAX,
             "pattern": QUANTITY_PATTERN,
         }
     ),
 ]
+ResourceName = Annotated[str, Field(max_length=RESOURCE_NAME_CHARS_MAX)]
 
 
 class Resources(Part):
     """CPU and memory of a container."""
 
-    requests: dict[str, Quantity] = Field(
-        default={}, max_length=8, description="What is set aside for it, for example cpu: 500m and memory: 1Gi."
+    requests: dict[ResourceName, Quantity] = Field(
+        default={},
+        max_length=8,
+        description="What is set aside for it, for example cpu: 500m and memory: 1Gi.",
+        json_schema_extra=rules(rule(RESOURCE_NAMES_RULE, f"requests: {RESOURCE_NAMES_TEXT}")),
     )
-    limits: dict[str, Quantity] = Field(
+    limits: dict[ResourceName, Quantity] = Field(
         default={},
         max_length=8,
         description="What it may use at most. A memory limit is worth setting, a CPU limit seldom.",
+        json_schema_extra=rules(rule(RESOURCE_NAMES_RULE, f"limits: {RESOURCE_NAMES_TEXT}")),
     )
 
 
@@ -77,10 +90,15 @@ class EnvironmentVariable(Part):
     value: str = Field(default="", max_length=32768, description="Its value.")
 
 
+PlacementText = Annotated[str, Field(max_length=TEXT_CHARS_MAX)]
+
+
 class Placement(Part):
     """Where pods run and how they look to the cluster's other parts."""
 
-    node_selector: dict[str, str] = Field(default={}, max_length=32, description="Labels that a node must have.")
+    node_selector: dict[str, PlacementText] = Field(
+        default={}, max_length=32, description="Labels that a node must have."
+    )
     tolerations: list[Toleration] = Field(
         default=[], max_length=32, description="Taints that the pods put up with, of those that the chart allows."
     )
@@ -95,13 +113,13 @@ class Placement(Part):
         pattern=OBJECT_NAME_OR_NONE,
         description="The pods' PriorityClass, one that the chart allows.",
     )
-    annotations: dict[str, str] = Field(
+    annotations: dict[str, PlacementText] = Field(
         default={},
         max_length=64,
         description="Annotations of the pods, of those that the chart allows. With nodeSelector, labels and env up to "
         "65,536 characters in all.",
     )
-    labels: dict[str, str] = Field(
+    labels: dict[str, PlacementText] = Field(
         default={}, max_length=64, description="Further labels of the pods, of those that the chart allows."
     )
     env: list[EnvironmentVariable] = Field(
@@ -115,10 +133,8 @@ class Placement(Part):
     @model_validator(mode="after")
     def _bounded(self) -> Self:
         """No schema of Kubernetes can say how much there may be of it as a whole."""
-        pairs = [(one.name, one.value) for one in self.env]
-        for part in (self.node_selector, self.annotations, self.labels):
-            pairs += part.items()
-        if sum(len(name) + len(value) for name, value in pairs) > TEXT_CHARS_MAX:
+        chars = sum(len(one.name) + len(one.value) for one in self.env)
+        if chars + sum(map(chars_of, (self.node_selector, self.annotations, self.labels))) > TEXT_CHARS_MAX:
             raise PydanticCustomError("placement", "it is too large")
         return self
 

@@ -11,6 +11,7 @@ from bmq_resources.base import OBJECT_NAME_OR_NONE, Part, rule, rules
 from bmq_resources.iceberg import Iceberg
 from bmq_resources.pods import Placement
 from bmq_resources.spark import SparkResources
+from bmq_resources.texts import SettingsMap
 from bmq_resources.uris import FILE_RULE, HTTP_RULE, URI_LENGTH_MAX, folder
 
 CRON_PATTERN: Final = (
@@ -289,10 +290,11 @@ class Table(
         description="true: goes on where a topic was made anew, or records were deleted before they were read. "
         "false: that is an error.",
     )
-    consumer_config: dict[str, str] = Field(
+    consumer_config: SettingsMap = Field(
         default={},
         max_length=64,
-        description="Further settings of the Kafka consumer, by Kafka's names, of those that the chart allows.",
+        description="Further settings of the Kafka consumer, by Kafka's names, of those that the chart allows; up to "
+        "32,768 characters in all.",
         json_schema_extra=rules(
             rule(
                 JOBS_OWN_RULE,
@@ -311,11 +313,11 @@ class Table(
     store: StoreAccess = Field(default=StoreAccess(), description="Keys to the bucket, and where it is.")
     resources: SparkResources = Field(default=SparkResources(), description="What a run may use.")
     placement: Placement = Field(default=Placement(), description="Where driver and executors run.")
-    spark_conf: dict[str, str] = Field(
+    spark_conf: SettingsMap = Field(
         default={},
         max_length=64,
         description="Further settings of Spark, of those that the chart allows, for example "
-        'spark.sql.shuffle.partitions: "8".',
+        'spark.sql.shuffle.partitions: "8"; up to 32,768 characters in all.',
         json_schema_extra=rules(
             rule("self.all(name, name.startsWith('spark.'))", "sparkConf: names begin with spark.: correct the name")
         ),

@@ -8,6 +8,7 @@ from bmq.naming.names import TOPIC_NAME_LENGTH_MAX
 from bmq_resources.base import AGE, IMMUTABLE, Column, Naming, Part, Resource, Status, condition_columns, rule, rules
 from bmq_resources.references import ClusterRef, DeletionPolicy
 from bmq_resources.tables import Table, TableStatus
+from bmq_resources.texts import SettingsMap
 
 PARTITIONS_MAX = 10_000
 CONFIGS_MAX = 64
@@ -44,11 +45,11 @@ class TopicSpec(Part):
             rule("self >= oldSelf", "partitions can only grow: records would be lost; create another topic with fewer")
         ),
     )
-    config: dict[str, str] = Field(
+    config: SettingsMap = Field(
         default={},
         max_length=CONFIGS_MAX,
         description='Configuration by Kafka\'s names, for example retention.ms: "86400000". What is not written '
-        "has the cluster's value; what somebody sets otherwise is put back.",
+        "has the cluster's value; what somebody sets otherwise is put back. Up to 32,768 characters in all.",
     )
     existing: Literal["Refuse", "Adopt"] = Field(
         default="Refuse",
