@@ -3,6 +3,7 @@ as a node may start with it.
 """
 
 import copy
+from random import Random
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ import yaml  # type: ignore[import-untyped]
 from clusters_world import World, cluster, run
 from test_clusters_rotation import OF_CLUSTER, lane, runs, write_secret
 
-from bmq_operator.clusters.configuration import FILE, server_yaml, store_of_nodes
+from bmq_operator.clusters.configuration import FILE, config_hash, config_name, server_yaml, store_of_nodes
+from bmq_operator.clusters.inputs import Inputs
 from bmq_operator.clusters.pods import config_map_of
 from bmq_operator.kube import KubeProblem
 from bmq_resources.cluster import Cluster
@@ -178,3 +180,47 @@ def test_the_store_that_nodes_run_over_is_read_and_nothing_else_of_their_configu
     assert store_of_nodes({"data": {FILE: f"{text}\nrest: [[[ is not read"}}) == url
     for odd in ("", "x: 1", "store: [", "store: {}", "store: " + "[" * 100_000, "store: a\n" + " b\n" * 100_000):
         assert store_of_nodes({"data": {FILE: odd}}) == ""
+
+
+ODD = ("a", " ", "'", '"', ":", "#", "-", "?", "{", "[", ",", "&", "*", "!", "|", ">", "%", "@", "\\", "0", "1e3", "~")
+"""What YAML writes in quotes, or takes for something else."""
+BEYOND = ("\n", "\t", "\r", "\x00", "\x7f", "\x85", "é", "\u2028", "\ufeff", "\U0001f600")
+LONG = ("null", "true", "---", "...", "<<", "x" * 130, "long words " * 60, "2026-01-01", "0x1f", " #", ": ")
+
+
+@pytest.mark.parametrize("letters", [(*ODD, *LONG), (*ODD, *LONG, *BEYOND)], ids=["ASCII", "all"])
+def test_the_file_of_nodes_is_the_same_text_as_pyyaml_itself_writes(letters: tuple[str, ...]) -> None:
+    """libyaml's differs: all nodes would start anew with an operator that has another one of the two."""
+    rng = Random(1)
+
+    def text() -> str:
+        return "".join(rng.choice(letters) for _ in range(rng.choice([1, 2, 3, 5, 30])))
+
+    for _ in range(300):
+        spec = {"store": {"url": f"s3://b/{text()[:1_000]}"}, "config": {text(): text() for _ in range(3)}}
+        written = server_yaml(Cluster.model_validate(cluster(**spec)))
+        keys = yaml.safe_load(written)
+        assert (keys["store"], keys["cluster_config"]) == (spec["store"]["url"], spec["config"])
+        _, _, after_comment = written.partition("\n")
+        assert after_comment == yaml.dump(keys, Dumper=yaml.SafeDumper, sort_keys=False, width=1_000)
+
+
+@pytest.mark.parametrize(
+    ("spec", "digest", "name"),
+    [
+        ({"store": {"url": "s3://bucket/prefix?region=eu-west-1"}}, "10d7901db68a6d0c", "prod-config-a132eb6603"),
+        (
+            {"config": {"num.partitions": "3", "compression.type": "zstd", "a": "'x: #"}},
+            "a93867baa7035558",
+            "prod-config-e37fdb9e74",
+        ),
+        ({"config": {"ä": "\x7f\n" * 600}}, "35fbf6a933b50001", "prod-config-99e485d705"),
+    ],
+)
+def test_nodes_of_an_operator_before_start_anew_for_no_other_digest(
+    spec: dict[str, Any], digest: str, name: str
+) -> None:
+    found = Cluster.model_validate(cluster(**spec))
+    inputs = Inputs(default_image="bmq:1", cluster_secret="c", admin_token="a", credentials_digest="d")
+    text = server_yaml(found)
+    assert (config_hash(text, inputs), config_name(found, inputs, text)) == (digest, name)

@@ -12,7 +12,7 @@ from tables_of_a_test import STREAM
 from tables_world import World, ready, run
 
 from bmq_operator.allowed import Allowed, why_not_database, why_not_names, why_not_settings, without_tag
-from bmq_operator.clusters.configuration import config_name
+from bmq_operator.clusters.configuration import config_name, server_yaml
 from bmq_operator.clusters.desired import desired
 from bmq_operator.clusters.existing import Done, Existing, ObjectTaken, bring_about, read_existing
 from bmq_operator.clusters.gathering import gather
@@ -235,7 +235,7 @@ def test_a_cluster_that_reaches_for_what_is_not_its_authors_is_not_made(spec: di
 
 
 VAULT = Cluster.model_validate({"metadata": {"name": "vault", "namespace": "shop", "uid": "uid-of-the-cluster"}})
-CONFIG = config_name(VAULT, INPUTS)
+CONFIG = config_name(VAULT, INPUTS, server_yaml(VAULT))
 VICTIMS = {
     "an account": described("ServiceAccount", "vault", meta={"annotations": {"role": "admin"}}),
     "a service": described("Service", "vault-admin", spec={"selector": {"app": "vault"}}),

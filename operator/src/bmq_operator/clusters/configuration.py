@@ -4,6 +4,7 @@ import base64
 import hashlib
 import itertools
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
@@ -18,6 +19,8 @@ from bmq_operator.kube import Manifest
 from bmq_resources.cluster import Cluster
 
 FILE: Final = "server.yaml"
+_FAST: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+"""libyaml's, where PyYAML was built with it."""
 _AWS: Final = re.compile(r"\.amazonaws\.com(\.cn)?$")
 _S3: Final = re.compile(r"s3(-[a-z0-9-]+)?")
 _IN_A_HOST: Final = re.compile(r"[a-z0-9.-]*")
@@ -84,7 +87,7 @@ def _is_of_aws(host: str) -> bool:
 
 def server_yaml(cluster: Cluster) -> str:
     """The file that all nodes share. What differs between roles comes as variables, what differs between pods from
-    their names.
+    their names. It takes its time, and is rendered once in a look.
     """
     names = Names.of(cluster)
     spec = cluster.spec
@@ -103,34 +106,40 @@ def server_yaml(cluster: Cluster) -> str:
     }
     if spec.config:
         keys["cluster_config"] = dict(sorted(spec.config.items()))
-    return (
-        "# Written by bmq-operator from the Cluster's spec: change "
-        f"that.\n{yaml.safe_dump(keys, sort_keys=False, width=1_000)}"
-    )
+    return f"# Written by bmq-operator from the Cluster's spec: change that.\n{_dumped(keys, spec.config)}"
 
 
-def config_hash(cluster: Cluster, inputs: Inputs) -> str:
-    """Changes with what nodes read only when they start."""
-    return hashlib.sha256(f"{server_yaml(cluster)}\n{inputs.credentials_digest}".encode()).hexdigest()[:16]
+def _dumped(keys: dict[str, Any], config: Mapping[str, str]) -> str:
+    """Always the same text, or all nodes would start anew: what libyaml folds and escapes otherwise than PyYAML, which
+    takes thirty times as long, it is not given.
+    """
+    texts = (keys["store"], *config, *config.values())
+    plain = all(one.isascii() and one.isprintable() for one in texts)
+    return str(yaml.dump(keys, Dumper=_FAST if plain else yaml.SafeDumper, sort_keys=False, width=1_000))
 
 
-def config_name(cluster: Cluster, inputs: Inputs) -> str:
-    """The ConfigMap with what nodes are to start with next. It never changes: a node that starts again, by whatever
-    ends it, starts with what it was made with, and a setting that breaks nodes breaks the one that was replaced."""
-    text = server_yaml(cluster)
+def config_hash(text: str, inputs: Inputs) -> str:
+    """Of this `server.yaml`: changes with what nodes read only when they start."""
+    return hashlib.sha256(f"{text}\n{inputs.credentials_digest}".encode()).hexdigest()[:16]
+
+
+def config_name(cluster: Cluster, inputs: Inputs, text: str) -> str:
+    """The ConfigMap with what nodes are to start with next, this `server.yaml`. It never changes: a node that starts
+    again, by whatever ends it, starts with what it was made with, and a setting that breaks nodes breaks the one that
+    was replaced."""
     there = next((name for name, one in inputs.configs.items() if one == text), "")
     return there or f"{Names.of(cluster).config}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
 
 
-def configuration(cluster: Cluster, inputs: Inputs) -> list[Manifest]:
-    """ServiceAccount, ConfigMaps, Secrets."""
+def configuration(cluster: Cluster, inputs: Inputs, text: str) -> list[Manifest]:
+    """ServiceAccount, ConfigMaps, one of them with this `server.yaml`, Secrets."""
     names = Names.of(cluster)
     labels = labels_of(names.cluster)
     found: list[Manifest] = [
         account(cluster),
         *(
-            _config(names, name, text)
-            for name, text in sorted({**inputs.configs, config_name(cluster, inputs): server_yaml(cluster)}.items())
+            _config(names, name, one)
+            for name, one in sorted({**inputs.configs, config_name(cluster, inputs, text): text}.items())
         ),
         *(secret(name, labels, keys.texts()) | {"immutable": True} for name, keys in sorted(inputs.keys.items())),
     ]

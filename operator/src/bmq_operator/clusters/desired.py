@@ -1,6 +1,6 @@
 """All objects of a Cluster, as they are to be: a pure function of the Cluster and what has to be kept."""
 
-from bmq_operator.clusters.configuration import config_hash, config_name, configuration
+from bmq_operator.clusters.configuration import config_hash, config_name, configuration, server_yaml
 from bmq_operator.clusters.inputs import Inputs
 from bmq_operator.clusters.minio import minio
 from bmq_operator.clusters.policies import policies
@@ -15,12 +15,14 @@ def desired(cluster: Cluster, inputs: Inputs) -> list[Manifest]:
     """In the order in which they are made. Each has the Cluster's namespace and is owned by it: it goes when the
     Cluster does.
     """
+    text = server_yaml(cluster)
+    config_map = config_name(cluster, inputs, text)
     found = [
-        *configuration(cluster, inputs),
+        *configuration(cluster, inputs, text),
         *policies(cluster, inputs),
         *services(cluster),
         *minio(cluster, inputs),
-        *workloads(cluster, inputs, config_hash=config_hash(cluster, inputs), config_map=config_name(cluster, inputs)),
+        *workloads(cluster, inputs, config_hash=config_hash(text, inputs), config_map=config_map),
         *probe(cluster, inputs),
     ]
     return [owned(cluster, manifest) for manifest in found]
