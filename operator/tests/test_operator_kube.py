@@ -9,6 +9,8 @@ import yaml
 from aiohttp import web
 from served import served
 
+from bmq_operator.kube import KubeProblem
+
 TEXTS = ("plain", "\U0001f680 and \U00020bb7", "ümläut \u2028 \x7f\x85 \ufffe", 'quotes " and \\ud83d\\ude80')
 
 
@@ -51,5 +53,29 @@ def test_what_time_it_is_by_the_api_server_is_known_where_it_says_one(date: str)
                 assert told is not None and told >= 1_770_000_000_000
             else:
                 assert told is None
+
+    asyncio.run(main())
+
+
+def test_what_is_too_large_for_the_api_server_is_refused_with_what_helps() -> None:
+    async def answer(request: web.Request) -> web.Response:
+        status = {"kind": "Status", "reason": "RequestEntityTooLarge", "message": "limit is 3145728"}
+        return web.json_response(status, status=413)
+
+    async def main() -> None:
+        manifest: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "a", "namespace": "b"},
+        }
+        async with served(answer) as kube:
+            with pytest.raises(KubeProblem) as raised:
+                await kube.apply(manifest)
+        problem = raised.value
+        assert problem.status == 413
+        assert not problem.too_large, "that is what the operator has no memory for"
+        assert problem.message.startswith("PATCH /api/v1/namespaces/b/configmaps/a: ")
+        assert "limit is 3145728" in problem.message
+        assert problem.message.endswith("shorten what the resource says, or leave some of it out")
 
     asyncio.run(main())

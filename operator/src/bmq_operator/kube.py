@@ -39,13 +39,14 @@ SERVER_TIMEOUT_S: Final = 15
 CLIENT_TIMEOUT_S: Final = 20.0
 _APPLY: Final = "application/apply-patch+yaml; charset=utf-8"
 """With its charset the client library sends a body as it is given."""
-_ESCAPED: Final = re.compile("[\x7f-\uffff]")
+_ESCAPED: Final = range(0x7F, 0x1_0000)
 """What an API server's YAML takes as JSON writes it alone; above that, as no JSON does: raw."""
 _MERGE: Final = "application/merge-patch+json"
 _JSON_PATCH: Final = "application/json-patch+json"
 _JSON: Final = "application/json"
 _NO_RIGHT: Final = re.compile(r'User "[^"]*" cannot ')
 """As authorizers say it."""
+_TOO_LARGE: Final = "TooLarge"
 _NOT_TYPED: Final = "failed to create typed "
 _RESOURCES: Final = f"/apis/{API_VERSION}/"
 """Their CRDs bound them, and those that are too large are to be told so."""
@@ -82,8 +83,10 @@ class KubeProblem(KubeError):
 
     @property
     def too_large(self) -> bool:
-        """Whether there is more of it, or it is larger, than the operator has memory for."""
-        return self.status == 413
+        """Whether there is more of it, or it is larger, than the operator has memory for. What is too large for the API
+        server itself is refused as other objects are.
+        """
+        return self.reason == _TOO_LARGE
 
 
 class Kube:
@@ -288,7 +291,8 @@ class Kube:
 
 def _yaml(manifest: Manifest) -> str:
     """JSON that YAML's readers, which know no surrogates, read as the same."""
-    return _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(manifest, ensure_ascii=False))
+    text = json.dumps(manifest, ensure_ascii=False)
+    return text.translate({code: f"\\u{code:04x}" for code in map(ord, set(text)) if code in _ESCAPED})
 
 
 def _path(kind: str, namespace: str = "", name: str = "") -> str:
@@ -317,7 +321,7 @@ def _too_large(asked: str) -> KubeProblem:
 
 
 def _refused_as_too_large(text: str) -> KubeProblem:
-    return KubeProblem(status=413, reason="TooLarge", message=text)
+    return KubeProblem(status=413, reason=_TOO_LARGE, message=text)
 
 
 def _date_ms(text: str | None) -> int | None:
@@ -344,6 +348,11 @@ def _answer(status: int, data: bytes, asked: str) -> Manifest:
         kind = KubeFailed if status == 500 else KubeUnreachable
         raise kind(f"{asked}: {status} {message}".rstrip())
     reason = answer.get("reason", "") if isinstance(answer, dict) else ""
+    if status == 413:
+        message = (
+            f"{asked}: what is to be written is larger than it takes ({message or 'no reason is given'}): shorten what "
+            "the resource says, or leave some of it out"
+        )
     if status == 422 and "metadata.uid: Invalid value" in message:
         # What is there is another object than the one that was meant; of one that is gone the API server says so
         # itself.
