@@ -39,6 +39,8 @@ KINDS_OF_LANES: Final = frozenset(("Service", "StatefulSet", "PodDisruptionBudge
 """Those that lanes have: a lane's label at others says nothing."""
 REFUSED_MAX: Final = 5
 """How many Services of one listener are refused in one look before the rest of them waits for the next."""
+IN_A_TURN: Final = 50
+"""How many objects are compared with what they are to be before others' work has its turn: there may be a thousand."""
 _VERBS: Final = (("made", "changed"), ("to make", "to change"))
 
 
@@ -156,7 +158,9 @@ async def bring_about(
     """
     refused: dict[str, list[str]] = {}
     keys = set()
-    for manifest in wanted:
+    for number, manifest in enumerate(wanted):
+        if number % IN_A_TURN == 0:
+            await asyncio.sleep(0)
         kind, name = manifest["kind"], manifest["metadata"]["name"]
         keys.add((kind, name))
         there = existing.get(kind, name)

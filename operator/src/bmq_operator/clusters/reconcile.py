@@ -1,5 +1,6 @@
 """Brings what is there to what a Cluster says."""
 
+import asyncio
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -264,6 +265,7 @@ async def _try_to(context: Context, cluster: Cluster, existing: Existing, nodes:
         existing = replace(existing, objects={**existing.objects, ("Service", names.nodes): service})
         inputs = replace(inputs, ipv6=is_ipv6(service))
     wanted = desired(cluster, inputs)
+    await asyncio.sleep(0)  # of the longest spec that takes a good part of what a turn may
     existing = await _make_way(context, cluster, existing, wanted, done, dry=dry)
     now = _now(cluster, existing, wanted)
     await bring_about(context.kube, cluster, existing, now, done=done, restored=inputs.restored, dry=dry)

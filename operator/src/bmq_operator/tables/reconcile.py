@@ -270,7 +270,10 @@ async def _tables(
         if (rival := await taken_by(context, job, takes=beyond is None, since_s=since_s)) is not None:
             reports.append(_refused(job, "OutputTaken", _taken(job, rival), TableStatus()))
             continue
+        # There may be sixty-four of them, each with a long schema: others' work has its turn between them.
+        await asyncio.sleep(0)
         objects = _desired(context, job, existing)
+        await asyncio.sleep(0)
         wanted += objects
         if beyond is not None:
             reports.append(_refused(job, beyond.reason, beyond.message, _with_what_is_there(status, job, existing)))
@@ -328,7 +331,10 @@ def _desired(context: Context, job: TableJob, existing: Existing) -> list[Manife
     there = existing.application(job.name)
     if there is None or job.table.continuous is None:
         return desired(job, context.settings.spark)
-    kept = desired(job, context.settings.spark, anew=run_of(there).anew)
+    anew = run_of(there).anew
+    kept = desired(job, context.settings.spark, anew=anew)
+    if not anew.failures:
+        return kept
     same = all(was_applied(there, one) for one in kept if one["kind"] == "SparkApplication")
     return kept if same else desired(job, context.settings.spark)
 
