@@ -322,7 +322,7 @@ def test_a_lane_deleted_behind_our_back_and_declared_again_goes_with_its_resourc
 
 def test_a_declaration_that_was_refused_and_is_corrected_makes_the_lane_its_own(bmq: StartedBmq) -> None:
     async def use(world: World) -> None:
-        world.write("corrected", proxies={"replicas": 0}, reads={"base": {"enabled": True, "topics": ["x" * 5000]}})
+        world.write("corrected", proxies={"replicas": 0}, reads={"base": {"enabled": True, "topics": [""]}})
         assert said(await world.look("corrected")) == ("False", "Refused")
         world.write("corrected", proxies={"replicas": 0})
         assert said(await world.look("corrected")) == ("True", "AsWritten")
@@ -334,7 +334,7 @@ def test_a_declaration_that_was_refused_and_is_corrected_makes_the_lane_its_own(
 
 def test_what_the_cluster_refuses_is_quoted(bmq: StartedBmq) -> None:
     async def use(world: World) -> None:
-        world.write("refused", reads={"base": {"enabled": True, "topics": ["x" * 5000]}})
+        world.write("refused", reads={"base": {"enabled": True, "topics": [""]}})
         outcome = await world.look("refused")
         assert (said(outcome), "characters" in message(outcome)) == (("False", "Refused"), True)
         assert (await world.look("refused")).status == outcome.status, (
