@@ -20,7 +20,7 @@ from bmq_operator.clusters.keys import reference
 from bmq_operator.clusters.names import NODE_IDS_FROM, Component
 from bmq_operator.known import Known
 from bmq_operator.main import KINDS
-from bmq_operator.runner import Runner
+from bmq_operator.runner import FINALIZER, Runner
 from bmq_operator.workqueue import WorkQueue
 
 LOOK_S: Final = 2
@@ -138,7 +138,7 @@ class Rolling(World):
         self._templates: dict[str, list[str]] = {}
         self._ready: dict[str, bool] = {}
         """By the uid of a pod."""
-        self._told = {"KeysAsWritten": "keys: as written"}
+        self._told = {"KeysAsWritten": "keys: as written", "BrokersInUse": "brokers: in use"}
         self._admin = _Admin(self)
         self.operator_starts()
 
@@ -162,6 +162,31 @@ class Rolling(World):
         there = self.there("Cluster", "prod")
         self.kube.keep({**there, "metadata": dict(there["metadata"]), "spec": {**there["spec"], **spec}})
 
+    def obstructed(self, is_so: bool) -> None:
+        """Somebody writes an image that is not allowed, or takes that back."""
+        image = self.there("Cluster", "prod")["spec"]["image"]
+        self.change(image={**image, "repository": "evil.example/steal" if is_so else "bmq"})
+
+    def of_another_version(self, is_so: bool) -> None:
+        """Somebody writes what this operator does not understand, or takes that back."""
+        spec = self.there("Cluster", "prod")["spec"]
+        spec.pop("ofAnotherVersion", None)
+        self.change(**({"ofAnotherVersion": True} if is_so else {}))
+
+    def deleted_unconfirmed(self) -> None:
+        """Somebody deletes it with its records, and confirms that to nobody."""
+        self.change(deletionPolicy="Delete")
+        meta = self.there("Cluster", "prod")["metadata"]
+        meta |= {"deletionTimestamp": self._time(), "finalizers": [FINALIZER]}
+
+    def tells_of(self, node_id: int) -> bool:
+        """Whether a condition says that this broker gets no partitions."""
+        return f"prod-broker-{node_id - NODE_IDS_FROM['broker']}" in self.told_of_brokers()
+
+    def told_of_brokers(self) -> str:
+        """What Ready, and the condition about those that get no partitions, say."""
+        return f"{self._told['BrokersInUse']} {self.ready('prod')[2]}"
+
     def secret_is_written(self, value: str) -> None:
         secret = self.there("Secret", "prod-auth")
         data = {**secret["data"], "cluster-secret": base64.b64encode(value.encode()).decode()}
@@ -171,10 +196,12 @@ class Rolling(World):
         """One look, and the world goes on for so long; whether all is as it is to be."""
         await self.look("prod")
         told = {one["type"]: one for one in self.there("Cluster", "prod")["status"]["conditions"]}
-        progress = told["Progressing"]
+        progress = told.get("Progressing", told["Ready"])
         self._tells("Progressing", f"{progress['reason']}: {progress['message']}")
         keys = told.get("KeysAsWritten")
         self._tells("KeysAsWritten", "keys: as written" if keys is None else f"keys: {keys['message']}")
+        unused = told.get("BrokersInUse")
+        self._tells("BrokersInUse", "brokers: in use" if unused is None else f"brokers: {unused['message']}")
         self.clock.ms += after_s * 1000
         self._kubernetes_goes_on()
         alive = self.alive()

@@ -11,10 +11,11 @@ from clusters_world import World, cluster, run
 from bmq_admin.errors import AdminProblem
 from bmq_operator.clusters import reconcile
 from bmq_operator.clusters.asking import Answer
+from bmq_operator.clusters.drained import unused_note
 from bmq_operator.clusters.existing import read_existing
 from bmq_operator.clusters.nodes import ClusterState, Node, Pod, pods_seen
-from bmq_operator.clusters.report import Found, cordoned_note, report
-from bmq_operator.clusters.steps import DRAINED, _mark, marked
+from bmq_operator.clusters.report import Found, report
+from bmq_operator.clusters.steps import DRAINED, _mark, marked, taken
 from bmq_operator.clusters.upgrade import Drain, Step, Uncordon, Wait, next_step
 from bmq_operator.heirless import AGAIN_MS
 from bmq_operator.understood import understood
@@ -33,7 +34,7 @@ async def drained(world: World, wanted: Drain = DRAIN) -> Step:
     await world.look("prod")
     world.pods_are_made()
     brokers = copy.deepcopy(world.there("StatefulSet", "prod-broker"))
-    return await reconcile._taken(world.context, resource(world), brokers, wanted)
+    return await taken(world.context, resource(world), brokers, wanted)
 
 
 async def steps(world: World, **cordoned: Any) -> Any:
@@ -81,7 +82,7 @@ def test_what_an_older_operator_noted_at_the_stateful_set_counts() -> None:
         await world.look("prod")
         brokers = world.there("StatefulSet", "prod-broker")
         brokers["metadata"].setdefault("annotations", {})[DRAINED] = "1002"
-        await reconcile._taken(world.context, resource(world), brokers, DRAIN)
+        await taken(world.context, resource(world), brokers, DRAIN)
         assert noted(world) == ("1001,1002", "1001,1002")
         assert marked(resource(world), world.there("StatefulSet", "prod-broker")) == {1001, 1002}
 
@@ -138,13 +139,11 @@ def test_a_drain_that_nobody_can_be_heir_of_is_asked_for_and_noted_once_in_a_whi
         await drained(world, wanted)
         version = world.there("Cluster", "prod")["metadata"]["resourceVersion"]
         for _ in range(10):
-            step = await reconcile._taken(
-                world.context, resource(world), world.there("StatefulSet", "prod-broker"), wanted
-            )
+            step = await taken(world.context, resource(world), world.there("StatefulSet", "prod-broker"), wanted)
             assert isinstance(step, Wait) and "nobody takes partitions" in step.message
         assert asked == 1 and world.there("Cluster", "prod")["metadata"]["resourceVersion"] == version
         world.context.clock.ms += AGAIN_MS  # type: ignore[attr-defined]
-        await reconcile._taken(world.context, resource(world), world.there("StatefulSet", "prod-broker"), wanted)
+        await taken(world.context, resource(world), world.there("StatefulSet", "prod-broker"), wanted)
         assert asked == 2
 
     run(use, cluster())
@@ -157,7 +156,7 @@ def found(*, marks: frozenset[int] = frozenset(), cordoned: tuple[int, ...], ali
     ]
     nodes = {pod.node_id: Node(node_id=pod.node_id, alive=alive, cordoned=pod.node_id in cordoned) for pod in pods}
     answer = Answer(state=ClusterState(nodes=nodes, store_ok=True))
-    note = cordoned_note(pods, answer.state, marks)
+    note = unused_note(pods, answer, marks)
     return Found(
         pods=tuple(pods),
         wanted={"broker": 3, "controller": 0, "proxy": 0},

@@ -8,7 +8,7 @@ from clusters_world import World, cluster, run
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bmq_operator.clusters import reconcile
+from bmq_operator.clusters import asking
 from bmq_operator.clusters.asking import Answer
 from bmq_operator.clusters.names import NODE_IDS_FROM, ROLES, Component
 from bmq_operator.clusters.nodes import ClusterState, Node, Pod
@@ -229,7 +229,7 @@ def test_an_operator_notes_it_at_the_cluster_and_looks_again_until_it_has() -> N
             return Answer(state=ClusterState(nodes=nodes, unowned=unowned, store_ok=True))
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(reconcile, "ask_state", asked)
+            patch.setattr(asking, "ask_state", asked)
             unowned = 3
             await world.look("prod")
             world.pods_are_made()

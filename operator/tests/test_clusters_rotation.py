@@ -225,7 +225,7 @@ def test_a_rotation_ends_though_a_node_of_a_lane_never_is_ready(monkeypatch: pyt
             seen = {one.node_id: Node(node_id=one.node_id, alive=True, leads=one.node_id == 1) for one in pods}
             return Answer(state=ClusterState(cluster_id="shop-prod", nodes=seen, store_ok=True))
 
-        monkeypatch.setattr("bmq_operator.clusters.reconcile._ask", ask)
+        monkeypatch.setattr("bmq_operator.clusters.reconcile.ask", ask)
         await runs(world, OF_CLUSTER)
         ended = {"prod-lane-dev-proxy-1"}  # and what comes in its place is never ready
         write_secret(world)

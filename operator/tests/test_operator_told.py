@@ -7,7 +7,7 @@ import pytest
 from clusters_world import World, cluster, run
 from structlog.testing import capture_logs
 
-from bmq_operator.clusters import reconcile as clusters
+from bmq_operator.clusters.steps import taken
 from bmq_operator.clusters.upgrade import Drain, Wait
 from bmq_operator.context import Context
 from bmq_operator.kube import KubeProblem, KubeUnreachable, _answer
@@ -240,7 +240,7 @@ def test_a_step_that_the_controller_does_not_take_is_told_as_waited_for() -> Non
             pod="prod-broker-1",
         )
         written = Cluster.model_validate(cluster())
-        found = await clusters._taken(world.context, written, world.there("StatefulSet", "prod-broker"), step)
+        found = await taken(world.context, written, world.there("StatefulSet", "prod-broker"), step)
         assert isinstance(found, Wait) and found.reason == "Upgrading"
         assert step.message in found.message and "is not reached" in found.message
         assert "Pod prod-broker-1" not in world.kube.deleted

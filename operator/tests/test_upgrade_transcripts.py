@@ -5,16 +5,21 @@ Run with BMQ_REWRITE=1 to write the files anew; a person reviews the diff.
 
     > cluster controllers=N brokers=N proxies=N partitions=N    it is made, and ready, before anything is told
     > change [BMQ_X_NAME=VALUE...] [image=TAG] [brokers=N]      somebody writes the spec
+    > not-allowed              somebody writes an image that the chart does not allow; > allowed takes that back
+    > pauses                   somebody writes paused: true; > goes-on takes that back
+    > deletes                  somebody deletes it with its records, which nobody confirms
     > secret VALUE             somebody writes the secret between nodes
     > breaks [BMQ_X_NAME=VALUE...] [image=TAG] [role=ROLE]      nodes with these settings end
     > not-to-be-had image=TAG  Kubernetes cannot pull it
+    > ends POD                 it is lost, and made anew with the newest settings
     > cordon NODE              somebody else does
     > new-leader               the leading controller is another one, which knows of no drain
     > new-operator             it knows nothing but what the API server has
     > looks-until WORDS        the operator looks every two seconds, until something is said that has these words
     > looks-on                 until all is as the spec says, or nothing has happened for half an hour
 
-`Upgrading: ...`, `keys: ...` is what the Cluster's conditions Progressing and KeysAsWritten say, where that changes.
+`Upgrading: ...`, `keys: ...`, `brokers: ...` is what the Cluster's conditions Progressing, KeysAsWritten and
+BrokersInUse say, where that changes.
 """
 
 import asyncio
@@ -74,6 +79,21 @@ class Script:
         if brokers:
             self.world.change(brokers={"replicas": int(brokers)})
 
+    async def do_not_allowed(self) -> None:
+        self.world.obstructed(True)
+
+    async def do_allowed(self) -> None:
+        self.world.obstructed(False)
+
+    async def do_pauses(self) -> None:
+        self.world.change(paused=True)
+
+    async def do_goes_on(self) -> None:
+        self.world.change(paused=False)
+
+    async def do_deletes(self) -> None:
+        self.world.deleted_unconfirmed()
+
     async def do_secret(self, value: str) -> None:
         self.world.secret_is_written(value)
 
@@ -82,6 +102,9 @@ class Script:
 
     async def do_not_to_be_had(self, *, image: str) -> None:
         self.world.broken.append(Broken(variables={}, role="", image=f"bmq:{image}", held_back=True))
+
+    async def do_ends(self, pod: str) -> None:
+        self.world.kube.drop("Pod", "shop", pod)
 
     async def do_cordon(self, node: str) -> None:
         self.world.nodes.cordoned.add(int(node))

@@ -17,6 +17,7 @@ from bmq.runtime.logging import configure_logging
 from bmq.runtime.system import SystemClock, SystemRng
 from bmq_admin.client import AdminClient
 from bmq_operator.clusters import reconcile as clusters
+from bmq_operator.clusters.halted import take_back_unread
 from bmq_operator.clusters.volume import keep_volume
 from bmq_operator.context import Context
 from bmq_operator.due import Due
@@ -40,7 +41,13 @@ from bmq_resources.parquet_sink import ParquetSink
 from bmq_resources.topic import Topic
 
 KINDS = {
-    "Cluster": Kind(model=Cluster, reconcile=clusters.reconcile, holds=clusters.holds, keeps=keep_volume),
+    "Cluster": Kind(
+        model=Cluster,
+        reconcile=clusters.reconcile,
+        holds=clusters.holds,
+        keeps=keep_volume,
+        unread=take_back_unread,
+    ),
     "Topic": Kind(model=Topic, reconcile=tables.reconcile_topic, holds=topics.holds),
     "Lane": Kind(model=Lane, reconcile=lanes.reconcile, holds=lanes.holds),
     "ParquetSink": Kind(model=ParquetSink, reconcile=tables.reconcile, holds=tables.holds),

@@ -43,6 +43,10 @@ async def _nothing_to_keep(context: Context, resource: Resource) -> str:
     return ""
 
 
+async def _nothing_goes_on(context: Context, manifest: Manifest) -> tuple[str, float | None]:
+    return "", None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
     """How resources of a kind are looked after."""
@@ -56,6 +60,9 @@ class Kind:
     keeps: Callable[[Context, Any], Awaitable[str]] = _nothing_to_keep
     """Brings about what has to be so before the finalizer of a resource goes whose data stay; why it is not yet, empty:
     it is."""
+    unread: Callable[[Context, Manifest], Awaitable[tuple[str, float | None]]] = _nothing_goes_on
+    """Does what has to be done for a resource whose spec is not understood, by its metadata and its `spec.paused`: what
+    else is to be told of it, and when to look again."""
 
 
 class Runner:
@@ -148,13 +155,13 @@ class Runner:
         if manifest is None:
             return True, None
         resource, why = _understood(kind, manifest)
+        unread = _unread(manifest) if resource is None else {}
         manifest = _told_by(manifest)  # its spec may be large, and is not waited with
         if resource is None:
             if "deletionTimestamp" in manifest["metadata"] and await self._namespace_ending(key.namespace):
                 await self._let_go(key, manifest)
                 return True, None
-            await self._refuse(key, manifest, why)
-            return False, None
+            return False, await self._refused(key, kind, manifest, unread, why)
         if resource.metadata.deletion_timestamp is not None:
             return await self._delete(key, kind, resource, manifest)
         if (holds := kind.holds(resource)) and not await self._hold(key, resource, wanted=True):
@@ -305,11 +312,22 @@ class Runner:
         for event in events:
             await post_event(self._context, manifest, event)
 
-    async def _refuse(self, key: Key, manifest: Manifest, why: str) -> None:
+    async def _refused(self, key: Key, kind: Kind, manifest: Manifest, unread: Manifest, why: str) -> float | None:
+        """When to look again at one that is not understood, which is told whatever else fails."""
+        try:
+            also, again_after_s = await kind.unread(self._context, unread)
+        except KubeError:
+            await self._refuse(key, manifest, why)
+            raise
+        await self._refuse(key, manifest, why, also)
+        return again_after_s
+
+    async def _refuse(self, key: Key, manifest: Manifest, why: str, also: str = "") -> None:
         """A resource that this operator does not understand: written before its CRD was changed, or for another
         version.
         """
         text = f"{why}. Where that was right before, bring CRDs and operator to one version"
+        text += f". {also}" if also else ""
         old = [one for one in manifest.get("status", {}).get("conditions", []) if isinstance(one, dict)]
         generation = manifest["metadata"].get("generation", 0)
         if any(
@@ -341,6 +359,15 @@ def _told_by(manifest: Manifest) -> Manifest:
     part = part_of(manifest)["metadata"] | {"finalizers": manifest["metadata"].get("finalizers", [])}
     known: Manifest = {name: manifest[name] for name in ("apiVersion", "kind", "status") if name in manifest}
     return known | {"metadata": part}
+
+
+def _unread(manifest: Manifest) -> Manifest:
+    """What counts of a resource whose spec is not understood."""
+    spec = manifest.get("spec")
+    paused = isinstance(spec, dict) and spec.get("paused") is True
+    return {name: manifest[name] for name in ("apiVersion", "kind", "metadata") if name in manifest} | {
+        "spec": {"paused": paused}
+    }
 
 
 def _says(resource: Resource, ready: Finding) -> bool:

@@ -1,6 +1,7 @@
 """What the leading controller says of a cluster, and what it is asked to do."""
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -8,7 +9,7 @@ from bmq_admin import pages
 from bmq_admin.errors import AdminError, AdminProblem, AdminUnreachable, TimedOut
 from bmq_operator.answers import Allowance, TooMuch
 from bmq_operator.clusters.access import admin_of, why_unanswered
-from bmq_operator.clusters.nodes import ClusterState, failed_step, state_from
+from bmq_operator.clusters.nodes import ClusterState, Pod, failed_step, state_from
 from bmq_operator.conditions import Finding
 from bmq_operator.context import Context
 from bmq_resources.cluster import Cluster
@@ -32,6 +33,13 @@ class Answer:
     @property
     def why_not(self) -> str:
         return "" if self.finding is None else self.finding.message
+
+
+async def ask(context: Context, cluster: Cluster, pods: Iterable[Pod]) -> Answer:
+    """Without a controller that is ready nobody would answer, and that would take its time."""
+    if any(pod.component == "controller" and pod.ready for pod in pods):
+        return await ask_state(context, cluster)
+    return Answer(finding=Finding(status="False", reason="NoController", message="no controller is ready"))
 
 
 async def ask_state(context: Context, cluster: Cluster) -> Answer:

@@ -66,6 +66,11 @@ async def delete(context: Context, cluster: Cluster, existing: Existing) -> Outc
     return await (_delete_volume if cluster.spec.store.minio.embedded else _erase)(context, cluster, existing)
 
 
+def serves_on(context: Context, cluster: Cluster) -> bool:
+    """Whether the deletion waits for somebody before it touches anything."""
+    return not context.namespace_ending and (not data_may_go(cluster) or cluster.spec.paused)
+
+
 async def end_nodes(context: Context, existing: Existing) -> list[str]:
     """Those of lanes, too: nothing may write any more. The names of their StatefulSets. Raises KubeError."""
     found = [one["metadata"] for (kind, _), one in existing.objects.items() if kind == "StatefulSet"]

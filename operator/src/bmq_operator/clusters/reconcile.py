@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from bmq_admin.errors import AdminError
-from bmq_operator.clusters.asking import Answer, ask_state
-from bmq_operator.clusters.deletion import AGAIN_S, WAITING_AGAIN_S, delete, end_nodes, store_ran_over
+from bmq_operator.clusters.asking import Answer, ask
+from bmq_operator.clusters.deletion import AGAIN_S, WAITING_AGAIN_S, delete, end_nodes, serves_on, store_ran_over
 from bmq_operator.clusters.desired import desired, owned
 from bmq_operator.clusters.doubt import roles_unmade
+from bmq_operator.clusters.drained import back_in_use, unused_note, why_left
 from bmq_operator.clusters.existing import (
     Done,
     Existing,
@@ -23,6 +23,7 @@ from bmq_operator.clusters.existing import (
     untaken,
 )
 from bmq_operator.clusters.gathering import gather, is_ipv6
+from bmq_operator.clusters.halted import take_back
 from bmq_operator.clusters.lane_nodes import LaneNodes, lanes_status, next_lane_step
 from bmq_operator.clusters.lane_objects import delete_without_lane, keys_to_lanes
 from bmq_operator.clusters.lane_room import left_out_note
@@ -34,11 +35,11 @@ from bmq_operator.clusters.nodes import Pod, by_own_clock, is_ready, lanes_seen,
 from bmq_operator.clusters.probe import COMPONENT as PROBE
 from bmq_operator.clusters.proven import noted, to_note, waited_for
 from bmq_operator.clusters.refused import NotToBe
-from bmq_operator.clusters.report import Found, cordoned_note, report
+from bmq_operator.clusters.report import Found, report
 from bmq_operator.clusters.rolled import replace_stuck
 from bmq_operator.clusters.rotation import halted, nodes_behind, of_nobody, replacing
 from bmq_operator.clusters.services import nodes_service
-from bmq_operator.clusters.steps import marked, note_proven, take
+from bmq_operator.clusters.steps import marked, note_proven, taken
 from bmq_operator.clusters.stores import SHARED, gives_way, has_not_begun, use_of_store
 from bmq_operator.clusters.troubles import trouble
 from bmq_operator.clusters.unmade import over_quota, probe_note, refused
@@ -46,7 +47,7 @@ from bmq_operator.clusters.upgrade import Idle, Step, Wait, next_step
 from bmq_operator.clusters.volume import claim_of_minio, keep_volume
 from bmq_operator.clusters.whole import View
 from bmq_operator.clusters.workloads import scaling_note
-from bmq_operator.conditions import Finding, pace_s
+from bmq_operator.conditions import Finding, next_conditions, pace_s
 from bmq_operator.context import Context
 from bmq_operator.kube import KubeProblem, Manifest
 from bmq_operator.outcome import Event, Outcome
@@ -83,7 +84,7 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
     await keep_volume(context, cluster)
     existing = await read_existing(context.kube, cluster)
     if cluster.metadata.deletion_timestamp is not None:
-        return await delete(context, cluster, existing)
+        return await _ending(context, cluster, existing)
     nodes = await _node_addresses(context, cluster)
     brought = await _bring_about(context, cluster, existing, nodes)
     if brought.changed:
@@ -92,7 +93,7 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
     sets = existing.stateful_sets()
     now_ms = context.clock.now_ms()
     pods = by_own_clock(pods_seen(existing.pods, sets, now_ms=now_ms), context.known.waits, now_ms=now_ms)
-    answer = await _ask(context, cluster, pods)
+    answer = await ask(context, cluster, pods)
     view = _view(cluster, sets, answer, pods, over_quota=await _over_quota(context, pods, sets))
     proving = view is not None and await _note_proven(context, cluster, view, obstacle=brought.obstacle)
     lanes = await _lanes(context, existing, now_ms=now_ms)
@@ -102,6 +103,8 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
         if view is not None:
             lasts = context.known.waits.waited_s(cluster.metadata.uid, "", waited_for(view), now_ms=now_ms)
             of_base = next_step(replace(view, waited_s=lasts))
+    elif (back := back_in_use(pods, answer.state, marked(cluster, sets.get("broker")))) is not None:
+        of_base = back
     step = of_base
     if brought.obstacle is None and isinstance(of_base, Idle):
         lanes = _with_waits(context, cluster, lanes, now_ms=now_ms)
@@ -115,8 +118,8 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
             step=type(step).__name__,
             why=step.message,
         )
-        taken = await _taken(context, cluster, sets.get("broker"), step)
-        step, of_base = taken, taken if step is of_base else of_base
+        done = await taken(context, cluster, sets.get("broker"), step)
+        step, of_base = done, done if step is of_base else of_base
         events = () if isinstance(step, Wait) else (Event(reason=type(step).__name__, message=step.message),)
     autoscaler = existing.get("HorizontalPodAutoscaler", Names.of(cluster).role("proxy"))
     notes = (
@@ -126,7 +129,12 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
         left_out_note(existing.left_out, existing.objects),
         scaling_note(cluster, autoscaler, now_ms=now_ms),
         addresses_note(cluster, existing, nodes),
-        cordoned_note(pods, answer.state, marked(cluster, sets.get("broker"))),
+        unused_note(
+            pods,
+            answer,
+            marked(cluster, sets.get("broker")),
+            left=why_left(step, paused=cluster.spec.paused, halted=brought.obstacle is not None),
+        ),
         await probe_note(context.kube, sets.get(PROBE), existing.pods),
     )
     found = Found(
@@ -153,20 +161,25 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
     return Outcome(status=status, events=events, again_after_s=None if idle else again_s)
 
 
+async def _ending(context: Context, cluster: Cluster, existing: Existing) -> Outcome:
+    """One that is being deleted. As long as nobody confirms it, or it is paused, its nodes serve on, all of them: what
+    was drained gets partitions again. Raises KubeError.
+    """
+    outcome = await delete(context, cluster, existing)
+    if outcome.status is None or not serves_on(context, cluster):
+        return outcome
+    note, again_s = await take_back(context, cluster, existing)
+    if note is not None:
+        old, generation = cluster.status.conditions, cluster.metadata.generation
+        found = next_conditions(old, [note], generation=generation, now_ms=context.clock.now_ms())
+        told = outcome.status.conditions + found
+        outcome = replace(outcome, status=outcome.status.model_copy(update={"conditions": told}))
+    return replace(outcome, again_after_s=again_s)
+
+
 def settle_s(cluster: Cluster) -> float:
     """How long a node that was replaced has to work before the next one is."""
     return float(cluster.spec.rollout.settle_seconds)
-
-
-async def _taken(context: Context, cluster: Cluster, brokers: Manifest | None, step: Step) -> Step:
-    """What was done of it, or what it waits for. Raises KubeError."""
-    try:
-        return await take(context, cluster, brokers, step)
-    except AdminError as error:
-        return Wait(
-            reason=step.reason,
-            message=f"{step.message}: the leading controller was asked, and has not done it: {error}",
-        )
 
 
 async def _note_proven(context: Context, cluster: Cluster, view: View, *, obstacle: Finding | None) -> bool:
@@ -221,13 +234,6 @@ def _counts(pod: Manifest) -> bool:
     """Whether the Cluster cannot be ready without it: neither a lane's pods nor the probe are meant."""
     labels = pod["metadata"]["labels"]
     return labels.get(COMPONENT_LABEL) in (*ROLES, "minio") and not labels.get(LANE_LABEL)
-
-
-async def _ask(context: Context, cluster: Cluster, pods: tuple[Pod, ...]) -> Answer:
-    """Without a controller that is ready nobody would answer, and that would take its time."""
-    if any(pod.component == "controller" and pod.ready for pod in pods):
-        return await ask_state(context, cluster)
-    return Answer(finding=Finding(status="False", reason="NoController", message="no controller is ready"))
 
 
 async def _bring_about(context: Context, cluster: Cluster, existing: Existing, nodes: dict[str, str]) -> Brought:

@@ -1,19 +1,17 @@
 """A Cluster's status from what was found. Pure."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 from bmq_operator.clusters.asking import Answer
+from bmq_operator.clusters.drained import IN_USE
 from bmq_operator.clusters.names import ADMIN_PORT, KAFKA_PORT, ROLES, Component, Names, selector_of
-from bmq_operator.clusters.nodes import ClusterState, Pod
+from bmq_operator.clusters.nodes import Pod
 from bmq_operator.clusters.pods import split_image
 from bmq_operator.clusters.troubles import STORE_REASONS
 from bmq_operator.clusters.upgrade import Idle, Step, Wait
 from bmq_operator.conditions import Finding, condition, first_of, next_conditions
 from bmq_resources.cluster import Cluster, ClusterStatus, ListenerStatus, RoleStatus, StoreUse
-
-_IN_USE: Final = "BrokersInUse"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,28 +67,6 @@ def report(cluster: Cluster, found: Found, *, now_ms: int) -> ClusterStatus:
     )
 
 
-def cordoned_note(pods: Iterable[Pod], state: ClusterState | None, drained: Set[int]) -> Finding | None:
-    """What is told of brokers that get no partitions, though the operator drained none of them (`drained`); None: there
-    are none. People cordon, so they stay so; but a note that was lost, or a store that was copied while a broker was
-    drained, looks no other way."""
-    nodes = (
-        {}
-        if state is None
-        else {node_id: node for node_id, node in state.nodes.items() if node.alive and node.cordoned}
-    )
-    found = [
-        pod.name for pod in pods if pod.component == "broker" and pod.node_id in nodes and pod.node_id not in drained
-    ]
-    if not found:
-        return None
-    verb = "gets" if len(found) == 1 else "get"
-    text = (
-        f"{first_of(found)} {verb} no partitions: cordoned by somebody, or left so, and not drained for a roll. "
-        f"Where that is not wanted any more: kubectl bmq drain {found[0]} --undo"
-    )
-    return Finding(type=_IN_USE, status="False", reason="Cordoned", message=text)
-
-
 def _ready(cluster: Cluster, found: Found, store: Finding) -> Finding:
     if found.obstacle is not None:
         return found.obstacle
@@ -133,7 +109,7 @@ def _ready(cluster: Cluster, found: Found, store: Finding) -> Finding:
         text = f"{state.unowned} partitions have no owner: nobody reads or writes them until a broker takes them. "
         text += "Where the newest settings keep the brokers from it (BMQ_POOL), correct them: what has them is replaced"
         return Finding(status="False", reason="PartitionsUnowned", message=text)
-    also = "".join(f"; {note.message}" for note in found.notes if note.type in ("KeysAsWritten", _IN_USE))
+    also = "".join(f"; {note.message}" for note in found.notes if note.type in ("KeysAsWritten", IN_USE))
     if state.unowned_of_lanes:
         also += f"; {state.unowned_of_lanes} partitions wait for brokers of their lane's own"
     return Finding(

@@ -4,7 +4,7 @@ back in the middle of a roll."""
 
 from typing import Final
 
-from bmq_admin.errors import AdminProblem
+from bmq_admin.errors import AdminError, AdminProblem
 from bmq_operator.clusters.asking import NO_HEIR, drain, uncordon
 from bmq_operator.clusters.names import Names
 from bmq_operator.clusters.proven import PROVEN, text_of
@@ -54,6 +54,17 @@ async def take(context: Context, cluster: Cluster, brokers: Manifest | None, ste
         case _:
             pass
     return step
+
+
+async def taken(context: Context, cluster: Cluster, brokers: Manifest | None, step: Step) -> Step:
+    """What was done of it, or what it waits for. Raises KubeError."""
+    try:
+        return await take(context, cluster, brokers, step)
+    except AdminError as error:
+        return Wait(
+            reason=step.reason,
+            message=f"{step.message}: the leading controller was asked, and has not done it: {error}",
+        )
 
 
 async def note_proven(context: Context, cluster: Cluster, proven: frozenset[str]) -> None:

@@ -123,7 +123,8 @@ def _outdated_and_broken(view: View) -> Step | None:
 
 def _drained_in_vain(view: View) -> Step | None:
     """A marked broker that is back, is wanted after all, or is gone; or that is to be replaced once more, and something
-    else comes before that: it may be long, and have to be its partitions' heir.
+    else comes before that, or keeps it from that for longer than a while: it may be long, and have to be its
+    partitions' heir.
     """
     if view.state is None:
         return None
@@ -148,9 +149,16 @@ def _drained_in_vain(view: View) -> Step | None:
 
 
 def _replaced_next(view: View) -> Pod | None:
-    """Whose turn it is to be replaced; None: nobody's, as none is outdated, or brokers are to leave before."""
+    """Whose turn it is to be replaced; None: nobody's, as none is outdated, or brokers are to leave before, or the
+    cluster has not been whole for a while.
+    """
     outdated = _outdated(view)
-    return _first(outdated, view) if outdated and view.current["broker"] <= view.wanted["broker"] else None
+    if not outdated or view.current["broker"] > view.wanted["broker"]:
+        return None
+    lack = why_not_whole(view)
+    if lack is not None and view.waited_s >= patience_s(lack, view.settle_s):
+        return first_suspect(outdated, view)
+    return _first(outdated, view)
 
 
 def _outdated(view: View) -> list[Pod]:
