@@ -6,7 +6,7 @@ import pytest
 
 from bmq.config.topic_config import resolve
 from bmq.errors import PartitionStopped
-from bmq.metadata.image import Image, Topic
+from bmq.metadata.image import Image, PartitionMeta, Topic
 from bmq.metadata.records import Range
 from bmq.values import BrokerEpoch, LeaderEpoch, NodeId, Offset, StreamId, TopicPartition
 from bmq_broker.ownership.inheritance import Inheritance
@@ -132,7 +132,7 @@ def test_what_was_deleted_is_over_whatever_state_it_was_in() -> None:
     of.leave(closing)
     of.leave(other)
     assert of.close()
-    before = Image(topics={TP.topic_id: Topic(topic_id=TP.topic_id, name="orders", partitions=())})
+    before = Image(topics={TP.topic_id: Topic(topic_id=TP.topic_id, name="orders", partitions=(PartitionMeta(),) * 2)})
     assert of.image_changed(before, Image()) == ([], [closing])
     assert of.left_count == 0
     assert not of.close()
