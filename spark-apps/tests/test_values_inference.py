@@ -1,6 +1,8 @@
-import functools
 import json
+import random
+from collections.abc import Iterable
 from decimal import Decimal
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -9,14 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from value_cases import decode
 
-from bmq_spark.values import decoder, iceberg_rules, infer, json_rules, observe, parquet_rules, settle
+from bmq_spark.values import decoder, iceberg_rules, infer, json_rules, parquet_rules, settle
+from bmq_spark.values import observe as observe_at
 from bmq_spark.values.ddl import write_ddl
-from bmq_spark.values.inference import COLUMNS, union
-from bmq_spark.values.json_seen import FIELDS
+from bmq_spark.values.json_seen import COLUMNS, NAME_SIZE, SIZE_MAX, Observation
 
 
 def encoded(*documents: Any) -> pa.Array:
     return pa.array([json.dumps(document).encode() for document in documents], type=pa.binary())
+
+
+def observe(values: pa.Array) -> Observation:
+    return observe_at(values, pa.array(map(str, range(len(values))), pa.string()))
 
 
 def columns(*documents: Any, known: pa.DataType | None = None) -> str:
@@ -80,7 +86,7 @@ def test_an_odd_record_does_not_hide_what_others_add_to_the_object_or_list_that_
     odd = encoded({"a": [1], "l": "text"}, {"a": "text", "l": {"c": 1}}, {"l": ["text"]})
     values = pa.concat_arrays([odd, grown])
     assert infer(known, values) == infer(known, grown) != known
-    assert settle(known, [observe(odd, known=known), observe(grown, known=known)]) == infer(known, grown)
+    assert settle(known, [observe(odd), observe(grown)]) == infer(known, grown)
 
 
 def test_where_rules_do_not_let_a_column_widen_the_record_gets_a_reason() -> None:
@@ -107,7 +113,7 @@ def test_a_string_column_holds_the_text_of_what_is_no_string() -> None:
 def test_a_field_without_a_column_is_a_reason_unless_it_says_nothing() -> None:
     made = decoder("json", columns=infer(None, encoded({"id": 1, "ID": 2, "in": {"x": 1}})))
     assert made.arrow_type.get_field_index("id") == -1, (
-        "names that differ by case alone make one column, the first by name"
+        "names that differ by case alone make one column, of as many records the first by name"
     )
     values, reasons = decode(
         made, [b'{"ID":1,"unknown":null,"more":[],"other":{"a":null}}', b'{"id":1}', b'{"in":{"x":1,"y":{"z":1}}}']
@@ -126,9 +132,46 @@ def test_columns_that_came_from_a_schema_hold_as_strictly() -> None:
 
 
 def test_objects_whose_keys_are_data_do_not_make_columns_without_end() -> None:
-    known = infer(None, encoded({"users": {f"user{number}": 1 for number in range(COLUMNS + 50)}, "id": 1}))
+    users = [{"users": {f"user{number}": 1}, "id": 1} for number in range(COLUMNS + 50)]
+    known = infer(None, encoded(*users))
     assert known.field("users").type.num_fields == COLUMNS - 1
     assert infer(known, encoded({"one more": 1})) == known
+
+
+def test_one_odd_record_decides_nothing_for_all_others() -> None:
+    others = [{"id": number, "in": {"amount": 1.5}, "rows": [{"sku": "x"}]} for number in range(20)]
+    odd = [
+        {"ID": 1, "IN": {"amount": 2.5}, "Rows": [{"sku": "x"}]},
+        {"in": {"AMOUNT": 2.5}, "rows": [{"SKU": "y"}, {"SKU": "y"}] * 30},
+        {f"a{number:05}": number for number in range(COLUMNS + 200)},
+        {"in": {f"a{number:05}": {"x": [1]} for number in range(COLUMNS + 200)}},
+    ]
+    expected = "id bigint, in struct<amount: double>, rows array<struct<sku: string>>"
+    assert columns(*odd, *others) == columns(*others) == expected
+    known = infer(None, encoded(*odd, *others))
+    assert decode(decoder("json", columns=known), encoded(*others).to_pylist())[1] == [None] * 20
+
+
+def test_of_too_many_fields_those_become_columns_that_more_records_have() -> None:
+    wide = {f"a{number:05}": 1 for number in range(COLUMNS)}
+    inner = {"in": wide, "zip": "x"}
+    assert [field.name for field in infer(None, encoded(wide, {"z": 1, "l": [1]}, {"z": 1, "l": [2]}))] == [
+        *list(wide)[: COLUMNS - 2],
+        "l",
+        "z",
+    ]
+    known = infer(None, encoded({"old": 1}))
+    grown = infer(known, encoded({"in": wide}, {"in": {"b": 1}, "zip": "x"}, {"in": {"b": 1}, "zip": "x"}))
+    assert [field.name for field in grown] == ["old", "in", "zip"]
+    assert [field.name for field in grown.field("in").type] == [*list(wide)[: COLUMNS - 3], "b"]
+    assert infer(None, encoded(inner)) == pa.struct([]), "a record that would fit no table tells nothing"
+
+
+def test_a_column_widens_by_the_numbers_though_another_record_has_text_there() -> None:
+    known = pa.struct([("a", pa.int32()), ("b", pa.int32())])
+    told = encoded({"a": 2**40, "b": 1.5}, {"a": "text", "b": True})
+    assert infer(known, told) == pa.struct([("a", pa.int64()), ("b", pa.float64())])
+    assert infer(known, told, rules=iceberg_rules) == pa.struct([("a", pa.int64()), ("b", pa.int32())])
 
 
 def test_deep_objects_become_text() -> None:
@@ -143,31 +186,56 @@ def test_deep_objects_become_text() -> None:
     assert json.loads(values[0])["a"]
 
 
-keys = st.sampled_from(["a", "größe", "价格"])
-documents = st.recursive(
+def shared_out(batch: list[Any], workers: int, random: Random) -> list[tuple[list[str], list[Any]]]:
+    """The records with their addresses, in any order, by who sees them."""
+    shuffled = [(str(number), document) for number, document in enumerate(batch)]
+    random.shuffle(shuffled)
+    return [
+        ([address for address, _ in share], [document for _, document in share])
+        for share in (shuffled[worker::workers] for worker in range(workers))
+    ]
+
+
+def all_of(parts: Iterable[Observation]) -> Observation:
+    whole = Observation()
+    for part in parts:
+        whole.take(part)
+    return whole
+
+
+scalars = (
     st.none()
     | st.booleans()
     | st.integers(-(2**66), 2**66)
     | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3),
-    max_leaves=8,
+    | st.text(max_size=3)
 )
-records = st.dictionaries(keys, documents, max_size=3)
+
+
+def records_of(*names: str) -> st.SearchStrategy[dict[str, Any]]:
+    keys = st.sampled_from(names)
+    documents = st.recursive(
+        scalars,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3),
+        max_leaves=8,
+    )
+    return st.dictionaries(keys, documents, max_size=3)
+
+
+records = records_of("a", "größe", "价格")
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.lists(records, max_size=6), st.randoms(use_true_random=False), st.integers(1, 3))
+@given(st.lists(records_of("a", "A", "größe"), max_size=6), st.randoms(use_true_random=False), st.integers(1, 3))
 def test_columns_do_not_depend_on_the_order_of_records_nor_on_who_saw_them(
     batch: list[Any], random: Any, workers: int
 ) -> None:
     together = infer(None, encoded(*batch))
-    shuffled = list(batch)
-    random.shuffle(shuffled)
-    parts = [observe(encoded(*shuffled[worker::workers])) for worker in range(workers)]
+    shares = shared_out(batch, workers, random)
+    parts = [observe_at(encoded(*values), pa.array(addresses, pa.string())) for addresses, values in shares]
     random.shuffle(parts)
     assert settle(None, parts) == together
-    assert functools.reduce(union, parts) == functools.reduce(union, reversed(parts))
+    assert all_of(parts) == all_of(reversed(parts)) == observe(encoded(*batch))
 
 
 @settings(max_examples=40, deadline=None)
@@ -205,18 +273,37 @@ def _agree(column: Any, told: Any) -> None:
 def test_a_list_whose_objects_have_ever_new_keys_takes_no_longer_than_others_of_its_length() -> None:
     # Work that grew with the square of the keys took minutes for a tenth of these, hours for all: the test would run
     # into its timeout.
-    known = infer(None, encoded({"l": [{f"k{number:05}": 1} for number in range(50_000)]}))
-    assert [field.name for field in known.field("l").type.value_type] == [f"k{number:05}" for number in range(COLUMNS)]
+    keyed = [{f"k{number:05}": 1} for number in range(50_000)]
+    assert infer(None, encoded({"l": keyed}, {"l": keyed[:3]})).field("l").type.value_type.num_fields == 3
 
 
-def test_keys_that_are_data_neither_fill_memory_nor_depend_on_who_saw_them() -> None:
-    names = [f"k{number:05}" for number in range(3 * FIELDS)]
-    values = encoded(*({"in": {name: 1}, name: 1} for name in names))
-    backwards = encoded(*({name: 1, "in": {name: 1}} for name in reversed(names)))
-    seen = observe(values)
-    assert seen == observe(backwards) == union(observe(values[: 2 * FIELDS]), observe(values[FIELDS:]))
-    assert seen.num_fields == FIELDS and seen.field("in").type.num_fields == FIELDS
-    assert [field.name for field in seen][-1] == names[FIELDS - 2]
+@pytest.mark.parametrize("workers", [1, 2, 7])
+def test_keys_that_are_data_neither_fill_memory_nor_depend_on_who_saw_them(workers: int) -> None:
+    """Nor do they hide what many records have."""
+    ordinary = {"zone": "x", "in": {"zone": 1}}
+    batch = [
+        {f"k{number:06}{part}": 1 for part in range(10)} | {"in": {f"k{number:06}": 1}, "seq": 1}
+        if number % 4
+        else ordinary | {"in": {"zone": number}, "Zone": 1}
+        for number in range(9_000)
+    ] + [ordinary] * 1_000
+    shares = shared_out(batch, workers, random.Random(workers))
+    parts = [observe_at(encoded(*values), pa.array(addresses, pa.string())) for addresses, values in shares]
+    backwards = all_of(Observation.unpacked(part.packed()) for part in reversed(parts))
+    assert backwards == all_of(parts) == observe(encoded(*batch))
+    assert all(part.size <= SIZE_MAX for part in (*parts, backwards)) and backwards.halved
+    known = settle(None, parts)
+    assert known == settle(None, [backwards]) == infer(None, encoded(*batch))
+    assert sum(1 for _ in paths(known, "")) == COLUMNS + 2, "with the object and the whole"
+    assert known.field("zone").type == pa.string() and known.field("seq").type == pa.int64()
+    assert known.field("in").type.field("zone").type == pa.int64()
+
+
+def test_names_without_end_do_not_fill_memory() -> None:
+    long = [{f"{number}" * 100_000: 1, "id": 1} for number in range(100)]
+    seen = observe(encoded(*long))
+    assert seen.size <= SIZE_MAX and seen.halved and len(seen.packed()) < (SIZE_MAX + 1) * NAME_SIZE
+    assert infer(None, encoded({"n" * 10_000_000: 1}, {"id": 1})) == pa.struct([("id", pa.int64())])
 
 
 ODD_NAMES = ['a"b', "C:\\temp", "a\nb", "\x00", "\x1f"]
@@ -260,7 +347,7 @@ dotted_records = st.dictionaries(
 def test_where_columns_are_known_by_their_paths_no_two_have_the_same(batches: list[list[Any]]) -> None:
     known = pa.struct([])
     for batch in batches:
-        before, known = known, settle(known, [observe(encoded(*batch), known=known)], rules=iceberg_rules, by_path=True)
+        before, known = known, settle(known, [observe(encoded(*batch))], rules=iceberg_rules, by_path=True)
         assert paths(known, "") and set(paths(before, "")) <= set(paths(known, ""))
     every = paths(known, "")
     assert len(every) == len(set(every))

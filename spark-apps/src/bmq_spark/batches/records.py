@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from bmq_spark.table.layout import HEADERS, TIMESTAMP
-from bmq_spark.values import Decoder, conform
+from bmq_spark.values import Decoder, Observation, conform, observe
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -22,6 +22,8 @@ PLACE: Final = [
     pa.field("timestamp", TIMESTAMP),
     pa.field("lane", pa.string()),
 ]
+ADDRESS: Final = ("topic", "partition", "offset")
+"""Unique together."""
 REASON: Final = pa.field("reason", pa.string())
 DEAD_LETTERS: Final = pa.schema([pa.field("key", pa.binary()), pa.field("value", pa.binary()), *PLACE, REASON])
 
@@ -64,6 +66,17 @@ def dead_letters(records: pa.RecordBatch, reasons: pa.Array, which: pa.Array) ->
         reasons,
     ]
     return pa.RecordBatch.from_arrays(columns, schema=DEAD_LETTERS).filter(which)
+
+
+def observed(records: pa.RecordBatch, reasons: pa.Array) -> Observation:
+    """What the values that do not fit have that could become columns."""
+    import pyarrow.compute as pc
+
+    unfit = records.select(["value", *ADDRESS]).filter(reasons.is_valid())
+    return observe(
+        unfit.column("value"),
+        pc.binary_join_element_wise(*(unfit.column(name).cast(pa.string()) for name in ADDRESS), "/"),
+    )
 
 
 def typed(records: "DataFrame", how: Typing) -> "DataFrame":

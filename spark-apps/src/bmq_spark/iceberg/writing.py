@@ -13,14 +13,13 @@ from pyspark.sql import functions as sql
 
 from bmq_spark.batches.buried import Buried
 from bmq_spark.batches.places import Places
-from bmq_spark.batches.records import DEAD_LETTERS, Typing, dead_letters
+from bmq_spark.batches.records import DEAD_LETTERS, Typing, dead_letters, observed
 from bmq_spark.iceberg.evolution import spark_columns
 from bmq_spark.iceberg.notes import Notes
 from bmq_spark.iceberg.publishing import commit
 from bmq_spark.iceberg.tables import IcebergTable
 from bmq_spark.iceberg.upsert import merge_statement, remember_statement
-from bmq_spark.values import conform, observe
-from bmq_spark.values.inference import NOTHING, union
+from bmq_spark.values import Observation, conform
 
 LETTER: Final = "_bmq_dead_letter"
 """The column beside a table's own that has a record which does not fit, as its dead letter; null where it fits. Spelt
@@ -76,17 +75,11 @@ class Seen:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Takes records."""
-        seen = NOTHING
+        seen = Observation()
         for batch in batches:
-            unfit = batch.column("value").filter(self.typing.rows(batch)[1].is_valid())
-            seen = union(seen, observe(unfit, known=self.typing.columns))
-        content = pa.schema([pa.field("value", seen)]).serialize().to_pybytes()
-        yield pa.RecordBatch.from_pylist([{"seen": content}], schema=pa.schema([pa.field("seen", pa.binary())]))
-
-
-def seen_in(content: bytes) -> pa.DataType:
-    """What a row of SEEN tells."""
-    return pa.ipc.read_schema(pa.py_buffer(content)).field("value").type
+            seen.take(observed(batch, self.typing.rows(batch)[1]))
+        schema = pa.schema([pa.field("seen", pa.binary())])
+        yield pa.RecordBatch.from_pylist([{"seen": seen.packed()}], schema=schema)
 
 
 def append(

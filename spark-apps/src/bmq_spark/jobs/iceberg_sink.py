@@ -38,12 +38,12 @@ from bmq_spark.iceberg.upsert import (
     tombstone_columns,
     winners,
 )
-from bmq_spark.iceberg.writing import SEEN, Rows, Seen, append, letters_of, remember, seen_in, that_fit, upsert
+from bmq_spark.iceberg.writing import SEEN, Rows, Seen, append, letters_of, remember, that_fit, upsert
 from bmq_spark.jobs.cluster import Topic
 from bmq_spark.jobs.decoders import inferred
 from bmq_spark.jobs.identity import another_topic
 from bmq_spark.jobs.sinks import Added, Batch
-from bmq_spark.values import SchemaBreaks, iceberg_rules, merge_types, settle
+from bmq_spark.values import Observation, SchemaBreaks, iceberg_rules, merge_types, settle
 
 UPSERT_ORDER: Final = "bmq.upsert-order"
 """The property of a table with one row for each key that names the column by which partitions are compared. A table of
@@ -245,7 +245,10 @@ class IcebergSink:
         self._adopt()
         told = batch.records.mapInArrow(Seen(typing=self._typing), SEEN).collect()
         columns = settle(
-            self._typing.columns, [seen_in(bytes(row["seen"])) for row in told], rules=iceberg_rules, by_path=True
+            self._typing.columns,
+            [Observation.unpacked(bytes(row["seen"])) for row in told],
+            rules=iceberg_rules,
+            by_path=True,
         )
         if columns == self._typing.columns and not buried.places:
             return rows

@@ -10,12 +10,11 @@ from typing import Any, Final
 import pyarrow as pa
 
 from bmq_spark.batches.buried import Buried
-from bmq_spark.batches.records import Typing, dead_letters
+from bmq_spark.batches.records import Typing, dead_letters, observed
 from bmq_spark.jobs.folders import FolderCount, TooManyFolders
 from bmq_spark.table import FILE_COLUMNS, FILE_SCHEMA, FileName, Layout, write_batches
 from bmq_spark.table.writing import BatchWriter
-from bmq_spark.values import observe
-from bmq_spark.values.inference import NOTHING, union
+from bmq_spark.values import Observation
 
 OUTCOME: Final = f"{FILE_COLUMNS}, dead boolean, seen binary, many boolean"
 """A row of each file that was written, and which table it is of, as Spark's DDL; a row without a file has what was
@@ -58,7 +57,7 @@ class ParquetTask:
                 yield pa.RecordBatch.from_pylist([{"many": True}], schema=_SCHEMA)
                 return
             yield from letters.files()
-            if letters.seen != NOTHING:
+            if letters.seen.size:
                 yield _told(letters.seen)
 
     def _rows(self, records: Iterable[pa.RecordBatch], letters: "_Letters") -> Iterator[pa.RecordBatch]:
@@ -69,9 +68,7 @@ class ParquetTask:
             rows, reasons = self.typing.rows(batch)
             fit, unfit = self.buried.split(batch, reasons, settled=self.settled)
             if self.infers and reasons.null_count < len(reasons):
-                letters.seen = union(
-                    letters.seen, observe(batch.column("value").filter(reasons.is_valid()), known=self.typing.columns)
-                )
+                letters.seen.take(observed(batch, reasons))
             if unfit.true_count:
                 letters.add(dead_letters(batch, reasons, unfit))
             yield rows if fit.true_count == len(fit) else rows.filter(fit)
@@ -84,7 +81,7 @@ class _Letters:
         self._task = task
         self._stack = stack
         self._writer: BatchWriter | None = None
-        self.seen: pa.DataType = NOTHING
+        self.seen = Observation()
 
     def add(self, letters: pa.RecordBatch) -> None:
         """Keeps them; most tasks have none, and no folder for them."""
@@ -108,11 +105,10 @@ def _marked(files: pa.RecordBatch, *, dead: bool) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*files.columns, *marks], schema=_SCHEMA)
 
 
-def _told(seen: pa.DataType) -> pa.RecordBatch:
-    content = pa.schema([pa.field("value", seen)]).serialize().to_pybytes()
-    return pa.RecordBatch.from_pylist([{"seen": content}], schema=_SCHEMA)
+def _told(seen: Observation) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{"seen": seen.packed()}], schema=_SCHEMA)
 
 
-def seen_in(row: Mapping[str, Any]) -> pa.DataType | None:
+def seen_in(row: Mapping[str, Any]) -> Observation | None:
     """What a row of OUTCOME without a file tells; None where it is a file's."""
-    return None if row["seen"] is None else pa.ipc.read_schema(pa.py_buffer(bytes(row["seen"]))).field("value").type
+    return None if row["seen"] is None else Observation.unpacked(bytes(row["seen"]))

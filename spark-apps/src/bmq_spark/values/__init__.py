@@ -19,12 +19,14 @@ from bmq_spark.values.evolution import (
 )
 from bmq_spark.values.formats import FORMATS, decoder
 from bmq_spark.values.inference import infer, observe, settle
+from bmq_spark.values.json_seen import Observation
 from bmq_spark.values.schema_files import SchemaFile, read_schema
 
 __all__ = [
     "FORMATS",
     "Decoded",
     "Decoder",
+    "Observation",
     "SchemaBreaks",
     "SchemaFile",
     "collision",

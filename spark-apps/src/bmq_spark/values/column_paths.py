@@ -115,24 +115,5 @@ def _columns(arrow_type: pa.DataType) -> list[tuple[Names, Path]]:
     return found
 
 
-@dataclass(slots=True)
-class Room:
-    """What there may be yet: so many columns, and where the table knows them by their paths, none of a path that is
-    taken.
-    """
-
-    columns: int
-    paths: Paths | None = None
-
-    def has(self, path: Path) -> bool:
-        """Whether a column may come there."""
-        return self.columns > 0 and (self.paths is None or self.paths.free(path))
-
-    def take(self, path: Path) -> None:
-        """That there is one now; those without parts are counted apart."""
-        if self.paths is not None:
-            self.paths.take(path)
-
-
 def _joined(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name

@@ -8,54 +8,53 @@ never anything else has no column yet.
 The lattice holds within a batch. Columns that are known have files already, and widen as `rules` allow: by default as
 Spark reads old files and new ones together. One odd record does not turn a table's column into text; it gets a reason.
 
-`observe` runs where the records are and `settle` once for a batch. Both are deterministic: new fields come in the order
-of their names.
+`observe` runs where the records are and `settle` once for a batch. Both are deterministic: of names that differ by case
+alone that becomes a column which more records have, and of too many fields those do; else the first by name. New fields
+come in the order of their names.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Iterator
+from heapq import nsmallest
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
 
-from bmq_spark.values.column_paths import TOP, Path, Paths, Room
+from bmq_spark.values.column_paths import TOP, Path, Paths
 from bmq_spark.values.decoded import slices
-from bmq_spark.values.evolution import Rules, json_rules, parquet_rules
-from bmq_spark.values.json_records import JSON_REFUSES, python_type
-from bmq_spark.values.json_seen import COLUMNS, Seen, arrow_of, merged, seen_in, seen_of, tells
-from bmq_spark.values.made_values import may_be_many, widest_item
+from bmq_spark.values.evolution import Rules, parquet_rules
+from bmq_spark.values.json_records import python_type
+from bmq_spark.values.json_seen import COLUMNS, FRACTION, INTEGER, LIST, OBJECT, Observation, Part, tells
 
 NOTHING: Final = pa.struct([])
 _ODD_NAME: Final = re.compile(r'[\x00-\x1f"\\]')
 """What msgspec takes no field's name with, where it refuses the fields that it is not told of."""
-_PIECE: Final = 256
-"""Records after which what was seen becomes what is known, so that only what is new is looked at closely."""
+_ELEMENT: Final = "[]"
+
+Names = tuple[str, ...]
+"""Of a column, from the top, with _ELEMENT for a list's elements."""
 
 
 def infer(known: pa.DataType | None, values: pa.Array, *, rules: Rules = parquet_rules) -> pa.DataType:
     """`known` with what `values` (JSON, binary) add to it."""
-    return settle(known, [observe(values, known=known)], rules=rules)
+    return settle(known, [observe(values, pa.array(range(len(values))).cast(pa.string()))], rules=rules)
 
 
-def observe(values: pa.Array, *, known: pa.DataType | None = None) -> pa.DataType:
-    """What the values have that `known` does not: a struct, with null for what is not told yet. Values that are not
-    JSON objects tell nothing.
+def observe(values: pa.Array, addresses: pa.Array) -> Observation:
+    """What the values have. Those that are not JSON objects tell nothing. `addresses`: where the record of each is, as
+    texts of which no two are alike.
     """
-    seen: Seen = {}
-    check = _checker(known if known is not None else NOTHING, NOTHING)
+    seen, start = Observation(), 0
     for piece in slices(values):
-        objects = piece.to_pylist()
-        for start in range(0, len(objects), _PIECE):
-            if _see(objects[start : start + _PIECE], known, check, seen):
-                check = _checker(known if known is not None else NOTHING, arrow_of(seen))
-    return arrow_of(seen)
+        seen.add(piece.to_pylist(), addresses.slice(start, len(piece)).to_pylist())
+        start += len(piece)
+    return seen
 
 
 def settle(
     known: pa.DataType | None,
-    observations: Iterable[pa.DataType],
+    observations: Iterable[Observation],
     *,
     rules: Rules = parquet_rules,
     by_path: bool = False,
@@ -66,16 +65,16 @@ def settle(
     table knows columns by their names from the top with dots between (Iceberg), where a name with dots may be the path
     of another.
     """
-    seen = NOTHING
-    for observation in observations:
-        seen = union(seen, observation)
-    start = known if known is not None else NOTHING
-    return _settled(start, seen, rules, Room(COLUMNS - _columns(start), Paths.of(start) if by_path else None))
-
-
-def union(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """The least type that holds both, of what `observe` gives; commutative and associative."""
-    return one if one == other else arrow_of(merged(seen_of(one), seen_of(other)))
+    observed = Observation()
+    for each in observations:
+        observed.take(each)
+    start, seen = known if known is not None else NOTHING, observed.seen()
+    settled = _settled(start, seen, rules, Paths.of(start) if by_path else None, TOP)
+    room = max(0, COLUMNS - _columns(start))
+    added = list(_added(start, settled, seen, ()))
+    if len(added) <= room:
+        return settled
+    return _without(settled, {names for _, names in added} - {names for _, names in nsmallest(room, added)}, ())
 
 
 def fields_beyond(value: Any, arrow_type: pa.DataType, path: str = "$") -> str | None:
@@ -83,7 +82,7 @@ def fields_beyond(value: Any, arrow_type: pa.DataType, path: str = "$") -> str |
     if pa.types.is_struct(arrow_type) and isinstance(value, dict):
         types = {field.name: field.type for field in arrow_type}
         for name, part in value.items():
-            if name not in types and tells(seen_in(part)):
+            if name not in types and tells(part):
                 return f"{path}.{name}"
         inner = ((part, types[name], f"{path}.{name}") for name, part in value.items() if name in types)
         return next((found for each in inner if (found := fields_beyond(*each)) is not None), None)
@@ -120,54 +119,6 @@ def strict_type(arrow_type: pa.DataType) -> Any:
     return python_type(arrow_type)
 
 
-def _possible(known: pa.DataType | None, told: Seen) -> Seen:
-    """`told` without what is of another kind than a known object or list: it becomes no column, nor may it hide what
-    others add there.
-    """
-    if known is not None and pa.types.is_struct(known):
-        if not isinstance(told, dict):
-            return None
-        types = {field.name: field.type for field in known}
-        return {name: _possible(types.get(name), part) for name, part in told.items()}
-    if known is not None and pa.types.is_list(known):
-        return [_possible(known.value_type, told[0])] if isinstance(told, list) else None
-    return told
-
-
-def _see(objects: Sequence[bytes | None], known: pa.DataType | None, check: Callable[[bytes], Any], seen: Seen) -> bool:
-    """Adds what these have to `seen`; whether that was anything. What fits the known columns and those seen so far as
-    they stand costs one check.
-    """
-    adds = False
-    for value in objects:
-        if value is None:
-            continue
-        try:
-            check(value)
-        except JSON_REFUSES:
-            try:
-                told = msgspec.json.decode(value)
-            except JSON_REFUSES:
-                continue
-            if isinstance(told, dict):
-                merged(seen, _possible(known, seen_in(told)))
-                adds = True
-    return adds
-
-
-@lru_cache(maxsize=4)
-def _checker(known: pa.DataType, seen: pa.DataType) -> Callable[[bytes], Any]:
-    columns = _settled(known, seen, json_rules, Room(COLUMNS))
-    decode, widest = msgspec.json.Decoder(strict_type(columns)).decode, widest_item(columns)
-
-    def check(value: bytes) -> Any:
-        if may_be_many(widest, len(value)):
-            raise ValueError("all fields of all its objects would be made: to be looked at more closely")
-        return decode(value)
-
-    return check
-
-
 def _tells_nothing(arrow_type: pa.DataType) -> bool:
     if pa.types.is_struct(arrow_type):
         return all(_tells_nothing(field.type) for field in arrow_type)
@@ -176,47 +127,94 @@ def _tells_nothing(arrow_type: pa.DataType) -> bool:
     return bool(pa.types.is_null(arrow_type))
 
 
-def _settled(known: pa.DataType, seen: pa.DataType, rules: Rules, room: Room, at: Path = TOP) -> pa.DataType:
-    """`known` and `seen` are of one kind here, or anything else that `rules` decide. `room` gets less."""
-    if _tells_nothing(seen):
-        return known
-    if pa.types.is_struct(known) and pa.types.is_struct(seen):
-        types = {field.name: field.type for field in known}
-        spellings = {name.lower() for name in types}
-        for field in seen:
-            if field.name in types:
-                types[field.name] = _settled(types[field.name], field.type, rules, room, at.field(field.name))
-            elif (
-                field.name
-                and not _ODD_NAME.search(field.name)
-                and field.name.lower() not in spellings
-                and room.has(at.field(field.name))
-            ):
-                added = _settled(pa.null(), field.type, rules, room, at.field(field.name))
-                if not _tells_nothing(added):
-                    room.take(at.field(field.name))
-                    spellings.add(field.name.lower())
-                    types[field.name] = added
-        return pa.struct([pa.field(name, arrow_type) for name, arrow_type in types.items()])
+def _settled(known: pa.DataType, seen: Part, rules: Rules, paths: Paths | None, at: Path) -> pa.DataType:
+    """`known` with all that was seen there, however many columns that is. What is of another kind than a known object
+    or list becomes no column, nor does it hide what others add there. `paths` get those that are taken.
+    """
     if pa.types.is_null(known):
-        if pa.types.is_struct(seen):
-            return _settled(NOTHING, seen, rules, room, at)
-        if pa.types.is_list(seen):
-            inner = at.element(seen.value_type)
-            if not room.has(inner):
-                return known
-            element = _settled(pa.null(), seen.value_type, rules, room, inner)
-            if not _tells_nothing(element):
-                room.take(inner)
-            return pa.list_(element)
-        room.columns -= 1
-        return seen
-    if pa.types.is_list(known) and pa.types.is_list(seen):
-        return pa.list_(_settled(known.value_type, seen.value_type, rules, room, at.element(known.value_type)))
-    return known if pa.types.is_nested(known) else rules(known, seen) or known
+        return _new(seen, rules, paths, at)
+    if pa.types.is_struct(known):
+        return _object(known, seen, rules, paths, at)
+    if pa.types.is_list(known):
+        if seen.element is None:
+            return known
+        return pa.list_(_settled(known.value_type, seen.element, rules, paths, at.element(known.value_type)))
+    return known if pa.types.is_nested(known) else _wider(known, seen, rules)
+
+
+def _new(seen: Part, rules: Rules, paths: Paths | None, at: Path) -> pa.DataType:
+    """The type of what has no column yet; null, or one whose parts are null, where nothing tells it."""
+    if seen.kinds == OBJECT:
+        return _object(NOTHING, seen, rules, paths, at)
+    if seen.kinds != LIST:
+        return seen.scalar() if seen.kinds else pa.null()
+    if seen.element is None:
+        return pa.list_(pa.null())
+    inner = at.element(NOTHING if seen.element.kinds == OBJECT else pa.null())
+    if paths is not None and not paths.free(inner):
+        return pa.null()
+    element = _new(seen.element, rules, paths, inner)
+    if paths is not None and not _tells_nothing(element):
+        paths.take(inner)
+    return pa.list_(element)
+
+
+def _object(known: pa.DataType, seen: Part, rules: Rules, paths: Paths | None, at: Path) -> pa.DataType:
+    types = {
+        field.name: _settled(field.type, seen.fields[field.name], rules, paths, at.field(field.name))
+        if field.name in seen.fields
+        else field.type
+        for field in known
+    }
+    spellings = {name.lower() for name in types}
+    added: dict[str, pa.DataType] = {}
+    for name, part in sorted(seen.fields.items(), key=lambda field: (-field[1].records, field[0])):
+        inner = at.field(name)
+        if not name or name.lower() in spellings or _ODD_NAME.search(name) or (paths and not paths.free(inner)):
+            continue
+        arrow_type = _new(part, rules, paths, inner)
+        if not _tells_nothing(arrow_type):
+            if paths is not None:
+                paths.take(inner)
+            spellings.add(name.lower())
+            added[name] = arrow_type
+    return pa.struct([*types.items(), *sorted(added.items())])
+
+
+def _wider(known: pa.DataType, seen: Part, rules: Rules) -> pa.DataType:
+    """As wide as what was seen, or as the numbers among it, or the integers, where `rules` do not let it."""
+    ways = [seen.scalar(among) for among in (-1, INTEGER | FRACTION, INTEGER) if seen.kinds & among]
+    return next((wider for way in ways if (wider := rules(known, way)) is not None), known)
 
 
 def _columns(arrow_type: pa.DataType) -> int:
     if pa.types.is_struct(arrow_type):
         return sum(_columns(field.type) for field in arrow_type)
     return _columns(arrow_type.value_type) if pa.types.is_list(arrow_type) else 1
+
+
+def _added(known: pa.DataType | None, settled: pa.DataType, seen: Part, names: Names) -> Iterator[tuple[int, Names]]:
+    """The columns without parts that are not known, those first that most records have."""
+    if pa.types.is_struct(settled):
+        types = {} if known is None else {field.name: field.type for field in known}
+        for field in settled:
+            if field.name in seen.fields:
+                yield from _added(types.get(field.name), field.type, seen.fields[field.name], (*names, field.name))
+    elif pa.types.is_list(settled):
+        if seen.element is not None:
+            inner = None if known is None else known.value_type
+            yield from _added(inner, settled.value_type, seen.element, (*names, _ELEMENT))
+    elif known is None:
+        yield -seen.records, names
+
+
+def _without(settled: pa.DataType, names: set[Names], at: Names) -> pa.DataType:
+    """null for the columns of these names; no object has a field of which nothing is left."""
+    if at in names:
+        return pa.null()
+    if pa.types.is_struct(settled):
+        parts = [(field.name, _without(field.type, names, (*at, field.name))) for field in settled]
+        return pa.struct([part for part in parts if not _tells_nothing(part[1])])
+    if pa.types.is_list(settled):
+        return pa.list_(_without(settled.value_type, names, (*at, _ELEMENT)))
+    return settled

@@ -75,8 +75,8 @@ class InferredJsonDecoder(RecordDecoder):
                 raise Unfit(
                     f"{beyond} has no column: its name differs from another's by case alone, or with its dots is "
                     "the path of another, or has a quote, a backslash or a control character, or it is within a "
-                    "map, or there are too many columns: give a schema, and where the table has the other name, a new "
-                    "table"
+                    "map, or there are too many columns, or fields in the record: give a schema, and where the table "
+                    "has the other name, a new table"
                 )
             return loose(value)
 
