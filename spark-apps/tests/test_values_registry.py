@@ -7,11 +7,13 @@ from typing import Any
 
 import fastavro
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from value_cases import decode
 from value_registry import RegistryServer, serving
 
 from bmq_spark.errors import ConfigurationError
-from bmq_spark.values import by_schema_id, decoder
+from bmq_spark.values import SchemaFile, by_schema_id, decoder
 from bmq_spark.values import registry as registries
 from bmq_spark.values.ddl import write_ddl
 from bmq_spark.values.registry import Registry, RegistryUnavailable, SchemaUnknown
@@ -147,11 +149,130 @@ def test_records_without_a_schema_that_is_known_get_a_reason(server: RegistrySer
             "it ends within a value",
             "is JSON in the registry",
             "the writer's schema does not resolve: value.id: string is not int",
-            "within itself",
+            "a record of it is within itself more than 100 times",
         ],
         strict=True,
     ):
         assert reason is not None and why in reason
+
+
+READER = record_of(a={"type": "long"}, z={"type": "string"})
+NO_COLUMNS: dict[str, tuple[Any, Any]] = {
+    "a type within itself": (["null", "shop.Order"], {"a": 2, "t": {"a": 3, "t": None, "z": "x"}, "z": "y"}),
+    "a list of it": ({"type": "array", "items": "shop.Order"}, [{"a": 2, "t": [], "z": "x"}] * 3),
+    "a map of it": ({"type": "map", "values": ["null", "shop.Order"]}, {"k": {"a": 2, "t": {"l": None}, "z": "x"}}),
+    "a record without fields": (["null", {"type": "record", "name": "E", "fields": []}], {}),
+    "branches of one short name": (
+        [{"type": "enum", "name": f"{space}.E", "symbols": ["A", "B"]} for space in ("x", "y")],
+        "B",
+    ),
+    "a decimal of 60 digits": (
+        {"type": "bytes", "logicalType": "decimal", "precision": 60, "scale": 2},
+        Decimal("1" * 50),
+    ),
+    "a list of what takes no bytes": ({"type": "array", "items": "null"}, [None] * 3),
+}
+
+
+@pytest.mark.parametrize("of", NO_COLUMNS)
+def test_a_writer_s_field_that_the_reader_does_not_have_need_not_be_a_column(server: RegistryServer, of: str) -> None:
+    kind, value = NO_COLUMNS[of]
+    writer = record_of(a={"type": "long"}, t={"type": kind}, z={"type": "string"})
+    number = server.register("orders-value", json.dumps(writer))
+    made = decoder("avro", schema=SchemaFile(name="r.avsc", content=json.dumps(READER).encode()), registry=server.url)
+    good = framed(number, writer, {"a": 1, "t": value, "z": "end"})
+    values, reasons = decode(made, [good, good[:-1], good + b"x"])
+    assert values == [{"a": 1, "z": "end"}, None, None] and reasons[0] is None and all(reasons[1:])
+
+
+def test_what_the_reader_takes_has_to_be_a_column_and_null_beside_it_is_none(server: RegistryServer) -> None:
+    wide = ["null", {"type": "bytes", "logicalType": "decimal", "precision": 60, "scale": 2}]
+    narrow = ["null", {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 2}]
+    writer, reader = record_of(d={"type": wide}), record_of(d={"type": narrow})
+    number = server.register("orders-value", json.dumps(writer))
+    made = decoder("avro", schema=SchemaFile(name="r.avsc", content=json.dumps(reader).encode()), registry=server.url)
+    values, reasons = decode(made, [framed(number, writer, {"d": told}) for told in (None, Decimal("1.25"))])
+    assert values == [{"d": None}, None]
+    assert "value.d: decimal(60,2) has more than the 38 digits" in str(reasons[1])
+
+
+LINKED = record_of(
+    a={"type": "long"},
+    left={"type": ["null", "shop.Order"]},
+    more={"type": {"type": "array", "items": "shop.Order"}},
+    z={"type": "string"},
+)
+linked = st.recursive(
+    st.builds(lambda a, z: {"a": a, "left": None, "more": [], "z": z}, st.integers(-9, 9), st.text(max_size=3)),
+    lambda inner: st.builds(
+        lambda a, left, more: {"a": a, "left": left, "more": more, "z": "é"},
+        st.integers(-(2**63), 2**63 - 1),
+        st.none() | inner,
+        st.lists(inner, max_size=3),
+    ),
+    max_leaves=10,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(records=st.lists(linked, min_size=1, max_size=4))
+def test_records_within_themselves_are_read_over_to_their_end(records: list[Any]) -> None:
+    with serving() as server:
+        number = server.register("orders-value", json.dumps(LINKED))
+        deep = {**READER, "fields": [*READER["fields"], {"name": "left", "type": ["null", within(READER)]}]}
+        made = decoder("avro", schema=SchemaFile(name="r.avsc", content=json.dumps(deep).encode()), registry=server.url)
+        values, reasons = decode(made, [framed(number, LINKED, record) for record in records])
+    assert reasons == [None] * len(records)
+    assert values == [
+        {"a": told["a"], "z": told["z"], "left": told["left"] and {"a": told["left"]["a"], "z": told["left"]["z"]}}
+        for told in records
+    ]
+
+
+def within(record: Any) -> Any:
+    """Of another name that resolves to it."""
+    return record | {"name": "inner.Order"}
+
+
+def test_records_within_themselves_are_read_over_so_deep_and_no_more_than_their_bytes_tell(
+    server: RegistryServer,
+) -> None:
+    wide = [{"name": f"n{number}", "type": "null"} for number in range(900)]
+    writer = record_of(a={"type": "long"}, t={"type": ["null", "shop.Order"]}, u={"type": ["null", "shop.Order"]})
+    writer["fields"] += wide
+    number = server.register("orders-value", json.dumps(writer))
+    endless = {"type": "record", "name": "shop.Order", "fields": [{"name": "a", "type": "shop.Order"}]}
+    never = server.register("never", json.dumps(endless))
+    nothing = [{"type": "record", "name": "D0", "fields": []}]
+    for level in range(1, 60):
+        parts = [{"name": "a", "type": nothing[-1]}, {"name": "b", "type": f"D{level - 1}"}]
+        nothing.append({"type": "record", "name": f"D{level}", "fields": parts})
+    doubled = server.register("doubled", json.dumps(record_of(a={"type": "long"}, t={"type": nothing[-1]})))
+    reader = record_of(a={"type": "long"})
+    made = decoder("avro", schema=SchemaFile(name="r.avsc", content=json.dumps(reader).encode()), registry=server.url)
+    head = b"\x00" + number.to_bytes(4, "big")
+    deep = {depth: head + b"\x02\x02" * depth + b"\x02\x00\x00" + b"\x00" * depth for depth in (99, 110, 100_000)}
+    values, reasons = decode(
+        made,
+        [
+            *deep.values(),
+            b"\x00" + never.to_bytes(4, "big") + b"\x02",
+            b"\x00" + doubled.to_bytes(4, "big") + b"\x02",
+            bushy(head),
+        ],
+    )
+    assert values[0] == {"a": 1} and reasons[0] is None
+    assert reasons[1] == reasons[2] == reasons[3] == "a record of it is within itself more than 100 times"
+    assert "more than 20000 columns" in str(reasons[4])
+    assert "values or more: 1000000 at most from so many bytes" in str(reasons[5])
+
+
+def bushy(head: bytes) -> bytes:
+    """A tree of 4,095 records, each of three bytes."""
+    tree = b"\x02\x00\x00"
+    for _ in range(11):
+        tree = b"\x02" + (b"\x02" + tree) * 2
+    return head + tree
 
 
 def test_a_number_that_is_no_schema_s_id_is_its_record_s_fault_alone(server: RegistryServer) -> None:

@@ -1,8 +1,8 @@
 """Avro values: plain binary of one schema, or in Confluent's wire format, where each record names the schema that it
 was written with.
 
-A record is read with its writer's schema and resolved to the reader's, which makes the columns. A schema that is within
-itself is refused: fastavro ends the process on deep nesting.
+A record is read with its writer's schema and resolved to the reader's, which makes the columns. What the reader does
+not have is read over, though it could be no column.
 """
 
 import decimal
@@ -21,7 +21,7 @@ from bmq_spark.errors import ConfigurationError
 from bmq_spark.values.avro_defaults import require_legal_defaults
 from bmq_spark.values.avro_resolution import resolved
 from bmq_spark.values.avro_strict import StrictAvro
-from bmq_spark.values.avro_types import NoColumn, column_of, in_table
+from bmq_spark.values.avro_types import NoColumn, column_of, in_table, require_readable
 from bmq_spark.values.by_schema_id import BySchemaId
 from bmq_spark.values.decoded import RecordDecoder, Unfit, reason
 from bmq_spark.values.made_values import SLICE_VALUES, width
@@ -97,10 +97,10 @@ class AvroDecoder(RecordDecoder):
         assert self.registry is not None
         try:
             writer = registered_avro(self.registry, registered)
-            column_of(writer)
+            require_readable(writer)
+            return self._plain if writer == self.reader else _read_by(writer, self.reader)
         except (NoColumn, *_SCHEMA_REFUSES) as error:
             raise Unfit(f"schema id {number}: {reason(error)}") from error
-        return self._plain if writer == self.reader else _read_by(writer, self.reader)
 
     @cached_property
     def _column(self) -> pa.DataType:

@@ -9,15 +9,17 @@ met, as Java's does: an empty list of another type is an empty list.
 """
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from bmq_spark.values.avro_defaults import NO_DEFAULT, Defaults
 from bmq_spark.values.avro_meanings import Convert, Unlike, meant
-from bmq_spark.values.avro_types import members, named_types, spelled
+from bmq_spark.values.avro_types import PARTS_MAX, NoColumn, column_of, members, named_types, spelled
 from bmq_spark.values.decoded import Unfit
 
 _NAMED: Final = ("record", "enum", "fixed")
+_WITH_PARTS: Final = ("record", "enum", "array", "map")
 _PROMOTED: Final = {
     ("int", "long"): 2, ("int", "double"): 3, ("float", "double"): 2, ("string", "bytes"): 2, ("bytes", "string"): 2,
     ("int", "float"): 4, ("long", "double"): 4, ("long", "float"): 5,
@@ -34,7 +36,9 @@ class Resolved(NamedTuple):
 
 
 def resolved(writer: Any, reader: Any) -> Resolved:
-    """Both as parse_avro gives them, none within itself, with columns."""
+    """Both as parse_avro gives them, the reader's with columns, the writer's readable. Raises NoColumn for too many
+    parts.
+    """
     return _Resolution(writer, reader).of(writer, reader, "value")
 
 
@@ -43,9 +47,16 @@ class _Resolution:
         self._writer, self._reader = named_types(writer), named_types(reader)
         self._defaults = Defaults(reader)
         self._names = itertools.count()
+        self._parts = 0
 
     def of(self, writer: Any, reader: Any, path: str) -> Resolved:
+        self._count()
         writer, reader = spelled(writer, self._writer), spelled(reader, self._reader)
+        if isinstance(writer, dict) and writer["type"] not in _WITH_PARTS:
+            try:
+                column_of(writer, path=path)
+            except NoColumn as error:
+                return self._refused(writer, str(error))
         if isinstance(writer, list):
             return self._union(writer, reader, path)
         if isinstance(reader, list):
@@ -191,26 +202,36 @@ class _Resolution:
 
         return Resolved(self._skipped(writer), refuse)
 
-    def _skipped(self, writer: Any) -> Any:
-        """What reads over it: no text is looked at."""
+    def _skipped(self, writer: Any, around: Mapping[str, str] = MappingProxyType({})) -> Any:
+        """What reads over it: no text is looked at. `around`: the records that it is within, and their names there."""
+        self._count()
         writer = spelled(writer, self._writer)
         if isinstance(writer, list):
-            parts = [self._skipped(branch) for branch in writer]
+            parts = [self._skipped(branch, around) for branch in writer]
             return [part if part == "null" else self._one_field("skipped", part) for part in parts]
         match writer["type"]:
             case "record":
+                if writer["name"] in around:
+                    return around[writer["name"]]
+                name = self._name()
+                within = {**around, writer["name"]: name}
                 fields = [
-                    {"name": f"f{index}", "type": self._skipped(field["type"])}
+                    {"name": f"f{index}", "type": self._skipped(field["type"], within)}
                     for index, field in enumerate(writer["fields"])
                 ]
-                return {"type": "record", "name": self._name(), "fields": fields}
+                return {"type": "record", "name": name, "fields": fields}
             case "array":
-                return {"type": "array", "items": self._skipped(writer["items"])}
+                return {"type": "array", "items": self._skipped(writer["items"], around)}
             case "map":
-                return {"type": "map", "values": self._skipped(writer["values"])}
+                return {"type": "map", "values": self._skipped(writer["values"], around)}
             case "fixed":
                 return self._fixed(writer)
         return {"enum": "int", "string": "bytes"}.get(writer["type"], writer["type"])
+
+    def _count(self) -> None:
+        self._parts += 1
+        if self._parts > PARTS_MAX:
+            raise NoColumn(f"more than {PARTS_MAX} parts, each as often as it is read")
 
     def _fixed(self, writer: Any) -> Any:
         return {"type": "fixed", "name": self._name(), "size": writer["size"]}

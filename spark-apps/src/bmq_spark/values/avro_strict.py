@@ -2,13 +2,15 @@
 
 fastavro takes a negative index of an enum or a union from the end, any byte for true, and numbers of any length. And an
 item of an array may take one byte and become hundreds of columns (null fields, defaults of the reader's): what is
-claimed is counted, and bounded, before it is made.
+claimed is counted, and bounded, before it is made. So is how deep a type is within itself, at which fastavro would end
+the process.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from bmq_spark.values.avro_types import PARTS_MAX, NoColumn
 from bmq_spark.values.decoded import Unfit
 from bmq_spark.values.made_values import require_few
 
@@ -16,6 +18,9 @@ _LONG_BYTES: Final = 10
 _FIXED: Final = {"float": 4, "double": 8}
 _LENGTHS: Final = ("string", "bytes")
 _NUMBERS: Final = ("int", "long")
+
+DEPTH_MAX: Final = 100
+"""Levels of types within themselves."""
 
 Walk = Callable[[bytes, int], int]
 """From where a value begins to behind it, perhaps behind the end. Raises Unfit, and IndexError where the bytes end
@@ -50,13 +55,16 @@ class StrictAvro:
 
     def __init__(self, writer: Any, reader: Any) -> None:
         self._named: dict[str, Any] = {}
+        self._around: dict[tuple[str, Parts], list[Walk]] = {}
+        self._parts = 0
+        self._depth = 0
         self._values = 0
         self._size_bytes = 0
         self._walk = self._of(writer, (), (_parts_of(reader),))
 
     def check(self, value: bytes, start: int) -> int:
         """How many values the items of its arrays and maps become. Raises Unfit."""
-        self._values, self._size_bytes = 0, len(value)
+        self._depth, self._values, self._size_bytes = 0, 0, len(value)
         try:
             end = self._walk(value, start)
         except IndexError:
@@ -68,7 +76,10 @@ class StrictAvro:
         return self._values
 
     def _of(self, schema: Any, path: tuple[str, ...], parts: Parts) -> Walk:
-        """`parts`: what it may become."""
+        """`parts`: what it may become. Raises NoColumn where there are too many."""
+        self._parts += 1
+        if self._parts > PARTS_MAX:
+            raise NoColumn(f"more than {PARTS_MAX} parts, each as often as it is read")
         if isinstance(schema, list):
             return _union([self._of(branch, path, parts) for branch in schema], ".".join(path))
         if isinstance(schema, str):
@@ -78,8 +89,7 @@ class StrictAvro:
             self._named[schema["name"]] = schema
         match kind:
             case "record" | "error":
-                fields = [(each["type"], each["name"]) for each in schema["fields"]]
-                return _record([self._of(kind, (*path, name), _within(parts, name)) for kind, name in fields])
+                return self._fields(schema, path, parts)
             case "enum":
                 return _enum(schema["name"], len(schema["symbols"]))
             case "fixed":
@@ -89,6 +99,30 @@ class StrictAvro:
             case "map":
                 return self._blocks(_length, schema["values"], (*path, _ITEM), _within(parts, _ITEM))
         return self._of(kind, path, parts)
+
+    def _fields(self, schema: Any, path: tuple[str, ...], parts: Parts) -> Walk:
+        key = schema["name"], parts
+        if key in self._around:
+            return self._again(self._around[key], _width(schema, self._named))
+        made = self._around[key] = []
+        fields = [(each["type"], each["name"]) for each in schema["fields"]]
+        made.append(_record([self._of(kind, (*path, name), _within(parts, name)) for kind, name in fields]))
+        del self._around[key]
+        return made[0]
+
+    def _again(self, made: list[Walk], weight: int) -> Walk:
+        """The walk that is being made, of a record within itself."""
+
+        def walk(data: bytes, at: int) -> int:
+            self._depth += 1
+            if self._depth > DEPTH_MAX:
+                raise Unfit(f"a record of it is within itself more than {DEPTH_MAX} times")
+            self._claim(weight)
+            at = made[0](data, at)
+            self._depth -= 1
+            return at
+
+        return walk
 
     def _blocks(self, key: Walk | None, items: Any, path: tuple[str, ...], parts: Parts) -> Walk:
         item = self._of(items, path, parts)
@@ -206,17 +240,19 @@ _PRIMITIVES: Final[dict[str, Walk]] = {
 }
 
 
-def _width(schema: Any, named: dict[str, Any]) -> int:
-    """How many values one value of the schema becomes, without the items of arrays and maps in it."""
+def _width(schema: Any, named: dict[str, Any], around: frozenset[str] = frozenset()) -> int:
+    """How many values one value of the schema becomes, without the items of arrays and maps in it, and without what is
+    within itself.
+    """
     match schema:
         case list():
-            return 1 + max(_width(branch, named) for branch in schema)
+            return 1 + max(_width(branch, named, around) for branch in schema)
         case str():
-            return _width(named[schema], named) if schema in named else 1
-        case {"type": "record" | "error", "fields": fields}:
-            return 1 + sum(_width(field["type"], named) for field in fields)
+            return _width(named[schema], named, around) if schema in named and schema not in around else 1
+        case {"type": "record" | "error", "name": name, "fields": fields}:
+            return 1 + sum(_width(field["type"], named, around | {name}) for field in fields)
         case {"type": dict() | list() as inner}:
-            return _width(inner, named)
+            return _width(inner, named, around)
     return 1
 
 

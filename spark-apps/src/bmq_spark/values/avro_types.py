@@ -27,10 +27,15 @@ _TIMES: Final[dict[str, pa.DataType]] = {
 _PER_SECOND: Final = {"millis": 10**3, "micros": 10**6, "nanos": 10**9}
 _CLOCKS: Final = ("time", "timestamp", "local-timestamp")
 _RECORDS: Final = ("record", "error")
+_NO_BRANCH: Final = "a union without branches, which no value is of"
 
 COLUMNS_MAX: Final = 20_000
 """Parts of a schema with every named type where it is used: thirty lines that each use the one before twice would be a
 billion columns."""
+_TOO_MANY: Final = f"more than {COLUMNS_MAX} columns"
+PARTS_MAX: Final = 5 * COLUMNS_MAX
+"""What a writer's schema has of parts where each is read as the reader's columns need it: a type may be read in several
+ways."""
 
 
 class NoColumn(Exception):
@@ -47,11 +52,42 @@ class Logical:
     parts: int = 1
 
 
-def column_of(schema: Any, named: dict[str, Any] | None = None) -> pa.DataType:
+def column_of(schema: Any, named: dict[str, Any] | None = None, path: str = "value") -> pa.DataType:
     """What pa.array is told for values of a parsed schema (fastavro.parse_schema): numbers of a time are in the
     schema's unit. Raises NoColumn.
     """
-    return _Columns(named or {}).of(schema, "value", ())
+    return _Columns(named or {}).of(schema, path, ())
+
+
+def require_readable(schema: Any) -> None:
+    """That bytes of a parsed schema can be read over, whether or not columns can be made of them. Raises NoColumn."""
+    sizes: dict[str, int] = {}
+
+    def size(part: Any, path: str) -> int:
+        """Its parts, with every named type where it is used; 1 for one within itself."""
+        inner = 0
+        match part:
+            case []:
+                raise NoColumn(f"{path}: {_NO_BRANCH}")
+            case list():
+                inner = sum(size(branch, path) for branch in part)
+            case str():
+                return sizes.get(part, 1)
+            case {"type": "record" | "error", "name": name, "fields": fields}:
+                sizes[name] = 1
+                inner = sum(size(field["type"], f"{path}.{field['name']}") for field in fields)
+                sizes[name] = 1 + inner
+            case {"type": "fixed"}:
+                _require_size(part, path)
+            case {"type": "array" | "map" as kind}:
+                inner = size(part["items" if kind == "array" else "values"], f"{path}[]")
+            case {"type": dict() | list() as wrapped}:
+                inner = size(wrapped, path)
+        if inner >= COLUMNS_MAX:
+            raise NoColumn(_TOO_MANY)
+        return 1 + inner
+
+    size(schema, "value")
 
 
 def in_table(read: pa.DataType) -> pa.DataType:
@@ -169,7 +205,7 @@ class _Columns:
     def of(self, schema: Any, path: str, within: tuple[str, ...]) -> pa.DataType:
         self._count += 1
         if self._count > COLUMNS_MAX:
-            raise NoColumn(f"more than {COLUMNS_MAX} columns")
+            raise NoColumn(_TOO_MANY)
         if isinstance(schema, list):
             return self._union(schema, path, within)
         if isinstance(schema, str):
@@ -203,9 +239,7 @@ class _Columns:
         if schema["type"] == "enum":
             return pa.string()
         if schema["type"] == "fixed":
-            size = schema["size"]
-            if not isinstance(size, int) or isinstance(size, bool) or size < 0:
-                raise NoColumn(f"{path}: {name} is a fixed of the size {size!r:.40}, which is no number of bytes")
+            _require_size(schema, path)
             if schema.get("logicalType") == "decimal":
                 return _decimal(schema, path)
             return pa.string() if logical_of(schema) == Logical("uuid") else pa.binary()
@@ -219,7 +253,7 @@ class _Columns:
 
     def _union(self, branches: list[Any], path: str, within: tuple[str, ...]) -> pa.DataType:
         if not branches:
-            raise NoColumn(f"{path}: a union without branches, which no value is of")
+            raise NoColumn(f"{path}: {_NO_BRANCH}")
         kinds = _kinds(branches)
         if len(kinds) <= 1:
             return self.of(kinds[0], path, within) if kinds else pa.string()
@@ -229,6 +263,12 @@ class _Columns:
         return pa.struct(
             [(name, self.of(kind, f"{path}.{name}", within)) for name, kind in zip(names, kinds, strict=True)]
         )
+
+
+def _require_size(fixed: Any, path: str) -> None:
+    size = fixed["size"]
+    if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+        raise NoColumn(f"{path}: {fixed['name']} is a fixed of the size {size!r:.40}, which is no number of bytes")
 
 
 def _decimal(schema: Any, path: str) -> pa.DataType:
