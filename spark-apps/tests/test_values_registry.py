@@ -345,6 +345,23 @@ def test_credentials_come_from_the_environment(server: RegistryServer, monkeypat
     assert Registry(server.url).latest("orders-value").text == json.dumps(OLD)
 
 
+def test_one_schema_that_these_credentials_may_not_read_is_named_and_spoils_no_record(server: RegistryServer) -> None:
+    """As Kafka Connect does: the task fails, and goes on where it was once it may read the subject."""
+    number = server.register("orders-value", json.dumps(OLD))
+    hidden = server.register("hidden", json.dumps(OLD))
+    made = decoder("avro", registry=server.url, subject="orders-value")
+    records = [framed(each, OLD, {"id": 1, "gone": ""}) for each in (number, hidden)]
+    server.odd = {hidden: 403}
+    with pytest.raises(
+        RegistryUnavailable,
+        match=rf"/schemas/ids/{hidden}: answers these credentials, and refuses them this schema .HTTP 403.: permit "
+        rf"SCHEMA_REGISTRY_USER to read the subject that has it \(/schemas/ids/{hidden}/subjects names it",
+    ):
+        decode(made, records)
+    server.odd = {}
+    assert decode(made, records)[1] == [None, None]
+
+
 def test_what_is_wrong_with_a_registry_or_a_subject_is_said(server: RegistryServer) -> None:
     with pytest.raises(SchemaUnknown, match=r"Subject 'orders-value' not found.: register the schema there"):
         decoder("avro", registry=server.url, subject="orders-value")

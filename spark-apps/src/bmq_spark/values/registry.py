@@ -183,6 +183,13 @@ def _ask(url: str, path: str) -> dict[str, Any]:
 
 
 def _answer(url: str, path: str, response: "httpx.Response") -> dict[str, Any]:
+    if response.status_code == 403 and path.startswith(_IDS) and _is_there(url):
+        # Nobody's fault among the records: they fit once it is permitted, and dead letters are not read again.
+        raise RegistryUnavailable(
+            f"registry {url}{path}: answers these credentials, and refuses them this schema (HTTP 403): permit "
+            f"SCHEMA_REGISTRY_USER to read the subject that has it ({path}/subjects names it to who may read it): "
+            "the job goes on from where it is"
+        )
     if response.status_code in (401, 403):
         remedy = "set SCHEMA_REGISTRY_USER and SCHEMA_REGISTRY_PASSWORD for the driver and the executors"
         raise RegistryUnavailable(
