@@ -180,6 +180,24 @@ def test_bytes_of_another_message_do_not_fit_at_any_depth(value: bytes) -> None:
     assert reasons[1] is not None and reasons[1].endswith("(1) is of another type")
 
 
+def test_what_an_any_within_json_text_holds_is_told_by_the_schema_or_is_protobuf_s_own() -> None:
+    schema = """syntax = "proto3"; import "google/protobuf/any.proto";
+    message Node { message Leaf { int32 n = 1; } Node next = 1; google.protobuf.Any extra = 2; }"""
+
+    def node(name: bytes, content: bytes) -> bytes:
+        url = b"type.googleapis.com/" + name
+        held = b"\x0a" + bytes([len(url)]) + url + b"\x12" + bytes([len(content)]) + content
+        within = b"\x12" + bytes([len(held)]) + held
+        return b"\x0a" + bytes([len(within)]) + within
+
+    values, reasons = fitting(schema, *(node(name, b"\x08\x05") for name in (b"Node.Leaf", b"Node.Other")))
+    assert [value and json.loads(value["next"]) for value in values] == [
+        {"extra": {"@type": "type.googleapis.com/Node.Leaf", "n": 5}},
+        None,
+    ]
+    assert reasons[0] is None and "type_url" in str(reasons[1])
+
+
 def test_bytes_of_which_a_message_knows_nothing_do_not_fit_and_fields_of_newer_writers_do() -> None:
     values, reasons = fitting(
         'syntax = "proto3"; message M { int32 i = 1; }', b"", b"\x08\x01\x7a\x03abc", b"\x7a\x03abc"

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.json_format import MessageToJson
 
 from bmq_spark.values.ddl import UTC_TIMESTAMP
@@ -160,4 +161,14 @@ def _names(field: FieldDescriptor, names: Mapping[int, str]) -> Callable[[int], 
 
 
 def _json(message: Any) -> str:
-    return str(MessageToJson(message, indent=None, preserving_proto_field_name=True, sort_keys=True))
+    """What an Any in it holds is looked for in the schema first, then among Protobuf's own types."""
+    try:
+        return _text(message, message.DESCRIPTOR.file.pool)
+    except TypeError:
+        return _text(message, None)
+
+
+def _text(message: Any, pool: DescriptorPool | None) -> str:
+    return str(
+        MessageToJson(message, indent=None, preserving_proto_field_name=True, sort_keys=True, descriptor_pool=pool)
+    )
