@@ -130,10 +130,14 @@ NEW: Final[list[tuple[str, Spec, str]]] = [
         {"proxies": {"placement": {"env": [{"name": "BMQ_NODE_ID", "value": "7"}]}}},
         "placement.env: roles, node ids, store",
     ),
-    (
-        "Lane",
-        {"proxies": {"resources": {"requests": {"x" * 318: "1"}}}},
-        "requests: a name has more than 317 characters",
+    *(
+        (
+            kind,
+            {**base, part: {"resources": {which: {"x" * 318: "1"}}}},
+            f"{which}: a name has more than 317 characters",
+        )
+        for kind, base, part in (("Cluster", S3, "brokers"), ("Lane", {}, "proxies"))
+        for which in ("requests", "limits")
     ),
     ("Topic", {"topicName": "a b"}, "topicName is one that Kafka refuses"),
     ("Topic", {"topicName": ".."}, "topicName is one that Kafka refuses"),
