@@ -13,6 +13,7 @@ import pytest
 from aiohttp import web
 from clusters_world import World, cluster
 from served import served_at
+from tests.waiting import until_async
 
 from bmq_admin.client import AdminClient
 from bmq_operator import main
@@ -217,9 +218,9 @@ def test_clients_of_many_clusters_are_closed_once_nobody_can_be_using_them(monke
         retired = [operator._admin(f"http://c{number}", "t") for number in range(100)]
         for number in range(CLIENTS_MAX):
             operator._admin(f"http://d{number}", "t")
-        async with asyncio.timeout(1.0):
-            while not all(one._connections._client.is_closed for one in retired):
-                await asyncio.sleep(0.01)
+        await until_async(
+            lambda: all(one._connections._client.is_closed for one in retired), "all of them closed", every_s=0.01
+        )
         closing.cancel()
 
     asyncio.run(use())

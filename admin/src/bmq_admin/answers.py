@@ -10,7 +10,7 @@ from bmq_admin.errors import AdminProblem, NotBmq
 from bmq_admin.requests import Request
 
 TEXT_CHARS_MAX: Final = 2_000
-"""Of each text of a refusal."""
+"""How long each text of a refusal may be."""
 _NO_CONTENT: Final = 204
 _NULL: Final = b"null"
 _AS_IT_IS: Final = ("", "identity")

@@ -16,7 +16,7 @@ Sleep = Callable[[float], None]
 RAW_BYTES_MAX: Final = 256 << 20
 """As much as the whole image of a large cluster has."""
 DOCUMENT_BYTES_MAX: Final = 64 << 20
-"""Of what is read as JSON, which takes up to twenty times as much of memory."""
+"""What is read as JSON takes up to twenty times as much of memory."""
 
 
 class BlockingAdminClient:

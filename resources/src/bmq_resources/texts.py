@@ -11,9 +11,9 @@ from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 SETTINGS_CHARS_MAX: Final = 32_768
-"""Of what nodes, topics and jobs are set to: hundreds of times what anybody writes."""
+"""What nodes, topics and jobs are set to may be so long in all: hundreds of times what anybody writes."""
 NOTES_CHARS_MAX: Final = 8_192
-"""Of annotations that each of up to hundreds of Services has."""
+"""Annotations may be so long in all: each of up to hundreds of Services has them."""
 RESOURCE_NAME_CHARS_MAX: Final = 317
 """PREFIX/NAME, as Kubernetes has it."""
 QUANTITY_CHARS_MAX: Final = 64

@@ -119,7 +119,7 @@ def _dumped(keys: dict[str, Any], config: Mapping[str, str]) -> str:
 
 
 def config_hash(text: str, inputs: Inputs) -> str:
-    """Of this `server.yaml`: changes with what nodes read only when they start."""
+    """The hash of this `server.yaml`: changes with what nodes read only when they start."""
     return hashlib.sha256(f"{text}\n{inputs.credentials_digest}".encode()).hexdigest()[:16]
 
 

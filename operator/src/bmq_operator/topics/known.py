@@ -17,7 +17,7 @@ from bmq_operator.sharing import Shared
 from bmq_operator.topics.situation import Present
 
 KEPT_BYTES_MAX: Final = 32 << 20
-"""Of the topics of all clusters: twenty thousand with a few keys each."""
+"""Twenty thousand topics with a few keys each have room in it, those of all clusters together."""
 _NO_TOPIC: Final = "UnknownTopic"
 
 

@@ -33,7 +33,7 @@ _ODD_NAME: Final = re.compile(r'[\x00-\x1f"\\]')
 _ELEMENT: Final = "[]"
 
 Names = tuple[str, ...]
-"""Of a column, from the top, with _ELEMENT for a list's elements."""
+"""Where a column is, from the top, with _ELEMENT for a list's elements."""
 
 
 def infer(known: pa.DataType | None, values: pa.Array, *, rules: Rules = parquet_rules) -> pa.DataType:

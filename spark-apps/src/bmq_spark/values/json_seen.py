@@ -100,7 +100,7 @@ class Observation(msgspec.Struct):
 
     @classmethod
     def unpacked(cls, content: bytes) -> "Observation":
-        """Of what `packed` gave."""
+        """What `packed` made bytes of."""
         return msgspec.msgpack.decode(content, type=cls)
 
     def _grow(self, halves: int, tree: Part) -> None:
