@@ -4,10 +4,12 @@ it runs.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 import pytest
 from nodes_in_one_loop import Cluster, run, until
+from tests.waiting import until_async
 
 from bmq.config.cluster_config import CLUSTER_KEYS
 from bmq.config.topic_config import TOPIC_KEYS
@@ -232,5 +234,18 @@ def test_what_is_set_while_it_runs_is_described_and_in_force(running: Running) -
                 assert await read(roles) == value, name
         await roles.set("delete.topic.enable", "false")
         assert await deletes(roles) == "false"
+
+    running({}, test)
+
+
+def test_a_partition_that_is_open_takes_up_what_is_set(running: Running) -> None:
+    async def test(roles: Roles) -> None:
+        partitions = [
+            await roles.broker._ownership.open(TopicPartition((await roles.made()).topic_id, 0)) for _ in range(2)
+        ]
+        for value in (75, 76):
+            await roles.set("log.retention.ms", str(value))
+            in_force = partial(lambda wanted: all(one.config.retention_ms == wanted for one in partitions), value)
+            await until_async(in_force, f"{value} ms in force")
 
     running({}, test)
