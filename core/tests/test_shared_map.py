@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bmq.metadata.shared_map import LEAF_MAX, Differences, SharedMap, Successor, differences
+from bmq.metadata.shared_map import LEAF_MAX, Differences, SharedMap, Successor, changed, differences
 
 MANY = 20 * LEAF_MAX
 
@@ -18,17 +18,6 @@ class Key(int):
     def __hash__(self) -> int:
         Key.looked_for += 1
         return int.__hash__(self)
-
-
-def changed(base: SharedMap[int, object], writes: Sequence[tuple[int, object]]) -> SharedMap[int, object]:
-    """The version after some writes; None takes a key out."""
-    successor = Successor(base)
-    for key, value in writes:
-        if value is None:
-            successor.pop(key)
-        else:
-            successor[key] = value
-    return successor.version()
 
 
 def applied(base: dict[int, object], writes: Sequence[tuple[int, object]]) -> dict[int, object]:

@@ -6,7 +6,7 @@ A small mapping is one leaf and keeps the order in which its entries came, as a 
 rely on, and of texts another one in each process.
 """
 
-from collections.abc import ItemsView, Iterator, Mapping, Sequence, ValuesView
+from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
 from dataclasses import dataclass
 from itertools import chain, islice
 from operator import is_
@@ -123,6 +123,19 @@ class Successor(Generic[K, V]):
         made: SharedMap[K, V] = SharedMap.__new__(SharedMap)
         made._take(self._leaves, self._size)
         return made
+
+
+def changed(base: SharedMap[K, V], changes: Iterable[tuple[K, V | None]]) -> SharedMap[K, V]:
+    """The version after the changes, one after the other; None takes a key out. The same object if there are none."""
+    after: Successor[K, V] | None = None
+    for key, value in changes:
+        if after is None:
+            after = Successor(base)
+        if value is None:
+            after.pop(key)
+        else:
+            after[key] = value
+    return base if after is None else after.version()
 
 
 @dataclass(frozen=True, slots=True)

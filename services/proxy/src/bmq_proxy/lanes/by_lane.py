@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 from bmq.metadata.image import Image, PartitionMeta, Topic
-from bmq.metadata.shared_map import SharedMap, Successor, differences
+from bmq.metadata.shared_map import SharedMap, Successor, changed, differences
 from bmq.naming.lanes import BASE, id_end, lane_of, matches, name_in_lane
 from bmq.naming.names import is_internal
 from bmq.values import LeaderEpoch, TopicId
@@ -44,7 +44,7 @@ class Names:
             changes.setdefault(lane_of(name), []).append((name, topic_id))
         then = Names(self._covered)
         then._topic_ids = topic_ids
-        then.base = _changed(self.base, changes.pop(BASE))
+        then.base = changed(self.base, changes.pop(BASE))
         then._lanes = self._lanes_after(changes)
         then._by_end = None if self._by_end is None else _by_end_after(self._by_end, self.base, then.base)
         then._epochs = self._epochs
@@ -57,7 +57,7 @@ class Names:
     ) -> SharedMap[str, SharedMap[str, TopicId]]:
         lanes = Successor(self._lanes)
         for lane, theirs in changes.items():
-            names = _changed(lanes.get(lane) or SharedMap(), [(name_in_lane(name), one) for name, one in theirs])
+            names = changed(lanes.get(lane) or SharedMap(), [(name_in_lane(name), one) for name, one in theirs])
             if names:
                 lanes[lane] = names
             else:
@@ -91,28 +91,13 @@ class Names:
         return self._covered.by(globs, self.base) if globs else {}
 
 
-def _changed(names: SharedMap[str, TopicId], changes: Sequence[tuple[str, TopicId | None]]) -> SharedMap[str, TopicId]:
-    """The names where some have another id now, or none any more. The same object where nothing changes."""
-    if not changes:
-        return names
-    after = Successor(names)
-    for name, topic_id in changes:
-        if topic_id is None:
-            after.pop(name)
-        else:
-            after[name] = topic_id
-    return after.version()
-
-
 def _by_end_after(
     by_end: SharedMap[int, TopicId], before: Mapping[str, TopicId], base: Mapping[str, TopicId]
 ) -> SharedMap[int, TopicId]:
-    after, found = Successor(by_end), differences(before, base)
-    for topic_id in (*(one for _, one in found.gone), *(one for _, one, _ in found.changed if one is not None)):
-        after.pop(id_end(topic_id))
-    for _, _, topic_id in found.changed:
-        after[id_end(topic_id)] = topic_id
-    return after.version()
+    found = differences(before, base)
+    gone = (*(one for _, one in found.gone), *(one for _, one, _ in found.changed if one is not None))
+    here = [(id_end(topic_id), topic_id) for _, _, topic_id in found.changed]
+    return changed(by_end, [*((id_end(topic_id), None) for topic_id in gone), *here])
 
 
 class Looker(Protocol):

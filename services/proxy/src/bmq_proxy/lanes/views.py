@@ -12,7 +12,7 @@ from typing import Final
 
 from bmq.config.topic_config import POOL, first_offset_of, overlay_first_offset
 from bmq.metadata.image import Image, Lane, PartitionMeta, Topic
-from bmq.metadata.shared_map import SharedMap, Successor, differences
+from bmq.metadata.shared_map import SharedMap, changed, differences
 from bmq.naming.lanes import BASE, lane_of, matches, overlay_id, overlay_name
 from bmq.naming.names import is_internal
 from bmq.roles.controller import Metadata
@@ -66,13 +66,9 @@ class BaseView:
             return image
         found = differences(self._topics_of, image.topics)
         if found.changed or found.gone:
-            after = Successor(self._topics)
-            for topic_id, _ in found.gone:
-                after.pop(topic_id)
-            for topic_id, _, topic in found.changed:
-                if lane_of(topic.name) == BASE:
-                    after[topic_id] = topic
-            self._topics = after.version()
+            gone = [(topic_id, None) for topic_id, _ in found.gone]
+            here = [(topic_id, topic) for topic_id, _, topic in found.changed if lane_of(topic.name) == BASE]
+            self._topics = changed(self._topics, [*gone, *here])
         self._topics_of = image.topics
         return _restricted(image, self._topics, base)
 
