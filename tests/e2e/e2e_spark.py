@@ -10,8 +10,6 @@ from chart_helm import ROOT, helm
 from e2e_images import SparkImages
 from e2e_kubectl import Kubectl, Manifest, Refused
 
-from bmq_operator.tables.desired import FAILURES
-
 CHART = ROOT / ".cache" / "tools" / "spark-operator.src" / "charts" / "spark-operator-chart"
 GROUP = "sparkoperator.k8s.io"
 APPLICATIONS = f"sparkapplications.{GROUP}"
@@ -96,16 +94,6 @@ def application(kubectl: Kubectl, name: str) -> Manifest:
 def state_of(kubectl: Kubectl, name: str) -> str:
     """RUNNING and the like."""
     return str(application(kubectl, name).get("status", {}).get("applicationState", {}).get("state", ""))
-
-
-def times_begun(kubectl: Kubectl, name: str) -> int:
-    """How often a stream was submitted: by the Spark Operator where its driver was lost, which then counts; by bmq's,
-    which has it count anew, where the Spark Operator saw the driver end as it was told to by whoever killed its pod.
-    """
-    found = application(kubectl, name)
-    return int(found["status"]["executionAttempts"]) + int(
-        found["spec"]["driver"].get("annotations", {}).get(FAILURES, 0)
-    )
 
 
 def runs_of(kubectl: Kubectl, schedule: str) -> list[str]:
