@@ -10,12 +10,21 @@ import pytest
 from tests.waiting import until_async
 
 from bmq.errors import BatchTooLarge, CorruptBatch
-from bmq.fairness.opening import ORDINARY_AT_ONCE, ORDINARY_BYTES_MAX, ORDINARY_RECORDS_MAX, Opener
+from bmq.fairness.opening import (
+    ORDINARY_AT_ONCE,
+    ORDINARY_BYTES_MAX,
+    ORDINARY_COMPRESSED_BYTES_MAX,
+    ORDINARY_RECORDS_MAX,
+    Opener,
+)
 from bmq.wire.batches import BatchHeader, Record, build_batch, read_header
+from bmq.wire.compression import Codec
+from bmq.wire.limits import DECOMPRESSED_BYTES_MAX
 
 BATCH = build_batch([Record(0, 1_000, None, b"value")])
 HEADER = read_header(BATCH)
 LARGE = HEADER._replace(record_count=ORDINARY_RECORDS_MAX + 1)
+COMPRESSED = HEADER._replace(attributes=HEADER.attributes | Codec.GZIP)
 
 
 class Looks:
@@ -136,6 +145,21 @@ def test_an_error_holds_nothing_once_it_was_told() -> None:
         assert [one() for one in opened] == [None, None]
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize(
+    ("header", "size", "bytes_max"),
+    [
+        (COMPRESSED, ORDINARY_COMPRESSED_BYTES_MAX, ORDINARY_BYTES_MAX),
+        (COMPRESSED, ORDINARY_COMPRESSED_BYTES_MAX + 1, DECOMPRESSED_BYTES_MAX),
+        (HEADER, ORDINARY_COMPRESSED_BYTES_MAX + 1, ORDINARY_BYTES_MAX),
+    ],
+)
+def test_what_takes_long_to_decompress_has_no_ordinary_place(header: BatchHeader, size: int, bytes_max: int) -> None:
+    def look(batch: object, header: BatchHeader, /, *, decompressed_bytes_max: int) -> int:
+        return decompressed_bytes_max
+
+    assert asyncio.run(Opener().look(look, bytes(size), header, party="a")) == bytes_max
 
 
 def test_what_is_too_large_for_an_ordinary_place_is_opened_in_the_other() -> None:

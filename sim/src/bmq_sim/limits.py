@@ -84,6 +84,7 @@ SMALL: Final[Mapping[str, Sequence[int]]] = {
     "bmq_broker.upkeep:YIELD_EVERY": (1, 2),
     "bmq_broker.segments.manifests:KEPT_VERSIONS": (1, 2, 4),
     "bmq.fairness.opening:ORDINARY_BYTES_MAX": (100, 1_000),
+    "bmq.fairness.opening:ORDINARY_COMPRESSED_BYTES_MAX": (100, 1_000),
     "bmq_broker.wal.pacing:LARGE_BYTES": (100, 2_000),
     "bmq_broker.partitions.tail:OF_ONE_AGE_SHARE": (2,),
     "bmq_broker.ownership.recovery:STREAMS_AT_ONCE": (1,),

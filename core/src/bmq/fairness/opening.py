@@ -19,6 +19,9 @@ from bmq.wire.limits import DECOMPRESSED_BYTES_MAX
 
 ORDINARY_BYTES_MAX: Final = 4 << 20
 """What nearly every batch decompresses to at most (Kafka's largest batch is 1 MiB by default)."""
+ORDINARY_COMPRESSED_BYTES_MAX: Final = 1_100_000
+"""What nearly every compressed batch has (Kafka's largest batch is 1 MiB by default): some 0.2 s, however little it
+holds (empty deflate blocks)."""
 ORDINARY_RECORDS_MAX: Final = 25_000
 """What nearly every batch has at most: some ten ms of walking."""
 ORDINARY_AT_ONCE: Final = 2
@@ -49,7 +52,8 @@ class Opener:
         Raises what `look` raises: CorruptBatch, BatchTooLarge, UnsupportedCompression.
         """
         who = party, sender
-        if header.record_count <= ORDINARY_RECORDS_MAX:
+        compressed_bytes = memoryview(batch).nbytes if header.codec else 0
+        if header.record_count <= ORDINARY_RECORDS_MAX and compressed_bytes <= ORDINARY_COMPRESSED_BYTES_MAX:
             try:
                 return await self._ordinary.run(
                     who, partial(look, batch, header, decompressed_bytes_max=ORDINARY_BYTES_MAX)
