@@ -62,6 +62,7 @@ SCENARIO = {
     "lane-goes-on-in-the-base": "administration",
     "trust-outlives-a-comparison": "administration",
     "compared-through-a-jump": "administration",
+    "open-ones-keep-the-defaults": "administration",
 }
 SEEDS_MAX = 300
 FOUND_BY = {
@@ -96,6 +97,7 @@ FOUND_BY = {
     "lane-topics-outlive-it": 8,
     "lane-goes-on-in-the-base": 8,
     "trust-outlives-a-comparison": 11,
+    "open-ones-keep-the-defaults": 10,
 }
 """The seed that found it when this was written: the search begins there, to be short. Any other seed will do."""
 

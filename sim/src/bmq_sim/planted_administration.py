@@ -18,6 +18,7 @@ from bmq.storage import flatlog, manifest
 from bmq.values import Nonce, Offset
 from bmq_broker import broker
 from bmq_broker.coordinators.groups import membership, service
+from bmq_broker.ownership import reconfiguring
 from bmq_broker.partitions import partition as partitions
 from bmq_broker.segments import retention
 from bmq_controller.machine import lanes, topics
@@ -167,6 +168,11 @@ def _compared_through_a_jump() -> AbstractContextManager[Any]:
     return patch.object(store_clock, "JUMP_MS_MAX", new=2**60)
 
 
+def _open_ones_keep_the_defaults() -> AbstractContextManager[Any]:
+    """What is open keeps what it opened with, where a default of the cluster has changed since."""
+    return patch.object(reconfiguring.Reconfiguring, "begin", autospec=True, side_effect=lambda self: None)
+
+
 PLANTED_ADMINISTRATION: Final[Mapping[str, Plant]] = {
     "retention-ignores-snapshot": _retention_ignores_snapshot,
     "retention-takes-one-more": _retention_takes_one_more,
@@ -179,4 +185,5 @@ PLANTED_ADMINISTRATION: Final[Mapping[str, Plant]] = {
     "trust-outlives-a-comparison": _trust_outlives_a_comparison,
     "compared-through-a-jump": _compared_through_a_jump,
     "lane-goes-on-in-the-base": _lane_goes_on_in_the_base,
+    "open-ones-keep-the-defaults": _open_ones_keep_the_defaults,
 }

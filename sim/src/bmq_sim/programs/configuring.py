@@ -1,27 +1,40 @@
-"""IncrementalAlterConfigs: what was acknowledged last is what the topic has in the end."""
+"""IncrementalAlterConfigs: what was acknowledged last is what the topic has in the end, whether it was set for it or
+for all that have nothing of their own.
+"""
 
 from collections.abc import Mapping, Sequence
 
+from bmq.config.topic_config import TOPIC_KEYS
 from bmq_sim.client import DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, RETRIABLE, SimClient
 from bmq_sim.history import History, Told
 from bmq_sim.programs.asking import set_until_told
 
-_TOPIC_RESOURCE = 2
+_TOPIC_RESOURCE, _BROKER_RESOURCE = 2, 4
 _SET, _DELETE = 0, 1
 
 
 class ConfigChanger:
-    """Sets keys of one topic, each to one of its values, again and again."""
+    """Sets keys of one topic, or what they are by default, each to one of its values, again and again."""
 
     def __init__(
-        self, client: SimClient, history: History, topic: str, choices: Mapping[str, Sequence[str]], *, pause_s: float
+        self,
+        client: SimClient,
+        history: History,
+        topic: str,
+        choices: Mapping[str, Sequence[str]],
+        *,
+        pause_s: float,
+        by_default: bool = False,
     ) -> None:
-        """`choices` by key."""
+        """`choices` by the topic's key. `by_default`: the cluster's defaults are set, of keys that nobody sets for the
+        topic.
+        """
         self._client = client
         self._history = history
         self._topic = topic
         self._choices = choices
         self._pause_s = pause_s
+        self._by_default = by_default
 
     async def run(self) -> None:
         """Until its client is stopped."""
@@ -32,15 +45,18 @@ class ConfigChanger:
             await client.rest(self._pause_s * rng.random())
             key = rng.choice(sorted(self._choices))
             value = rng.choice(self._choices[key])
-            config = {"name": key, "config_operation": _SET, "value": value}
+            kind, name = (_BROKER_RESOURCE, "") if self._by_default else (_TOPIC_RESOURCE, self._topic)
+            config = {
+                "name": TOPIC_KEYS[key].synonym if self._by_default else key,
+                "config_operation": _SET,
+                "value": value,
+            }
             await set_until_told(
                 client,
                 self._history,
                 api_key=INCREMENTAL_ALTER_CONFIGS,
                 fields={
-                    "resources": [
-                        {"resource_type": _TOPIC_RESOURCE, "resource_name": self._topic, "configs": [config]}
-                    ],
+                    "resources": [{"resource_type": kind, "resource_name": name, "configs": [config]}],
                     "validate_only": False,
                 },
                 code_of=lambda answer: int(answer.responses[0].error_code),

@@ -29,7 +29,7 @@ EXPIRING: Final = "expiring"
 DAY_MS: Final = 24 * 60 * 60 * 1000
 OLD_MS: Final = 3 * DAY_MS
 KINDS: Final = ("retention", "deleting", "growing", "remaking", "configuring", "offsets", "static", "lanes", "rest")
-MORE_KINDS: Final = ("looking", "operating", "expiring")
+MORE_KINDS: Final = ("looking", "operating", "expiring", "defaults")
 """By a chance of their own: what the others do in a seed is the same with and without."""
 OPERATED: Final = "operated"
 CHOICES: Final[Mapping[str, Sequence[str]]] = {
@@ -38,7 +38,11 @@ CHOICES: Final[Mapping[str, Sequence[str]]] = {
     "retention.bytes": ("-1", "1073741824"),
     "message.timestamp.after.max.ms": ("3600000", "86400000"),
 }
-"""None of them takes or refuses anything that the other clients write."""
+DEFAULTS: Final[Mapping[str, Sequence[str]]] = {
+    "message.timestamp.before.max.ms": ("9223372036854775807", "2592000000"),
+    "segment.bytes": ("1073741824", "536870912"),
+}
+"""By keys that no program sets for a topic. None of either takes or refuses anything that the other clients write."""
 
 
 class Programs:
@@ -68,7 +72,7 @@ class Programs:
         ]
         """What this seed has."""
         self._used: list[SimClient] = []
-        self._configuring: ConfigChanger | None = None
+        self._configuring: list[ConfigChanger] = []
         self._offsets: OffsetWriter | None = None
         self._expiring: OffsetExpirer | None = None
 
@@ -94,11 +98,9 @@ class Programs:
                     remaker = TopicRemaker(client, self._history, configs=self._configs, pause_s=self._pause_s(3))
                     self._run("remaker", remaker.run())
                 case "configuring":
-                    client = self._client("configurer")
-                    self._configuring = ConfigChanger(
-                        client, self._history, self._followed[0].topic, CHOICES, pause_s=self._pause_s(4)
-                    )
-                    self._run("configurer", self._configuring.run())
+                    self._change("configurer", CHOICES, pause_s=self._pause_s(4))
+                case "defaults":
+                    self._change("defaulter", DEFAULTS, pause_s=4.0, by_default=True)
                 case "static":
                     for index in range(2):
                         self._clients.member(f"static-{index}", group="statics", instance_id=f"instance-{index}")
@@ -146,8 +148,8 @@ class Programs:
 
     async def look(self) -> None:
         """Keeps what is set and committed, now that all is well."""
-        if self._configuring is not None:
-            await self._configuring.look()
+        for changer in self._configuring:
+            await changer.look()
         if self._offsets is not None:
             await self._offsets.look()
         if self._expiring is not None:
@@ -170,6 +172,16 @@ class Programs:
         client = self._clients.client(name)
         self._used.append(client)
         return client
+
+    def _change(
+        self, name: str, choices: Mapping[str, Sequence[str]], *, pause_s: float, by_default: bool = False
+    ) -> None:
+        topic = self._followed[0].topic
+        changer = ConfigChanger(
+            self._client(name), self._history, topic, choices, pause_s=pause_s, by_default=by_default
+        )
+        self._configuring.append(changer)
+        self._run(name, changer.run())
 
     async def _start_expiring(self) -> None:
         """Two thirds of what is written are so old that time takes them; size takes all but a few batches."""
