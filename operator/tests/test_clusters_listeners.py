@@ -159,3 +159,70 @@ def test_a_name_that_is_too_long_for_a_label_is_told_and_nothing_is_looked_for_b
         assert (status, reason) == ("False", "NameUnusable") and "create the Cluster with" in message
 
     run(use, cluster("a" * 64))
+
+
+def listens(world: World) -> dict[str, list[dict[str, Any]]]:
+    """The ports of each proxy's pod."""
+    return {
+        name: [port for container in pod["spec"]["containers"] for port in container["ports"]]
+        for (kind, _, name), pod in world.kube.manifests.items()
+        if kind == "Pod" and name.startswith("prod-proxy-")
+    }
+
+
+def reached(ports: list[dict[str, Any]], which: str | int) -> set[int]:
+    """As Kubernetes finds a port in a pod."""
+    return {one["containerPort"] for one in ports if which in (one.get("name"), one["containerPort"])}
+
+
+def assert_all_proxies_are_reached(world: World, *listeners: str) -> None:
+    (clients,) = [
+        [port["port"] for port in rule["ports"]]
+        for rule in world.there("NetworkPolicy", "prod-nodes")["spec"]["ingress"]
+        if any(port["port"] == 9092 for port in rule["ports"])
+    ]
+    pods = listens(world)
+    assert len(pods) == 2
+    for ports in pods.values():
+        for listener in listeners:
+            for which in ("bootstrap", 0, 1):
+                (service,) = world.there("Service", f"prod-{listener}-{which}")["spec"]["ports"]
+                (number,) = reached(ports, service["targetPort"])
+                assert number >= 9094
+                assert number in {one for port in clients for one in reached(ports, port)}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"out": 9094}, {"out": 9095}),
+        ({"out": 9094}, {"public": 9094}),
+        ({"out": 9094, "b": 9095}, {"out": 9095, "b": 9094}),
+        ({"out": 9094, "b": 9095}, {"out": 9096}),
+        ({"out": 9094, "b": 9095}, {"b": 9094}),
+    ],
+    ids=["another port", "renamed", "swapped", "one less", "the other's port"],
+)
+def test_proxies_are_reached_from_outside_before_and_after_they_are_replaced(
+    before: dict[str, int], after: dict[str, int]
+) -> None:
+    def written(listeners: dict[str, int]) -> list[dict[str, Any]]:
+        return [{"name": name, "port": port} for name, port in listeners.items()]
+
+    async def use(world: World) -> None:
+        await world.look("prod")
+        world.pods_are_made()
+        await world.look("prod")
+        assert_all_proxies_are_reached(world, *before)
+        world.there("Cluster", "prod")["spec"]["listeners"] = written(after)
+        await world.look("prod")
+        assert_all_proxies_are_reached(world, *after)
+        for name in listens(world):
+            world.kube.drop("Pod", "shop", name)
+        world.pods_are_made()
+        await world.look("prod")
+        assert_all_proxies_are_reached(world, *after)
+        (service,) = world.there("Service", f"prod-{next(iter(after))}-bootstrap")["spec"]["ports"]
+        assert service["targetPort"] == next(iter(after)), "the next change finds them by name"
+
+    run(use, cluster(listeners=written(before)))

@@ -20,7 +20,7 @@ def desired(cluster: Cluster, inputs: Inputs) -> list[Manifest]:
     found = [
         *configuration(cluster, inputs, text),
         *policies(cluster, inputs),
-        *services(cluster),
+        *services(cluster, inputs),
         *minio(cluster, inputs),
         *workloads(cluster, inputs, config_hash=config_hash(text, inputs), config_map=config_map),
         *probe(cluster, inputs),

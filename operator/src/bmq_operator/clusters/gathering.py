@@ -12,6 +12,7 @@ from bmq_operator.clusters.existing import Existing, owner_of
 from bmq_operator.clusters.inputs import Inputs
 from bmq_operator.clusters.keys import ADMIN_TOKEN, CLUSTER_SECRET, Keys, keys_of, named, next_list, reference, texts_of
 from bmq_operator.clusters.keys import why_unusable as why_unusable_key
+from bmq_operator.clusters.listener_ports import reached_by_number
 from bmq_operator.clusters.names import CLUSTER_LABEL, ROLES, Names, claim_is_of_minio, minio_selector, why_unusable
 from bmq_operator.clusters.pods import config_map_of
 from bmq_operator.clusters.refused import NotToBe, not_to_be
@@ -85,6 +86,7 @@ async def gather(context: Context, cluster: Cluster, existing: Existing, *, adve
         pod_management=pod_management(existing),
         ipv6=is_ipv6(existing.get("Service", names.nodes)),
         operator_namespace=context.settings.namespace,
+        reached_by_number=reached_by_number(cluster.spec.listeners, existing.pods),
         advertised=advertised,
     )
 

@@ -47,5 +47,7 @@ class Inputs:
     ipv6: bool = False
     """Whether addresses of pods are those of IPv6."""
     operator_namespace: str = ""
+    reached_by_number: frozenset[str] = frozenset()
+    """Listeners whose ports some proxies have under no name, or another one."""
     advertised: str = ""
     """The file with the addresses of listeners."""

@@ -61,13 +61,13 @@ def kept_of_pod(pod: Manifest) -> Manifest:
         "conditions": [fields_of(one, _CONDITION) for one in status.get("conditions") or ()],
         "containerStatuses": [fields_of(one, _OF_CONTAINER) for one in status.get("containerStatuses") or ()],
     }
-    spec = _pod_spec(pod, (ADMIN_TOKEN_VARIABLE,))
+    spec = _pod_spec(pod, (ADMIN_TOKEN_VARIABLE,), (*_CONTAINER, "ports"))
     return _known(pod) | {"metadata": _meta(pod), "spec": spec, "status": said}
 
 
-def _pod_spec(pod: Manifest, variables: Iterable[str]) -> Manifest:
+def _pod_spec(pod: Manifest, variables: Iterable[str], container: Iterable[str] = _CONTAINER) -> Manifest:
     spec = pod.get("spec") or {}
-    containers = [_container(one, _CONTAINER, variables) for one in spec.get("containers") or ()]
+    containers = [_container(one, container, variables) for one in spec.get("containers") or ()]
     return fields_of(spec, ("nodeName", *ROOM)) | {"containers": containers, "volumes": _configuration(spec)}
 
 

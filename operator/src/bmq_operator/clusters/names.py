@@ -28,6 +28,8 @@ KAFKA_PORT: Final = 9092
 INTERNAL_PORT: Final = 9190
 ADMIN_PORT: Final = 9080
 MINIO_PORT: Final = 9000
+PROXY_PORTS: Final[Mapping[str, int]] = {"kafka": KAFKA_PORT, "internal": INTERNAL_PORT, "admin": ADMIN_PORT}
+"""A proxy's own, by their names in its pod."""
 
 NODE_IDS_FROM: Final[dict[Component, int]] = {"controller": 1, "broker": 1_000, "proxy": 10_000}
 ROLES: Final[tuple[Component, ...]] = ("controller", "broker", "proxy")

@@ -11,12 +11,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from bmq_operator.clusters.inputs import Inputs
 from bmq_operator.clusters.keys import ADMIN_TOKEN, ADMIN_TOKENS_ACCEPTED, CLUSTER_SECRET, CLUSTER_SECRETS_ACCEPTED
+from bmq_operator.clusters.listener_ports import listener_port_name
 from bmq_operator.clusters.names import (
-    ADMIN_PORT,
     CONFIG_HASH,
     INTERNAL_PORT,
-    KAFKA_PORT,
     LANE_LABEL,
+    PROXY_PORTS,
     ZONE_LABEL,
     Component,
     Names,
@@ -319,15 +319,9 @@ def _probe(path: str, *, period_s: int, failures: int) -> Manifest:
 
 
 def _ports(workload: Workload) -> list[Manifest]:
-    ports = {"internal": INTERNAL_PORT, "admin": ADMIN_PORT}
-    if workload.component == "proxy":
-        ports = {"kafka": KAFKA_PORT, **ports}
-    own = [_port(number, name) for name, number in ports.items()]
-    # Probes and Services go by the names above, and Kubernetes takes no -- in one: a listener's port is reached by
-    # number, and needs none.
-    return own + [
-        _port(number, "" if name in ports or "--" in name else name) for name, number in workload.ports.items()
-    ]
+    names = [name for name in PROXY_PORTS if name != "kafka" or workload.component == "proxy"]
+    own = [_port(PROXY_PORTS[name], name) for name in names]
+    return own + [_port(number, listener_port_name(name)) for name, number in workload.ports.items()]
 
 
 def _port(number: int, name: str) -> Manifest:

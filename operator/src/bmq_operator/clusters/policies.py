@@ -4,7 +4,10 @@ What Kafka clients reach is open to all; addresses between nodes are open to the
 alone, MinIO besides to those that write tables from its topics.
 """
 
+from collections.abc import Iterator
+
 from bmq_operator.clusters.inputs import Inputs
+from bmq_operator.clusters.listener_ports import listener_port_name
 from bmq_operator.clusters.names import (
     ADMIN_PORT,
     CLUSTER_LABEL,
@@ -34,7 +37,7 @@ def policies(cluster: Cluster, inputs: Inputs) -> list[Manifest]:
         ["controller", "broker", "proxy", "probe"],
         [
             {"ports": [_port(INTERNAL_PORT)], "from": [own]},
-            {"ports": [_port(KAFKA_PORT), *(_port(one.port) for one in cluster.spec.listeners)]},
+            {"ports": [_port(KAFKA_PORT), *(_port(one) for one in _of_listeners(cluster))]},
             {"ports": [_port(ADMIN_PORT)], **_admin_from(cluster, inputs)},
         ],
     )
@@ -69,5 +72,13 @@ def _policy(names: Names, name: str, components: list[str], ingress: list[Manife
     }
 
 
-def _port(number: int) -> Manifest:
-    return {"port": number, "protocol": "TCP"}
+def _of_listeners(cluster: Cluster) -> Iterator[int | str]:
+    """By name, too: who is not replaced yet after a port was changed has the former one."""
+    for listener in cluster.spec.listeners:
+        yield listener.port
+        if name := listener_port_name(listener.name):
+            yield name
+
+
+def _port(which: int | str) -> Manifest:
+    return {"port": which, "protocol": "TCP"}

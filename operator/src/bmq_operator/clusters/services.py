@@ -2,6 +2,8 @@
 Pure.
 """
 
+from bmq_operator.clusters.inputs import Inputs
+from bmq_operator.clusters.listener_ports import listener_port_name
 from bmq_operator.clusters.names import (
     ADMIN_PORT,
     CLUSTER_LABEL,
@@ -18,7 +20,7 @@ from bmq_resources.cluster import Cluster, Listener
 POD_NAME_LABEL = "statefulset.kubernetes.io/pod-name"
 
 
-def services(cluster: Cluster) -> list[Manifest]:
+def services(cluster: Cluster, inputs: Inputs) -> list[Manifest]:
     """All of them."""
     names = Names.of(cluster)
     return [
@@ -28,7 +30,7 @@ def services(cluster: Cluster) -> list[Manifest]:
             names, names.admin, selector_of(names.cluster, "controller"), {"admin": ADMIN_PORT}, component="controller"
         ),
         *(_own(names, ordinal) for ordinal in range(proxies_max(cluster))),
-        *(service for listener in cluster.spec.listeners for service in _listener(cluster, listener)),
+        *(service for listener in cluster.spec.listeners for service in _listener(cluster, listener, inputs)),
     ]
 
 
@@ -72,22 +74,22 @@ def why_too_many(cluster: Cluster, *, node_ports: int) -> str:
     )
 
 
-def _listener(cluster: Cluster, listener: Listener) -> list[Manifest]:
+def _listener(cluster: Cluster, listener: Listener, inputs: Inputs) -> list[Manifest]:
     names = Names.of(cluster)
+    # By name each proxy is reached at its own port, those too that are not replaced yet after the port was changed.
+    by_name = "" if listener.name in inputs.reached_by_number else listener_port_name(listener.name)
+    target = by_name or listener.port
     proxies = selector_of(names.cluster, "proxy")
-    found = [_outside(names, listener, "bootstrap", proxies, node_port=listener.node_port)]
+    found = [_outside(names, listener, "bootstrap", proxies, target, node_port=listener.node_port)]
     for ordinal in range(proxies_max(cluster)):
         own = proxies | {POD_NAME_LABEL: f"{names.role('proxy')}-{ordinal}"}
-        found.append(
-            _outside(
-                names, listener, ordinal, own, node_port=listener.node_port + 1 + ordinal if listener.node_port else 0
-            )
-        )
+        node_port = listener.node_port + 1 + ordinal if listener.node_port else 0
+        found.append(_outside(names, listener, ordinal, own, target, node_port=node_port))
     return found
 
 
 def _outside(
-    names: Names, listener: Listener, which: str | int, selector: dict[str, str], *, node_port: int
+    names: Names, listener: Listener, which: str | int, selector: dict[str, str], target: str | int, *, node_port: int
 ) -> Manifest:
     service = _service(
         names, names.listener(listener.name, which), selector, {"kafka": listener.port}, component="proxy"
@@ -97,6 +99,7 @@ def _outside(
         service["metadata"]["annotations"] = dict(listener.annotations)
     spec = service["spec"]
     spec["type"] = listener.type
+    spec["ports"][0]["targetPort"] = target
     # A client connects to the node that the proxy is on: no further hop, and the proxy sees the client's own address.
     spec["externalTrafficPolicy"] = "Cluster" if which == "bootstrap" else "Local"
     if node_port:
@@ -116,13 +119,7 @@ def _service(
         "spec": {
             "selector": selector,
             "ports": [
-                {"name": port, "port": number, "targetPort": port_target(port, number), "protocol": "TCP"}
-                for port, number in ports.items()
+                {"name": port, "port": number, "targetPort": port, "protocol": "TCP"} for port, number in ports.items()
             ],
         },
     }
-
-
-def port_target(name: str, number: int) -> str | int:
-    """Listeners' ports are reached by number: a proxy names each of them after its listener."""
-    return name if number in (KAFKA_PORT, INTERNAL_PORT, ADMIN_PORT) else number

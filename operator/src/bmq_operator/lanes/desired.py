@@ -23,7 +23,6 @@ from bmq_operator.clusters.names import (
     selector_of,
 )
 from bmq_operator.clusters.pods import Workload, config_map_of, stateful_set, tells_ipv6
-from bmq_operator.clusters.services import port_target
 from bmq_operator.kube import Manifest
 from bmq_operator.lanes.slots import brokers_from
 from bmq_resources.cluster import Cluster
@@ -143,9 +142,7 @@ def _service(names: LaneNames) -> Manifest:
         "metadata": {"name": names.service, "labels": labels_of(names.cluster, "proxy") | {LANE_LABEL: names.lane}},
         "spec": {
             "selector": selector_of(names.cluster, "proxy", names.lane),
-            "ports": [
-                {"name": "kafka", "port": KAFKA_PORT, "targetPort": port_target("kafka", KAFKA_PORT), "protocol": "TCP"}
-            ],
+            "ports": [{"name": "kafka", "port": KAFKA_PORT, "targetPort": "kafka", "protocol": "TCP"}],
         },
     }
 
