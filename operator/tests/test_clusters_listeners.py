@@ -226,3 +226,30 @@ def test_proxies_are_reached_from_outside_before_and_after_they_are_replaced(
         assert service["targetPort"] == next(iter(after)), "the next change finds them by name"
 
     run(use, cluster(listeners=written(before)))
+
+
+def test_a_renamed_listener_is_told_to_proxies_by_the_name_that_they_know_it_by() -> None:
+    def listeners(name: str) -> list[dict[str, Any]]:
+        return [{"name": name, "nodePort": 30_100, "advertisedHost": "kafka-{ordinal}.example"}]
+
+    def told(world: World) -> list[str]:
+        config = world.there("ConfigMap", "prod-advertised")["data"]
+        return sorted(line for text in config.values() for line in text.splitlines())
+
+    async def use(world: World) -> None:
+        await world.look("prod")
+        world.pods_are_made()
+        await world.look("prod")
+        assert told(world) == ["out.0=kafka-0.example:30101", "out.1=kafka-1.example:30102"]
+        world.there("Cluster", "prod")["spec"]["listeners"] = listeners("public")
+        await world.look("prod")
+        await world.look("prod")
+        new = ["public.0=kafka-0.example:30101", "public.1=kafka-1.example:30102"]
+        assert told(world) == ["out.0=kafka-0.example:30101", "out.1=kafka-1.example:30102", *new]
+        for name in listens(world):
+            world.kube.drop("Pod", "shop", name)
+        world.pods_are_made()
+        await world.look("prod")
+        assert told(world) == new
+
+    run(use, cluster(listeners=listeners("out")))

@@ -2,7 +2,7 @@
 number where pods have it under another name. Pure.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 
 from bmq_operator.clusters.names import COMPONENT_LABEL, PROXY_PORTS
 from bmq_operator.kube import Manifest
@@ -18,13 +18,26 @@ def listener_port_name(listener: str) -> str:
 
 def reached_by_number(listeners: Iterable[Listener], pods: Iterable[Manifest]) -> frozenset[str]:
     """The names of those whose port some proxy has, but not under the listener's name: those that were renamed."""
-    known = [dict(_ports(pod)) for pod in pods if pod["metadata"]["labels"].get(COMPONENT_LABEL) == "proxy"]
+    known = [_names(pod) for pod in pods if _is_proxy(pod)]
     return frozenset(
-        one.name for one in listeners if any(one.name not in ports and one.port in ports.values() for ports in known)
+        one.name for one in listeners if any(one.port in of and one.name not in of.values() for of in known)
     )
 
 
-def _ports(pod: Manifest) -> Iterator[tuple[str, int]]:
-    for container in pod["spec"]["containers"]:
-        for port in container.get("ports") or ():
-            yield port.get("name") or str(port["containerPort"]), port["containerPort"]
+def former_names(listeners: Sequence[Listener], pods: Iterable[Manifest]) -> dict[str, list[str]]:
+    """Under what other names proxies have a listener's port, by the listener's name: it was renamed, and they are not
+    replaced yet.
+    """
+    names = {"", *PROXY_PORTS, *(one.name for one in listeners)}
+    known = [_names(pod) for pod in pods if _is_proxy(pod)]
+    return {one.name: sorted({of.get(one.port, "") for of in known} - names) for one in listeners}
+
+
+def _is_proxy(pod: Manifest) -> bool:
+    return bool(pod["metadata"]["labels"].get(COMPONENT_LABEL) == "proxy")
+
+
+def _names(pod: Manifest) -> dict[int, str]:
+    """The names of its ports, by number; empty: it has none."""
+    ports = (port for container in pod["spec"]["containers"] for port in container.get("ports") or ())
+    return {port["containerPort"]: port.get("name") or "" for port in ports}

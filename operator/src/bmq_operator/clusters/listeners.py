@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from bmq_operator.clusters.existing import Existing
+from bmq_operator.clusters.listener_ports import former_names
 from bmq_operator.clusters.names import Names
 from bmq_operator.clusters.services import proxies_max
 from bmq_operator.conditions import Finding, first_of
@@ -22,8 +23,11 @@ def listener_statuses(cluster: Cluster, existing: Existing, nodes: Mapping[str, 
 
 
 def advertised_file(cluster: Cluster, existing: Existing, nodes: Mapping[str, str]) -> str:
-    """A line NAME.ORDINAL=HOST:PORT for each listener of each proxy, but for those whose address is not known yet."""
+    """A line NAME.ORDINAL=HOST:PORT for each listener of each proxy, but for those whose address is not known yet. One
+    that was renamed has its former name, too, as long as a proxy knows it by that.
+    """
     names = Names.of(cluster)
+    former = former_names(cluster.spec.listeners, existing.pods)
     where = {pod["metadata"]["name"]: nodes.get(pod.get("spec", {}).get("nodeName", ""), "") for pod in existing.pods}
     lines = []
     for one in cluster.spec.listeners:
@@ -31,7 +35,7 @@ def advertised_file(cluster: Cluster, existing: Existing, nodes: Mapping[str, st
             service = existing.get("Service", names.listener(one.name, ordinal))
             address = _address(one, service, host=where.get(f"{names.role('proxy')}-{ordinal}", ""), ordinal=ordinal)
             if address:
-                lines.append(f"{one.name}.{ordinal}={address}\n")
+                lines += [f"{name}.{ordinal}={address}\n" for name in (one.name, *former[one.name])]
     return "".join(lines)
 
 
