@@ -17,7 +17,6 @@ from bmq.internal import Identity, InternalClient, InternalServer, Purpose
 from bmq.internal.framing.routes import Handlers
 from bmq.metadata.feed import MetadataFeed
 from bmq.metadata.image import Image
-from bmq.metadata.records import Range
 from bmq.roles.controller import (
     ConfigChange,
     ConfigResource,
@@ -239,11 +238,6 @@ class MemoryController:
     async def register(self, registration: Registration) -> BrokerEpoch:
         self._note("register", registration)
         return BrokerEpoch(9)
-
-    async def report_covered(
-        self, node_id: NodeId, broker_epoch: BrokerEpoch, covered: Sequence[tuple[TopicPartition, Sequence[Range]]]
-    ) -> None:
-        self._note("report_covered", node_id, broker_epoch, [(one, tuple(ranges)) for one, ranges in covered])
 
     async def report_stopped(self, node_id: NodeId, broker_epoch: BrokerEpoch, end: int) -> None:
         self._note("report_stopped", node_id, broker_epoch, end)

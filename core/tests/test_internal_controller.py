@@ -143,7 +143,6 @@ def test_every_call_arrives_as_it_was_made(run: Runner) -> None:
             assert isinstance(refused, NoMoveUnderWay)
             assert str(refused) == "nothing to take back"
             assert await there.register(registration) == 9
-            await there.report_covered(NodeId(3), BrokerEpoch(11), BEAT.covered)
             await there.report_stopped(NodeId(3), BrokerEpoch(11), 42)
             assert await there.heartbeat(BEAT) == HeartbeatReply(lease_ms=6000, position=12)
             await there.move(tp(4), NodeId(2))
@@ -160,7 +159,6 @@ def test_every_call_arrives_as_it_was_made(run: Runner) -> None:
                 ("allocate_producer_ids", 500),
                 ("reassign", [Reassignment(tp=tp(4), to=NodeId(2)), Reassignment(tp=tp(5), to=None)]),
                 ("register", registration),
-                ("report_covered", 3, 11, [(tp(2), BEAT.covered[0][1])]),
                 ("report_stopped", 3, 11, 42),
                 ("heartbeat", BEAT),
                 ("move", tp(4), 2),

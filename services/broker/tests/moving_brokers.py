@@ -3,7 +3,7 @@ time.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from broker_under_test import records_of
 from tests.waiting import until_async
@@ -116,11 +116,6 @@ class ScriptedController:
         if self.finishes_moves:
             self.commit(*(change for closed in beat.closed if (change := self._finished(stream, closed)) is not None))
         return HeartbeatReply(lease_ms=6000, position=self.image.position)
-
-    async def report_covered(
-        self, node_id: NodeId, broker_epoch: BrokerEpoch, covered: Sequence[tuple[TopicPartition, Sequence[Range]]]
-    ) -> None:
-        raise NotImplementedError
 
     async def report_stopped(self, node_id: NodeId, broker_epoch: BrokerEpoch, end: int) -> None:
         self._check_reachable()

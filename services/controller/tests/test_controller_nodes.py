@@ -41,15 +41,16 @@ def test_a_registration_seals_the_earlier_incarnation_and_hands_its_partitions_o
         with pytest.raises(Fenced, match="lost its id"):
             await control.register(registration(boot=1))
 
-        covered = [
+        covered = tuple(
             (TopicPartition(t.topic_id, p), meta.ranges)
             for t in image.topics.values()
             for p, meta in enumerate(t.partitions)
-        ]
-        await control.report_covered(NODE, second, covered[:1])
+        )
+        beat = Heartbeat(node_id=NODE, broker_epoch=second, boot=UUID(int=2))
+        await control.heartbeat(replace(beat, covered=covered[:1]))
         assert role.metadata.image.sealed == {stream: 3}
-        await control.report_covered(NODE, second, covered)
-        await control.report_covered(NODE, second, covered)
+        await control.heartbeat(replace(beat, covered=covered))
+        await control.heartbeat(replace(beat, covered=covered))
         assert role.metadata.image.sealed == {}
         await asyncio.sleep(ControllerSettings().collect_interval_s * 2)
         assert role.metadata.image.dropped == {}

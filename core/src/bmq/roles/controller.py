@@ -205,11 +205,6 @@ class BrokerControl(Protocol):
         Returned once committed; the image names the partitions from then on.
         """
 
-    async def report_covered(
-        self, node_id: NodeId, broker_epoch: BrokerEpoch, covered: Sequence[tuple[TopicPartition, Sequence[Range]]]
-    ) -> None:
-        """The manifests cover these ranges. Idempotent."""
-
     async def report_stopped(self, node_id: NodeId, broker_epoch: BrokerEpoch, end: int) -> None:
         """A clean stop: the node sealed its own stream at `end` and is gone."""
 

@@ -13,7 +13,6 @@ import structlog
 from bmq.clocks.clock_guard import ClockGuard
 from bmq.errors import BmqError, ControllerUnavailable, Fenced, StoreError
 from bmq.metadata.image import Image
-from bmq.metadata.records import Range
 from bmq.ports import ObjectStore, Rng
 from bmq.roles.controller import (
     ConfigChange,
@@ -302,16 +301,6 @@ class LeadingController:
                     return epoch
         raise ControllerUnavailable(
             f"node {registration.node_id} is registered again and again from elsewhere: give each node its own id"
-        )
-
-    async def report_covered(
-        self, node_id: NodeId, broker_epoch: BrokerEpoch, covered: Sequence[tuple[TopicPartition, Sequence[Range]]]
-    ) -> None:
-        """Commits that the owner's manifests cover these ranges."""
-        await self._leader.operate(
-            "report_covered",
-            lambda image: node_machine.report_covered(image, node_id, broker_epoch, covered),
-            first=True,
         )
 
     async def report_stopped(self, node_id: NodeId, broker_epoch: BrokerEpoch, end: int) -> None:

@@ -5,7 +5,6 @@ who leads.
 from collections.abc import Mapping, Sequence
 
 from bmq.errors import BmqError, NoLeader
-from bmq.metadata.records import Range
 from bmq.roles.controller import (
     ConfigChange,
     ConfigResource,
@@ -92,12 +91,6 @@ class CurrentController:
         another one.
         """
         return await self._leader().register(registration)
-
-    async def report_covered(
-        self, node_id: NodeId, broker_epoch: BrokerEpoch, covered: Sequence[tuple[TopicPartition, Sequence[Range]]]
-    ) -> None:
-        """Has this process's leader take up which ranges manifests cover."""
-        await self._leader().report_covered(node_id, broker_epoch, covered)
 
     async def report_stopped(self, node_id: NodeId, broker_epoch: BrokerEpoch, end: int) -> None:
         """Has this process's leader take up that a node sealed its own stream at `end` and is gone."""

@@ -14,7 +14,6 @@ from bmq.internal.framing.failures import Failure
 from bmq.internal.framing.frames import Frame, cut
 from bmq.internal.framing.packing import Packed
 from bmq.internal.framing.routes import Outgoing
-from bmq.metadata.records import Range
 from bmq.roles.controller import (
     ConfigChange,
     ConfigResource,
@@ -25,7 +24,7 @@ from bmq.roles.controller import (
     Registration,
     TopicResult,
 )
-from bmq.values import TopicId, TopicPartition
+from bmq.values import TopicId
 
 ENTRIES_BYTES_MAX: Final = 8 << 20
 """The most bytes of entries in one answer to a metadata poll; the first entry comes whole."""
@@ -65,14 +64,6 @@ class ReplaceConfigs(msgspec.Struct, frozen=True, array_like=True):
     resource: ConfigResource
     configs: dict[str, str | None]
     validate_only: bool
-
-
-class ReportCovered(msgspec.Struct, frozen=True, array_like=True):
-    """Ranges that manifests cover, as one incarnation reports them."""
-
-    node_id: int
-    broker_epoch: int
-    covered: list[tuple[TopicPartition, tuple[Range, ...]]]
 
 
 class ReportStopped(msgspec.Struct, frozen=True, array_like=True):
@@ -124,7 +115,6 @@ REPLACE_CONFIGS: Final = Packed[ReplaceConfigs](ReplaceConfigs)
 NUMBER: Final = Packed[int](int)
 NUMBERS: Final = Packed[tuple[int, int]](tuple[int, int])
 REGISTER: Final = Packed[Registration](Registration)
-REPORT_COVERED: Final = Packed[ReportCovered](ReportCovered)
 REPORT_STOPPED: Final = Packed[ReportStopped](ReportStopped)
 HEARTBEAT: Final = Packed[Heartbeat](Heartbeat)
 HEARTBEAT_REPLY: Final = Packed[HeartbeatReply](HeartbeatReply)

@@ -34,7 +34,7 @@ class Purpose(IntEnum):
 
 class Api(IntEnum):
     """The calls' keys, apart from Kafka's so that one is never taken for the other. A key is never used again for
-    something else.
+    something else; 1107 was one of a call that is no more.
     """
 
     APPEND = 1000
@@ -55,7 +55,6 @@ class Api(IntEnum):
     REPLACE_CONFIGS = 1104
     ALLOCATE_PRODUCER_IDS = 1105
     REGISTER = 1106
-    REPORT_COVERED = 1107
     REPORT_STOPPED = 1108
     HEARTBEAT = 1109
     MOVE = 1110

@@ -27,7 +27,6 @@ from bmq.internal.calls.controller_calls import (
     REASSIGN,
     REGISTER,
     REPLACE_CONFIGS,
-    REPORT_COVERED,
     REPORT_STOPPED,
     AlterConfigs,
     Cordon,
@@ -36,7 +35,6 @@ from bmq.internal.calls.controller_calls import (
     Move,
     Poll,
     ReplaceConfigs,
-    ReportCovered,
     ReportStopped,
     decode_entries,
     decode_refusals,
@@ -50,7 +48,6 @@ from bmq.internal.framing.hello import Identity
 from bmq.internal.framing.packing import Packed
 from bmq.internal.links.client import InternalClient
 from bmq.metadata.image import Image
-from bmq.metadata.records import Range
 from bmq.roles.admin import AdminReply, AdminRequest
 from bmq.roles.controller import (
     ConfigChange,
@@ -163,13 +160,6 @@ class RemoteController:
         """
         header = REGISTER.encode(registration)
         return BrokerEpoch(await self._ask(Api.REGISTER, header, _header(NUMBER), timeout_s=REGISTER_TIMEOUT_S))
-
-    async def report_covered(
-        self, node_id: NodeId, broker_epoch: BrokerEpoch, covered: Sequence[tuple[TopicPartition, Sequence[Range]]]
-    ) -> None:
-        """Tells the leader that the manifests cover these ranges. Idempotent."""
-        call = ReportCovered(node_id, broker_epoch, [(tp, tuple(ranges)) for tp, ranges in covered])
-        await self._ask(Api.REPORT_COVERED, REPORT_COVERED.encode(call), _header(NOTHING))
 
     async def report_stopped(self, node_id: NodeId, broker_epoch: BrokerEpoch, end: int) -> None:
         """Tells the leader of a clean stop: the node sealed its own stream at `end` and is gone."""

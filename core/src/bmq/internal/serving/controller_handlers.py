@@ -22,7 +22,6 @@ from bmq.internal.calls.controller_calls import (
     REASSIGN,
     REGISTER,
     REPLACE_CONFIGS,
-    REPORT_COVERED,
     REPORT_STOPPED,
     Cordon,
     Move,
@@ -99,10 +98,6 @@ def controller_handlers(leading: Callable[[], LeadingController | None]) -> Hand
         Api.ALLOCATE_PRODUCER_IDS: answered_by(NUMBER, producer_ids, header_of(NUMBERS)),
         Api.REASSIGN: answered_by(REASSIGN, lambda changes: now().reassign(changes), encode_refusals),
         Api.REGISTER: answered_by(REGISTER, lambda registration: now().register(registration), header_of(NUMBER)),
-        Api.REPORT_COVERED: done(
-            REPORT_COVERED,
-            lambda call: now().report_covered(NodeId(call.node_id), BrokerEpoch(call.broker_epoch), call.covered),
-        ),
         Api.REPORT_STOPPED: done(
             REPORT_STOPPED,
             lambda call: now().report_stopped(NodeId(call.node_id), BrokerEpoch(call.broker_epoch), call.end),
