@@ -72,7 +72,7 @@ class BrokerSettings:
     ranges_max: int = 4
     """A partition that names this many earlier streams is rolled, so that its image and its recovery stay short."""
     stop_roll_bytes: int = 1 * MIB
-    """A clean stop rolls tails of this size and more."""
+    """A clean stop, and a planned move, roll tails of this size and more first."""
     stop_timeout_ms: int = 15_000
     """How long a clean stop waits for the store; what it does not manage the next start recovers."""
     producer_expiry_ms: int = 86_400_000

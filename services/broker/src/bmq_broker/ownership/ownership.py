@@ -216,10 +216,10 @@ class Ownership:
         can come to be there but by this broker, once somebody asks for the partition. Raises as `open`, and StoreError.
         """
         meta = self._check_owned(tp)
-        is_heir = (
+        may_have_something = (
             meta.manifest_version != NO_MANIFEST or self._lives.holds(tp) or not self._lives.has_read(tp, meta.ranges)
         )
-        if not is_heir and await self._manifests.has_nothing(tp, leader_epoch=meta.leader_epoch):
+        if not may_have_something and await self._manifests.has_nothing(tp, leader_epoch=meta.leader_epoch):
             self._empty[tp] = meta.leader_epoch
         else:
             await self.open(tp)

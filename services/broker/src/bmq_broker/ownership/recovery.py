@@ -1,5 +1,5 @@
 """What an heir reads before it may append: the WAL ranges of earlier owners, once per stream for all partitions that it
-inherits.
+inherits. A pass of a running broker, after a take-over or a move, reads as one that recovers does.
 
 The streams are read before the manifests. Whatever the old owner rolled and deleted meanwhile is then explained by the
 manifest that is read afterwards; what is not explained stops the partition (Partition.opened), it is never skipped.

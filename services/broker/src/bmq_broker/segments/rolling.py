@@ -92,8 +92,8 @@ class Roller:
         self._stopped = StoppedPartitions(carrier, commit)
         self._retries: dict[TopicPartition, asyncio.TimerHandle] = {}
         """Partitions whose roll failed, and when it is tried again."""
-        self._heirs: deque[Partition] = deque()
-        """Partitions that hold what was recovered, in the order in which they were opened."""
+        self._inherited: deque[Partition] = deque()
+        """Partitions that hold what was inherited, in the order in which they were opened."""
         self._inherited_bytes = 0
         self._inherited_objects = 0
         self._seen_objects = self._look_at_object = 0
@@ -167,14 +167,14 @@ class Roller:
 
     def inherited(self, partition: Partition) -> None:
         """Its manifest does not cover yet what an earlier owner left in the WAL."""
-        self._heirs.append(partition)
+        self._inherited.append(partition)
 
     def _forget_covered(self) -> None:
-        while self._heirs and (
-            self._heirs[0].covers_recovered() or self._heirs[0].state is not PartitionState.APPENDING
+        while self._inherited and (
+            self._inherited[0].covers_recovered() or self._inherited[0].state is not PartitionState.APPENDING
         ):
-            self._heirs.popleft()
-        if not self._heirs:
+            self._inherited.popleft()
+        if not self._inherited:
             self._inherited_bytes = self._inherited_objects = 0
 
     def end(self) -> None:
@@ -313,10 +313,10 @@ class Roller:
     def _pinning(self, room_bytes: int, room_objects: int) -> Iterator[Partition]:
         """Who was inherited, then who needs the oldest objects, each once."""
         seen = set()
-        for heir in self._heirs:
-            if not heir.covers_recovered():
-                seen.add(heir.tp)
-                yield heir
+        for inherited in self._inherited:
+            if not inherited.covers_recovered():
+                seen.add(inherited.tp)
+                yield inherited
         oldest: dict[TopicPartition, int] = {}
         for slot in self._commit.needed():
             if (room_bytes <= 0 and room_objects <= 0) or not slot.durable:
