@@ -1,10 +1,11 @@
-"""What docs/ARCHITECTURE.md and the glossary name is there: modules, functions, files."""
+"""What docs/ARCHITECTURE.md and the glossary name is there, and defined there: modules, functions, files."""
 
 import importlib
 import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import FunctionType
 from typing import Final
 
 import pytest
@@ -12,7 +13,14 @@ import pytest
 ROOT: Final = Path(__file__).parents[1]
 PAGE: Final = ROOT / "docs" / "ARCHITECTURE.md"
 GLOSSARY: Final = ROOT / "docs" / "glossary.md"
-WAYS: Final = ("A record in", "A record out", "A take-over: a broker died", "A planned move", "A Topic resource")
+WAYS: Final = (
+    "A record in",
+    "A record out",
+    "A take-over: a broker died",
+    "A change of leader",
+    "A planned move",
+    "A Topic resource",
+)
 NAME: Final = re.compile(r"bmq(_[a-z]+)?(\.\w+)*(:\w+(\.\w+)*)?")
 """A package, a module or (behind a colon) something in it."""
 PATH: Final = re.compile(r"[\w.-]*/[\w./-]*|\w+\.py")
@@ -38,7 +46,14 @@ def why_not_there(name: str) -> str:
         if not hasattr(found, part):
             return f"{name}: {found!r} has no {part}"
         found = getattr(found, part)
+    if inside and isinstance(found, type | FunctionType) and found.__module__ != module:
+        return f"{name}: it is defined in {found.__module__}"
     return ""
+
+
+def test_a_name_that_is_only_imported_there_is_found() -> None:
+    assert "bmq.internal.remote.remote_owner" in why_not_there("bmq.internal:RemoteOwner")
+    assert why_not_there("bmq.internal.remote.remote_owner:RemoteOwner") == ""
 
 
 @pytest.fixture(scope="module")
