@@ -86,6 +86,8 @@ FOUND_BY = {
     "deposed-sweeps-unknown": 6,
     "remade-topic-overtakes": 7,
     "latest-without-asking": 2,
+    "listeners-told-once": 1,
+    "leases-run-in-sleep": 2,
     "refusal-holds-up-nobody": 1,
     "refused-from-memory": 21,
     "failed-manifest-counts": 33,
