@@ -178,3 +178,19 @@ def test_what_is_too_large_for_an_ordinary_place_is_opened_in_the_other() -> Non
         assert len(tried) == 10
 
     asyncio.run(main())
+
+
+def test_who_has_a_batch_opened_waits_for_the_next_behind_who_has_none() -> None:
+    async def main() -> None:
+        looks, opener = Looks(), Opener()
+        tasks = [looks.of(opener, "greedy", sender=number) for number in range(200)]
+        await looks.until_begun(ORDINARY_AT_ONCE)
+        tasks.append(looks.of(opener, "modest"))
+        await asyncio.sleep(0)
+        looks.end(1)
+        await looks.until_begun(ORDINARY_AT_ONCE + 1)
+        assert looks.begun[ORDINARY_AT_ONCE:] == ["modest"], "it waited for one batch"
+        looks.end(len(tasks))
+        await asyncio.gather(*tasks)
+
+    asyncio.run(main())

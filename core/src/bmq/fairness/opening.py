@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol, TypeVar
 from typing_extensions import Buffer
 
 from bmq.errors import BatchTooLarge
-from bmq.fairness.turns import Places
+from bmq.fairness.turns import Party, Places
 from bmq.wire.batches import BatchHeader
 from bmq.wire.limits import DECOMPRESSED_BYTES_MAX
 
@@ -41,13 +41,14 @@ class Opener:
     """Shared by all that open batches in one role. A large batch never holds up an ordinary one."""
 
     def __init__(self) -> None:
-        self._ordinary = _Threads(ORDINARY_AT_ONCE)
-        self._large = _Threads(LARGE_AT_ONCE)
+        self._ordinary = _Places(ORDINARY_AT_ONCE)
+        self._large = _Places(LARGE_AT_ONCE)
 
     async def look(
         self, look: Look[T_co], batch: Buffer, header: BatchHeader, *, party: Hashable, sender: Hashable = None
     ) -> T_co:
-        """What `look` finds. `party` asks: all that do have turns, and in its turns its senders have theirs.
+        """What `look` finds. `party` asks: all that do have turns, and in its turns its senders have theirs. It has no
+        second place where another one waits for its first.
 
         Raises what `look` raises: CorruptBatch, BatchTooLarge, UnsupportedCompression.
         """
@@ -63,26 +64,27 @@ class Opener:
         return await self._large.run(who, partial(look, batch, header, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX))
 
 
-class _Threads:
+class _Places:
     """At most so many in threads at once; of those who wait each has its turn, however much it asks for."""
 
     def __init__(self, at_once: int) -> None:
         self._places = Places(at_once)
 
-    async def run(self, who: tuple[Hashable, Hashable], work: "partial[T_co]") -> T_co:
+    async def run(self, who: Party, work: "partial[T_co]") -> T_co:
         """The result of blocking work. Who gives up waiting asks for nothing any more; what has begun counts until it
         is over.
         """
-        await self._places.enter(party=who[0], sender=who[1])
+        party, sender = who
+        await self._places.enter(party=party, sender=sender)
         running = asyncio.get_running_loop().run_in_executor(None, work)
-        running.add_done_callback(self._over)
+        running.add_done_callback(partial(self._over, party))
         try:
             return await asyncio.shield(running)
         finally:
             # its error has this frame, and so would live, with all that was opened, until the garbage is collected
             del running
 
-    def _over(self, running: "asyncio.Future[Any]") -> None:
+    def _over(self, party: Hashable, running: "asyncio.Future[Any]") -> None:
         if not running.cancelled():
             running.exception()  # there may be nobody any more to be told
-        self._places.leave()
+        self._places.leave(party=party)

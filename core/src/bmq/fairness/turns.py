@@ -6,7 +6,7 @@ them than who has one.
 """
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
 from typing import Final, Generic, TypeVar
@@ -91,11 +91,18 @@ class Rotation(Generic[T]):
 
 
 class Places:
-    """So many pieces of work at once; whoever waits for a place has it by turns."""
+    """So many pieces of work at once; whoever waits for a place has it by turns, a party that has none before one that
+    has.
+    """
 
-    def __init__(self, at_once: int) -> None:
+    def __init__(self, at_once: int, *, leaving: bool = False) -> None:
+        """`leaving`: a party has no more places than it leaves free, also while nobody else wants one. For work that
+        others would have to wait for long, or that waits for the same itself.
+        """
         assert at_once > 0
         self._at_once = self._free = at_once
+        self._leaving = leaving
+        self._held: Counter[Hashable] = Counter()
         self._waiting: Rotation[asyncio.Future[None]] = Rotation()
 
     @property
@@ -104,9 +111,11 @@ class Places:
         return self._free == self._at_once and not self._waiting
 
     async def enter(self, *, party: Hashable = None, sender: Hashable = None) -> None:
-        """Takes a place once there is one. Who gives up waiting has taken none; who has one says `leave` in the end."""
-        if self._free:
-            self._free -= 1
+        """Takes a place once there is one. Who gives up waiting has taken none; who has one says `leave` in the end,
+        for the same party.
+        """
+        if self._may_have(party):
+            self._take(party)
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.push(turn, party=party, sender=sender)
@@ -116,7 +125,7 @@ class Places:
             if turn.cancelled():
                 self._waiting.discard(turn, party=party, sender=sender)
             else:
-                self.leave()
+                self.leave(party=party)
             raise
 
     @asynccontextmanager
@@ -126,16 +135,42 @@ class Places:
         try:
             yield
         finally:
-            self.leave()
+            self.leave(party=party)
 
-    def leave(self) -> None:
-        """Gives the place to the next one."""
-        while self._waiting:
+    def leave(self, *, party: Hashable = None) -> None:
+        """Gives a place of the party's to the next one."""
+        self._free += 1
+        self._held[party] -= 1
+        assert self._held[party] >= 0
+        if not self._held[party]:
+            del self._held[party]
+        while self._free and self._waiting and self._has_next():
+            party = self._waiting.first_party
             turn = self._waiting.pop()
             if not turn.done():
+                self._take(party)
                 turn.set_result(None)
-                return
-        self._free += 1
+
+    def _may_have(self, party: Hashable) -> bool:
+        return self._free > 0 and (not self._leaving or self._held[party] < self._free)
+
+    def _take(self, party: Hashable) -> None:
+        self._free -= 1
+        self._held[party] += 1
+
+    def _has_next(self) -> bool:
+        """Has one be the first of those who wait that has no place yet; where all have some, whose turn it is. False:
+        none of them may have more. No more are passed over than there are places.
+        """
+        for _ in range(self._waiting.parties):
+            if not self._held[self._waiting.first_party]:
+                return True
+            self._waiting.pass_over()
+        for _ in range(self._waiting.parties if self._leaving else 0):
+            if self._may_have(self._waiting.first_party):
+                return True
+            self._waiting.pass_over()
+        return not self._leaving
 
 
 class Turns:
