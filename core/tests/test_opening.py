@@ -2,9 +2,12 @@
 
 import asyncio
 import gc
+import subprocess
+import sys
 import threading
 import weakref
 from collections.abc import Awaitable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from tests.waiting import until_async
@@ -24,6 +27,32 @@ from bmq.wire.limits import DECOMPRESSED_BYTES_MAX
 BATCH = build_batch([Record(0, 1_000, None, b"value")])
 HEADER = read_header(BATCH)
 LARGE = HEADER._replace(record_count=ORDINARY_RECORDS_MAX + 1)
+NEVER_ENDS = """
+import asyncio
+import threading
+
+from bmq.fairness.opening import Opener
+from bmq.wire.batches import Record, build_batch, read_header
+
+batch = build_batch([Record(0, 1_000, None, b"value")])
+begun = asyncio.Event()
+
+
+async def main():
+    loop = asyncio.get_running_loop()
+
+    def look(batch, header, /, *, decompressed_bytes_max):
+        loop.call_soon_threadsafe(begun.set)
+        threading.Event().wait()
+
+    looking = asyncio.create_task(Opener().look(look, batch, read_header(batch), party="a"))
+    await begun.wait()
+    print("begun", flush=True)
+
+
+asyncio.run(main())
+"""
+"""A process that ends while a batch is being opened for ever."""
 COMPRESSED = HEADER._replace(attributes=HEADER.attributes | Codec.GZIP)
 
 
@@ -194,3 +223,40 @@ def test_who_has_a_batch_opened_waits_for_the_next_behind_who_has_none() -> None
         await asyncio.gather(*tasks)
 
     asyncio.run(main())
+
+
+def test_what_others_do_in_threads_does_not_wait_for_a_batch_that_is_opened() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        looks, opener = Looks(), Opener()
+        tasks = [looks.of(opener, "a"), looks.of(opener, "b"), looks.of(opener, "c", LARGE)]
+        await looks.until_begun(3)
+        assert await asyncio.wait_for(loop.run_in_executor(None, lambda: 7), 10) == 7
+        looks.end(len(tasks))
+        await asyncio.gather(*tasks)
+
+    asyncio.run(main())
+
+
+def test_a_process_ends_while_a_batch_is_being_opened() -> None:
+    ended = subprocess.run([sys.executable, "-c", NEVER_ENDS], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "begun\n", "")
+
+
+def test_threads_that_opened_batches_end_with_whoever_opened_them() -> None:
+    threads: list[threading.Thread] = []
+
+    def look(batch: object, header: BatchHeader, /, *, decompressed_bytes_max: int) -> None:
+        threads.append(threading.current_thread())
+
+    async def main() -> None:
+        opener = Opener()
+        for _ in range(3):
+            await opener.look(look, BATCH, HEADER, party="a")
+
+    asyncio.run(main())
+    assert len(threads) == 3
+    for thread in set(threads):
+        thread.join(30)
+        assert not thread.is_alive()

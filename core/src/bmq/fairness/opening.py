@@ -2,7 +2,8 @@
 time.
 
 Owns how much memory and how many threads all who open batches in one role may use together, and whose batch is next: by
-turns of those who ask, so that nobody waits behind all that another one has sent.
+turns of those who ask, so that nobody waits behind all that another one has sent. The threads are its own: nothing else
+of the process waits for a batch that is being opened, nor does the process itself when it ends.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from typing import Any, Final, Protocol, TypeVar
 from typing_extensions import Buffer
 
 from bmq.errors import BatchTooLarge
+from bmq.fairness.own_threads import OwnThreads
 from bmq.fairness.turns import Party, Places
 from bmq.wire.batches import BatchHeader
 from bmq.wire.limits import DECOMPRESSED_BYTES_MAX
@@ -41,8 +43,9 @@ class Opener:
     """Shared by all that open batches in one role. A large batch never holds up an ordinary one."""
 
     def __init__(self) -> None:
-        self._ordinary = _Places(ORDINARY_AT_ONCE)
-        self._large = _Places(LARGE_AT_ONCE)
+        threads = OwnThreads(ORDINARY_AT_ONCE + LARGE_AT_ONCE, name="opening batches")
+        self._ordinary = _Places(ORDINARY_AT_ONCE, threads)
+        self._large = _Places(LARGE_AT_ONCE, threads)
 
     async def look(
         self, look: Look[T_co], batch: Buffer, header: BatchHeader, *, party: Hashable, sender: Hashable = None
@@ -67,8 +70,9 @@ class Opener:
 class _Places:
     """At most so many in threads at once; of those who wait each has its turn, however much it asks for."""
 
-    def __init__(self, at_once: int) -> None:
+    def __init__(self, at_once: int, threads: OwnThreads) -> None:
         self._places = Places(at_once)
+        self._threads = threads
 
     async def run(self, who: Party, work: "partial[T_co]") -> T_co:
         """The result of blocking work. Who gives up waiting asks for nothing any more; what has begun counts until it
@@ -76,7 +80,11 @@ class _Places:
         """
         party, sender = who
         await self._places.enter(party=party, sender=sender)
-        running = asyncio.get_running_loop().run_in_executor(None, work)
+        try:
+            running = asyncio.get_running_loop().run_in_executor(self._threads, work)
+        except RuntimeError:  # the system has no thread
+            self._places.leave(party=party)
+            raise
         running.add_done_callback(partial(self._over, party))
         try:
             return await asyncio.shield(running)
