@@ -145,9 +145,15 @@ class MemoryOwner:
         return self.answers
 
     async def offset_for_time(
-        self, tp: TopicPartition, timestamp_ms: int, *, current_leader_epoch: int = -1, committed: bool = False
+        self,
+        tp: TopicPartition,
+        timestamp_ms: int,
+        *,
+        current_leader_epoch: int = -1,
+        committed: bool = False,
+        address: str = "",
     ) -> OffsetForTime:
-        self.asked.append((tp, timestamp_ms, current_leader_epoch, committed))
+        self.asked.append((tp, timestamp_ms, current_leader_epoch, committed, address))
         self._check()
         return OffsetForTime(offset=Offset(5), timestamp_ms=timestamp_ms, leader_epoch=LeaderEpoch(2))
 

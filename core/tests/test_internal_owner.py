@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,9 +26,10 @@ from bmq.errors import (
     UnknownTopic,
 )
 from bmq.internal import RemoteOwner, owner_handlers
-from bmq.internal.calls.owner_calls import decode_tails, encode_tails
+from bmq.internal.calls.owner_calls import TIME_CALL, TimeCall, decode_tails, encode_tails
 from bmq.internal.framing.apis import Api
 from bmq.internal.framing.frames import Kind, decode_frame, encode_frame
+from bmq.internal.framing.packing import Packed
 from bmq.internal.limits import SAID_ADDRESS_BYTES_MAX, SAID_BYTES_MAX, TAIL_BYTES_MAX
 from bmq.roles.group_pages import GroupPage
 from bmq.roles.owner import (
@@ -224,14 +226,31 @@ def test_an_older_owner_refuses_a_question_that_it_does_not_know_and_answers_the
     run(main())
 
 
+class TimeCallBefore(msgspec.Struct, frozen=True, array_like=True):
+    """As nodes had it that do not say where the client is."""
+
+    topic_id: UUID
+    partition: int
+    timestamp_ms: int
+    current_leader_epoch: int
+    committed: bool
+
+
+def test_nodes_that_do_not_say_where_a_client_is_are_understood_and_understand() -> None:
+    before = Packed[TimeCallBefore](TimeCallBefore)
+    asked = (tp(1).topic_id, 1, -3, 2, True)
+    assert TIME_CALL.decode(before.encode(TimeCallBefore(*asked))) == TimeCall(*asked, address="")
+    assert before.decode(TIME_CALL.encode(TimeCall(*asked, address="/10.0.0.7"))) == TimeCallBefore(*asked)
+
+
 @every_loop
 def test_questions_and_answers_are_the_same_on_both_sides(run: Runner) -> None:
     async def main() -> None:
         owner = MemoryOwner()
         async with remote(owner) as there:
-            assert await there.offset_for_time(tp(0), -3, current_leader_epoch=2, committed=True) == OffsetForTime(
-                offset=Offset(5), timestamp_ms=-3, leader_epoch=LeaderEpoch(2)
-            )
+            assert await there.offset_for_time(
+                tp(0), -3, current_leader_epoch=2, committed=True, address="/10.0.0.7"
+            ) == OffsetForTime(offset=Offset(5), timestamp_ms=-3, leader_epoch=LeaderEpoch(2))
             assert await there.epoch_end(tp(1), 3, current_leader_epoch=4) == EpochEnd(
                 leader_epoch=LeaderEpoch(3), end_offset=Offset(77)
             )
@@ -251,7 +270,7 @@ def test_questions_and_answers_are_the_same_on_both_sides(run: Runner) -> None:
             positions = [Position(tp=tp(n), offset=Offset(n + 2**33)) for n in (0, 1)]
             assert await there.unread(positions) == [None, Unread(records=3, seconds=0.5)]
             assert owner.asked.pop() == (positions,)
-            assert owner.asked == [(tp(0), -3, 2, True), (tp(1), 3, 4), (tp(2), 2**40), ([tp(3), tp(4)],)]
+            assert owner.asked == [(tp(0), -3, 2, True, "/10.0.0.7"), (tp(1), 3, 4), (tp(2), 2**40), ([tp(3), tp(4)],)]
 
     run(main())
 

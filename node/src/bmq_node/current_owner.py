@@ -82,12 +82,18 @@ class CurrentOwner:
         return self._owner.tails(changed)
 
     async def offset_for_time(
-        self, tp: TopicPartition, timestamp_ms: int, *, current_leader_epoch: int = -1, committed: bool = False
+        self,
+        tp: TopicPartition,
+        timestamp_ms: int,
+        *,
+        current_leader_epoch: int = -1,
+        committed: bool = False,
+        address: str = "",
     ) -> OffsetForTime:
         """Asks the incarnation of the moment for the offset; its UnknownTopic is raised as NotReady."""
         return await _asked(
             self._owner.offset_for_time(
-                tp, timestamp_ms, current_leader_epoch=current_leader_epoch, committed=committed
+                tp, timestamp_ms, current_leader_epoch=current_leader_epoch, committed=committed, address=address
             )
         )
 

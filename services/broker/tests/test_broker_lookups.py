@@ -3,18 +3,22 @@ above any log start.
 """
 
 import asyncio
+import threading
 from dataclasses import replace
 from itertools import count
 from random import Random
 
 import pytest
 from broker_under_test import Cluster
+from tests.waiting import until_async
+from typing_extensions import Buffer
 
 from bmq.errors import Corrupt, UnsupportedMessageFormat
+from bmq.fairness.opening import ORDINARY_AT_ONCE
 from bmq.storage.segment import SegmentEntry
 from bmq.storage.segment_index import SegmentIndex
 from bmq.values import Offset, TopicPartition
-from bmq.wire.batches import Record, build_batch
+from bmq.wire.batches import BatchHeader, Record, build_batch, first_at_or_after
 from bmq.wire.special_timestamps import LATEST_TIERED, MAX_TIMESTAMP
 from bmq_broker.segments import lookups
 from bmq_broker.segments.lookups import NOWHERE
@@ -124,45 +128,126 @@ async def test_what_is_rolled_while_it_is_looked_for_is_found_once_and_where_it_
     await cluster.stop()
 
 
-@on_virtual_time
-async def test_few_look_ups_read_segments_at_once_and_no_topic_waits_for_all_of_another_ones(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(lookups, "SEGMENT_LOOK_UPS_AT_ONCE", 3)
-    cluster = Cluster(settings=PAGED)
-    await cluster.start()
-    (greedy,) = await cluster.topic("greedy")
-    (modest,) = await cluster.topic("modest")
-    for tp in (greedy, modest):
+GREEDY, MODEST = "/10.0.0.1", "/10.0.0.2"
+
+
+class LooksIntoSegments:
+    """Counts them, each a second long, and says whose were answered in which order."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._looking = self.most = 0
+        self.answered: list[str | TopicPartition] = []
+        index = Segments.index
+
+        async def counted(segments: Segments, tp: TopicPartition, entry: SegmentEntry) -> SegmentIndex:
+            self._looking += 1
+            self.most = max(self.most, self._looking)
+            try:
+                await asyncio.sleep(1)
+            finally:
+                self._looking -= 1
+            return await index(segments, tp, entry)
+
+        monkeypatch.setattr(Segments, "index", counted)
+
+    def begin(self, tp: TopicPartition, timestamp_ms: int, *, address: str = "") -> "asyncio.Task[None]":
+        async def look() -> None:
+            found = await self._cluster.broker.owner.offset_for_time(tp, timestamp_ms, address=address)
+            assert found.offset >= 0
+            self.answered.append(address or tp)
+
+        return asyncio.create_task(look())
+
+
+async def in_segments(cluster: Cluster, *names: str) -> list[TopicPartition]:
+    """One partition of each topic, with a record in a segment and one in the tail."""
+    found = []
+    for name in names:
+        (tp,) = await cluster.topic(name)
         await cluster.append(tp, b"old")
         await cluster.roll(tp)
         await cluster.append(tp, b"new")
-    owner, looking, most, answered = cluster.broker.owner, 0, 0, list[TopicPartition]()
-    index = Segments.index
+        found.append(tp)
+    return found
 
-    async def counted(segments: Segments, tp: TopicPartition, entry: SegmentEntry) -> SegmentIndex:
-        nonlocal looking, most
-        looking += 1
-        most = max(most, looking)
-        await asyncio.sleep(1)
-        looking -= 1
-        return await index(segments, tp, entry)
 
-    async def look(tp: TopicPartition, timestamp_ms: int) -> None:
-        assert (await owner.offset_for_time(tp, timestamp_ms)).offset >= 0
-        answered.append(tp)
-
-    monkeypatch.setattr(Segments, "index", counted)
-    tasks = [asyncio.create_task(look(greedy, asked_ms)) for asked_ms in [0, MAX_TIMESTAMP] * 10]
+@on_virtual_time
+async def test_few_look_ups_read_segments_at_once_and_no_address_waits_for_all_of_another_ones_topics(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lookups, "SEGMENT_LOOK_UPS_AT_ONCE", 4)
+    cluster = Cluster(settings=PAGED)
+    await cluster.start()
+    *greedy, modest = await in_segments(cluster, *(f"greedy-{number}" for number in range(10)), "modest")
+    looks = LooksIntoSegments(monkeypatch, cluster)
+    tasks = [looks.begin(tp, asked_ms, address=GREEDY) for tp in greedy for asked_ms in (0, MAX_TIMESTAMP)]
     await asyncio.sleep(0.5)
-    gone = asyncio.create_task(look(modest, 0))
-    tasks.append(asyncio.create_task(look(modest, 0)))
+    assert looks.most == 2, "one address leaves as many as it has"
+    gone = looks.begin(modest, 0, address=MODEST)
+    tasks.append(looks.begin(modest, 0, address=MODEST))
     await asyncio.sleep(0)
     gone.cancel()
     await asyncio.gather(*tasks)
-    assert most == 3
-    assert answered.index(modest) <= 6  # three were there before, and then all go by turns
+    assert looks.most == 3
+    assert looks.answered.index(MODEST) <= 2, "it did not wait for a place"
     await cluster.stop()
+
+
+@on_virtual_time
+async def test_clients_of_whom_nobody_knows_where_they_are_wait_by_turns_of_topics_and_nobody_else_for_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lookups, "SEGMENT_LOOK_UPS_AT_ONCE", 4)
+    cluster = Cluster(settings=PAGED)
+    await cluster.start()
+    greedy, modest = await in_segments(cluster, "greedy", "modest")
+    looks = LooksIntoSegments(monkeypatch, cluster)
+    tasks = [looks.begin(greedy, asked_ms) for asked_ms in [0, MAX_TIMESTAMP] * 10]
+    await asyncio.sleep(0.5)
+    tasks += [looks.begin(modest, 0), looks.begin(modest, 0, address=MODEST)]
+    await asyncio.gather(*tasks)
+    assert looks.answered.index(MODEST) <= 2
+    assert looks.answered.index(modest) <= 5, "two were there before, and then both topics go by turns"
+    await cluster.stop()
+
+
+@pytest.mark.parametrize("rolled", [False, True], ids=["tail", "segments"])
+def test_no_address_waits_for_more_than_one_of_the_batches_that_are_opened_for_another_ones_topics(
+    monkeypatch: pytest.MonkeyPatch, rolled: bool
+) -> None:
+    opened: list[int] = []
+    may_end = threading.Semaphore(0)
+
+    def opens(batch: Buffer, header: BatchHeader, timestamp_ms: int, **how: int) -> tuple[int, int] | None:
+        opened.append(timestamp_ms)
+        assert may_end.acquire(timeout=30)
+        return first_at_or_after(batch, header, timestamp_ms, **how)
+
+    monkeypatch.setattr(lookups, "first_at_or_after", opens)
+
+    async def main() -> None:
+        cluster = Cluster()
+        await cluster.start()
+        tps = [(await cluster.topic(f"topic-{number}"))[0] for number in range(20)]
+        for tp in tps:
+            await cluster.append(tp, b"one")
+            if rolled:
+                await cluster.roll(tp)
+        owner = cluster.broker.owner
+        looks = [asyncio.create_task(owner.offset_for_time(tp, 1, address=GREEDY)) for tp in tps]
+        await until_async(lambda: len(opened) == ORDINARY_AT_ONCE, "two batches to be opened")
+        looks.append(asyncio.create_task(owner.offset_for_time(tps[0], 2, address=MODEST)))
+        waiting = owner._lookups._opener._ordinary._places._waiting
+        await until_async(lambda: waiting.parties == 2, "both to wait for their turn")
+        may_end.release(1)
+        await until_async(lambda: len(opened) > ORDINARY_AT_ONCE, "the next batch to be opened")
+        assert opened == [1, 1, 2]
+        may_end.release(len(looks))
+        assert {one.offset for one in await asyncio.gather(*looks)} == {0}
+        await cluster.stop()
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize(

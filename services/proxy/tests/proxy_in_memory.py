@@ -342,7 +342,13 @@ class MemoryOwner:
         return TailAnswer(batches=tuple(batches), size_bytes=size, **facts)
 
     async def offset_for_time(
-        self, tp: TopicPartition, timestamp_ms: int, *, current_leader_epoch: int = -1, committed: bool = False
+        self,
+        tp: TopicPartition,
+        timestamp_ms: int,
+        *,
+        current_leader_epoch: int = -1,
+        committed: bool = False,
+        address: str = "",
     ) -> OffsetForTime:
         log = self.log(tp)
         offset = {-1: log.end, -2: log.log_start}.get(timestamp_ms, -1)

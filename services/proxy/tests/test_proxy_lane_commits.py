@@ -43,7 +43,13 @@ class HistoricOwner(MemoryOwner):
         return EpochEnd(leader_epoch=LeaderEpoch(epoch), end_offset=Offset(end))
 
     async def offset_for_time(
-        self, tp: TopicPartition, timestamp_ms: int, *, current_leader_epoch: int = -1, committed: bool = False
+        self,
+        tp: TopicPartition,
+        timestamp_ms: int,
+        *,
+        current_leader_epoch: int = -1,
+        committed: bool = False,
+        address: str = "",
     ) -> OffsetForTime:
         assert (timestamp_ms, current_leader_epoch) == (-1, -1)
         history, log_end = self.histories[tp.topic_id]

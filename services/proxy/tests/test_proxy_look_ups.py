@@ -119,3 +119,22 @@ def test_few_look_ups_of_one_address_are_tasks_that_wait_and_each_request_has_on
             assert proxy.role.proxy.bulk._beside.left == 3 * PARTITIONS
 
     asyncio.run(main())
+
+
+def test_an_owner_is_told_where_the_client_is() -> None:
+    async def main() -> None:
+        async with running_proxy() as proxy:
+            proxy.metadata.add_topic("orders", PARTITIONS)
+            addresses: set[str] = set()
+            offset_for_time = proxy.owner.offset_for_time
+
+            async def offset(*args: Any, address: str, **kwargs: Any) -> OffsetForTime:
+                addresses.add(address)
+                return await offset_for_time(*args, **kwargs)
+
+            proxy.owner.offset_for_time = offset  # type: ignore[method-assign]
+            client = await proxy.connect(local_addr=("127.0.0.3", 0))
+            await client.ask(ApiKey.LIST_OFFSETS, 7, OFFSETS)
+            assert addresses == {"/127.0.0.3"}
+
+    asyncio.run(main())

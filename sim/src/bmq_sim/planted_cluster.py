@@ -199,11 +199,17 @@ def _latest_without_asking() -> AbstractContextManager[Any]:
     """A broker says "latest" without making sure that it was not replaced."""
 
     async def offset_for_time(
-        self: broker.Broker, tp: Any, timestamp_ms: int, *, current_leader_epoch: int = -1, committed: bool = False
+        self: broker.Broker,
+        tp: Any,
+        timestamp_ms: int,
+        *,
+        current_leader_epoch: int = -1,
+        committed: bool = False,
+        address: str = "",
     ) -> Any:
         partition = await self._ownership.open(tp)
         partition.check_leader_epoch(current_leader_epoch)
-        return await self._lookups.offset_for_time(partition, timestamp_ms, committed=committed)
+        return await self._lookups.offset_for_time(partition, timestamp_ms, committed=committed, address=address)
 
     return patch.object(broker.Broker, "offset_for_time", autospec=True, side_effect=offset_for_time)
 

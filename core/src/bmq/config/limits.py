@@ -243,7 +243,8 @@ class Limits:
         200,
         "Partitions that clients at one address look up at owners at one time (ListOffsets, OffsetForLeaderEpoch), "
         "by a proxy. One by time holds what it reads of a segment at the broker, up to 1 MiB or one batch; a "
-        "broker does 32 of those at a time, by turns of topics.",
+        "broker does 32 of those at a time, of one address no more than it leaves to others, and opens two batches "
+        "at a time for all of them, and one large one, by turns of addresses.",
         beyond="The others wait their turn, by connections; those of other addresses do not wait for them.",
         maximum=1_000_000,
     )

@@ -166,12 +166,21 @@ class Owner(Protocol):
         """
 
     async def offset_for_time(
-        self, tp: TopicPartition, timestamp_ms: int, *, current_leader_epoch: int = -1, committed: bool = False
+        self,
+        tp: TopicPartition,
+        timestamp_ms: int,
+        *,
+        current_leader_epoch: int = -1,
+        committed: bool = False,
+        address: str = "",
     ) -> OffsetForTime:
         """Exact to the record.
 
         -1 latest (with `committed` the last stable offset), -2 earliest, -3 the record with the largest timestamp,
         -4 earliest local (the same as -2), -5 latest tiered (the end of the newest segment).
+
+        `address`: where the client is that asks, as Kafka writes it: times are looked up by turns of addresses. "" is
+        one for all of whom nobody knows it.
         """
 
     async def epoch_end(self, tp: TopicPartition, leader_epoch: int, *, current_leader_epoch: int = -1) -> EpochEnd:

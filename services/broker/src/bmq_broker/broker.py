@@ -350,12 +350,18 @@ class Broker:
         return self._ownership.why_not_open(tp, opening)
 
     async def offset_for_time(
-        self, tp: TopicPartition, timestamp_ms: int, *, current_leader_epoch: int = -1, committed: bool = False
+        self,
+        tp: TopicPartition,
+        timestamp_ms: int,
+        *,
+        current_leader_epoch: int = -1,
+        committed: bool = False,
+        address: str = "",
     ) -> OffsetForTime:
         """Opens the partition and looks the timestamp up; answers once this broker is sure to be its owner still."""
         partition = await self._ownership.open(tp)
         partition.check_leader_epoch(current_leader_epoch)
-        found = await self._lookups.offset_for_time(partition, timestamp_ms, committed=committed)
+        found = await self._lookups.offset_for_time(partition, timestamp_ms, committed=committed, address=address)
         await self._verify_not_sealed()
         _check_still_here(partition)
         return found

@@ -85,7 +85,7 @@ class Found(msgspec.Struct, frozen=True, array_like=True):
 
 class TimeCall(msgspec.Struct, frozen=True, array_like=True):
     """Asks a partition's owner for the first record at or after a timestamp, or for what a negative one stands for in
-    Owner.offset_for_time.
+    Owner.offset_for_time. Earlier nodes do not say the client's address.
     """
 
     topic_id: UUID
@@ -93,6 +93,7 @@ class TimeCall(msgspec.Struct, frozen=True, array_like=True):
     timestamp_ms: int
     current_leader_epoch: int
     committed: bool
+    address: str = ""
 
 
 class EpochCall(msgspec.Struct, frozen=True, array_like=True):

@@ -232,10 +232,17 @@ class RemoteOwner:
         )
 
     async def offset_for_time(
-        self, tp: TopicPartition, timestamp_ms: int, *, current_leader_epoch: int = -1, committed: bool = False
+        self,
+        tp: TopicPartition,
+        timestamp_ms: int,
+        *,
+        current_leader_epoch: int = -1,
+        committed: bool = False,
+        address: str = "",
     ) -> OffsetForTime:
         """Asks the owner for the first record at or after a timestamp; negative ones mean what Owner says."""
-        header = TIME_CALL.encode(TimeCall(tp.topic_id, tp.partition, timestamp_ms, current_leader_epoch, committed))
+        asked = TimeCall(tp.topic_id, tp.partition, timestamp_ms, current_leader_epoch, committed, address)
+        header = TIME_CALL.encode(asked)
         return await _read(
             self._control.call(
                 Api.OFFSET_FOR_TIME, header, lambda frame: TIME_REPLY.decode(frame.header), timeout_s=READ_TIMEOUT_S

@@ -64,7 +64,11 @@ def owner_handlers(owner: OwnerHere) -> Handlers:
     async def offset_for_time(call: TimeCall) -> OffsetForTime:
         tp = TopicPartition(TopicId(call.topic_id), call.partition)
         return await owner.offset_for_time(
-            tp, call.timestamp_ms, current_leader_epoch=call.current_leader_epoch, committed=call.committed
+            tp,
+            call.timestamp_ms,
+            current_leader_epoch=call.current_leader_epoch,
+            committed=call.committed,
+            address=call.address,
         )
 
     async def epoch_end(call: EpochCall) -> EpochEnd:

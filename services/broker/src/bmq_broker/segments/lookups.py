@@ -13,7 +13,7 @@ from typing_extensions import Buffer
 from bmq.errors import BatchTooLarge, CorruptBatch, ObjectMissing, UnsupportedCompression, UnsupportedMessageFormat
 from bmq.fairness.log_limit import RateLimited
 from bmq.fairness.opening import Look, Opener
-from bmq.fairness.turns import Places, Turns
+from bmq.fairness.turns import Party, Places, Turns
 from bmq.roles.owner import OffsetForTime
 from bmq.storage.segment import SegmentEntry
 from bmq.values import LeaderEpoch, Offset, TopicPartition
@@ -42,15 +42,19 @@ LOG_INTERVAL_S: Final = 10.0
 NOWHERE: Final = OffsetForTime(offset=Offset(-1), timestamp_ms=-1, leader_epoch=LeaderEpoch(-1))
 
 
-class _Doubts:
-    """One look-up's. Of what producers wrote a header says the largest time, and only opening the batch tells whether
-    it is true: that is done for so many that it was not true of. Then headers are believed. What is found is then a
-    batch's first offset, which is never above the record that was meant: who reads on from there misses nothing."""
+class _LookUp:
+    """`who` asks: by whose turns it is done.
 
-    __slots__ = ("left",)
+    Of what producers wrote a header says the largest time, and only opening the batch tells whether it is true: that is
+    done for so many that it was not true of as it has `doubts`. Then headers are believed. What is found is then a
+    batch's first offset, which is never above the record that was meant: who reads on from there misses nothing.
+    """
 
-    def __init__(self, left: int) -> None:
-        self.left = left
+    __slots__ = ("doubts", "who")
+
+    def __init__(self, who: Party, doubts: int) -> None:
+        self.who = who
+        self.doubts = doubts
 
 
 class _Said(NamedTuple):
@@ -76,15 +80,18 @@ class Lookups:
         self._manifests = manifests
         self._opener = Opener()
         self._turns = Turns()
-        self._in_segments = Places(SEGMENT_LOOK_UPS_AT_ONCE)
+        self._in_segments = Places(SEGMENT_LOOK_UPS_AT_ONCE, leaving=True)
         self._left_in_turn = TAIL_BATCHES_PER_TURN
         self._limit = RateLimited(interval_s=LOG_INTERVAL_S)
 
-    async def offset_for_time(self, partition: Partition, timestamp_ms: int, *, committed: bool) -> OffsetForTime:
+    async def offset_for_time(
+        self, partition: Partition, timestamp_ms: int, *, committed: bool, address: str
+    ) -> OffsetForTime:
         """The first record at or after a timestamp in ms, or the place that a negative one stands for in ListOffsets.
-        `committed` makes no difference until there are transactions. Raises StoreError, FormatError.
+        `committed` makes no difference until there are transactions. `address` is its client's; "" where nobody knows.
+        Raises StoreError, FormatError.
         """
-        doubts = _Doubts(self._false_batches_max)
+        asked = _LookUp(_who(partition.tp, address), self._false_batches_max)
         match timestamp_ms:
             case _ if timestamp_ms == LATEST:
                 return self._at(partition, partition.high_watermark, epoch=partition.leader_epoch)
@@ -94,21 +101,24 @@ class Lookups:
                 end = partition.manifest.next_offset - 1
                 return NOWHERE if end < partition.log_start else self._at(partition, Offset(end))
             case _ if timestamp_ms == MAX_TIMESTAMP:
-                return await self._in_turn(partition, NO_TIMESTAMP, partial(self._max_timestamp, partition, doubts))
+                return await self._in_turn(
+                    partition, NO_TIMESTAMP, partial(self._max_timestamp, partition, asked), asked.who
+                )
             case _ if timestamp_ms < 0:
                 raise UnsupportedMessageFormat(f"{timestamp_ms} is not a timestamp to look up")
-        return await self._in_turn(
-            partition, timestamp_ms, partial(self._first_at_or_after, partition, timestamp_ms, doubts)
-        )
+        look = partial(self._first_at_or_after, partition, timestamp_ms, asked)
+        return await self._in_turn(partition, timestamp_ms, look, asked.who)
 
     async def _in_turn(
-        self, partition: Partition, timestamp_ms: int, look: Callable[[], Awaitable[OffsetForTime]]
+        self, partition: Partition, timestamp_ms: int, look: Callable[[], Awaitable[OffsetForTime]], who: Party
     ) -> OffsetForTime:
-        """Where segments may have such a time, whatever is looked up waits for its turn, by topics, then by partitions.
-        What a tail alone can answer does not wait."""
+        """Where segments may have such a time, whatever is looked up waits for its turn. What a tail alone can answer
+        does not wait. An address has no more of the places than it leaves: each is held for all batches that are opened
+        for it, which have turns of their own."""
         if next(partition.manifest.entries_for_time(timestamp_ms), None) is None:
             return await look()
-        async with self._in_segments.holding(party=partition.tp.topic_id, sender=partition.tp):
+        address, sender = who
+        async with self._in_segments.holding(party=address, sender=sender):
             return await self._planned(partition, look)
 
     async def _planned(self, partition: Partition, look: Callable[[], Awaitable[OffsetForTime]]) -> OffsetForTime:
@@ -132,30 +142,27 @@ class Lookups:
             leader_epoch=partition.epoch_at(offset) if epoch is None else epoch,
         )
 
-    async def _first_at_or_after(self, partition: Partition, timestamp_ms: int, doubts: _Doubts) -> OffsetForTime:
+    async def _first_at_or_after(self, partition: Partition, timestamp_ms: int, asked: _LookUp) -> OffsetForTime:
         tail = partition.tail.durable_from(timestamp_ms)
         log_start = partition.log_start
         async for batch, header in self._candidates(partition, timestamp_ms):
-            if (
-                found := await self._open(partition, batch, header, timestamp_ms, log_start, doubts=doubts)
-            ) is not None:
+            if (found := await self._open(batch, header, timestamp_ms, log_start, asked)) is not None:
                 return self._at(partition, Offset(found[0]), timestamp_ms=found[1])
         for batch in tail:
-            await self._look_on(partition)
+            await self._look_on(asked)
             header = read_header(batch)
             if header.max_timestamp_ms < timestamp_ms or header.last_offset < log_start:
                 continue
-            if (
-                found := await self._open(partition, batch, header, timestamp_ms, log_start, doubts=doubts)
-            ) is not None:
+            if (found := await self._open(batch, header, timestamp_ms, log_start, asked)) is not None:
                 return self._at(partition, Offset(found[0]), timestamp_ms=found[1])
         return NOWHERE
 
-    async def _look_on(self, partition: Partition) -> None:
+    async def _look_on(self, asked: _LookUp) -> None:
         """Before each batch of a tail: all look-ups together see few in one turn of the loop."""
         self._left_in_turn -= 1
         if self._left_in_turn < 0:
-            await self._turns.turn(party=partition.tp)
+            address, sender = asked.who
+            await self._turns.turn(party=address, sender=sender)
             self._left_in_turn = TAIL_BATCHES_PER_TURN
 
     async def _candidates(self, partition: Partition, timestamp_ms: int) -> AsyncIterator[tuple[Buffer, BatchHeader]]:
@@ -189,11 +196,11 @@ class Lookups:
                     yield block[header.position : header.end], header._replace(position=0)
             position = index.block_end(position)
 
-    async def _max_timestamp(self, partition: Partition, doubts: _Doubts) -> OffsetForTime:
+    async def _max_timestamp(self, partition: Partition, asked: _LookUp) -> OffsetForTime:
         """What says the largest time is opened first: where that is true it alone is. So no more are than are false,
         and one.
         """
-        log_start, opened_max = partition.log_start, doubts.left + 1
+        log_start, opened_max = partition.log_start, asked.doubts + 1
         tail = partition.tail.durable_batches()
         entries = await self._segments.entries(partition.tp, partition.manifest)
         said = [
@@ -202,7 +209,7 @@ class Lookups:
             if entry.last_offset >= log_start
         ]
         for batch in tail:
-            await self._look_on(partition)
+            await self._look_on(asked)
             header = read_header(batch)
             if header.last_offset >= log_start:
                 said.append(_Said(header.max_timestamp_ms, header.base_offset, (header, batch)))
@@ -214,7 +221,7 @@ class Lookups:
             one = left.pop()
             if not isinstance(one.what, SegmentEntry):
                 header, batch = one.what
-                best = await self._better(partition, best, batch, header, log_start, doubts=doubts)
+                best = await self._better(best, batch, header, log_start, asked)
                 continue
             for header, batch in await self._max_block(partition.tp, one.what, log_start):
                 there = _Said(header.max_timestamp_ms, header.base_offset, one.what)
@@ -223,7 +230,7 @@ class Lookups:
                 if left and _rank(left[-1]) > _rank(there):
                     insort(left, there, key=_rank)
                     break
-                best = await self._better(partition, best, batch, header, log_start, doubts=doubts)
+                best = await self._better(best, batch, header, log_start, asked)
         return NOWHERE if best is None else self._at(partition, Offset(-best[1]), timestamp_ms=best[0])
 
     async def _max_block(
@@ -248,16 +255,9 @@ class Lookups:
         return sorted(left, key=lambda one: (-one[0].max_timestamp_ms, one[0].base_offset))
 
     async def _open(
-        self,
-        partition: Partition,
-        batch: Buffer,
-        header: BatchHeader,
-        timestamp_ms: int,
-        log_start: int,
-        *,
-        doubts: _Doubts,
+        self, batch: Buffer, header: BatchHeader, timestamp_ms: int, log_start: int, asked: _LookUp
     ) -> tuple[int, int] | None:
-        if not doubts.left:
+        if not asked.doubts:
             return self._believed(header, log_start)
 
         def look(batch: Buffer, header: BatchHeader, *, decompressed_bytes_max: int) -> tuple[int, int] | None:
@@ -265,19 +265,12 @@ class Lookups:
                 batch, header, timestamp_ms, from_offset=log_start, decompressed_bytes_max=decompressed_bytes_max
             )
 
-        found = await self._opened(partition, look, batch, header)
-        doubts.left -= found is None
+        found = await self._opened(look, batch, header, asked.who)
+        asked.doubts -= found is None
         return found
 
     async def _better(
-        self,
-        partition: Partition,
-        best: tuple[int, int] | None,
-        batch: Buffer,
-        header: BatchHeader,
-        log_start: int,
-        *,
-        doubts: _Doubts,
+        self, best: tuple[int, int] | None, batch: Buffer, header: BatchHeader, log_start: int, asked: _LookUp
     ) -> tuple[int, int] | None:
         if header.max_timestamp_ms <= (NO_TIMESTAMP if best is None else best[0]):
             return best
@@ -287,9 +280,9 @@ class Lookups:
                 batch, header, from_offset=log_start, decompressed_bytes_max=decompressed_bytes_max
             )
 
-        if doubts.left:
-            found = await self._opened(partition, look, batch, header)
-            doubts.left -= found is None or found[1] < header.max_timestamp_ms
+        if asked.doubts:
+            found = await self._opened(look, batch, header, asked.who)
+            asked.doubts -= found is None or found[1] < header.max_timestamp_ms
         else:
             found = self._believed(header, log_start)
         if found is None or (best is not None and found[1] <= best[0]):
@@ -308,12 +301,13 @@ class Lookups:
         return max(header.base_offset, log_start), header.max_timestamp_ms
 
     async def _opened(
-        self, partition: Partition, look: Look[tuple[int, int] | None], batch: Buffer, header: BatchHeader
+        self, look: Look[tuple[int, int] | None], batch: Buffer, header: BatchHeader, who: Party
     ) -> tuple[int, int] | None:
         """What is found in the batch. One that cannot be opened (taken before batches were proved, or unproved as its
         topic asked) is passed over: it must not hide what comes after it."""
         try:
-            return await self._opener.look(look, batch, header, party=partition.tp.topic_id)
+            address, sender = who
+            return await self._opener.look(look, batch, header, party=address, sender=sender)
         except (CorruptBatch, BatchTooLarge, UnsupportedCompression) as error:
             UNREADABLE_BATCHES.inc()
             if (left_out := self._limit.due("unreadable", now=asyncio.get_running_loop().time())) is not None:
@@ -324,3 +318,10 @@ class Lookups:
                     left_out=left_out,
                 )
             return None
+
+
+def _who(tp: TopicPartition, address: str) -> Party:
+    """Those of whom nobody knows where they are, as a node of an older version does not say it, have turns as one
+    address, and within it by topics.
+    """
+    return address, tp if address else tp.topic_id

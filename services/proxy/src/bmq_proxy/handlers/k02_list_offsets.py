@@ -57,7 +57,9 @@ async def _look_up(proxy: Proxy, call: Call, name: str, asked: Any, *, committed
     owner, epoch = proxy.owner_for(tp), asked.current_leader_epoch
 
     def ask() -> Awaitable[OffsetForTime]:
-        return owner.offset_for_time(tp, asked.timestamp, current_leader_epoch=epoch, committed=committed)
+        return owner.offset_for_time(
+            tp, asked.timestamp, current_leader_epoch=epoch, committed=committed, address=call.client_host
+        )
 
     found = await proxy.patience.answered(call, lambda: proxy.bulk.looked_up(call, ask))
     return {

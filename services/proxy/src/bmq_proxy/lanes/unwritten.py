@@ -40,7 +40,13 @@ class UnwrittenOwner:
         self._first_offset = first_offset
 
     async def offset_for_time(
-        self, tp: TopicPartition, timestamp_ms: int, *, current_leader_epoch: int = -1, committed: bool = False
+        self,
+        tp: TopicPartition,
+        timestamp_ms: int,
+        *,
+        current_leader_epoch: int = -1,
+        committed: bool = False,
+        address: str = "",
     ) -> OffsetForTime:
         """Where the topic will begin, for its earliest and latest offset; -1 for a time, as there are no records.
         Raises NotOwner.
