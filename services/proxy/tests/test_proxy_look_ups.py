@@ -6,12 +6,14 @@ import asyncio
 from typing import Any
 
 import pytest
+import structlog
 from proxy_in_memory import running_proxy
 from tests.waiting import until_async
 
 from bmq.config.limits import limits_of
 from bmq.roles.owner import EpochEnd, OffsetForTime
 from bmq.wire.apis import ApiKey
+from bmq.wire.error_codes import ErrorCode
 from bmq_proxy.settings import ProxySettings
 
 PARTITIONS = 40
@@ -136,5 +138,32 @@ def test_an_owner_is_told_where_the_client_is() -> None:
             client = await proxy.connect(local_addr=("127.0.0.3", 0))
             await client.ask(ApiKey.LIST_OFFSETS, 7, OFFSETS)
             assert addresses == {"/127.0.0.3"}
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "lacks"),
+    [(0, "busy with look-ups"), (-3, "busy with look-ups"), (-1, "is the object store down"), (-2, "is the object")],
+)
+def test_who_looks_for_a_time_in_vain_is_not_told_that_the_store_is_down(timestamp: int, lacks: str) -> None:
+    async def main() -> None:
+        async with running_proxy(ProxySettings(store_wait_ms=10)) as proxy:
+            proxy.metadata.add_topic("orders", 1)
+
+            async def never(*_: Any, **__: Any) -> OffsetForTime:
+                await asyncio.Event().wait()
+                raise AssertionError
+
+            proxy.owner.offset_for_time = never  # type: ignore[method-assign]
+            client = await proxy.connect()
+            asked = [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": timestamp}]
+            with structlog.testing.capture_logs() as logs:
+                [topic] = (
+                    await client.ask(ApiKey.LIST_OFFSETS, 7, {"topics": [{"name": "orders", "partitions": asked}]})
+                ).topics
+            assert topic.partitions[0].error_code == int(ErrorCode.not_leader_or_follower)
+            [line] = [one["event"] for one in logs if "in time" in one["event"]]
+            assert lacks in line
 
     asyncio.run(main())

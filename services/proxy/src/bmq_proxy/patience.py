@@ -6,7 +6,7 @@ gives up itself: then it knows what is going on, and nothing is done any more fo
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import structlog
 
@@ -20,6 +20,25 @@ T = TypeVar("T")
 log = structlog.get_logger("bmq.proxy")
 
 COMPLAIN_EVERY_S: Final = 10.0
+
+
+class Lack(NamedTuple):
+    """What is likely missing where a request is not answered in time: as the log says it, and as who asked is told."""
+
+    logged: str
+    told: str
+
+
+STORE: Final = Lack(
+    "requests are not answered in time: is the object store down or full?",
+    "what it needs of the object store was not there in time: the store does not answer, or takes nothing "
+    "(bmq cluster status tells); what was to be changed may be yet: look, and ask again",
+)
+TURN: Final = Lack(
+    "look-ups by time are not answered in time: their brokers are busy with look-ups and open batches for them, each "
+    "address in its turn, or the object store is slow",
+    "its turn did not come in time: the broker is busy with look-ups by time, or the object store is slow; ask again",
+)
 
 
 class Patience:
@@ -39,24 +58,20 @@ class Patience:
         *,
         wait_s: float | None = None,
         late: Callable[[str], Exception] = NotReady,
+        lack: Lack = STORE,
     ) -> T:
         """What `ask` answers; it is cancelled where the time is up. `wait_s`: where the request itself says how long,
-        with its first question.
+        with its first question. `lack`: of what.
 
         Raises `late` then, also where the time was up before, and what `ask` raises.
         """
         if call.patient_until is None:
             call.patient_until = self._loop.time() + (self._wait_s if wait_s is None else wait_s)
-        return await in_time(call.patient_until, ask, lambda: late(self._told(call)))
+        return await in_time(call.patient_until, ask, lambda: late(self._told(call, lack)))
 
-    def _told(self, call: Call) -> str:
+    def _told(self, call: Call, lack: Lack) -> str:
         api = ApiKey(call.api_key).name.lower()
-        left_out = self._complaints.due(api, now=self._loop.time())
+        left_out = self._complaints.due((api, lack.logged), now=self._loop.time())
         if left_out is not None:
-            log.warning(
-                "requests are not answered in time: is the object store down or full?", api=api, left_out=left_out
-            )
-        return (
-            f"what {api} needs of the object store was not there in time: the store does not answer, or takes "
-            "nothing (bmq cluster status tells); what was to be changed may be yet: look, and ask again"
-        )
+            log.warning(lack.logged, api=api, left_out=left_out)
+        return f"{api}: {lack.told}"

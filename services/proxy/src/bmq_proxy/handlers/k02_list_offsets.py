@@ -15,8 +15,10 @@ from bmq.wire.apis import ApiKey
 from bmq.wire.chosen_codes import code_for
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
+from bmq.wire.special_timestamps import MAX_TIMESTAMP
 from bmq_proxy.api import Reply, Route, plain
 from bmq_proxy.calls import Call
+from bmq_proxy.patience import STORE, TURN
 from bmq_proxy.proxy import Proxy
 from bmq_proxy.repeats import is_repeated
 from bmq_proxy.topics import find_partition
@@ -61,7 +63,10 @@ async def _look_up(proxy: Proxy, call: Call, name: str, asked: Any, *, committed
             tp, asked.timestamp, current_leader_epoch=epoch, committed=committed, address=call.client_host
         )
 
-    found = await proxy.patience.answered(call, lambda: proxy.bulk.looked_up(call, ask))
+    is_by_time = asked.timestamp >= 0 or asked.timestamp == MAX_TIMESTAMP
+    found = await proxy.patience.answered(
+        call, lambda: proxy.bulk.looked_up(call, ask), lack=TURN if is_by_time else STORE
+    )
     return {
         "partition_index": asked.partition_index,
         "error_code": 0,
