@@ -19,7 +19,7 @@ from bmq.roles.owner import (
     TailRequest,
     TailRoom,
 )
-from bmq.values import Offset, TopicId, TopicPartition
+from bmq.values import LeaderEpoch, Offset, TopicId, TopicPartition
 from bmq_node.current_owner import CurrentOwner
 
 KNOWN, UNKNOWN = (TopicPartition(TopicId(UUID(int=number)), 0) for number in (1, 2))
@@ -106,5 +106,20 @@ def test_without_an_incarnation_nothing_is_applied() -> None:
     async def main() -> None:
         with pytest.raises(NotReady, match="is starting"):
             CurrentOwner(lambda: None).append(KNOWN, b"", produce_version=9)
+
+    asyncio.run(main())
+
+
+def test_the_broker_is_told_where_a_client_is() -> None:
+    class Told(Broker):
+        async def offset_for_time(self, tp: TopicPartition, timestamp_ms: int, **how: Any) -> OffsetForTime:
+            assert how == {"current_leader_epoch": 3, "committed": True, "address": "/10.0.0.7"}
+            return OffsetForTime(offset=Offset(7), timestamp_ms=timestamp_ms, leader_epoch=LeaderEpoch(3))
+
+    async def main() -> None:
+        found = await CurrentOwner(Told).offset_for_time(
+            KNOWN, 5, current_leader_epoch=3, committed=True, address="/10.0.0.7"
+        )
+        assert found.offset == 7
 
     asyncio.run(main())
