@@ -135,6 +135,8 @@ class Rolling(World):
         self.kube = RollingKube(say, *self.kube.manifests.values(), resource)
         self.nodes = Nodes()
         self.broken: list[Broken] = []
+        self.without_room: set[str] = set()
+        """Names of pods for which no machine has room."""
         self._templates: dict[str, list[str]] = {}
         self._ready: dict[str, bool] = {}
         """By the uid of a pod."""
@@ -275,6 +277,9 @@ class Rolling(World):
     def _node_goes_on(self, pod: dict[str, Any]) -> None:
         meta, status = pod["metadata"], pod["status"]
         lived_s = self.clock.ms // 1000 - round(datetime.fromisoformat(meta["creationTimestamp"]).timestamp())
+        if meta["name"] in self.without_room:
+            status["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
+            return
         broken = next((one for one in self.broken if one.breaks(pod)), None)
         if broken is None:
             if lived_s >= STARTS_S and not self._ready.get(meta["uid"]):

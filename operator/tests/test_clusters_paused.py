@@ -36,7 +36,7 @@ async def held(world: World, **spec: Any) -> list[str]:
             {"listeners": [{"name": "ext", "type": "NodePort", "port": 9094}]},
             ["to make ConfigMap prod-advertised", "to make Service prod-ext-0"],
         ),
-        ({"proxies": {"replicas": 1}}, ["to delete Service prod-internal-1", "to change StatefulSet prod-proxy"]),
+        ({"proxies": {"replicas": 3}}, ["to make Service prod-internal-2", "to change StatefulSet prod-proxy"]),
     ],
 )
 def test_what_was_written_during_the_pause_is_named_and_left(spec: dict[str, Any], named: list[str]) -> None:

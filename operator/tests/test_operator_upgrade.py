@@ -105,6 +105,17 @@ def test_nothing_is_taken_away_while_a_node_is_not_alive() -> None:
     assert isinstance(next_step(replace(made, state=replace(made.state, nodes=nodes))), Wait)
 
 
+def test_a_broker_that_was_drained_is_taken_back_while_fewer_proxies_wait_for_one() -> None:
+    pods = (*outdated("c-broker-0"), pod("proxy", 1))
+    pods = tuple(replace(one, ready=one.name != "c-proxy-0") for one in pods)
+    made = view(*pods, marked=frozenset((1000,)))
+    wanted: dict[Component, int] = {"controller": 2, "broker": 2, "proxy": 1}
+    step = next_step(replace(made, wanted=wanted))
+    assert isinstance(step, Uncordon) and step.node_id == 1000
+    step = next_step(replace(made, wanted=wanted, marked=frozenset()))
+    assert step == Wait(reason="Scaling", message="c-proxy-0, which would stay, is not ready")
+
+
 def test_nothing_is_taken_away_while_another_pod_is_not_ready() -> None:
     pods = tuple(replace(one, ready=one.name != "c-proxy-0") for one in outdated("c-controller-0"))
     assert isinstance(next_step(view(*pods)), Wait)
@@ -302,12 +313,15 @@ class World:
                 self.cordoned.discard(node_id)
                 self.draining.discard(node_id)
                 self.marked.discard(node_id)
-            case Shrink(replicas=replicas):
-                for ordinal in range(replicas, self.current["broker"]):
-                    gone = self.pods.pop(f"c-broker-{ordinal}")
+            case Shrink(replicas=replicas, component=role):
+                for ordinal in range(replicas, self.current[role]):
+                    gone = self.pods.pop(f"c-{role}-{ordinal}")
                     if self.partitions.pop(gone.node_id, 0):
                         self.taken_with_partitions.append(gone.name)
-                self.current["broker"] = replicas
+                    staying = [self.pods[f"c-{role}-{one}"] for one in range(self.wanted[role])]
+                    if role != "broker" and gone.ready and not all(one.ready for one in staying):
+                        self.taken_while_not_ready.append(gone.name)
+                self.current[role] = replicas
             case _:
                 pass
 
@@ -335,8 +349,10 @@ class World:
 @given(
     controllers=st.integers(1, 3),
     brokers=st.integers(1, 4),
-    proxies=st.integers(1, 2),
+    proxies=st.integers(1, 3),
+    wanted_controllers=st.integers(1, 3),
     wanted_brokers=st.integers(1, 5),
+    wanted_proxies=st.integers(1, 3),
     old=st.lists(st.integers(0, 8), max_size=9),
     looks_between=st.integers(1, 3),
     new_leader_every=st.integers(2, 9),
@@ -347,7 +363,9 @@ def test_step_by_step_every_change_is_rolled_out_and_no_broker_goes_with_partiti
     controllers: int,
     brokers: int,
     proxies: int,
+    wanted_controllers: int,
     wanted_brokers: int,
+    wanted_proxies: int,
     old: list[int],
     looks_between: int,
     new_leader_every: int,
@@ -360,7 +378,7 @@ def test_step_by_step_every_change_is_rolled_out_and_no_broker_goes_with_partiti
     pods = [replace(one, outdated=number in old) for number, one in enumerate(pods)]
     world = World(
         pods={one.name: one for one in pods},
-        wanted=current | {"broker": wanted_brokers},
+        wanted={"controller": wanted_controllers, "broker": wanted_brokers, "proxy": wanted_proxies},
         current=current,
         cordoned=set(users_own),
         users_own=users_own,

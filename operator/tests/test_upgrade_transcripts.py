@@ -4,7 +4,7 @@ what came of them, in order, each line with the seconds since the Cluster was ma
 Run with BMQ_REWRITE=1 to write the files anew; a person reviews the diff.
 
     > cluster controllers=N brokers=N proxies=N partitions=N    it is made, and ready, before anything is told
-    > change [BMQ_X_NAME=VALUE...] [image=TAG] [brokers=N]      somebody writes the spec
+    > change [BMQ_X_NAME=VALUE...] [image=TAG] [controllers=N] [brokers=N] [proxies=N]      somebody writes the spec
     > not-allowed              somebody writes an image that the chart does not allow; > allowed takes that back
     > pauses                   somebody writes paused: true; > goes-on takes that back
     > deletes                  somebody deletes it with its records, which nobody confirms
@@ -12,6 +12,7 @@ Run with BMQ_REWRITE=1 to write the files anew; a person reviews the diff.
     > breaks [BMQ_X_NAME=VALUE...] [image=TAG] [role=ROLE]      nodes with these settings end
     > not-to-be-had image=TAG  Kubernetes cannot pull it
     > ends POD                 it is lost, and made anew with the newest settings
+    > no-room POD              it is lost, and no machine has room for another one, until there is > room POD
     > cordon NODE              somebody else does
     > new-leader               the leading controller is another one, which knows of no drain
     > new-operator             it knows nothing but what the API server has
@@ -36,6 +37,7 @@ NOTHING_S = 1800
 QUIET_S, SELDOM_S = 30, 60
 """Once nothing has happened for so long, it looks as seldom as this: what is waited for then takes minutes."""
 LOOKS_MAX = 1000
+COUNTS = ("controllers", "brokers", "proxies")
 
 
 class Script:
@@ -71,13 +73,14 @@ class Script:
         self.found.nodes.are_made(int(partitions))
         self.silent = False
 
-    async def do_change(self, *, image: str = "", brokers: str = "", **variables: str) -> None:
+    async def do_change(self, *, image: str = "", **written: str) -> None:
+        counts = {role: count for role, count in written.items() if role in COUNTS}
+        variables = {name: value for name, value in written.items() if name not in COUNTS}
         if variables:
             self.world.change(settings={"env": {name: value for name, value in variables.items() if value}})
         if image:
             self.world.change(image={"repository": "bmq", "tag": image})
-        if brokers:
-            self.world.change(brokers={"replicas": int(brokers)})
+        self.world.change(**{role: {"replicas": int(count)} for role, count in counts.items()})
 
     async def do_not_allowed(self) -> None:
         self.world.obstructed(True)
@@ -105,6 +108,13 @@ class Script:
 
     async def do_ends(self, pod: str) -> None:
         self.world.kube.drop("Pod", "shop", pod)
+
+    async def do_no_room(self, pod: str) -> None:
+        self.world.without_room.add(pod)
+        self.world.kube.drop("Pod", "shop", pod)
+
+    async def do_room(self, pod: str) -> None:
+        self.world.without_room.remove(pod)
 
     async def do_cordon(self, node: str) -> None:
         self.world.nodes.cordoned.add(int(node))

@@ -131,7 +131,7 @@ async def read_existing(kube: Kube, cluster: Cluster) -> Existing:
     makers = {
         str(one["metadata"].get("uid", "")): one for (kind, _), one in by_name.items() if kind in ("StatefulSet", "Job")
     }
-    own = {id(pod) for pod in pods if _made_by(pod, makers.get(owner_of(pod)))}
+    own = {id(pod) for pod in pods if made_by(pod, makers.get(owner_of(pod)))}
     return Existing(
         objects=by_name,
         pods=tuple(pod for pod in pods if id(pod) in own),
@@ -149,10 +149,12 @@ async def bring_about(
     *,
     done: Done,
     restored: Set[str] = frozenset(),
+    going: Set[str] = frozenset(),
     dry: bool = False,
 ) -> None:
     """Makes and changes what differs, and deletes what the Cluster owns and no longer needs; `done` tells it.
-    `restored`: Secrets that are taken where nobody owns them. `dry`: what would be done, and nothing is.
+    `restored`: Secrets that are taken where nobody owns them. `going`: Services that are needed no more, but are yet.
+    `dry`: what would be done, and nothing is.
 
     A Service that is refused keeps nothing else from being done. Raises KubeError, ObjectTaken.
     """
@@ -175,6 +177,7 @@ async def bring_about(
     for (kind, name), there in existing.objects.items():
         if (
             (kind, name) not in keys
+            and not (kind == "Service" and name in going)
             and owner_of(there) == cluster.metadata.uid
             and not there["metadata"]["labels"].get(LANE_LABEL)
             and kind != "Job"
@@ -262,7 +265,7 @@ def _is_of(manifest: Manifest, cluster: Cluster) -> bool:
     )
 
 
-def _made_by(pod: Manifest, maker: Manifest | None) -> bool:
+def made_by(pod: Manifest, maker: Manifest | None) -> bool:
     """Whether its controller made it, which for a StatefulSet its name and labels tell: what a pod says of its owner
     anybody may have written.
     """

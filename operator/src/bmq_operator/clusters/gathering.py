@@ -14,6 +14,7 @@ from bmq_operator.clusters.keys import ADMIN_TOKEN, CLUSTER_SECRET, Keys, keys_o
 from bmq_operator.clusters.keys import why_unusable as why_unusable_key
 from bmq_operator.clusters.listener_ports import reached_by_number
 from bmq_operator.clusters.names import CLUSTER_LABEL, ROLES, Names, claim_is_of_minio, minio_selector, why_unusable
+from bmq_operator.clusters.nodes import replicas
 from bmq_operator.clusters.pods import config_map_of
 from bmq_operator.clusters.refused import NotToBe, not_to_be
 from bmq_operator.clusters.rolled import pod_management
@@ -79,8 +80,10 @@ async def gather(context: Context, cluster: Cluster, existing: Existing, *, adve
         minio_user=minio_user,
         minio_digest=hmac.new(minio_password.encode(), minio_user.encode(), hashlib.sha256).hexdigest()[:16],
         minio_password=minio_password,
+        controller_replicas=_replicas(sets.get("controller")),
         broker_replicas=_replicas(sets.get("broker")),
         proxy_replicas=_proxies(cluster, sets.get("proxy")),
+        proxies_there=_replicas(sets.get("proxy")) or 0,
         credentials_digest=hmac.new(secrets[0].encode(), store.encode(), hashlib.sha256).hexdigest(),
         minio_claim_templates=sets.get("minio", {}).get("spec", {}).get("volumeClaimTemplates", []),
         pod_management=pod_management(existing),
@@ -253,20 +256,22 @@ def is_ipv6(service: Manifest | None) -> bool:
 
 
 def _replicas(stateful_set: Manifest | None) -> int | None:
-    """Brokers leave only once they are drained, so the number that there are is kept here."""
-    return None if stateful_set is None else int(stateful_set["spec"].get("replicas", 1))
+    """Brokers leave only once they are drained, and others once those that stay work: so the number that there are is
+    kept here.
+    """
+    return None if stateful_set is None else replicas(stateful_set)
 
 
 def _proxies(cluster: Cluster, stateful_set: Manifest | None) -> int | None:
-    """None once the autoscaler has set the number itself; before that Kubernetes would take a number that is left out
-    for 1.
+    """How many there are, but None once the autoscaler has set the number itself; before that Kubernetes would take a
+    number that is left out for 1.
     """
     bounds = cluster.spec.proxies.autoscaling
     if not bounds.enabled:
-        return None
+        return _replicas(stateful_set)
     if stateful_set is None:
         return min(max(cluster.spec.proxies.replicas, bounds.min_replicas), bounds.max_replicas)
-    if not stateful_set["spec"].get("replicas", 1):
+    if not replicas(stateful_set):
         return bounds.min_replicas  # somebody wrote 0, and an autoscaler leaves what has none alone
     others = (one for one in stateful_set["metadata"].get("managedFields", ()) if one.get("manager") != FIELD_MANAGER)
     if any("f:replicas" in one.get("fieldsV1", {}).get("f:spec", {}) for one in others):

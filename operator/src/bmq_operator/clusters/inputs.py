@@ -35,8 +35,12 @@ class Inputs:
     """Changes with both, so that MinIO starts anew with them."""
     broker_replicas: int | None = None
     """More than the spec says while the brokers above it are being drained."""
+    controller_replicas: int | None = None
     proxy_replicas: int | None = None
-    """With an autoscaler: how many there are now; None: the autoscaler alone says it."""
+    """More than the spec says while those that would stay do not work. With an autoscaler: how many proxies there are
+    now; None: the autoscaler alone says it."""
+    proxies_there: int = 0
+    """How many proxies there are to be so far, whoever said it."""
     credentials_digest: str = ""
     """Changes with the keys to the store, so that the nodes start anew with them."""
     minio_claim_templates: list[Manifest] = field(default_factory=list)

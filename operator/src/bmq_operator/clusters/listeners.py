@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from bmq_operator.clusters.existing import Existing
 from bmq_operator.clusters.listener_ports import former_names
 from bmq_operator.clusters.names import Names
+from bmq_operator.clusters.nodes import replicas
 from bmq_operator.clusters.services import proxies_max
 from bmq_operator.conditions import Finding, first_of
 from bmq_operator.kube import Manifest
@@ -28,10 +29,12 @@ def advertised_file(cluster: Cluster, existing: Existing, nodes: Mapping[str, st
     """
     names = Names.of(cluster)
     former = former_names(cluster.spec.listeners, existing.pods)
+    there = existing.get("StatefulSet", names.role("proxy"))
+    proxies = 0 if there is None else replicas(there)  # more than there may be, until some may go
     where = {pod["metadata"]["name"]: nodes.get(pod.get("spec", {}).get("nodeName", ""), "") for pod in existing.pods}
     lines = []
     for one in cluster.spec.listeners:
-        for ordinal in range(proxies_max(cluster)):
+        for ordinal in range(max(proxies_max(cluster), proxies)):
             service = existing.get("Service", names.listener(one.name, ordinal))
             address = _address(one, service, host=where.get(f"{names.role('proxy')}-{ordinal}", ""), ordinal=ordinal)
             if address:

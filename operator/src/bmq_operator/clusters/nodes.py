@@ -145,6 +145,11 @@ def newest_revision(stateful_set: Manifest) -> str:
     return str(stateful_set.get("status", {}).get("updateRevision", ""))
 
 
+def replicas(stateful_set: Manifest) -> int:
+    """How many pods it is to have."""
+    return int(stateful_set["spec"].get("replicas", 1))
+
+
 def settled(stateful_set: Manifest) -> bool:
     """Whether Kubernetes has seen its newest version: only then does its status say which pods are outdated."""
     return bool(

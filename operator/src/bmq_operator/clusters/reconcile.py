@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import structlog
@@ -31,14 +31,23 @@ from bmq_operator.clusters.listeners import addresses_note, advertised_file, lis
 from bmq_operator.clusters.minio import volume_note
 from bmq_operator.clusters.names import ADVERTISED_HASH, COMPONENT_LABEL, LANE_LABEL, ROLES, Component, Names
 from bmq_operator.clusters.node_ports import in_the_way
-from bmq_operator.clusters.nodes import Pod, by_own_clock, is_ready, lanes_seen, newest_revision, pods_seen, settled
+from bmq_operator.clusters.nodes import (
+    Pod,
+    by_own_clock,
+    is_ready,
+    lanes_seen,
+    newest_revision,
+    pods_seen,
+    replicas,
+    settled,
+)
 from bmq_operator.clusters.probe import COMPONENT as PROBE
 from bmq_operator.clusters.proven import noted, to_note, waited_for
 from bmq_operator.clusters.refused import NotToBe
 from bmq_operator.clusters.report import Found, report
 from bmq_operator.clusters.rolled import replace_stuck
 from bmq_operator.clusters.rotation import halted, nodes_behind, of_nobody, replacing
-from bmq_operator.clusters.services import nodes_service
+from bmq_operator.clusters.services import nodes_service, of_going
 from bmq_operator.clusters.steps import marked, note_proven, taken
 from bmq_operator.clusters.stores import SHARED, gives_way, has_not_begun, use_of_store
 from bmq_operator.clusters.troubles import trouble
@@ -94,7 +103,8 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
     now_ms = context.clock.now_ms()
     pods = by_own_clock(pods_seen(existing.pods, sets, now_ms=now_ms), context.known.waits, now_ms=now_ms)
     answer = await ask(context, cluster, pods)
-    view = _view(cluster, sets, answer, pods, over_quota=await _over_quota(context, pods, sets))
+    over = await _over_quota(context, pods, sets, wanted=_wanted(cluster, sets))
+    view = _view(cluster, sets, answer, pods, over_quota=over)
     proving = view is not None and await _note_proven(context, cluster, view, obstacle=brought.obstacle)
     lanes = await _lanes(context, existing, now_ms=now_ms)
     of_base: Step = Idle()
@@ -195,9 +205,14 @@ async def _note_proven(context: Context, cluster: Cluster, view: View, *, obstac
     return not frozenset(view.newest.values()) <= (proven or frozenset())
 
 
-async def _over_quota(context: Context, pods: tuple[Pod, ...], sets: dict[str, Manifest]) -> frozenset[Component]:
-    """Asked for where it counts: at pods that are broken and outdated. Raises KubeError."""
-    return await over_quota(context.kube, sets) if any(pod.outdated and not pod.ready for pod in pods) else frozenset()
+async def _over_quota(
+    context: Context, pods: tuple[Pod, ...], sets: dict[str, Manifest], *, wanted: Mapping[Component, int] | None = None
+) -> frozenset[Component]:
+    """Asked for where it counts: at pods that are broken and outdated, and where there are to be fewer than there are
+    (`wanted`). Raises KubeError."""
+    counts = any(role in sets and replicas(sets[role]) > count for role, count in (wanted or {}).items())
+    broken = any(pod.outdated and not pod.ready for pod in pods)
+    return await over_quota(context.kube, sets) if counts or broken else frozenset()
 
 
 async def _lanes(context: Context, existing: Existing, *, now_ms: int) -> dict[str, LaneNodes]:
@@ -208,11 +223,11 @@ async def _lanes(context: Context, existing: Existing, *, now_ms: int) -> dict[s
             own = existing.sets_of_lane(lane)
             seen = pods_seen(existing.pods, own, now_ms=now_ms, lane=lane)
             pods = by_own_clock(seen, context.known.waits, now_ms=now_ms)
-            of_roles = {role: int(own[role]["spec"].get("replicas", 1)) for role in ROLES if role in own}
+            of_roles = {role: replicas(own[role]) for role in ROLES if role in own}
             found[lane] = LaneNodes(
                 lane=lane,
                 pods=pods,
-                wanted=sum(int(one["spec"].get("replicas", 1)) for one in own.values()),
+                wanted=sum(replicas(one) for one in own.values()),
                 settled=all(settled(one) for one in own.values()),
                 unmade=roles_unmade(pods, of_roles),
                 over_quota=await _over_quota(context, pods, own),
@@ -274,7 +289,8 @@ async def _try_to(context: Context, cluster: Cluster, existing: Existing, nodes:
     await asyncio.sleep(0)  # of the longest spec that takes a good part of what a turn may
     existing = await _make_way(context, cluster, existing, wanted, done, dry=dry)
     now = _now(cluster, existing, wanted)
-    await bring_about(context.kube, cluster, existing, now, done=done, restored=inputs.restored, dry=dry)
+    going = of_going(cluster, inputs.proxies_there)
+    await bring_about(context.kube, cluster, existing, now, done=done, restored=inputs.restored, going=going, dry=dry)
     done.what += await delete_without_lane(context, cluster, existing, dry=dry)
     done.what += await replace_stuck(context, existing, dry=dry)
     base = next(one for one in wanted if (one["kind"], one["metadata"]["name"]) == ("StatefulSet", names.role("proxy")))
@@ -363,7 +379,7 @@ def _view(
     return View(
         pods=pods,
         wanted=wanted,
-        current={role: int(sets[role]["spec"].get("replicas", 1)) for role in wanted},
+        current={role: replicas(sets[role]) for role in wanted},
         settled=all(settled(sets[role]) for role in wanted),
         state=answer.state,
         why_no_state=answer.why_not,
@@ -379,7 +395,7 @@ def _wanted(cluster: Cluster, sets: dict[str, Manifest]) -> dict[Component, int]
     spec = cluster.spec
     proxies = spec.proxies.replicas
     if spec.proxies.autoscaling.enabled and "proxy" in sets:
-        proxies = max(1, int(sets["proxy"]["spec"].get("replicas", 1)))
+        proxies = min(max(1, replicas(sets["proxy"])), spec.proxies.autoscaling.max_replicas)
     return {"controller": spec.controllers.replicas, "broker": spec.brokers.replicas, "proxy": proxies}
 
 

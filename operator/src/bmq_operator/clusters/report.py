@@ -93,14 +93,18 @@ def _ready(cluster: Cluster, found: Found, store: Finding) -> Finding:
             message=f"the store does not answer as it should: {state.store_detail}",
         )
     absent = [pod.name for pod in found.pods if pod.ordinal < found.wanted[pod.component] and not _alive(found, pod)]
+    # Of fewer proxies, or controllers, those that work may be enough, and one that does not holds them up.
+    why = f": {found.trouble.message}" if found.trouble is not None and found.of_base.reason == "Scaling" else ""
     if absent:
-        waits = f"; {found.of_base.message}" if isinstance(found.of_base, Wait) else ""
+        waits = f"; {found.of_base.message}{why}" if isinstance(found.of_base, Wait) else ""
         text = f"not alive to the leading controller: {', '.join(absent)}{waits}"
         return Finding(status="False", reason="NodesMissing", message=text)
     if not isinstance(found.of_base, Idle):
         held = "spec.paused is true, and there is something to do: " if cluster.spec.paused else ""
         return Finding(
-            status="False", reason="Paused" if held else found.of_base.reason, message=f"{held}{found.of_base.message}"
+            status="False",
+            reason="Paused" if held else found.of_base.reason,
+            message=f"{held}{found.of_base.message}{why}",
         )
     if found.held:
         text = f"spec.paused is true, and there is something to do: {first_of(found.held)}"

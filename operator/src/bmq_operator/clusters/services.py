@@ -61,6 +61,18 @@ def proxies_max(cluster: Cluster) -> int:
     return proxies.autoscaling.max_replicas if proxies.autoscaling.enabled else proxies.replicas
 
 
+def of_going(cluster: Cluster, count: int) -> frozenset[str]:
+    """Names of Services of proxies beyond those that there may be, as long as there are so many: they stay as they are
+    until their proxies are gone."""
+    names = Names.of(cluster)
+    going = range(proxies_max(cluster), count)
+    listeners = [one.name for one in cluster.spec.listeners]
+    return frozenset(
+        [names.inside(ordinal) for ordinal in going]
+        + [names.listener(name, ordinal) for name in listeners for ordinal in going]
+    )
+
+
 def why_too_many(cluster: Cluster, *, node_ports: int) -> str:
     """Why its listeners may not have as many ports of all nodes as they need; empty: they may."""
     listeners, proxies = len(cluster.spec.listeners), proxies_max(cluster)

@@ -6,6 +6,7 @@ from typing import Final
 
 from bmq_admin.errors import AdminError, AdminProblem
 from bmq_operator.clusters.asking import NO_HEIR, drain, uncordon
+from bmq_operator.clusters.existing import owner_of
 from bmq_operator.clusters.names import Names
 from bmq_operator.clusters.proven import PROVEN, text_of
 from bmq_operator.clusters.upgrade import DeletePod, Drain, Shrink, Step, Uncordon, Wait
@@ -49,8 +50,14 @@ async def take(context: Context, cluster: Cluster, brokers: Manifest | None, ste
         case Uncordon(node_id=node_id):
             await uncordon(context, cluster, node_id)
             await _mark(context, cluster, brokers, marked(cluster, brokers) - {node_id})
-        case Shrink(replicas=replicas):
-            await _change(context, brokers, {"spec": {"replicas": replicas}})
+        case Shrink(replicas=replicas, component=component):
+            there = brokers
+            if component != "broker":
+                there = await kube.get("StatefulSet", names.namespace, names.role(component))
+                if there is None or owner_of(there) != cluster.metadata.uid:
+                    text = f"StatefulSet {names.role(component)} is none of the Cluster's any more"
+                    return Wait(reason=step.reason, message=text)
+            await _change(context, there, {"spec": {"replicas": replicas}})
         case _:
             pass
     return step

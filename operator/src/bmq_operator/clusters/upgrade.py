@@ -9,17 +9,22 @@ step at a time.
   leading one last of them; then brokers, each drained before; then proxies.
 - But nodes with settings that the cluster was never whole with are replaced although it is not, once that was so for a
   while: see `proven`.
+- Fewer controllers and proxies there are only once those that stay work: see `fewer`.
 - What the operator drained it notes (`marked`), so that it uncordons that and nothing that somebody else cordoned.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from bmq_operator.clusters.doubt import doubtful, roles_unmade
-from bmq_operator.clusters.names import NODE_IDS_FROM, ROLES
+from bmq_operator.clusters.fewer import fewer
+from bmq_operator.clusters.names import NODE_IDS_FROM, ROLES, Component
 from bmq_operator.clusters.nodes import ClusterState, Node, Pod
 from bmq_operator.clusters.proven import first_suspect, is_proven, newest_in_doubt, patience_s
 from bmq_operator.clusters.whole import Lack, View, why_incomplete, why_not_whole
+
+_NOUNS: Final[tuple[tuple[Component, str], ...]] = (("controller", "controllers"), ("proxy", "proxies"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,9 +78,10 @@ class Uncordon(Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shrink(Step):
-    """Let the drained brokers at the end go."""
+    """Let those at the end go: brokers that are drained, controllers or proxies that are not needed."""
 
     replicas: int
+    component: Component = "broker"
 
 
 def next_step(view: View) -> Step:
@@ -92,6 +98,9 @@ def next_step(view: View) -> Step:
         return _suspect(outdated, view, lack) or step if waits and lack is not None else step
     if not view.settled:
         return Wait(reason="Updating", message="Kubernetes has yet to see the newest settings")
+    if (step_down := _fewer(view)) is not None:
+        waits = isinstance(step_down, Wait) and lack is not None
+        return _suspect(outdated, view, lack) or step_down if waits and lack is not None else step_down
     if not outdated:
         missing = why_incomplete(view)
         return Idle() if missing is None else Wait(reason="Starting", message=missing)
@@ -158,7 +167,7 @@ def _replaced_next(view: View) -> Pod | None:
     lack = why_not_whole(view)
     if lack is not None and view.waited_s >= patience_s(lack, view.settle_s):
         return first_suspect(outdated, view)
-    return _first(outdated, view)
+    return None if isinstance(_fewer(view), Wait) else _first(outdated, view)
 
 
 def _outdated(view: View) -> list[Pod]:
@@ -186,6 +195,28 @@ def _shrink(view: View) -> Step:
         left = ", ".join(f"broker {node.node_id} has {node.partitions}" for node in full)
         return Wait(reason="Scaling", message=f"partitions are moving away: {left}")
     return Shrink(reason="Scaling", message=f"the brokers above the first {wanted} are empty and go", replicas=wanted)
+
+
+def _fewer(view: View) -> Step | None:
+    """Controllers and proxies beyond the wanted number go as far as they may, those of one role at a time; None: there
+    are none of either."""
+    waits: Step | None = None
+    for role, noun in _NOUNS:
+        wanted, current = view.wanted[role], view.current[role]
+        if current > wanted:
+            found = fewer(
+                view.pods,
+                role,
+                wanted=wanted,
+                current=current,
+                over_quota=view.over_quota,
+                settle_s=view.settle_s,
+            )
+            if found.replicas < current:
+                text = f"the {noun} above the first {found.replicas} go"
+                return Shrink(reason="Scaling", message=text, replicas=found.replicas, component=role)
+            waits = waits or Wait(reason="Scaling", message=found.why)
+    return waits
 
 
 def _why_no_heir(view: View, state: ClusterState) -> str | None:

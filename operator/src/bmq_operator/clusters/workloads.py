@@ -18,7 +18,7 @@ def workloads(cluster: Cluster, inputs: Inputs, *, config_hash: str, config_map:
     """StatefulSets, PodDisruptionBudgets, and the autoscaler of the proxies."""
     sets = [stateful_set(cluster, inputs, _workload(cluster, inputs, role, config_hash, config_map)) for role in ROLES]
     budgets = [_budget(cluster, role) for role in ROLES]
-    return [*sets, *budgets, *([_autoscaler(cluster)] if cluster.spec.proxies.autoscaling.enabled else [])]
+    return [*sets, *budgets, *([_autoscaler(cluster, inputs)] if cluster.spec.proxies.autoscaling.enabled else [])]
 
 
 def scaling_note(cluster: Cluster, autoscaler: Manifest | None, *, now_ms: int) -> Finding | None:
@@ -45,11 +45,13 @@ def replicas_of(cluster: Cluster, inputs: Inputs, component: Component) -> int |
     spec = cluster.spec
     match component:
         case "controller":
-            return spec.controllers.replicas
+            return max(spec.controllers.replicas, inputs.controller_replicas or 0)
         case "broker":
             return max(spec.brokers.replicas, inputs.broker_replicas or 0)
         case _:
-            return inputs.proxy_replicas if spec.proxies.autoscaling.enabled else spec.proxies.replicas
+            if spec.proxies.autoscaling.enabled:
+                return inputs.proxy_replicas
+            return max(spec.proxies.replicas, inputs.proxy_replicas or 0)
 
 
 def _workload(cluster: Cluster, inputs: Inputs, component: Component, config_hash: str, config_map: str) -> Workload:
@@ -113,7 +115,8 @@ def _budget(cluster: Cluster, component: Component) -> Manifest:
     }
 
 
-def _autoscaler(cluster: Cluster) -> Manifest:
+def _autoscaler(cluster: Cluster, inputs: Inputs) -> Manifest:
+    """It hears of a lowered bound once there are no more than that: it would take proxies away, whichever work."""
     names = Names.of(cluster)
     bounds = cluster.spec.proxies.autoscaling
     return {
@@ -123,7 +126,7 @@ def _autoscaler(cluster: Cluster) -> Manifest:
         "spec": {
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": names.role("proxy")},
             "minReplicas": bounds.min_replicas,
-            "maxReplicas": bounds.max_replicas,
+            "maxReplicas": max(bounds.max_replicas, inputs.proxies_there),
             "metrics": [
                 {
                     "type": "Resource",

@@ -21,6 +21,8 @@ from bmq_operator.rivals import winner
 from bmq_resources.differences import lane_body, lane_differences
 from bmq_resources.lane import LANE_NAME, Lane
 
+BROKERS_STARTING: Final = "BrokersStarting"
+PROXIES_STARTING: Final = "ProxiesStarting"
 STARTING_S: Final = 3.0
 GIVE_UP_MS: Final = 5 * 60_000
 """How long the deletion of a Lane waits for a cluster that does not answer."""
@@ -327,15 +329,13 @@ def _of_its_own(situation: Situation, present: PresentLane | None, body: Mapping
 
 def _pods(situation: Situation, present: PresentLane) -> Plan:
     lane, spec = situation.lane, situation.lane.spec
-    for noun, wanted, pods in (
-        ("brokers", spec.brokers.replicas, situation.brokers),
-        ("proxies", spec.proxies.replicas, situation.proxies),
+    for noun, reason, wanted, pods in (
+        ("brokers", BROKERS_STARTING, spec.brokers.replicas, situation.brokers),
+        ("proxies", PROXIES_STARTING, spec.proxies.replicas, situation.proxies),
     ):
         if pods.ready < wanted:
             why = f": Kubernetes makes no more of them: {pods.why}" if pods.why else ""
-            finding = _not_ready(
-                f"{noun.capitalize()}Starting", f"{pods.ready} of {wanted} {noun} of the lane are ready{why}"
-            )
+            finding = _not_ready(reason, f"{pods.ready} of {wanted} {noun} of the lane are ready{why}")
             ready = condition(lane.status.conditions)
             again_s = pace_s(ready, first_s=STARTING_S, most_s=LATER_S, now_ms=situation.now_ms)
             return _as_it_was(lane, finding, topics=present.topics, objects=True, again_after_s=again_s)

@@ -24,8 +24,11 @@ from bmq_operator.context import Context
 from bmq_operator.kube import KubeProblem, Manifest
 from bmq_operator.lanes.claims import Claim, LaneClaims, claim_of, lane_claims
 from bmq_operator.lanes.desired import all_names, desired, names_of, why_unusable
+from bmq_operator.lanes.kept import kept
 from bmq_operator.lanes.plan import (
+    BROKERS_STARTING,
     CHANGE_REFUSED,
+    PROXIES_STARTING,
     ChangeLane,
     CreateLane,
     DeleteLane,
@@ -46,6 +49,7 @@ STEPS_MAX: Final = 5
 _OLD_KNOWLEDGE: Final = frozenset((404, 409, 412))
 _NOT_A_LANE: Final = "UnknownLane"
 _CLAIMS: Final = "claims"
+_STARTING: Final = frozenset((BROKERS_STARTING, PROXIES_STARTING))
 
 
 def holds(lane: Lane) -> bool:
@@ -278,6 +282,7 @@ async def _bring_about(context: Context, lane: Lane, cluster: Cluster, situation
         there = await asyncio.gather(
             *(context.kube.get(one["kind"], names.namespace, one["metadata"]["name"]) for one in wanted)
         )
+        wanted, why_kept = await kept(context, lane, cluster, wanted, there)
         differs = any(found is None or not as_wanted(found, one) for one, found in zip(wanted, there, strict=True))
         if differs and (obstacle := await _obstacle(context, cluster, base, situation.cluster_name)) is not None:
             return replace(planned, finding=obstacle, again_after_s=SOON_S)
@@ -307,7 +312,10 @@ async def _bring_about(context: Context, lane: Lane, cluster: Cluster, situation
             status="False", reason="Refused", message=f"the API server refuses an object of the lane: {problem.message}"
         )
         return replace(planned, finding=finding)
-    return planned
+    if why_kept and (planned.finding.status == "True" or planned.finding.reason in _STARTING):
+        finding = Finding(status="False", reason="Scaling", message=why_kept)
+        return replace(planned, finding=finding, again_after_s=SOON_S)
+    return replace(planned, again_after_s=SOON_S) if why_kept else planned
 
 
 async def _obstacle(context: Context, cluster: Cluster, base: Manifest, name: str) -> Finding | None:
