@@ -10,6 +10,7 @@ from clusters_world import World, cluster, doomed, run
 from bmq_operator.clusters import stores
 from bmq_operator.clusters.stores import CLAIM_S
 from bmq_operator.conditions import timestamp
+from bmq_operator.kube import KubeProblem
 from bmq_operator.understood import understood
 
 ELDER = "2000-01-01T00:00:00Z"
@@ -249,6 +250,82 @@ def test_an_owner_erases_its_store_though_one_that_never_reached_it_named_it_too
         assert world.has("Job", "prod-erase")
 
     run(use, elsewhere("squatter"))
+
+
+def loses_its_rights(world: World, namespace: str = "dev") -> None:
+    """As where somebody deletes the chart's RoleBinding there, or the namespace was made anew: bmq's own resources are
+    seen all the same."""
+    get, each = world.kube.get, world.kube.each
+
+    def refused(kind: str, where: str) -> None:
+        if where == namespace and kind not in ("Cluster", "Namespace"):
+            text = (
+                f'User "system:serviceaccount:bmq-system:bmq" cannot get resource "{kind}" in the namespace "{where}"'
+            )
+            raise KubeProblem(status=403, reason="Forbidden", message=text)
+
+    async def gets(kind: str, where: str, name: str) -> dict[str, Any] | None:
+        refused(kind, where)
+        return await get(kind, where, name)
+
+    async def lists(kind: str, where: str = "", **more: Any) -> Any:
+        refused(kind, where)
+        return await each(kind, where, **more)
+
+    world.kube.get, world.kube.each = gets, lists  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("how", [{"paused": True}, {}, {"ofAnotherVersion": True}], ids=["paused", "", "not read"])
+def test_one_whose_nodes_may_not_be_looked_at_stops_neither_a_start_nor_an_erasure(how: dict[str, Any]) -> None:
+    async def use(world: World) -> None:
+        loses_its_rights(world)
+        world.kube.keep(doomed())
+        assert (await world.look("prod"))[1] not in ("Refused", "StoreShared")
+        assert has_nodes(world, "prod")
+        world.pods_are_made()
+        await world.look("prod")
+        assert use_of(world, "prod") == "Reached"
+        world.begins_deletion("prod")
+        for _ in range(4):
+            await world.look("prod")
+            world.pods_are_made()
+        assert world.has("Job", "prod-erase")
+
+    run(use, elsewhere("thief", created=ELDER, **how))
+
+
+def test_one_that_had_begun_before_the_operator_lost_its_rights_keeps_nobody_out() -> None:
+    async def use(world: World) -> None:
+        await squats(world)
+        loses_its_rights(world)
+        world.kube.keep(cluster())
+        assert (await world.look("prod"))[1] != "StoreShared"
+        assert has_nodes(world, "prod")
+
+    run(use, elsewhere("squatter"))
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"store": "s3://b", "storeUse": "Reached"},
+        {"store": "s3://b"},
+        {"store": "s3://b", "storeUse": "Begun", "controllers": {"ready": 1}},
+    ],
+    ids=["reached", "noted by an operator before", "ready"],
+)
+def test_one_whose_nodes_may_not_be_looked_at_keeps_what_its_status_tells(status: dict[str, Any]) -> None:
+    async def use(world: World) -> None:
+        world.kube.manifests["Cluster", "dev", "owner"]["status"] = status
+        loses_its_rights(world)
+        assert (await world.look("prod"))[1] == "StoreShared"
+        world.there("Cluster", "prod")["status"] |= {"store": "s3://b", "storeUse": "Reached"}
+        world.begins_deletion("prod")
+        for _ in range(3):
+            await world.look("prod")
+        assert world.ready("prod")[1] == "StoreShared" and not world.has("Job", "prod-erase")
+
+    run(use, elsewhere("owner"), doomed())
 
 
 def test_of_clusters_over_other_stores_nothing_is_read_but_their_store(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from bmq_operator.clusters.nodes import is_ready
 from bmq_operator.clusters.refused import not_to_be
 from bmq_operator.context import Context
 from bmq_operator.known import CLUSTERS_MAX
-from bmq_operator.kube import Manifest
+from bmq_operator.kube import KubeProblem, Manifest
 from bmq_operator.understood import understood, which
 from bmq_resources.base import ObjectMeta
 from bmq_resources.cluster import Cluster, StoreUse
@@ -46,6 +46,8 @@ class _Other:
     begun_s: float | None
     waits: bool
     """It would begin, were the store not another one's."""
+    unseen: bool = False
+    """The operator may not look which nodes it has, and so makes it none."""
 
     @property
     def title(self) -> str:
@@ -72,7 +74,8 @@ async def nobody_shares_the_store(context: Context, cluster: Cluster) -> None:
     begins = context.known.stores_taken
     taker = begins.get(place)
     for other in others:
-        _let_in(cluster, other, has_nodes=has_nodes, takes=taker is not None and taker.uid == other.meta.uid)
+        takes = taker is not None and taker.uid == other.meta.uid and not other.unseen
+        _let_in(cluster, other, has_nodes=has_nodes, takes=takes)
     if not ending:
         if place not in begins and len(begins) >= CLUSTERS_MAX:
             del begins[next(iter(begins))]
@@ -148,7 +151,7 @@ async def _others(context: Context, cluster: Cluster, place: tuple[str, ...]) ->
         return _Other(
             meta=which(other.metadata),
             embedded=other.spec.store.minio.embedded,
-            reached=has_reached(other),
+            reached=has_reached(other) or other.status.controllers.ready > 0,
             noted=bool(other.status.store),
             begun_s=None,
             waits=_waits(manifest) and not other.spec.paused and other.metadata.deletion_timestamp is None,
@@ -162,7 +165,14 @@ async def _others(context: Context, cluster: Cluster, place: tuple[str, ...]) ->
 
 
 async def _with_nodes(context: Context, other: _Other) -> _Other:
-    nodes = await _nodes(context, other.meta)
+    """What its status tells is all where the operator may not look: with a namespace that was made anew, or by who
+    administers one, the chart's roles there are gone, and that is nobody else's affair."""
+    try:
+        nodes = await _nodes(context, other.meta)
+    except KubeProblem as problem:
+        if problem.status != 403:
+            raise
+        return replace(other, unseen=True)
     if nodes is None:
         return other
     return replace(
