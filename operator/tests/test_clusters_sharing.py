@@ -259,9 +259,7 @@ def loses_its_rights(world: World, namespace: str = "dev") -> None:
 
     def refused(kind: str, where: str) -> None:
         if where == namespace and kind not in ("Cluster", "Namespace"):
-            text = (
-                f'User "system:serviceaccount:bmq-system:bmq" cannot get resource "{kind}" in the namespace "{where}"'
-            )
+            text = f'User "operator" cannot get resource "{kind}" in the namespace "{where}"'
             raise KubeProblem(status=403, reason="Forbidden", message=text)
 
     async def gets(kind: str, where: str, name: str) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ from tables_world import World, ready, run
 from bmq_operator.allowed import Allowed, why_not_database, why_not_names, why_not_settings, without_tag
 from bmq_operator.clusters.configuration import config_name, server_yaml
 from bmq_operator.clusters.desired import desired
-from bmq_operator.clusters.existing import Done, Existing, ObjectTaken, bring_about, read_existing
+from bmq_operator.clusters.existing import Done, Existing, ObjectTaken, bring_about, read_existing, untaken
 from bmq_operator.clusters.gathering import gather
 from bmq_operator.clusters.refused import NotToBe
 from bmq_operator.settings import OperatorSettings
@@ -258,6 +258,28 @@ def test_an_object_that_was_there_under_a_name_that_a_cluster_needs_stays_as_it_
     with pytest.raises(ObjectTaken, match="was there before"):
         asyncio.run(main())
     assert kube.manifests[victim["kind"], "shop", victim["metadata"]["name"]] == before
+
+
+HELMS = {"app.kubernetes.io/managed-by": "Helm"}
+OPERATORS = HELMS | {"app.kubernetes.io/name": "bmq-operator"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "meta", "deletes"),
+    [
+        ("ServiceAccount", {"labels": OPERATORS}, False),
+        ("ServiceAccount", {}, False),
+        ("Service", {"labels": HELMS}, False),
+        ("Service", {"labels": OPERATORS}, False),
+        ("Service", {"ownerReferences": [{"controller": True, "uid": "another"}]}, False),
+        ("Service", {}, True),
+    ],
+)
+def test_what_others_may_rely_on_nobody_is_told_to_delete(kind: str, meta: dict[str, Any], deletes: bool) -> None:
+    with pytest.raises(ObjectTaken, match="reate the Cluster with another name") as taken:
+        untaken({"kind": kind, "metadata": {"name": "vault", "namespace": "shop", **meta}}, VAULT)
+    assert ("delete" in str(taken.value).lower()) == deletes
+    assert ("serviceAccount.name" in str(taken.value)) == (meta.get("labels") == OPERATORS)
 
 
 @pytest.mark.parametrize(

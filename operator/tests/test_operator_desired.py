@@ -233,6 +233,7 @@ def test_a_deletion_that_is_confirmed_takes_the_volume_with_it() -> None:
         ("a" * 41, {"listeners": [{"name": "external-listen"}]}, "37 at most"),
         ("1st", {}, "beginning with a letter"),
         ("a.b", {}, "beginning with a letter"),
+        ("default", {}, "create the Cluster with another name"),
         ("demo", {"listeners": [{"name": "lane"}]}, "clash"),
     ],
 )

@@ -5,6 +5,7 @@ value that nobody knows.
 import importlib.util
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -223,8 +224,8 @@ def test_a_cluster_that_is_made_without_a_spec_has_a_minio_and_one_with_a_store_
 @pytest.mark.parametrize(
     ("release", "values"),
     [
-        ("bmq-spark", {}),
-        ("bmq", {"fullnameOverride": "bmq-spark"}),
+        ("bmq-spark", {"rbac": {"create": False}}),
+        ("bmq", {"spark": {"serviceAccount": {"name": "bmq-operator"}}}),
         ("bmq", {"serviceAccount": {"name": "bmq-spark"}, "watchNamespaces": ["*"]}),
         (
             "bmq",
@@ -270,6 +271,66 @@ def test_a_cluster_is_not_made_where_the_operator_does_not_look() -> None:
         rendered(NAMESPACED | {"cluster": {"create": True}})
     for namespaces in ([], ["*"], ["first", "here"]):
         assert "BMQ_HOOK_MANIFEST" in rendered({"watchNamespaces": namespaces, "cluster": {"create": True}})
+
+
+def accounts(
+    values: dict[str, Any], *, release: str = "bmq", chart: Path = CHART
+) -> tuple[set[str], set[str], set[str]]:
+    """Names of ServiceAccounts in the release's namespace that stay; those that its roles are bound to, and that the
+    operator runs as."""
+    made = [
+        one
+        for one in objects(rendered(values, release="bmq", chart=chart))
+        if "helm.sh/hook" not in one["metadata"].get("annotations", {})
+    ]
+    return (
+        {one["metadata"]["name"] for one in made if one["kind"] == "ServiceAccount"},
+        {
+            subject["name"]
+            for one in made
+            if one["kind"] in ("RoleBinding", "ClusterRoleBinding")
+            for subject in one["subjects"]
+        },
+        {one["spec"]["template"]["spec"]["serviceAccountName"] for one in made if one["kind"] == "Deployment"},
+    )
+
+
+def test_a_cluster_called_as_the_release_has_an_account_of_its_own_with_nothing_but_defaults() -> None:
+    """One has a ServiceAccount of its name."""
+    values = {"cluster": {"create": True}}
+    (example,) = objects((ROOT / "examples" / "cluster.yaml").read_text())
+    made, bound, runs_as = accounts(values)
+    assert example["metadata"]["name"] == "bmq" and "bmq" not in made
+    assert runs_as == {"bmq-operator"} and made == bound == {"bmq-operator", "bmq-spark"}
+
+
+def test_an_upgrade_gives_the_operator_an_account_of_another_name_with_all_of_its_roles() -> None:
+    assert accounts({}, chart=ROOT / "tests/e2e/fixtures/chart-0.1.0")[2] == {"bmq"}
+    for values in ({}, ALL, NAMESPACED):
+        made, bound, runs_as = accounts({**values, "spark": {"enabled": False}})
+        assert made == bound == runs_as == {"bmq-operator"}
+    assert accounts({"serviceAccount": {"name": "bmq"}})[2] == {"bmq"}, "whom something else knows by it"
+    assert accounts({"rbac": {"create": False}})[2] == {"bmq"}, "roles that others made are bound to that"
+    assert accounts({"serviceAccount": {"create": False}})[2] == {"default"}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"serviceAccount": {"name": "bmq"}},
+        {"rbac": {"create": False}},
+        {"serviceAccount": {"create": False, "name": "bmq"}},
+        {"cluster": {"name": "bmq-operator"}},
+        {"cluster": {"name": "bmq-spark"}},
+        {"cluster": {"name": "bmq-apply"}},
+        {"cluster": {"name": "default"}},
+    ],
+)
+def test_a_cluster_is_not_made_whose_account_is_somebody_elses(values: dict[str, Any]) -> None:
+    created = {**values, "cluster": {"create": True, **values.get("cluster", {})}}
+    with pytest.raises(HelmRefused, match=r"cluster\.name: .* is the name of another one in .* here: choose"):
+        rendered(created, release="bmq")
+    assert "kind: Deployment" in rendered(values, release="bmq")
 
 
 def test_the_pod_of_helm_test_goes_once_it_succeeded() -> None:

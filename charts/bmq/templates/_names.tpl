@@ -35,9 +35,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ toYaml (merge $selector .Values.podLabels (dict "app.kubernetes.io/part-of" "bmq")) }}
 {{- end -}}
 
+{{/* The operator's. A Cluster's is called as the Cluster, which may well be called as the release. Where others make the roles, those name what it was called always. */}}
 {{- define "bmq.serviceAccount" -}}
 {{- if .Values.serviceAccount.create -}}
-{{- default (include "bmq.fullname" .) .Values.serviceAccount.name -}}
+{{- default (printf "%s%s" (include "bmq.fullname" .) (.Values.rbac.create | ternary "-operator" "")) .Values.serviceAccount.name -}}
 {{- else -}}
 {{- default "default" .Values.serviceAccount.name -}}
 {{- end -}}

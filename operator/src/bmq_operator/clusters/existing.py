@@ -17,6 +17,8 @@ from bmq_operator.clusters.names import (
     LABEL_LENGTH_MAX,
     LANE_LABEL,
     LISTENER_LABEL,
+    MANAGED_LABEL,
+    NAME_LABEL,
     ROLES,
 )
 from bmq_operator.conditions import first_of
@@ -41,6 +43,8 @@ REFUSED_MAX: Final = 5
 """How many Services of one listener are refused in one look before the rest of them waits for the next."""
 IN_A_TURN: Final = 50
 """How many objects are compared with what they are to be before others' work has its turn: there may be a thousand."""
+OF_CHART: Final = "bmq-operator"
+"""The name of the application whose objects bmq's chart makes."""
 _VERBS: Final = (("made", "changed"), ("to make", "to change"))
 
 
@@ -224,9 +228,21 @@ def untaken(there: Manifest | None, cluster: Cluster) -> None:
         return
     whose = "belongs to another object" if owner_of(there) else "was there before"
     what = f"{there['kind']} {there['metadata']['name']}"
-    raise ObjectTaken(
-        f"{what} {whose}: this Cluster needs that name. Delete that object, or create the Cluster with another name"
-    )
+    raise ObjectTaken(f"{what} {whose}: this Cluster needs that name. {_remedy(there)}")
+
+
+def _remedy(there: Manifest) -> str:
+    """What others rely on nobody is told to delete, for which this Cluster may have the name: a ServiceAccount is what
+    pods run as, this operator's perhaps.
+    """
+    labels = there["metadata"].get("labels") or {}
+    remedy = "Create the Cluster with another name"
+    if labels.get(NAME_LABEL) == OF_CHART:
+        own = "or have what is of bmq's chart called otherwise (serviceAccount.name, fullnameOverride)"
+        return f"{remedy}, {own}: it is the operator's"
+    if there["kind"] == "ServiceAccount" or owner_of(there) or labels.get(MANAGED_LABEL) == "Helm":
+        return f"{remedy}: others may rely on that object"
+    return f"{remedy}, or delete that object if nobody needs it"
 
 
 def owner_of(manifest: Manifest) -> str:

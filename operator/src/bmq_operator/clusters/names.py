@@ -21,6 +21,8 @@ TABLES_LABEL: Final = "bmq.io/tables-of"
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 COMPONENT_LABEL: Final = "app.kubernetes.io/component"
 INSTANCE_LABEL: Final = "app.kubernetes.io/instance"
+NAME_LABEL: Final = "app.kubernetes.io/name"
+MANAGED_LABEL: Final = "app.kubernetes.io/managed-by"
 CONFIG_HASH: Final = "bmq.io/config-hash"
 ADVERTISED_HASH: Final = "bmq.io/advertised-hash"
 
@@ -34,6 +36,8 @@ PROXY_PORTS: Final[Mapping[str, int]] = {"kafka": KAFKA_PORT, "internal": INTERN
 NODE_IDS_FROM: Final[dict[Component, int]] = {"controller": 1, "broker": 1_000, "proxy": 10_000}
 ROLES: Final[tuple[Component, ...]] = ("controller", "broker", "proxy")
 
+DEFAULT_ACCOUNT: Final = "default"
+"""Kubernetes makes a ServiceAccount of this name in each namespace, and anew where somebody deletes it."""
 LABEL_LENGTH_MAX: Final = 63
 REVISION_LENGTH: Final = 11
 """What Kubernetes appends to a StatefulSet's name in a label of its pods."""
@@ -128,9 +132,9 @@ class Names:
 def labels_of(cluster: str, component: str = "") -> dict[str, str]:
     """The labels of an object of a Cluster."""
     common = {
-        "app.kubernetes.io/name": "bmq",
+        NAME_LABEL: "bmq",
         INSTANCE_LABEL: cluster,
-        "app.kubernetes.io/managed-by": "bmq-operator",
+        MANAGED_LABEL: "bmq-operator",
         CLUSTER_LABEL: cluster,
     }
     return common | ({COMPONENT_LABEL: component} if component else {})
@@ -161,6 +165,11 @@ def why_unusable(cluster: Cluster) -> str:
         return (
             f"metadata.name {names.cluster!r} is no name for Services: use lower-case letters, digits and -, "
             "beginning with a letter"
+        )
+    if names.cluster == DEFAULT_ACCOUNT:
+        return (
+            f"metadata.name {names.cluster!r} is that of the ServiceAccount that every namespace has: create the "
+            "Cluster with another name"
         )
     longest = max((names.listener(one.name, "bootstrap") for one in cluster.spec.listeners), key=len, default="")
     needed = max(len(names.role("controller")) + REVISION_LENGTH, len(longest))
