@@ -5,9 +5,10 @@ resources.
 import asyncio
 from typing import Any
 
-from kube_of_a_test import KubeOfATest, context_of
+from kube_of_a_test import KubeOfATest, TestClock, context_of
 from prometheus_client import generate_latest
 
+from bmq_operator.lease import Lease
 from bmq_operator.main import Operator
 from bmq_operator.metrics import LEADER
 from bmq_operator.resync import resync
@@ -26,6 +27,19 @@ def told(name: str) -> list[str]:
     """Its samples that are not 0."""
     lines = generate_latest().decode().splitlines()
     return [line for line in lines if line.startswith((f"{name}{{", f"{name} ")) and not line.endswith(" 0.0")]
+
+
+def test_a_lease_is_found_by_its_label_also_one_that_an_operator_before_made() -> None:
+    async def main() -> None:
+        kube = KubeOfATest()
+        lease = Lease(kube, TestClock(), namespace="bmq-system", name="bmq", identity="a")  # type: ignore[arg-type]
+        assert await lease._try_once()
+        made = kube.manifests["Lease", "bmq-system", "bmq"]
+        assert made["metadata"]["labels"] == {"app.kubernetes.io/name": "bmq-operator"}
+        made["metadata"]["labels"] = {"team": "queues"}
+        assert lease._held(made)["metadata"]["labels"] == {"app.kubernetes.io/name": "bmq-operator", "team": "queues"}
+
+    asyncio.run(main())
 
 
 def test_who_leads_no_more_counts_no_resources_and_has_none_that_are_due() -> None:

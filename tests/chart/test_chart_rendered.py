@@ -273,9 +273,7 @@ def test_a_cluster_is_not_made_where_the_operator_does_not_look() -> None:
         assert "BMQ_HOOK_MANIFEST" in rendered({"watchNamespaces": namespaces, "cluster": {"create": True}})
 
 
-def accounts(
-    values: dict[str, Any], *, release: str = "bmq", chart: Path = CHART
-) -> tuple[set[str], set[str], set[str]]:
+def accounts(values: dict[str, Any], *, chart: Path = CHART) -> tuple[set[str], set[str], set[str]]:
     """Names of ServiceAccounts in the release's namespace that stay; those that its roles are bound to, and that the
     operator runs as."""
     made = [

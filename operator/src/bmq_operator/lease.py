@@ -113,6 +113,8 @@ class Lease:
             "metadata": {"name": self._name, "namespace": self._namespace},
             "spec": {},
         }
+        labels = held["metadata"].get("labels") or {}
+        held["metadata"]["labels"] = {"app.kubernetes.io/name": "bmq-operator", **labels}
         spec = held["spec"]
         if spec.get("holderIdentity") != self._identity:
             spec |= {
