@@ -5,6 +5,7 @@ value that nobody knows.
 import importlib.util
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -329,6 +330,42 @@ def test_a_cluster_is_not_made_whose_account_is_somebody_elses(values: dict[str,
     with pytest.raises(HelmRefused, match=r"cluster\.name: .* is the name of another one in .* here: choose"):
         rendered(created, release="bmq")
     assert "kind: Deployment" in rendered(values, release="bmq")
+
+
+def test_names_that_yaml_takes_for_something_else_stay_names() -> None:
+    values = EVERYTHING | {
+        "fullnameOverride": "no",
+        "priorityClassName": "null",
+        "watchNamespaces": ["0x10", "true"],
+        "serviceAccount": {"name": "on"},
+        "operator": {"leaseName": "off"},
+        "networkPolicy": {"metricsFromNamespaces": ["1e3"]},
+        "spark": {"namespaces": ["0x10"], "serviceAccount": {"name": "yes"}},
+        "cluster": {"create": True},
+    }
+    text = rendered(values, release="1e1", namespace="0x10")
+    assert {one["metadata"]["namespace"] for one in objects(text) if "namespace" in one["metadata"]} == {"0x10", "true"}
+
+    def names(part: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+        if isinstance(part, dict):
+            for name, one in part.items():
+                yield from names(one, "label" if key in ("labels", "matchLabels") else name)
+        elif isinstance(part, list):
+            for one in part:
+                yield from names(one, key)
+        else:
+            yield key, part
+
+    kinds = {"name", "namespace", "serviceAccountName", "priorityClassName", "resourceNames", "label", "matchNames"}
+    found = [
+        (key, one)
+        for made in objects(text)
+        if made["kind"] != "CustomResourceDefinition"
+        for key, one in names(made)
+        if key in kinds
+    ]
+    assert {"no", "null", "on", "off", "yes", "1e1", "1e3"} <= {one for _, one in found}
+    assert [one for one in found if not isinstance(one[1], str)] == []
 
 
 def test_the_pod_of_helm_test_goes_once_it_succeeded() -> None:

@@ -12,9 +12,9 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 apiVersion: rbac.authorization.k8s.io/v1
 kind: {{ $kind }}
 metadata:
-  name: {{ $name }}
+  name: {{ $name | quote }}
   {{- with .namespace }}
-  namespace: {{ . }}
+  namespace: {{ . | quote }}
   {{- end }}
   labels: {{- include "bmq.labels" .root | nindent 4 }}
   annotations: {{- include "bmq.hookAnnotations" (dict "when" .when "weight" 0) | nindent 4 }}
@@ -23,20 +23,20 @@ rules: {{- .rules | nindent 2 }}
 apiVersion: rbac.authorization.k8s.io/v1
 kind: {{ $kind }}Binding
 metadata:
-  name: {{ $name }}
+  name: {{ $name | quote }}
   {{- with .namespace }}
-  namespace: {{ . }}
+  namespace: {{ . | quote }}
   {{- end }}
   labels: {{- include "bmq.labels" .root | nindent 4 }}
   annotations: {{- include "bmq.hookAnnotations" (dict "when" .when "weight" 0) | nindent 4 }}
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: {{ $kind }}
-  name: {{ $name }}
+  name: {{ $name | quote }}
 subjects:
   - kind: ServiceAccount
-    name: {{ default .name .account }}
-    namespace: {{ .root.Release.Namespace }}
+    name: {{ default .name .account | quote }}
+    namespace: {{ .root.Release.Namespace | quote }}
 {{- end -}}
 
 {{/* A Job that calls bmq_operator.chart_hooks, and its account. */}}
@@ -45,16 +45,16 @@ subjects:
 apiVersion: v1
 kind: ServiceAccount
 metadata:
-  name: {{ .name }}
-  namespace: {{ .root.Release.Namespace }}
+  name: {{ .name | quote }}
+  namespace: {{ .root.Release.Namespace | quote }}
   labels: {{- include "bmq.labels" .root | nindent 4 }}
   annotations: {{- include "bmq.hookAnnotations" (dict "when" .when "weight" 0) | nindent 4 }}
 ---
 apiVersion: batch/v1
 kind: Job
 metadata:
-  name: {{ .name }}
-  namespace: {{ .root.Release.Namespace }}
+  name: {{ .name | quote }}
+  namespace: {{ .root.Release.Namespace | quote }}
   labels: {{- include "bmq.labels" .root | nindent 4 }}
   annotations: {{- include "bmq.hookAnnotations" (dict "when" .when "weight" 1) | nindent 4 }}
 spec:
@@ -64,10 +64,10 @@ spec:
     metadata:
       labels:
         app.kubernetes.io/name: bmq-hook
-        app.kubernetes.io/instance: {{ .root.Release.Name }}
+        app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
     spec:
       restartPolicy: Never
-      serviceAccountName: {{ .name }}
+      serviceAccountName: {{ .name | quote }}
       enableServiceLinks: false
       securityContext: {{- include "bmq.podSecurity" .root | nindent 8 }}
       {{- include "bmq.placement" .root | nindent 6 }}
