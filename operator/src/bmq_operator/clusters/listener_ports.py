@@ -34,10 +34,11 @@ def former_names(listeners: Sequence[Listener], pods: Iterable[Manifest]) -> dic
 
 
 def _is_proxy(pod: Manifest) -> bool:
-    return bool(pod["metadata"]["labels"].get(COMPONENT_LABEL) == "proxy")
+    return bool(pod["metadata"].get("labels", {}).get(COMPONENT_LABEL) == "proxy")
 
 
 def _names(pod: Manifest) -> dict[int, str]:
     """The names of its ports, by number; empty: it has none."""
-    ports = (port for container in pod["spec"]["containers"] for port in container.get("ports") or ())
+    containers = pod.get("spec", {}).get("containers") or ()
+    ports = (port for container in containers for port in container.get("ports") or ())
     return {port["containerPort"]: port.get("name") or "" for port in ports}
