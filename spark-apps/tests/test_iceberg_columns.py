@@ -79,6 +79,17 @@ def test_names_with_dots_that_meet_another_columns_path_are_dead_letters_and_sto
     assert "$.x.y has no column" in rows(opened, name.dead_letters)[0]["reason"]
 
 
+def test_a_name_without_end_is_a_dead_letter_and_stays_out_of_the_table_s_metadata(
+    spark: SparkSession, opened: Opened
+) -> None:
+    name = opened.table("long")
+    sink = IcebergSink(spark, name, typing("json"), settings(), infers=True)
+    added = sink.add(batch(spark, 0, values('{"id":1}', *(f'{{"{each * 100_000}":1}}' for each in "abc"))))
+    assert (added.rows, added.dead_letters) == (1, 3)
+    assert [row["value"] for row in rows(opened, name)] == [{"id": 1}]
+    assert "longer than 255 bytes" in rows(opened, name.dead_letters)[0]["reason"]
+
+
 def test_a_column_that_somebody_renames_or_drops_while_the_job_runs_is_added_again_and_no_value_is_lost(
     spark: SparkSession, opened: Opened
 ) -> None:

@@ -221,3 +221,12 @@ def test_inferred_columns_that_change_their_type_make_dead_letters(
     assert run(options, spark).dead_letters == 4
     assert values_in(tmp_path / "t") == [{"id": 1, "at": {"x": 1, "y": None}}, {"id": 2, "at": {"x": 2, "y": "new"}}]
     assert_reasons(letters_in(tmp_path / "t"), *((value, "not the JSON of the columns") for value in other))
+
+
+def test_a_name_without_end_is_a_dead_letter_and_no_column(bmq: Bmq, spark: SparkSession, tmp_path: Path) -> None:
+    topic = topic_of(bmq.servers, partitions=1)
+    long = [b'{"%s": 1}' % (each * 100_000) for each in (b"a", b"b")]
+    produce(bmq.servers, topic, [b'{"id": 1}', *long])
+    assert run(parse([*arguments(bmq.servers, tmp_path / "t", topic), "--format", "json"]), spark).dead_letters == 2
+    assert values_in(tmp_path / "t") == [{"id": 1}]
+    assert_reasons(letters_in(tmp_path / "t"), *((value, "longer than 255 bytes") for value in long))

@@ -14,6 +14,7 @@ from value_cases import decode
 from bmq_spark.values import decoder, iceberg_rules, infer, json_rules, parquet_rules, settle
 from bmq_spark.values import observe as observe_at
 from bmq_spark.values.ddl import write_ddl
+from bmq_spark.values.inference import NAME_BYTES, NAMES_BYTES
 from bmq_spark.values.json_seen import COLUMNS, NAME_SIZE, SIZE_MAX, Observation
 
 
@@ -328,6 +329,50 @@ def test_columns_of_any_name_that_came_from_a_schema_are_filled(name: str) -> No
     values, reasons = decode(decoder("json", columns=known), encoded(*documents).to_pylist())
     assert reasons == [None] * 3
     assert values == [documents[0], {"id": 1, name: None}, {"id": None, name: {name: None, "text": "1.5"}}]
+
+
+@pytest.mark.parametrize("longest", ["n" * NAME_BYTES, "ä" * (NAME_BYTES // 2)])
+def test_a_name_of_more_bytes_than_names_have_makes_no_column_and_is_a_reason(longest: str) -> None:
+    longer = longest + "äx"
+    documents = [{"id": 1}, {longer: 1}, {"o": {longer: {"x": 1}}}, {"l": [{longer: 1, "y": 1}]}, {longest: 2}]
+    known = infer(None, encoded(*documents))
+    assert known == pa.struct([*infer(None, encoded({"id": 1, "l": [{"y": 1}]})), (longest, pa.int64())])
+    values, reasons = decode(decoder("json", columns=known), encoded(*documents).to_pylist())
+    assert [why is None for why in reasons] == [True, False, False, False, True] and values[4][longest] == 2
+    for why in (reasons[1], *decode(decoder("json", columns=known), [b'{"%s": 1}' % (b"n" * 100_000)])[1]):
+        assert f"or is longer than {NAME_BYTES} bytes" in (why or "")
+
+
+def test_names_of_a_table_have_no_more_bytes_together_than_fit_and_those_that_most_records_have_come_first() -> None:
+    many = NAMES_BYTES // 400 - 1
+    wide = {f"a{number:05}".ljust(200, "x"): {f"b{number:05}".ljust(200, "y"): 1} for number in range(many // 2)}
+    more = {f"z{number:05}".ljust(200, "x"): [{f"b{number:05}".ljust(200, "y"): 1}] for number in range(many)}
+    known = infer(None, encoded(wide, wide, more, {"id": 1, "in": {"amount": 1.5}}))
+    assert names_bytes(known) <= NAMES_BYTES < names_bytes(known) + 400
+    assert {"id", "in", *wide} < {field.name for field in known} and known.field("in").type.num_fields == 1
+    values, reasons = decode(decoder("json", columns=known), encoded(wide, more).to_pylist())
+    assert reasons[0] is None and values[1] is None and "too many columns, or names" in (reasons[1] or "")
+    assert infer(known, encoded(more)) == known, "the objects and lists that a name is within cost, too"
+    grown = infer(known, encoded(*[{next(iter(wide)): {"n": 1}, "on": 1}] * 2))
+    assert "n" in [field.name for field in grown.field(next(iter(wide))).type]
+    assert "on" in [field.name for field in grown], "while there is room"
+
+
+def test_a_table_that_has_longer_names_goes_on_with_them() -> None:
+    long = "n" * 100_000
+    known = pa.struct([(f"{long}{number}", pa.struct([(long, pa.int32())])) for number in range(3)])
+    document = {f"{long}1": {long: 2**40, "x": 1}, "new": 1}
+    assert infer(known, encoded({f"{long}1": {long: 2**40}, "new": 1})) == pa.struct(
+        [known.field(0), (f"{long}1", pa.struct([(long, pa.int64())])), known.field(2)]
+    )
+    values, reasons = decode(decoder("json", columns=known), encoded({f"{long}1": {long: 7}}, document).to_pylist())
+    assert values[0][f"{long}1"] == {long: 7} and reasons[0] is None and "has no column" in (reasons[1] or "")
+
+
+def names_bytes(kind: pa.DataType) -> int:
+    if pa.types.is_struct(kind):
+        return sum(len(field.name.encode()) + names_bytes(field.type) for field in kind)
+    return 2 + names_bytes(kind.value_type) if pa.types.is_list(kind) else 0
 
 
 dotted_keys = st.sampled_from(["x", "y", "x.y", "X.Y", "x.element", "x.element.y", "element"])

@@ -9,13 +9,12 @@ The lattice holds within a batch. Columns that are known have files already, and
 Spark reads old files and new ones together. One odd record does not turn a table's column into text; it gets a reason.
 
 `observe` runs where the records are and `settle` once for a batch. Both are deterministic: of names that differ by case
-alone that becomes a column which more records have, and of too many fields those do; else the first by name. New fields
-come in the order of their names.
+alone that becomes a column which more records have, and of too many fields, or of too long names, those do; else the
+first by name. New fields come in the order of their names.
 """
 
 import re
 from collections.abc import Iterable, Iterator
-from heapq import nsmallest
 from typing import Any, Final
 
 import msgspec
@@ -30,6 +29,11 @@ from bmq_spark.values.json_seen import COLUMNS, FRACTION, INTEGER, LIST, OBJECT,
 NOTHING: Final = pa.struct([])
 _ODD_NAME: Final = re.compile(r'[\x00-\x1f"\\]')
 """What msgspec takes no field's name with, where it refuses the fields that it is not told of."""
+NAME_BYTES: Final = 255
+"""A longer name, in UTF-8, is no column: keys that are data (URLs, tokens) have such."""
+NAMES_BYTES: Final = 256 << 10
+"""What the names of a table have together, objects' included. They are in each of its files and versions, and never go
+away."""
 _ELEMENT: Final = "[]"
 
 Names = tuple[str, ...]
@@ -59,7 +63,8 @@ def settle(
     rules: Rules = parquet_rules,
     by_path: bool = False,
 ) -> pa.DataType:
-    """The columns after a batch: those known, wider where `rules` let them, and new ones by name, COLUMNS in all.
+    """The columns after a batch: those known, wider where `rules` let them, and new ones by name, COLUMNS in all, with
+    names of NAMES_BYTES.
 
     What does not become a column or a wider one stays out, and the decoder gives such records a reason. `by_path`: the
     table knows columns by their names from the top with dots between (Iceberg), where a name with dots may be the path
@@ -70,11 +75,11 @@ def settle(
         observed.take(each)
     start, seen = known if known is not None else NOTHING, observed.seen()
     settled = _settled(start, seen, rules, Paths.of(start) if by_path else None, TOP)
-    room = max(0, COLUMNS - _columns(start))
     added = list(_added(start, settled, seen, ()))
-    if len(added) <= room:
+    taken = _taken(start, added)
+    if len(added) == len(taken):
         return settled
-    return _without(settled, {names for _, names in added} - {names for _, names in nsmallest(room, added)}, ())
+    return _without(settled, {names for _, names in added} - taken, ())
 
 
 def fields_beyond(value: Any, arrow_type: pa.DataType, path: str = "$") -> str | None:
@@ -170,7 +175,7 @@ def _object(known: pa.DataType, seen: Part, rules: Rules, paths: Paths | None, a
     added: dict[str, pa.DataType] = {}
     for name, part in sorted(seen.fields.items(), key=lambda field: (-field[1].records, field[0])):
         inner = at.field(name)
-        if not name or name.lower() in spellings or _ODD_NAME.search(name) or (paths and not paths.free(inner)):
+        if not _may_be_column(name) or name.lower() in spellings or (paths and not paths.free(inner)):
             continue
         arrow_type = _new(part, rules, paths, inner)
         if not _tells_nothing(arrow_type):
@@ -179,6 +184,10 @@ def _object(known: pa.DataType, seen: Part, rules: Rules, paths: Paths | None, a
             spellings.add(name.lower())
             added[name] = arrow_type
     return pa.struct([*types.items(), *sorted(added.items())])
+
+
+def _may_be_column(name: str) -> bool:
+    return 0 < len(name) <= NAME_BYTES and len(name.encode()) <= NAME_BYTES and not _ODD_NAME.search(name)
 
 
 def _wider(known: pa.DataType, seen: Part, rules: Rules) -> pa.DataType:
@@ -206,6 +215,39 @@ def _added(known: pa.DataType | None, settled: pa.DataType, seen: Part, names: N
             yield from _added(inner, settled.value_type, seen.element, (*names, _ELEMENT))
     elif known is None:
         yield -seen.records, names
+
+
+def _taken(known: pa.DataType, added: Iterable[tuple[int, Names]]) -> set[Names]:
+    """Those of the added for which there is room: for columns, and for the names that they bring, each counted once."""
+    room = max(0, COLUMNS - _columns(known))
+    there = set(_named(known, ()))
+    left = NAMES_BYTES - sum(_bytes(names) for names in there)
+    taken: set[Names] = set()
+    for _, names in sorted(added):
+        brought = {names[:length] for length in range(1, len(names) + 1)} - there
+        size_bytes = sum(map(_bytes, brought))
+        if len(taken) < room and size_bytes <= left:
+            taken.add(names)
+            there |= brought
+            left -= size_bytes
+    return taken
+
+
+def _named(arrow_type: pa.DataType, at: Names) -> Iterator[Names]:
+    """All that have a name, objects and lists included."""
+    if pa.types.is_struct(arrow_type):
+        for field in arrow_type:
+            yield (*at, field.name)
+            yield from _named(field.type, (*at, field.name))
+    elif pa.types.is_list(arrow_type) or pa.types.is_map(arrow_type):
+        inner = arrow_type.value_type if pa.types.is_list(arrow_type) else arrow_type.item_type
+        yield (*at, _ELEMENT)
+        yield from _named(inner, (*at, _ELEMENT))
+
+
+def _bytes(names: Names) -> int:
+    """The last one's, in UTF-8; a list's elements have a name in files, too."""
+    return len(names[-1].encode())
 
 
 def _without(settled: pa.DataType, names: set[Names], at: Names) -> pa.DataType:

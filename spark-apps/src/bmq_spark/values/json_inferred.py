@@ -5,16 +5,18 @@ it must not get lost.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
 
 from bmq_spark.values.decoded import RecordDecoder, Unfit, reason
-from bmq_spark.values.inference import fields_beyond, strict_type
+from bmq_spark.values.inference import NAME_BYTES, fields_beyond, strict_type
 from bmq_spark.values.json_records import JSON_REFUSES, finisher, python_type
 from bmq_spark.values.json_schema_types import JSON_TEXT
 from bmq_spark.values.made_values import SLICE_VALUES, made_by, may_be_many, require_few, widest_item
+
+PATH_CHARACTERS: Final = 120
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,10 +75,10 @@ class InferredJsonDecoder(RecordDecoder):
             beyond = fields_beyond(msgspec.json.decode(value), self.columns)
             if beyond is not None:
                 raise Unfit(
-                    f"{beyond} has no column: its name differs from another's by case alone, or with its dots is "
-                    "the path of another, or has a quote, a backslash or a control character, or it is within a "
-                    "map, or there are too many columns, or fields in the record: give a schema, and where the table "
-                    "has the other name, a new table"
+                    f"{_shortened(beyond)} has no column: its name differs from another's by case alone, or with its "
+                    "dots is the path of another, or has a quote, a backslash or a control character, or is longer "
+                    f"than {NAME_BYTES} bytes, or it is within a map, or there are too many columns, or names, or "
+                    "fields in the record: give a schema, and where the table has the other name, a new table"
                 )
             return loose(value)
 
@@ -84,6 +86,11 @@ class InferredJsonDecoder(RecordDecoder):
 
     def __getstate__(self) -> dict[str, Any]:
         return {"columns": self.columns}
+
+
+def _shortened(path: str) -> str:
+    """So that the reason is read to its end, however long names are."""
+    return path if len(path) <= PATH_CHARACTERS else f"{path[: PATH_CHARACTERS - 1]}…"
 
 
 def _finished(arrow_type: pa.DataType) -> Callable[[bytes], Any]:
