@@ -6,6 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 import fastavro
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from bmq_spark.errors import ConfigurationError
 from bmq_spark.values import SchemaFile, by_schema_id, decoder
 from bmq_spark.values import registry as registries
 from bmq_spark.values.ddl import write_ddl
+from bmq_spark.values.registered import RegisteredDecoder
 from bmq_spark.values.registry import Registry, RegistryUnavailable, SchemaUnknown
 
 
@@ -432,3 +434,99 @@ def test_values_that_are_not_in_the_wire_format_do_not_each_ask_the_registry(mon
         # What the registry counts on to is asked for, as ever.
         later = server.register("orders-value", json.dumps(OLD))
         assert decode(made, [*garbage[:20], framed(later, OLD, {"id": 2, "gone": ""})])[0][-1] == {"id": 2, "gone": ""}
+
+
+EVERY_KIND = {
+    "text": {"type": ["null", "string"], "default": None},
+    "at": {"type": {"type": "long", "logicalType": "timestamp-millis"}},
+    "price": {"type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+    "state": {"type": {"type": "enum", "name": "shop.State", "symbols": ["OPEN", "SHUT"]}},
+    "either": {"type": ["null", "string", "long"]},
+    "part": {"type": {"type": "record", "name": "shop.Part", "fields": [{"name": "count", "type": "int"}]}},
+    "again": {"type": {"type": "array", "items": "shop.Part"}},
+    "pairs": {"type": {"type": "map", "values": "shop.State"}},
+}
+HELD: dict[str, Any] = {
+    "text": "x", "at": datetime.datetime(2026, 1, 1, microsecond=1000, tzinfo=datetime.UTC), "price": Decimal("1.25"), "state": "SHUT",
+    "either": 7, "part": {"count": 1}, "again": [{"count": 2}], "pairs": {"k": "OPEN"},
+}  # fmt: skip
+AS_COLUMNS = HELD | {"either": {"member_string": None, "member_long": 7}, "pairs": [("k", "OPEN")]}
+
+
+def test_a_field_that_is_a_column_is_read_whoever_wrote_it_though_the_newest_version_has_it_no_more(
+    server: RegistryServer,
+) -> None:
+    """At the top, within records, lists and maps, whatever type it has."""
+
+    def order(**fields: Any) -> dict[str, Any]:
+        inner = {
+            "type": "record",
+            "name": "shop.In",
+            "fields": [{"name": "id", "type": "int"}, *record_of(**fields)["fields"]],
+        }
+        rows = {"type": {"type": "array", "items": {"type": "map", "values": ["null", "shop.In"]}}}
+        return record_of(id={"type": "long"}, within={"type": ["null", inner]}, rows=rows)
+
+    full, less = order(**EVERY_KIND), order()
+    one = server.register("orders-value", json.dumps(full))
+    columns = decoder("avro", registry=server.url, subject="orders-value").arrow_type
+    two = server.register("orders-value", json.dumps(less))
+    made = decoder("avro", registry=server.url, subject="orders-value", columns=columns)
+    assert made.arrow_type == columns
+    inner = {"id": 3, **HELD}
+    old = {"id": 1, "within": inner, "rows": [{"a": inner, "b": None}]}
+    new = {"id": 2, "within": {"id": 4}, "rows": [{"a": {"id": 5}}]}
+    values, reasons = decode(made, [framed(one, full, old), framed(two, less, new), framed(one, full, old)])
+    assert reasons == [None] * 3
+    read, nothing = {"id": 3, **AS_COLUMNS}, dict.fromkeys(AS_COLUMNS)
+    expected = {"id": 1, "within": read, "rows": [[("a", read), ("b", None)]]}
+    assert values == [
+        expected,
+        {"id": 2, "within": {"id": 4, **nothing}, "rows": [[("a", {"id": 5, **nothing})]]},
+        expected,
+    ]
+    assert isinstance(made, RegisteredDecoder) and not made.leaves_out(one)
+
+
+def test_a_writer_s_field_that_the_column_of_its_name_does_not_hold_is_left_out(server: RegistryServer) -> None:
+    first = record_of(
+        id={"type": "int"}, _bmq_passed_over0={"type": "string"}, more={"type": "string"}, Note={"type": "string"}
+    )
+    one = server.register("s", json.dumps(first))
+    server.register("s", json.dumps(record_of(id={"type": "int"}, note={"type": "int", "default": 1})))
+    kept = pa.struct([("id", pa.int32()), ("more", pa.int64()), ("Note", pa.string())])
+    made = decoder("avro", registry=server.url, subject="s", columns=kept)
+    record = {"id": 1, "_bmq_passed_over0": "a", "more": "b", "Note": "c"}
+    assert decode(made, [framed(one, first, record)]) == ([{"id": 1, "note": 1, "more": None}], [None])
+    assert isinstance(made, RegisteredDecoder) and made.leaves_out(one)
+
+
+def test_an_alias_s_field_is_the_column_of_its_new_name_alone(server: RegistryServer) -> None:
+    old = server.register("s", json.dumps(OLD))
+    columns = decoder("avro", registry=server.url, subject="s").arrow_type
+    server.register("s", json.dumps(NEW))
+    made = decoder("avro", registry=server.url, subject="s", columns=columns)
+    (row,), reasons = decode(made, [framed(old, OLD, {"id": 1, "gone": "x"})])
+    assert reasons == [None] and row == {"id": 1, "note": "none", "name": "x", "gone": None}
+    assert isinstance(made, RegisteredDecoder) and not made.leaves_out(old)
+
+
+def test_writers_are_told_of_records_whose_schema_the_registry_has_and_is_not_the_newest(
+    server: RegistryServer,
+) -> None:
+    old, new = server.register("s", json.dumps(OLD)), server.register("s", json.dumps(NEW))
+    made = decoder("avro", registry=server.url, subject="s")
+    assert isinstance(made, RegisteredDecoder)
+    values = [
+        framed(old, OLD, {"id": 1, "gone": "x"}), None, framed(new, NEW, {"id": 1, "note": "", "name": ""}),
+        framed(77, OLD, {"id": 1, "gone": "x"}), b"", b"\x00", b"\x01" + framed(old, OLD, {"id": 1, "gone": "x"})[1:],
+        framed(old, OLD, {"id": 1, "gone": "x"})[:5],
+    ]  # fmt: skip
+    array = pa.array(values, pa.binary())
+    made.decode(array)
+    assert made.writers(array).to_pylist() == [old, None, None, None, None, None, None, old]
+    asked = len(server.asked)
+    made.decode(array)
+    assert made.writers(array.slice(1, 3)).to_pylist() == [None] * 3 and len(server.asked) == asked
+    by_file = decoder("avro", schema=SchemaFile(name="x", content=json.dumps(OLD).encode()), registry=server.url)
+    assert isinstance(by_file, RegisteredDecoder) and by_file.version is None

@@ -21,6 +21,7 @@ from pyspark.sql import functions as sql
 from bmq_spark.batches.records import Typing
 from bmq_spark.errors import ConfigurationError
 from bmq_spark.table.layout import TIMESTAMP
+from bmq_spark.values import RegisteredDecoder
 
 RECORD_KEY: Final = "key"
 KEY_TIMESTAMP: Final = "key_timestamp"
@@ -76,7 +77,9 @@ class KeyedTyping(Typing):
 def keyed(typing: Typing, field: str) -> KeyedTyping:
     """Raises ConfigurationError where the values have no such field, or one that nothing can be found by."""
     if field != RECORD_KEY:
-        kind = typing.value.arrow_type
+        # A field that the newest version has no more is none to find rows by, though the table has it.
+        value = typing.value
+        kind = value.own_type if isinstance(value, RegisteredDecoder) else value.arrow_type
         names = [part.name for part in kind] if pa.types.is_struct(kind) else []
         if field not in names:
             raise ConfigurationError(

@@ -41,6 +41,7 @@ def typing_of(options: JobOptions, known: pa.Schema | None = None) -> Typing:
         registry=options.registry,
         subject=f"{options.topics[0]}-value" if options.registry and options.schema is None else None,
         message=options.message,
+        columns=have if have is not None and pa.types.is_struct(have) else None,
     )
     try:
         columns = value.arrow_type if have is None else merge_types(have, value.arrow_type)

@@ -20,6 +20,7 @@ from bmq_spark.values.evolution import (
 from bmq_spark.values.formats import FORMATS, decoder
 from bmq_spark.values.inference import infer, observe, settle
 from bmq_spark.values.json_seen import Observation
+from bmq_spark.values.registered import RegisteredDecoder
 from bmq_spark.values.schema_files import SchemaFile, read_schema
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "Decoded",
     "Decoder",
     "Observation",
+    "RegisteredDecoder",
     "SchemaBreaks",
     "SchemaFile",
     "collision",

@@ -19,12 +19,14 @@ from fastavro.schema import SchemaParseException, UnknownType
 
 from bmq_spark.errors import ConfigurationError
 from bmq_spark.values.avro_defaults import require_legal_defaults
+from bmq_spark.values.avro_kept import reader_with_kept
 from bmq_spark.values.avro_resolution import resolved
 from bmq_spark.values.avro_strict import StrictAvro
 from bmq_spark.values.avro_types import NoColumn, column_of, in_table, require_readable
 from bmq_spark.values.by_schema_id import BySchemaId
-from bmq_spark.values.decoded import RecordDecoder, Unfit, reason
+from bmq_spark.values.decoded import Unfit, reason
 from bmq_spark.values.made_values import SLICE_VALUES, width
+from bmq_spark.values.registered import RegisteredDecoder, with_kept
 from bmq_spark.values.registry import RegisteredSchema, Registry, schema_id
 from bmq_spark.values.schema_files import SchemaFile
 
@@ -45,18 +47,36 @@ _SCHEMA_REFUSES: Final = (
 
 
 @dataclass(frozen=True, eq=False)
-class AvroDecoder(RecordDecoder):
+class AvroDecoder(RegisteredDecoder):
     """`reader` is a schema as parse_avro gives it. With a registry values are in the wire format, without one they are
-    all of the reader's schema.
+    all of the reader's schema. See RegisteredDecoder for the others.
     """
 
     reader: Any
     registry: Registry | None = None
+    version: int | None = None
+    kept: pa.DataType | None = None
 
     @property
     def arrow_type(self) -> pa.DataType:
-        """A struct of the record's fields."""
+        """A struct of the record's fields, and of those that are kept."""
         return in_table(self._column)
+
+    @property
+    def own_type(self) -> pa.DataType:
+        """A struct of the record's fields alone."""
+        return in_table(column_of(self.reader))
+
+    def reads_as(self, other: RegisteredDecoder) -> bool:
+        """Whether both are of the same schema."""
+        return isinstance(other, AvroDecoder) and bool(other.reader == self.reader)
+
+    def leaves_out(self, number: int) -> bool:
+        """Whether records of the schema with that id have fields that become no column. Raises RegistryUnavailable."""
+        try:
+            return self._by_id(number).leaves_out
+        except Unfit:
+            return False
 
     def array(self, objects: list[Any]) -> pa.Array:
         """The objects as an array of `arrow_type`. Raises what ARROW_REFUSES names."""
@@ -98,13 +118,19 @@ class AvroDecoder(RecordDecoder):
         try:
             writer = registered_avro(self.registry, registered)
             require_readable(writer)
-            return self._plain if writer == self.reader else _read_by(writer, self.reader)
+            if writer == self.reader:
+                return self._plain
+            kept = self.kept
+            return _read_by(writer, self.reader if kept is None else reader_with_kept(writer, self.reader, kept))
         except (NoColumn, *_SCHEMA_REFUSES) as error:
             raise Unfit(f"schema id {number}: {reason(error)}") from error
 
     @cached_property
     def _column(self) -> pa.DataType:
-        return column_of(self.reader)
+        return with_kept(column_of(self.reader), self.kept)
+
+    def _knows(self, number: int) -> bool:
+        return self._by_id.learnt(number)
 
     @cached_property
     def _width(self) -> int:
@@ -120,7 +146,7 @@ class AvroDecoder(RecordDecoder):
         return BySchemaId(self.registry, kind="AVRO", learn=self._reader_of)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"reader": self.reader, "registry": self.registry}
+        return {"reader": self.reader, "registry": self.registry, "version": self.version, "kept": self.kept}
 
 
 class _Read(NamedTuple):
@@ -128,6 +154,8 @@ class _Read(NamedTuple):
 
     strict: StrictAvro
     record: Callable[[io.BytesIO], Any]
+    leaves_out: bool = False
+    """Whether they have fields that become no column."""
 
 
 def read_avro_schema(source: SchemaFile) -> Any:
@@ -201,8 +229,8 @@ def _spelled_out(schema: Any, named: dict[str, Any], defined: set[str]) -> Any:
 
 
 def _read_by(writer: Any, reader: Any) -> _Read:
-    wire, convert = resolved(writer, reader)
+    wire, convert, leaves_out = resolved(writer, reader)
     parsed, read = fastavro.parse_schema(wire), fastavro.schemaless_reader
     if convert is None:
-        return _Read(StrictAvro(writer, reader), lambda content: read(content, parsed, None))
-    return _Read(StrictAvro(writer, reader), lambda content: convert(read(content, parsed, None)))
+        return _Read(StrictAvro(writer, reader), lambda content: read(content, parsed, None), leaves_out)
+    return _Read(StrictAvro(writer, reader), lambda content: convert(read(content, parsed, None)), leaves_out)

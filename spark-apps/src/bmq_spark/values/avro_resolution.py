@@ -33,13 +33,17 @@ class Resolved(NamedTuple):
 
     wire: Any
     convert: Convert | None
+    leaves_out: bool = False
+    """Whether the writer has fields that the reader has not; told of the whole alone."""
 
 
 def resolved(writer: Any, reader: Any) -> Resolved:
     """Both as parse_avro gives them, the reader's with columns, the writer's readable. Raises NoColumn for too many
     parts.
     """
-    return _Resolution(writer, reader).of(writer, reader, "value")
+    resolution = _Resolution(writer, reader)
+    made = resolution.of(writer, reader, "value")
+    return made._replace(leaves_out=resolution.leaves_out)
 
 
 class _Resolution:
@@ -48,6 +52,7 @@ class _Resolution:
         self._defaults = Defaults(reader)
         self._names = itertools.count()
         self._parts = 0
+        self.leaves_out = False
 
     def of(self, writer: Any, reader: Any, path: str) -> Resolved:
         self._count()
@@ -151,6 +156,7 @@ class _Resolution:
         for field in writer["fields"]:
             name = goes_to.get(field["name"])
             if name is None:
+                self.leaves_out = True
                 wire.append({"name": self._unused(ours), "type": self._skipped(field["type"])})
                 continue
             part = self.of(field["type"], ours[name]["type"], f"{path}.{name}")
@@ -243,7 +249,8 @@ class _Resolution:
         return f"t{next(self._names)}"
 
     def _unused(self, ours: dict[str, Any]) -> str:
-        return next(name for name in map("skipped{}".format, self._names) if name not in ours)
+        """No column of a table is called so: what is passed over is in none."""
+        return next(name for name in map("_bmq_passed_over{}".format, self._names) if name not in ours)
 
 
 def _message(why: str) -> str:

@@ -14,6 +14,8 @@ UNKNOWN_MAX: Final = 1000
 After so many that the registry did not know,"""
 NEAR: Final = 1_000_000
 """it is asked only for ids up to so far above the highest that it has known: registries count their ids."""
+LEARNT_MAX: Final = 100_000
+"""Ids that are known to have been learnt, whatever is remembered of them."""
 
 T = TypeVar("T")
 
@@ -28,6 +30,7 @@ class BySchemaId(Generic[T]):
         self._kind = kind
         self._learn = learn
         self._known: dict[int, tuple[T | None, str]] = {}
+        self._learnt: set[int] = set()
         self._unknown = 0
         self._highest = 0
 
@@ -43,6 +46,10 @@ class BySchemaId(Generic[T]):
             raise Unfit(why)
         return made
 
+    def learnt(self, number: int) -> bool:
+        """Whether it was asked for, and records of it can be read."""
+        return number in self._learnt
+
     def _asked(self, number: int) -> tuple[T | None, str]:
         if self._unknown >= UNKNOWN_MAX and number > self._highest + NEAR:
             return (
@@ -55,7 +62,10 @@ class BySchemaId(Generic[T]):
             self._highest = max(self._highest, number)
             if registered.kind != self._kind:
                 return None, f"schema id {number} is {registered.kind} in the registry, not {self._kind}"
-            return self._learn(number, registered), ""
+            made = self._learn(number, registered)
+            if len(self._learnt) < LEARNT_MAX:
+                self._learnt.add(number)
+            return made, ""
         except (SchemaUnknown, ConfigurationError, Unfit) as error:
             self._unknown += isinstance(error, SchemaUnknown)
             return None, reason(error)

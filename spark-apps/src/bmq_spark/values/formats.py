@@ -31,7 +31,8 @@ def decoder(
     subject: str | None = None,
     message: str | None = None,
 ) -> Decoder:
-    """`columns` are a struct from inference.settle, for JSON without a schema. `message` names one of a Protobuf schema
+    """`columns` are a struct: from inference.settle, for JSON without a schema; of the table, with `subject`: what
+    records have of these is read though the newest version has it no more. `message` names one of a Protobuf schema
     that has several.
 
     With `registry` (a URL), Avro and Protobuf are in the wire format; `subject`'s newest version makes the columns
@@ -104,9 +105,9 @@ def _decoder(
         case "json":
             raise ConfigurationError("format json: neither a schema nor inferred columns: give a schema")
         case "avro":
-            return _avro(schema, found, subject)
+            return _avro(schema, found, subject, columns)
         case "protobuf":
-            return _protobuf(schema, found, subject, message)
+            return _protobuf(schema, found, subject, message, columns)
     raise ConfigurationError(f"format {value_format!r}: not known: choose one of {', '.join(FORMATS)}")
 
 
@@ -118,17 +119,23 @@ def _registry(url: str | None) -> "Registry | None":
     return Registry.parse(url)
 
 
-def _avro(schema: SchemaFile | None, registry: "Registry | None", subject: str | None) -> Decoder:
+def _avro(
+    schema: SchemaFile | None, registry: "Registry | None", subject: str | None, kept: pa.DataType | None
+) -> Decoder:
     from bmq_spark.values.avro_records import AvroDecoder, read_avro_schema, registered_reader
 
     if schema is not None:
         return AvroDecoder(read_avro_schema(schema), registry)
     registry, registered, name = _newest("avro", registry, subject)
-    return AvroDecoder(registered_reader(registry, registered, name), registry)
+    return AvroDecoder(registered_reader(registry, registered, name), registry, registered.id, kept)
 
 
 def _protobuf(
-    schema: SchemaFile | None, registry: "Registry | None", subject: str | None, message: str | None
+    schema: SchemaFile | None,
+    registry: "Registry | None",
+    subject: str | None,
+    message: str | None,
+    kept: pa.DataType | None,
 ) -> Decoder:
     from bmq_spark.values.protobuf_files import read_protobuf_schema
     from bmq_spark.values.protobuf_records import protobuf_decoder, registered_protobuf
@@ -136,7 +143,9 @@ def _protobuf(
     if schema is not None:
         return protobuf_decoder(*read_protobuf_schema(schema, message), registry, schema.name)
     registry, registered, name = _newest("protobuf", registry, subject)
-    return protobuf_decoder(*registered_protobuf(registry, registered, message, name), registry, name)
+    return protobuf_decoder(
+        *registered_protobuf(registry, registered, message, name), registry, name, version=registered.id, kept=kept
+    )
 
 
 def _newest(

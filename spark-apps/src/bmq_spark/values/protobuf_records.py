@@ -5,7 +5,7 @@ before the message.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
@@ -16,12 +16,14 @@ from google.protobuf.message_factory import GetMessageClass
 
 from bmq_spark.errors import ConfigurationError
 from bmq_spark.values.by_schema_id import BySchemaId
-from bmq_spark.values.decoded import RecordDecoder, Unfit, reason
+from bmq_spark.values.decoded import Unfit, reason
 from bmq_spark.values.made_values import SLICE_VALUES, are_narrow, may_be_many, require_few, width
 from bmq_spark.values.protobuf_columns import Build, columns_of_message
 from bmq_spark.values.protobuf_counting import Shape, made_by_bytes, made_by_message, shape_of, widest_part
+from bmq_spark.values.protobuf_fields import has_others
 from bmq_spark.values.protobuf_files import compiled, messages_of, read_protobuf_schema
 from bmq_spark.values.protobuf_fitting import Check, check_of
+from bmq_spark.values.registered import RegisteredDecoder, with_kept
 from bmq_spark.values.registry import RegisteredSchema, Registry, schema_id
 from bmq_spark.values.schema_files import SchemaFile
 
@@ -30,19 +32,45 @@ INDEXES: Final = 32
 
 
 @dataclass(frozen=True, eq=False)
-class ProtobufDecoder(RecordDecoder):
+class ProtobufDecoder(RegisteredDecoder):
     """`descriptors` is a serialized FileDescriptorSet, `message` a full name in it. With a registry values are in the
-    wire format.
+    wire format. See RegisteredDecoder for the others.
     """
 
     descriptors: bytes
     message: str
     registry: Registry | None = None
+    version: int | None = None
+    kept: pa.DataType | None = None
 
     @property
     def arrow_type(self) -> pa.DataType:
         """A struct of the message's fields."""
         return self._columns[0]
+
+    @property
+    def own_type(self) -> pa.DataType:
+        """A struct of the message's fields alone."""
+        return self._columns[0]
+
+    def reads_as(self, other: RegisteredDecoder) -> bool:
+        """Whether both are of the same message of the same schema."""
+        return (
+            isinstance(other, ProtobufDecoder)
+            and other.message == self.message
+            and other.descriptors == self.descriptors
+        )
+
+    def loses_by(self, newer: RegisteredDecoder) -> bool:
+        """Whether it reads fields of records that the newer one would not: a parser knows its own fields alone."""
+        return bool(with_kept(newer.own_type, self.own_type) != newer.own_type)
+
+    def leaves_out(self, number: int) -> bool:
+        """Whether messages of the schema with that id have fields that become no column. Raises RegistryUnavailable."""
+        try:
+            return self._by_id(number).leaves_out
+        except Unfit:
+            return False
 
     def array(self, objects: list[Any]) -> pa.Array:
         """The messages as an array of `arrow_type`. Raises what ARROW_REFUSES names."""
@@ -96,22 +124,26 @@ class ProtobufDecoder(RecordDecoder):
         """Where the message begins in a value of the wire format. Raises Unfit, RegistryUnavailable."""
         number = schema_id(value)
         indexes, start = message_indexes(value)
-        held = self._by_id(number).get(indexes)
+        held = self._by_id(number).messages.get(indexes)
         if held != self.message:
             raise Unfit(f"holds {held or f'no message of schema id {number}'}, not {self.message}")
         return start
 
-    def _messages(self, number: int, registered: RegisteredSchema) -> dict[tuple[int, ...], str]:
-        """By the indexes of the wire format. Raises ConfigurationError, SchemaUnknown, RegistryUnavailable."""
+    def _written(self, number: int, registered: RegisteredSchema) -> "_Written":
+        """Raises ConfigurationError, SchemaUnknown, RegistryUnavailable."""
         assert self.registry is not None
-        return messages_of(registered_descriptors(self.registry, registered, f"{self.registry.url} id {number}"))
+        descriptors = registered_descriptors(self.registry, registered, f"{self.registry.url} id {number}")
+        messages = messages_of(descriptors)
+        if self.version is None or self.message not in messages.values():
+            return _Written(messages)
+        return _Written(messages, has_others(_class_of(descriptors, self.message).DESCRIPTOR, self._class.DESCRIPTOR))
+
+    def _knows(self, number: int) -> bool:
+        return self._by_id.learnt(number)
 
     @cached_property
     def _class(self) -> Any:
-        pool = DescriptorPool()
-        for file in FileDescriptorSet.FromString(self.descriptors).file:
-            pool.Add(file)
-        return GetMessageClass(pool.FindMessageTypeByName(self.message))
+        return _class_of(FileDescriptorSet.FromString(self.descriptors), self.message)
 
     @cached_property
     def _columns(self) -> tuple[pa.DataType, Build]:
@@ -132,17 +164,47 @@ class ProtobufDecoder(RecordDecoder):
         return check_of(self._class.DESCRIPTOR)
 
     @cached_property
-    def _by_id(self) -> BySchemaId[dict[tuple[int, ...], str]]:
+    def _by_id(self) -> BySchemaId["_Written"]:
         assert self.registry is not None
-        return BySchemaId(self.registry, kind="PROTOBUF", learn=self._messages)
+        return BySchemaId(self.registry, kind="PROTOBUF", learn=self._written)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"descriptors": self.descriptors, "message": self.message, "registry": self.registry}
+        return {
+            "descriptors": self.descriptors,
+            "message": self.message,
+            "registry": self.registry,
+            "version": self.version,
+            "kept": self.kept,
+        }
 
 
-def protobuf_decoder(descriptors: bytes, message: str, registry: Registry | None, name: str) -> ProtobufDecoder:
+class _Written(NamedTuple):
+    """What a registry's schema is to the decoder."""
+
+    messages: dict[tuple[int, ...], str]
+    """By the indexes of the wire format."""
+    leaves_out: bool = False
+    """Whether its message has fields that become no column."""
+
+
+def _class_of(descriptors: FileDescriptorSet, message: str) -> Any:
+    pool = DescriptorPool()
+    for file in descriptors.file:
+        pool.Add(file)
+    return GetMessageClass(pool.FindMessageTypeByName(message))
+
+
+def protobuf_decoder(
+    descriptors: bytes,
+    message: str,
+    registry: Registry | None,
+    name: str,
+    *,
+    version: int | None = None,
+    kept: pa.DataType | None = None,
+) -> ProtobufDecoder:
     """Raises ConfigurationError where the message cannot be columns or the descriptors do not hold together."""
-    made = ProtobufDecoder(descriptors, message, registry)
+    made = ProtobufDecoder(descriptors, message, registry, version, kept)
     try:
         assert made.arrow_type
     except (TypeError, ValueError, KeyError) as error:

@@ -1,0 +1,82 @@
+"""Decoders of values that name their writer's schema, whose columns are those of a subject's newest version in a
+registry.
+
+They tell by which schemas records were written, so that somebody can ask whether there is a newer version, and what a
+writer has that becomes no column. Fields that a table has from an earlier version, and the newest has not, are read of
+the records that have them.
+"""
+
+from abc import abstractmethod
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bmq_spark.values.decoded import RecordDecoder
+
+_PREFIX_BYTES: Final = 5
+
+
+class RegisteredDecoder(RecordDecoder):
+    """A decoder of the wire format, which begins with a zero byte and the schema's id."""
+
+    version: int | None
+    """The id of the version that the columns are of, 0 where the registry did not say; None: they are of a schema that
+    was given, and stay."""
+    kept: pa.DataType | None
+    """The columns that the table has: of Avro a writer's field that is one of them is read, though the newest version
+    has no such field."""
+
+    @property
+    @abstractmethod
+    def own_type(self) -> pa.DataType:
+        """The columns of the newest version alone."""
+
+    @abstractmethod
+    def reads_as(self, other: "RegisteredDecoder") -> bool:
+        """Whether both are of the same schema."""
+
+    def loses_by(self, newer: "RegisteredDecoder") -> bool:
+        """Whether it reads fields of records that the newer one would not."""
+        return False
+
+    @abstractmethod
+    def leaves_out(self, number: int) -> bool:
+        """Whether records of the schema with that id have fields that become no column. Raises RegistryUnavailable."""
+
+    @abstractmethod
+    def _knows(self, number: int) -> bool:
+        """Whether records of that id were met, and the registry had a schema for them."""
+
+    def writers(self, values: pa.Array) -> pa.Array:
+        """The ids (int32) of the schemas of values that were decoded before; null where that is the newest version's,
+        or one that the registry did not know.
+        """
+        begins = pc.binary_slice(values, 0, _PREFIX_BYTES).dictionary_encode()
+        numbers = [begin and self._writer(begin) for begin in begins.dictionary.to_pylist()]
+        return pa.array([number or None for number in numbers], pa.int32()).take(begins.indices)
+
+    def _writer(self, begin: bytes) -> int | None:
+        number = int.from_bytes(begin[1:], "big")
+        told = len(begin) == _PREFIX_BYTES and begin[0] == 0 and number != self.version
+        return number if told and self._knows(number) else None
+
+
+def with_kept(own: pa.DataType, kept: pa.DataType | None) -> pa.DataType:
+    """The type with those fields behind its own that only `kept` has, in the objects that both have."""
+    if kept is None:
+        return own
+    if pa.types.is_struct(own) and pa.types.is_struct(kept):
+        there = {field.name: field.type for field in kept}
+        names = {field.name.lower() for field in own}
+        return pa.struct(
+            [
+                *((field.name, with_kept(field.type, there.get(field.name))) for field in own),
+                *((field.name, field.type) for field in kept if field.name.lower() not in names),
+            ]
+        )
+    if pa.types.is_list(own) and pa.types.is_list(kept):
+        return pa.list_(with_kept(own.value_type, kept.value_type))
+    if pa.types.is_map(own) and pa.types.is_map(kept):
+        return pa.map_(own.key_type, with_kept(own.item_type, kept.item_type))
+    return own
