@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from bmq_spark.table.layout import HEADERS, TIMESTAMP
-from bmq_spark.values import Decoder, Observation, conform, observe
+from bmq_spark.values import Decoder, Observation, RegisteredDecoder, conform, observe
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -42,6 +42,19 @@ class Typing:
         """A row's columns. An object without fields is none: Parquet does not know it."""
         value = [] if self.columns == pa.struct([]) else [pa.field("value", self.columns)]
         return pa.schema([pa.field("key", self.key.arrow_type), *value, *PLACE])
+
+    @property
+    def follows(self) -> bool:
+        """Whether the columns are those of a registry's subject, which may have newer versions."""
+        return isinstance(self.value, RegisteredDecoder) and self.value.version is not None
+
+    def writers(self, records: pa.RecordBatch) -> pa.Array:
+        """The ids of the schemas of records that `rows` was given, as RegisteredDecoder.writers; where columns follow
+        none, null.
+        """
+        if isinstance(self.value, RegisteredDecoder) and self.follows:
+            return self.value.writers(records.column("value"))
+        return pa.nulls(records.num_rows, pa.int32())
 
     def rows(self, records: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Array]:
         """The rows, as many as there are records, and the reasons of those that do not fit (else null)."""

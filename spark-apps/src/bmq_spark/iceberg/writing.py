@@ -24,14 +24,18 @@ from bmq_spark.values import Observation, conform
 LETTER: Final = "_bmq_dead_letter"
 """The column beside a table's own that has a record which does not fit, as its dead letter; null where it fits. Spelt
 as nobody names a column."""
+WRITER: Final = pa.field("_bmq_writer", pa.int32())
+"""The column beside these that has the id of the schema which a record was written by, where columns follow a registry:
+see RegisteredDecoder.writers."""
 _LETTER_TYPE: Final = pa.struct(list(DEAD_LETTERS))
 _SOURCE: Final = "bmq_batch"
+WRITERS_MAX: Final = 100_000
 SEEN: Final = "seen binary"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """What a worker makes of records: rows of the table's columns, and LETTER; nothing of those that are buried.
+    """What a worker makes of records: rows of the table's columns, LETTER and WRITER; nothing of those that are buried.
 
     One look at a record decides both: a second one might find what the first did not, in a registry that has learnt a
     schema meanwhile, and the record would be in neither table.
@@ -48,23 +52,34 @@ class Rows:
         for batch in batches:
             rows, reasons = self.typing.rows(batch)
             fit, unfit = self.buried.split(batch, reasons, settled=self.settled)
-            arrays = [*_columns(rows, self.columns), _letters(batch, reasons, unfit)]
-            made = pa.RecordBatch.from_arrays(arrays, schema=self.columns.append(pa.field(LETTER, _LETTER_TYPE)))
+            beside = [_letters(batch, reasons, unfit), self.typing.writers(batch)]
+            made = pa.RecordBatch.from_arrays([*_columns(rows, self.columns), *beside], schema=self._made)
             yield made.filter(pc.or_(fit, unfit)) if self.buried.places else made
 
     def of(self, records: DataFrame) -> DataFrame:
         """Runs where the records are."""
-        return records.mapInArrow(self, spark_columns(self.columns.append(pa.field(LETTER, _LETTER_TYPE))))
+        return records.mapInArrow(self, spark_columns(self._made))
+
+    @property
+    def _made(self) -> pa.Schema:
+        return self.columns.append(pa.field(LETTER, _LETTER_TYPE)).append(WRITER)
 
 
 def that_fit(rows: DataFrame) -> DataFrame:
     """The table's rows among what `Rows` made."""
-    return rows.filter(sql.col(LETTER).isNull()).drop(LETTER)
+    return rows.filter(sql.col(LETTER).isNull()).drop(LETTER, WRITER.name)
 
 
 def letters_of(rows: DataFrame) -> DataFrame:
     """The dead letters among what `Rows` made."""
     return rows.filter(sql.col(LETTER).isNotNull()).select(f"{LETTER}.*")
+
+
+def writers_of(rows: DataFrame) -> dict[int, int]:
+    """How many of what `Rows` made are of each schema, of those that are told of; WRITERS_MAX of these."""
+    writer = sql.col(WRITER.name)
+    told = rows.filter(writer.isNotNull()).groupBy(writer).count().limit(WRITERS_MAX).collect()
+    return {row[WRITER.name]: row["count"] for row in told}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,16 +16,18 @@ from bmq_spark.errors import ConfigurationError
 from bmq_spark.iceberg.catalogs import CATALOG_TYPES, SESSION_SETTINGS, Catalog, TableName
 from bmq_spark.iceberg.maintenance import Maintenance, maintain, require_own
 from bmq_spark.iceberg.tables import DEAD_LETTERS, PARTITIONINGS, TOMBSTONES, IcebergTable
+from bmq_spark.iceberg.upsert import keyed
 from bmq_spark.jobs.checkpoint import Checkpoint
 from bmq_spark.jobs.cluster import Cluster
 from bmq_spark.jobs.decoders import is_inferred, typing_of
 from bmq_spark.jobs.hadoop_files import HadoopFolder
 from bmq_spark.jobs.iceberg_sink import IcebergSink, TableSettings
+from bmq_spark.jobs.newest_version import NewestVersion
 from bmq_spark.jobs.sinks import Total
 from bmq_spark.jobs.streaming import Stream
 from bmq_spark.options import JobOptions, add_shared_arguments, pairs, shared, size_bytes, time_ms
 from bmq_spark.session import open_session
-from bmq_spark.values import collision
+from bmq_spark.values import collision, iceberg_rules, merge
 
 JOB: Final = "iceberg"
 
@@ -161,14 +163,7 @@ def run(options: IcebergOptions, spark: SparkSession, *, stop: StopRequest | Non
         )
     # Before a table is made, whose format is for good: a run that reaches nobody makes none.
     Cluster(options).topics(options.topics)
-    there = IcebergTable.open(spark, target.table)
-    if there is not None:
-        there.require_rows()
-    have = there.columns() if there else None
-    typing = typing_of(options, have)
-    if not is_inferred(options):
-        require_paths(options, typing, have)
-    sink = IcebergSink(spark, target.table, typing, target.settings, infers=is_inferred(options))
+    sink = open_sink(options, spark)
     folder = HadoopFolder(spark, options.checkpoint or f"{sink.table.location}/_bmq/checkpoint")
     checkpoint = Checkpoint(folder, table_id=sink.table.id, table=str(target.table))
     total = Stream(spark, options, sink, checkpoint, stop=stop).run()
@@ -176,6 +171,38 @@ def run(options: IcebergOptions, spark: SparkSession, *, stop: StopRequest | Non
         sink.maintain()
     say(total.summary(table=str(target.table), dead_letters=str(target.table.dead_letters)))
     return total
+
+
+def open_sink(options: IcebergOptions, spark: SparkSession) -> IcebergSink:
+    """The table, which is made if there is none, to add batches to. Raises BmqError."""
+    target = options.target
+    there = IcebergTable.open(spark, target.table)
+    if there is not None:
+        there.require_rows()
+    have = there.columns() if there else None
+    typing = typing_of(options, have)
+    if not is_inferred(options):
+        require_paths(options, typing, have)
+    return IcebergSink(
+        spark,
+        target.table,
+        typing,
+        target.settings,
+        infers=is_inferred(options),
+        newest=newest_version(options) if typing.follows else None,
+    )
+
+
+def newest_version(options: IcebergOptions) -> NewestVersion:
+    """What the columns of the table follow."""
+
+    def check(typing: Typing, have: pa.Schema) -> None:
+        require_paths(options, typing, have)
+        merge(have, typing.schema, rules=iceberg_rules)
+        if options.target.settings.upsert_key:
+            keyed(typing, options.target.settings.upsert_key)
+
+    return NewestVersion(options, check)
 
 
 def require_paths(options: JobOptions, typing: Typing, have: pa.Schema | None) -> None:

@@ -38,10 +38,11 @@ from bmq_spark.iceberg.upsert import (
     tombstone_columns,
     winners,
 )
-from bmq_spark.iceberg.writing import SEEN, Rows, Seen, append, letters_of, remember, that_fit, upsert
+from bmq_spark.iceberg.writing import SEEN, Rows, Seen, append, letters_of, remember, that_fit, upsert, writers_of
 from bmq_spark.jobs.cluster import Topic
 from bmq_spark.jobs.decoders import inferred
 from bmq_spark.jobs.identity import another_topic
+from bmq_spark.jobs.newest_version import NewestVersion, left_out
 from bmq_spark.jobs.sinks import Added, Batch
 from bmq_spark.values import Observation, SchemaBreaks, iceberg_rules, merge_types, settle
 
@@ -71,10 +72,20 @@ class IcebergSink:
     """A sink that adds batches to an Iceberg table, and what does not fit to a table of dead letters beside it."""
 
     def __init__(
-        self, spark: SparkSession, name: TableName, typing: Typing, settings: TableSettings, *, infers: bool = False
+        self,
+        spark: SparkSession,
+        name: TableName,
+        typing: Typing,
+        settings: TableSettings,
+        *,
+        infers: bool = False,
+        newest: NewestVersion | None = None,
     ) -> None:
-        """Makes the table if it is missing; `infers`: values that do not fit may make columns. Raises BmqError."""
+        """Makes the table if it is missing; `infers`: values that do not fit may make columns. Columns follow `newest`,
+        if any. Raises BmqError.
+        """
         self._spark = spark
+        self._newest = newest
         self._typing = keyed(typing, settings.upsert_key) if settings.upsert_key else typing
         self._infers = infers
         self._settings = settings
@@ -96,6 +107,8 @@ class IcebergSink:
         """The columns that the rows of the batch under way are made for; None: none are yet."""
         self._letters = 0
         """Dead letters that it added."""
+        self._writers: dict[int, int] = {}
+        """How many records it has of schemas other than the newest version."""
 
     @property
     def table(self) -> IcebergTable:
@@ -180,10 +193,11 @@ class IcebergSink:
         rows = self._rows(batch, buried, settled=not (self._infers and buried.places))
         try:
             if self._may_not_fit():
-                rows = rows.persist(KEPT)
+                rows = self._newer(rows.persist(KEPT), batch, buried)
                 if _any_unfit(rows):
                     rows = self._grown(rows, batch, buried) if self._infers else rows
                     self._letters = self._bury(letters_of(rows), batch, notes, dead) if _any_unfit(rows) else 0
+            fields = left_out(self._typing, self._writers)
             summary = self._write(that_fit(rows), notes, have, batch)
         finally:
             rows.unpersist()
@@ -194,6 +208,7 @@ class IcebergSink:
             files=count["added-data-files"],
             size_bytes=count["added-files-size"],
             dead_letters=self._letters,
+            left_out=fields,
         )
 
     def _create(self, name: TableName, schema: pa.Schema, upsert_key: str = "", *, beside: str = "") -> IcebergTable:
@@ -254,6 +269,19 @@ class IcebergSink:
             return rows
         rows.unpersist()
         self._typing = inferred(self._typing, columns)
+        self._evolve()
+        return self._rows(batch, buried, settled=True).persist(KEPT)
+
+    def _newer(self, rows: DataFrame, batch: Batch, buried: Buried) -> DataFrame:
+        """The rows again, where records of a schema that was not met before bring a newer version; else the same."""
+        if self._newest is None:
+            return rows
+        self._writers = writers_of(rows)
+        typing = self._newest.after(self._typing, self._writers, self._table.columns())
+        if typing is None:
+            return rows
+        rows.unpersist()
+        self._typing = keyed(typing, self._settings.upsert_key) if self._settings.upsert_key else typing
         self._evolve()
         return self._rows(batch, buried, settled=True).persist(KEPT)
 

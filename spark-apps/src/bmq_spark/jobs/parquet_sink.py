@@ -25,7 +25,8 @@ from bmq_spark.jobs.cluster import Topic
 from bmq_spark.jobs.decoders import inferred, is_inferred, typing_of
 from bmq_spark.jobs.folders import FOLDERS_MAX, are_many, by_folder, fullest
 from bmq_spark.jobs.identity import check_identity
-from bmq_spark.jobs.parquet_task import DEAD_BYTES_MAX, OUTCOME, ParquetTask, seen_in
+from bmq_spark.jobs.newest_version import NewestVersion, left_out
+from bmq_spark.jobs.parquet_task import DEAD_BYTES_MAX, OUTCOME, ParquetTask, seen_in, writers_in
 from bmq_spark.jobs.sinks import Added, Batch
 from bmq_spark.locations import Location
 from bmq_spark.options import JobOptions
@@ -73,6 +74,7 @@ class ParquetSink:
         retention_ms: int | None,
         folders_max: int = FOLDERS_MAX,
         clock: Clock | None = None,
+        newest: NewestVersion | None = None,
     ) -> None:
         """`open` checks that the table is of these. Raises ConfigurationError where another one's rows are in the
         folder of its dead letters.
@@ -91,6 +93,9 @@ class ParquetSink:
         self._folders_max = folders_max
         self._expired_ms = 0
         self._clock = clock
+        self._newest = newest
+        self._left_out = 0
+        """Records of the batch under way with fields that are no columns."""
 
     @classmethod
     def open(
@@ -141,6 +146,7 @@ class ParquetSink:
             retention_ms=retention_ms,
             folders_max=folders_max,
             clock=clock,
+            newest=NewestVersion(options) if typing.follows else None,
         )
 
     @property
@@ -233,6 +239,7 @@ class ParquetSink:
             size_bytes=sum(file.bytes for file in files),
             dead_letters=sum(file.rows for file in letters),
             apart=sum(file.rows for file in (*files, *letters) if is_apart(file.folder)),
+            left_out=self._left_out,
         )
 
     def expire(self) -> None:
@@ -277,8 +284,8 @@ class ParquetSink:
         )
 
     def _write(self, batch: Batch, before: Snapshot, buried: Buried) -> tuple[list[DataFile], list[DataFile]]:
-        """Again where values had something that is no column yet, or where records are of too many folders (`folders`):
-        what was written without that is removed.
+        """Again where values had something that is no column yet, or writers whose schema brings a newer version, or
+        where records are of too many folders (`folders`): what was written without that is removed.
 
         A batch that was killed between its two commits may have made the columns which were lost with it: they are
         found first.
@@ -309,6 +316,12 @@ class ParquetSink:
                 only = fullest(batch.records, self._partition_by, folders_max)
                 records, folders_max = by_folder(batch.records, self._partition_by, tasks=tasks), None
                 continue
+            writers = writers_in(outcome)
+            if self._newest is not None and (typing := self._newest.after(self._typing, writers, self._typing.schema)):
+                self._typing = typing
+                self._remove(files, letters)
+                continue
+            self._left_out = left_out(self._typing, writers)
             seen = [found for row in outcome if (found := seen_in(row)) is not None]
             columns = settle(self._typing.columns, seen, rules=parquet_rules) if seen else self._typing.columns
             if columns == self._typing.columns and settled:

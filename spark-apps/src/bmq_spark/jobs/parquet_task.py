@@ -2,11 +2,13 @@
 pass. Runs in Python workers.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 import pyarrow as pa
 
 from bmq_spark.batches.buried import Buried
@@ -16,12 +18,20 @@ from bmq_spark.table import FILE_COLUMNS, FILE_SCHEMA, FileName, Layout, write_b
 from bmq_spark.table.writing import BatchWriter
 from bmq_spark.values import Observation
 
-OUTCOME: Final = f"{FILE_COLUMNS}, dead boolean, seen binary, many boolean"
+OUTCOME: Final = f"{FILE_COLUMNS}, dead boolean, seen binary, many boolean, writers binary"
 """A row of each file that was written, and which table it is of, as Spark's DDL; a row without a file has what was
-`seen` (`seen_in`), or says that the records are of too many folders (`many`): then the task wrote nothing."""
+`seen` (`seen_in`), or by which schemas records were written (`writers_in`), or says that the records are of too many
+folders (`many`): then the task wrote nothing."""
+WRITERS_MAX: Final = 1000
+"""Schemas that a task tells of."""
 DEAD_BYTES_MAX: Final = 32 << 20
 """Dead letters that a task holds in memory; all records of a batch may be some."""
-_MARKS: Final = [pa.field("dead", pa.bool_()), pa.field("seen", pa.binary()), pa.field("many", pa.bool_())]
+_MARKS: Final = [
+    pa.field("dead", pa.bool_()),
+    pa.field("seen", pa.binary()),
+    pa.field("many", pa.bool_()),
+    pa.field("writers", pa.binary()),
+]
 _SCHEMA: Final = pa.schema([*FILE_SCHEMA, *_MARKS])
 
 
@@ -58,7 +68,9 @@ class ParquetTask:
                 return
             yield from letters.files()
             if letters.seen.size:
-                yield _told(letters.seen)
+                yield _told("seen", letters.seen.packed())
+            if letters.writers:
+                yield _told("writers", msgspec.msgpack.encode(dict(letters.writers.most_common(WRITERS_MAX))))
 
     def _rows(self, records: Iterable[pa.RecordBatch], letters: "_Letters") -> Iterator[pa.RecordBatch]:
         folders = None if self.folders_max is None else FolderCount(self.rows.partition_by, self.folders_max)
@@ -67,6 +79,8 @@ class ParquetTask:
                 folders.add(batch.column("timestamp"))
             rows, reasons = self.typing.rows(batch)
             fit, unfit = self.buried.split(batch, reasons, settled=self.settled)
+            if self.typing.follows:
+                letters.writers.update(self.typing.writers(batch).drop_null().to_pylist())
             if self.infers and reasons.null_count < len(reasons):
                 letters.seen.take(observed(batch, reasons))
             if unfit.true_count:
@@ -82,6 +96,7 @@ class _Letters:
         self._stack = stack
         self._writer: BatchWriter | None = None
         self.seen = Observation()
+        self.writers: Counter[int] = Counter()
 
     def add(self, letters: pa.RecordBatch) -> None:
         """Keeps them; most tasks have none, and no folder for them."""
@@ -101,14 +116,24 @@ def _marked(files: pa.RecordBatch, *, dead: bool) -> pa.RecordBatch:
         pa.array([dead] * files.num_rows, type=pa.bool_()),
         pa.nulls(files.num_rows, type=pa.binary()),
         pa.nulls(files.num_rows, type=pa.bool_()),
+        pa.nulls(files.num_rows, type=pa.binary()),
     ]
     return pa.RecordBatch.from_arrays([*files.columns, *marks], schema=_SCHEMA)
 
 
-def _told(seen: Observation) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([{"seen": seen.packed()}], schema=_SCHEMA)
+def _told(column: str, packed: bytes) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{column: packed}], schema=_SCHEMA)
 
 
 def seen_in(row: Mapping[str, Any]) -> Observation | None:
     """What a row of OUTCOME without a file tells; None where it is a file's."""
     return None if row["seen"] is None else Observation.unpacked(bytes(row["seen"]))
+
+
+def writers_in(outcome: Iterable[Mapping[str, Any]]) -> dict[int, int]:
+    """How many records of each schema the rows of OUTCOME tell of."""
+    told: Counter[int] = Counter()
+    for row in outcome:
+        if row["writers"] is not None:
+            told.update(msgspec.msgpack.decode(bytes(row["writers"]), type=dict[int, int]))
+    return told

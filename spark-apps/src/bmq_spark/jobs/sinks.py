@@ -46,6 +46,8 @@ class Added:
     dead_letters: int = 0
     apart: int = 0
     """Rows and dead letters that lie in no folder of their time, since the batch has records of too many."""
+    left_out: int = 0
+    """Records with fields that go into no column, since the newest version of the subject has not got them."""
 
 
 def too_many_files(added: Added) -> str | None:
@@ -65,6 +67,16 @@ def too_many_files(added: Added) -> str | None:
     return (
         f"{added.files} files in one batch: each hour (or day) that its records have times of gets one. {remedy}; "
         "where they are right, merge the files"
+    )
+
+
+def fields_left_out(added: Added) -> str | None:
+    """What to say of a batch whose records have fields that are in no column; None: they have none."""
+    if not added.left_out:
+        return None
+    return (
+        f"{added.left_out} records of one batch have fields that are in no column: the newest version of the subject "
+        "does not have them; a version that has them becomes columns where it is the newest when its records come"
     )
 
 

@@ -25,7 +25,7 @@ from bmq_spark.jobs.cluster import Cluster, Topic
 from bmq_spark.jobs.loss import check_ends, gone, overtaken, set_back
 from bmq_spark.jobs.progress import Progress
 from bmq_spark.jobs.reading import records_stream
-from bmq_spark.jobs.sinks import Added, Batch, Sink, Total, mib, too_many_files
+from bmq_spark.jobs.sinks import Added, Batch, Sink, Total, fields_left_out, mib, too_many_files
 from bmq_spark.options import JobOptions
 
 STOP_WAIT_S: Final = 120
@@ -232,8 +232,9 @@ class Stream:
             f"batch {batch.batch_id}: {added.rows} rows in {added.files} files of {mib(added.size_bytes)}, "
             f"{added.dead_letters} dead letters, lag {lag} records, {seconds:.1f} s"
         )
-        if (why := too_many_files(added)) is not None:
-            say(f"warning: {why}")
+        for why in (too_many_files(added), fields_left_out(added)):
+            if why is not None:
+                say(f"warning: {why}")
 
     def _explain(self, error: StreamingQueryException) -> None:
         """Raises what stopped the query, in one line.

@@ -1,0 +1,78 @@
+"""Columns that follow a subject of a schema registry while a job runs: where records come of a schema that was not met
+before, whether there is a newer version is asked, before they are committed.
+
+So a stream has the columns that a run would have which begins where the batch does. It is asked once for the ids that a
+batch brings, whatever comes of it: not for each record, nor again for what is known.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import pyarrow as pa
+
+from bmq_spark.batches.records import Typing
+from bmq_spark.ending import say
+from bmq_spark.errors import BmqError
+from bmq_spark.jobs.decoders import typing_of
+from bmq_spark.options import JobOptions
+from bmq_spark.values import RegisteredDecoder
+
+ASKED_MAX: Final = 100_000
+"""Ids that are remembered; a registry with more is asked again."""
+
+Check = Callable[[Typing, pa.Schema], None]
+"""Raises BmqError where a table with that schema cannot get the columns."""
+
+
+class NewestVersion:
+    """The subject's newest version, as a job with these options comes to know of it."""
+
+    def __init__(self, options: JobOptions, check: Check | None = None) -> None:
+        self._options = options
+        self._check = check
+        self._asked: set[int] = set()
+
+    def after(self, typing: Typing, writers: Mapping[int, int], have: pa.Schema) -> Typing | None:
+        """What records are to be read by now that there are some of these `writers` (ids, and how many records of
+        each); None: as before. `have`: the table's schema.
+
+        A version that the table cannot take is told, and not taken: a running job keeps its columns. Raises
+        RegistryUnavailable.
+        """
+        if self._asked.issuperset(writers):
+            return None
+        from bmq_spark.values.registry import RegistryUnavailable
+
+        try:
+            found = typing_of(self._options, have)
+            if self._check is not None:
+                self._check(found, have)
+        except RegistryUnavailable:
+            raise
+        except BmqError as error:
+            say(f"warning: the columns stay as they are, and what does not fit goes to the dead letters: {error}")
+            found = typing
+        if len(self._asked) + len(writers) > ASKED_MAX:
+            self._asked.clear()
+        self._asked.update(writers)
+        if isinstance(typing.value, RegisteredDecoder) and typing.value.version:
+            self._asked.add(typing.value.version)
+        return None if _changes_nothing(found, typing) else found
+
+
+def left_out(typing: Typing, writers: Mapping[int, int]) -> int:
+    """How many of the writers' records have fields that become no column. Raises RegistryUnavailable."""
+    value = typing.value
+    if not isinstance(value, RegisteredDecoder):
+        return 0
+    return sum(records for number, records in writers.items() if value.leaves_out(number))
+
+
+def _changes_nothing(found: Typing, typing: Typing) -> bool:
+    """Nor does one that brings no column and would lose fields which are read so far."""
+    if found is typing or not isinstance(typing.value, RegisteredDecoder):
+        return True
+    assert isinstance(found.value, RegisteredDecoder)
+    return found.columns == typing.columns and (
+        typing.value.reads_as(found.value) or typing.value.loses_by(found.value)
+    )
