@@ -230,3 +230,18 @@ def test_a_name_without_end_is_a_dead_letter_and_no_column(bmq: Bmq, spark: Spar
     assert run(parse([*arguments(bmq.servers, tmp_path / "t", topic), "--format", "json"]), spark).dead_letters == 2
     assert values_in(tmp_path / "t") == [{"id": 1}]
     assert_reasons(letters_in(tmp_path / "t"), *((value, "longer than 255 bytes") for value in long))
+
+
+def test_a_line_says_how_many_records_of_a_batch_have_fields_that_are_in_no_column(
+    bmq: Bmq, spark: SparkSession, registry: RegistryServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = topic_of(bmq.servers, partitions=1)
+    less, more = order(id="int"), order(id="int", note="string")
+    one = registry.register(f"{topic}-value", json.dumps(more))
+    two = registry.register(f"{topic}-value", json.dumps(less))
+    given = [*arguments(bmq.servers, tmp_path / "t", topic), "--format", "avro", "--registry", registry.url]
+    noted = framed(one, written(more, {"id": 1, "note": "n"}))
+    produce(bmq.servers, topic, [noted, framed(two, written(less, {"id": 2})), noted])
+    assert run(parse(given), spark).dead_letters == 0
+    assert values_in(tmp_path / "t") == [{"id": 1}, {"id": 2}, {"id": 1}]
+    assert "warning: 2 records of one batch have fields that are in no column" in capsys.readouterr().err
