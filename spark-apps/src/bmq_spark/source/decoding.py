@@ -67,8 +67,11 @@ def _has_wanted(header: BatchHeader, wanted: Wanted) -> bool:
 def _what_is_wrong(data: bytes, headers: Sequence[BatchHeader]) -> BatchBroken:
     for header in headers:
         try:
-            for _ in iterate_records(data, header):
-                pass
+            before = -1
+            for record in iterate_records(data, header):
+                if record.offset <= before:
+                    return BatchBroken(header, f"a record with offset {record.offset} comes after that with {before}")
+                before = record.offset
         except (CorruptBatch, UnsupportedCompression, BatchTooLarge) as error:
             return BatchBroken(header, str(error))
     return BatchBroken(headers[0], f"{len(headers)} batches from here on hold something that is not a record")
@@ -84,6 +87,8 @@ def _to_arrow(sections: Sections, wanted: Wanted) -> pa.RecordBatch:
     if (fields.offset_delta < 0).any() or (fields.offset_delta > last_delta).any():
         raise Misfit
     offsets = np.repeat(np.array([header.base_offset for header in headers], np.int64), counts) + fields.offset_delta
+    if (np.diff(offsets) <= 0).any():
+        raise Misfit
     columns = _Columns(sections, data, fields, counts, offsets, wanted)
     table = pa.RecordBatch.from_arrays(
         [columns.column(name) for name in wanted.columns], schema=arrow_schema(wanted.columns)
