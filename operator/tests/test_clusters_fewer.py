@@ -60,9 +60,17 @@ def test_those_that_go_make_room_for_those_that_stay_one_after_the_other() -> No
     assert told(changed(3, pending, deleting=True)).replicas == 3, "it leaves, and its room is not free yet"
     assert fewer(changed(3, pending, deleting=True), "proxy", wanted=2, current=3).replicas == 3
     assert told(changed(1, pending, ready=False)).replicas == 4, "something else keeps another one"
-    assert told(changed(1, pending, ready=False, without_room=True)).replicas == 4, "nobody would be left"
+    both = changed(1, pending, ready=False, without_room=True)
+    assert told(both).replicas == 3, "two others work"
+    left = tuple(pod for pod in both if pod.ordinal != 3)
+    assert fewer(left, "proxy", wanted=2, current=3).replicas == 3, "nobody would be left"
+    assert fewer(pending, "proxy", wanted=1, current=4).replicas == 3
     missing = tuple(pod for pod in PROXIES if pod.ordinal != 1)
     assert told(missing, over_quota=frozenset(("proxy",))).replicas == 3
+
+
+def test_there_are_never_to_be_more_than_there_are_to_be_so_far() -> None:
+    assert fewer(changed(0, ready=False), "proxy", wanted=1, current=2).replicas == 2, "others are on their way out"
 
 
 @pytest.mark.parametrize("how", [{"restarts": 1}, {"held_back": True}])
@@ -72,7 +80,7 @@ def test_one_that_the_newest_settings_broke_stays_while_others_have_yet_to_get_t
     assert told(broken) == Fewer(
         replicas=4,
         why="c-proxy-2, which would go, does not work with the newest settings, and c-proxy-0, which stays, has yet to "
-        "get them: correct them",
+        "get them: correct them, or delete the pod c-proxy-0, so that they are tried there",
     )
     assert told(changed(2, old, ready=False, **how)) == Fewer(replicas=2), "they were corrected"
     assert told(changed(2, ready=False, **how)) == Fewer(replicas=2), "all have them"

@@ -303,6 +303,26 @@ def test_one_that_had_begun_before_the_operator_lost_its_rights_keeps_nobody_out
     run(use, elsewhere("squatter"))
 
 
+def test_a_store_is_not_erased_from_which_nodes_may_serve_that_nobody_may_look_at() -> None:
+    """Kubernetes made them after the operator had lost its rights there: their Cluster's status never says so."""
+
+    async def use(world: World) -> None:
+        await squats(world)
+        loses_its_rights(world)
+        world.kube.keep(doomed())
+        await world.look("prod")
+        world.pods_are_made()
+        await world.look("prod")
+        assert use_of(world, "prod") == "Reached"
+        world.begins_deletion("prod")
+        for _ in range(4):
+            await world.look("prod")
+            world.pods_are_made()
+        assert world.ready("prod")[1] == "StoreShared" and not world.has("Job", "prod-erase")
+
+    run(use, elsewhere("squatter"))
+
+
 @pytest.mark.parametrize(
     "status",
     [

@@ -116,6 +116,22 @@ def test_a_broker_that_was_drained_is_taken_back_while_fewer_proxies_wait_for_on
     assert step == Wait(reason="Scaling", message="c-proxy-0, which would stay, is not ready")
 
 
+def test_proxies_that_are_not_needed_go_though_brokers_cannot_yet() -> None:
+    pods = tuple(replace(one, ready=one.name != "c-controller-0", without_room=True) for one in ALL)
+    made = view(*pods, pod("proxy", 1), state=None, why_no_state="nobody answers")
+    step = next_step(replace(made, wanted={"controller": 2, "broker": 1, "proxy": 1}))
+    assert isinstance(step, Shrink) and (step.component, step.replicas) == ("proxy", 1), "it may make room"
+    assert isinstance(next_step(replace(made, wanted={"controller": 2, "broker": 1, "proxy": 2})), Wait)
+
+
+def test_a_proxy_that_goes_is_not_tried_with_the_newest_settings_before() -> None:
+    pods = (*(replace(one, outdated=True) for one in ALL), pod("proxy", 1, ready=False, outdated=True))
+    step = next_step(replace(view(*pods), wanted={"controller": 2, "broker": 2, "proxy": 1}))
+    assert isinstance(step, Shrink) and (step.component, step.replicas) == ("proxy", 1)
+    staying = next_step(view(*pods))
+    assert isinstance(staying, DeletePod) and staying.pod == "c-proxy-1"
+
+
 def test_nothing_is_taken_away_while_another_pod_is_not_ready() -> None:
     pods = tuple(replace(one, ready=one.name != "c-proxy-0") for one in outdated("c-controller-0"))
     assert isinstance(next_step(view(*pods)), Wait)

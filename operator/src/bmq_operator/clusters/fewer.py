@@ -3,8 +3,8 @@ numbers away, whoever works. Pure.
 
 - While one that would stay does not work, or has yet to work for a while, none goes that does: those that are left may
   be nobody. What does not work goes at once.
-- Where all that keeps those that stay from working is that there is no room for them, and others that stay work, those
-  that go make room: one after the other.
+- Where all that keeps those that stay from working is that there is no room for them, and others work, those that go
+  make room, one after the other: all but the last one that works.
 - One that the newest settings broke stays while others have yet to get these: nothing else tells that they had better
   not.
 """
@@ -50,8 +50,10 @@ def fewer(
     why = _why_not_relied_on(own, idle, wanted=wanted, settle_s=settle_s)
     if not why or kept == wanted:
         return Fewer(replicas=wanted)
+    kept = min(kept, current)  # there may be more yet, which are on their way out
     leaves = any(ordinal >= kept for ordinal in own)
-    for_room = 0 < len(idle) < wanted and all(_lacks_room(own.get(one), component, over_quota) for one in idle)
+    some_work = len(idle) < wanted or len(working) > 1
+    for_room = bool(idle) and some_work and all(_lacks_room(own.get(one), component, over_quota) for one in idle)
     return Fewer(replicas=kept - 1 if for_room and not leaves else kept, why=why)
 
 
@@ -76,7 +78,7 @@ def _why_a_witness(
             name = _witness(pods, component, wanted=wanted, current=current)
             return (
                 f"{name}, which would go, does not work with the newest settings, and {pod.name}, which stays, has yet "
-                "to get them: correct them"
+                f"to get them: correct them, or delete the pod {pod.name}, so that they are tried there"
             )
     return None
 

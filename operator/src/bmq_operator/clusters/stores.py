@@ -124,7 +124,8 @@ def _why_kept_out(cluster: Cluster, other: _Other, *, has_nodes: bool, takes: bo
     ending = cluster.metadata.deletion_timestamp is not None
     if other.embedded:
         return f"is the MinIO of {other.title}"
-    if other.reached or (ending and other.noted and not has_reached(cluster)):
+    # Of nodes that nobody may look at nobody knows whether they serve from it.
+    if other.reached or (ending and other.noted and (other.unseen or not has_reached(cluster))):
         return f"is the store of {other.title}"
     if ending or has_nodes:
         return ""

@@ -94,6 +94,8 @@ def next_step(view: View) -> Step:
     lack = why_not_whole(view)
     if view.current["broker"] > view.wanted["broker"]:
         step = _shrink(view)
+        if isinstance(step, Wait) and view.settled and isinstance(others := _fewer(view), Shrink):
+            return others  # which may be what makes the room that is waited for
         waits = isinstance(step, Wait) and view.settled and lack is not None
         return _suspect(outdated, view, lack) or step if waits and lack is not None else step
     if not view.settled:
@@ -119,6 +121,7 @@ def _outdated_and_broken(view: View) -> Step | None:
             pod.outdated
             and not pod.ready
             and not pod.deleting
+            and _stays(pod, view)
             and not doubtful(pod, view.pods, unmade, view.over_quota)
         ):
             return DeletePod(
@@ -128,6 +131,12 @@ def _outdated_and_broken(view: View) -> Step | None:
                 uid=pod.uid,
             )
     return None
+
+
+def _stays(pod: Pod, view: View) -> bool:
+    """Others go as they are, for which they need not work: with the newest settings they would be looked at for what
+    these do. A broker has to work to be drained."""
+    return pod.component == "broker" or pod.ordinal < view.wanted[pod.component]
 
 
 def _drained_in_vain(view: View) -> Step | None:
