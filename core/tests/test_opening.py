@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from tests.waiting import until_async
 
-from bmq.errors import BatchTooLarge, CorruptBatch
+from bmq.errors import BatchTooLarge, CorruptBatch, MostlyEmpty
 from bmq.fairness.opening import (
     ORDINARY_AT_ONCE,
     ORDINARY_BYTES_MAX,
@@ -174,6 +174,18 @@ def test_an_error_holds_nothing_once_it_was_told() -> None:
         assert [one() for one in opened] == [None, None]
     finally:
         gc.enable()
+
+
+def test_what_holds_nothing_is_not_opened_once_more_where_large_ones_are() -> None:
+    tried: list[int] = []
+
+    def look(batch: object, header: BatchHeader, /, *, decompressed_bytes_max: int) -> None:
+        tried.append(decompressed_bytes_max)
+        raise MostlyEmpty("holds nothing")
+
+    with pytest.raises(MostlyEmpty):
+        asyncio.run(Opener().look(look, BATCH, HEADER, party="a"))
+    assert tried == [ORDINARY_BYTES_MAX]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,14 @@ from kio.records.schema import Record as KioRecord
 from kio.records.schema import RecordHeader as KioRecordHeader
 from kio.records.writers import write_new_batch
 
-from bmq.errors import BatchTooLarge, CorruptBatch, RequestError, UnsupportedCompression, UnsupportedMessageFormat
+from bmq.errors import (
+    BatchTooLarge,
+    CorruptBatch,
+    MostlyEmpty,
+    RequestError,
+    UnsupportedCompression,
+    UnsupportedMessageFormat,
+)
 from bmq.wire.batches import (
     HEADER_SIZE_BYTES,
     Record,
@@ -29,7 +36,8 @@ from bmq.wire.batches import (
     validate_records,
     with_max_timestamp,
 )
-from bmq.wire.compression import compress
+from bmq.wire.compression import Codec, compress
+from bmq.wire.record_validation import SPARE_BYTES
 
 CODECS = (0, 1, 2, 3, 4)
 payloads = st.none() | st.binary(max_size=300)
@@ -261,3 +269,22 @@ def test_records_that_decompress_to_more_than_the_cap_are_too_large(codec: int) 
     with pytest.raises(BatchTooLarge):
         validate_records(batch, read_header(batch), decompressed_bytes_max=50_000)
     assert validate_records(batch, read_header(batch), decompressed_bytes_max=110_000).max_timestamp_ms == 1
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
+def test_a_batch_that_is_mostly_parts_of_nothing_is_not_proved_and_is_read(codec: Codec) -> None:
+    """Each part costs as much as one that holds something."""
+    good = build_batch([Record(0, 5, b"k", b"v" * 100)], codec=codec)
+    nothing = compress(codec, b"")
+    for count, is_proved in ((SPARE_BYTES // 2 // len(nothing), True), (2 * SPARE_BYTES // len(nothing), False)):
+        data = bytearray(good[:61] + nothing * count + good[61:])
+        data[8:12] = (len(data) - 12).to_bytes(4, "big")
+        batch = bytes(patched(bytes(data), split(bytes(data))[0], base_offset=0, leader_epoch=0, max_timestamp_ms=6))
+        header = split(batch)[0]
+        for proof in (count_records, validate_records):
+            if is_proved:
+                proof(batch, header)
+            else:
+                with pytest.raises(MostlyEmpty, match="holds nothing"):
+                    proof(batch, header)
+        assert [record.value for record in iterate_records(batch, header)] == [b"v" * 100]

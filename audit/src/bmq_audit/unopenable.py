@@ -7,7 +7,7 @@ from typing import Final
 
 from typing_extensions import Buffer
 
-from bmq.errors import BatchTooLarge, CorruptBatch, UnsupportedCompression
+from bmq.errors import BatchTooLarge, CorruptBatch, MostlyEmpty, UnsupportedCompression
 from bmq.wire.batch_headers import BatchHeader
 from bmq.wire.record_validation import count_records
 
@@ -27,6 +27,8 @@ def why_unopenable(batch: Buffer, header: BatchHeader) -> str | None:
         return None
     try:
         count_records(batch, header)
+    except MostlyEmpty:
+        return None  # readers take their time
     except (CorruptBatch, BatchTooLarge, UnsupportedCompression) as error:
         return f"the batch of offsets {header.base_offset} to {header.last_offset} cannot be opened: {error}"
     return None

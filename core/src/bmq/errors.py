@@ -98,6 +98,10 @@ class BatchTooLarge(RequestError):
     """Larger than the topic's max.message.bytes."""
 
 
+class MostlyEmpty(BatchTooLarge):
+    """Its compressed bytes are many for what they hold: it would cost much each time that it is opened."""
+
+
 class InvalidTimestamp(RequestError):
     """Outside message.timestamp.before.max.ms and message.timestamp.after.max.ms."""
 

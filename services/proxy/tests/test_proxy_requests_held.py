@@ -19,7 +19,7 @@ from bmq_proxy.settings import ProxySettings
 HELD = 1_000
 EACH = 100
 CLIENTS = 40
-SETTINGS = ProxySettings(limits=Limits(wide_request_elements=HELD))
+SETTINGS = ProxySettings(limits=Limits(wide_request_elements=HELD), store_wait_ms=600_000)
 
 
 class Holding:

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from typing_extensions import Buffer
 
-from bmq.errors import BatchTooLarge
+from bmq.errors import BatchTooLarge, MostlyEmpty
 from bmq.fairness.own_threads import OwnThreads
 from bmq.fairness.turns import Party, Places
 from bmq.wire.batches import BatchHeader
@@ -53,7 +53,7 @@ class Opener:
         """What `look` finds. `party` asks: all that do have turns, and in its turns its senders have theirs. It has no
         second place where another one waits for its first.
 
-        Raises what `look` raises: CorruptBatch, BatchTooLarge, UnsupportedCompression.
+        Raises what `look` raises: CorruptBatch, BatchTooLarge, MostlyEmpty, UnsupportedCompression.
         """
         who = party, sender
         compressed_bytes = memoryview(batch).nbytes if header.codec else 0
@@ -62,6 +62,8 @@ class Opener:
                 return await self._ordinary.run(
                     who, partial(look, batch, header, decompressed_bytes_max=ORDINARY_BYTES_MAX)
                 )
+            except MostlyEmpty:
+                raise
             except BatchTooLarge:
                 pass  # for this place
         return await self._large.run(who, partial(look, batch, header, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX))

@@ -25,8 +25,7 @@ class OwnThreads(Executor):
         self._threads_max = threads_max
         self._name = name
         self._works: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._idle = threading.Semaphore(0)
-        self._started = 0
+        self._started = self._unfinished = 0
         self._lock = threading.Lock()
         weakref.finalize(self, _end, self._works, threads_max).atexit = False
 
@@ -34,16 +33,20 @@ class OwnThreads(Executor):
         """What `fn` returns or raises. Raises RuntimeError where the system gives not even one thread."""
         future: Future[T] = Future()
         with self._lock:
-            if not self._idle.acquire(blocking=False) and self._started < self._threads_max:
+            if self._started <= self._unfinished and self._started < self._threads_max:
                 self._start_thread()
+            self._unfinished += 1
+        future.add_done_callback(self._over)
         self._works.put(partial(_work, future, partial(fn, *args, **kwargs)))
         return future
 
+    def _over(self, _: "Future[T]") -> None:
+        with self._lock:
+            self._unfinished -= 1
+
     def _start_thread(self) -> None:
         # it may not know this object, which would never end then
-        thread = threading.Thread(
-            target=_run, args=(self._works, self._idle), name=f"{self._name}_{self._started}", daemon=True
-        )
+        thread = threading.Thread(target=_run, args=(self._works,), name=f"{self._name}_{self._started}", daemon=True)
         try:
             thread.start()
         except RuntimeError:  # the system has no more: those that are there have to do
@@ -53,11 +56,10 @@ class OwnThreads(Executor):
             self._started += 1
 
 
-def _run(works: "SimpleQueue[Callable[[], None] | None]", idle: threading.Semaphore) -> None:
+def _run(works: "SimpleQueue[Callable[[], None] | None]") -> None:
     while (work := works.get()) is not None:
         work()
         del work  # nothing is kept alive while there is nothing to do
-        idle.release()
 
 
 def _work(future: "Future[T]", call: Callable[[], T]) -> None:

@@ -25,9 +25,6 @@ SNAPPY_BLOCKS_FEW: Final = 1_000
 SNAPPY_BLOCK_BYTES_MIN: Final = 512
 """Where there are more blocks, or headers without any, they have so much each on average: what writes xerial's framing
 makes none below 1 KiB but the last of a stream."""
-SPARE_BYTES: Final = 64 << 10
-"""Compressed bytes that need not hold anything. Of the others each holds four fifths of a byte at least: no codec makes
-data larger by more than a sixth."""
 _SNAPPY_RATIO_MAX: Final = 64
 _OUTPUT_FIRST_BYTES: Final = 16 << 10
 _GROWTH: Final = 8
@@ -147,9 +144,6 @@ def _into_output(
         del output
         _check_full(name, error)
         return None
-    if not _holds_enough(source, written):
-        del output
-        raise _idle(name, source, written)
     return _filled(output, written)
 
 
@@ -157,24 +151,10 @@ def _into(
     name: str, into: Callable[[memoryview, memoryview], int], source: memoryview, output: memoryview
 ) -> int | None:
     try:
-        written = into(source, output)
+        return into(source, output)
     except cramjam.DecompressionError as error:
         _check_full(name, error)
         return None
-    if not _holds_enough(source, written):
-        raise _idle(name, source, written)
-    return written
-
-
-def _holds_enough(source: memoryview, written: int) -> bool:
-    """Members, blocks and frames may be empty, and cost as much as full ones: a batch of nothing else would cost
-    seconds each time that it is opened.
-    """
-    return len(source) <= SPARE_BYTES + written + written // 4
-
-
-def _idle(name: str, source: memoryview, written: int) -> BatchTooLarge:
-    return BatchTooLarge(f"{name}: {len(source)} bytes for {written}: leave out what holds nothing")
 
 
 def _check_full(name: str, error: cramjam.DecompressionError) -> None:

@@ -4,15 +4,19 @@
 or headers.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from typing_extensions import Buffer
 
-from bmq.errors import BatchTooLarge, CorruptBatch
-from bmq.wire.batch_headers import NO_TIMESTAMP, BatchHeader
-from bmq.wire.compression import Section
+from bmq.errors import BatchTooLarge, CorruptBatch, MostlyEmpty
+from bmq.wire.batch_headers import HEADER_SIZE_BYTES, NO_TIMESTAMP, BatchHeader
+from bmq.wire.compression import Codec, Section
 from bmq.wire.limits import BATCH_HEADERS_MAX, DECOMPRESSED_BYTES_MAX
 from bmq.wire.records import INT64_MAX, check_header_count, read_signed_varint, section_of
+
+SPARE_BYTES: Final = 64 << 10
+"""Compressed bytes that need not hold anything. Of the others each holds four fifths of a byte at least: no codec makes
+one stream larger by more than a sixth."""
 
 
 class RecordsSummary(NamedTuple):
@@ -33,7 +37,7 @@ def count_records(batch: Buffer, header: BatchHeader, *, decompressed_bytes_max:
     UnsupportedCompression.
     """
     _check_counts(header)
-    section = section_of(batch, header, decompressed_bytes_max)
+    section = _section_of(batch, header, decompressed_bytes_max)
     size = len(section)
     position = 0
     count = 0
@@ -68,7 +72,7 @@ def validate_records(
     UnsupportedCompression.
     """
     _check_counts(header)
-    section = section_of(batch, header, decompressed_bytes_max)
+    section = _section_of(batch, header, decompressed_bytes_max)
     try:
         largest, smallest, at_largest = _walk(section, header.record_count, headers_max)
     except IndexError:
@@ -80,6 +84,17 @@ def validate_records(
     if max_timestamp_ms > INT64_MAX or min_timestamp_ms < NO_TIMESTAMP:
         raise CorruptBatch(f"records with timestamps from {min_timestamp_ms} to {max_timestamp_ms}")
     return RecordsSummary(max_timestamp_ms, min_timestamp_ms, header.base_offset + at_largest)
+
+
+def _section_of(batch: Buffer, header: BatchHeader, decompressed_bytes_max: int) -> Section:
+    """As `section_of`. Raises MostlyEmpty, too: members, blocks and frames may be empty, and cost as much as full ones,
+    so that a batch of hardly anything else would cost seconds each time that it is opened.
+    """
+    section = section_of(batch, header, decompressed_bytes_max)
+    compressed_bytes = header.end - header.position - HEADER_SIZE_BYTES
+    if header.codec is not Codec.NONE and compressed_bytes > SPARE_BYTES + len(section) + len(section) // 4:
+        raise MostlyEmpty(f"{compressed_bytes} compressed bytes for {len(section)}: leave out what holds nothing")
+    return section
 
 
 def _check_counts(header: BatchHeader) -> None:
