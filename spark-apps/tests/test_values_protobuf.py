@@ -18,13 +18,14 @@ from value_cases import decode
 from value_registry import RegistryServer, serving
 
 from bmq_spark.errors import ConfigurationError
-from bmq_spark.values import Decoder, SchemaFile, decoder, read_schema
+from bmq_spark.values import Decoder, SchemaFile, decoder, protobuf_records, read_schema
 from bmq_spark.values import registry as registries
 from bmq_spark.values.ddl import write_ddl
 from bmq_spark.values.decoded import Unfit
 from bmq_spark.values.protobuf_files import compiled
 from bmq_spark.values.protobuf_records import message_indexes
 from bmq_spark.values.protobuf_shipped import SHIPPED
+from bmq_spark.values.registered import RegisteredDecoder
 
 COMMON = """syntax = "proto3";
 package shop.common;
@@ -679,3 +680,47 @@ def test_numbers_too_large_for_their_field_lose_their_upper_bits_as_protobuf_def
     ).SerializeToString()
     made = decoder("protobuf", schema=SchemaFile(name="x.desc", content=found[0].SerializeToString()), message="Order")
     assert decode(made, [written]) == ([{"a": 5, "b": 6, "c": "RED", "d": [7, -8], "e": [(1, 7), (2, 9)]}], [None])
+
+
+SAME_IN_JSON = (
+    'syntax = "proto2"; message O { optional int32 id = 1; optional int32 fooBar = 2; optional int32 foo_bar = 3; }'
+)
+CHAIN = "".join(f"message M{each} {{ M{each + 1} m = 1; }} " for each in range(1500))
+
+
+@pytest.mark.parametrize(
+    ("schema", "indexes"),
+    [
+        (SAME_IN_JSON, b"\x00"),
+        ('syntax = "proto3"; ' + CHAIN + "message M1500 { int32 n = 1; } message O { int32 id = 1; M0 m = 2; }", b"\x02\xba\x17"),
+    ],
+    ids=["two names that are one in JSON", "a long chain of messages"],
+)  # fmt: skip
+def test_a_writer_s_schema_that_only_protoc_takes_spoils_no_record_and_stops_nothing(
+    server: RegistryServer, schema: str, indexes: bytes
+) -> None:
+    server.register("s", 'syntax = "proto3"; message O { int32 id = 1; }', kind="PROTOBUF")
+    made = decoder("protobuf", registry=server.url, subject="s")
+    number = server.register("t", schema, kind="PROTOBUF")
+    values, reasons = decode(made, [b"\x00" + number.to_bytes(4, "big") + indexes + b"\x08\x07"] * 3)
+    assert (values, reasons) == ([{"id": 7}] * 3, [None] * 3)
+    assert isinstance(made, RegisteredDecoder) and not made.leaves_out(number), "it cannot be told"
+
+
+def test_a_schema_that_is_too_deep_to_be_looked_at_is_compiled_once(
+    server: RegistryServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made_of: list[int] = []
+
+    def too_deep(_: FileDescriptorSet) -> dict[tuple[int, ...], str]:
+        made_of.append(1)
+        raise RecursionError("maximum recursion depth exceeded")
+
+    schema = 'syntax = "proto3"; message O { int32 id = 1; }'
+    server.register("s", schema, kind="PROTOBUF")
+    made = decoder("protobuf", registry=server.url, subject="s")
+    number = server.register("t", schema, kind="PROTOBUF")
+    monkeypatch.setattr(protobuf_records, "messages_of", too_deep)
+    _, reasons = decode(made, [b"\x00" + number.to_bytes(4, "big") + b"\x00\x08\x07"] * 3)
+    assert reasons == [f"schema id {number}: maximum recursion depth exceeded"] * 3 and len(made_of) == 1
+    assert isinstance(made, RegisteredDecoder) and not made.leaves_out(number)

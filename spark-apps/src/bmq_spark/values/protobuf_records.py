@@ -5,7 +5,7 @@ before the message.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pyarrow as pa
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
@@ -68,7 +68,7 @@ class ProtobufDecoder(RegisteredDecoder):
     def leaves_out(self, number: int) -> bool:
         """Whether messages of the schema with that id have fields that become no column. Raises RegistryUnavailable."""
         try:
-            return self._by_id(number).leaves_out
+            return self.version is not None and self._others(number)
         except Unfit:
             return False
 
@@ -124,19 +124,33 @@ class ProtobufDecoder(RegisteredDecoder):
         """Where the message begins in a value of the wire format. Raises Unfit, RegistryUnavailable."""
         number = schema_id(value)
         indexes, start = message_indexes(value)
-        held = self._by_id(number).messages.get(indexes)
+        held = self._by_id(number).get(indexes)
         if held != self.message:
             raise Unfit(f"holds {held or f'no message of schema id {number}'}, not {self.message}")
         return start
 
-    def _written(self, number: int, registered: RegisteredSchema) -> "_Written":
-        """Raises ConfigurationError, SchemaUnknown, RegistryUnavailable."""
+    def _messages(self, number: int, registered: RegisteredSchema) -> dict[tuple[int, ...], str]:
+        """By the indexes of the wire format. Raises ConfigurationError, SchemaUnknown, RegistryUnavailable, Unfit."""
+        try:
+            return messages_of(self._registered(number, registered))
+        except (RecursionError, DecodeError) as error:
+            raise Unfit(f"schema id {number}: {reason(error)}") from error
+
+    def _has_others(self, number: int, registered: RegisteredSchema) -> bool:
+        """Whether its message has fields that become no column; false where the schema is only good for protoc, which
+        takes more than descriptors do (two names that are one in JSON). Raises as _messages does.
+        """
+        try:
+            descriptors = self._registered(number, registered)
+            if self.message not in messages_of(descriptors).values():
+                return False
+            return has_others(_class_of(descriptors, self.message).DESCRIPTOR, self._class.DESCRIPTOR)
+        except (TypeError, ValueError, KeyError, RecursionError, DecodeError):
+            return False
+
+    def _registered(self, number: int, registered: RegisteredSchema) -> FileDescriptorSet:
         assert self.registry is not None
-        descriptors = registered_descriptors(self.registry, registered, f"{self.registry.url} id {number}")
-        messages = messages_of(descriptors)
-        if self.version is None or self.message not in messages.values():
-            return _Written(messages)
-        return _Written(messages, has_others(_class_of(descriptors, self.message).DESCRIPTOR, self._class.DESCRIPTOR))
+        return registered_descriptors(self.registry, registered, f"{self.registry.url} id {number}")
 
     def _knows(self, number: int) -> bool:
         return self._by_id.learnt(number)
@@ -164,9 +178,15 @@ class ProtobufDecoder(RegisteredDecoder):
         return check_of(self._class.DESCRIPTOR)
 
     @cached_property
-    def _by_id(self) -> BySchemaId["_Written"]:
+    def _by_id(self) -> BySchemaId[dict[tuple[int, ...], str]]:
         assert self.registry is not None
-        return BySchemaId(self.registry, kind="PROTOBUF", learn=self._written)
+        return BySchemaId(self.registry, kind="PROTOBUF", learn=self._messages)
+
+    @cached_property
+    def _others(self) -> BySchemaId[bool]:
+        """Apart from what records are read by: what counts them is to cost none of them."""
+        assert self.registry is not None
+        return BySchemaId(self.registry, kind="PROTOBUF", learn=self._has_others)
 
     def __getstate__(self) -> dict[str, Any]:
         return {
@@ -176,15 +196,6 @@ class ProtobufDecoder(RegisteredDecoder):
             "version": self.version,
             "kept": self.kept,
         }
-
-
-class _Written(NamedTuple):
-    """What a registry's schema is to the decoder."""
-
-    messages: dict[tuple[int, ...], str]
-    """By the indexes of the wire format."""
-    leaves_out: bool = False
-    """Whether its message has fields that become no column."""
 
 
 def _class_of(descriptors: FileDescriptorSet, message: str) -> Any:
