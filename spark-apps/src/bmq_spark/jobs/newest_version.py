@@ -2,9 +2,12 @@
 before, whether there is a newer version is asked, before they are committed.
 
 So a stream has the columns that a run would have which begins where the batch does. It is asked once for the ids that a
-batch brings, whatever comes of it: not for each record, nor again for what is known.
+batch brings, not for each record, nor again for what is known. Only where their records have fields that become no
+column it is asked again after a while: an id is one of several subjects, or a registry's answer was an older one, and
+the newest version gets the fields later.
 """
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -20,6 +23,9 @@ from bmq_spark.values import RegisteredDecoder
 ASKED_MAX: Final = 100_000
 """Ids that are remembered; a registry with more is asked again."""
 
+AGAIN_S: Final = 60.0
+"""For so long nobody asks again for the sake of fields that were left out."""
+
 Check = Callable[[Typing, pa.Schema], None]
 """Raises BmqError where a table with that schema cannot get the columns."""
 
@@ -27,10 +33,16 @@ Check = Callable[[Typing, pa.Schema], None]
 class NewestVersion:
     """The subject's newest version, as a job with these options comes to know of it."""
 
-    def __init__(self, options: JobOptions, check: Check | None = None) -> None:
+    def __init__(
+        self, options: JobOptions, check: Check | None = None, clock_s: Callable[[], float] = time.monotonic
+    ) -> None:
         self._options = options
         self._check = check
+        self._clock_s = clock_s
         self._asked: set[int] = set()
+        self._again_s = 0.0
+        self._told = ""
+        """The last warning, which is not repeated."""
 
     def after(self, typing: Typing, writers: Mapping[int, int], have: pa.Schema) -> Typing | None:
         """What records are to be read by now that there are some of these `writers` (ids, and how many records of
@@ -39,8 +51,20 @@ class NewestVersion:
         A version that the table cannot take is told, and not taken: a running job keeps its columns. Raises
         RegistryUnavailable.
         """
-        if self._asked.issuperset(writers):
+        met = self._asked.issuperset(writers)
+        if met and (self._clock_s() < self._again_s or not left_out(typing, writers)):
             return None
+        found = self._found(typing, have, needed=not met)
+        self._again_s = self._clock_s() + AGAIN_S
+        if len(self._asked) + len(writers) > ASKED_MAX:
+            self._asked.clear()
+        self._asked.update(writers)
+        if isinstance(typing.value, RegisteredDecoder) and typing.value.version:
+            self._asked.add(typing.value.version)
+        return None if _changes_nothing(found, typing) else found
+
+    def _found(self, typing: Typing, have: pa.Schema, *, needed: bool) -> Typing:
+        """Raises RegistryUnavailable where an answer is `needed`: what was answered before goes on without."""
         from bmq_spark.values.registry import RegistryUnavailable
 
         try:
@@ -48,16 +72,18 @@ class NewestVersion:
             if self._check is not None:
                 self._check(found, have)
         except RegistryUnavailable:
-            raise
+            if needed:
+                raise
+            return typing
         except BmqError as error:
-            say(f"warning: the columns stay as they are, and what does not fit goes to the dead letters: {error}")
-            found = typing
-        if len(self._asked) + len(writers) > ASKED_MAX:
-            self._asked.clear()
-        self._asked.update(writers)
-        if isinstance(typing.value, RegisteredDecoder) and typing.value.version:
-            self._asked.add(typing.value.version)
-        return None if _changes_nothing(found, typing) else found
+            self._warn(f"the columns stay as they are, and what does not fit goes to the dead letters: {error}")
+            return typing
+        return found
+
+    def _warn(self, what: str) -> None:
+        if what != self._told:
+            say(f"warning: {what}")
+        self._told = what
 
 
 def left_out(typing: Typing, writers: Mapping[int, int]) -> int:

@@ -1,0 +1,94 @@
+"""What a running job makes of a subject's newest version, without a table."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from registered_batches import SUBJECT, order, register
+from value_registry import RegistryServer, serving
+
+from bmq_spark.batches.records import Typing
+from bmq_spark.jobs import parquet
+from bmq_spark.jobs.decoders import typing_of
+from bmq_spark.jobs.newest_version import AGAIN_S, NewestVersion, left_out
+from bmq_spark.values import registry as registries
+
+LATEST = f"/subjects/{SUBJECT}/versions/latest"
+ONE, TWO = order(), order(coupon="string")
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[RegistryServer]:
+    monkeypatch.setattr(registries, "PAUSE_S", 0.001)
+    for cached in (registries._client, registries._by_id, registries._version):
+        cached.cache_clear()
+    with serving() as server:
+        yield server
+
+
+class Run:
+    """A job's columns from batch to batch, at a time that the test says."""
+
+    def __init__(self, registry: RegistryServer, folder: Path, value_format: str = "avro") -> None:
+        given = ["--topic", "orders", "--output", str(folder), "--registry", registry.url, "--format", value_format]
+        self._options = parquet.parse(given)
+        self.typing: Typing = typing_of(self._options)
+        self._newest = NewestVersion(self._options, clock_s=lambda: self.now_s)
+        self.now_s = 1000.0
+
+    def batch(self, *writers: int) -> bool:
+        """Of a record of each; whether the columns or what reads them changed."""
+        found = self._newest.after(self.typing, dict.fromkeys(writers, 1), self.typing.schema)
+        self.typing = found or self.typing
+        return found is not None
+
+    def left_out(self, *writers: int) -> int:
+        return left_out(self.typing, dict.fromkeys(writers, 1))
+
+
+def test_an_id_whose_fields_the_newest_version_gets_later_is_asked_for_again_after_a_while(
+    registry: RegistryServer, tmp_path: Path
+) -> None:
+    """Another subject had that schema first: one schema has one id."""
+    one = register(registry, ONE)
+    run = Run(registry, tmp_path)
+    two = register(registry, TWO, "returns-value")
+    assert not run.batch(one, two) and run.left_out(one, two) == 1
+    registry.subjects[SUBJECT].append(registry.subjects["returns-value"][0] | {"subject": SUBJECT, "version": 2})
+    asked = registry.asked.count(LATEST)
+    run.now_s += AGAIN_S - 1
+    assert not any(run.batch(one, two) for _ in range(5)) and registry.asked.count(LATEST) == asked
+    run.now_s += 2
+    assert run.batch(one, two) and run.left_out(one, two) == 0
+    run.now_s += 2 * AGAIN_S
+    assert not run.batch(one, two) and registry.asked.count(LATEST) == asked + 1, "nothing is left out any more"
+
+
+def test_one_request_a_while_is_what_fields_cost_that_stay_left_out_and_its_failure_stops_nothing(
+    registry: RegistryServer, tmp_path: Path
+) -> None:
+    register(registry, ONE)
+    run = Run(registry, tmp_path)
+    two = register(registry, TWO, "returns-value")
+    for _ in range(3):
+        asked = registry.asked.count(LATEST)
+        run.now_s += AGAIN_S + 1
+        assert not any(run.batch(two) for _ in range(5)) and registry.asked.count(LATEST) == asked + 1
+    run.now_s += AGAIN_S + 1
+    registry.failures = [503] * registries.TRIES
+    assert not run.batch(two) and not run.batch(two) and not registry.failures
+
+
+def test_a_version_that_the_table_cannot_take_is_told_once_whatever_ids_come(
+    registry: RegistryServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    register(registry, ONE)
+    run = Run(registry, tmp_path)
+    others = [register(registry, order(coupon="string") | {"doc": str(each)}, "returns-value") for each in range(3)]
+    registry.register(SUBJECT, json.dumps(ONE | {"fields": [{"name": "id", "type": "string"}]}))
+    for other in others:
+        run.now_s += AGAIN_S + 1
+        assert not run.batch(other)
+    told = capsys.readouterr().err
+    assert told.count("the columns stay as they are") == 1 and "field id: the table has int" in told
