@@ -3,9 +3,11 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from registered_batches import SUBJECT, order, register
+from registered_batches import SUBJECT, framed, order, register
+from value_cases import decode
 from value_registry import RegistryServer, serving
 
 from bmq_spark.batches.records import Typing
@@ -92,3 +94,36 @@ def test_a_version_that_the_table_cannot_take_is_told_once_whatever_ids_come(
         assert not run.batch(other)
     told = capsys.readouterr().err
     assert told.count("the columns stay as they are") == 1 and "field id: the table has int" in told
+
+
+FORWARD = {"type": "record", "name": "shop.Order", "fields": [*ONE["fields"], {"name": "size", "type": "int"}]}
+
+
+def test_a_running_job_follows_no_version_that_refuses_what_writers_still_write(
+    registry: RegistryServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = register(registry, ONE)
+    run = Run(registry, tmp_path)
+    two = register(registry, FORWARD)
+    for _ in range(2):
+        assert not run.batch(one, two)
+        run.now_s += AGAIN_S + 1
+    record = framed(one, ONE, {"id": 1})
+    assert decode(run.typing.value, [record]) == ([{"id": 1}], [None])
+    assert decode(run.typing.value, [framed(two, FORWARD, {"id": 2, "size": 3})]) == ([{"id": 2}], [None])
+    told = capsys.readouterr().err
+    assert told.count("warning: ") == 1 and "value: no field size, and it has no default" in told
+    three = register(registry, order(size="int"))
+    assert run.batch(three)
+    assert decode(run.typing.value, [record]) == ([{"id": 1, "size": None}], [None])
+    assert decode(run.typing.value, [framed(two, FORWARD, {"id": 2, "size": 3})]) == ([{"id": 2, "size": 3}], [None])
+
+
+def test_a_symbol_that_is_gone_keeps_a_running_job_s_version(registry: RegistryServer, tmp_path: Path) -> None:
+    def version(*symbols: str, **more: str) -> dict[str, Any]:
+        return order(state={"type": "enum", "name": "State", "symbols": [*symbols], **more})
+
+    register(registry, version("OPEN", "SHUT"))
+    run = Run(registry, tmp_path)
+    assert not run.batch(register(registry, version("OPEN", "LOST")))
+    assert run.batch(register(registry, version("OPEN", "LOST", default="OPEN")))

@@ -48,8 +48,8 @@ class NewestVersion:
         """What records are to be read by now that there are some of these `writers` (ids, and how many records of
         each); None: as before. `have`: the table's schema.
 
-        A version that the table cannot take is told, and not taken: a running job keeps its columns. Raises
-        RegistryUnavailable.
+        A version that the table cannot take, or by which records of the one before could not be read, is told, and not
+        taken: a running job keeps its columns. Raises RegistryUnavailable.
         """
         met = self._asked.issuperset(writers)
         if met and (self._clock_s() < self._again_s or not left_out(typing, writers)):
@@ -61,7 +61,20 @@ class NewestVersion:
         self._asked.update(writers)
         if isinstance(typing.value, RegisteredDecoder) and typing.value.version:
             self._asked.add(typing.value.version)
-        return None if _changes_nothing(found, typing) else found
+        return None if _changes_nothing(found, typing) or self._is_refused(found, typing) else found
+
+    def _is_refused(self, found: Typing, typing: Typing) -> bool:
+        """Whether records that were read so far would go to the dead letters: writers are not all new at once."""
+        if not isinstance(typing.value, RegisteredDecoder) or not isinstance(found.value, RegisteredDecoder):
+            return False
+        why = typing.value.refused_by(found.value)
+        if why:
+            self._warn(
+                "the columns stay as they are while this runs, for the subject's newest version would refuse records "
+                f"of the version that they follow: {why}: register one that reads both (a default), or start again "
+                "when no writer has the former any more"
+            )
+        return bool(why)
 
     def _found(self, typing: Typing, have: pa.Schema, *, needed: bool) -> Typing:
         """Raises RegistryUnavailable where an answer is `needed`: what was answered before goes on without."""

@@ -71,6 +71,14 @@ class AvroDecoder(RegisteredDecoder):
         """Whether both are of the same schema."""
         return isinstance(other, AvroDecoder) and bool(other.reader == self.reader)
 
+    def refused_by(self, newer: RegisteredDecoder) -> str:
+        """Why the newer one would refuse records of the newest version that this one knows; empty: it would not."""
+        assert isinstance(newer, AvroDecoder)
+        try:
+            return resolved(self.reader, newer.reader).refuses
+        except NoColumn as error:
+            return str(error)
+
     def leaves_out(self, number: int) -> bool:
         """Whether records of the schema with that id have fields that become no column. Raises RegistryUnavailable."""
         try:
@@ -229,7 +237,7 @@ def _spelled_out(schema: Any, named: dict[str, Any], defined: set[str]) -> Any:
 
 
 def _read_by(writer: Any, reader: Any) -> _Read:
-    wire, convert, leaves_out = resolved(writer, reader)
+    wire, convert, leaves_out, _ = resolved(writer, reader)
     parsed, read = fastavro.parse_schema(wire), fastavro.schemaless_reader
     if convert is None:
         return _Read(StrictAvro(writer, reader), lambda content: read(content, parsed, None), leaves_out)

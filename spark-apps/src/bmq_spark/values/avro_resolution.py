@@ -35,6 +35,8 @@ class Resolved(NamedTuple):
     convert: Convert | None
     leaves_out: bool = False
     """Whether the writer has fields that the reader has not; told of the whole alone."""
+    refuses: str = ""
+    """Why some of the writer's values are refused; empty: none are. Told of the whole alone."""
 
 
 def resolved(writer: Any, reader: Any) -> Resolved:
@@ -43,7 +45,7 @@ def resolved(writer: Any, reader: Any) -> Resolved:
     """
     resolution = _Resolution(writer, reader)
     made = resolution.of(writer, reader, "value")
-    return made._replace(leaves_out=resolution.leaves_out)
+    return made._replace(leaves_out=resolution.leaves_out, refuses=resolution.refuses)
 
 
 class _Resolution:
@@ -53,6 +55,7 @@ class _Resolution:
         self._names = itertools.count()
         self._parts = 0
         self.leaves_out = False
+        self.refuses = ""
 
     def of(self, writer: Any, reader: Any, path: str) -> Resolved:
         self._count()
@@ -178,6 +181,9 @@ class _Resolution:
         if known.issuperset(writer["symbols"]):
             return Resolved(wire, None)
         default = reader.get("default")
+        if default is None:
+            missing = next(symbol for symbol in writer["symbols"] if symbol not in known)
+            self.refuses = self.refuses or f"{path}: enum {reader['name']} has no symbol {missing}"
 
         def convert(symbol: str) -> str:
             if symbol in known:
@@ -201,6 +207,7 @@ class _Resolution:
         return Resolved({"type": "map", "values": values.wire}, convert)
 
     def _refused(self, writer: Any, why: str) -> Resolved:
+        self.refuses = self.refuses or why
         message = _message(why)
 
         def refuse(_: Any) -> Any:

@@ -40,6 +40,10 @@ class RegisteredDecoder(RecordDecoder):
         """Whether it reads fields of records that the newer one would not."""
         return False
 
+    def refused_by(self, newer: "RegisteredDecoder") -> str:
+        """Why the newer one would refuse records of the newest version that this one knows; empty: it would not."""
+        return ""
+
     @abstractmethod
     def leaves_out(self, number: int) -> bool:
         """Whether records of the schema with that id have fields that become no column. Raises RegistryUnavailable."""
