@@ -127,3 +127,34 @@ def test_a_symbol_that_is_gone_keeps_a_running_job_s_version(registry: RegistryS
     run = Run(registry, tmp_path)
     assert not run.batch(register(registry, version("OPEN", "LOST")))
     assert run.batch(register(registry, version("OPEN", "LOST", default="OPEN")))
+
+
+@pytest.mark.parametrize("syntax", ["proto2", "proto3"])
+def test_a_protobuf_version_that_drops_a_field_is_taken_where_it_brings_a_symbol(
+    registry: RegistryServer, tmp_path: Path, syntax: str
+) -> None:
+    def version(symbols: str, fields: str) -> int:
+        text = f'syntax = "{syntax}"; enum S {{ A = 0; B = 1; {symbols} }} message O {{ optional int32 id = 1; {fields} optional S s = 3; }}'
+        return registry.register(SUBJECT, text, kind="PROTOBUF")
+
+    def read(number: int, message: bytes) -> Any:
+        return decode(run.typing.value, [b"\x00" + number.to_bytes(4, "big") + b"\x00" + message])
+
+    one = version("", "optional string coupon = 2;")
+    run = Run(registry, tmp_path, "protobuf")
+    assert not run.batch(version("", "reserved 2;")), "it brings nothing"
+    assert read(one, b"\x08\x01\x12\x01c") == ([{"id": 1, "coupon": "c", "s": None}], [None])
+    three = version("C = 2;", "reserved 2;")
+    assert run.batch(three)
+    assert read(three, b"\x08\x02\x18\x02") == ([{"id": 2, "s": "C"}], [None])
+    four = version("C = 2; D = 3;", "reserved 2;")
+    assert run.batch(four)
+    assert read(four, b"\x08\x02\x18\x03") == ([{"id": 2, "s": "D"}], [None])
+
+
+def test_a_protobuf_symbol_that_is_gone_is_read_while_the_run_goes_on(registry: RegistryServer, tmp_path: Path) -> None:
+    text = 'syntax = "proto3"; message O {{ enum S {{ A = 0; {} }} message P {{ map<string, S> s = 1; P p = 2; }} P p = 1; int32 id = 2; }}'
+    registry.register(SUBJECT, text.format("B = 1;"), kind="PROTOBUF")
+    run = Run(registry, tmp_path, "protobuf")
+    assert not run.batch(registry.register(SUBJECT, text.format(""), kind="PROTOBUF"))
+    assert run.batch(registry.register(SUBJECT, text.format("B = 1; C = 2;"), kind="PROTOBUF"))

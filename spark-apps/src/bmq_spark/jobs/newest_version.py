@@ -108,7 +108,7 @@ def left_out(typing: Typing, writers: Mapping[int, int]) -> int:
 
 
 def _changes_nothing(found: Typing, typing: Typing) -> bool:
-    """Nor does one that brings no column and would lose fields which are read so far."""
+    """Nor does one that brings nothing and would lose what is read so far."""
     if found is typing or not isinstance(typing.value, RegisteredDecoder):
         return True
     assert isinstance(found.value, RegisteredDecoder)

@@ -1,6 +1,6 @@
-"""Which fields a writer's message has beside the reader's. Pure."""
+"""Which fields a message has beside another's. Pure."""
 
-from google.protobuf.descriptor import Descriptor
+from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 
 
 def has_others(writer: Descriptor, reader: Descriptor) -> bool:
@@ -20,3 +20,31 @@ def _has_others(writer: Descriptor, reader: Descriptor, seen: set[tuple[str, str
         if both and _has_others(field.message_type, ours.message_type, seen):
             return True
     return False
+
+
+def is_within(message: Descriptor, other: Descriptor) -> bool:
+    """Whether the other has every field and symbol of the message, and reads it alike."""
+    return _is_within(message, other, set())
+
+
+def _is_within(message: Descriptor, other: Descriptor, seen: set[tuple[str, str]]) -> bool:
+    if (message.full_name, other.full_name) in seen:
+        return True
+    seen.add((message.full_name, other.full_name))
+    for field in message.fields:
+        theirs = other.fields_by_number.get(field.number)
+        if theirs is None or _reading(field) != _reading(theirs):
+            return False
+        if field.message_type is not None and not _is_within(field.message_type, theirs.message_type, seen):
+            return False
+        if field.enum_type is not None and not _symbols(field.enum_type) <= _symbols(theirs.enum_type):
+            return False
+    return True
+
+
+def _reading(field: FieldDescriptor) -> tuple[str, int, bool, bool]:
+    return field.name, field.type, field.is_repeated, field.has_presence
+
+
+def _symbols(enum: EnumDescriptor) -> set[tuple[int, str]]:
+    return {(value.number, value.name) for value in enum.values}

@@ -20,10 +20,10 @@ from bmq_spark.values.decoded import Unfit, reason
 from bmq_spark.values.made_values import SLICE_VALUES, are_narrow, may_be_many, require_few, width
 from bmq_spark.values.protobuf_columns import Build, columns_of_message
 from bmq_spark.values.protobuf_counting import Shape, made_by_bytes, made_by_message, shape_of, widest_part
-from bmq_spark.values.protobuf_fields import has_others
+from bmq_spark.values.protobuf_fields import has_others, is_within
 from bmq_spark.values.protobuf_files import compiled, messages_of, read_protobuf_schema
 from bmq_spark.values.protobuf_fitting import Check, check_of
-from bmq_spark.values.registered import RegisteredDecoder, with_kept
+from bmq_spark.values.registered import RegisteredDecoder
 from bmq_spark.values.registry import RegisteredSchema, Registry, schema_id
 from bmq_spark.values.schema_files import SchemaFile
 
@@ -62,8 +62,12 @@ class ProtobufDecoder(RegisteredDecoder):
         )
 
     def loses_by(self, newer: RegisteredDecoder) -> bool:
-        """Whether it reads fields of records that the newer one would not: a parser knows its own fields alone."""
-        return bool(with_kept(newer.own_type, self.own_type) != newer.own_type)
+        """Whether it reads fields or symbols of records that the newer one would not, and all that that one reads: a
+        parser knows its own alone.
+        """
+        assert isinstance(newer, ProtobufDecoder)
+        ours, theirs = self._class.DESCRIPTOR, newer._class.DESCRIPTOR
+        return is_within(theirs, ours) and not is_within(ours, theirs)
 
     def leaves_out(self, number: int) -> bool:
         """Whether messages of the schema with that id have fields that become no column. Raises RegistryUnavailable."""

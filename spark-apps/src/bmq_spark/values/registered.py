@@ -37,7 +37,7 @@ class RegisteredDecoder(RecordDecoder):
         """Whether both are of the same schema."""
 
     def loses_by(self, newer: "RegisteredDecoder") -> bool:
-        """Whether it reads fields of records that the newer one would not."""
+        """Whether it reads what the newer one would not, and all that that one reads."""
         return False
 
     def refused_by(self, newer: "RegisteredDecoder") -> str:
