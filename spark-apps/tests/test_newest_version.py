@@ -158,3 +158,15 @@ def test_a_protobuf_symbol_that_is_gone_is_read_while_the_run_goes_on(registry: 
     run = Run(registry, tmp_path, "protobuf")
     assert not run.batch(registry.register(SUBJECT, text.format(""), kind="PROTOBUF"))
     assert run.batch(registry.register(SUBJECT, text.format("B = 1; C = 2;"), kind="PROTOBUF"))
+
+
+def test_a_protobuf_version_too_deep_to_be_columns_stops_no_run_that_goes_on(
+    registry: RegistryServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = 'syntax = "proto3"; message M0 {{ int32 id = 1; {} }}'
+    registry.register(SUBJECT, text.format(""), kind="PROTOBUF")
+    run = Run(registry, tmp_path, "protobuf")
+    chain = "".join(f"message N{each} {{ N{each + 1} n = 1; }} " for each in range(300))
+    deep = text.format(f"{chain} message N300 {{ int32 n = 1; }} N0 n = 2;")
+    assert not run.batch(registry.register(SUBJECT, deep, kind="PROTOBUF"))
+    assert "the columns stay as they are" in capsys.readouterr().err

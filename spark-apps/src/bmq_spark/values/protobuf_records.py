@@ -222,7 +222,7 @@ def protobuf_decoder(
     made = ProtobufDecoder(descriptors, message, registry, version, kept)
     try:
         assert made.arrow_type
-    except (TypeError, ValueError, KeyError) as error:
+    except (TypeError, ValueError, KeyError, RecursionError) as error:
         raise ConfigurationError(
             f"schema {name}: {reason(error)}: give a message with fields, and all files that it needs"
         ) from error
