@@ -511,6 +511,43 @@ def test_an_alias_s_field_is_the_column_of_its_new_name_alone(server: RegistrySe
     assert isinstance(made, RegisteredDecoder) and not made.leaves_out(old)
 
 
+def test_a_kept_field_changes_neither_a_union_s_branch_nor_what_types_are_called(server: RegistryServer) -> None:
+    """A branch by its own name comes before one that has the name as an alias."""
+    paid: dict[str, Any] = {"type": "record", "name": "shop.Paid", "fields": [{"name": "x", "type": "int"}]}
+    other = paid | {"name": "shop.PaidTwo", "aliases": ["shop.Paid"]}
+    rest = {"u": {"type": ["null", other, paid]}, "s": {"type": {"type": "enum", "name": "shop.S", "symbols": ["A"]}}}
+    old = record_of(id={"type": "int"}, note={"type": "string"}, **rest)
+    new = record_of(id={"type": "int"}, **rest)
+    one = server.register("s", json.dumps(old))
+    columns = decoder("avro", registry=server.url, subject="s").arrow_type
+    server.register("s", json.dumps(new))
+    made = decoder("avro", registry=server.url, subject="s", columns=columns)
+    record = {"id": 1, "note": "n", "u": ("shop.Paid", {"x": 5}), "s": "A"}
+    (row,), reasons = decode(made, [framed(one, old, record)])
+    assert reasons == [None] and row["note"] == "n"
+    assert row["u"] == {"member_paidtwo": None, "member_paid": {"x": 5}}
+    wider = old | {
+        "fields": [*old["fields"][:3], {"name": "s", "type": {"type": "enum", "name": "shop.S", "symbols": ["A", "B"]}}]
+    }
+    two = server.register("t", json.dumps(wider))
+    _, (why,) = decode(made, [framed(two, wider, record | {"s": "B"})])
+    assert why == "the writer's schema does not resolve: value.s: enum shop.S has no symbol B"
+
+
+def test_a_branch_of_the_same_short_name_comes_before_an_alias(server: RegistryServer) -> None:
+    def kind(name: str, **more: Any) -> dict[str, Any]:
+        return {"type": "record", "name": name, "fields": [{"name": "x", "type": "int"}], **more}
+
+    old = record_of(u={"type": ["null", kind("shop.Paid")]})
+    one = server.register("t", json.dumps(old))
+    server.register(
+        "s", json.dumps(record_of(u={"type": ["null", kind("shop.New", aliases=["Paid"]), kind("sold.Paid")]}))
+    )
+    made = decoder("avro", registry=server.url, subject="s")
+    values, _ = decode(made, [framed(one, old, {"u": {"x": 5}})])
+    assert values == [{"u": {"member_new": None, "member_paid": {"x": 5}}}]
+
+
 def test_writers_are_told_of_records_whose_schema_the_registry_has_and_is_not_the_newest(
     server: RegistryServer,
 ) -> None:

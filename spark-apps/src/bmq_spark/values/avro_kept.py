@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from bmq_spark.values.avro_types import NoColumn, column_of, in_table, named_types, spelled
+from bmq_spark.values.avro_types import NoColumn, column_of, in_table, named_types, numbered, spelled
 from bmq_spark.values.evolution import SchemaBreaks, merge_types
 
 _NAMED: Final = ("record", "enum", "fixed")
@@ -110,8 +110,7 @@ class _Keeping:
         return kind if list(schema) == ["type"] else schema
 
     def _name(self, schema: Any) -> str:
-        """Another's namespace and the same name: types are one where these are, and members are called after them."""
-        return f"kept{next(self._names)}.{schema['name'].rpartition('.')[2]}"
+        return numbered(schema["name"], next(self._names))
 
 
 def _goes_into(written: Any, column: pa.DataType) -> bool:

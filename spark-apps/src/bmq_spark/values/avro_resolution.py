@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from bmq_spark.values.avro_defaults import NO_DEFAULT, Defaults
 from bmq_spark.values.avro_meanings import Convert, Unlike, meant
-from bmq_spark.values.avro_types import PARTS_MAX, NoColumn, column_of, members, named_types, spelled
+from bmq_spark.values.avro_types import PARTS_MAX, NoColumn, column_of, members, named_as, named_types, spelled
 from bmq_spark.values.decoded import Unfit
 
 _NAMED: Final = ("record", "enum", "fixed")
@@ -183,13 +183,13 @@ class _Resolution:
         default = reader.get("default")
         if default is None:
             missing = next(symbol for symbol in writer["symbols"] if symbol not in known)
-            self.refuses = self.refuses or f"{path}: enum {reader['name']} has no symbol {missing}"
+            self.refuses = self.refuses or f"{path}: enum {_called(reader)} has no symbol {missing}"
 
         def convert(symbol: str) -> str:
             if symbol in known:
                 return symbol
             if default is None:
-                raise Unfit(_message(f"{path}: enum {reader['name']} has no symbol {symbol}"))
+                raise Unfit(_message(f"{path}: enum {_called(reader)} has no symbol {symbol}"))
             return str(default)
 
         return Resolved(wire, convert)
@@ -268,7 +268,7 @@ def _called(schema: Any) -> str:
     """A spelled schema for people."""
     if isinstance(schema, list):
         return "a union"
-    return str(schema.get("name") or schema.get("logicalType") or schema["type"])
+    return str(named_as(schema.get("name", "")) or schema.get("logicalType") or schema["type"])
 
 
 def _rank(writer: Any, reader: Any) -> int | None:
@@ -283,10 +283,13 @@ def _rank(writer: Any, reader: Any) -> int | None:
     if kind == "fixed" and writer["size"] != reader["size"]:
         return None
     name, short = writer["name"], writer["name"].rpartition(".")[2]
-    if name == reader["name"]:
+    ours = named_as(reader["name"])
+    if name == ours:
         return 0
+    if short == ours.rpartition(".")[2]:
+        return 1
     aliases = reader.get("aliases", ())
-    return 1 if short == reader["name"].rpartition(".")[2] or name in aliases or short in aliases else None
+    return 2 if name in aliases or short in aliases else None
 
 
 def _meaning(writer: Any, reader: Any, path: str) -> bool:

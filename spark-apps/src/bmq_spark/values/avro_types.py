@@ -121,6 +121,17 @@ def named_types(schema: Any) -> dict[str, Any]:
     return found
 
 
+def numbered(name: str, number: int) -> str:
+    """A full name that no schema has, for a type that is spelled out more than once; its last part is the same."""
+    return f"{number}.{named_as(name)}"
+
+
+def named_as(name: str) -> str:
+    """The full name that the schema's author gave a type, which may be `numbered` since."""
+    number, _, own = name.partition(".")
+    return own if number.isdecimal() else name
+
+
 def spelled(schema: Any, named: dict[str, Any]) -> Any:
     """The schema without wrappings: a list for a union, else a dict whose type is Avro's own word."""
     while True:
