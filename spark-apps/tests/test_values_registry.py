@@ -534,6 +534,31 @@ def test_a_kept_field_changes_neither_a_union_s_branch_nor_what_types_are_called
     assert why == "the writer's schema does not resolve: value.s: enum shop.S has no symbol B"
 
 
+@pytest.mark.parametrize(
+    ("count", "says"), [(5, None), (9, "parts, each as often as it is read"), (12, "more than 20000 columns")]
+)
+def test_types_that_all_refer_to_each_other_are_read_over_or_refused_and_not_spelled_out(
+    server: RegistryServer, count: int, says: str | None
+) -> None:
+    """In a field that the table has as something else. Every way among them would be 12! parts."""
+
+    def each(number: int) -> dict[str, Any]:
+        others = [f"T{other}" if other != number + 1 else each(other) for other in range(1, count + 1)]
+        fields = [{"name": f"f{place}", "type": ["null", other]} for place, other in enumerate(others)]
+        return {"type": "record", "name": f"T{number}", "fields": fields}
+
+    schema = record_of(id={"type": "int"}, x={"type": each(1)})
+    number = server.register("t", json.dumps(schema))
+    server.register("s", json.dumps(record_of(id={"type": "int"})))
+    kept = pa.struct([("id", pa.int32()), ("x", pa.string())])
+    made = decoder("avro", registry=server.url, subject="s", columns=kept)
+    (row,), (why,) = decode(made, [b"\x00" + number.to_bytes(4, "big") + b"\x0e" + b"\x00" * count])
+    if says is None:
+        assert (row, why) == ({"id": 7, "x": None}, None)
+    else:
+        assert row is None and says in (why or "")
+
+
 def test_a_branch_of_the_same_short_name_comes_before_an_alias(server: RegistryServer) -> None:
     def kind(name: str, **more: Any) -> dict[str, Any]:
         return {"type": "record", "name": name, "fields": [{"name": "x", "type": "int"}], **more}

@@ -69,11 +69,10 @@ class _Keeping:
             else:
                 fields.append(field | {"type": self.of(theirs[source], field["type"], columns[field["name"]])})
         for name, kind in theirs.items():
-            if name in columns and name not in sources and name.lower() not in names:
-                written = self._alone(kind, self._writer, in_micros=True)
-                if _goes_into(written, columns[name]):
-                    self.found = True
-                    fields.append({"name": name, "type": written})
+            is_new = name in columns and name not in sources and name.lower() not in names
+            if is_new and _goes_into(kind, self._writer, columns[name]):
+                self.found = True
+                fields.append({"name": name, "type": self._alone(kind, self._writer, in_micros=True)})
         return reader | {"name": self._name(reader), "fields": fields}
 
     def _held(self, writer: Any, kind: str) -> Any:
@@ -113,8 +112,9 @@ class _Keeping:
         return numbered(schema["name"], next(self._names))
 
 
-def _goes_into(written: Any, column: pa.DataType) -> bool:
+def _goes_into(kind: Any, named: dict[str, Any], column: pa.DataType) -> bool:
+    """Asked before it is spelled out: types that refer to each other would be as many as there are ways among them."""
     try:
-        return bool(merge_types(column, in_table(column_of(written))) == merge_types(column, column))
+        return bool(merge_types(column, in_table(column_of(kind, named))) == merge_types(column, column))
     except (NoColumn, SchemaBreaks, KeyError):
         return False

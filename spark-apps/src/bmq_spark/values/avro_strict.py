@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from bmq_spark.values.avro_types import PARTS_MAX, NoColumn
+from bmq_spark.values.avro_types import PARTS_MAX, NoColumn, named_types
 from bmq_spark.values.decoded import Unfit
 from bmq_spark.values.made_values import require_few
 
@@ -55,6 +55,7 @@ class StrictAvro:
 
     def __init__(self, writer: Any, reader: Any) -> None:
         self._named: dict[str, Any] = {}
+        self._widths = _Widths(writer)
         self._around: dict[tuple[str, Parts], list[Walk]] = {}
         self._parts = 0
         self._depth = 0
@@ -103,7 +104,7 @@ class StrictAvro:
     def _fields(self, schema: Any, path: tuple[str, ...], parts: Parts) -> Walk:
         key = schema["name"], parts
         if key in self._around:
-            return self._again(self._around[key], _width(schema, self._named))
+            return self._again(self._around[key], self._widths.of(schema))
         made = self._around[key] = []
         fields = [(each["type"], each["name"]) for each in schema["fields"]]
         made.append(_record([self._of(kind, (*path, name), _within(parts, name)) for kind, name in fields]))
@@ -127,7 +128,7 @@ class StrictAvro:
     def _blocks(self, key: Walk | None, items: Any, path: tuple[str, ...], parts: Parts) -> Walk:
         item = self._of(items, path, parts)
         each = item if key is None else _record([key, item])
-        weight = max(_width(items, self._named), *(part.width for part in parts), 0)
+        weight = max(self._widths.of(items), *(part.width for part in parts), 0)
 
         def walk(data: bytes, at: int) -> int:
             while True:
@@ -240,20 +241,30 @@ _PRIMITIVES: Final[dict[str, Walk]] = {
 }
 
 
-def _width(schema: Any, named: dict[str, Any], around: frozenset[str] = frozenset()) -> int:
-    """How many values one value of the schema becomes, without the items of arrays and maps in it, and without what is
+class _Widths:
+    """How many values one value of a schema becomes, without the items of arrays and maps in it, and without what is
     within itself.
     """
-    match schema:
-        case list():
-            return 1 + max(_width(branch, named, around) for branch in schema)
-        case str():
-            return _width(named[schema], named, around) if schema in named and schema not in around else 1
-        case {"type": "record" | "error", "name": name, "fields": fields}:
-            return 1 + sum(_width(field["type"], named, around | {name}) for field in fields)
-        case {"type": dict() | list() as inner}:
-            return _width(inner, named, around)
-    return 1
+
+    def __init__(self, schema: Any) -> None:
+        self._named = named_types(schema)
+        self._known: dict[tuple[str, frozenset[str]], int] = {}
+
+    def of(self, schema: Any, around: frozenset[str] = frozenset()) -> int:
+        """The schema or a part of it, within the records `around`."""
+        match schema:
+            case list():
+                return 1 + max(self.of(branch, around) for branch in schema)
+            case str():
+                return self.of(self._named[schema], around) if schema in self._named and schema not in around else 1
+            case {"type": "record" | "error", "name": name, "fields": fields}:
+                if (name, around) not in self._known:
+                    within = around | {name}
+                    self._known[name, around] = 1 + sum(self.of(field["type"], within) for field in fields)
+                return self._known[name, around]
+            case {"type": dict() | list() as inner}:
+                return self.of(inner, around)
+        return 1
 
 
 def _within(parts: Parts, name: str) -> Parts:
@@ -265,6 +276,7 @@ def _parts_of(reader: Any) -> _Part:
     becomes what it has the name or an alias of, as the two are resolved.
     """
     named: dict[str, Any] = {}
+    widths = _Widths(reader)
 
     def look(schema: Any, part: _Part) -> None:
         match schema:
@@ -284,7 +296,7 @@ def _parts_of(reader: Any) -> _Part:
             case {"type": "array" | "map"}:
                 items, inner = schema.get("items", schema.get("values")), part.named(_ITEM)
                 look(items, inner)
-                inner.width = _width(items, named)
+                inner.width = widths.of(items)
             case {"type": dict() | list() as inner}:
                 look(inner, part)
 
