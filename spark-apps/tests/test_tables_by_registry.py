@@ -201,9 +201,11 @@ def test_a_protobuf_field_that_a_newer_version_drops_is_read_while_the_run_goes_
     assert table.add(old, b"\x00" + two.to_bytes(4, "big") + b"\x00\x08\x02").left_out == 0
     assert table.values() == [{"id": 1, "coupon": "SAVE"}, {"id": 2, "coupon": None}]
     three = registry.register(SUBJECT, PROTO.format("optional string note = 3;"), kind="PROTOBUF")
-    assert table.add(b"\x00" + three.to_bytes(4, "big") + b"\x00\x08\x03\x1a\x01n").left_out == 0
-    assert table.add(old.replace(b"\x08\x01", b"\x08\x04")).left_out == 1
+    late = [old.replace(b"\x08\x01", b"\x08" + number) for number in (b"\x04", b"\x05")]
+    assert table.add(b"\x00" + three.to_bytes(4, "big") + b"\x00\x08\x03\x1a\x01n", late[0]).left_out == 1
+    assert table.add(late[1]).left_out == 1
     assert table.values()[2:] == [
         {"id": 3, "coupon": None, "note": "n"},
         {"id": 4, "coupon": None, "note": None},
+        {"id": 5, "coupon": None, "note": None},
     ]

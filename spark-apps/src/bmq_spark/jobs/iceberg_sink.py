@@ -283,7 +283,9 @@ class IcebergSink:
         rows.unpersist()
         self._typing = keyed(typing, self._settings.upsert_key) if self._settings.upsert_key else typing
         self._evolve()
-        return self._rows(batch, buried, settled=True).persist(KEPT)
+        rows = self._rows(batch, buried, settled=True).persist(KEPT)
+        self._writers = writers_of(rows)  # of the version before are others now
+        return rows
 
     def _may_not_fit(self) -> bool:
         """Bytes always do, where no key is needed."""
