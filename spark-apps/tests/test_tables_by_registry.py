@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from registered_batches import SUBJECT, Followed, framed, iceberg_table, order, parquet_table, register
 from value_registry import RegistryServer, serving
 
+from bmq_spark.jobs import newest_version
 from bmq_spark.values import registry as registries
 from bmq_spark.values.registry import RegistryUnavailable
 
@@ -91,8 +92,9 @@ def test_the_registry_is_asked_once_for_what_a_batch_brings_and_never_again(
 
 
 def test_a_field_that_the_newest_version_has_not_either_is_left_out_and_counted(
-    tables: Tables, registry: RegistryServer
+    tables: Tables, registry: RegistryServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(newest_version, "AGAIN_S", 1_000_000.0)
     one = register(registry, ONE)
     table = tables.open()
     table.add(framed(one, ONE, {"id": 1}))

@@ -39,6 +39,7 @@ _CODES: Final[_Table] = {
     errors.CorruptBatch: ErrorCode.corrupt_message,
     errors.InvalidBatch: ErrorCode.invalid_record,
     errors.BatchTooLarge: ErrorCode.message_too_large,
+    errors.MostlyEmpty: ErrorCode.message_too_large,
     errors.InvalidTimestamp: ErrorCode.invalid_timestamp,
     errors.UnsupportedCompression: ErrorCode.unsupported_compression_type,
     errors.OutOfOrderSequence: ErrorCode.out_of_order_sequence_number,
