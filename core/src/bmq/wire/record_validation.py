@@ -92,7 +92,7 @@ def _section_of(batch: Buffer, header: BatchHeader, decompressed_bytes_max: int)
     """
     section = section_of(batch, header, decompressed_bytes_max)
     compressed_bytes = header.end - header.position - HEADER_SIZE_BYTES
-    if header.codec is not Codec.NONE and compressed_bytes > SPARE_BYTES + len(section) + len(section) // 4:
+    if compressed_bytes > SPARE_BYTES + len(section) + len(section) // 4 and header.codec is not Codec.NONE:
         raise MostlyEmpty(f"{compressed_bytes} compressed bytes for {len(section)}: leave out what holds nothing")
     return section
 
