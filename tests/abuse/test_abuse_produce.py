@@ -15,7 +15,7 @@ from bmq.wire.limits import PRODUCE_PARTITIONS_MAX
 from bmq.wire.records import Record, build_batch
 
 TURN_S_MAX: Final = 0.15
-TRIES: Final = 3
+TRIES: Final = 6
 """The garbage collector looks at what twenty thousand newly opened partitions left in one turn."""
 ANSWERED_WITHIN_S: Final = 120
 WIDE: Final = PRODUCE_PARTITIONS_MAX // 2
