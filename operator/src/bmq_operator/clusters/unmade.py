@@ -8,6 +8,7 @@ from typing import Final
 
 from bmq_operator.clusters.existing import owner_of
 from bmq_operator.clusters.names import ROLES, Component
+from bmq_operator.clusters.nodes import replicas
 from bmq_operator.clusters.troubles import trouble
 from bmq_operator.conditions import Finding
 from bmq_operator.kube import Kube, KubeProblem, Manifest
@@ -55,7 +56,7 @@ async def over_quota(kube: Kube, sets: Mapping[str, Manifest]) -> frozenset[Comp
 
 def lacks_pods(stateful_set: Manifest) -> bool:
     """Whether there are fewer than it wants."""
-    return bool(stateful_set.get("status", {}).get("replicas", 0) < stateful_set["spec"].get("replicas", 1))
+    return bool(stateful_set.get("status", {}).get("replicas", 0) < replicas(stateful_set))
 
 
 async def why_unmade(kube: Kube, maker: Manifest) -> str:

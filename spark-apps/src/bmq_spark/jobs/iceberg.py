@@ -16,7 +16,6 @@ from bmq_spark.errors import ConfigurationError
 from bmq_spark.iceberg.catalogs import CATALOG_TYPES, SESSION_SETTINGS, Catalog, TableName
 from bmq_spark.iceberg.maintenance import Maintenance, maintain, require_own
 from bmq_spark.iceberg.tables import DEAD_LETTERS, PARTITIONINGS, TOMBSTONES, IcebergTable
-from bmq_spark.iceberg.upsert import keyed
 from bmq_spark.jobs.checkpoint import Checkpoint
 from bmq_spark.jobs.cluster import Cluster
 from bmq_spark.jobs.decoders import is_inferred, typing_of
@@ -199,8 +198,7 @@ def newest_version(options: IcebergOptions) -> NewestVersion:
     def check(typing: Typing, have: pa.Schema) -> None:
         require_paths(options, typing, have)
         merge(have, typing.schema, rules=iceberg_rules)
-        if options.target.settings.upsert_key:
-            keyed(typing, options.target.settings.upsert_key)
+        options.target.settings.by_key(typing)
 
     return NewestVersion(options, check)
 

@@ -67,6 +67,10 @@ class TableSettings:
     """None: somebody else maintains the table."""
     maintenance_every_ms: int
 
+    def by_key(self, typing: Typing) -> Typing:
+        """What finds rows by their key, where there is one. Raises ConfigurationError for one that finds nothing."""
+        return keyed(typing, self.upsert_key) if self.upsert_key else typing
+
 
 class IcebergSink:
     """A sink that adds batches to an Iceberg table, and what does not fit to a table of dead letters beside it."""
@@ -86,7 +90,7 @@ class IcebergSink:
         """
         self._spark = spark
         self._newest = newest
-        self._typing = keyed(typing, settings.upsert_key) if settings.upsert_key else typing
+        self._typing = settings.by_key(typing)
         self._infers = infers
         self._settings = settings
         # Before a table is made that could not have these.
@@ -281,7 +285,7 @@ class IcebergSink:
         if typing is None:
             return rows
         rows.unpersist()
-        self._typing = keyed(typing, self._settings.upsert_key) if self._settings.upsert_key else typing
+        self._typing = self._settings.by_key(typing)
         self._evolve()
         rows = self._rows(batch, buried, settled=True).persist(KEPT)
         self._writers = writers_of(rows)  # of the version before are others now

@@ -51,7 +51,7 @@ class ProtobufDecoder(RegisteredDecoder):
     @property
     def own_type(self) -> pa.DataType:
         """A struct of the message's fields alone."""
-        return self._columns[0]
+        return self.arrow_type
 
     def reads_as(self, other: RegisteredDecoder) -> bool:
         """Whether both are of the same message of the same schema."""
