@@ -25,6 +25,8 @@ from bmq_node.process.supervised import SUPERVISOR_VARIABLE
 START_S: Final = 60.0
 UNBALANCED: Final = ("--balance-interval-ms", "0")
 """So that nothing moves but what the measure moves."""
+MOVED_OFTEN: Final = ("--limits", "partition_moves_burst=1000")
+"""…and that as often as it likes."""
 
 OptionsOf = Callable[[NodePlan], Sequence[str]]
 
@@ -141,7 +143,7 @@ class Cluster(Server):
         """`options` are for every node, `options_of(plan)` for one."""
         super().__init__(folder)
         self.store = store or f"file://{folder / 'data'}?shared=true"
-        shared = [*one_machine.flags(), *UNBALANCED, *options]
+        shared = [*one_machine.flags(), *UNBALANCED, *MOVED_OFTEN, *options]
         for setting in BMQ_SETTINGS:
             shared += ["--cluster-config", setting]
         plans = plan_nodes(

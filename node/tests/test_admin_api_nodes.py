@@ -2,11 +2,15 @@
 
 from admin_api_asked import FAST, ask, owners, started, with_topic
 from nodes_in_one_loop import BROKERS, Cluster, run, until
+from tests.bare_client import AsyncBareClient
 from tests.waiting import until_async
 
+from bmq.config.limits import Limits
 from bmq.roles.admin import AdminRequest
 from bmq.roles.controller import Heartbeat
 from bmq.values import NodeId
+from bmq.wire.apis import ApiKey
+from bmq.wire.error_codes import ErrorCode
 
 
 def test_a_moved_partition_is_shown_with_its_new_owner() -> None:
@@ -33,6 +37,45 @@ def test_a_moved_partition_is_shown_with_its_new_owner() -> None:
                 proxy, "POST", "/v1/placement/orders/2/move", {"to": 101}, headers={"if-match": before.headers["etag"]}
             )
         ).status == 412
+
+    run(test)
+
+
+def test_one_partition_is_moved_so_often_for_who_asks_by_whichever_way_and_drained_all_the_same() -> None:
+    async def test(cluster: Cluster) -> None:
+        proxy = await with_topic(cluster)
+
+        async def owner() -> int:
+            found = await until_async(
+                lambda: ask(proxy, "GET", "/v1/placement/orders/0"),
+                "no move to be under way",
+                holds=lambda page: page.body["moving_to"] is None,
+                every_s=0.02,
+            )
+            return int(found.body["owner"])
+
+        def other_than(here: int) -> int:
+            return next(broker for broker in BROKERS if broker != here)
+
+        for _ in range(Limits().partition_moves_burst):
+            to = other_than(await owner())
+            assert (await ask(proxy, "POST", "/v1/placement/orders/0/move", {"to": to})).status == 202
+            await until_async(owner, f"{to} to own it", holds=lambda now, to=to: now == to)  # type: ignore[misc]
+        here = await owner()
+        refused = await ask(proxy, "POST", "/v1/placement/orders/0/move", {"to": other_than(here)})
+        assert (refused.status, "partition_moves_burst = 3" in refused.body["why"]) == (429, True)
+        assert proxy.proxy is not None
+        client = await AsyncBareClient.connect("127.0.0.1", proxy.proxy.port)
+        wanted = {"partition_index": 0, "replicas": [other_than(here)]}
+        answer = await client.ask(
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+            0,
+            {"timeout_ms": 10_000, "topics": [{"name": "orders", "partitions": [wanted]}]},
+        )
+        assert answer.responses[0].partitions[0].error_code == ErrorCode.throttling_quota_exceeded
+        client.close()
+        assert (await ask(proxy, "POST", f"/v1/nodes/{here}/drain")).status == 202
+        await until_async(owner, "the other one to own it", holds=lambda now: now != here)
 
     run(test)
 

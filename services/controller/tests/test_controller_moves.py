@@ -7,11 +7,20 @@ import pytest
 from controller_committed import Committed
 
 from bmq.config.topic_config import POOL
-from bmq.errors import Fenced, InvalidReplicaAssignment, InvalidRequest, NoMoveUnderWay, UnknownTopic
+from bmq.errors import (
+    Fenced,
+    InvalidReplicaAssignment,
+    InvalidRequest,
+    NoMoveUnderWay,
+    QuotaExceeded,
+    UnknownTopic,
+)
 from bmq.metadata.records import FencingBegun, NodeCordoned, NodeListeners, NodeUnregistered, Range
 from bmq.roles.controller import ClosedPartition, Heartbeat, NewTopic, Reassignment
 from bmq.values import BrokerEpoch, LeaderEpoch, ManifestVersion, NodeId, StreamId, TopicPartition
+from bmq_controller.machine.asked_moves import AskedMoves
 from bmq_controller.machine.fencing import begin_fencing, complete_fencing
+from bmq_controller.machine.limits import Limits
 from bmq_controller.machine.moves import drain, move, reassign
 from bmq_controller.machine.nodes import cordon, heartbeat, report_covered, report_stopped
 
@@ -50,6 +59,49 @@ def fence(cluster: Committed, node_id: int, *, end: int = 0) -> None:
     who = (NodeId(node_id), cluster.image.nodes[NodeId(node_id)].broker_epoch)
     cluster.commit(begin_fencing(cluster.image, who).records)
     cluster.commit(complete_fencing(cluster.image, who, end=end).records)
+
+
+def test_who_asks_has_one_partition_moved_so_often_and_then_as_often_as_time_goes_by() -> None:
+    cluster = Committed(brokers=3)
+    cluster.create(NewTopic(name="a", partitions=2))
+    asked = AskedMoves(Limits(moves_burst=2, moves_per_hour=60))
+    tp, other = cluster.tp("a", 0), cluster.tp("a", 1)
+    now_s = 1_000.0
+
+    def moved(tp: TopicPartition, to: NodeId | None) -> object:
+        decision = reassign(cluster.image, [Reassignment(tp=tp, to=to)], take=lambda taken: asked.take(taken, now_s))
+        cluster.commit(decision.records)
+        return decision.result[0]
+
+    assert moved(tp, TWO) is None
+    assert moved(tp, TWO) is None, "it is on its way there: nothing begins"
+    assert moved(tp, None) is None, "what is under way may be taken back"
+    assert moved(tp, THREE) is None
+    refusal = moved(tp, TWO)
+    assert isinstance(refusal, QuotaExceeded)
+    assert (refusal.wait_s, cluster.partition("a").moving_to) == (60, THREE)
+    assert moved(other, THREE) is None
+    now_s += 59
+    assert isinstance(moved(tp, TWO), QuotaExceeded)
+    now_s += 1
+    assert moved(tp, TWO) is None
+
+
+def test_moves_of_partitions_that_are_not_there_any_more_or_have_all_again_are_forgotten() -> None:
+    cluster = Committed(brokers=2)
+    cluster.create(NewTopic(name="a", partitions=1_500))
+    cluster.create(NewTopic(name="b", partitions=500))
+    asked = AskedMoves(Limits(moves_burst=2, moves_per_hour=60))
+    for name, count, now_s in (("b", 500, 0.0), ("a", 100, 10.0), ("a", 500, 70.0)):
+        for partition in range(count):
+            asked.take(cluster.tp(name, partition), now_s)
+            asked.forget(cluster.image, now_s)
+    assert len(asked) == 500
+    gone = Committed(brokers=2)
+    for partition in range(500, 1_100):
+        asked.take(cluster.tp("a", partition), 75.0)
+    asked.forget(gone.image, 75.0)
+    assert len(asked) == 0
 
 
 def test_a_move_changes_the_owner_only_once_the_old_one_has_closed_the_partition() -> None:

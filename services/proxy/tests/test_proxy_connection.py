@@ -253,6 +253,31 @@ def test_an_idle_connection_is_closed_and_a_waiting_one_is_not() -> None:
     run(test)
 
 
+def test_for_others_who_come_the_address_with_most_connections_gives_up_idle_ones() -> None:
+    async def test(proxy: Running, client: Client) -> None:
+        client.send(1, 12, fetch_request("orders", 0, 0, max_wait_ms=60_000))
+        await until_async(lambda: proxy.owner.reads == 1, "a read")
+        many = [await proxy.connect() for _ in range(5)]
+        await until_async(lambda: len(proxy.role.server.endpoint.connections) == 6, "all of them")
+        for connection in proxy.role.server.endpoint.connections:
+            connection.active_at -= 1
+        assert (await many[0].ask(3, 9, {"topics": None})).brokers
+        others = []
+        for number in range(3):
+            others.append(await proxy.connect(local_addr=("127.0.0.2", 0)))
+            assert (await others[-1].ask(3, 9, {"topics": None})).brokers
+            assert await many[number + 1].closed()
+        refused = await proxy.connect(local_addr=("127.0.0.2", 0))
+        assert await refused.closed(), "its address has as many as the other one"
+        assert (await many[0].ask(3, 9, {"topics": None})).brokers
+        assert (await many[4].ask(3, 9, {"topics": None})).brokers
+        third = await proxy.connect(local_addr=("127.0.0.3", 0))
+        assert (await third.ask(3, 9, {"topics": None})).brokers
+        assert len(proxy.role.server.endpoint.connections) == 6
+
+    run(test, ProxySettings(connections_max=6))
+
+
 def test_connections_above_the_limit_are_closed_at_once() -> None:
     async def test(proxy: Running, client: Client) -> None:
         await client.ask(3, 9, {"topics": None})

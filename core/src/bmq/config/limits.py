@@ -336,6 +336,19 @@ class Limits:
         "clients whose versions of these requests have no such error (librdkafka).",
         maximum=10_000_000,
     )
+    partition_moves_burst: int = _limit(
+        3,
+        "How often clients and administrators may have one partition moved at once: what waits at its owner, as "
+        "members of groups do, ends with each move. What drains and balances brokers is not counted.",
+        beyond="THROTTLING_QUOTA_EXCEEDED (REST: 429) for that partition, with the time to wait.",
+        maximum=1_000_000,
+    )
+    partition_moves_per_hour: int = _limit(
+        60,
+        "How many moves of one partition an hour come back after that.",
+        beyond="As above.",
+        maximum=10_000_000,
+    )
     partitions_max: int = _limit(
         200_000,
         "Partitions of the cluster, all topics together. Each that was ever written to takes about 3.5 KiB of "

@@ -381,7 +381,8 @@ class ServerConfig(BaseSettings):
     connections_max: int = _number(
         PROXIES,
         20_000,
-        "Connections of clients; further ones are closed at once. Fewer where the process may open few files "
+        "Connections of clients. For a further one, another of the address that has most is closed, an idle one if it "
+        "can be; one of that address itself is closed at once. Fewer where the process may open few files "
         "(ulimit -n): 768 are left to the store, other nodes and the admin address.",
         minimum=1,
         maximum=1_000_000,

@@ -36,6 +36,7 @@ from bmq_controller.machine import lanes as lane_machine
 from bmq_controller.machine import moves as move_machine
 from bmq_controller.machine import nodes as node_machine
 from bmq_controller.machine import topics as topic_machine
+from bmq_controller.machine.asked_moves import AskedMoves
 from bmq_controller.machine.balance_loads import KnownLoads, merged
 from bmq_controller.machine.balance_model import BalanceSettings
 from bmq_controller.machine.decision import Decision
@@ -79,6 +80,7 @@ class LeadingController:
         self._guard = guard
         self._rng = rng
         self._limits = leader.settings.limits
+        self._asked_moves = AskedMoves(self._limits)
         self._registering: defaultdict[NodeId, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._fencer = Fencer(
             leader, node_id=node_id, store=store, rng=rng, silent_s=silent_s, avoid=lambda: self.avoided
@@ -275,7 +277,7 @@ class LeadingController:
 
     async def reassign(self, changes: Sequence[Reassignment]) -> list[BmqError | None]:
         """Begins planned moves, or takes them back. For each in order: None, or why it is refused."""
-        decide = partial(move_machine.reassign, changes=changes)
+        decide = partial(move_machine.reassign, changes=changes, take=self._moved)
         return [*await self._operate("reassign", decide, work=ELEMENT_WORK * len(changes))]
 
     async def register(self, registration: Registration) -> BrokerEpoch:
@@ -351,7 +353,7 @@ class LeadingController:
 
     async def move(self, tp: TopicPartition, to: NodeId) -> None:
         """Begins to move a partition to the broker `to`."""
-        await self._operate("move", lambda image: move_machine.move(image, tp, to))
+        await self._operate("move", lambda image: move_machine.move(image, tp, to, take=self._moved))
 
     async def drain(self, node_id: NodeId) -> None:
         """Cordons a node and begins to move all its partitions away."""
@@ -384,6 +386,12 @@ class LeadingController:
                 await self._guard.check()
         trusted_ms = self._guard.trusted_now_ms()
         return (self._guard.now_ms(), False) if trusted_ms is None else (trusted_ms, True)
+
+    def _moved(self, tp: TopicPartition) -> None:
+        """Somebody has a partition moved. Raises QuotaExceeded."""
+        now_s = asyncio.get_running_loop().time()
+        self._asked_moves.forget(self._leader.image, now_s)
+        self._asked_moves.take(tp, now_s)
 
     def _living(self, incarnations: Mapping[NodeId, BrokerEpoch]) -> frozenset[NodeId]:
         """Those of the incarnations that are registered."""

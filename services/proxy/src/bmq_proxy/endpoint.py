@@ -3,7 +3,6 @@ connection.Service.
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -29,6 +28,7 @@ from bmq_proxy.connection import Connection
 from bmq_proxy.fair_memory import FairMemory
 from bmq_proxy.intake import Intake
 from bmq_proxy.lanes.tables import LaneTables
+from bmq_proxy.open_connections import OpenConnections
 from bmq_proxy.refused import RefusedBatches
 from bmq_proxy.settings import ProxySettings
 from bmq_proxy.under_way import UnderWay
@@ -92,7 +92,6 @@ class Endpoint:
             max(1, request_memory.limit_bytes // ARRIVING_SHARE),
             whole_within_s=settings.limits.half_sent_within_ms / 1000,
         )
-        self._addresses: Counter[str] = Counter()
         """How many connections each has."""
         self._loop = asyncio.get_running_loop()  # kept: asking for it is a system call
         self.shares = FairShares(
@@ -115,7 +114,7 @@ class Endpoint:
         """Whose requests wait for it."""
         self._in_next_turn: set[Connection] = set()
         self._producing: UnderWay[Connection] = UnderWay(settings.limits.produce_requests_max)
-        self.connections: dict[Connection, None] = {}  # in the order of their opening, which a seed replays
+        self.connections = OpenConnections()
         self.in_flight = 0
         self._tracer = tracer
         self._opened = 0
@@ -146,33 +145,38 @@ class Endpoint:
         metrics.CONNECTIONS.set_function(lambda: len(self.connections))
 
     def opened(self, connection: Connection) -> bool:
-        """Registers a connection; False where there are too many."""
-        if self._stopping or len(self.connections) >= self._settings.connections_max:
-            metrics.CONNECTIONS_REFUSED.inc()
-            self._complain(connection.peer, f"more than connections_max = {self._settings.connections_max} connections")
+        """Registers a connection; where there are too many, another one is closed for it, or it is refused: False."""
+        if self._stopping:
             return False
         per_address = self._settings.limits.connections_per_address
-        if self._addresses[connection.peer] >= per_address:
-            metrics.CONNECTIONS_REFUSED.inc()
-            self._complain(
-                connection.peer, f"its address has connections_per_address = {per_address} connections already"
-            )
+        if self.connections.count_of(connection.peer) >= per_address:
+            self._refuse(connection, f"its address has connections_per_address = {per_address} connections already")
             return False
-        self.connections[connection] = None
-        self._addresses[connection.peer] += 1
+        if len(self.connections) >= self._settings.connections_max:
+            other = self.connections.gives_way_to(connection.peer)
+            self._refuse(
+                other or connection,
+                f"more than connections_max = {self._settings.connections_max} connections, and no address has more",
+            )
+            if other is None:
+                return False
+            self.connections.discard(other)
+            other.abort()
+        self.connections.add(connection)
         self._opened += 1
         connection.number = self._opened
         return True
+
+    def _refuse(self, connection: Connection, reason: str) -> None:
+        metrics.CONNECTIONS_REFUSED.inc()
+        self._complain(connection.peer, reason)
 
     def closed(self, connection: Connection) -> None:
         """Forgets a connection."""
         if self._held is not None:
             self._held.pop(connection, None)
         self._producing.forget(connection)
-        if self.connections.pop(connection, connection) is None:
-            self._addresses[connection.peer] -= 1
-            if not self._addresses[connection.peer]:
-                del self._addresses[connection.peer]
+        self.connections.discard(connection)
         if connection.share is not None:
             self.shares.close(connection.share, self._loop.time())
 

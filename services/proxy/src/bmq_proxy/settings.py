@@ -34,7 +34,7 @@ class ProxySettings:
     offsets_topic_partitions: int = 16
     """Partitions of `__consumer_offsets` when it is first needed. It cannot be changed afterwards."""
     connections_max: int = 20_000
-    """Further connections are closed at once."""
+    """For a further connection one of the address that has most is closed, or itself."""
     connection_idle_ms_max: int = 600_000
     """A connection without a request for so long is closed (connections.max.idle.ms)."""
     slow_request_ms: int = 5_000

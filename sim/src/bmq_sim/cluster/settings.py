@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from bmq_broker.coordinators.groups.settings import GroupSettings
 from bmq_broker.settings import BrokerSettings
+from bmq_controller.machine.limits import Limits as ControllerLimits
 from bmq_controller.settings import ControllerSettings
 from bmq_node.configuration.node_settings import NodeSettings, node_settings
 from bmq_node.configuration.server_config import ServerConfig
@@ -73,6 +74,7 @@ class ClusterSettings:
             stray_interval_s=15.0,
             balance_interval_s=balance_interval_s,
             balance_rest_s=60.0 if self.size_factor > 1 else 2.0,
+            limits=ControllerLimits(moves_burst=draws.choice("moves_burst", (1_000, 1_000, 1_000, 2))),
         )
         self.groups = GroupSettings(
             initial_rebalance_delay_ms=draws.choice("initial_rebalance_delay_ms", (0, 1_000)),

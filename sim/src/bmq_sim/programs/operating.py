@@ -23,13 +23,13 @@ from bmq_sim.rest import Rest
 TIMEOUT_MS: Final = 20_000
 TOPIC_RESOURCE: Final = 2
 PREFERRED: Final = 0
-NO_SUCH: Final = frozenset((39, 84, 85))
+NO_SUCH: Final = frozenset((39, 84, 85, 89))
 """INVALID_REPLICA_ASSIGNMENT: that broker is about to start again. ELECTION_NOT_NEEDED, NO_REASSIGNMENT_IN_PROGRESS: it
-is as it was to be."""
+is as it was to be. THROTTLING_QUOTA_EXCEEDED: it was moved a moment ago."""
 NO_LEADER: Final = frozenset((80,))
 """PREFERRED_LEADER_NOT_AVAILABLE: no broker is there at the moment."""
-FINE: Final = (400, 404, 409, 412)
-"""What a node of now is not at all, or not any more, is told so."""
+FINE: Final = (400, 404, 409, 412, 429)
+"""What a node of now is not at all, or not any more, is told so; so is who has a partition moved too often."""
 
 
 class Operating:

@@ -1,5 +1,5 @@
 """How much there may be of what every node holds in its image and every snapshot has: partitions, and bytes of
-configurations. Pure.
+configurations; and how often a partition is moved for who asks. Pure.
 """
 
 from dataclasses import dataclass
@@ -15,16 +15,25 @@ _SETTINGS: Final = Settings()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How many partitions a topic and the cluster may have, and what all configurations may take."""
+    """How many partitions a topic and the cluster may have, what all configurations may take, and how often one
+    partition may be moved at once and goes on to be.
+    """
 
     partitions_per_topic: int = PARTITIONS_PER_TOPIC_MAX
     partitions: int = _SETTINGS.partitions_max
     config_bytes: int = _SETTINGS.config_bytes_max
+    moves_burst: int = _SETTINGS.partition_moves_burst
+    moves_per_hour: int = _SETTINGS.partition_moves_per_hour
 
     @staticmethod
     def within(settings: Settings) -> "Limits":
         """Those that were set."""
-        return Limits(partitions=settings.partitions_max, config_bytes=settings.config_bytes_max)
+        return Limits(
+            partitions=settings.partitions_max,
+            config_bytes=settings.config_bytes_max,
+            moves_burst=settings.partition_moves_burst,
+            moves_per_hour=settings.partition_moves_per_hour,
+        )
 
 
 DEFAULTS: Final = Limits()

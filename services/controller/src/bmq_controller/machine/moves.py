@@ -5,7 +5,8 @@ come at any time, even twice. So under one leader epoch a partition is closed at
 taken back leads to the owner itself.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 from bmq.config.topic_config import POOL, pool_of
 from bmq.errors import InvalidReplicaAssignment, InvalidRequest, NoMoveUnderWay, RequestError, UnknownTopic
@@ -19,9 +20,11 @@ from bmq_controller.machine.placement import Placement, living_broker
 from bmq_controller.machine.pools import brokers_of, members_named
 
 
-def move(image: Image, tp: TopicPartition, to: NodeId) -> Decision[None]:
-    """Begins a move, or leads one elsewhere. A partition without an owner changes hands at once. Raises UnknownTopic,
-    InvalidRequest.
+def move(
+    image: Image, tp: TopicPartition, to: NodeId, *, take: Callable[[TopicPartition], Any] = lambda _: None
+) -> Decision[None]:
+    """Begins a move, or leads one elsewhere. A partition without an owner changes hands at once. `take` counts what
+    begins. Raises UnknownTopic, InvalidRequest, and what `take` raises.
     """
     meta = image.partition(tp)
     if meta is None:
@@ -32,7 +35,10 @@ def move(image: Image, tp: TopicPartition, to: NodeId) -> Decision[None]:
         assert target is not None
         return Decision(None, (change_owner(tp, meta, target, ranges=meta.ranges),))
     where = meta.moving_to if meta.moving_to != NO_NODE else meta.node_id
-    return Decision(None, () if where == to else (_begun(tp, to),))
+    if where == to:
+        return Decision(None, ())
+    take(tp)
+    return Decision(None, (_begun(tp, to),))
 
 
 def take_back(image: Image, tp: TopicPartition) -> Decision[None]:
@@ -45,13 +51,17 @@ def take_back(image: Image, tp: TopicPartition) -> Decision[None]:
     return Decision(None, (_begun(tp, meta.node_id),))
 
 
-def reassign(image: Image, changes: Sequence[Reassignment]) -> Decision[list[RequestError | None]]:
-    """Each change by itself: None, or why it is refused. Each partition is to be named once."""
+def reassign(
+    image: Image, changes: Sequence[Reassignment], *, take: Callable[[TopicPartition], Any] = lambda _: None
+) -> Decision[list[RequestError | None]]:
+    """Each change by itself: None, or why it is refused. Each partition is to be named once. `take` as for `move`."""
     outcomes: list[RequestError | None] = []
     records: list[AnyRecord] = []
     for change in changes:
         try:
-            decision = take_back(image, change.tp) if change.to is None else move(image, change.tp, change.to)
+            decision = (
+                take_back(image, change.tp) if change.to is None else move(image, change.tp, change.to, take=take)
+            )
         except InvalidRequest as error:
             outcomes.append(InvalidReplicaAssignment(str(error)))
         except RequestError as error:
