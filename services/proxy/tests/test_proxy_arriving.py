@@ -202,7 +202,7 @@ def intakes(count: int, arriving: ArrivingMemory) -> list[Intake]:
     scratch, memory = bytearray(256 * KIB), FairMemory(1 << 30)
     found = []
     for _ in range(count):
-        found.append(Intake(scratch, memory, arriving, lambda peer, reason: None))
+        found.append(Intake(scratch, memory, arriving, lambda peer, reason: None, lambda: False))
         found[-1].open(cast(Any, Transport()))
     return found
 

@@ -6,9 +6,12 @@ import asyncio
 
 import pytest
 from proxy_in_memory import batch, running_proxy
+from tests.bare_client import framed
 
 from bmq.config.limits import limits_of
 from bmq.wire.apis import ApiKey
+from bmq_proxy.endpoint import OTHERS_COST
+from bmq_proxy.intake import SPLIT_AT_ONCE
 from bmq_proxy.settings import ProxySettings
 
 NAMES = [{"topic_id": None, "name": f"n{n}"} for n in range(100)]
@@ -58,6 +61,39 @@ def test_produce_requests_cost_a_turn_no_bytes() -> None:
             client.send_produce("orders", {0: batch(b"a" * 10_000)})
             await client.receive()
             assert left - endpoint._requests_left == 1
+
+    asyncio.run(main())
+
+
+def test_what_neither_writes_nor_reads_records_counts_as_several_requests() -> None:
+    async def main() -> None:
+        async with running_proxy(ProxySettings()) as proxy:
+            endpoint = proxy.role.server.endpoint
+            client = await proxy.connect()
+            left = endpoint._requests_left
+            await client.ask(ApiKey.API_VERSIONS, 0, {})
+            assert left - endpoint._requests_left == pytest.approx(OTHERS_COST, abs=0.5)
+
+    asyncio.run(main())
+
+
+def test_of_connections_that_send_much_at_once_each_has_one_request_taken_in_while_the_turn_is_full() -> None:
+    count, each = 40, 20
+
+    async def main() -> None:
+        async with running_proxy(ProxySettings()) as proxy:
+            endpoint = proxy.role.server.endpoint
+            clients = [await proxy.connect() for _ in range(count)]
+            for client in clients:
+                client.writer.write(framed(ApiKey.API_VERSIONS, 0, {}) * each)
+            most = 0
+            for _ in range(20):
+                await asyncio.sleep(0)
+                most = max(most, sum(len(one._exchanges or ()) for one in endpoint.connections))
+            for client in clients:
+                for _ in range(each):
+                    await client.receive_frame()
+            assert most <= count + 2 * SPLIT_AT_ONCE
 
     asyncio.run(main())
 

@@ -260,7 +260,8 @@ class Limits:
     )
     turn_requests: int = _limit(
         50,
-        "Requests that are begun in one turn of the event loop, all connections together, some ms.",
+        "Requests that are begun in one turn of the event loop, all connections together, some ms. One that neither "
+        "writes nor reads records counts as four.",
         beyond="The next ones begin when others had their turn, by addresses and within an address by connections.",
         maximum=10_000,
     )

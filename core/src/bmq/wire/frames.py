@@ -39,11 +39,11 @@ class FrameReader(FrameSplitter[memoryview]):
         *,
         scratch: bytearray | None = None,
         frame_bytes_max: Callable[[int], int] = frame_bytes_max,
-        frames_max: int = RECEIVE_BUFFER_BYTES,
+        frames_max: Callable[[], int] = lambda: RECEIVE_BUFFER_BYTES,
         has_room: Callable[[int], bool] | None = None,
     ) -> None:
-        """`frame_bytes_max` tells how large a frame of an API key may be. More than `frames_max` at a time are left for
-        `split_more`.
+        """`frame_bytes_max` tells how large a frame of an API key may be. Beyond as many as `frames_max` tells at
+        that time they are left for `split_more`.
         """
         super().__init__(scratch, has_room)
         self._frame_bytes_max = frame_bytes_max
@@ -55,8 +55,9 @@ class FrameReader(FrameSplitter[memoryview]):
         frames: list[memoryview] = []
         position = 0
         left = len(data)
+        frames_max = self._frames_max()
         while left >= _LENGTH_AND_KEY.size:
-            if len(frames) >= self._frames_max:
+            if len(frames) >= frames_max:
                 self._split_later(data[position:])
                 return frames
             size, api_key = _LENGTH_AND_KEY.unpack_from(data, position)

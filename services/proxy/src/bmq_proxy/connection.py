@@ -60,6 +60,9 @@ class Service(Protocol):
     def delays_stop(self, api_key: int) -> bool:
         """Whether a clean stop waits for a request of this API."""
 
+    def turn_is_full(self) -> bool:
+        """Whether no more requests begin in this turn of the loop."""
+
     def admits(self, connection: "Connection", call: Call) -> bool:
         """Whether the request may start now; otherwise `go_on` is called when it may be asked again."""
 
@@ -121,7 +124,9 @@ class Connection(asyncio.BufferedProtocol):
         self._service = service
         self._listener = listener
         self._loop = asyncio.get_running_loop()  # kept: asking for it is a system call
-        self._intake = Intake(service.scratch, service.request_memory, service.arriving, service.broken)
+        self._intake = Intake(
+            service.scratch, service.request_memory, service.arriving, service.broken, service.turn_is_full
+        )
         self._transport: asyncio.Transport | None = None
         # Made by the first request: most connections of a large fleet are idle.
         self._exchanges: deque[_Exchange] | None = None

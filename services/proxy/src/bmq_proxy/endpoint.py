@@ -5,6 +5,7 @@ connection.Service.
 import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Final
 
 import structlog
 from prometheus_client import Counter as Counted
@@ -41,6 +42,9 @@ this."""
 WINDOW_SHARE = 2
 """All who are greedy may have the memory of all requests divided by this beside the modest: what those send has to be
 read, and how long it waits to be is seen by nobody."""
+OTHERS_COST: Final = 4
+"""As so many requests counts one that neither writes nor reads records: each is answered at once, or asks others."""
+_LIGHT: Final = frozenset((ApiKey.PRODUCE, ApiKey.FETCH))
 RELIEF_INTERVAL_S = 0.5
 UNTAKEN_S_MAX = 3.0
 """While others want more memory for answers than there is, it is looked so often how much of its answer a peer has
@@ -233,6 +237,10 @@ class Endpoint:
         for connection in held:
             connection.go_on()
 
+    def turn_is_full(self) -> bool:
+        """Whether no more requests begin in this turn of the loop."""
+        return self._requests_left <= 0 or self._partitions_left <= 0
+
     def admits(self, connection: Connection, call: Call) -> bool:
         """Whether a request may start now: one in a later turn of the loop where enough began in this one.
 
@@ -268,7 +276,7 @@ class Endpoint:
         decode.
         """
         began_s = self._loop.time()
-        self._requests_left -= 1
+        self._requests_left -= 1 if call.api_key in _LIGHT else OTHERS_COST
         if call.api_key != ApiKey.PRODUCE and (
             call.lease.size_bytes <= self._inline_bytes_max or call.api_key in self._on_loop
         ):

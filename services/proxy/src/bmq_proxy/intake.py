@@ -11,7 +11,8 @@ from bmq_proxy.calls import Lease
 from bmq_proxy.fair_memory import FairMemory
 
 SPLIT_AT_ONCE = 16
-"""Frames that are taken at a time out of what was read: the next ones when these have begun."""
+"""Frames that are taken at a time out of what was read: the next ones when these have begun. One, where nothing more
+begins in this turn of the loop: all that thousands of connections bring would be taken in before it ends."""
 
 GRANTED_BYTES = 512 << 10
 """While others wait a frame asks for so much at once; else for twice what has come."""
@@ -47,12 +48,21 @@ class Intake:
     )
 
     def __init__(
-        self, scratch: bytearray, memory: FairMemory, arriving: ArrivingMemory, broken: Callable[[str, str], None]
+        self,
+        scratch: bytearray,
+        memory: FairMemory,
+        arriving: ArrivingMemory,
+        broken: Callable[[str, str], None],
+        turn_is_full: Callable[[], bool],
     ) -> None:
-        """`memory` is of whole requests, `arriving` of those that are not. `broken` is told who is cut off, and why."""
+        """`memory` is of whole requests, `arriving` of those that are not. `broken` is told who is cut off, and why;
+        `turn_is_full` tells whether nothing more begins in this turn of the loop.
+        """
         self._broken = broken
         self._peer = ""
-        self._frames = FrameReader(scratch=scratch, frames_max=SPLIT_AT_ONCE, has_room=arriving.has_room)
+        self._frames = FrameReader(
+            scratch=scratch, frames_max=lambda: 1 if turn_is_full() else SPLIT_AT_ONCE, has_room=arriving.has_room
+        )
         self.memory = memory.of("")
         self._requests = memory
         self._arriving = arriving

@@ -7,7 +7,7 @@ and answered on the event loop: so it is refused where it says more than a clien
 
 import re
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 from typing_extensions import Buffer
 
@@ -15,8 +15,9 @@ from bmq.errors import WireError
 from bmq.wire import messages
 from bmq.wire.apis import SERVED, ApiKey
 from bmq.wire.error_codes import ErrorCode
-from bmq_proxy.api import Reply, Route, encode
-from bmq_proxy.calls import Call, Pending
+from bmq.wire.message import Message
+from bmq_proxy.api import Reply, Route, encode, error_name
+from bmq_proxy.calls import Answer, Call, Pending
 from bmq_proxy.metrics import client_named
 from bmq_proxy.proxy import Proxy
 
@@ -32,35 +33,44 @@ def route(proxy: Proxy, served: Iterable[Route]) -> Route:
     """Answers at once, with what is in `served` at that time."""
 
     api = SERVED[ApiKey.API_VERSIONS]
+    told: dict[int, tuple[object, bytes]] = {}
+    """For each version what it was last told, and of which image: to put it together takes longer than all else."""
 
     def begin(call: Call, body: Buffer) -> Pending:
         if not api.serves(call.version):
             return encode(call, {"error_code": ErrorCode.unsupported_version, "api_keys": _keys(served)}, version=0)
         if (size_bytes := memoryview(body).nbytes) > BODY_BYTES_MAX:
             raise WireError(f"an ApiVersions request of {size_bytes} bytes; at most {BODY_BYTES_MAX} are allowed")
-        return encode(
-            call,
-            _reply(
-                proxy, served, call, messages.decode_request(call.api_key, call.version, body, elements_max=TAGS_MAX)
-            ),
-        )
+        request = messages.decode_request(call.api_key, call.version, body, elements_max=TAGS_MAX)
+        if refusal := _refusal(proxy, call, request):
+            return encode(call, {"error_code": refusal, "api_keys": []})
+        now = proxy.image.position, proxy.image.features, [route.api for route in served]
+        before, answer = told.get(call.version, (None, b""))
+        if before != now:
+            answer = messages.encode_response(call.api_key, call.version, _reply(proxy, served))
+            told[call.version] = now, answer
+        return Answer(parts=(answer,), size_bytes=len(answer), error=error_name(ErrorCode.none))
 
     return Route(api=api, begin=begin, ends_with_client=True, any_version=True, on_loop=True)
 
 
-def _reply(proxy: Proxy, served: Iterable[Route], call: Call, request: Any) -> Reply:
+def _refusal(proxy: Proxy, call: Call, request: Message) -> ErrorCode:
     if call.version >= _NAMED_FROM and not (
         _NAME.fullmatch(request.client_software_name) and _NAME.fullmatch(request.client_software_version)
     ):
-        return {"error_code": ErrorCode.invalid_request, "api_keys": []}
+        return ErrorCode.invalid_request
     if call.version >= _NAMED_FROM:
         client_named(request.client_software_name)
-    image = proxy.image
     if request.cluster_id is not None and (request.cluster_id, request.node_id) != (
-        image.cluster_id,
+        proxy.image.cluster_id,
         proxy.settings.node_id,
     ):
-        return {"error_code": ErrorCode.rebootstrap_required, "api_keys": []}  # an address that is another's by now
+        return ErrorCode.rebootstrap_required  # an address that is another's by now
+    return ErrorCode.none
+
+
+def _reply(proxy: Proxy, served: Iterable[Route]) -> Reply:
+    image = proxy.image
     features = [
         {"name": name, "min_version_level": level, "max_version_level": level}
         for name, level in sorted(image.features.items())
