@@ -23,12 +23,16 @@ MAKER: Final = "bmq-operator-made"
 _DIGEST_LENGTH: Final = 16
 _OF_QUANTITIES: Final = ("requests", "limits")
 _OF_VARIABLES: Final = "value"
-_QUANTITY: Final = re.compile(r"(?P<number>[0-9]{1,30}(\.[0-9]{1,30})?)(?P<unit>m|k|Ki|M|Mi|G|Gi|T|Ti|P|Pi|)")
-_UNITS: Final = (
-    {"": Fraction(1), "m": Fraction(1, 1000)}
-    | {unit: Fraction(1000**power) for power, unit in enumerate("kMGTP", 1)}
-    | {f"{unit}i": Fraction(1024**power) for power, unit in enumerate("KMGTP", 1)}
+_QUANTITY: Final = re.compile(
+    r"(?P<number>[0-9]{1,64}(\.[0-9]{0,64})?|\.[0-9]{1,64})([eE](?P<exponent>[+-]?[0-9]{1,2})|(?P<unit>[numkMGTPE]|[KMGTPE]i|))"
 )
+_UNITS: Final = (
+    {"": Fraction(1), "m": Fraction(1, 1000), "u": Fraction(1, 1000**2), "n": Fraction(1, 1000**3)}
+    | {unit: Fraction(1000**power) for power, unit in enumerate("kMGTPE", 1)}
+    | {f"{unit}i": Fraction(1024**power) for power, unit in enumerate("KMGTPE", 1)}
+)
+_QUANTITY_MAX: Final = Fraction(2**63 - 1)
+"""Kubernetes keeps this in place of more."""
 
 
 def as_wanted(there: Manifest, wanted: Manifest) -> bool:
@@ -136,10 +140,13 @@ def _has(there: Manifest, key: str, wanted: Any) -> bool:
 def _thousandths(value: Any) -> Any:
     """A quantity as Kubernetes keeps one in a pod's template, which rounds it up."""
     found = quantity(value)
-    return math.ceil(found * 1000) if isinstance(found, Fraction) else found
+    return math.ceil(min(found, _QUANTITY_MAX) * 1000) if isinstance(found, Fraction) else found
 
 
 def quantity(value: Any) -> Any:
     """A quantity of Kubernetes' as a number; anything else as it is."""
     found = _QUANTITY.fullmatch(str(value))
-    return value if found is None else Fraction(found["number"]) * _UNITS[found["unit"]]
+    if found is None:
+        return value
+    scale = _UNITS[found["unit"]] if found["exponent"] is None else Fraction(10) ** int(found["exponent"])
+    return Fraction(found["number"]) * scale
