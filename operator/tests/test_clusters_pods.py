@@ -122,3 +122,20 @@ def test_a_stop_timeout_that_nodes_refuse_stops_no_look_and_is_theirs_to_refuse(
         if one["kind"] == "StatefulSet" and "minio" not in one["metadata"]["name"]
     ]
     assert {pod["terminationGracePeriodSeconds"] for pod in pods} == {grace_s}
+
+
+def test_a_pull_secret_that_is_named_twice_is_in_each_pod_once() -> None:
+    """The API server makes a pod with two of one name, and refuses each later apply."""
+    spec = {
+        "image": {"pullSecrets": ["pull", "other", "pull"]},
+        "store": {"minio": {"embedded": True}},
+        "probe": {"enabled": True},
+    }
+    made = desired(Cluster.model_validate(cluster(**spec)), INPUTS)
+    found = {
+        one["metadata"]["name"]: one["spec"]["template"]["spec"]["imagePullSecrets"]
+        for one in made
+        if one["kind"] == "StatefulSet"
+    }
+    assert set(found) == {f"prod-{part}" for part in ("controller", "broker", "proxy", "minio", "probe")}
+    assert all(one == [{"name": "pull"}, {"name": "other"}] for one in found.values())

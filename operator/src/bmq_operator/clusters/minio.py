@@ -4,7 +4,7 @@ from bmq_operator.applied import quantity
 from bmq_operator.clusters.configuration import secret
 from bmq_operator.clusters.inputs import Inputs
 from bmq_operator.clusters.names import CONFIG_HASH, LANE_LABEL, MINIO_PORT, Names, labels_of, selector_of
-from bmq_operator.clusters.pods import container_security, placement_of, pod_security, resources_of
+from bmq_operator.clusters.pods import container_security, placement_of, pod_security, pull_secrets_of, resources_of
 from bmq_operator.conditions import Finding
 from bmq_operator.kube import Manifest
 from bmq_resources.cluster import Cluster
@@ -124,8 +124,8 @@ def _pod(cluster: Cluster) -> Manifest:
         ],
         "volumes": [{"name": "tmp", "emptyDir": {}}],
     }
-    if cluster.spec.image.pull_secrets:
-        pod["imagePullSecrets"] = [{"name": name} for name in cluster.spec.image.pull_secrets]
+    if secrets := pull_secrets_of(cluster.spec.image):
+        pod["imagePullSecrets"] = secrets
     return pod
 
 

@@ -26,7 +26,7 @@ from bmq_operator.clusters.names import (
 from bmq_operator.clusters.store_keys import store_keys
 from bmq_operator.kube import Manifest
 from bmq_resources.cluster import Cluster
-from bmq_resources.pods import Placement, Resources
+from bmq_resources.pods import Image, Placement, Resources
 
 USER: Final = 10001
 STOP_TIMEOUT_MS: Final = 15_000
@@ -204,8 +204,8 @@ def erase_job(cluster: Cluster, *, image: str) -> Manifest:
         ],
         "volumes": [{"name": "tmp", "emptyDir": {}}],
     }
-    if cluster.spec.image.pull_secrets:
-        pod["imagePullSecrets"] = [{"name": name} for name in cluster.spec.image.pull_secrets]
+    if secrets := pull_secrets_of(cluster.spec.image):
+        pod["imagePullSecrets"] = secrets
     meta = {"labels": {**part.placement.labels, **labels}, "annotations": dict(part.placement.annotations)}
     return {
         "apiVersion": "batch/v1",
@@ -241,6 +241,11 @@ def placement_of(placement: Placement, selector: Mapping[str, str]) -> dict[str,
     if placement.priority_class_name:
         found["priorityClassName"] = placement.priority_class_name
     return found
+
+
+def pull_secrets_of(image: Image) -> list[Manifest]:
+    """Each name once: the API server makes a pod with two of one name, and refuses to apply it ever after."""
+    return [{"name": name} for name in dict.fromkeys(image.pull_secrets)]
 
 
 def resources_of(resources: Resources) -> dict[str, Any]:
@@ -295,8 +300,8 @@ def _pod(cluster: Cluster, inputs: Inputs, workload: Workload) -> Manifest:
         ],
         "volumes": volumes,
     }
-    if spec.image.pull_secrets:
-        pod["imagePullSecrets"] = [{"name": name} for name in spec.image.pull_secrets]
+    if secrets := pull_secrets_of(spec.image):
+        pod["imagePullSecrets"] = secrets
     return pod
 
 

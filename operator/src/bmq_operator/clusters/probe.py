@@ -4,7 +4,14 @@ from typing import Final
 
 from bmq_operator.clusters.inputs import Inputs
 from bmq_operator.clusters.names import ADMIN_PORT, KAFKA_PORT, LANE_LABEL, Names, labels_of, selector_of
-from bmq_operator.clusters.pods import CONTAINER, container_security, image_of, placement_of, pod_security
+from bmq_operator.clusters.pods import (
+    CONTAINER,
+    container_security,
+    image_of,
+    placement_of,
+    pod_security,
+    pull_secrets_of,
+)
 from bmq_operator.kube import Manifest
 from bmq_resources.cluster import Cluster
 
@@ -57,8 +64,8 @@ def probe(cluster: Cluster, inputs: Inputs) -> list[Manifest]:
         ],
         "volumes": [{"name": "tmp", "emptyDir": {}}],
     }
-    if spec.image.pull_secrets:
-        pod["imagePullSecrets"] = [{"name": name} for name in spec.image.pull_secrets]
+    if secrets := pull_secrets_of(spec.image):
+        pod["imagePullSecrets"] = secrets
     return [
         {
             "apiVersion": "apps/v1",
