@@ -140,6 +140,11 @@ def test_its_crds_are_those_of_the_models_and_stay_after_an_uninstall() -> None:
         ({"image": {"tagg": "1"}}, "additional properties 'tagg' not allowed"),
         ({"image": {"tag": "1@sha256:ab"}}, "does not match pattern"),
         ({"image": {"tag": "@sha256:" + "ab" * 32}}, "does not match pattern"),
+        ({"image": {"repository": "bmq:1.0"}}, "does not match pattern"),
+        ({"image": {"repository": "r:5000/bmq:1.0"}}, "does not match pattern"),
+        ({"image": {"repository": "r/bmq@sha256:" + "ab" * 32}}, "does not match pattern"),
+        ({"image": {"repository": ""}}, "does not match pattern"),
+        ({"spark": {"image": {"repository": "bmq-spark:1.0"}}}, "does not match pattern"),
         (
             {"podLabels": {"app.kubernetes.io/name": "mine"}},
             "podLabels: app.kubernetes.io/name is how the operator's pods are found: leave it out",
