@@ -253,3 +253,46 @@ def test_a_renamed_listener_is_told_to_proxies_by_the_name_that_they_know_it_by(
         assert told(world) == new
 
     run(use, cluster(listeners=listeners("out")))
+
+
+def test_a_listener_whose_service_is_another_clusters_keeps_nothing_else_from_being_done() -> None:
+    async def use(world: World) -> None:
+        await world.look("prod-a")
+        theirs = copy.deepcopy(world.there("Service", "prod-a-bootstrap"))
+        await world.look("prod")
+        spec = world.there("Cluster", "prod")["spec"]
+        spec["listeners"] = [{"name": "a", "port": 9094}]
+        spec["settings"] = {"lingerMs": 250}
+        status, reason, text = await world.look("prod")
+        assert (status, reason) == ("False", "NameTaken")
+        assert text == (
+            "Service prod-a-bootstrap belongs to another object: the listener a needs that name. Choose another name "
+            "for the listener a: others may rely on that object. What else there is to do is done"
+        )
+        assert world.there("Service", "prod-a-bootstrap") == theirs
+        configs = [name for kind, _, name in world.kube.manifests if kind == "ConfigMap" and name.startswith("prod-c")]
+        texts = [world.there("ConfigMap", name)["data"]["server.yaml"] for name in configs]
+        assert any("linger_ms: 250" in text for text in texts), "its settings are on their way"
+        conditions = {one["type"]: one for one in world.there("Cluster", "prod")["status"]["conditions"]}
+        assert conditions["Progressing"]["reason"] != "NameTaken"
+        spec["listeners"] = [{"name": "out", "port": 9094}]
+        assert (await world.look("prod"))[1] != "NameTaken"
+        assert world.has("Service", "prod-out-bootstrap")
+
+    run(use, cluster("prod-a", store={"url": "s3://a"}), cluster())
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_no_service_of_a_listener_goes_for_one_whose_name_is_another_clusters(paused: bool) -> None:
+    async def use(world: World) -> None:
+        await world.look("prod-a")
+        await world.look("prod")
+        world.there("Cluster", "prod")["spec"] |= {"listeners": [{"name": "a", "port": 9094}], "paused": paused}
+        assert (await world.look("prod"))[1] == "NameTaken"
+        assert world.has("Service", "prod-out-bootstrap")
+
+    run(
+        use,
+        cluster("prod-a", store={"url": "s3://a"}),
+        cluster(listeners=[{"name": "out", "port": 9094}]),
+    )

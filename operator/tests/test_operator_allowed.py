@@ -282,6 +282,17 @@ def test_what_others_may_rely_on_nobody_is_told_to_delete(kind: str, meta: dict[
     assert ("serviceAccount.name" in str(taken.value)) == (meta.get("labels") == OPERATORS)
 
 
+@pytest.mark.parametrize(("meta", "deletes"), [({}, True), ({"labels": HELMS}, False)])
+def test_a_listener_whose_service_is_somebody_elses_is_to_have_another_name(
+    meta: dict[str, Any], deletes: bool
+) -> None:
+    theirs = {"kind": "Service", "metadata": {"name": "vault-out-0", "namespace": "shop", **meta}}
+    with pytest.raises(ObjectTaken, match="Choose another name for the listener out") as taken:
+        untaken(theirs, VAULT, listener="out")
+    assert "Create the Cluster" not in str(taken.value)
+    assert ("delete" in str(taken.value)) == deletes
+
+
 @pytest.mark.parametrize(
     ("image", "repository"),
     [("a", "a"), ("a:1", "a"), ("r:5000/a", "r:5000/a"), ("r:5000/a:1", "r:5000/a"), ("a@sha256:1", "a")],

@@ -54,12 +54,13 @@ class ObjectTaken(Exception):
 
 @dataclass(slots=True)
 class Done:
-    """What was done so far, in words, and of which Services the API server refuses what they are to be: it counts
-    whatever keeps the rest from being done.
+    """What was done so far, in words, of which Services the API server refuses what they are to be, and which ones of
+    listeners have a name that is somebody else's: it counts whatever keeps the rest from being done.
     """
 
     what: list[str] = field(default_factory=list)
     refused: str = ""
+    taken: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,9 +161,11 @@ async def bring_about(
     `restored`: Secrets that are taken where nobody owns them. `going`: Services that are needed no more, but are yet.
     `dry`: what would be done, and nothing is.
 
-    A Service that is refused keeps nothing else from being done. Raises KubeError, ObjectTaken.
+    A Service that is refused, or a listener's whose name is somebody else's, keeps nothing else from being done, but
+    that no Service goes for one that cannot be. Raises KubeError, ObjectTaken.
     """
     refused: dict[str, list[str]] = {}
+    taken: list[str] = []
     keys = set()
     for number, manifest in enumerate(wanted):
         if number % IN_A_TURN == 0:
@@ -173,7 +176,13 @@ async def bring_about(
         if there is None:
             there = await kube.get(kind, cluster.metadata.namespace, name)
         if not (there is not None and kind == "Secret" and name in restored and not owner_of(there)):
-            untaken(there, cluster)
+            try:
+                untaken(there, cluster, listener=listener_of(manifest))
+            except ObjectTaken as problem:
+                if not listener_of(manifest):
+                    raise
+                taken.append(str(problem))
+                continue
         if there is None or not as_wanted(there, manifest):
             if not dry and not await _written(kube, manifest, there, refused):
                 continue
@@ -181,7 +190,7 @@ async def bring_about(
     for (kind, name), there in existing.objects.items():
         if (
             (kind, name) not in keys
-            and not (kind == "Service" and name in going)
+            and not (kind == "Service" and (name in going or taken))
             and owner_of(there) == cluster.metadata.uid
             and not there["metadata"]["labels"].get(LANE_LABEL)
             and kind != "Job"
@@ -190,6 +199,7 @@ async def bring_about(
                 await kube.delete(kind, cluster.metadata.namespace, name, uid=there["metadata"]["uid"])
             done.what.append(f"{'to delete' if dry else 'deleted'} {kind} {name}")
     done.refused = first_of([text for texts in refused.values() for text in texts])
+    done.taken = taken[0] if taken else ""
 
 
 async def _written(kube: Kube, manifest: Manifest, there: Manifest | None, refused: dict[str, list[str]]) -> bool:
@@ -199,7 +209,7 @@ async def _written(kube: Kube, manifest: Manifest, there: Manifest | None, refus
         await write(kube, manifest, there)
         return True
     meta = manifest["metadata"]
-    of_listener = refused.setdefault(meta["labels"].get(LISTENER_LABEL, ""), [])
+    of_listener = refused.setdefault(listener_of(manifest), [])
     if len(of_listener) >= REFUSED_MAX:
         return False
     try:
@@ -222,21 +232,29 @@ async def make(kube: Kube, cluster: Cluster, manifest: Manifest) -> Manifest:
     return await write(kube, manifest, there)
 
 
-def untaken(there: Manifest | None, cluster: Cluster) -> None:
-    """Raises ObjectTaken where what is there under a name that the Cluster needs is not its own."""
+def listener_of(manifest: Manifest) -> str:
+    """The listener that an object is for; empty: none."""
+    return str((manifest["metadata"].get("labels") or {}).get(LISTENER_LABEL, ""))
+
+
+def untaken(there: Manifest | None, cluster: Cluster, *, listener: str = "") -> None:
+    """Raises ObjectTaken where what is there under a name that the Cluster, or a listener of its, needs is not its
+    own.
+    """
     if there is None or owner_of(there) == cluster.metadata.uid:
         return
     whose = "belongs to another object" if owner_of(there) else "was there before"
     what = f"{there['kind']} {there['metadata']['name']}"
-    raise ObjectTaken(f"{what} {whose}: this Cluster needs that name. {_remedy(there)}")
+    needs = f"the listener {listener}" if listener else "this Cluster"
+    remedy = f"Choose another name for the listener {listener}" if listener else "Create the Cluster with another name"
+    raise ObjectTaken(f"{what} {whose}: {needs} needs that name. {_remedy(there, remedy)}")
 
 
-def _remedy(there: Manifest) -> str:
+def _remedy(there: Manifest, remedy: str) -> str:
     """What others rely on nobody is told to delete, for which this Cluster may have the name: a ServiceAccount is what
     pods run as, this operator's perhaps.
     """
     labels = there["metadata"].get("labels") or {}
-    remedy = "Create the Cluster with another name"
     if labels.get(NAME_LABEL) == OF_CHART:
         own = "or have what is of bmq's chart called otherwise (serviceAccount.name, fullnameOverride)"
         return f"{remedy}, {own}: it is the operator's"

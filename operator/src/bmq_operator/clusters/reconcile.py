@@ -17,6 +17,7 @@ from bmq_operator.clusters.existing import (
     Existing,
     ObjectTaken,
     bring_about,
+    listener_of,
     make,
     owner_of,
     read_existing,
@@ -79,6 +80,8 @@ class Brought:
     note: Finding | None = None
     refused: str = ""
     """Services that the API server refuses; the rest is done."""
+    taken: str = ""
+    """A listener's Service whose name is somebody else's; the rest is done."""
     held: Sequence[str] = ()
     """What would be changed if the Cluster were not paused, in words."""
 
@@ -158,6 +161,7 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
         or await refused(context.kube, (sets[one] for one in (*ROLES, "minio") if one in sets)),
         obstacle=brought.obstacle,
         refused=brought.refused,
+        taken=brought.taken,
         held=brought.held,
         listeners=listener_statuses(cluster, existing, nodes),
         ran_over=store_ran_over(cluster, existing),
@@ -299,12 +303,14 @@ async def _try_to(context: Context, cluster: Cluster, existing: Existing, nodes:
     behind = nodes_behind(names, existing, inputs.keys_name)
     if dry:
         has_not_begun(context, cluster)
-        return Brought(held=done.what, note=replacing(inputs, behind) if existing.stateful_sets() else None)
+        note = replacing(inputs, behind) if existing.stateful_sets() else None
+        return Brought(held=done.what, note=note, taken=done.taken)
     await _show_addresses(context, cluster, existing, advertised)
     if done.what:
         title = f"{cluster.metadata.namespace}/{cluster.metadata.name}"
         _log.info("objects brought about", cluster=title, done=done.what)
-    return Brought(changed=bool(done.what), note=replacing(inputs, behind, unchanged), refused=done.refused)
+    note = replacing(inputs, behind, unchanged)
+    return Brought(changed=bool(done.what), note=note, refused=done.refused, taken=done.taken)
 
 
 async def _make_way(
@@ -316,7 +322,8 @@ async def _make_way(
     for one in wanted if going else ():
         kind, name = one["kind"], one["metadata"]["name"]
         if kind == "Service" and existing.get(kind, name) is None:
-            untaken(await context.kube.get(kind, cluster.metadata.namespace, name), cluster)
+            there = await context.kube.get(kind, cluster.metadata.namespace, name)
+            untaken(there, cluster, listener=listener_of(one))
     for one in going:
         meta = one["metadata"]
         await context.kube.delete("Service", meta["namespace"], meta["name"], uid=meta["uid"])

@@ -31,6 +31,8 @@ class Found:
     """Why the Cluster cannot be as its spec says."""
     refused: str = ""
     """Services that the API server refuses."""
+    taken: str = ""
+    """A listener's Service whose name is somebody else's."""
     held: Sequence[str] = ()
     """What would be changed if the Cluster were not paused, in words."""
     listeners: Sequence[ListenerStatus] = ()
@@ -70,6 +72,9 @@ def report(cluster: Cluster, found: Found, *, now_ms: int) -> ClusterStatus:
 def _ready(cluster: Cluster, found: Found, store: Finding) -> Finding:
     if found.obstacle is not None:
         return found.obstacle
+    if found.taken:
+        rest = "" if cluster.spec.paused else ". What else there is to do is done"
+        return Finding(status="False", reason="NameTaken", message=f"{found.taken}{rest}")
     if found.refused:
         text = f"the API server refuses {found.refused}; what else there is to do is done. It is tried again"
         return Finding(status="False", reason="Refused", message=text)
