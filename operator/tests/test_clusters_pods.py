@@ -139,3 +139,22 @@ def test_a_pull_secret_that_is_named_twice_is_in_each_pod_once() -> None:
     }
     assert set(found) == {f"prod-{part}" for part in ("controller", "broker", "proxy", "minio", "probe")}
     assert all(one == [{"name": "pull"}, {"name": "other"}] for one in found.values())
+
+
+def test_a_cluster_that_misses_a_pod_of_a_lost_machine_names_it() -> None:
+    async def use(world: World) -> None:
+        await world.look("prod")
+        world.pods_are_made()
+        await world.look("prod")
+        lost = world.there("Pod", "prod-broker-1")
+        lost["metadata"]["deletionTimestamp"] = "2001-09-09T01:46:40Z"
+        lost["spec"]["nodeName"] = "machine-3"
+        lost["status"] = {"conditions": [{"type": "Ready", "status": "False"}]}
+        world.context.clock.ms = 1_000_000_030_000  # type: ignore[attr-defined]
+        assert (await world.look("prod"))[1] == "PodsNotReady"
+        world.context.clock.ms = 1_000_000_090_000  # type: ignore[attr-defined]
+        _, reason, text = await world.look("prod")
+        assert reason == "PodNotGone" and text.startswith("prod-broker-1 was to be gone by ")
+        assert "its machine machine-3" in text
+
+    run(use, cluster())

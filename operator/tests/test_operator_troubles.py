@@ -100,6 +100,51 @@ def test_a_clean_end_is_no_trouble() -> None:
     assert trouble([pod(**ended("", code=0))]) is None
 
 
+DUE = "2026-01-01T00:00:00Z"
+DUE_MS = 1_767_225_600_000
+
+
+def going(*, ready: bool = False, **status: Any) -> dict[str, Any]:
+    """To be gone by DUE, on a machine."""
+    one = pod(ready=ready, **status)
+    one["metadata"] |= {"namespace": "shop", "deletionTimestamp": DUE}
+    return one | {"spec": {"nodeName": "machine-3"}}
+
+
+@pytest.mark.parametrize("ready", [False, True])
+@pytest.mark.parametrize("status", [{}, ended(REFUSED)], ids=["it ran", "it had ended once"])
+def test_a_pod_of_a_machine_that_is_lost_is_named_with_what_helps(ready: bool, status: dict[str, Any]) -> None:
+    found = trouble([going(ready=ready, **status)], now_ms=DUE_MS + 60_000)
+    assert found is not None and found.reason == "PodNotGone"
+    assert found.message == (
+        "demo-broker-0 was to be gone by 2026-01-01T00:00:00Z and is still there: its machine machine-3 is likely "
+        "lost, and Kubernetes makes no other pod of that name before. Bring the machine back, or, once it is surely "
+        "off, kubectl -n shop delete pod demo-broker-0 --force --grace-period=0"
+    )
+
+
+def test_what_kubernetes_says_of_a_lost_machine_is_quoted() -> None:
+    why = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "DeletionByTaintManager",
+        "message": "Taint manager: deleting due to NoExecute taint",
+    }
+    found = trouble([going(conditions=[why])], now_ms=DUE_MS + 600_000)
+    assert found is not None
+    assert "lost (DeletionByTaintManager: Taint manager: deleting due to NoExecute taint), and" in found.message
+
+
+@pytest.mark.parametrize("late_ms", [-30_000, 0, 59_999])
+def test_a_pod_that_takes_its_time_to_end_is_no_trouble(late_ms: int) -> None:
+    assert trouble([going()], now_ms=DUE_MS + late_ms) is None
+
+
+def test_a_minio_whose_machine_is_lost_says_more_than_the_nodes_that_miss_it() -> None:
+    found = trouble([pod("a", **ended(UNREACHED)), going()], now_ms=DUE_MS + 60_000)
+    assert found is not None and found.reason == "PodNotGone"
+
+
 def test_the_last_words_of_a_structured_log_are_what_happened_and_why() -> None:
     log = (
         '{"event": "starting", "level": "info"}\n{"event": "this process ends", "why": "another boot has its '

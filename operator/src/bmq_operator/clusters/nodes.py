@@ -133,6 +133,13 @@ def is_ready(pod: Manifest) -> bool:
     )
 
 
+def late_s(pod: Manifest, *, now_ms: int) -> float:
+    """For how many seconds it has been there after it was to be gone, which its time to end counts to; 0: it is not
+    late, or nobody deletes it."""
+    due_ms = _ms(pod["metadata"].get("deletionTimestamp"))
+    return 0.0 if due_ms is None else max(0.0, (now_ms - due_ms) / 1000)
+
+
 def unschedulable(pod: Manifest) -> Manifest | None:
     """The condition of a pod for which no machine has room."""
     conditions = pod.get("status", {}).get("conditions", ())

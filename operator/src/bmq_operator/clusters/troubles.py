@@ -5,12 +5,14 @@ from typing import Final
 
 from bmq_operator.answers import parsed
 from bmq_operator.clusters.names import COMPONENT_LABEL
-from bmq_operator.clusters.nodes import PULLING, UNSTARTED, is_ready, unschedulable
+from bmq_operator.clusters.nodes import PULLING, UNSTARTED, is_ready, late_s, unschedulable
 from bmq_operator.conditions import Finding
 from bmq_operator.kube import Manifest
 
 MISCONFIGURED: Final = 2
 """The exit code of `bmq server` for a key or value that cannot be used."""
+LATE_S: Final = 60.0
+"""How long after its time to end a pod is taken for one that nobody ends."""
 _STORE_REASONS: Final = (
     ("belongs to cluster", "StoreOfAnotherCluster"),
     ("refuses the keys", "StoreRefusesKeys"),
@@ -29,15 +31,37 @@ _RANK: Final = (
     "Misconfigured",
     "Unschedulable",
     "OutOfMemory",
+    "PodNotGone",
     "StoreUnavailable",
     "Crashing",
 )
 
 
-def trouble(pods: Iterable[Manifest]) -> Finding | None:
-    """What keeps a pod from being ready, the one that says most; None: nothing is known to."""
-    found = [one for one in (_of(pod) for pod in pods if not is_ready(pod)) if one is not None]
-    return min(found, key=lambda one: _RANK.index(one.reason), default=None)
+def trouble(pods: Iterable[Manifest], *, now_ms: int | None = None) -> Finding | None:
+    """What keeps a pod from being ready, the one that says most; None: nothing is known to. Without a time no pod is
+    one that does not go.
+    """
+    found = [_stuck(pod) if _is_stuck(pod, now_ms) else None if is_ready(pod) else _of(pod) for pod in pods]
+    return min((one for one in found if one is not None), key=lambda one: _RANK.index(one.reason), default=None)
+
+
+def _is_stuck(pod: Manifest, now_ms: int | None) -> bool:
+    return now_ms is not None and late_s(pod, now_ms=now_ms) >= LATE_S
+
+
+def _stuck(pod: Manifest) -> Finding:
+    """Its kubelet would have said that it is gone: what its containers were is of no interest any more."""
+    meta = pod["metadata"]
+    machine = pod.get("spec", {}).get("nodeName", "")
+    conditions = pod.get("status", {}).get("conditions", ())
+    told: Manifest = next((one for one in conditions if one["type"] == "DisruptionTarget"), {})
+    why = f" ({told['reason']}: {told.get('message', '').rstrip('. ')})" if told.get("reason") else ""
+    text = (
+        f"{meta['name']} was to be gone by {meta['deletionTimestamp']} and is still there: its machine {machine} is "
+        f"likely lost{why}, and Kubernetes makes no other pod of that name before. Bring the machine back, or, once it "
+        f"is surely off, kubectl -n {meta['namespace']} delete pod {meta['name']} --force --grace-period=0"
+    )
+    return _finding("PodNotGone", text)
 
 
 def _of(pod: Manifest) -> Finding | None:

@@ -35,14 +35,14 @@ async def refused(kube: Kube, makers: Iterable[Manifest]) -> Finding | None:
     return None
 
 
-async def probe_note(kube: Kube, probe: Manifest | None, pods: Iterable[Manifest]) -> Finding | None:
+async def probe_note(kube: Kube, probe: Manifest | None, pods: Iterable[Manifest], *, now_ms: int) -> Finding | None:
     """What is told of a probe that does not run, though a Cluster is ready without it: then nobody measures. None:
     nothing is known to keep it. Raises KubeError.
     """
     if probe is None:
         return None
     own = [one for one in pods if owner_of(one) == probe["metadata"].get("uid")]
-    found = trouble(own) or await refused(kube, (probe,))
+    found = trouble(own, now_ms=now_ms) or await refused(kube, (probe,))
     return None if found is None else replace(found, type=PROBE_RUNS, status="False")
 
 
