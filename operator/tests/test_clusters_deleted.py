@@ -250,6 +250,54 @@ def test_a_volume_of_the_name_stays_when_a_cluster_goes_that_never_used_it() -> 
     run(use, doomed(store=EMBEDDED, image={"repository": "evil.example/steal"}), claim(OF_MINIO))
 
 
+def taken_by_the_garbage_collector(world: World) -> None:
+    """As Kubernetes does at once where a Cluster is deleted in the foreground: finalizers hold the Cluster alone."""
+    for (kind, _, name), one in list(world.kube.manifests.items()):
+        owners = one["metadata"].get("ownerReferences", [])
+        if kind != "Pod" and any(owner["uid"] == "uid-of-prod" for owner in owners):
+            world.kube.drop(kind, "shop", name)
+    world.pods_are_made()
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_cluster_that_is_deleted_in_the_foreground_says_that_its_nodes_are_gone_though_nobody_confirmed_it(
+    paused: bool,
+) -> None:
+    reason = "Paused" if paused else "DeletionUnconfirmed"
+
+    async def use(world: World) -> None:
+        await world.look("prod")
+        world.pods_are_made()
+        await world.look("prod")
+        world.there("Cluster", "prod")["spec"]["paused"] = paused
+        world.begins_deletion("prod")
+        _, why, text = await world.look("prod")
+        status = world.there("Cluster", "prod")["status"]
+        assert why == reason and "gone" not in text, "in the background it holds its nodes, too"
+        assert [status[role]["ready"] for role in ("controllers", "brokers", "proxies")] == [2, 3, 2]
+        taken_by_the_garbage_collector(world)
+        _, why, text = await world.look("prod")
+        status = world.there("Cluster", "prod")["status"]
+        assert why == reason and text.startswith("its nodes are gone, and nothing serves: ")
+        assert "The records stay" in text and "deletionPolicy: Retain" in text and "anew" in text
+        none = {"desired": 0, "replicas": 0, "ready": 0, "updated": 0}
+        assert [status[role] for role in ("controllers", "brokers", "proxies", "lanes")] == [none] * 4
+        assert world.held("prod") and not world.has("Job", "prod-erase")
+        assert status["store"] == "s3://b", "so that they are erased once that is confirmed"
+
+    run(use, doomed() if paused else cluster(deletionPolicy="Delete"))
+
+
+def test_a_cluster_that_never_had_nodes_is_not_said_to_have_lost_them() -> None:
+    async def use(world: World) -> None:
+        await world.look("prod")
+        world.begins_deletion("prod")
+        _, reason, text = await world.look("prod")
+        assert reason == "DeletionUnconfirmed" and "gone" not in text
+
+    run(use, cluster(deletionPolicy="Delete", image={"repository": "evil.example/steal"}))
+
+
 async def erases(world: World) -> dict[str, Any]:
     await world.look("prod")
     world.pods_are_made()

@@ -32,6 +32,10 @@ AGAIN_S: Final = 2.0
 """How soon to look again while something is under way, with a Cluster that is deleted or with any other."""
 WAITING_AGAIN_S: Final = 10.0
 """The same once it has been so for minutes: of most it is heard that it ended."""
+_GONE: Final = (
+    "its nodes are gone, and nothing serves: Kubernetes' garbage collector waits for nobody where a deletion is in the "
+    "foreground (kubectl delete --cascade=foreground). The records stay"
+)
 _RETAIN: Final = "with deletionPolicy: Retain the records stay, and nothing is waited for"
 
 
@@ -39,14 +43,25 @@ async def delete(context: Context, cluster: Cluster, existing: Existing) -> Outc
     """One step of it. Raises KubeError."""
     if context.namespace_ending:
         return Outcome(finished=True)
+    gone = nodes_gone(cluster, existing)
     if not data_may_go(cluster):
         text = (
             f"the records would be deleted with the Cluster: confirm it by the annotation {CONFIRM_DELETION}: "
             '"true", or set deletionPolicy: Retain'
         )
+        if gone:
+            text = (
+                f"{_GONE}: set deletionPolicy: Retain, and apply the Cluster anew once this one is gone, which goes on "
+                f'with them, or have them deleted by the annotation {CONFIRM_DELETION}: "true"'
+            )
         return _waiting(context, cluster, "DeletionUnconfirmed", text, again_after_s=None)
     if cluster.spec.paused:
         text = f"spec.paused is true, and nodes and records stay until it is not: write paused: false; {_RETAIN}"
+        if gone:
+            text = (
+                f"{_GONE} until spec.paused is not true any more: write paused: false, which deletes them; {_RETAIN}, "
+                "and a Cluster that is applied anew goes on with them"
+            )
         return _waiting(context, cluster, "Paused", text, again_after_s=None)
     known = {
         "store": cluster.status.store or store_ran_over(cluster, existing),
@@ -69,6 +84,11 @@ async def delete(context: Context, cluster: Cluster, existing: Existing) -> Outc
 def serves_on(context: Context, cluster: Cluster) -> bool:
     """Whether the deletion waits for somebody before it touches anything."""
     return not context.namespace_ending and (not data_may_go(cluster) or cluster.spec.paused)
+
+
+def nodes_gone(cluster: Cluster, existing: Existing) -> bool:
+    """Whether a Cluster that had nodes has none any more, of no role."""
+    return bool(cluster.status.store) and not set(ROLES) & set(existing.stateful_sets())
 
 
 async def end_nodes(context: Context, existing: Existing) -> list[str]:

@@ -8,7 +8,15 @@ from dataclasses import dataclass, replace
 import structlog
 
 from bmq_operator.clusters.asking import Answer, ask
-from bmq_operator.clusters.deletion import AGAIN_S, WAITING_AGAIN_S, delete, end_nodes, serves_on, store_ran_over
+from bmq_operator.clusters.deletion import (
+    AGAIN_S,
+    WAITING_AGAIN_S,
+    delete,
+    end_nodes,
+    nodes_gone,
+    serves_on,
+    store_ran_over,
+)
 from bmq_operator.clusters.desired import desired, owned
 from bmq_operator.clusters.doubt import roles_unmade
 from bmq_operator.clusters.drained import back_in_use, unused_note, why_left
@@ -45,7 +53,7 @@ from bmq_operator.clusters.nodes import (
 from bmq_operator.clusters.probe import COMPONENT as PROBE
 from bmq_operator.clusters.proven import noted, to_note, waited_for
 from bmq_operator.clusters.refused import NotToBe
-from bmq_operator.clusters.report import Found, report
+from bmq_operator.clusters.report import Found, counts, report
 from bmq_operator.clusters.rolled import replace_stuck
 from bmq_operator.clusters.rotation import halted, nodes_behind, of_nobody, replacing
 from bmq_operator.clusters.services import nodes_service, of_going
@@ -176,18 +184,27 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
 
 
 async def _ending(context: Context, cluster: Cluster, existing: Existing) -> Outcome:
-    """One that is being deleted. As long as nobody confirms it, or it is paused, its nodes serve on, all of them: what
-    was drained gets partitions again. Raises KubeError.
+    """One that is being deleted. As long as nobody confirms it, or it is paused, its nodes serve on, all of them, if it
+    is not deleted in the foreground: what was drained gets partitions again. Raises KubeError.
     """
     outcome = await delete(context, cluster, existing)
-    if outcome.status is None or not serves_on(context, cluster):
+    if outcome.status is None:
+        return outcome
+    sets, now_ms = existing.stateful_sets(), context.clock.now_ms()
+    there = Found(
+        pods=pods_seen(existing.pods, sets, now_ms=now_ms),
+        wanted={role: replicas(sets[role]) for role in ROLES if role in sets},
+        lanes=lanes_status(await _lanes(context, existing, now_ms=now_ms)),
+    )
+    status = outcome.status.model_copy(update=counts(there))
+    outcome = replace(outcome, status=status)
+    if not serves_on(context, cluster) or nodes_gone(cluster, existing):
         return outcome
     note, again_s = await take_back(context, cluster, existing)
     if note is not None:
         old, generation = cluster.status.conditions, cluster.metadata.generation
-        found = next_conditions(old, [note], generation=generation, now_ms=context.clock.now_ms())
-        told = outcome.status.conditions + found
-        outcome = replace(outcome, status=outcome.status.model_copy(update={"conditions": told}))
+        found = next_conditions(old, [note], generation=generation, now_ms=now_ms)
+        outcome = replace(outcome, status=status.model_copy(update={"conditions": status.conditions + found}))
     return replace(outcome, again_after_s=again_s)
 
 

@@ -61,12 +61,18 @@ def report(cluster: Cluster, found: Found, *, now_ms: int) -> ClusterStatus:
         bootstrap_servers=f"{names.host(names.bootstrap)}:{KAFKA_PORT}",
         admin_url=f"http://{names.host(names.admin)}:{ADMIN_PORT}",
         listeners=list(found.listeners),
-        controllers=_role(found, "controller"),
-        brokers=_role(found, "broker"),
-        proxies=_role(found, "proxy"),
-        lanes=found.lanes,
         selector=",".join(f"{key}={value}" for key, value in brokers.items()),
-    )
+    ).model_copy(update=counts(found))
+
+
+def counts(found: Found) -> dict[str, RoleStatus]:
+    """The fields of a status that say how many nodes there are."""
+    return {
+        "controllers": _role(found, "controller"),
+        "brokers": _role(found, "broker"),
+        "proxies": _role(found, "proxy"),
+        "lanes": found.lanes,
+    }
 
 
 def _ready(cluster: Cluster, found: Found, store: Finding) -> Finding:
