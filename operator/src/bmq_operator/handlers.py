@@ -31,9 +31,9 @@ SPARK: Final = tuple(
     ("sparkoperator.k8s.io", "v1beta2", plural) for plural in ("sparkapplications", "scheduledsparkapplications")
 )
 """What is watched of what belongs to tables, once the Spark Operator's CRDs are there."""
-PLURALS: Final = frozenset(
-    (*(model.naming.plural for model in KINDS), *(plural for _, _, plural in (*CHILDREN, SECRETS, *SPARK)))
-)
+OWN: Final = tuple((GROUP, VERSION, model.naming.plural) for model in KINDS)
+"""bmq's resources."""
+PLURALS: Final = frozenset(plural for _, _, plural in (*OWN, *CHILDREN, SECRETS, *SPARK))
 HEARD: Final = frozenset((CLUSTER_LABEL, USE, KIND_LABEL, NAME_LABEL, OF_LANE, OF_NAMESPACE))
 """Labels and annotations that say who is due."""
 _OF_TABLES: Final = frozenset(("Topic", "ParquetSink"))

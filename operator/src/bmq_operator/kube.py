@@ -180,6 +180,16 @@ class Kube:
                 return kept
             query["continue"] = more
 
+    async def served(self, group: str, version: str) -> frozenset[str]:
+        """The plurals of all kinds of a group that there are."""
+        try:
+            found = await self._request("GET", f"/apis/{group}/{version}")
+        except KubeProblem as problem:
+            if problem.status == 404:
+                return frozenset()
+            raise
+        return frozenset(str(one.get("name", "")) for one in found.get("resources") or ())
+
     async def apply(self, manifest: Manifest, *, manager: str = FIELD_MANAGER) -> Manifest:
         """Makes the object, or brings what this manifest names of it to what it says, whoever set it otherwise."""
         meta = manifest["metadata"]

@@ -20,8 +20,9 @@ from bmq_operator.clusters import reconcile as clusters
 from bmq_operator.clusters.halted import take_back_unread
 from bmq_operator.clusters.volume import keep_volume
 from bmq_operator.context import Context
+from bmq_operator.definitions import Definitions
 from bmq_operator.due import Due
-from bmq_operator.handlers import kopf_settings, register
+from bmq_operator.handlers import OWN, SPARK, kopf_settings, register
 from bmq_operator.health import HealthServer
 from bmq_operator.hearing import Hearing
 from bmq_operator.kube import Kube
@@ -83,6 +84,7 @@ class Operator:
         """By address and token, the one used last at the end."""
         self._retired: asyncio.Queue[tuple[float, AdminClient]] = asyncio.Queue()
         """With when they were, by the loop's clock."""
+        self.definitions = Definitions(kube, (*OWN, *(SPARK if settings.spark.enabled else ())))
         self.begin()
 
     def begin(self) -> None:
@@ -138,6 +140,12 @@ class Operator:
 
     async def lead(self, stop: asyncio.Event) -> None:
         """Watches and works, until `stop`."""
+        while await self._lead_once(stop):
+            _log.info("this operator begins anew, to watch what it lacked the CRDs of")
+            self.begin()
+
+    async def _lead_once(self, stop: asyncio.Event) -> bool:
+        """Until `stop`, or until there is something to watch that was not there before: whether it was that."""
         registry = kopf.OperatorRegistry()
         due = Due(self.queue, self.hearing, self.context.known)
         register(
@@ -148,20 +156,40 @@ class Operator:
             spark=self.settings.spark.enabled,
             namespaces=self.settings.namespaces,
         )
+        await self.definitions.look()
+        ends = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
             others = [tasks.create_task(self.runner.work()) for _ in range(self.settings.workers)]
             others.append(tasks.create_task(self._close_retired()))
             others.append(tasks.create_task(resync_forever(self.context, self.queue, self.hearing, tuple(KINDS))))
+            others.append(tasks.create_task(self._until_defined(ends)))
+            others.append(tasks.create_task(_passed_on(stop, ends)))
             await kopf.operator(
                 registry=registry,
                 settings=kopf_settings(namespaced=bool(self.settings.namespaces)),
                 standalone=True,
                 clusterwide=not self.settings.namespaces,
                 namespaces=self.settings.namespaces,
-                stop_flag=stop,
+                stop_flag=ends,
             )
             for task in others:
                 task.cancel()
+        return ends.is_set() and not stop.is_set()
+
+    async def _until_defined(self, ends: asyncio.Event) -> None:
+        """Waits for CRDs that are lacking. One that comes ends the watches, where kopf does not see it by itself."""
+        if why := self.definitions.why_not_ready():
+            _log.warning("this operator is not ready", why=why)
+        while self.definitions.lacking:
+            await self.definitions.until_one_comes()
+            if self.settings.namespaces:
+                ends.set()
+                return
+
+
+async def _passed_on(stop: asyncio.Event, ends: asyncio.Event) -> None:
+    await stop.wait()
+    ends.set()
 
 
 async def serve(settings: OperatorSettings) -> int:
@@ -171,7 +199,12 @@ async def serve(settings: OperatorSettings) -> int:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    health = HealthServer(settings.listen, operator.why_dead, operator.measure)
+    health = HealthServer(
+        settings.listen,
+        why_dead=operator.why_dead,
+        why_not_ready=operator.definitions.why_not_ready,
+        before_metrics=operator.measure,
+    )
     await health.start()
     try:
         await _lead_until_stopped(operator, stop)
