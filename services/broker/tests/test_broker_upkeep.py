@@ -12,6 +12,7 @@ from held_store import HeldStore
 from bmq.errors import Corrupt, Fenced, UnknownOutcome
 from bmq.storage.keys import coordinator_snapshot_key, manifest_page_key, segment_key, segment_prefix
 from bmq.values import LeaderEpoch, Nonce, Offset
+from bmq_broker.partitions.producers import KEPT_BATCHES, SILENT_MS, Producers
 from bmq_broker.settings import BrokerSettings
 from bmq_sim.loop import on_virtual_time
 from bmq_sim.store import SimStore, StoreFaults
@@ -277,6 +278,56 @@ async def test_made_up_producers_are_forgotten_and_who_wrote_last_is_not() -> No
     assert all(len(partition.rolled) <= 20 for partition in partitions)
     again = await cluster.append(tps[0], b"mine", producer_id=39, producer_epoch=0, base_sequence=1)
     assert again.base_offset == first.base_offset
+    await cluster.stop()
+
+
+@on_virtual_time
+async def test_a_rolled_producer_is_held_once_and_a_silent_one_keeps_its_last_five_batches() -> None:
+    cluster = Cluster(settings=small())
+    await cluster.start()
+    (tp,) = await cluster.topic("orders", configs={"segment.ms": "1000000"})
+    first = [
+        await cluster.append(tp, b"x", producer_id=7, producer_epoch=0, base_sequence=number) for number in range(20)
+    ]
+    await cluster.roll(tp)
+    partition = await cluster.broker._ownership.open(tp)
+    assert partition.rolled._producers[7] is partition.live._producers[7]
+    oldest = await cluster.append(tp, b"x", producer_id=7, producer_epoch=0, base_sequence=0)
+    assert oldest.base_offset == first[0].base_offset
+    await asyncio.sleep(SILENT_MS / 1000 + 120)
+    assert (partition.live.further, partition.rolled.further) == (0, 0)
+    assert partition.rolled._producers[7] is partition.live._producers[7]
+    again = [
+        await cluster.append(tp, b"x", producer_id=7, producer_epoch=0, base_sequence=number)
+        for number in range(15, 20)
+    ]
+    assert [each.base_offset for each in again] == [each.base_offset for each in first[15:]]
+    await cluster.stop()
+
+
+@on_virtual_time
+async def test_producers_keep_their_last_five_batches_where_there_are_too_many_and_nobody_is_forgotten() -> None:
+    cluster = Cluster(settings=small(producers_per_partition=20, producers_per_broker=20, upkeep_interval_ms=1_000))
+    await cluster.start()
+    (tp,) = await cluster.topic("orders")
+    for sequence in range(20):
+        await asyncio.gather(
+            *(
+                cluster.append(tp, b"x", producer_id=number, producer_epoch=0, base_sequence=sequence)
+                for number in range(20)
+            )
+        )
+    await asyncio.sleep(3)
+    await cluster.roll(tp)
+    partition = await cluster.broker._ownership.open(tp)
+    for producers in (partition.live, partition.rolled, Producers.decode(partition.rolled.encode())):
+        assert len(producers) == 20
+        assert producers.further <= 20 * KEPT_BATCHES
+    for number in range(20):
+        again = await cluster.append(tp, b"x", producer_id=number, producer_epoch=0, base_sequence=15)
+        assert again.base_offset < 20 * 16
+        await cluster.append(tp, b"x", producer_id=number, producer_epoch=0, base_sequence=20)
+    assert len(await cluster.read_all(tp)) == 20 * 21
     await cluster.stop()
 
 

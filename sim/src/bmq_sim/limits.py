@@ -216,8 +216,11 @@ FIXED: Final[Mapping[str, str]] = {
     r"bmq_broker\.ownership\.salvaging:.*": "of a checksum",
     r"bmq_broker\.loads:LOAD_MIN_BYTES_PER_S": "a rate",
     r"bmq_broker\.segments\.lookups:PLANS_MAX": "tries after a move; more moves than that at once are met anyway",
-    r"bmq_broker\.partitions\.producers:_TIMED": "how many numbers a stored batch has",
-    r"bmq_broker\.partitions\.producers:REMEMBERED_BATCHES": "more than clients have in flight, by the protocol",
+    r"bmq_broker\.partitions\.producers:_(TIMED|SIZE|NEWEST_SIZE|KEPT_SIZE|LAST_SEQUENCE_AT)": "how many numbers a stored "
+    "batch has, and their bytes",
+    r"bmq_broker\.partitions\.producers:(KEPT|REMEMBERED)_BATCHES": "what clients have in flight, by the protocol, and "
+    "more",
+    r"bmq_broker\.partitions\.producers:SILENT_MS": "longer than a client tries to send a batch again",
     r"bmq_broker\.partitions\.validation:.*": "what a batch may be",
     r"bmq_broker\.handlers\.(group_errors:_TEXT_MAX|k11_join_group:_(ID_PREFIX|CLIENT_ID)_MAX)": "the length of a text",
     r"bmq_broker\.heartbeats:TROUBLE_LENGTH_MAX": "the length of a text",

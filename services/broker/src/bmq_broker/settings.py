@@ -78,7 +78,8 @@ class BrokerSettings:
     producer_expiry_ms: int = 86_400_000
     """An idempotent producer that wrote nothing for this long is forgotten."""
     producers_per_partition: int = 10_000
-    """Idempotent producers that a partition remembers for longer than an upkeep interval; those seen last."""
+    """Idempotent producers that a partition remembers for longer than an upkeep interval; those seen last. Of batches
+    beyond the last few of each (producers.KEPT_BATCHES) it may have that many times as many."""
     producers_per_broker: int = 300_000
     """The same of all partitions together."""
     false_batches_per_look_up: int = 8

@@ -26,7 +26,7 @@ from bmq_broker.metrics import BUFFERED_BYTES, PARTITIONS, TAIL_BYTES
 from bmq_broker.ownership.life import Lives
 from bmq_broker.ownership.ownership import Ownership
 from bmq_broker.partitions.partition import Partition
-from bmq_broker.partitions.producers import at_most
+from bmq_broker.partitions.producers import KEPT_BATCHES, SILENT_MS, at_most
 from bmq_broker.partitions.states import PartitionState
 from bmq_broker.segments.garbage import Garbage
 from bmq_broker.segments.manifests import Manifests
@@ -173,14 +173,13 @@ class Upkeep:
             if len(partition.live) or len(partition.rolled)
         ]
         counts = [max(len(partition.live), len(partition.rolled)) for partition in partitions]
+        further = [max(partition.live.further, partition.rolled.further) for partition in partitions]
         each, together = self._settings.producers_per_partition, self._settings.producers_per_broker
-        if max(counts, default=0) <= each and sum(counts) <= together:
-            return
         most = at_most(counts, each=each, together=together)
-        for partition, count in zip(partitions, counts, strict=True):
-            if count > most:
-                partition.live = partition.live.newest(most)
-                partition.rolled = partition.rolled.newest(most)
+        most_further = at_most(further, each=KEPT_BATCHES * each, together=KEPT_BATCHES * together)
+        for number, partition in enumerate(partitions):
+            if counts[number] > most or further[number] > most_further:
+                partition.keep_newest_producers(most, most_further)
                 await asyncio.sleep(0)
 
     async def _roll_old(self) -> None:
@@ -218,9 +217,9 @@ class Upkeep:
             return
         now_ms = self._clock.trusted_now_ms()
         if now_ms is not None:
-            expiry_ms = now_ms - self._values.broker.producer_expiry_ms
-            partition.live = partition.live.unexpired(before_ms=expiry_ms)
-            partition.rolled = partition.rolled.unexpired(before_ms=expiry_ms)
+            partition.settle_producers(
+                forget_before_ms=now_ms - self._values.broker.producer_expiry_ms, shorten_before_ms=now_ms - SILENT_MS
+            )
         try:
             await self._manifests.find_out(partition)
             await self._retention.apply(partition)

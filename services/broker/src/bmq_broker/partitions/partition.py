@@ -254,6 +254,22 @@ class Partition:
         run.next_offset = self.next_offset
         self.appended_slot = run.slot
 
+    def settle_producers(self, *, forget_before_ms: int, shorten_before_ms: int) -> None:
+        """Forgets those that were last seen before the one time, and the older batches of those before the other."""
+        self._producers_became(
+            self.live.settled(forget_before_ms=forget_before_ms, shorten_before_ms=shorten_before_ms),
+            self.rolled.settled(forget_before_ms=forget_before_ms, shorten_before_ms=shorten_before_ms),
+        )
+
+    def keep_newest_producers(self, count: int, further: int) -> None:
+        """Forgets all but so many, and the older batches where more than so many lie beyond what each keeps."""
+        self._producers_became(self.live.newest(count, further), self.rolled.newest(count, further))
+
+    def _producers_became(self, live: Producers, rolled: Producers) -> None:
+        if rolled is not self.rolled:
+            rolled.share(live)
+        self.live, self.rolled = live, rolled
+
     def durable(self, run: Run) -> None:
         """The run's WAL object and all before it are durable."""
         assert run.base_offset == self.high_watermark, (

@@ -2,11 +2,15 @@
 KIP-360).
 
 Pure. `check` decides, `replay` changes; loading and running live are the same code.
+
+A partition has them twice, as of its end and as of its last segment: what one producer comes to is immutable, and the
+two share it where they say the same. A producer's batches are packed, 24 bytes each: as tuples they were 160.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from heapq import nlargest
+from struct import Struct
+from struct import error as StructError
 
 import msgspec
 
@@ -15,6 +19,11 @@ from bmq.wire.batches import BatchHeader
 
 REMEMBERED_BATCHES = 20
 """Five for each connection that a client may still have requests on while proxies come and go (docs/decisions/0020)."""
+KEPT_BATCHES = 5
+"""What is left of one that has been silent for SILENT_MS, or for longest where there are many: all that a client has in
+flight on one connection, and what Kafka remembers."""
+SILENT_MS = 10 * 60 * 1000
+"""Twice what librdkafka takes until it gives up a record, and five times what Java's client does."""
 _SEQUENCES = 2**31
 _FORMAT_VERSION = 2
 """1 where no batch has a time, which is what earlier versions of bmq read."""
@@ -22,13 +31,24 @@ _FORMAT_VERSION = 2
 Batch = tuple[int, ...]
 """(first sequence, last sequence, base offset), and with LogAppendTime when it was appended, in ms since 1970"""
 _TIMED = 4
+_PACKED = Struct("<iiqq")
+"""A Batch in memory; -1 where it has no time."""
+_UNTIMED = Struct("<iiq8x")
+"""The same, of one without a time."""
+_SIZE = _PACKED.size
+_NEWEST_SIZE = (REMEMBERED_BATCHES - 1) * _SIZE
+_KEPT_SIZE = KEPT_BATCHES * _SIZE
+_LAST_SEQUENCE = Struct("<i")
+_LAST_SEQUENCE_AT = _SIZE - 4  # from the end
 
 
-@dataclass(slots=True)
-class _Producer:
+class _Producer(msgspec.Struct, frozen=True, gc=False):
     epoch: int
-    batches: tuple[Batch, ...]  # oldest first, at most REMEMBERED_BATCHES
+    batches: bytes  # oldest first, at most REMEMBERED_BATCHES
     seen_ms: int
+
+    def shortened(self) -> "_Producer":
+        return _Producer(self.epoch, self.batches[-_KEPT_SIZE:], self.seen_ms)
 
 
 class _Version(msgspec.Struct, array_like=True):
@@ -49,6 +69,8 @@ def last_sequence(base_sequence: int, record_count: int) -> int:
 
 def at_most(counts: Sequence[int], *, each: int, together: int) -> int:
     """How many each partition may remember, so that none has more than `each` and all have no more than `together`."""
+    if sum(min(count, each) for count in counts) <= together:
+        return each
     low, high = 0, each
     while low < high:
         middle = (low + high + 1) // 2
@@ -62,10 +84,12 @@ def at_most(counts: Sequence[int], *, each: int, together: int) -> int:
 class Producers:
     """The producers that a partition remembers, by producer id."""
 
-    __slots__ = ("_producers",)
+    __slots__ = ("_producers", "further")
 
     def __init__(self) -> None:
         self._producers: dict[int, _Producer] = {}
+        self.further = 0
+        """The batches beyond KEPT_BATCHES of each."""
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -90,11 +114,12 @@ class Producers:
                     "instead of 0"
                 )
             return None
-        expected = (known.batches[-1][1] + 1) % _SEQUENCES
+        batches = known.batches
+        expected = (_LAST_SEQUENCE.unpack_from(batches, len(batches) - _LAST_SEQUENCE_AT)[0] + 1) % _SEQUENCES
         if first == expected:
             return None
         last = last_sequence(first, header.record_count)
-        for batch in known.batches:
+        for batch in _each(batches):
             if batch[0] == first and batch[1] == last:
                 return batch[2]
         raise OutOfOrderSequence(f"producer {header.producer_id} sent sequence {first}, expected {expected}")
@@ -102,54 +127,86 @@ class Producers:
     def append_time_ms(self, producer_id: int, base_offset: int) -> int:
         """When a batch that is remembered was appended; -1: its time is its producer's, or is not known any more."""
         known = self._producers.get(producer_id)
-        for batch in () if known is None else known.batches:
-            if batch[2] == base_offset and len(batch) == _TIMED:
-                return batch[3]
+        for _, _, offset, append_time_ms in () if known is None else _each(known.batches):
+            if offset == base_offset:
+                return append_time_ms
         return -1
 
     def replay(self, header: BatchHeader, *, base_offset: int, seen_ms: int) -> None:
         """The batch is part of the log at `base_offset`."""
         if header.producer_id < 0:
             return
-        batch: Batch = (header.base_sequence, last_sequence(header.base_sequence, header.record_count), base_offset)
-        if header.is_log_append_time:
-            batch = (*batch, header.max_timestamp_ms)
+        batch = _PACKED.pack(
+            header.base_sequence,
+            last_sequence(header.base_sequence, header.record_count),
+            base_offset,
+            header.max_timestamp_ms if header.is_log_append_time else -1,
+        )
         known = self._producers.get(header.producer_id)
-        if known is None or known.epoch != header.producer_epoch:
-            self._producers[header.producer_id] = _Producer(header.producer_epoch, (batch,), seen_ms)
+        if known is None:
+            self._producers[header.producer_id] = _Producer(header.producer_epoch, batch, seen_ms)
+            return
+        earlier = known.batches
+        if known.epoch != header.producer_epoch:
+            self.further -= max(0, len(earlier) - _KEPT_SIZE) // _SIZE
         else:
-            known.batches = (*known.batches[1 - REMEMBERED_BATCHES :], batch)
-            known.seen_ms = seen_ms
+            if _KEPT_SIZE <= len(earlier) <= _NEWEST_SIZE:
+                self.further += 1
+            batch = earlier[-_NEWEST_SIZE:] + batch
+        self._producers[header.producer_id] = _Producer(header.producer_epoch, batch, seen_ms)
 
-    def unexpired(self, *, before_ms: int) -> "Producers":
-        """Without producers last seen before that time: a new one, because a roll may be reading this one in its
-        thread; itself where all stay.
+    def share(self, live: "Producers") -> None:
+        """Have those that `live` knows by the same batches be the same objects as there. `live` may be written to in
+        another thread.
         """
-        if all(producer.seen_ms >= before_ms for producer in self._producers.values()):
-            return self
-        kept = self.copy()
-        kept._producers = {key: producer for key, producer in kept._producers.items() if producer.seen_ms >= before_ms}
-        return kept
+        others = live._producers
+        for key, producer in self._producers.items():
+            other = others.get(key)
+            if other is None or other is producer or other.epoch != producer.epoch:
+                continue
+            if other.batches == producer.batches:
+                self._producers[key] = other
 
-    def newest(self, count: int) -> "Producers":
-        """Without all but so many that were seen last: a new one, as `unexpired`; itself where there are no more."""
-        if len(self._producers) <= count:
+    def settled(self, *, forget_before_ms: int, shorten_before_ms: int) -> "Producers":
+        """Without producers last seen before the one time, and with no more than KEPT_BATCHES of those last seen before
+        the other: a new one, because a roll may be reading this one in its thread; itself where all stay as they are.
+        """
+        kept: dict[int, _Producer] = {}
+        changed = False
+        for key, producer in self._producers.items():
+            if producer.seen_ms < forget_before_ms:
+                changed = True
+            elif producer.seen_ms < shorten_before_ms and len(producer.batches) > _KEPT_SIZE:
+                kept[key] = producer.shortened()
+                changed = True
+            else:
+                kept[key] = producer
+        return _of(kept) if changed else self
+
+    def newest(self, count: int, further: int) -> "Producers":
+        """Without all but so many that were seen last, and without all but so many of their batches beyond
+        KEPT_BATCHES of each: a new one, as `settled`; itself where there are no more.
+        """
+        if len(self._producers) <= count and self.further <= further:
             return self
-        kept = Producers()
-        newest = nlargest(count, self._producers.items(), key=lambda item: item[1].seen_ms)
-        kept._producers = {key: _Producer(p.epoch, p.batches, p.seen_ms) for key, p in newest}
-        return kept
+        kept = {}
+        for key, producer in nlargest(count, self._producers.items(), key=lambda item: item[1].seen_ms):
+            more = max(0, len(producer.batches) - _KEPT_SIZE) // _SIZE
+            kept[key] = producer if more <= further else producer.shortened()
+            further = max(0, further - more)
+        return _of(kept)
 
     def copy(self) -> "Producers":
         """An independent copy."""
         other = Producers()
-        other._producers = {key: _Producer(p.epoch, p.batches, p.seen_ms) for key, p in self._producers.items()}
+        other._producers = self._producers.copy()
+        other.further = self.further
         return other
 
     def encode(self) -> bytes:
         """For a segment's producer snapshot (docs/formats/segment.md)."""
-        rows = [(key, p.epoch, p.seen_ms, p.batches) for key, p in self._producers.items()]
-        timed = any(len(batch) == _TIMED for producer in self._producers.values() for batch in producer.batches)
+        timed = any(_is_timed(producer.batches) for producer in self._producers.values())
+        rows = [(key, p.epoch, p.seen_ms, _unpacked(p.batches)) for key, p in self._producers.items()]
         return msgspec.msgpack.encode(_Stored(_FORMAT_VERSION if timed else 1, rows))
 
     @classmethod
@@ -169,7 +226,35 @@ class Producers:
             raise Corrupt(f"producer snapshot: format version {stored.version}")
         if any(len(batch) not in (3, _TIMED) for _, _, _, batches in stored.producers for batch in batches):
             raise Corrupt("producer snapshot: a batch of neither 3 nor 4 numbers")
-        producers = cls()
-        for key, epoch, seen_ms, batches in stored.producers:
-            producers._producers[key] = _Producer(epoch, tuple(batches), seen_ms)
-        return producers
+        try:
+            return _of({key: _Producer(epoch, _packed(found), seen) for key, epoch, seen, found in stored.producers})
+        except StructError as error:
+            raise Corrupt(f"producer snapshot: {error}") from error
+
+
+def _of(producers: dict[int, _Producer]) -> Producers:
+    made = Producers()
+    made._producers = producers
+    made.further = sum(max(0, len(producer.batches) - _KEPT_SIZE) for producer in producers.values()) // _SIZE
+    return made
+
+
+def _packed(batches: Sequence[Batch]) -> bytes:
+    newest = batches[-REMEMBERED_BATCHES:]
+    return b"".join([_PACKED.pack(*batch) if len(batch) == _TIMED else _PACKED.pack(*batch, -1) for batch in newest])
+
+
+def _unpacked(batches: bytes) -> tuple[Batch, ...]:
+    if not _is_timed(batches):
+        return tuple(_UNTIMED.iter_unpack(batches))
+    return tuple(batch if batch[3] != -1 else batch[:3] for batch in _each(batches))
+
+
+def _each(batches: bytes) -> Iterator[tuple[int, int, int, int]]:
+    return _PACKED.iter_unpack(batches)
+
+
+def _is_timed(batches: bytes) -> bool:
+    """Whether any of them has a time: the last byte of -1 is 255, which is that of no time."""
+    lasts = batches[_SIZE - 1 :: _SIZE]
+    return lasts.count(255) < len(lasts)

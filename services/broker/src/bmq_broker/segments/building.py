@@ -24,22 +24,25 @@ class Building:
 
 
 def rolled_segment(
-    building: Building, batches: Iterable[Buffer], earlier: Producers, *, now_ms: int
+    building: Building, batches: Iterable[Buffer], earlier: Producers, live: Producers, *, now_ms: int
 ) -> tuple[EncodedSegment, Producers]:
     """A segment of batches out of the tail, and the producers as of its end: `earlier` with the batches replayed over
-    it.
+    it. It shares with `live` what is the same there, and only reads that.
     """
-    entries, producers = _replayed(batches, earlier, now_ms=now_ms)
+    entries, producers = _replayed(batches, earlier, live, now_ms=now_ms)
     return _encode(building, entries, producers.encode()), producers
 
 
 class Rolled(NamedTuple):
-    """What a shared segment gets of one partition; `earlier`: its producers before these batches."""
+    """What a shared segment gets of one partition; `earlier`: its producers before these batches; `live`: those after
+    all.
+    """
 
     tp: TopicPartition
     leader_epoch: LeaderEpoch
     batches: Sequence[Buffer]
     earlier: Producers
+    live: Producers
 
 
 def shared_segment(
@@ -48,8 +51,8 @@ def shared_segment(
     """A segment with a run of each of several partitions, and their producers as of the runs' ends."""
     runs = []
     after = []
-    for tp, leader_epoch, batches, earlier in rolls:
-        entries, producers = _replayed(batches, earlier, now_ms=now_ms)
+    for tp, leader_epoch, batches, earlier, live in rolls:
+        entries, producers = _replayed(batches, earlier, live, now_ms=now_ms)
         runs.append(SegmentRun(tp, leader_epoch, entries, (), producers.encode()))
         after.append(producers)
     return encode_segment(nonce, cluster_id, runs), after
@@ -69,13 +72,16 @@ def merged_segment(
     return _encode(building, entries, snapshot)
 
 
-def _replayed(batches: Iterable[Buffer], earlier: Producers, *, now_ms: int) -> tuple[list[SegmentBatch], Producers]:
+def _replayed(
+    batches: Iterable[Buffer], earlier: Producers, live: Producers, *, now_ms: int
+) -> tuple[list[SegmentBatch], Producers]:
     producers = earlier.copy()
     entries = []
     for data in batches:
         header = read_header(data)
         producers.replay(header, base_offset=header.base_offset, seen_ms=now_ms)
         entries.append(_entry(data, header))
+    producers.share(live)
     return entries, producers
 
 

@@ -126,7 +126,8 @@ class RollWriter:
         building = Building(
             nonce=nonce, cluster_id=self._cluster_id, tp=partition.tp, leader_epoch=partition.leader_epoch
         )
-        build = partial(rolled_segment, building, plan.batches, partition.rolled, now_ms=self._clock.now_ms())
+        producers_of = partition.rolled, partition.live
+        build = partial(rolled_segment, building, plan.batches, *producers_of, now_ms=self._clock.now_ms())
         encoded, producers = await asyncio.get_running_loop().run_in_executor(None, build)
         key = segment_key(partition.tp, partition.leader_epoch, plan.base_offset, nonce)
         await create_once(self._store, key, encoded.parts, nonce=nonce, rng=self._rng)
@@ -136,7 +137,8 @@ class RollWriter:
     async def _write_shared(self, plans: Sequence[tuple[Partition, RollPlan]], cause: str) -> Outcomes:
         nonce = self._rng.nonce()
         rolls = [
-            Rolled(partition.tp, partition.leader_epoch, plan.batches, partition.rolled) for partition, plan in plans
+            Rolled(partition.tp, partition.leader_epoch, plan.batches, partition.rolled, partition.live)
+            for partition, plan in plans
         ]
         build = partial(shared_segment, nonce, self._cluster_id, rolls, now_ms=self._clock.now_ms())
         encoded, producers = await asyncio.get_running_loop().run_in_executor(None, build)
