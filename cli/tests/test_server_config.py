@@ -159,6 +159,10 @@ def test_roles_and_sizes_and_settings_of_the_cluster_are_read_from_each_source(
         ({"cluster_config": ["num.partition=3"]}, ("--cluster-config", "num.partition", "num.partitions")),
         ({"cluster_config": ["num.partitions=many"]}, ("--cluster-config", "num.partitions=many", "whole number")),
         ({"cluster_config": ["num.partitions"]}, ("--cluster-config", "num.partitions", "KEY=VALUE")),
+        (
+            {"cluster_config": ["group.max.session.timeout.ms=5000"]},
+            ("--cluster-config", "group.max.session.timeout.ms=5000", "group.min.session.timeout.ms=6000", "set"),
+        ),
         ({"listen": "0.0.0.0:9092"}, ("listen 0.0.0.0:9092", "advertised_listen")),
         ({"internal_listen": "0.0.0.0:9190"}, ("internal_listen 0.0.0.0:9190", "advertised_internal")),
         ({"advertised_listen": "0.0.0.0:9092"}, ("advertised_listen 0.0.0.0:9092", "a name or an address")),

@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bmq.config.cluster_config import CLUSTER_KEYS, describe_cluster, resolve_cluster, validate_cluster
+from bmq.config.cluster_config import (
+    CLUSTER_KEYS,
+    check_together,
+    describe_cluster,
+    resolve_cluster,
+    validate_cluster,
+    without_contradictions,
+)
 from bmq.config.config_keys import ConfigSource, ConfigType
 from bmq.config.topic_config import TOPIC_KEYS, describe_topic, resolve, topic_key, validate
 from bmq.errors import InvalidConfig, InvalidTopicName
@@ -143,6 +150,39 @@ def test_the_cluster_gives_topics_their_defaults_under_kafkas_names() -> None:
         validate_cluster({"log.retention.ms": "x"})
     with pytest.raises(InvalidConfig, match="set delete"):
         validate_cluster({"log.cleanup.policy": "compact"})
+
+
+LOW, HIGH = "group.min.session.timeout.ms", "group.max.session.timeout.ms"
+
+
+@pytest.mark.parametrize(
+    ("configs", "told"),
+    [
+        ({LOW: "7000", HIGH: "6999"}, f"{HIGH}=6999 is below {LOW}=7000, .*: set {HIGH} to no less than {LOW}"),
+        ({HIGH: "5999"}, f"{HIGH}=5999 is below {LOW}=6000 \\(its default\\)"),
+        ({LOW: "1800001"}, f"{HIGH}=1800000 \\(its default\\) is below {LOW}=1800001"),
+    ],
+)
+def test_a_maximum_below_its_minimum_is_refused(configs: dict[str, str], told: str) -> None:
+    with pytest.raises(InvalidConfig, match=told):
+        validate_cluster(configs)
+    with pytest.raises(InvalidConfig, match=told):
+        check_together(configs, {HIGH})
+    check_together(configs, {"num.partitions"})
+
+
+@pytest.mark.parametrize("configs", [{LOW: "7000", HIGH: "7000"}, {HIGH: "6000"}, {LOW: "1"}, {}])
+def test_a_maximum_that_is_no_less_than_its_minimum_may_be_set(configs: dict[str, str]) -> None:
+    assert validate_cluster(configs) == configs
+    assert without_contradictions(configs, {}) == configs
+
+
+def test_instead_of_a_stored_maximum_below_its_minimum_holds_what_was_there_at_the_start() -> None:
+    stored = {LOW: "7000", HIGH: "10", "num.partitions": "3"}
+    assert without_contradictions(stored, {}) == {"num.partitions": "3"}
+    assert without_contradictions(stored, {LOW: "5"}) == {"num.partitions": "3", LOW: "5"}
+    assert without_contradictions(stored, {LOW: "5", HIGH: "4"}) == {"num.partitions": "3"}
+    assert without_contradictions({LOW: "of a newer version", HIGH: "10"}, {}) == {}
 
 
 def test_the_clusters_configuration_resolves_and_is_described() -> None:

@@ -1,6 +1,7 @@
 """The controller's decisions, case by case. Random histories of them: test_controller_histories."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from uuid import UUID
 
 import pytest
@@ -150,6 +151,36 @@ CLUSTER = ConfigResource(kind="broker", name="")
 
 def change(name: str, operation: str, value: str | None = None) -> ConfigChange:
     return ConfigChange(name=name, operation=operation, value=value)
+
+
+SHORTEST, LONGEST = "group.min.session.timeout.ms", "group.max.session.timeout.ms"
+
+
+def test_session_timeouts_that_leave_none_are_refused_whatever_the_change_and_one_change_may_set_both() -> None:
+    cluster = Committed()
+
+    def altered(*changes: ConfigChange, static: Mapping[str, str] = MappingProxyType({})) -> None:
+        cluster.commit(alter_configs(cluster.image, CLUSTER, changes, cluster={}, static=static).records)
+
+    altered(change(LONGEST, "set", "5000"), change(SHORTEST, "set", "5000"))
+    for refused in (change(LONGEST, "set", "4999"), change(SHORTEST, "set", "5001"), change(SHORTEST, "delete")):
+        with pytest.raises(InvalidConfig, match=f"{LONGEST}=.* is below {SHORTEST}=.*: set {LONGEST} to no less"):
+            altered(refused)
+    altered(change(SHORTEST, "delete"), static={SHORTEST: "100"})
+    for configs in ({LONGEST: "99"}, {SHORTEST: "1800001"}):
+        with pytest.raises(InvalidConfig, match=f"{LONGEST}=.* is below {SHORTEST}=.*: set {LONGEST} to no less"):
+            replace_configs(cluster.image, CLUSTER, configs, static={SHORTEST: "100"}, validate_only=True)
+    cluster.commit(replace_configs(cluster.image, CLUSTER, {LONGEST: "100"}, static={SHORTEST: "100"}).records)
+    cluster.commit(replace_configs(cluster.image, CLUSTER, {}).records)
+
+
+def test_where_session_timeouts_that_leave_none_are_stored_other_keys_and_what_mends_them_may_be_set() -> None:
+    cluster = Committed()
+    stored = {LONGEST: "5", SHORTEST: "7"}
+    cluster.commit((ConfigsChanged(kind="broker", name="", changes=stored),))
+    for changes in ([change("num.partitions", "set", "4")], [change(LONGEST, "set", "7")]):
+        cluster.commit(alter_configs(cluster.image, CLUSTER, changes, cluster=stored).records)
+    assert cluster.image.configs["broker", ""] == {LONGEST: "7", SHORTEST: "7", "num.partitions": "4"}
 
 
 PADDED = "5" + " " * 100

@@ -5,7 +5,7 @@ Set while the cluster runs (a metadata record), or by the command line or a file
 of precedence. Every key is cluster-wide: nodes of bmq hold nothing that one of them could configure apart.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, cast
 
@@ -86,7 +86,7 @@ _OWN_KEYS: Final = (
         "group.max.session.timeout.ms",
         ConfigType.INT,
         1800000,
-        "The longest session timeout a member may ask for, in ms.",
+        "The longest session timeout a member may ask for, in ms; no less than group.min.session.timeout.ms.",
         minimum=1,
     ),
     config_key("group.max.size", ConfigType.INT, 5000, "The most members that a group may have.", minimum=1),
@@ -94,7 +94,7 @@ _OWN_KEYS: Final = (
         "group.min.session.timeout.ms",
         ConfigType.INT,
         6000,
-        "The shortest session timeout a member may ask for, in ms.",
+        "The shortest session timeout a member may ask for, in ms; no more than group.max.session.timeout.ms.",
         minimum=1,
     ),
     config_key("leader.replication.throttled.rate", ConfigType.LONG, LONG_MAX, _NO_THROTTLE, minimum=0),
@@ -138,6 +138,10 @@ _OWN_KEYS: Final = (
     config_key("replica.alter.log.dirs.io.max.bytes.per.second", ConfigType.LONG, LONG_MAX, _NO_THROTTLE, minimum=0),
 )
 
+_LOW_AND_HIGH: Final = (("group.min.session.timeout.ms", "group.max.session.timeout.ms"),)
+"""Keys of a minimum and of its maximum. Of topics there is such a pair, too (min.compaction.lag.ms and
+max.compaction.lag.ms), without effect here."""
+
 CLUSTER_KEYS: Final[Mapping[str, ConfigKey]] = {
     key.name: key
     for key in (
@@ -162,7 +166,16 @@ def cluster_key(name: str) -> ConfigKey:
 
 
 def validate_cluster(configs: Mapping[str, str]) -> dict[str, str]:
-    """What is kept of these. Raises InvalidConfig unless the cluster may have them."""
+    """What is kept of these, which a command line or a file sets. Raises InvalidConfig unless the cluster may have
+    them.
+    """
+    kept = validate_values(configs)
+    check_together(configs, configs)
+    return kept
+
+
+def validate_values(configs: Mapping[str, str]) -> dict[str, str]:
+    """What is kept of these, each by itself. Raises InvalidConfig."""
     kept = {}
     for name, text in configs.items():
         kept[name] = cluster_key(name).accept(text)
@@ -170,6 +183,32 @@ def validate_cluster(configs: Mapping[str, str]) -> dict[str, str]:
         if name == "log.cleanup.policy" and value != ("delete",):
             raise InvalidConfig(f"log.cleanup.policy={text}: set delete")
     return kept
+
+
+def check_together(configs: Mapping[str, str], changed: Container[str]) -> None:
+    """Raises InvalidConfig where a minimum and a maximum of `configs` (all that are set) leave nothing between them,
+    and one of the two is `changed`.
+    """
+    for low, high in _contradictory(configs):
+        if low in changed or high in changed:
+            raise InvalidConfig(
+                f"{_said(high, configs)} is below {_said(low, configs)}, which leaves nothing that is allowed: set "
+                f"{high} to no less than {low}; one change may set both"
+            )
+
+
+def without_contradictions(configs: Mapping[str, str], static: Mapping[str, str]) -> dict[str, str]:
+    """`configs` (all that are set), but for minima above their maxima, which an earlier version took: what `static`
+    (those of the command line or file) says in place of both, and their defaults where it says nothing.
+    """
+    left = dict(configs)
+    at_odds = frozenset(_contradictory(static))
+    for pair in _contradictory(configs):
+        for name in pair:
+            left.pop(name, None)
+            if name in static and pair not in at_odds:
+                left[name] = static[name]
+    return left
 
 
 def resolve_cluster(configs: Mapping[str, str]) -> ClusterConfig:
@@ -203,3 +242,23 @@ def describe_cluster(
         found.append(ConfigSynonym(name=name, value=key.default, source=ConfigSource.DEFAULT))
         rows.append(describe(key, tuple(found)))
     return rows
+
+
+def _contradictory(configs: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The pairs whose maximum is below their minimum."""
+    for low, high in _LOW_AND_HIGH:
+        if _number(high, configs) < _number(low, configs):
+            yield low, high
+
+
+def _number(name: str, configs: Mapping[str, str]) -> int:
+    """The default where nothing is set, or what a newer version set cannot be read."""
+    key = CLUSTER_KEYS[name]
+    try:
+        return cast(int, key.parse(configs.get(name, key.default)))
+    except InvalidConfig:
+        return cast(int, key.parse(key.default))
+
+
+def _said(name: str, configs: Mapping[str, str]) -> str:
+    return f"{name}={_number(name, configs)}" + ("" if name in configs else " (its default)")

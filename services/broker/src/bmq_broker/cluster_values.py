@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import structlog
 
-from bmq.config.cluster_config import CLUSTER_KEYS
+from bmq.config.cluster_config import CLUSTER_KEYS, without_contradictions
 from bmq.errors import InvalidConfig
 from bmq.metadata.topic_configs import CLUSTER_WIDE
 from bmq.roles.controller import Metadata
@@ -64,10 +64,21 @@ class ClusterValues:
         dynamic = self._metadata.image.configs.get(CLUSTER_WIDE, _NOTHING)
         if dynamic is not self._seen:
             self._seen = dynamic
-            configs = {**self._static, **dynamic}
+            configs = _consistent({**self._static, **dynamic}, self._static)
             settings, groups = self._first
             self._now = replace(settings, **_given(configs, OF_BROKERS)), replace(groups, **_given(configs, OF_GROUPS))
         return self._now
+
+
+def _consistent(configs: Mapping[str, str], static: Mapping[str, str]) -> Mapping[str, str]:
+    found = without_contradictions(configs, static)
+    if found != configs:
+        log.warning(
+            "the cluster's configuration contradicts itself: what the nodes were started with holds; set minima "
+            "that are no more than their maxima",
+            keys=sorted(name for name in configs if found.get(name) != configs[name]),
+        )
+    return found
 
 
 def _given(configs: Mapping[str, str], keys: Mapping[str, tuple[str, int]]) -> dict[str, Any]:

@@ -220,7 +220,13 @@ class LeadingController:
         await self._operate(
             "alter_configs",
             lambda image: config_machine.alter_configs(
-                image, resource, changes, cluster=self._cluster(image), limits=self._limits, validate_only=validate_only
+                image,
+                resource,
+                changes,
+                cluster=self._cluster(image),
+                static=self._leader.settings.cluster_configs,
+                limits=self._limits,
+                validate_only=validate_only,
             ),
             work=sum(
                 (LIST_WORK if change.operation in ("append", "subtract") else 0) + text_work(change.value)
@@ -237,7 +243,12 @@ class LeadingController:
         await self._operate(
             "replace_configs",
             lambda image: config_machine.replace_configs(
-                image, resource, configs, limits=self._limits, validate_only=validate_only
+                image,
+                resource,
+                configs,
+                static=self._leader.settings.cluster_configs,
+                limits=self._limits,
+                validate_only=validate_only,
             ),
             work=sum(map(text_work, configs.values())),
         )

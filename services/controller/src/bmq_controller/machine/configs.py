@@ -1,8 +1,9 @@
 """Changing the configuration of topics and of the cluster. Pure."""
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
-from bmq.config.cluster_config import cluster_key, validate_cluster
+from bmq.config.cluster_config import check_together, cluster_key, validate_values
 from bmq.config.config_keys import VALUE_LENGTH_MAX, ConfigKey, ConfigType
 from bmq.config.topic_config import FIRST_OFFSET, PINNED, first_offset_of, topic_key, validate
 from bmq.errors import InvalidConfig, InvalidRequest, UnknownTopic
@@ -16,6 +17,8 @@ from bmq_controller.machine.decision import Decision
 from bmq_controller.machine.limits import DEFAULTS, Limits, check_config_bytes
 from bmq_controller.machine.pools import check_pool
 
+NO_CONFIGS: Final[Mapping[str, str]] = {}
+
 
 def alter_configs(
     image: Image,
@@ -23,11 +26,12 @@ def alter_configs(
     changes: Sequence[ConfigChange],
     *,
     cluster: Mapping[str, str],
+    static: Mapping[str, str] = NO_CONFIGS,
     limits: Limits = DEFAULTS,
     validate_only: bool = False,
 ) -> Decision[None]:
-    """IncrementalAlterConfigs of one resource. `cluster` is the cluster's configuration that was set. Raises
-    RequestError.
+    """IncrementalAlterConfigs of one resource. `cluster` is the cluster's configuration that was set, `static` the part
+    of it that the command line or file sets. Raises RequestError.
     """
     target = _Target(image, resource)
     wanted: dict[str, str | None] = {}
@@ -35,7 +39,7 @@ def alter_configs(
         if change.name in wanted:
             raise InvalidRequest(f"The request changes {change.name} twice: change it once")
         wanted[change.name] = _changed(target, change, cluster)
-    return target.decide(wanted, limits=limits, validate_only=validate_only)
+    return target.decide(wanted, static=static, limits=limits, validate_only=validate_only)
 
 
 def replace_configs(
@@ -43,18 +47,19 @@ def replace_configs(
     resource: ConfigResource,
     configs: Mapping[str, str | None],
     *,
+    static: Mapping[str, str] = NO_CONFIGS,
     limits: Limits = DEFAULTS,
     validate_only: bool = False,
 ) -> Decision[None]:
-    """AlterConfigs of one resource: what is not named (or has no value) goes back to its default. Raises
-    RequestError.
+    """AlterConfigs of one resource: what is not named (or has no value) goes back to its default. `static` as of
+    `alter_configs`. Raises RequestError.
     """
     target = _Target(image, resource)
     wanted: dict[str, str | None] = dict.fromkeys(
         name for name in target.configs if name not in target.kept and name != FIRST_OFFSET
     )
     wanted.update(configs)
-    return target.decide(wanted, limits=limits, validate_only=validate_only)
+    return target.decide(wanted, static=static, limits=limits, validate_only=validate_only)
 
 
 class _Target:
@@ -91,7 +96,9 @@ class _Target:
     def key(self, name: str) -> ConfigKey:
         return topic_key(name) if self._kind == "topic" else cluster_key(name)
 
-    def decide(self, wanted: Mapping[str, str | None], *, limits: Limits, validate_only: bool) -> Decision[None]:
+    def decide(
+        self, wanted: Mapping[str, str | None], *, static: Mapping[str, str], limits: Limits, validate_only: bool
+    ) -> Decision[None]:
         if FIRST_OFFSET in wanted and self._kind == "topic":
             if topic_key(FIRST_OFFSET).parse(wanted[FIRST_OFFSET] or "0") != first_offset_of(self.configs):
                 raise InvalidConfig(
@@ -110,8 +117,10 @@ class _Target:
             values = validate(values, internal=self._internal)
             check_pool(self._image, values, before=self.configs)
         else:
-            values = validate_cluster(values)
+            values = validate_values(values)
         changes = {name: value for name in wanted if self.configs.get(name) != (value := values.get(name))}
+        if self._kind == "broker":
+            check_together({**static, **changed_configs(self.configs, changes)}, changes)
         check_config_bytes(
             self._image, config_size(changed_configs(self.configs, changes)) - config_size(self.configs), limits=limits
         )
