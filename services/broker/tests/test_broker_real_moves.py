@@ -10,9 +10,13 @@ from bmq.values import NodeId, TopicPartition
 from bmq.wire.batches import Record, build_batch
 from bmq_broker.coordinators.groups.settings import GroupSettings
 from bmq_broker.main import BrokerRole
+from bmq_controller.machine.limits import Limits
 from bmq_controller.main import ControllerRole, start_controller
+from bmq_controller.settings import ControllerSettings
 from bmq_sim.loop import on_virtual_time
 from bmq_sim.store import SimStore, StoreFaults
+
+MOVES = 6
 
 
 async def started(brokers: Brokers, controller: ControllerRole, node: int) -> BrokerRole:
@@ -41,7 +45,11 @@ async def started(brokers: Brokers, controller: ControllerRole, node: int) -> Br
 async def test_a_partition_goes_back_and_forth_is_drained_and_survives_a_silent_owner() -> None:
     brokers = Brokers(SimStore(faults=StoreFaults(latency_s_min=0.001, latency_s_max=0.01)))
     controller = await start_controller(
-        brokers.store.for_node("controller"), node_id=NodeId(0), clock=brokers.clock, rng=brokers.rng
+        brokers.store.for_node("controller"),
+        node_id=NodeId(0),
+        clock=brokers.clock,
+        rng=brokers.rng,
+        settings=ControllerSettings(limits=Limits(moves_burst=MOVES)),
     )
     roles = {node: await started(brokers, controller, node) for node in (1, 2)}
     (made,) = await controller.controller.create_topics([NewTopic(name="orders", partitions=1)])
@@ -60,7 +68,7 @@ async def test_a_partition_goes_back_and_forth_is_drained_and_survives_a_silent_
     async def until_owned_by(node: int) -> None:
         await until_async(owner, f"{node} to own it", holds=lambda found: found == node, every_s=0.01)
 
-    for number in range(6):
+    for number in range(MOVES):
         assert await append(b"%d" % number) == number
         to = 3 - owner()
         await controller.controller.move(tp, NodeId(to))
