@@ -55,10 +55,9 @@ def batch(
     *,
     verify: Callable[[], None] = lambda: None,
     start: int | None = None,
+    dense: bool = False,
 ) -> Batch:
-    """A batch of these records; it begins with the first of each partition, or with `start` where the log was
-    compacted.
-    """
+    """A batch of these records; it begins with the first of each partition, or with `start`."""
     rows = [
         {
             "key": record.key,
@@ -82,7 +81,7 @@ def batch(
     for part in ranges:
         ends.setdefault(part.topic, {})[part.partition] = part.end
     frame = spark.createDataFrame(pa.Table.from_pylist(rows, schema=RECORDS))
-    return Batch(records=frame, ranges=ranges, ends=ends, query_id="query", batch_id=number, verify=verify)
+    return Batch(records=frame, ranges=ranges, ends=ends, query_id="query", batch_id=number, verify=verify, dense=dense)
 
 
 def typing(value_format: str = "string", schema: str | None = None) -> Typing:

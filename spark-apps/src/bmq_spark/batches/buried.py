@@ -5,14 +5,14 @@ What was decided then stays decided, even if the schema is another one now: a re
 no row, and one that was a row then cannot become a dead letter below the place which their table has.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from bmq_spark.batches.places import Places, each, place
+from bmq_spark.batches.places import Counts, Places, Range, each, place
 from bmq_spark.errors import JobStopped
 
 if TYPE_CHECKING:
@@ -73,6 +73,14 @@ class Buried:
         return pa.array([row for row, _ in kept], type=pa.bool_()), pa.array(
             [letter for _, letter in kept], type=pa.bool_()
         )
+
+    def added_to(self, counts: Counts, ranges: Sequence[Range]) -> Counts:
+        """`counts` of records without those that are buried, with these."""
+        return dict(counts) | {
+            where: counts.get(where, 0) + sum(part.start <= offset < part.end for offset in self.offsets.get(where, ()))
+            for part in ranges
+            if (where := (part.topic, part.partition)) in self.offsets
+        }
 
     def _is_buried(self, topic: str, partition: int, offset: int, reason: str | None, *, settled: bool) -> bool:
         below = offset < (place(self.places, topic, partition) or 0)

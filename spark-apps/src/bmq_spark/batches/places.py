@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from bmq_spark.errors import BmqError
 
 Places = Mapping[str, Mapping[int, int]]
+Counts = Mapping[tuple[str, int], int]
+"""How many records, by topic and partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +30,7 @@ class Range:
 
     @property
     def count(self) -> int:
-        """How many offsets that is; records may be fewer, where the log was compacted."""
+        """How many offsets that is; of a log with gaps records are fewer."""
         return max(0, self.end - self.start)
 
 

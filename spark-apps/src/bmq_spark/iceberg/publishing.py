@@ -42,11 +42,13 @@ def commit(
     have: Places,
     write: Callable[[], None] | None = None,
     verify: Callable[[], None] = lambda: None,
+    look: Callable[[Mapping[str, str]], None] | None = None,
 ) -> Mapping[str, str]:
     """What `write` has Spark write (None: nothing) becomes the newest snapshot, with these notes; returns its summary.
 
     `have` is what the caller took for the table's places. Raises JobStopped where another has moved them, and what
-    `verify` raises, which is called when all is written: nothing was committed then.
+    `verify` and `look` raise, which are called when all is written, `look` with the summary: nothing was committed
+    then.
     """
     lost = 0
     for _ in range(ATTEMPTS):
@@ -60,6 +62,8 @@ def commit(
         if staged is None:
             continue
         try:
+            if look is not None:
+                look(staged.summary)
             verify()
         except BmqError:
             table.drop(staged)

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
 from bmq_spark.batches.buried import Buried
-from bmq_spark.batches.places import Places
+from bmq_spark.batches.places import Counts, Places
 from bmq_spark.batches.records import DEAD_LETTERS, Typing, dead_letters, observed
 from bmq_spark.iceberg.evolution import spark_columns
 from bmq_spark.iceberg.notes import Notes
@@ -75,6 +75,12 @@ def letters_of(rows: DataFrame) -> DataFrame:
     return rows.filter(sql.col(LETTER).isNotNull()).select(f"{LETTER}.*")
 
 
+def counts_of(rows: DataFrame) -> tuple[Counts, int]:
+    """How many records `Rows` made something of, and how many of these are dead letters: one look at all of them."""
+    found = rows.groupBy("topic", "partition").agg(sql.count("*"), sql.count(LETTER)).collect()
+    return {(topic, partition): count for topic, partition, count, _ in found}, sum(row[3] for row in found)
+
+
 def writers_of(rows: DataFrame) -> dict[int, int]:
     """How many of what `Rows` made are of each schema, of those that are told of; WRITERS_MAX of these."""
     writer = sql.col(WRITER.name)
@@ -98,13 +104,25 @@ class Seen:
 
 
 def append(
-    rows: DataFrame, table: IcebergTable, notes: Notes, *, have: Places, verify: Callable[[], None]
+    rows: DataFrame,
+    table: IcebergTable,
+    notes: Notes,
+    *,
+    have: Places,
+    verify: Callable[[], None],
+    look: Callable[[Mapping[str, str]], None] | None = None,
 ) -> Mapping[str, str]:
     """Adds rows of the table's columns. See `publishing.commit`; raises also what Spark raised where nothing was
     committed.
     """
     return commit(
-        rows.sparkSession, table, notes, have=have, verify=verify, write=lambda: rows.writeTo(table.name.sql).append()
+        rows.sparkSession,
+        table,
+        notes,
+        have=have,
+        verify=verify,
+        look=look,
+        write=lambda: rows.writeTo(table.name.sql).append(),
     )
 
 

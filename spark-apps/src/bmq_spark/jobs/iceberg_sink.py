@@ -6,7 +6,7 @@ that a batch which is killed between the two commits adds the second half alone 
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -38,10 +38,22 @@ from bmq_spark.iceberg.upsert import (
     tombstone_columns,
     winners,
 )
-from bmq_spark.iceberg.writing import SEEN, Rows, Seen, append, letters_of, remember, that_fit, upsert, writers_of
+from bmq_spark.iceberg.writing import (
+    SEEN,
+    Rows,
+    Seen,
+    append,
+    counts_of,
+    letters_of,
+    remember,
+    that_fit,
+    upsert,
+    writers_of,
+)
 from bmq_spark.jobs.cluster import Topic
 from bmq_spark.jobs.decoders import inferred
 from bmq_spark.jobs.identity import another_topic
+from bmq_spark.jobs.loss import NAMED_MAX
 from bmq_spark.jobs.newest_version import NewestVersion, left_out
 from bmq_spark.jobs.sinks import Added, Batch
 from bmq_spark.values import Observation, SchemaBreaks, iceberg_rules, merge_types, settle
@@ -198,9 +210,11 @@ class IcebergSink:
         try:
             if self._may_not_fit():
                 rows = self._newer(rows.persist(KEPT), batch, buried)
-                if _any_unfit(rows):
-                    rows = self._grown(rows, batch, buried) if self._infers else rows
-                    self._letters = self._bury(letters_of(rows), batch, notes, dead) if _any_unfit(rows) else 0
+                unfit = self._unfit(rows, batch, buried)
+                if unfit and self._infers:
+                    rows = self._grown(rows, batch, buried)
+                    unfit = self._unfit(rows, batch, buried)
+                self._letters = self._bury(letters_of(rows), batch, notes, dead) if unfit else 0
             fields = left_out(self._typing, self._writers)
             summary = self._write(that_fit(rows), notes, have, batch)
         finally:
@@ -259,6 +273,12 @@ class IcebergSink:
         table = self._dead
         return Buried.read(lambda: self._spark.table(table.name.sql), theirs=dead, table=have) if table else Buried()
 
+    def _unfit(self, rows: DataFrame, batch: Batch, buried: Buried) -> int:
+        """How many of the rows are dead letters. Raises JobStopped where records did not come."""
+        counts, unfit = counts_of(rows)
+        batch.require_all(buried.added_to(counts, batch.ranges))
+        return unfit
+
     def _grown(self, rows: DataFrame, batch: Batch, buried: Buried) -> DataFrame:
         """The rows again, where values had something that becomes a column; else the same."""
         self._adopt()
@@ -301,7 +321,8 @@ class IcebergSink:
     def _write(self, rows: DataFrame, notes: Notes, have: Places, batch: Batch) -> Mapping[str, str]:
         key = self._settings.upsert_key
         if not key:
-            return append(rows, self._table, notes, have=have, verify=batch.verify)
+            look = None if self._may_not_fit() else _counting(batch)
+            return append(rows, self._table, notes, have=have, verify=batch.verify, look=look)
         merged = self._remembered(rows, batch)
         return upsert(merged, self._table, notes, field=key, own=self._schema().names, have=have, verify=batch.verify)
 
@@ -377,5 +398,21 @@ def known_anew(table: pa.DataType, known: pa.DataType) -> pa.DataType:
         return table
 
 
-def _any_unfit(rows: DataFrame) -> bool:
-    return letters_of(rows).limit(1).count() > 0
+def _counting(batch: Batch) -> Callable[[Mapping[str, str]], None]:
+    """Looks whether all records were written, for a batch all of whose records are rows. Only where they were not it
+    reads them once more, to say of which partitions some are missing.
+    """
+
+    def look(summary: Mapping[str, str]) -> None:
+        written = int(summary.get("added-records", 0))
+        if not batch.dense or written == batch.offsets:
+            return
+        found = batch.records.groupBy("topic", "partition").count().collect()
+        batch.require_all({(topic, partition): count for topic, partition, count in found})
+        if written != sum(count for _, _, count in found):
+            raise JobStopped(
+                f"{', '.join(map(str, batch.ranges[:NAMED_MAX]))}: {written} records were written, and more are "
+                "there: the place is kept; run the job again"
+            )
+
+    return look

@@ -1,8 +1,11 @@
-"""Records that are gone before the job came to them: retention overtook it, or the log is shorter than it was. Pure."""
+"""Records that are gone before the job came to them (retention overtook it, or the log is shorter than it was), and
+records that did not come though the log has them. Pure.
+"""
 
 from collections.abc import Sequence
 
-from bmq_spark.batches.places import Places, Range, each, place
+from bmq.naming.names import is_internal
+from bmq_spark.batches.places import Counts, Places, Range, each, place
 from bmq_spark.errors import JobStopped
 
 NAMED_MAX = 5
@@ -28,6 +31,30 @@ def check_ends(places: Places, ends: Places, *, what: str) -> None:
                 "the cluster lost records, or is another one: name the right one by --bootstrap-servers, or give "
                 "the topic another --output"
             )
+
+
+def check_counts(ranges: Sequence[Range], counts: Counts) -> None:
+    """Raises JobStopped where fewer records came than these ranges have offsets; `counts` are those that came.
+
+    Logs have no gaps, but for internal topics and where a repair put nothing in the place of what was lost. Kafka's
+    consumer goes on behind the offset that a record says, also where that leaves its batch, and Spark takes what lies
+    between for records of a transaction, which nobody is to see.
+    """
+    short = [
+        (part, missing)
+        for part in ranges
+        if (missing := part.count - counts.get((part.topic, part.partition), 0)) > 0 and not is_internal(part.topic)
+    ]
+    if not short:
+        return
+    named = ", ".join(f"{part} ({missing} of {part.count})" for part, missing in short[:NAMED_MAX])
+    more = f" and {len(short) - NAMED_MAX} more" if len(short) > NAMED_MAX else ""
+    raise JobStopped(
+        f"{named}{more}: Spark's Kafka connector passed over so many records: a batch there says offsets beyond "
+        "its own; nothing was committed. Read with --source bmq, which stops at that batch and names its offset (or "
+        "reads on, where `bmq store check --repair` left offsets without records); DeleteRecords up to the offset "
+        "behind it, then run once with --accept-loss"
+    )
 
 
 def overtaken(holes: Sequence[Range], *, what: str) -> JobStopped:

@@ -26,7 +26,7 @@ from bmq_spark.jobs.decoders import inferred, is_inferred, typing_of
 from bmq_spark.jobs.folders import FOLDERS_MAX, are_many, by_folder, fullest
 from bmq_spark.jobs.identity import check_identity
 from bmq_spark.jobs.newest_version import NewestVersion, left_out
-from bmq_spark.jobs.parquet_task import DEAD_BYTES_MAX, OUTCOME, ParquetTask, seen_in, writers_in
+from bmq_spark.jobs.parquet_task import DEAD_BYTES_MAX, OUTCOME, ParquetTask, counts_in, seen_in, writers_in
 from bmq_spark.jobs.sinks import Added, Batch
 from bmq_spark.locations import Location
 from bmq_spark.options import JobOptions
@@ -316,6 +316,11 @@ class ParquetSink:
                 only = fullest(batch.records, self._partition_by, folders_max)
                 records, folders_max = by_folder(batch.records, self._partition_by, tasks=tasks), None
                 continue
+            try:
+                batch.require_all(counts_in(outcome))
+            except JobStopped:
+                self._remove(files, letters)
+                raise
             writers = writers_in(outcome)
             if self._newest is not None and (typing := self._newest.after(self._typing, writers, self._typing.schema)):
                 self._typing = typing

@@ -12,16 +12,17 @@ import msgspec
 import pyarrow as pa
 
 from bmq_spark.batches.buried import Buried
+from bmq_spark.batches.places import Counts
 from bmq_spark.batches.records import Typing, dead_letters, observed
 from bmq_spark.jobs.folders import FolderCount, TooManyFolders
 from bmq_spark.table import FILE_COLUMNS, FILE_SCHEMA, FileName, Layout, write_batches
 from bmq_spark.table.writing import BatchWriter
 from bmq_spark.values import Observation
 
-OUTCOME: Final = f"{FILE_COLUMNS}, dead boolean, seen binary, many boolean, writers binary"
+OUTCOME: Final = f"{FILE_COLUMNS}, dead boolean, seen binary, many boolean, writers binary, counts binary"
 """A row of each file that was written, and which table it is of, as Spark's DDL; a row without a file has what was
-`seen` (`seen_in`), or by which schemas records were written (`writers_in`), or says that the records are of too many
-folders (`many`): then the task wrote nothing."""
+`seen` (`seen_in`), or by which schemas records were written (`writers_in`), or how many records there were
+(`counts_in`), or says that the records are of too many folders (`many`): then the task wrote nothing."""
 WRITERS_MAX: Final = 1000
 """Schemas that a task tells of."""
 DEAD_BYTES_MAX: Final = 32 << 20
@@ -31,6 +32,7 @@ _MARKS: Final = [
     pa.field("seen", pa.binary()),
     pa.field("many", pa.bool_()),
     pa.field("writers", pa.binary()),
+    pa.field("counts", pa.binary()),
 ]
 _SCHEMA: Final = pa.schema([*FILE_SCHEMA, *_MARKS])
 
@@ -71,12 +73,15 @@ class ParquetTask:
                 yield _told("seen", letters.seen.packed())
             if letters.writers:
                 yield _told("writers", msgspec.msgpack.encode(dict(letters.writers.most_common(WRITERS_MAX))))
+            if letters.counts:
+                yield _told("counts", msgspec.msgpack.encode([(*where, n) for where, n in letters.counts.items()]))
 
     def _rows(self, records: Iterable[pa.RecordBatch], letters: "_Letters") -> Iterator[pa.RecordBatch]:
         folders = None if self.folders_max is None else FolderCount(self.rows.partition_by, self.folders_max)
         for batch in records:
             if folders is not None:
                 folders.add(batch.column("timestamp"))
+            letters.counts.update(_counted(batch))
             rows, reasons = self.typing.rows(batch)
             fit, unfit = self.buried.split(batch, reasons, settled=self.settled)
             if self.typing.follows:
@@ -97,6 +102,7 @@ class _Letters:
         self._writer: BatchWriter | None = None
         self.seen = Observation()
         self.writers: Counter[int] = Counter()
+        self.counts: Counter[tuple[str, int]] = Counter()
 
     def add(self, letters: pa.RecordBatch) -> None:
         """Keeps them; most tasks have none, and no folder for them."""
@@ -117,8 +123,15 @@ def _marked(files: pa.RecordBatch, *, dead: bool) -> pa.RecordBatch:
         pa.nulls(files.num_rows, type=pa.binary()),
         pa.nulls(files.num_rows, type=pa.bool_()),
         pa.nulls(files.num_rows, type=pa.binary()),
+        pa.nulls(files.num_rows, type=pa.binary()),
     ]
     return pa.RecordBatch.from_arrays([*files.columns, *marks], schema=_SCHEMA)
+
+
+def _counted(records: pa.RecordBatch) -> dict[tuple[str, int], int]:
+    found = pa.Table.from_batches([records.select(["topic", "partition"])]).group_by(["topic", "partition"])
+    counted = found.aggregate([([], "count_all")]).to_pylist()
+    return {(row["topic"], row["partition"]): row["count_all"] for row in counted}
 
 
 def _told(column: str, packed: bytes) -> pa.RecordBatch:
@@ -136,4 +149,14 @@ def writers_in(outcome: Iterable[Mapping[str, Any]]) -> dict[int, int]:
     for row in outcome:
         if row["writers"] is not None:
             told.update(msgspec.msgpack.decode(bytes(row["writers"]), type=dict[int, int]))
+    return told
+
+
+def counts_in(outcome: Iterable[Mapping[str, Any]]) -> Counts:
+    """How many records the tasks were given, dead letters and buried ones among them."""
+    told: Counter[tuple[str, int]] = Counter()
+    for row in outcome:
+        if row["counts"] is not None:
+            found = msgspec.msgpack.decode(bytes(row["counts"]), type=list[tuple[str, int, int]])
+            told.update({(topic, partition): count for topic, partition, count in found})
     return told

@@ -6,8 +6,9 @@ from typing import Final, Protocol
 
 from pyspark.sql import DataFrame
 
-from bmq_spark.batches.places import Places, Range
+from bmq_spark.batches.places import Counts, Places, Range
 from bmq_spark.jobs.cluster import Topic
+from bmq_spark.jobs.loss import check_counts
 from bmq_spark.table.layout import NO_TIME
 
 FILES_MANY: Final = 1_000
@@ -21,7 +22,7 @@ class Batch:
     records: DataFrame
     """Records with the columns in reading.COLUMNS, in any order; the table has none of them."""
     ranges: Sequence[Range]
-    """What the records are of; fewer records than offsets where the log was compacted."""
+    """What the records are of."""
     ends: Places
     """The table's places afterwards; partitions without new records are among them."""
     query_id: str
@@ -29,6 +30,15 @@ class Batch:
     verify: Callable[[], None]
     """To be called when all is written and before it is committed: raises JobStopped where the topics are others by
     now."""
+    dense: bool = False
+    """Whether there has to be a record for each offset of the ranges."""
+
+    def require_all(self, counts: Counts) -> None:
+        """To be called before anything is committed, dead letters among it: raises JobStopped where records did not
+        come. `counts` are those that came, whatever became of them.
+        """
+        if self.dense:
+            check_counts(self.ranges, counts)
 
     @property
     def offsets(self) -> int:

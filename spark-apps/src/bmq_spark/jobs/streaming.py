@@ -203,6 +203,7 @@ class Stream:
             query_id=self._query.id(),
             batch_id=batch_id,
             verify=self._verify,
+            dense=self._options.source == "kafka",  # the other one stops by itself, and says where
         )
         added = self._sink.add(batch)
         self._have = merged(self._have, batch.ends)

@@ -1,8 +1,8 @@
 """Whether a table is what its log says: versions without holes, files that are there with their rows, every record
 once.
 
-What is wrong is a finding; nothing is mended here. Offsets without a record are no finding: compacted topics and
-transactions have them.
+What is wrong is a finding; nothing is mended here. Offsets without a record are no finding: those of dead letters, of
+records that retention took out of the table, and of losses that were accepted are such, too.
 """
 
 import re
