@@ -23,6 +23,10 @@ from bmq_spark.jobs.parquet import parse, run
 
 TIME_MS = 1_763_870_000_000
 LATEST = 253_402_300_799_999
+EARLIEST = -2_177_452_800_000
+"""1901-01-01."""
+OLD = [-2_208_988_900_000, -2_500_000_000_000, -12_219_292_800_001, -50_000_000_000_000, -62_135_596_800_000, -(2**52)]
+"""1899, 1890, the last day of the Julian calendar, 385, 1, and before."""
 
 
 class Odd(NamedTuple):
@@ -56,24 +60,25 @@ def odd(bmq: Bmq, request: pytest.FixtureRequest) -> Odd:
     admin.create_topics([NewTopic(topic, 1, config=wide)])[topic].result(30)
     microseconds = TIME_MS * 1000  # what somebody took for milliseconds
     times = [TIME_MS, microseconds, 0, 5, -5, -1, 2**62 if request.param == "bmq" else 2**52]
+    times += [EARLIEST, EARLIEST - 1, *OLD]
     produce_raw(
         bmq.servers,
         topic,
         build_batch([Record(offset, at_ms, None, b"%d" % offset) for offset, at_ms in enumerate(times)]),
     )
-    produce_raw(bmq.servers, topic, build_batch([Record(0, -1, None, b"7")]))
+    produce_raw(bmq.servers, topic, build_batch([Record(0, -1, None, b"without")]))
     headers = [("XXXX", b"1"), ("", None), ("twice", b""), ("twice", b"2")]
     produce_raw(
         bmq.servers,
         topic,
-        changed(build_batch([Record(0, TIME_MS, None, b"8", headers)]), b"XXXX", b"\xff\xfe\xfd\xfc"),
+        changed(build_batch([Record(0, TIME_MS, None, b"headers", headers)]), b"XXXX", b"\xff\xfe\xfd\xfc"),
     )
     return Odd(
         topic, ("--source", "bmq", "--store", (bmq.log.parent / "data").as_uri()) if request.param == "bmq" else ()
     )
 
 
-AT = [TIME_MS, LATEST, 0, 5, -5, -1, LATEST, -1, TIME_MS]
+AT = [TIME_MS, LATEST, 0, 5, -5, -1, LATEST, *[EARLIEST] * (2 + len(OLD)), -1, TIME_MS]
 HEADERS = [
     {"key": "\ufffd" * 4, "value": b"1"},
     {"key": "", "value": None},
@@ -87,13 +92,17 @@ def test_odd_times_and_header_keys_come_into_the_table_alike(
 ) -> None:
     assert run(parse([*arguments(bmq.servers, tmp_path / "t", odd.topic), *odd.source]), spark).rows == len(AT)
     found = rows(tmp_path / "t", 'value, epoch_ms("timestamp"), headers')
-    assert found == [(b"%d" % offset, at_ms, [] if offset < 8 else HEADERS) for offset, at_ms in enumerate(AT)]
+    values = [*(b"%d" % number for number in range(len(AT) - 2)), b"without", b"headers"]
+    assert found == [
+        (value, at_ms, HEADERS if value == b"headers" else []) for value, at_ms in zip(values, AT, strict=True)
+    ]
     folders = {
         path.parent.relative_to(tmp_path / "t").as_posix() for path in (tmp_path / "t").glob("date=*/**/*.parquet")
     }
     assert folders == {
         "date=2025-11-23/hour=03",
         "date=9999-12-31/hour=23",
+        "date=1901-01-01/hour=00",
         "date=1970-01-01/hour=00",
         "date=1969-12-31/hour=23",
     }
@@ -121,4 +130,4 @@ def test_odd_times_and_header_keys_come_into_an_iceberg_table_alike(
     assert iceberg.run(options, spark).rows == len(AT)
     found = sql.load(name).scan().to_arrow().sort_by("offset")
     assert found.column("timestamp").cast(pa.int64()).to_pylist() == [at_ms * 1000 for at_ms in AT]
-    assert found.column("headers").to_pylist() == [[]] * 8 + [HEADERS]
+    assert found.column("headers").to_pylist() == [[]] * (len(AT) - 1) + [HEADERS]

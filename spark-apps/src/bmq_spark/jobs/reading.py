@@ -2,7 +2,6 @@
 (format `bmq`).
 """
 
-import datetime
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -12,20 +11,26 @@ from bmq_spark.batches.places import Places, to_json
 from bmq_spark.options import JobOptions
 
 COLUMNS: Final = ("key", "value", "headers", "topic", "partition", "offset", "timestamp", "timestampType", "lane")
-TIME_FIRST: Final = datetime.datetime(1, 1, 1, tzinfo=datetime.UTC)
-TIME_LAST: Final = datetime.datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=datetime.UTC)
+TIME_FIRST_MS: Final = -2_177_452_800_000
+"""The year 1901. Spark's Kafka connector reads times by Java's old calendar, which has other days before 1582 and, in
+most zones, other minutes before 1900. There is no way back from that: two days of it may become one.
+"""
+TIME_LAST_MS: Final = 253_402_300_799_999
+"""The end of the year 9999."""
 
 
 def records_stream(spark: SparkSession, options: JobOptions, initial: Places) -> DataFrame:
     """The stream from these places on, which name every partition that there is now.
 
-    Where records are gone it fails rather than to pass over them. A time that no calendar of SQL has becomes the first
-    or the last one that it has: folders, partitions and readers know no others.
+    Where records are gone it fails rather than to pass over them. A time that is not the same by both sources, or that
+    no calendar of SQL has, becomes the first or the last one: folders, partitions and readers know no others.
     """
     frame = _kafka(spark, options, initial) if options.source == "kafka" else _bmq(spark, options, initial)
     # The lane that is read in, also of what it reads of the base: the brokers do not say which records those are.
     frame = frame.withColumn("lane", sql.lit(options.lane))
-    within = sql.greatest(sql.lit(TIME_FIRST), sql.least(sql.lit(TIME_LAST), sql.col("timestamp")))
+    # As numbers: a literal of a time goes through that calendar, too.
+    first, last = (sql.timestamp_millis(sql.lit(ms)) for ms in (TIME_FIRST_MS, TIME_LAST_MS))
+    within = sql.greatest(first, sql.least(last, sql.col("timestamp")))
     return frame.withColumn("timestamp", within).select(*COLUMNS)
 
 
