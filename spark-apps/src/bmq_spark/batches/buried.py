@@ -7,11 +7,11 @@ no row, and one that was a row then cannot become a dead letter below the place 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from bmq_spark.batches.above import from_places
 from bmq_spark.batches.places import Counts, Places, Range, each, place
 from bmq_spark.errors import JobStopped
 
@@ -36,21 +36,12 @@ class Buried:
                 ahead.setdefault(topic, {})[partition] = end
         if not ahead:
             return cls()
-        from pyspark.sql import functions as sql
-
-        between = [
-            (sql.col("topic") == topic)
-            & (sql.col("partition") == partition)
-            & (sql.col("offset") >= (place(table, topic, partition) or 0))
-            for topic, partition, _ in each(ahead)
-        ]
+        begun = {
+            topic: {number: place(table, topic, number) or 0 for number in partitions}
+            for topic, partitions in ahead.items()
+        }
         found: dict[tuple[str, int], set[int]] = {}
-        for row in (
-            letters()
-            .select("topic", "partition", "offset")
-            .where(reduce(lambda one, other: one | other, between))
-            .toLocalIterator()
-        ):
+        for row in from_places(letters().select("topic", "partition", "offset"), begun, others=False).toLocalIterator():
             found.setdefault((row["topic"], row["partition"]), set()).add(row["offset"])
         return cls(places=ahead, offsets={where: frozenset(offsets) for where, offsets in found.items()})
 

@@ -7,15 +7,14 @@ again.
 
 import time
 from collections.abc import Mapping, Sequence
-from functools import reduce
 from typing import Final
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as sql
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from bmq_spark.batches.above import from_places
 from bmq_spark.batches.explaining import explained
 from bmq_spark.batches.places import Places, Range, each, ends_of, merged, place, to_add
 from bmq_spark.ending import StopRequest, say
@@ -299,11 +298,9 @@ class _Stopped(Exception):
 
 def _cut(frame: DataFrame, *, start: Places, end: Places, table: Places) -> DataFrame:
     """Without the records that the table has."""
-    conditions: list[Column] = []
+    had: dict[str, dict[int, int]] = {}
     for topic, partition, _ in each(end):
         have = place(table, topic, partition)
         if have is not None and have > (place(start, topic, partition) or 0):
-            conditions.append(
-                (sql.col("topic") == topic) & (sql.col("partition") == partition) & (sql.col("offset") < have)
-            )
-    return frame.filter(~reduce(lambda one, other: one | other, conditions)) if conditions else frame
+            had.setdefault(topic, {})[partition] = have
+    return from_places(frame, had, others=True)
