@@ -19,6 +19,21 @@ def test_an_unreadable_batch_is_told_by_topic_partition_and_place() -> None:
     assert "\n" not in line
 
 
+@pytest.mark.parametrize(
+    ("source", "job"),
+    [
+        ("to read on behind it begin at a later offset", "delete records up to the offset behind it (DeleteRecords)"),
+        ("to read on behind this segment begin at offset 7", "delete records up to offset 7 (DeleteRecords)"),
+    ],
+)
+def test_what_the_source_cannot_read_has_a_remedy_that_a_job_has(source: str, job: str) -> None:
+    said = f"Traceback\nbmq_spark.source.failures.SegmentBroken: topic t, partition 0, offset 3: a record: {source}\n"
+    line = str(explained(Exception(said), servers="h:1", ranges=RANGES))
+    assert (
+        line == f"topic t, partition 0, offset 3: a record: to go on behind it {job}, and run once with --accept-loss"
+    )
+
+
 def test_an_unknown_codec_is_told_by_what_was_being_read() -> None:
     line = str(
         explained(

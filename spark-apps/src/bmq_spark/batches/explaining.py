@@ -39,6 +39,8 @@ _REFUSED: Final = (
 _DONE_ON: Final = re.compile(r"\b([A-Z][A-Za-z]+(?: [A-Za-z]+){0,3} on [^\s:]{1,300})")
 """What S3A was doing to which object, in its words."""
 _OURS: Final = re.compile(r"^(?:bmq(?:_spark)?\.[a-z_.]+)\.([A-Z][A-Za-z]+): (.+)$", re.MULTILINE)
+_READ_ON: Final = re.compile(r"to read on behind (?:it|this segment) begin at (?:a later offset|(offset [0-9]{1,19}))")
+"""What the source `bmq` says to those who choose where to begin: a job begins where its table ends."""
 _CAUSED_BY: Final = re.compile(r"^\s*Caused by: (?:[\w.$]+\.)?([\w$]+): (.+)$", re.MULTILINE)
 _THROWN: Final = re.compile(r"^: (?:[\w.$]+\.)?([\w$]+): (.+)$", re.MULTILINE)
 """The second line of what py4j says; the first names the call alone."""
@@ -53,7 +55,7 @@ def explained(error: Exception, *, servers: str, ranges: Sequence[Range] = (), c
     text = str(error)
     if ours := _OURS.findall(text):
         name, message = ours[-1]
-        return (ConfigurationError if name == "ConfigurationError" else JobStopped)(message)
+        return (ConfigurationError if name == "ConfigurationError" else JobStopped)(_READ_ON.sub(_delete, message))
     if any(word in text for word in _CORRUPT):
         return _unreadable(text, ranges)
     if all(word in text for word in _TIME_OVERFLOWS):
@@ -85,6 +87,11 @@ def cause(text: str) -> str:
     if thrown := _THROWN.search(text):
         return f"{thrown[1]}: {thrown[2].strip()}"[:300]
     return (lines[0] if lines else "it gave no reason")[:300]
+
+
+def _delete(found: re.Match[str]) -> str:
+    offset = found[1] or "the offset behind it"
+    return f"to go on behind it delete records up to {offset} (DeleteRecords), and run once with --accept-loss"
 
 
 def _refused(text: str, checkpoint: str) -> JobStopped:
