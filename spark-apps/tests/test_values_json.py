@@ -49,6 +49,13 @@ def test_every_type_of_a_schema_is_read() -> None:
     ]
 
 
+def test_a_field_that_is_there_twice_has_its_last_value() -> None:
+    assert decode(by_schema("id int"), [b'{"id":1,"id":2}', b'{"id":1,"id":null}']) == (
+        [{"id": 2}, {"id": None}],
+        [None, None],
+    )
+
+
 @pytest.mark.parametrize(
     ("value", "why"),
     [
@@ -70,6 +77,7 @@ def test_every_type_of_a_schema_is_read() -> None:
         (b'{"id":1,"name":"\xff"}', "utf-8"),
         (b'{"id":NaN}', "malformed"),
         (b'{"id":1,"local":"2026-01-01T00:00:00Z"}', "time zone"),
+        (b'{"id":"x","id":1}', r"Expected `int`, got `str` - at `\$.id`"),
         (b"[" * 100_000, "recursion|Expected `object`"),
     ],
 )
