@@ -96,12 +96,12 @@ def test_moves_of_partitions_that_are_not_there_any_more_or_have_all_again_are_f
         for partition in range(count):
             asked.take(cluster.tp(name, partition), now_s)
             asked.forget(cluster.image, now_s)
-    assert len(asked) == 500
+    assert len(asked._left) == 500
     gone = Committed(brokers=2)
     for partition in range(500, 1_100):
         asked.take(cluster.tp("a", partition), 75.0)
     asked.forget(gone.image, 75.0)
-    assert len(asked) == 0
+    assert len(asked._left) == 0
 
 
 def test_a_move_changes_the_owner_only_once_the_old_one_has_closed_the_partition() -> None:

@@ -109,6 +109,7 @@ SMALL: Final[Mapping[str, Sequence[int]]] = {
     "bmq_controller.collector:DELETES_AT_ONCE": (1,),
     "bmq_controller.collector:KEYS_AT_ONCE": (1, 3),
     "bmq_controller.fencer:SEALS_AT_ONCE": (1,),
+    "bmq_controller.machine.asked_moves:_LOOKED_THROUGH_FROM": (0, 2),
     "bmq_controller.machine.balance_evening:_EXCHANGES_TRIED_MAX": (1,),
     "bmq_controller.recent:ENTRIES_MAX": (1, 3),
     "bmq_controller.recent:BYTES_MAX": (100, 1_000),

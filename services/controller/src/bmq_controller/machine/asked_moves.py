@@ -24,9 +24,6 @@ class AskedMoves:
         """What a partition had left, and when."""
         self._looked_through_at = _LOOKED_THROUGH_FROM
 
-    def __len__(self) -> int:
-        return len(self._left)
-
     def take(self, tp: TopicPartition, now_s: float) -> None:
         """A move of the partition begins. Raises QuotaExceeded, with the time to wait; then nothing is taken."""
         left = self._now(tp, now_s)
