@@ -62,6 +62,13 @@ def test_crds_that_come_later_are_seen_and_until_then_the_operator_lacks_its_own
         assert definitions.why_not_ready() == ("" if there == ALL else text)
         await asyncio.wait_for(definitions.until_one_comes(), 10)
         assert kube.waits_s == [pace_s] * 3, "though the API server was away once"
+        definitions.forget()
+        kube.down, kube.waits_s = True, []
+        await definitions.look()
+        kube.there |= {"scheduledsparkapplications.sparkoperator.k8s.io"}
+        assert not await asyncio.wait_for(definitions.until_one_comes(), 10), "none was lacking"
+        assert kube.waits_s == [OWN_AGAIN_S] * 2, "until the API server said it"
+        definitions.lacking = frozenset({"scheduledsparkapplications.sparkoperator.k8s.io"})
         assert definitions.why_not_ready() == ""
         assert definitions.lacking == {"scheduledsparkapplications.sparkoperator.k8s.io"}
 
@@ -142,7 +149,9 @@ def kubeconfig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
     yield file
 
 
-def test_an_operator_of_named_namespaces_watches_crds_that_came_after_it_began(kubeconfig: Path) -> None:
+def test_an_operator_of_named_namespaces_ends_for_crds_that_came_after_it_began_and_the_next_one_watches_them(
+    kubeconfig: Path,
+) -> None:
     async def main() -> None:
         server = ApiServer()
         come = asyncio.Event()
@@ -150,11 +159,14 @@ def test_an_operator_of_named_namespaces_watches_crds_that_came_after_it_began(k
         async def until_they_come(seconds: float) -> None:
             await come.wait()
 
+        async def begun() -> Operator:
+            made = Operator(OperatorSettings(namespaces=("shop",)), await Kube.connect(str(kubeconfig)))
+            made.definitions = Definitions(made.kube, OWN, sleep=until_they_come)
+            return made
+
         async with served_at(server.answer) as url:
             _write_config(kubeconfig, url)
-            operator = Operator(OperatorSettings(namespaces=("shop",)), await Kube.connect(str(kubeconfig)))
-            operator.definitions = Definitions(operator.kube, OWN, sleep=until_they_come)
-            stop = asyncio.Event()
+            operator, stop = await begun(), asyncio.Event()
             leading = asyncio.create_task(operator.lead(stop))
             async with asyncio.timeout(60):
                 await server.looked.wait()
@@ -163,6 +175,10 @@ def test_an_operator_of_named_namespaces_watches_crds_that_came_after_it_began(k
                 assert "clusters.bmq.io" in operator.definitions.why_not_ready()
                 server.defined = True
                 come.set()
+                await leading
+                await operator.close()
+                operator = await begun()
+                leading = asyncio.create_task(operator.lead(stop))
                 await server.all_watched.wait()
                 assert operator.definitions.why_not_ready() == ""
                 stop.set()

@@ -33,6 +33,7 @@ class Definitions:
         self._sleep = sleep
         self.lacking: frozenset[str] = frozenset()
         """Names of those that are not there, as it was seen last."""
+        self._is_known = False
 
     async def look(self) -> None:
         """Sees which are there; where nobody says it, all is as it was seen before."""
@@ -47,13 +48,21 @@ class Definitions:
         self.lacking = frozenset(
             f"{plural}.{group}" for group, _, plural in self._watched if plural not in served[group]
         )
+        self._is_known = True
 
-    async def until_one_comes(self) -> None:
-        """Until one is there that is lacking now; who lacks none would wait for ever."""
-        before = self.lacking
-        while not before - self.lacking:
-            await self._sleep(OWN_AGAIN_S if self._own() else OTHERS_AGAIN_S)
+    async def until_one_comes(self) -> bool:
+        """Until one is there that was lacking; False: none is lacking."""
+        while self.lacking or not self._is_known:
+            before = self.lacking
+            await self._sleep(OWN_AGAIN_S if self._own() or not self._is_known else OTHERS_AGAIN_S)
             await self.look()
+            if before - self.lacking:
+                return True
+        return False
+
+    def forget(self) -> None:
+        """Nobody looks any more."""
+        self.lacking, self._is_known = frozenset(), False
 
     def why_not_ready(self) -> str:
         """Which of bmq's own are lacking, and what helps; empty: none is."""

@@ -139,13 +139,9 @@ class Operator:
         UNHEARD_SECONDS.set(self.hearing.unheard_s(now_s))
 
     async def lead(self, stop: asyncio.Event) -> None:
-        """Watches and works, until `stop`."""
-        while await self._lead_once(stop):
-            _log.info("this operator begins anew, to watch what it lacked the CRDs of")
-            self.begin()
-
-    async def _lead_once(self, stop: asyncio.Event) -> bool:
-        """Until `stop`, or until there is something to watch that was not there before: whether it was that."""
+        """Watches and works, until `stop`, or until there is something to watch that was not there before: kopf looks
+        for it once, so the process is to end then, and to be started anew.
+        """
         registry = kopf.OperatorRegistry()
         due = Due(self.queue, self.hearing, self.context.known)
         register(
@@ -174,15 +170,15 @@ class Operator:
             )
             for task in others:
                 task.cancel()
-        return ends.is_set() and not stop.is_set()
+        self.definitions.forget()
 
     async def _until_defined(self, ends: asyncio.Event) -> None:
         """Waits for CRDs that are lacking. One that comes ends the watches, where kopf does not see it by itself."""
         if why := self.definitions.why_not_ready():
             _log.warning("this operator is not ready", why=why)
-        while self.definitions.lacking:
-            await self.definitions.until_one_comes()
+        while await self.definitions.until_one_comes():
             if self.settings.namespaces:
+                _log.info("this operator ends, to be started anew: it lacked the CRDs of what is to be watched now")
                 ends.set()
                 return
 
@@ -197,8 +193,7 @@ async def serve(settings: OperatorSettings) -> int:
     identity = settings.identity or f"{socket.gethostname()}-{os.getpid()}"
     operator = Operator(settings.model_copy(update={"identity": identity}), await Kube.connect())
     stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    _heed_signals(stop)
     health = HealthServer(
         settings.listen,
         why_dead=operator.why_dead,
@@ -212,6 +207,12 @@ async def serve(settings: OperatorSettings) -> int:
     finally:
         await health.stop()
         await operator.close()
+
+
+def _heed_signals(stop: asyncio.Event) -> None:
+    """Ends by them. kopf has them for itself from its start on, also when it has ended."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
 
 
 async def _lead_until_stopped(operator: Operator, stop: asyncio.Event) -> None:
@@ -235,6 +236,7 @@ async def _lead_until_stopped(operator: Operator, stop: asyncio.Event) -> None:
             leading.result()
             return
         await _stop_leading(leading, keeping.exception())
+        _heed_signals(stop)
         operator.begin()
 
 

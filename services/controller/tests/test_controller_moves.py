@@ -80,6 +80,7 @@ def test_who_asks_has_one_partition_moved_so_often_and_then_as_often_as_time_goe
     refusal = moved(tp, TWO)
     assert isinstance(refusal, QuotaExceeded)
     assert (refusal.wait_s, cluster.partition("a").moving_to) == (60, THREE)
+    assert moved(tp, ONE) is None, "nor does it count where the owner is named"
     assert moved(other, THREE) is None
     now_s += 59
     assert isinstance(moved(tp, TWO), QuotaExceeded)

@@ -390,7 +390,7 @@ class Limits:
         300_000,
         "Idempotent producers that all partitions of a broker remember together, and the same of their batches. One "
         "takes 220 bytes with one batch, 320 with five and 680 with twenty; while it writes, at most 320, 510 and "
-        "1,230. 300,000 are 225 MB at most.",
+        "1,230. 300,000 are 250 MB at most.",
         beyond="Partitions that remember more than the same share for each forget theirs that have been silent for "
         "longest, and batches of theirs, as above.",
         maximum=100_000_000,

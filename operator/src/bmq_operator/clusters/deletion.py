@@ -206,7 +206,7 @@ async def _why_not_erased(context: Context, existing: Existing, job: Manifest) -
     pods = [pod for pod in existing.pods if owner_of(pod) == job["metadata"]["uid"]]
     if not pods:
         return await why_unmade(context.kube, job)
-    found = trouble(pods, now_ms=context.clock.now_ms())
+    found = trouble(pods, now_ms=context.kube.now_ms())
     return _last_words(pods) or ("" if found is None else found.message)
 
 

@@ -156,7 +156,7 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
             marked(cluster, sets.get("broker")),
             left=why_left(step, paused=cluster.spec.paused, halted=brought.obstacle is not None),
         ),
-        await probe_note(context.kube, sets.get(PROBE), existing.pods, now_ms=now_ms),
+        await probe_note(context.kube, sets.get(PROBE), existing.pods, now_ms=context.kube.now_ms()),
     )
     found = Found(
         pods=pods,
@@ -165,7 +165,7 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
         step=step,
         of_base=of_base,
         lanes=lanes_status(lanes),
-        trouble=trouble((pod for pod in existing.pods if _counts(pod)), now_ms=now_ms)
+        trouble=trouble((pod for pod in existing.pods if _counts(pod)), now_ms=context.kube.now_ms())
         or await refused(context.kube, (sets[one] for one in (*ROLES, "minio") if one in sets)),
         obstacle=brought.obstacle,
         refused=brought.refused,

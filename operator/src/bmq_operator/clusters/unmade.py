@@ -35,7 +35,9 @@ async def refused(kube: Kube, makers: Iterable[Manifest]) -> Finding | None:
     return None
 
 
-async def probe_note(kube: Kube, probe: Manifest | None, pods: Iterable[Manifest], *, now_ms: int) -> Finding | None:
+async def probe_note(
+    kube: Kube, probe: Manifest | None, pods: Iterable[Manifest], *, now_ms: int | None
+) -> Finding | None:
     """What is told of a probe that does not run, though a Cluster is ready without it: then nobody measures. None:
     nothing is known to keep it. Raises KubeError.
     """

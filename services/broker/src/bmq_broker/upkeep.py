@@ -175,8 +175,12 @@ class Upkeep:
         counts = [max(len(partition.live), len(partition.rolled)) for partition in partitions]
         further = [max(partition.live.further, partition.rolled.further) for partition in partitions]
         each, together = self._settings.producers_per_partition, self._settings.producers_per_broker
+        await asyncio.sleep(0)
         most = at_most(counts, each=each, together=together)
         most_further = at_most(further, each=KEPT_BATCHES * each, together=KEPT_BATCHES * together)
+        if max(counts, default=0) <= most and max(further, default=0) <= most_further:
+            return
+        await asyncio.sleep(0)
         for number, partition in enumerate(partitions):
             if counts[number] > most or further[number] > most_further:
                 partition.keep_newest_producers(most, most_further)

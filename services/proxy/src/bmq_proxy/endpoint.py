@@ -96,7 +96,6 @@ class Endpoint:
             max(1, request_memory.limit_bytes // ARRIVING_SHARE),
             whole_within_s=settings.limits.half_sent_within_ms / 1000,
         )
-        """How many connections each has."""
         self._loop = asyncio.get_running_loop()  # kept: asking for it is a system call
         self.shares = FairShares(
             sender_bytes_max=max(1, request_memory.limit_bytes // CONNECTION_SHARE),

@@ -57,4 +57,4 @@ class OpenConnections:
         looked_at = [connection for connection, _ in zip(own, range(LOOKED_AT), strict=False)]
         for connection in looked_at:
             own[connection] = own.pop(connection)  # others are looked at next
-        return min(looked_at, key=lambda connection: (not connection.idle, connection.active_at))
+        return min(looked_at, key=lambda one: (not one.idle or one.is_answering, one.active_at))

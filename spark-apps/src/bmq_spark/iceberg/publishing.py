@@ -65,7 +65,7 @@ def commit(
             if look is not None:
                 look(staged.summary)
             verify()
-        except BmqError:
+        except (BmqError, PySparkException):
             table.drop(staged)
             raise
         if _published(table, staged, notes, have):

@@ -52,8 +52,8 @@ def check_counts(ranges: Sequence[Range], counts: Counts) -> None:
     raise JobStopped(
         f"{named}{more}: Spark's Kafka connector passed over so many records: a batch there says offsets beyond "
         "its own; nothing was committed. Read with --source bmq, which stops at that batch and names its offset (or "
-        "reads on, where `bmq store check --repair` left offsets without records); DeleteRecords up to the offset "
-        "behind it, then run once with --accept-loss"
+        "reads on, where `bmq store check --repair` left offsets without records). Where it stops, DeleteRecords "
+        "up to the offset behind it, then run once with --accept-loss"
     )
 
 

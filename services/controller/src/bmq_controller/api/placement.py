@@ -3,7 +3,7 @@
 import heapq
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import FastAPI, Path, Query, Response
 
@@ -12,13 +12,15 @@ from bmq.metadata.image import Image
 from bmq.values import NO_NODE, NodeId, TopicId, TopicPartition
 from bmq_controller.api.node_models import BusyPartition, LoadView, MoveAsked, PlacementView, RangeView, ShareOfLoad
 from bmq_controller.api.paging import LIMIT_MAX, Continue, Key, Limit, Page, ordered_page
-from bmq_controller.api.parameters import CHANGED, MISSING, IfMatch
+from bmq_controller.api.parameters import CHANGED, MISSING, IfMatch, Responses
 from bmq_controller.api.sources import ApiSources, in_thread
 from bmq_controller.api.topics import find
 from bmq_controller.api.versions import etag, holds, partition_version
 from bmq_controller.machine.placement import living_brokers
 
 Index = Annotated[int, Path(ge=0, le=1_000_000)]
+
+MOVED: Final[Responses] = {**CHANGED, 429: {"description": "It was moved too often lately"}}
 
 
 def add_to(app: FastAPI, sources: ApiSources) -> None:
@@ -56,7 +58,7 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
         """One partition's owner."""
         return await _shown(sources, _find(sources.image, topic, partition), response)
 
-    @app.post("/v1/placement/{topic}/{partition}/move", tags=["placement"], status_code=202, responses=CHANGED)
+    @app.post("/v1/placement/{topic}/{partition}/move", tags=["placement"], status_code=202, responses=MOVED)
     async def move(
         topic: str, partition: Index, asked: MoveAsked, response: Response, if_match: IfMatch = None
     ) -> PlacementView:

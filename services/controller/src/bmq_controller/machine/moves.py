@@ -24,7 +24,7 @@ def move(
     image: Image, tp: TopicPartition, to: NodeId, *, take: Callable[[TopicPartition], Any] = lambda _: None
 ) -> Decision[None]:
     """Begins a move, or leads one elsewhere. A partition without an owner changes hands at once. `take` counts what
-    begins. Raises UnknownTopic, InvalidRequest, and what `take` raises.
+    begins, and not what leads back. Raises UnknownTopic, InvalidRequest, and what `take` raises.
     """
     meta = image.partition(tp)
     if meta is None:
@@ -37,7 +37,8 @@ def move(
     where = meta.moving_to if meta.moving_to != NO_NODE else meta.node_id
     if where == to:
         return Decision(None, ())
-    take(tp)
+    if to != meta.node_id:  # back is where what was counted began
+        take(tp)
     return Decision(None, (_begun(tp, to),))
 
 
