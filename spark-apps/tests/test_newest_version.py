@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from registered_batches import SUBJECT, framed, order, register
 from value_cases import decode
-from value_registry import RegistryServer, serving
+from value_registry import RegistryServer, met_anew
 
 from bmq_spark.batches.records import Typing
 from bmq_spark.jobs import parquet
@@ -23,9 +23,7 @@ ONE, TWO = order(), order(coupon="string")
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[RegistryServer]:
     monkeypatch.setattr(registries, "PAUSE_S", 0.001)
-    for cached in (registries._client, registries._by_id, registries._version):
-        cached.cache_clear()
-    with serving() as server:
+    with met_anew() as server:
         yield server
 
 

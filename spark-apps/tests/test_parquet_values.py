@@ -13,21 +13,18 @@ from parquet_jobs import arguments, produce, rows, topic_of
 from pyspark.sql import SparkSession
 from test_values_avro import EVERYTHING, READ, RECORD, written
 from test_values_protobuf import COMMON, NOTHING_SET, ORDERS, message_class
-from value_registry import RegistryServer, serving
+from value_registry import RegistryServer, met_anew
 
 from bmq_spark.errors import ConfigurationError, JobStopped
 from bmq_spark.jobs.parquet import parse, run
 from bmq_spark.table import dataset
-from bmq_spark.values import registry as registries
 from bmq_spark.values.protobuf_files import compiled
 
 
 @pytest.fixture
 def registry() -> Iterator[RegistryServer]:
     """Asked by the driver, which is this process, and by Spark's workers."""
-    for cached in (registries._client, registries._by_id, registries._version):
-        cached.cache_clear()
-    with serving() as server:
+    with met_anew() as server:
         yield server
 
 

@@ -9,7 +9,7 @@ import pytest
 from iceberg_catalogs import Opened
 from pyspark.sql import SparkSession
 from registered_batches import SUBJECT, Followed, framed, iceberg_table, order, parquet_table, register
-from value_registry import RegistryServer, serving
+from value_registry import RegistryServer, met_anew
 
 from bmq_spark.jobs import newest_version
 from bmq_spark.values import registry as registries
@@ -22,9 +22,7 @@ ONE, TWO, THREE = order(), order(coupon="string"), order(note="string")
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[RegistryServer]:
     monkeypatch.setattr(registries, "PAUSE_S", 0.001)
-    for cached in (registries._client, registries._by_id, registries._version):
-        cached.cache_clear()
-    with serving() as server:
+    with met_anew() as server:
         yield server
 
 

@@ -15,11 +15,10 @@ from typing import Any
 import fastavro
 import pytest
 from value_cases import decode
-from value_registry import RegistryServer, serving
+from value_registry import RegistryServer, met_anew
 
 from bmq_spark.errors import ConfigurationError
 from bmq_spark.values import Decoder, SchemaFile, decoder
-from bmq_spark.values import registry as registries
 
 REFUSED = "the writer's schema does not resolve"
 EPOCH = datetime.datetime(1970, 1, 1)
@@ -27,9 +26,7 @@ EPOCH = datetime.datetime(1970, 1, 1)
 
 @pytest.fixture
 def server() -> Iterator[RegistryServer]:
-    for cached in (registries._client, registries._by_id, registries._version):
-        cached.cache_clear()
-    with serving() as registry:
+    with met_anew() as registry:
         yield registry
 
 

@@ -15,7 +15,7 @@ from google.protobuf.message_factory import GetMessageClass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from value_cases import decode
-from value_registry import RegistryServer, serving
+from value_registry import RegistryServer, met_anew
 
 from bmq_spark.errors import ConfigurationError
 from bmq_spark.values import Decoder, SchemaFile, decoder, protobuf_records, read_schema
@@ -444,9 +444,7 @@ def test_what_is_no_descriptor_set_is_refused() -> None:
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[RegistryServer]:
     monkeypatch.setattr(registries, "PAUSE_S", 0.001)
-    for cached in (registries._client, registries._by_id, registries._version):
-        cached.cache_clear()
-    with serving() as registry:
+    with met_anew() as registry:
         yield registry
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from value_cases import decode
-from value_registry import RegistryServer, serving
+from value_registry import RegistryServer, met_anew, serving
 
 from bmq_spark.errors import ConfigurationError
 from bmq_spark.values import SchemaFile, by_schema_id, decoder
@@ -24,9 +24,7 @@ from bmq_spark.values.registry import Registry, RegistryUnavailable, SchemaUnkno
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[RegistryServer]:
     monkeypatch.setattr(registries, "PAUSE_S", 0.001)
-    for cached in (registries._client, registries._by_id, registries._version):
-        cached.cache_clear()
-    with serving() as registry:
+    with met_anew() as registry:
         yield registry
 
 

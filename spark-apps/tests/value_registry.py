@@ -16,6 +16,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote
 
+from bmq_spark.values import registry as registries
+
 
 class RegistryServer:
     """What is registered, what was asked, which answers are to fail first, and which status ids get that it takes for
@@ -110,3 +112,12 @@ def serving() -> Iterator[RegistryServer]:
         finally:
             server.shutdown()
             thread.join()
+
+
+@contextmanager
+def met_anew() -> Iterator[RegistryServer]:
+    """The same, while this process knows nothing of any registry."""
+    for cached in (registries._client, registries._by_id, registries._version):
+        cached.cache_clear()
+    with serving() as registry:
+        yield registry

@@ -248,7 +248,7 @@ class Endpoint:
         if self._held is not None:
             self._held[connection] = None
             return False
-        if self._requests_left <= 0 or self._partitions_left <= 0:
+        if self.turn_is_full():
             if connection not in self._in_next_turn:
                 self._in_next_turn.add(connection)
                 self._next_turn.push(connection, party=connection.peer, sender=connection)

@@ -47,6 +47,11 @@ class _Producer(msgspec.Struct, frozen=True, gc=False):
     batches: bytes  # oldest first, at most REMEMBERED_BATCHES
     seen_ms: int
 
+    @property
+    def further(self) -> int:
+        """The batches beyond KEPT_BATCHES."""
+        return max(0, len(self.batches) - _KEPT_SIZE) // _SIZE
+
     def shortened(self) -> "_Producer":
         return _Producer(self.epoch, self.batches[-_KEPT_SIZE:], self.seen_ms)
 
@@ -148,7 +153,7 @@ class Producers:
             return
         earlier = known.batches
         if known.epoch != header.producer_epoch:
-            self.further -= max(0, len(earlier) - _KEPT_SIZE) // _SIZE
+            self.further -= known.further
         else:
             if _KEPT_SIZE <= len(earlier) <= _NEWEST_SIZE:
                 self.further += 1
@@ -191,9 +196,8 @@ class Producers:
             return self
         kept = {}
         for key, producer in nlargest(count, self._producers.items(), key=lambda item: item[1].seen_ms):
-            more = max(0, len(producer.batches) - _KEPT_SIZE) // _SIZE
-            kept[key] = producer if more <= further else producer.shortened()
-            further = max(0, further - more)
+            kept[key] = producer if producer.further <= further else producer.shortened()
+            further = max(0, further - producer.further)
         return _of(kept)
 
     def copy(self) -> "Producers":
@@ -235,7 +239,7 @@ class Producers:
 def _of(producers: dict[int, _Producer]) -> Producers:
     made = Producers()
     made._producers = producers
-    made.further = sum(max(0, len(producer.batches) - _KEPT_SIZE) for producer in producers.values()) // _SIZE
+    made.further = sum(producer.further for producer in producers.values())
     return made
 
 
