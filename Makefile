@@ -31,7 +31,8 @@ test: setup lint types ## what has to be green, for people who wait: lint, types
 
 verify: setup .cache/tools/complete .cache/spark/complete ## the rest: all clients and stores, jobs, processes that are killed, chaos, Kubernetes, measures, planted bugs, what no seed runs
 	+$(MAKE) --no-print-directory --jobs 2 --output-sync=line .verify-on-kubernetes .verify-beside
-	$(BIN)/pytest -m measures tests
+	$(BIN)/pytest $(BESIDE) -m "measures and memory" tests/abuse
+	$(BIN)/pytest -m "measures and not memory" tests
 
 # These wait more than they compute, and take longest: all else but measures goes on beside them, and gives way.
 .verify-on-kubernetes:

@@ -62,6 +62,7 @@ SMALL: Final[list[Abuse]] = [
 
 
 @pytest.mark.measures
+@pytest.mark.memory
 @pytest.mark.parametrize("abuse", SMALL, ids=lambda abuse: f"{SERVED[abuse.api_key].name} {abuse.what}")
 def test_a_small_request_holds_little_while_hundreds_of_others_ask_for_the_same(
     process: BmqProcess, nothing_asked_bytes: int, abuse: Abuse
