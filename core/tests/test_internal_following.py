@@ -3,7 +3,7 @@ owner would say.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 from typing import Any
@@ -15,7 +15,7 @@ from internal_under_test import CLIENT, SERVER, Runner, tp
 from tests.waiting import until_async
 
 from bmq.errors import FencedLeaderEpoch, NotOwner, NotReady, OffsetOutOfRange
-from bmq.internal import InternalServer, RemoteOwner, owner_handlers
+from bmq.internal import InternalServer, RemoteOwner, limits, owner_handlers
 from bmq.internal.calls.follow_calls import CHANGE_CALL
 from bmq.internal.framing.apis import Api
 from bmq.internal.framing.routes import Incoming, Route
@@ -39,16 +39,35 @@ async def read(
     return answer
 
 
+async def read_at_least(
+    there: RemoteOwner, owner: LogOwner, one: TopicPartition, offset: int, min_bytes: int
+) -> TailAnswer:
+    """As many bytes, unless they do not come within a while: no answer waits for longer than for them."""
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    request = TailRequest(tp=one, offset=Offset(offset), max_bytes=MIB)
+    [answer] = await there.read_tail([request], min_bytes=min_bytes, max_bytes=MIB, max_wait_ms=WAIT_MS)
+    there_bytes = sum(len(batch) for base, _, batch in owner.log(one).batches if base >= offset)
+    assert there_bytes < min_bytes or loop.time() - began_s < WAIT_MS / 1000, (offset, min_bytes, there_bytes)
+    return answer
+
+
 async def read_all(
-    there: RemoteOwner, owner: LogOwner, one: TopicPartition, until_offset: int, *, offset: int = 0
+    there: RemoteOwner,
+    owner: LogOwner,
+    one: TopicPartition,
+    until_offset: int,
+    *,
+    offset: int = 0,
+    least: Callable[[], int] = lambda: 1,
 ) -> list[bytes]:
     """Every batch from an offset on, read one answer after the other; below the tail from the log itself, as a proxy
-    reads segments.
+    reads segments. `least`: how many bytes the next answer is to have.
     """
     got: list[bytes] = []
     while offset < until_offset:
         try:
-            answer = await read(there, one, offset)
+            answer = await read_at_least(there, owner, one, offset, least())
         except NotReady:
             await asyncio.sleep(0.01)
             continue
@@ -339,6 +358,29 @@ def test_who_waits_for_more_than_there_is_holds_nothing_and_hears_how_much_came(
     run(main())
 
 
+def test_who_waits_for_what_comes_in_several_pieces_has_it_with_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those who come before that know of a high watermark above what is there."""
+    for limit in ("FOLLOWED_ANSWER_BYTES", "FOLLOWED_PARTITION_BYTES"):
+        monkeypatch.setattr(limits, limit, 1_500)
+
+    async def main() -> None:
+        owner = LogOwner()
+        async with following(owner) as there:
+            owner.write(tp(0), size_bytes=1_000)
+            size_bytes = (await read(there, tp(0), 0)).size_bytes
+            first = asyncio.ensure_future(read(there, tp(0), 1))
+            await asyncio.sleep(1)
+            for _ in range(5):
+                owner.write(tp(0), size_bytes=1_000)
+            await first
+            assert there._follower._tails[tp(0)].cached.end == 2
+            waiting = asyncio.ensure_future(read_at_least(there, owner, tp(0), 1, 5 * size_bytes))
+            await asyncio.sleep(1)
+            assert len(waiting.result().batches) == 5
+
+    run(main())
+
+
 class SlowFor(LogOwner):
     """Its answers about one partition take a while; they are as old as that."""
 
@@ -427,9 +469,13 @@ def test_where_nothing_is_heard_for_long_the_owner_is_asked() -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_readers_see_every_batch_once_and_in_order_whatever_breaks(seed: int) -> None:
-    """Connections are lost, tails become segments, the cache is small, readers start anywhere."""
+def test_readers_see_every_batch_once_and_in_order_whatever_breaks(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections are lost, tails become segments, the cache and what comes at once are small, readers start anywhere
+    and wait for more or less.
+    """
     rng = Random(seed)
+    for limit in ("FOLLOWED_ANSWER_BYTES", "FOLLOWED_PARTITION_BYTES"):
+        monkeypatch.setattr(limits, limit, rng.choice((300, getattr(limits, limit))))
     count = 120
 
     async def main() -> None:
@@ -459,7 +505,7 @@ def test_readers_see_every_batch_once_and_in_order_whatever_breaks(seed: int) ->
 
         async def read_from(one: TopicPartition) -> None:
             await asyncio.sleep(rng.random())
-            got = await read_all(there, owner, one, count)
+            got = await read_all(there, owner, one, count, least=lambda: rng.choice((1, 1, 200, 1_000, 3_000)))
             assert got == [batch for _, _, batch in owner.log(one).batches][: len(got)]
 
         partitions = [tp(n) for n in range(3)]

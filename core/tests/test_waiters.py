@@ -2,10 +2,11 @@
 
 import asyncio
 
+import pytest
 from internal_under_test import tp
 
 from bmq.fairness.crowd import WOKEN_PER_TURN
-from bmq.fairness.waiters import Waiters
+from bmq.fairness.waiters import Lacking, Waiters
 from bmq_sim.loop import on_virtual_time
 
 MANY = 5_000
@@ -56,3 +57,51 @@ async def test_who_gives_up_before_its_turn_is_left_out() -> None:
     tasks[-1].cancel()
     await asyncio.gather(*tasks[:-1])
     assert tasks[-1].cancelled()
+
+
+@on_virtual_time
+async def test_who_lacks_many_bytes_goes_on_when_its_partitions_grew_by_them_together_or_changed_otherwise() -> None:
+    waiters, went_on = Waiters(), list[str]()
+
+    async def wait(name: str, lacking: Lacking) -> None:
+        await waiters.wait([tp(0), tp(1)], 60, lacking)
+        went_on.append(name)
+
+    waits = {
+        "anything": Lacking(1),
+        "thirty": Lacking(30),
+        "thirty, and one has enough": Lacking(30, [tp(0)]),
+        "one more, and both have enough": Lacking(1, [tp(0), tp(1)]),
+    }
+    tasks = [asyncio.create_task(wait(name, lacking)) for name, lacking in waits.items()]
+    await asyncio.sleep(1)
+    after = []
+    for index, grown_bytes in ((0, 10), (1, 20), (0, 100), (1, 9), (1, 1), (1, 500)):
+        waiters.wake(tp(index), grown_bytes=grown_bytes)
+        await asyncio.sleep(1)
+        after.append(went_on.copy())
+        went_on.clear()
+    assert after == [["anything"], ["thirty"], [], [], ["thirty, and one has enough"], []]
+    waiters.wake(tp(0))
+    await asyncio.gather(*tasks)
+    assert went_on == ["one more, and both have enough"]
+    assert not waiters.has(tp(0)) and not waiters.has(tp(1))
+
+
+@on_virtual_time
+async def test_who_lacks_many_bytes_waits_no_longer_than_it_wants_to() -> None:
+    waiters = Waiters()
+    began_s = asyncio.get_running_loop().time()
+    await waiters.wait([tp(0)], 5, Lacking(1 << 20, [tp(0)]))
+    assert asyncio.get_running_loop().time() - began_s == pytest.approx(5)
+    assert not waiters.has(tp(0))
+
+
+@on_virtual_time
+async def test_what_changed_while_somebody_looked_is_news_however_much_it_lacks() -> None:
+    waiters = Waiters()
+    began_s = asyncio.get_running_loop().time()
+    with waiters.watched([tp(0)]) as news:
+        waiters.wake(tp(0), grown_bytes=1)
+        await waiters.until(news, 60, Lacking(1 << 20, [tp(0)]))
+    assert asyncio.get_running_loop().time() == began_s

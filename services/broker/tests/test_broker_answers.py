@@ -191,6 +191,72 @@ def test_those_who_wait_for_many_partitions_are_woken_together_and_look_in_turns
     assert max(looks) == at_once
 
 
+@pytest.mark.parametrize(
+    ("count", "min_bytes", "max_bytes"),
+    [
+        pytest.param(1, 1 << 20, 1 << 20, id="more than will come"),
+        pytest.param(1, 100, 1, id="more than it may get of the partition"),
+        pytest.param(FEW_PARTITIONS + 1, 1 << 20, 1 << 20, id="many partitions"),
+    ],
+)
+def test_those_who_wait_for_more_than_a_record_brings_look_no_more_often_for_it(
+    count: int, min_bytes: int, max_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand of them looked at each record."""
+    looks = []
+    answer = Broker._answer
+
+    def counted(self: Broker, request: TailRequest, *arguments: Any, **options: Any) -> Any:
+        looks.append(request.tp)
+        return answer(self, request, *arguments, **options)
+
+    @on_virtual_time
+    async def main() -> None:
+        cluster = Cluster()
+        await cluster.start()
+        tps = await cluster.topic("orders", partitions=count)
+        owner = cluster.broker.owner
+        await cluster.append(tps[0], b"a")
+        wanted = [TailRequest(tp=tp, offset=Offset(0), max_bytes=max_bytes) for tp in tps]
+        monkeypatch.setattr(Broker, "_answer", counted)
+        reading = asyncio.create_task(
+            owner.read_tail(wanted, min_bytes=min_bytes, max_bytes=1 << 20, max_wait_ms=60_000)
+        )
+        for _ in range(50):
+            await asyncio.sleep(0.5)
+            await cluster.append(tps[0], b"a")
+        assert not reading.done()
+        assert len(looks) <= 2 * count, "once more, when it has all that it may get of the partition"
+        answers = await reading
+        assert answers[0].size_bytes == (1 if max_bytes == 1 else 51) * len(bytes(answers[0].batches[0]))
+        assert len(looks) <= 3 * count
+        await cluster.stop()
+
+    main()
+
+
+@on_virtual_time
+async def test_who_waits_for_some_records_gets_them_when_the_last_one_of_them_is_there() -> None:
+    cluster = Cluster()
+    await cluster.start()
+    tps = await cluster.topic("orders", partitions=2)
+    owner = cluster.broker.owner
+    await cluster.append(tps[0], b"a")
+    wanted = [TailRequest(tp=tp, offset=Offset(0), max_bytes=1 << 20) for tp in tps]
+    [one, _] = await owner.read_tail(wanted, min_bytes=1, max_bytes=1 << 20, max_wait_ms=0)
+    reading = asyncio.create_task(
+        owner.read_tail(wanted, min_bytes=5 * one.size_bytes, max_bytes=1 << 20, max_wait_ms=60_000)
+    )
+    began_s = asyncio.get_running_loop().time()
+    for number in range(4):
+        await asyncio.sleep(0.5)
+        assert not reading.done()
+        await cluster.append(tps[number % 2], b"a")
+    assert [len(answer.batches) for answer in await reading] == [3, 2]
+    assert asyncio.get_running_loop().time() - began_s < 5
+    await cluster.stop()
+
+
 @on_virtual_time
 async def test_many_readers_of_many_partitions_at_one_address_are_not_all_before_the_one_at_another() -> None:
     cluster = Cluster()

@@ -4,8 +4,9 @@ follow, who are told of each change.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import Final, NamedTuple
 
 from bmq.fairness.crowd import go_on
 from bmq.values import TopicPartition
@@ -13,19 +14,34 @@ from bmq.values import TopicPartition
 Changed = Callable[[TopicPartition], None]
 
 
+class Lacking(NamedTuple):
+    """What is of use to one who waits: that its partitions have grown by `size_bytes` together, without those that are
+    `full`; and any other change.
+    """
+
+    size_bytes: int
+    full: Sequence[TopicPartition] = ()
+
+
+ANYTHING: Final = Lacking(0)
+
+
 class Waiters:
     """By partition: futures, and who is called."""
 
-    __slots__ = ("_futures", "_watching")
+    __slots__ = ("_futures", "_lacking", "_watching")
 
     def __init__(self) -> None:
-        self._futures: dict[TopicPartition, dict[asyncio.Future[None], None]] = defaultdict(dict)
+        self._futures: dict[TopicPartition, dict[asyncio.Future[None], bool]] = defaultdict(dict)
+        """With whether it is of use to them that the partition grows."""
+        self._lacking: dict[asyncio.Future[None], int] = {}
+        """By how many bytes their partitions have to grow before they have enough, of those to whom one byte is not."""
         self._watching: dict[TopicPartition, tuple[Changed, ...]] = {}
 
-    async def wait(self, tps: Iterable[TopicPartition], timeout_s: float) -> None:
-        """Returns when one of the partitions changed or the time is up."""
+    async def wait(self, tps: Iterable[TopicPartition], timeout_s: float, lacking: Lacking = ANYTHING) -> None:
+        """Returns when one of the partitions changed, as far as that is of use, or the time is up."""
         with self.watched(tps) as news:
-            await self.until(news, timeout_s)
+            await self.until(news, timeout_s, lacking)
 
     @contextmanager
     def watched(self, tps: Iterable[TopicPartition]) -> Iterator["asyncio.Future[None]"]:
@@ -35,10 +51,11 @@ class Waiters:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         keys = list(tps)
         for tp in keys:
-            self._futures[tp][future] = None
+            self._futures[tp][future] = True
         try:
             yield future
         finally:
+            self._lacking.pop(future, None)
             for tp in keys:
                 futures = self._futures.get(tp)
                 if futures is not None:
@@ -46,8 +63,14 @@ class Waiters:
                     if not futures:
                         del self._futures[tp]
 
-    async def until(self, news: "asyncio.Future[None]", timeout_s: float) -> None:
-        """Returns when there are news or the time is up."""
+    async def until(self, news: "asyncio.Future[None]", timeout_s: float, lacking: Lacking = ANYTHING) -> None:
+        """Returns when there are news or the time is up; `news` are of one who has looked at the partitions since it
+        watches them.
+        """
+        if (lacking.size_bytes > 1 or lacking.full) and not news.done():
+            self._lacking[news] = lacking.size_bytes
+            for tp in lacking.full:
+                self._futures[tp][news] = False
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await news
@@ -68,11 +91,26 @@ class Waiters:
         else:
             self._watching.pop(tp, None)
 
-    def wake(self, tp: TopicPartition) -> None:
-        """Something about the partition changed."""
+    def wake(self, tp: TopicPartition, *, grown_bytes: int | None = None) -> None:
+        """Something about the partition changed; `grown_bytes`: nothing but that it grew by so much."""
         for changed in self._watching.get(tp, ()):
             changed(tp)
-        go_on(tuple(self._futures.pop(tp, ())))
+        futures = self._futures.pop(tp, None)
+        if futures is None:
+            return
+        if grown_bytes is not None and self._lacking:
+            waiting = {future: grows for future, grows in futures.items() if self._lacks(future, grows, grown_bytes)}
+            if waiting:
+                self._futures[tp] = waiting
+            futures = {future: True for future in futures if future not in waiting}
+        go_on(tuple(futures))
+
+    def _lacks(self, future: "asyncio.Future[None]", grows: bool, grown_bytes: int) -> bool:
+        """Whether it has not enough yet."""
+        lacking_bytes = self._lacking.get(future, 0)
+        if grows and lacking_bytes:
+            lacking_bytes = self._lacking[future] = max(0, lacking_bytes - grown_bytes)
+        return lacking_bytes > 0
 
     def wake_all(self) -> None:
         """For a broker that ends."""

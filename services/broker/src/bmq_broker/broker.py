@@ -37,6 +37,7 @@ from bmq.roles.owner import (
     Unread,
 )
 from bmq.roles.unheard import REFUSALS
+from bmq.roles.waited_tails import lacking
 from bmq.values import LeaderEpoch, Offset, TopicPartition
 from bmq.wire.batch_headers import LOG_APPEND_TIME_BIT
 from bmq.wire.batches import check_crc, patched, split
@@ -221,10 +222,11 @@ class Broker:
                 left_s = deadline_s - loop.time()
                 if settled or size_bytes >= min_bytes or left_s <= 0:
                     return answers
+                more = lacking(requests, answers, min_bytes=min_bytes)
                 if len(requests) > LOOKED_AT_ONCE:
-                    await self._waiters.until(news, left_s)
+                    await self._waiters.until(news, left_s, more)
                 else:
-                    await self._waiters.wait([request.tp for request in requests], left_s)
+                    await self._waiters.wait([request.tp for request in requests], left_s, more)
             if len(requests) > FEW_PARTITIONS:
                 await self._turns.turn(party=party[0], sender=party[1])
 

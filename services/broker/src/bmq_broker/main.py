@@ -32,7 +32,7 @@ from bmq_broker.ownership.ownership import Ownership
 from bmq_broker.ownership.recovery import read_ranges
 from bmq_broker.ownership.reports import Reports
 from bmq_broker.partitions.partition import Partition
-from bmq_broker.partitions.tail import TailTotal
+from bmq_broker.partitions.tail import Run, TailTotal
 from bmq_broker.segment_parts import SegmentParts
 from bmq_broker.segments.garbage import Garbage
 from bmq_broker.segments.lookups import Lookups
@@ -410,8 +410,8 @@ class BrokerRole:
         kept_bytes = min(self._roller.stopped_bytes, limit_bytes)
         return self._roller.tail_bytes - self._commit.buffered_bytes - kept_bytes <= limit_bytes
 
-    def _woken(self, partition: Partition) -> None:
-        self._waiters.wake(partition.tp)
+    def _woken(self, partition: Partition, run: Run) -> None:
+        self._waiters.wake(partition.tp, grown_bytes=run.size_bytes)
         self._roller.grown(partition)
 
     def _is_known_to_be_sealed(self, stream: StreamId) -> bool:

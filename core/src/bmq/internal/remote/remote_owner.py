@@ -59,6 +59,7 @@ from bmq.roles.owner import (
     Unread,
     let_go,
 )
+from bmq.roles.waited_tails import lacking
 from bmq.values import NodeId, Offset, TopicPartition
 from bmq.wire.apis import ApiKey
 
@@ -156,6 +157,7 @@ class RemoteOwner:
                     or sum([answer.size_bytes + answer.unsent_bytes for answer in answers]) >= min_bytes
                 ):
                     return answers
+                more = lacking(asked, answers, min_bytes=min_bytes, end=self._follower.end)
                 known.clear()
                 answers.clear()  # neither is held while it waits
                 if room is not None:
@@ -172,10 +174,10 @@ class RemoteOwner:
                 if missing:
                     continue  # what the owner said may be older than what others have heard meanwhile
                 if many:
-                    await self._follower.waiters.until(news, left_s)
+                    await self._follower.waiters.until(news, left_s, more)
                     await self._turns.turn(party=party[0], sender=party[1])
                 else:
-                    await self._follower.waiters.wait(tps, left_s)
+                    await self._follower.waiters.wait(tps, left_s, more)
 
     async def _looked_at_in_turns(
         self, asked: list[TailRequest], *, max_bytes: int, may_wait: bool, party: Party

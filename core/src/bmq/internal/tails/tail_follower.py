@@ -101,6 +101,11 @@ class TailFollower:
             size_bytes += 0 if behind else answer.size_bytes
         return answers
 
+    def end(self, answer: TailAnswer) -> Offset:
+        """Up to where answers for its partition are known here; -1 where it is not followed."""
+        tail = self._tails.get(answer.tp)
+        return Offset(-1) if tail is None else tail.cached.end
+
     def begin(self, found: Iterable[tuple[TailRequest, TailAnswer]]) -> bool:
         """Follows those whose owner's answer has brought its reader to the end. False: not all of them are followed
         now.
@@ -226,8 +231,8 @@ class TailFollower:
             else:
                 going_on.append((tail.cached, answer))
         self._cache.add(going_on)
-        for tail, _ in known:
-            self.waiters.wake(tail.cached.tp)
+        for tail, answer in known:
+            self.waiters.wake(tail.cached.tp, grown_bytes=answer.size_bytes + answer.unsent_bytes or None)
 
     def _decode(self, frame: Frame) -> list[tuple[int, TailAnswer]]:
         return decode_news(frame, self._partition_of)

@@ -48,13 +48,13 @@ class GroupCommit:
         *,
         ended: Ended,
         may_send: Callable[[], bool],
-        woken: Callable[[Partition], None],
+        woken: Callable[[Partition, Run], None],
         carried: Callable[[Sequence[Partition]], None],
         completed: Callable[[], None],
         tracer: Tracer | None = None,
     ) -> None:
-        """`woken` is called for each partition whose high watermark rose, `carried` with those that were carried,
-        `completed` once after them.
+        """`woken` is called for each partition whose high watermark rose and for what it rose by, `carried` with those
+        that were carried, `completed` once after them.
         """
         self._settings = settings
         self._group_bytes_max = BUFFER_MAX_FLUSHES * settings.flush_bytes
@@ -278,8 +278,8 @@ class GroupCommit:
         del self._in_flight[number]
         for _, reply in group.replies:
             reply(None)
-        for partition, _ in group.runs.values():
-            self._woken(partition)
+        for partition, run in group.runs.values():
+            self._woken(partition, run)
         if group.carried:
             self._carried([partition for partition, _ in group.carried])
         self._completed()
