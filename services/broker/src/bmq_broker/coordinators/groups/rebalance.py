@@ -21,7 +21,7 @@ def rebalance_or_complete(turn: Turn) -> None:
 
 def prepare(turn: Turn) -> None:
     """Every member has to join again. Out of Empty the group waits a while for more members before its first
-    generation.
+    generation, though no longer than its members do.
     """
     machine, _effects, group, now = turn
     if group.state is GroupState.COMPLETING_REBALANCE:
@@ -32,8 +32,8 @@ def prepare(turn: Turn) -> None:
     from_empty = group.state is GroupState.EMPTY
     group.move(GroupEvent.REBALANCE, now.wall_ms)
     if from_empty:
-        delay_ms = machine.settings.initial_rebalance_delay_ms
-        group.first_rebalance_left_ms = max(group.rebalance_timeout_ms() - delay_ms, 0)
+        delay_ms = min(machine.settings.initial_rebalance_delay_ms, group.rebalance_timeout_ms())
+        group.first_rebalance_left_ms = group.rebalance_timeout_ms() - delay_ms
         group.member_came = False
         if delay_ms > 0:
             machine.timers.set(TimerKey("join", group.group_id), now.loop_ms + delay_ms)
