@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from compat_emulator import EMULATORS, Emulator, running_emulator
+from standing_still import stand_still
 
 from bmq.errors import Conflict, StoreUnavailable, UnknownOutcome
 from bmq.runtime.bucket import ensure_bucket
@@ -34,7 +35,7 @@ def test_a_create_without_an_answer_is_unknown_and_its_repetition_settles_it(emu
 
     async def main() -> None:
         await impatient.create("wal/1", [b"one"])  # a connection is open
-        os.kill(emulator.pid, signal.SIGSTOP)
+        stand_still(emulator.pid)
         try:
             with pytest.raises(UnknownOutcome):
                 await impatient.create("wal/2", [b"two"])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from runtime_minio import PASSWORD, TOOLS, USER, MinioServer, running_minio
+from standing_still import stand_still
 from tests.waiting import until_async
 
 from bmq.errors import Conflict, NotApplied, StoreUnavailable, UnknownOutcome
@@ -42,7 +43,7 @@ def test_a_create_without_an_answer_is_unknown_and_its_repetition_settles_it(min
 
     async def main() -> None:
         await impatient.create("wal/1", [b"one"])  # a connection is open
-        os.kill(process, signal.SIGSTOP)
+        stand_still(process)
         try:
             with pytest.raises(UnknownOutcome):
                 await impatient.create("wal/2", [b"two"])

@@ -73,5 +73,7 @@ def test_a_hundred_requests_that_are_decoded_at_once_hold_the_loop_for_a_moment(
     node: AbusedNode, api_key: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     abuse = densest(api_key, monkeypatch)
-    longest_s = min(all_at_once(node, abuse.frame) for _ in range(TRIES))
-    assert longest_s < may_hold_s(TURN_S_MAX)
+    longest_s = [all_at_once(node, abuse.frame)]
+    while longest_s[-1] >= may_hold_s(TURN_S_MAX) and len(longest_s) < TRIES:
+        longest_s.append(all_at_once(node, abuse.frame))
+    assert longest_s[-1] < may_hold_s(TURN_S_MAX), longest_s

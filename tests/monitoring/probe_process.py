@@ -1,11 +1,14 @@
 """A started `bmq probe`, and its metrics."""
 
+import os
+import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
+import pytest
 from compat_server import BMQ
 from scraping import scraped
 from tests.waiting import until
@@ -32,7 +35,13 @@ class Probe:
         ]
         with log.open("ab") as output:
             self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=output, text=True, cwd=log.parent
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                text=True,
+                cwd=log.parent,
+                env={**os.environ, "PYTHONFAULTHANDLER": "1"},
             )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
@@ -63,9 +72,14 @@ class Probe:
         )
 
     def stop(self) -> int:
-        """The exit code."""
+        """The exit code. One that does not end says where its threads are."""
         self.process.terminate()
-        return self.process.wait(30)
+        try:
+            return self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGABRT)
+            self.process.wait()
+            pytest.fail(f"it did not end within 30 s of SIGTERM:\n{self.log.read_text()[-10_000:]}")
 
     def close(self) -> None:
         if self.process.poll() is None:
