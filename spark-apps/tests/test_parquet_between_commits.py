@@ -57,6 +57,20 @@ def test_new_columns_that_were_lost_with_a_later_batch_are_found_again(
     assert letters(tmp_path / "t") == [(b'{"id": 2.5}', 2)]
 
 
+def test_columns_that_a_batch_brought_are_there_when_it_comes_again_with_fewer_records(
+    bmq: Bmq, spark: SparkSession, tmp_path: Path
+) -> None:
+    topic = topic_of(bmq.servers, partitions=1)
+    options = [*arguments(bmq.servers, tmp_path / "t", topic), "--format", "json", "--max-records-per-batch"]
+    produce(bmq.servers, topic, [b'{"price": 1}', b"not JSON", b'{"price": 1.5}', b'{"price": 2, "at": "x"}'])
+    with pytest.raises(JobStopped, match="killed"):
+        run_with(KilledBetween, [*options, "4"], spark)
+    assert rows(tmp_path / "t") == []
+    assert run(parse([*options, "1"]), spark).rows == 3
+    assert rows(tmp_path / "t", "value.price, value.at") == [(1.0, None), (1.5, None), (2.0, "x")]
+    assert letters(tmp_path / "t") == [(b"not JSON", 1)]
+
+
 def test_dead_letters_past_retention_stay_until_their_batch_is_whole(
     bmq: Bmq, spark: SparkSession, tmp_path: Path
 ) -> None:

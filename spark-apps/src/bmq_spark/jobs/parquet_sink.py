@@ -1,9 +1,10 @@
 """Batches into a Parquet table and its dead letters.
 
 One pass over a batch writes both: a worker decodes records, writes rows and dead letters as files of their tables, and
-tells which. Nothing of it counts until the driver commits: first the dead letters, then the table. The table's places
-decide what a batch adds; the dead letters have places of their own, so that a batch which is killed between the two
-commits adds the second half alone when it comes again.
+tells which. Nothing of it counts until the driver commits: the columns that the batch brings, its dead letters, then
+its rows. The table's places decide what a batch adds; the dead letters have places of their own, so that a batch which
+is killed before its rows are committed adds these alone when it comes again. It may come again with fewer records,
+which would not bring the columns by which it was decided what a dead letter is: so they are in the table by then.
 """
 
 import math
@@ -208,8 +209,8 @@ class ParquetSink:
         self._table.commit_on_newest(decide)
 
     def add(self, batch: Batch) -> Added:
-        """Writes the batch, and commits first its dead letters, then its rows; expires what is past retention. Raises
-        BmqError where nothing was committed.
+        """Writes the batch, and commits its columns, its dead letters, then its rows; expires what is past retention.
+        Raises BmqError where its rows were not committed.
         """
         if batch.query_id != self._query_id:
             self._begin(batch.query_id)
@@ -217,13 +218,15 @@ class ParquetSink:
         before = self._table.snapshot()
         files, letters = self._write(batch, before, self._buried(before))
         batch.verify()
-        if letters:
-            self._commit_letters(batch, letters)
+        number, covered = (batch.query_id, batch.batch_id), _covered(batch, before.offsets)
         try:
+            if letters:  # without them, columns and rows come by one commit
+                self._table.commit_columns(number, offsets=covered, schema=self._typing.schema)
+                self._commit_letters(batch, letters)
             self._table.commit_batch(
-                (batch.query_id, batch.batch_id),
+                number,
                 added=files,
-                offsets=_covered(batch, before.offsets),
+                offsets=covered,
                 schema=self._typing.schema,
                 notes={"dead_letters": str(sum(file.rows for file in letters))} if letters else None,
             )

@@ -167,7 +167,7 @@ def _difference(table: Table, after: int, newest: Snapshot, *, again: bool) -> I
         has_columns |= commit.schema is not None
         again |= "partition-by" in (commit.properties or {})
         data_change |= commit.batch is not None or (bool(commit.removed) and not commit.added)
-    yield from _head(newest, "WRITE" if data_change else "OPTIMIZE")
+    yield from _head(newest, "WRITE" if data_change or has_columns else "OPTIMIZE")
     if has_columns or again:
         yield from _columns(newest)
     for key in removed:

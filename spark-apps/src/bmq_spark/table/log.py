@@ -19,6 +19,7 @@ from bmq.errors import ObjectMissing
 from bmq_spark.errors import CommitRace, CommitRefused, ConfigurationError, Corrupt, TableBroken
 from bmq_spark.locations import Location
 from bmq_spark.table import log_format
+from bmq_spark.table.invariants import check
 from bmq_spark.table.log_format import Kind
 from bmq_spark.table.orphans import remove_orphans
 from bmq_spark.table.replaying import replay
@@ -177,20 +178,17 @@ class Table:
         """
         if batch is not None and snapshot.has_batch(*batch):
             return snapshot
-        run = (batch[0], self.run) if batch is not None and batch[0] in self._begun else None
         commit = self.commit_after(
             snapshot,
             added=tuple(added),
             removed=tuple(removed),
             batch=batch,
-            run=run,
+            run=self._run_of(batch),
             base=base,
             horizon=horizon,
             covered=tuple(offsets),
             gaps=tuple(gaps),
-            schema=schema
-            if schema is None or snapshot.schema is None or not schema.equals(snapshot.schema, check_metadata=True)
-            else None,
+            schema=None if schema is None or _has(snapshot, schema) else schema,
             properties=properties,
             notes=dict(notes or {}),
         )
@@ -229,6 +227,24 @@ class Table:
             except CommitRace:
                 continue
         raise CommitRace(f"table {self.location.uri}: {_RACES_MAX} times another writer was faster: run fewer of them")
+
+    def commit_columns(self, batch: Batch, *, offsets: Sequence[Covered], schema: pa.Schema) -> Snapshot:
+        """Commits the columns that a batch needs, before its rows are: nothing where the table has them, or the batch.
+
+        They are committed on a version alone on which the batch could be: whoever is refused changes no columns. Raises
+        CommitRefused, StoreError.
+        """
+
+        def decide(newest: Snapshot) -> Commit | None:
+            if newest.has_batch(*batch) or _has(newest, schema):
+                return None
+            rows = self.commit_after(
+                newest, batch=batch, run=self._run_of(batch), covered=tuple(offsets), schema=schema
+            )
+            check(newest, rows)
+            return self.commit_after(newest, schema=schema, notes={"operation": "columns"})
+
+        return self.commit_on_newest(decide)
 
     def commit_on_newest(self, decide: Callable[[Snapshot], Commit | None]) -> Snapshot:
         """Creates what `decide` makes of the newest version (None: nothing), again after each race. Raises CommitRace
@@ -279,6 +295,9 @@ class Table:
             time_ms=max(self._clock_ms(), snapshot.time_ms),
             **changes,  # type: ignore[arg-type]
         )
+
+    def _run_of(self, batch: Batch | None) -> tuple[str, str] | None:
+        return (batch[0], self.run) if batch is not None and batch[0] in self._begun else None
 
     def _create(self, snapshot: Snapshot, commit: Commit) -> Snapshot:
         after = replay(snapshot, (commit,))
@@ -359,3 +378,7 @@ class Table:
         """Newest first."""
         found = (_SNAPSHOT_KEY.fullmatch(found.key) for found in self.location.list(SNAPSHOTS))
         return sorted((int(match[1]) for match in found if match is not None), reverse=True)
+
+
+def _has(snapshot: Snapshot, schema: pa.Schema) -> bool:
+    return snapshot.schema is not None and schema.equals(snapshot.schema, check_metadata=True)
