@@ -144,10 +144,11 @@ def test_a_protobuf_version_that_drops_a_field_is_taken_where_it_brings_a_symbol
     assert read(one, b"\x08\x01\x12\x01c") == ([{"id": 1, "coupon": "c", "s": None}], [None])
     three = version("C = 2;", "reserved 2;")
     assert run.batch(three)
-    assert read(three, b"\x08\x02\x18\x02") == ([{"id": 2, "s": "C"}], [None])
+    assert read(three, b"\x08\x02\x18\x02") == ([{"id": 2, "s": "C", "coupon": None}], [None])
+    assert read(one, b"\x08\x01\x12\x01c") == ([{"id": 1, "s": None, "coupon": "c"}], [None]), "the table has it"
     four = version("C = 2; D = 3;", "reserved 2;")
     assert run.batch(four)
-    assert read(four, b"\x08\x02\x18\x03") == ([{"id": 2, "s": "D"}], [None])
+    assert read(four, b"\x08\x02\x18\x03") == ([{"id": 2, "s": "D", "coupon": None}], [None])
 
 
 def test_a_protobuf_symbol_that_is_gone_is_read_while_the_run_goes_on(registry: RegistryServer, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from google.protobuf.json_format import MessageToJson
 
 from bmq_spark.values.ddl import UTC_TIMESTAMP
 from bmq_spark.values.message_methods import has_field
+from bmq_spark.values.protobuf_fields import symbols_of
 
 Build = Callable[[Sequence[Any]], pa.Array]
 """From values or messages, None where there is none, to their column."""
@@ -140,8 +141,7 @@ def _single(field: FieldDescriptor, within: tuple[str, ...]) -> tuple[pa.DataTyp
 
 def _scalar(field: FieldDescriptor) -> tuple[pa.DataType, Build]:
     if field.enum_type is not None:
-        # Backwards: of names for one number (allow_alias) Protobuf says the first.
-        known = _names(field, {value.number: value.name for value in reversed(field.enum_type.values)})
+        known = _names(field, symbols_of(field.enum_type))
         return pa.string(), lambda values: pa.array([None if v is None else known(v) for v in values], pa.string())
     if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
         text = pa.string() if field.type == FieldDescriptor.TYPE_STRING else pa.binary()

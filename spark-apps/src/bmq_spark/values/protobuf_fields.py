@@ -1,25 +1,60 @@
-"""Which fields a message has beside another's. Pure."""
+"""Which fields a message has beside another's, and which it reads alike. Pure."""
 
+import pyarrow as pa
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 
-
-def has_others(writer: Descriptor, reader: Descriptor) -> bool:
-    """Whether the writer's message, or one within it, has fields that the reader's has not, by their numbers."""
-    return _has_others(writer, reader, set())
+_Pair = tuple[str, str, pa.DataType]
+"""Two messages' names, and the columns that they become."""
 
 
-def _has_others(writer: Descriptor, reader: Descriptor, seen: set[tuple[str, str]]) -> bool:
-    if (writer.full_name, reader.full_name) in seen:
+def has_others(writer: Descriptor, reader: Descriptor, columns: pa.DataType) -> bool:
+    """Whether the writer's message, or one within it, has fields that become no column: the reader's has not got their
+    numbers, nor the columns their names.
+    """
+    return _has_others(writer, reader, columns, set())
+
+
+def _has_others(writer: Descriptor, reader: Descriptor, columns: pa.DataType, seen: set[_Pair]) -> bool:
+    if (writer.full_name, reader.full_name, columns) in seen:
         return False
-    seen.add((writer.full_name, reader.full_name))
+    seen.add((writer.full_name, reader.full_name, columns))
+    names = _names(columns)
     for field in writer.fields:
         ours = reader.fields_by_number.get(field.number)
         if ours is None:
-            return True
+            if field.name.lower() not in names:
+                return True
+            continue
         both = field.message_type is not None and ours.message_type is not None
-        if both and _has_others(field.message_type, ours.message_type, seen):
+        if both and _has_others(field.message_type, ours.message_type, _within(columns, field), seen):
             return True
     return False
+
+
+def reads_alike(writer: Descriptor, reader: Descriptor, columns: pa.DataType) -> bool:
+    """Whether the reader's message says the same of each of the writer's fields: what it has not is no column."""
+    return _reads_alike(writer, reader, columns, set())
+
+
+def _reads_alike(writer: Descriptor, reader: Descriptor, columns: pa.DataType, seen: set[_Pair]) -> bool:
+    if (writer.full_name, reader.full_name, columns) in seen:
+        return True
+    seen.add((writer.full_name, reader.full_name, columns))
+    names = _names(columns)
+    for field in writer.fields:
+        ours = reader.fields_by_number.get(field.number)
+        if ours is None:
+            if field.name.lower() in names:
+                return False
+            continue
+        if _reading(field) != _reading(ours):
+            return False
+        enum, inner = field.enum_type, field.message_type
+        if enum is not None and not symbols_of(enum).items() <= symbols_of(ours.enum_type).items():
+            return False
+        if inner is not None and not _reads_alike(inner, ours.message_type, _within(columns, field), seen):
+            return False
+    return True
 
 
 def is_within(message: Descriptor, other: Descriptor) -> bool:
@@ -42,9 +77,29 @@ def _is_within(message: Descriptor, other: Descriptor, seen: set[tuple[str, str]
     return True
 
 
-def _reading(field: FieldDescriptor) -> tuple[str, int, bool, bool]:
-    return field.name, field.type, field.is_repeated, field.has_presence
+def symbols_of(enum: EnumDescriptor) -> dict[int, str]:
+    """By number; of names for one number (allow_alias) Protobuf says the first."""
+    return {value.number: value.name for value in reversed(enum.values)}
+
+
+def _reading(field: FieldDescriptor) -> tuple[str, int, str, bool, bool]:
+    name = "" if field.message_type is None else field.message_type.full_name
+    own = name if name.startswith("google.protobuf.") else ""  # these become columns of their own kinds
+    return field.name, field.type, own, field.is_repeated, field.has_presence
 
 
 def _symbols(enum: EnumDescriptor) -> set[tuple[int, str]]:
     return {(value.number, value.name) for value in enum.values}
+
+
+def _names(columns: pa.DataType) -> dict[str, pa.DataType]:
+    """In lower case: columns are not told apart by it."""
+    return {field.name.lower(): field.type for field in columns} if pa.types.is_struct(columns) else {}
+
+
+def _within(columns: pa.DataType, field: FieldDescriptor) -> pa.DataType:
+    """The columns of the messages that the field is or holds; of a map's entries."""
+    kind = _names(columns).get(field.name.lower(), pa.null())
+    if pa.types.is_map(kind):
+        return pa.struct([("key", kind.key_type), ("value", kind.item_type)])
+    return kind.value_type if pa.types.is_list(kind) else kind

@@ -2,28 +2,26 @@
 before the message.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any, Final
 
 import pyarrow as pa
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
-from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.json_format import Error as JsonError
 from google.protobuf.message import DecodeError
-from google.protobuf.message_factory import GetMessageClass
 
 from bmq_spark.errors import ConfigurationError
 from bmq_spark.values.by_schema_id import BySchemaId
-from bmq_spark.values.decoded import Unfit, reason
-from bmq_spark.values.made_values import SLICE_VALUES, are_narrow, may_be_many, require_few, width
-from bmq_spark.values.protobuf_columns import Build, columns_of_message
-from bmq_spark.values.protobuf_counting import Shape, made_by_bytes, made_by_message, shape_of, widest_part
-from bmq_spark.values.protobuf_fields import has_others, is_within
+from bmq_spark.values.decoded import Unfit, joined, reason
+from bmq_spark.values.made_values import SLICE_VALUES, width
+from bmq_spark.values.protobuf_fields import has_others, is_within, reads_alike
 from bmq_spark.values.protobuf_files import compiled, messages_of, read_protobuf_schema
-from bmq_spark.values.protobuf_fitting import Check, check_of
-from bmq_spark.values.registered import RegisteredDecoder
+from bmq_spark.values.protobuf_messages import MessageType, that_hold_together
+from bmq_spark.values.protobuf_writers import OtherVersion, as_wide, other_version
+from bmq_spark.values.registered import RegisteredDecoder, with_kept
 from bmq_spark.values.registry import RegisteredSchema, Registry, schema_id
 from bmq_spark.values.schema_files import SchemaFile
 
@@ -45,13 +43,13 @@ class ProtobufDecoder(RegisteredDecoder):
 
     @property
     def arrow_type(self) -> pa.DataType:
-        """A struct of the message's fields."""
-        return self._columns[0]
+        """A struct of the message's fields, as wide as the table has them, and of those that are kept."""
+        return self._arrow_type
 
     @property
     def own_type(self) -> pa.DataType:
         """A struct of the message's fields alone."""
-        return self.arrow_type
+        return self._messages.columns[0]
 
     def reads_as(self, other: RegisteredDecoder) -> bool:
         """Whether both are of the same message of the same schema."""
@@ -66,7 +64,7 @@ class ProtobufDecoder(RegisteredDecoder):
         parser knows its own alone.
         """
         assert isinstance(newer, ProtobufDecoder)
-        ours, theirs = self._class.DESCRIPTOR, newer._class.DESCRIPTOR
+        ours, theirs = self._messages.descriptor, newer._messages.descriptor
         return is_within(theirs, ours) and not is_within(ours, theirs)
 
     def leaves_out(self, number: int) -> bool:
@@ -78,16 +76,32 @@ class ProtobufDecoder(RegisteredDecoder):
 
     def array(self, objects: list[Any]) -> pa.Array:
         """The messages as an array of `arrow_type`. Raises what ARROW_REFUSES names."""
+        found: dict[OtherVersion | None, list[int]] = {}
+        for position, read in enumerate(objects):
+            found.setdefault(read[0] if isinstance(read, tuple) else None, []).append(position)
         try:
-            return self._columns[1](objects)
+            if len(found) <= 1 and None in found:
+                return self._own_array(objects)
+            arrays = [
+                self._own_array([objects[at] for at in positions])
+                if version is None
+                else version.array([objects[at][1] for at in positions])
+                for version, positions in found.items()
+            ]
         except JsonError as error:
             raise ValueError(str(error)) from error
+        order = list(chain.from_iterable(found.values()))
+        places = pa.array(sorted(range(len(order)), key=order.__getitem__), pa.int64())
+        return joined(arrays, self.arrow_type).take(places)
+
+    def _own_array(self, messages: list[Any]) -> pa.Array:
+        array = self._messages.columns[1](messages)
+        return array if array.type == self.arrow_type else array.cast(self.arrow_type)
 
     def parse(self, values: Sequence[bytes | None]) -> tuple[list[Any], dict[int, str]]:
         """A message for each value, None for null and for those that do not fit: their positions with reasons. It may
         stop before the end where it has made much. Raises RegistryUnavailable.
         """
-        parse, check, shape = self._class.FromString, self._check, self._shape
         each = width(self.arrow_type)
         made = 0
         objects: list[Any] = []
@@ -100,14 +114,10 @@ class ProtobufDecoder(RegisteredDecoder):
                 objects.append(None)
                 continue
             try:
-                start = 0 if self.registry is None else self._start(value)
-                if shape and may_be_many(self._widest, len(value)):
-                    self._require_few(value, start)
-                message = parse(value[start:] if start else value)
-                check(message)
-                if shape:
-                    made += made_by_message(message, shape)
-                objects.append(message)
+                start, version = (0, None) if self.registry is None else self._start(value)
+                message, items = (self._messages if version is None else version.messages).read(value, start)
+                made += items
+                objects.append(message if version is None else (version, message))
             except Unfit as error:
                 objects.append(None)
                 unfit[position] = reason(error)
@@ -116,39 +126,53 @@ class ProtobufDecoder(RegisteredDecoder):
                 unfit[position] = f"not a Protobuf message {self.message}: {reason(error)}"
         return objects, unfit
 
-    def _require_few(self, value: bytes, start: int) -> None:
-        """Raises Unfit, before the parser takes room for what is in the message."""
-        try:
-            values = made_by_bytes(value, start, self._shape)
-        except IndexError as error:
-            raise Unfit(f"not a Protobuf message {self.message}: it is cut off, or its parts are") from error
-        require_few(values, len(value))
-
-    def _start(self, value: bytes) -> int:
-        """Where the message begins in a value of the wire format. Raises Unfit, RegistryUnavailable."""
+    def _start(self, value: bytes) -> tuple[int, OtherVersion | None]:
+        """Where the message begins in a value of the wire format, and its version where that says other things than
+        the columns. Raises Unfit, RegistryUnavailable.
+        """
         number = schema_id(value)
         indexes, start = message_indexes(value)
-        held = self._by_id(number).get(indexes)
+        written = self._by_id(number)
+        held = written.names.get(indexes)
         if held != self.message:
             raise Unfit(f"holds {held or f'no message of schema id {number}'}, not {self.message}")
-        return start
+        return start, written.version
 
-    def _messages(self, number: int, registered: RegisteredSchema) -> dict[tuple[int, ...], str]:
-        """By the indexes of the wire format. Raises ConfigurationError, SchemaUnknown, RegistryUnavailable, Unfit."""
+    def _written(self, number: int, registered: RegisteredSchema) -> "_Written":
+        """Raises ConfigurationError, SchemaUnknown, RegistryUnavailable, Unfit."""
         try:
-            return messages_of(self._registered(number, registered))
+            descriptors = self._registered(number, registered)
+            names = messages_of(descriptors)
         except (RecursionError, DecodeError) as error:
             raise Unfit(f"schema id {number}: {reason(error)}") from error
+        is_ours = number == self.version or self.message not in names.values()
+        try:
+            return _Written(names, None if is_ours else self._other(descriptors))
+        except (RecursionError, ValueError) as error:
+            raise Unfit(f"schema id {number}: {reason(error)}") from error
+
+    def _other(self, descriptors: FileDescriptorSet) -> OtherVersion | None:
+        """None where it says what the columns do, or where it cannot be told, since the schema is only good for protoc.
+        Raises ValueError, RecursionError where it cannot be columns.
+        """
+        messages, reader = MessageType(that_hold_together(descriptors), self.message), self._messages.descriptor
+        try:
+            if reads_alike(messages.descriptor, reader, self.arrow_type):
+                return None
+        except (TypeError, ValueError, KeyError, RecursionError, DecodeError):
+            return None
+        return other_version(messages, reader, self.arrow_type)
 
     def _has_others(self, number: int, registered: RegisteredSchema) -> bool:
         """Whether its message has fields that become no column; false where the schema is only good for protoc, which
-        takes more than descriptors do (two names that are one in JSON). Raises as _messages does.
+        takes more than descriptors do. Raises as _written does.
         """
         try:
             descriptors = self._registered(number, registered)
             if self.message not in messages_of(descriptors).values():
                 return False
-            return has_others(_class_of(descriptors, self.message).DESCRIPTOR, self._class.DESCRIPTOR)
+            writer = MessageType(that_hold_together(descriptors), self.message).descriptor
+            return has_others(writer, self._messages.descriptor, self.arrow_type)
         except (TypeError, ValueError, KeyError, RecursionError, DecodeError):
             return False
 
@@ -160,31 +184,17 @@ class ProtobufDecoder(RegisteredDecoder):
         return self._by_id.learnt(number)
 
     @cached_property
-    def _class(self) -> Any:
-        return _class_of(FileDescriptorSet.FromString(self.descriptors), self.message)
+    def _messages(self) -> MessageType:
+        return MessageType(FileDescriptorSet.FromString(self.descriptors), self.message)
 
     @cached_property
-    def _columns(self) -> tuple[pa.DataType, Build]:
-        return columns_of_message(self._class.DESCRIPTOR)
+    def _arrow_type(self) -> pa.DataType:
+        return with_kept(as_wide(self.own_type, self.kept), self.kept)
 
     @cached_property
-    def _shape(self) -> Shape:
-        """Empty where items are so narrow that they never become too many."""
-        shape = shape_of(self._class.DESCRIPTOR, self.arrow_type)
-        return {} if are_narrow(widest_part(shape)) else shape
-
-    @cached_property
-    def _widest(self) -> int:
-        return widest_part(self._shape)
-
-    @cached_property
-    def _check(self) -> Check:
-        return check_of(self._class.DESCRIPTOR)
-
-    @cached_property
-    def _by_id(self) -> BySchemaId[dict[tuple[int, ...], str]]:
+    def _by_id(self) -> BySchemaId["_Written"]:
         assert self.registry is not None
-        return BySchemaId(self.registry, kind="PROTOBUF", learn=self._messages)
+        return BySchemaId(self.registry, kind="PROTOBUF", learn=self._written)
 
     @cached_property
     def _others(self) -> BySchemaId[bool]:
@@ -202,11 +212,14 @@ class ProtobufDecoder(RegisteredDecoder):
         }
 
 
-def _class_of(descriptors: FileDescriptorSet, message: str) -> Any:
-    pool = DescriptorPool()
-    for file in descriptors.file:
-        pool.Add(file)
-    return GetMessageClass(pool.FindMessageTypeByName(message))
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What a schema that records name says of them."""
+
+    names: Mapping[tuple[int, ...], str]
+    """Messages' full names, by the indexes of the wire format."""
+    version: OtherVersion | None
+    """None where the decoder's message is read by the decoder's own schema."""
 
 
 def protobuf_decoder(

@@ -24,8 +24,8 @@ class RegisteredDecoder(RecordDecoder):
     """The id of the version that the columns are of, 0 where the registry did not say; None: they are of a schema that
     was given, and stay."""
     kept: pa.DataType | None
-    """The columns that the table has: of Avro a writer's field that is one of them is read, though the newest version
-    has no such field."""
+    """The columns that the table has: a writer's field that is one of them is read, though the newest version has no
+    such field."""
 
     @property
     @abstractmethod

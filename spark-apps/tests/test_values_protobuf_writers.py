@@ -1,0 +1,158 @@
+"""Protobuf by a registry: records of versions that say other things than the newest one are what their writer meant, or
+are dead letters.
+"""
+
+import pickle
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from google.protobuf.json_format import ParseDict
+from test_values_protobuf import message_class
+from value_cases import decode
+from value_registry import RegistryServer, met_anew
+
+from bmq_spark.values import Decoder, SchemaBreaks, decoder, merge_types
+from bmq_spark.values.protobuf_files import compiled
+
+SUBJECT = "orders-value"
+
+
+@pytest.fixture
+def registry() -> Iterator[RegistryServer]:
+    with met_anew() as found:
+        yield found
+
+
+class Version:
+    """A registered version with these fields of the message M."""
+
+    def __init__(self, registry: RegistryServer, fields: str, syntax: str = "proto3") -> None:
+        text = f'syntax = "{syntax}"; package s; message M {{ {fields} }}'
+        self._class = message_class(compiled({"m.proto": text.encode()}, "m.proto", "m"), "s.M")
+        self.number = registry.register(SUBJECT, text, kind="PROTOBUF")
+
+    def record(self, **fields: Any) -> bytes:
+        """A record in the wire format."""
+        message = ParseDict(fields, self._class())
+        return b"\x00" + self.number.to_bytes(4, "big") + b"\x00" + bytes(message.SerializeToString())
+
+
+def newest(registry: RegistryServer, columns: pa.DataType | None = None) -> Decoder:
+    """As a worker has it."""
+    made = decoder("protobuf", registry=registry.url, subject=SUBJECT, columns=columns)
+    return pickle.loads(pickle.dumps(made))  # type: ignore[no-any-return]
+
+
+def read(registry: RegistryServer, before: str, after: str, *, kept: bool = True, **fields: Any) -> tuple[Any, str]:
+    """A record of the version before, and its reason, where the newest is the one after; `kept`: by a job whose table
+    has the columns of the former, if it can have both.
+    """
+    writer = Version(registry, before)
+    columns = newest(registry).arrow_type if kept else None
+    registry.subjects[SUBJECT].clear()
+    reader = Version(registry, after)
+    try:
+        made = newest(registry, columns)
+        merge_types(columns or pa.struct([]), made.arrow_type)
+    except SchemaBreaks:
+        made = newest(registry)
+    values, reasons = decode(made, [reader.record(), writer.record(**fields), None, reader.record()])
+    assert values[2] is None and values[0] == values[3] is not None and [*reasons[:1], *reasons[2:]] == [None] * 3
+    return values[1], reasons[1] or ""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "value", "meant"),
+    [
+        ("int32 n = 2;", "uint32 n = 2;", -5, -5),
+        ("int32 n = 2;", "sint32 n = 2;", 10, 10),
+        ("int32 n = 2;", "int64 n = 2;", -5, -5),
+        ("int64 n = 2;", "int32 n = 2;", 5_000_000_000, 5_000_000_000),
+        ("int64 n = 2;", "uint32 n = 2;", -5, -5),
+        ("sint64 n = 2;", "fixed64 n = 3;", 7, Decimal(7)),
+        ("int32 n = 2;", "optional int32 n = 2;", 0, 0),
+        ("optional int32 n = 2;", "int32 n = 2;", None, None),
+        ("E n = 2; enum E { Z = 0; A = 1; B = 2; }", "E n = 2; enum E { Z = 0; B = 1; A = 2; }", "A", "A"),
+        ("E n = 2; enum E { Z = 0; A = 1; }", "E n = 2; enum E { Z = 0; B = 1; }", "A", "A"),
+        ("bytes n = 2;", "string n = 2;", "YQ==", "a"),
+        ("string n = 2;", "bytes n = 2;", "a", b"a"),
+        ("bool n = 2;", "int32 n = 2;", True, 1),
+        ("uint64 n = 2;", "int32 n = 2;", 7, 7),
+        ("int32 n = 2;", "bool n = 2;", 1, True),
+        ("repeated int32 n = 2;", "repeated sint32 n = 2;", [10, 11], [10, 11]),
+        ("int32 n = 2;", "repeated sint32 n = 2;", 10, [10]),
+        ("int32 n = 2;", "repeated sint32 n = 2;", 0, []),
+        ("map<string, int32> n = 2;", "map<string, sint32> n = 2;", {"a": 10}, [("a", 10)]),
+        ("repeated P n = 2; message P { int32 x = 1; }", "repeated P n = 2; message P { sint32 x = 1; string y = 2; }",
+         [{"x": 10}, {}], [{"x": 10, "y": ""}, {"x": 0, "y": ""}]),
+        ("P n = 2; message P { int32 x = 1; }", "P n = 2; message P { sint32 x = 1; }", None, None),
+        ("P n = 2; message P { int32 x = 1; P p = 2; }", "P n = 2; message P { sint32 x = 1; P p = 2; }",
+         {"x": 1, "p": {"x": 10}}, {"x": 1, "p": '{"x": 10}'}),
+    ],
+)  # fmt: skip
+def test_a_field_is_what_its_writer_meant(
+    registry: RegistryServer, before: str, after: str, value: Any, meant: Any
+) -> None:
+    fields = {} if value is None else {"n": value}
+    found, reason = read(registry, before, after, **fields)
+    assert (found, reason) == ({"n": meant}, "")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "value", "why"),
+    [
+        ("uint64 n = 2;", "int32 n = 2;", 1 << 40, "field n: Integer value"),
+        ("int64 n = 2;", "repeated int32 n = 2;", 1 << 40, "field n: Integer value"),
+        ("int32 n = 2;", "bool n = 2;", 5, "field n: 5 is neither 0 nor 1"),
+        ("bytes n = 2;", "string n = 2;", "/w==", "field n: Invalid UTF8 payload"),
+        ("string n = 2;", "int32 n = 2;", "a", "field n: it is string to its writer, and int in the columns"),
+        ("repeated int32 n = 2;", "int32 n = 2;", [1, 2], "field n: it is array<int> to its writer, and int in the columns"),
+        ("string m = 2;", "string n = 2;", "a", "field 2 is m to its writer, which is no column, and n in the columns"),
+        ("P n = 2; message P { P p = 2; repeated Q q = 3; message Q { int32 a = 1; } }",
+         "P n = 2; message P { P p = 2; repeated Q q = 3; message Q { int32 b = 1; } }",
+         {"q": [{"a": 7}]}, "field 1 is n.q.a to its writer, which is no column, and n.q.b in the columns"),
+    ],
+)  # fmt: skip
+def test_what_no_column_holds_is_a_dead_letter_that_says_why(
+    registry: RegistryServer, before: str, after: str, value: Any, why: str
+) -> None:
+    name = "m" if " m = " in before else "n"
+    found, reason = read(registry, before, after, kept=False, **{name: value})
+    assert found is None and why in reason
+    assert read(registry, before, after, kept=False)[1] == "", "a record without the field has nothing to lose"
+
+
+def test_a_number_that_has_another_name_now_stays_in_the_column_of_its_writer_s_name(registry: RegistryServer) -> None:
+    assert read(registry, "string email = 2;", "string phone = 2;", email="a@b") == (
+        {"phone": "", "email": "a@b"},
+        "",
+    )
+    swapped = read(registry, "string a = 2; string b = 3;", "string b = 2; string a = 3;", a="A", b="B")
+    assert swapped == ({"a": "A", "b": "B"}, "")
+    assert read(registry, "string Email = 2;", "string email = 2;", kept=False, Email="a@b") == ({"email": "a@b"}, "")
+
+
+def test_a_field_that_the_newest_version_has_not_is_read_where_the_table_has_it(registry: RegistryServer) -> None:
+    nested = "P p = 1; message P {{ int32 id = 1; {} }} int32 id = 2;"
+    fields = {"p": {"id": 1, "note": "n"}, "id": 3}
+    before, after = nested.format("string note = 2;"), nested.format("")
+    assert read(registry, before, after, **fields) == ({"p": {"id": 1, "note": "n"}, "id": 3}, "")
+    assert read(registry, before, after, kept=False, **fields) == ({"p": {"id": 1}, "id": 3}, "")
+
+
+def test_a_required_field_that_its_writer_has_not_is_missing(registry: RegistryServer) -> None:
+    writer = Version(registry, "optional int32 a = 1;", "proto2")
+    Version(registry, "optional sint32 a = 1; required int32 b = 2;", "proto2")
+    values, reasons = decode(newest(registry), [writer.record(a=10)])
+    assert values == [None] and "no b, which is required" in (reasons[0] or "")
+
+
+def test_records_of_many_versions_keep_their_order(registry: RegistryServer) -> None:
+    versions = [Version(registry, f"{kind} n = 1;") for kind in ("int32", "sint32", "uint32", "int64")]
+    records = [versions[at % 4].record(n=at) for at in range(100)]
+    values, reasons = decode(newest(registry), [*records, None, b"\x00"])
+    assert [row and row["n"] for row in values] == [*range(100), None, None]
+    assert reasons[:101] == [None] * 101 and reasons[101]
