@@ -176,7 +176,7 @@ def test_latest_is_the_end_of_the_first_run_although_its_checkpoint_was_lost_bef
 
 @pytest.mark.parametrize("source", ["kafka", "bmq"])
 def test_a_partition_that_was_added_and_whose_first_records_were_deleted_stops_nothing(
-    bmq: Bmq, spark: SparkSession, tmp_path: Path, source: str
+    bmq: Bmq, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], source: str
 ) -> None:
     topic = topic_of(bmq.servers, partitions=1)
     more = ["--source", "bmq", "--store", str(bmq.log.parent / "data")] if source == "bmq" else []
@@ -188,8 +188,14 @@ def test_a_partition_that_was_added_and_whose_first_records_were_deleted_stops_n
     produce(bmq.servers, topic, NUMBERS[10:], partition=1)
     for answer in admin.delete_records([TopicPartition(topic, 1, 15)]).values():
         answer.result(timeout=30)
+    capsys.readouterr()
     assert run(parse(options), spark).rows == 5
+    told = [line for line in capsys.readouterr().err.splitlines() if "warning: " in line]
+    assert (
+        len(told) == 1 and f"warning: {topic}/1 0–14: 15 offsets are gone from the log, and not in the table" in told[0]
+    )
     assert run(parse(options), spark).rows == 0
+    assert "warning: " not in capsys.readouterr().err
     assert numbers_in(tmp_path / "t") == [*range(10), *range(25, 30)]
 
 

@@ -2,10 +2,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bmq.config.topic_config import READING_LANES_FIRST_OFFSET
 from bmq_spark.batches.places import Range, ends_of, from_json, merged, to_add, to_json
 from bmq_spark.errors import BmqError, JobStopped
 from bmq_spark.jobs.checkpoint import Planned, agrees
-from bmq_spark.jobs.loss import check_ends, gone, overtaken
+from bmq_spark.jobs.loss import check_ends, gone, overtaken, unseen
 
 START, END = {"orders": {0: 100, 1: 50}}, {"orders": {0: 130, 1: 50}}
 
@@ -34,6 +35,12 @@ def test_a_batch_that_begins_above_the_tables_place_leaves_a_hole() -> None:
 
 def test_a_partition_that_is_new_begins_at_its_first_offset() -> None:
     assert to_add(start=START, end={"orders": {2: 7}}, table={"orders": {0: 100}}) == ([part(0, 7, 2)], [])
+
+
+def test_what_went_before_an_added_partition_was_seen_is_told() -> None:
+    lane = READING_LANES_FIRST_OFFSET
+    begins = {"orders": {0: 120, 1: 0, 2: 7, 3: lane, 4: lane + 5}, "new": {0: 9}}
+    assert unseen({"orders": {0: 100}}, begins) == [part(0, 7, 2), part(lane, lane + 5, 4)]
 
 
 @given(st.integers(0, 20), st.integers(0, 20), st.integers(0, 20))

@@ -4,6 +4,7 @@ records that did not come though the log has them. Pure.
 
 from collections.abc import Sequence
 
+from bmq.config.topic_config import READING_LANES_FIRST_OFFSET
 from bmq.naming.names import is_internal
 from bmq_spark.batches.places import Counts, Places, Range, each, place
 from bmq_spark.errors import JobStopped
@@ -19,6 +20,28 @@ def gone(places: Places, starts: Places) -> list[Range]:
         if start is not None and start > have:
             found.append(Range(topic=topic, partition=partition, start=have, end=start))
     return found
+
+
+def unseen(known: Places, starts: Places) -> list[Range]:
+    """What is gone of partitions of which nothing is known, in topics of which something is: they were added, and their
+    first records went before the job saw them. Own topics of lanes that read the base's have nothing below an offset.
+    """
+    found = []
+    for topic, partition, start in each(starts):
+        first = READING_LANES_FIRST_OFFSET if start >= READING_LANES_FIRST_OFFSET else 0
+        if known.get(topic) and place(known, topic, partition) is None and start > first:
+            found.append(Range(topic=topic, partition=partition, start=first, end=start))
+    return found
+
+
+def went_unseen(lost: Sequence[Range], *, what: str) -> str:
+    """What to say of records that went unseen."""
+    count = sum(part.count for part in lost)
+    return (
+        f"{_named(lost)}: {count} offsets are gone from the log, and not in {what}: the partitions were added, and "
+        "retention (or DeleteRecords) took these before the job saw them. The run goes on after them; run the job more "
+        "often than retention takes records, or make that longer"
+    )
 
 
 def check_ends(places: Places, ends: Places, *, what: str) -> None:

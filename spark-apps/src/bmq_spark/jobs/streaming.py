@@ -21,7 +21,7 @@ from bmq_spark.ending import StopRequest, say
 from bmq_spark.errors import BmqError
 from bmq_spark.jobs.checkpoint import Checkpoint, Planned, Query, Reads, agrees, checkpoint_gone
 from bmq_spark.jobs.cluster import Cluster, Topic
-from bmq_spark.jobs.loss import check_ends, gone, overtaken, set_back
+from bmq_spark.jobs.loss import check_ends, gone, overtaken, set_back, unseen, went_unseen
 from bmq_spark.jobs.progress import Progress
 from bmq_spark.jobs.reading import records_stream
 from bmq_spark.jobs.sinks import Added, Batch, Sink, Total, fields_left_out, mib, too_many_files
@@ -110,7 +110,8 @@ class Stream:
         # topics or another source are read now: what retention took since is missed. --starting-offsets latest means
         # the end of then, which the table says itself (`begin_at`). So it is where the table was rolled back to before
         # it had anything of a topic: the query that ran last began where the table was by then.
-        job_began = merged(self._first(topics, starts, ends, table), _begun(query, reads, table))
+        begun_before = _begun(query, reads, table)
+        job_began = merged(self._first(topics, starts, ends, table), begun_before)
         have = merged(job_began, table)
         goes_on = False
         if query is not None and query.reads() == reads:
@@ -124,6 +125,7 @@ class Stream:
         if holes:
             self._sink.pass_over(holes)
             say(f"warning: {', '.join(map(str, holes))}: gone from the log, passed over as --accept-loss says")
+        self._tell_unseen(merged(begun_before, table), starts)
         self._have = have = merged(have, ends_of(holes))
         begun = {name: have[name] for name in topics if name not in table}
         if begun and self._options.starting_offsets == "latest":
@@ -194,6 +196,9 @@ class Stream:
             raise overtaken(holes, what=self._sink.name) if lost else set_back(holes, what=self._sink.name)
         if not ranges:
             return
+        known = merged(start, table)
+        if any(place(known, part.topic, part.partition) is None for part in ranges):
+            self._tell_unseen(known, self._cluster.starts(self._cluster.topics(self._options.topics)))
         self._ranges = ranges
         batch = Batch(
             records=_cut(frame, start=start, end=end, table=table),
@@ -209,6 +214,11 @@ class Stream:
         self._count(added)
         self._progress.tell(batch.ends)
         self._report(batch, added, time.monotonic() - began)
+
+    def _tell_unseen(self, known: Places, starts: Places) -> None:
+        """No loss that stops a job: nobody has promised the table what went before its partition was seen."""
+        if lost := unseen(known, starts):
+            say(f"warning: {went_unseen(lost, what=self._sink.name)}")
 
     def _verify(self) -> None:
         self._sink.check(self._cluster.topics(self._options.topics))
