@@ -42,6 +42,12 @@ work that takes long is done in turns between which everybody else is served:
   request is parsed there that has many headers or a body in chunks.
 - Of lines in a process's log that say the same but for numbers 50 come in ten seconds, of all 1,000; `left_out` of the next says how many did not.
 
+These bound what work costs. They are no rights: there are no users and no ACLs, so who can connect may do what Kafka's protocol lets anybody do where
+there is no authorizer, and that is a good deal: delete topics and records, change their configuration, move partitions, commit and delete any group's
+offsets, hold up a group's next generation for a member's rebalance timeout (up to `group.max.session.timeout.ms`), and write under another producer's id, so that batches of
+that producer count as sent before, or as those of one that was replaced. Let nobody reach the Kafka and admin addresses whom you would not let do that: bind them to
+networks that are yours, and on Kubernetes have NetworkPolicies.
+
 What a request of n bytes costs, whatever is in it:
 
 - **Its answer**: 64 n + 64 KiB. Lists of all that there is (topics, groups, offsets) are as long as what they list, and paged where the protocol
