@@ -87,7 +87,9 @@ class LogOwner(MemoryOwner):
             for one in tuple(follower.watched):
                 follower.changed(one)
 
-    def append(self, tp: TopicPartition, records: Buffer, *, produce_version: int) -> "asyncio.Future[Appended]":
+    def append(
+        self, tp: TopicPartition, records: Buffer, *, produce_version: int, party: Party = NOBODY
+    ) -> "asyncio.Future[Appended]":
         base = self.log(tp).end
         self.write(tp)
         future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()

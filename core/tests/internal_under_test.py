@@ -103,7 +103,9 @@ class MemoryOwner:
         self.hold_calls: asyncio.Event | None = None
         self.reply: Any = None
 
-    def append(self, tp: TopicPartition, records: Buffer, *, produce_version: int) -> "asyncio.Future[Appended]":
+    def append(
+        self, tp: TopicPartition, records: Buffer, *, produce_version: int, party: Party = NOBODY
+    ) -> "asyncio.Future[Appended]":
         future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
         if self.refuse is not None:
             future.set_exception(self.refuse)

@@ -33,7 +33,9 @@ class Broker:
         if tp != KNOWN:
             raise UnknownTopic(f"partition {tp} does not exist")
 
-    def append(self, tp: TopicPartition, records: Any, *, produce_version: int) -> "asyncio.Future[Appended]":
+    def append(
+        self, tp: TopicPartition, records: Any, *, produce_version: int, party: Party = NOBODY
+    ) -> "asyncio.Future[Appended]":
         future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
         try:
             self._check(tp)

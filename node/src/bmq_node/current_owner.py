@@ -46,11 +46,13 @@ class CurrentOwner:
             raise NotReady("this broker is starting")
         return owner
 
-    def append(self, tp: TopicPartition, records: Buffer, *, produce_version: int) -> "asyncio.Future[Appended]":
+    def append(
+        self, tp: TopicPartition, records: Buffer, *, produce_version: int, party: Party = NOBODY
+    ) -> "asyncio.Future[Appended]":
         """Submits to the incarnation of the moment before it returns. Where that refuses at once with UnknownTopic, the
         future raises NotReady.
         """
-        future = self._owner.append(tp, records, produce_version=produce_version)
+        future = self._owner.append(tp, records, produce_version=produce_version, party=party)
         if future.done() and not future.cancelled() and isinstance(error := future.exception(), UnknownTopic):
             future = asyncio.get_running_loop().create_future()
             future.set_exception(_not_heard_of(error))

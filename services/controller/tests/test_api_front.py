@@ -5,7 +5,7 @@ know.
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import structlog
@@ -15,8 +15,10 @@ from tests.waiting import until_async
 from bmq.errors import ControllerUnavailable
 from bmq.roles.admin import AdminReply, AdminRequest
 from bmq_controller.api import front as front_page
-from bmq_controller.api.asgi import BODIES_BYTES_MAX, BODY_BYTES_MAX
+from bmq_controller.api import groups
+from bmq_controller.api.asgi import ADDRESS, BODIES_BYTES_MAX, BODY_BYTES_MAX
 from bmq_controller.api.front import HANDED_ON_AT_ONCE, REQUESTS_AT_ONCE, REQUESTS_PER_ADDRESS, AdminFront, FrontState
+from bmq_controller.api.problems import Refused
 
 LOCAL, REMOTE = "127.0.0.1", "10.1.2.3"
 
@@ -154,6 +156,7 @@ def test_a_node_that_does_not_lead_hands_a_request_on_as_it_came() -> None:
         assert request.headers == {
             **{name: value for name, value in headers.items() if name != "cookie"},
             "x-request-id": "1",
+            ADDRESS: LOCAL,
         }
 
     run(test)
@@ -298,6 +301,42 @@ def test_bodies_that_one_address_never_ends_leave_room_for_those_of_others() -> 
             503
         ) >= BODIES_BYTES_MAX // BODY_BYTES_MAX
         assert front._bodies.left == BODIES_BYTES_MAX
+
+    run(test)
+
+
+def test_the_leader_hears_whose_request_was_handed_on_whatever_that_says_of_itself() -> None:
+    async def test() -> None:
+        sources = Sources()
+        front = front_of(sources)
+        await ask(front, "GET", "/v1/topics", client="10.1.2.3", headers={"x-forwarded-for": "10.9.9.9"})
+        assert [request.headers[ADDRESS] for request in sources.handed_on] == ["10.1.2.3"]
+
+    run(test)
+
+
+def test_groups_that_one_address_asks_for_hold_up_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sixteen of them, of a thousand offsets each, held up everybody's for seconds."""
+
+    async def test() -> None:
+        gate = asyncio.Event()
+
+        async def describe(_: object, group_id: str, **__: object) -> NoReturn:
+            if group_id == "large":
+                await gate.wait()
+            raise Refused("UnknownGroup", f"there is no group {group_id}", "list the groups")
+
+        monkeypatch.setattr(groups, "describe_group", describe)
+        sources = Sources()
+        sources.leading = object  # type: ignore[assignment, method-assign]
+        front = front_of(sources)
+        greedy = [asyncio.create_task(ask(front, "GET", "/v1/groups/large", client="10.0.0.1")) for _ in range(16)]
+        await asyncio.wait(greedy, timeout=0.5)
+        async with asyncio.timeout(10):
+            assert (await ask(front, "GET", "/v1/groups/small", client="10.0.0.2"))[0] == 404
+        assert not any(one.done() for one in greedy)
+        gate.set()
+        assert {status for status, _, _ in await asyncio.gather(*greedy)} == {404}
 
     run(test)
 

@@ -252,7 +252,9 @@ class MemoryOwner:
     def log(self, tp: TopicPartition) -> MemoryLog:
         return self.logs.setdefault(tp, MemoryLog())
 
-    def append(self, tp: TopicPartition, records: Any, *, produce_version: int) -> "asyncio.Future[Appended]":
+    def append(
+        self, tp: TopicPartition, records: Any, *, produce_version: int, party: Party = NOBODY
+    ) -> "asyncio.Future[Appended]":
         future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
         if self.refuse:
             future.set_exception(self.refuse.pop(0))

@@ -10,6 +10,7 @@ from proxy_in_memory import MemoryMetadata, MemoryOwner, batch
 from told_origin import Origin
 
 from bmq.errors import BmqError, Fenced, InvalidBatch, NotOwner, NotReady, UnknownOutcome, UnknownTopic
+from bmq.fairness.turns import NOBODY, Party
 from bmq.metadata.image import PartitionMeta
 from bmq.roles.owner import Appended
 from bmq.values import LeaderEpoch, NodeId, Offset, TopicPartition
@@ -29,7 +30,9 @@ class HoldingOwner(MemoryOwner):
         self.got: list[bytes] = []
         self.futures: list[asyncio.Future[Appended]] = []
 
-    def append(self, tp: TopicPartition, records: Any, *, produce_version: int) -> "asyncio.Future[Appended]":
+    def append(
+        self, tp: TopicPartition, records: Any, *, produce_version: int, party: Party = NOBODY
+    ) -> "asyncio.Future[Appended]":
         self.got.append(bytes(records))
         self.futures.append(asyncio.get_running_loop().create_future())
         return self.futures[-1]
@@ -269,7 +272,9 @@ def test_after_a_success_the_next_refusal_is_waited_out_as_shortly_as_the_first(
 class BuggyOwner(MemoryOwner):
     """Raises what no owner should."""
 
-    def append(self, tp: TopicPartition, records: Any, *, produce_version: int) -> "asyncio.Future[Appended]":
+    def append(
+        self, tp: TopicPartition, records: Any, *, produce_version: int, party: Party = NOBODY
+    ) -> "asyncio.Future[Appended]":
         raise RuntimeError("a bug")
 
 
@@ -452,7 +457,9 @@ class MovingOwner(MemoryOwner):
         self.is_closed = False
         self.pending: list[tuple[int, asyncio.Future[Appended]]] = []
 
-    def append(self, tp: TopicPartition, records: Any, *, produce_version: int) -> "asyncio.Future[Appended]":
+    def append(
+        self, tp: TopicPartition, records: Any, *, produce_version: int, party: Party = NOBODY
+    ) -> "asyncio.Future[Appended]":
         future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
         if self.is_closed:
             self._refuse_later(future)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from bmq.errors import BmqError
+from bmq.fairness.turns import NOBODY, Party
 from bmq.metadata.image import Image
 from bmq.ports import ObjectStore
 from bmq.roles.owner import Appended, Owner
@@ -129,8 +130,10 @@ class _RecordingOwner:
     def __getattr__(self, attribute: str) -> Any:
         return getattr(self._owner, attribute)
 
-    def append(self, tp: TopicPartition, records: Any, *, produce_version: int) -> "asyncio.Future[Appended]":
-        future = self._owner.append(tp, records, produce_version=produce_version)
+    def append(
+        self, tp: TopicPartition, records: Any, *, produce_version: int, party: Party = NOBODY
+    ) -> "asyncio.Future[Appended]":
+        future = self._owner.append(tp, records, produce_version=produce_version, party=party)
         topic, meta = self._image.topics.get(tp.topic_id), self._image.partition(tp)
         if topic is not None and meta is not None:
             append = OwnerAppend(

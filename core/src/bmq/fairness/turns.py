@@ -103,7 +103,7 @@ class Places:
         self._at_once = self._free = at_once
         self._leaving = leaving
         self._held: Counter[Hashable] = Counter()
-        self._waiting: Rotation[asyncio.Future[None]] = Rotation()
+        self._waiting: Rotation[asyncio.Future[Hashable]] = Rotation()
 
     @property
     def is_idle(self) -> bool:
@@ -117,8 +117,7 @@ class Places:
         if self._may_have(party):
             self._take(party)
             return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.push(turn, party=party, sender=sender)
+        turn = self.queue(party=party, sender=sender)
         try:
             await turn
         except asyncio.CancelledError:
@@ -127,6 +126,25 @@ class Places:
             else:
                 self.leave(party=party)
             raise
+
+    def queue(
+        self,
+        turn: "asyncio.Future[Hashable] | None" = None,
+        *,
+        party: Hashable = None,
+        sender: Hashable = None,
+    ) -> "asyncio.Future[Hashable]":
+        """Waits for a place: a future that resolves with whose place it is then, and who says `leave` for that party
+        in the end. With `turn`, one that waits already waits for this party, too: for work that several want.
+        """
+        if turn is None:
+            turn = asyncio.get_running_loop().create_future()
+        if self._may_have(party):
+            self._take(party)
+            turn.set_result(party)
+        else:
+            self._waiting.push(turn, party=party, sender=sender)
+        return turn
 
     @asynccontextmanager
     async def holding(self, *, party: Hashable = None, sender: Hashable = None) -> AsyncIterator[None]:
@@ -149,7 +167,7 @@ class Places:
             turn = self._waiting.pop()
             if not turn.done():
                 self._take(party)
-                turn.set_result(None)
+                turn.set_result(party)
 
     def _may_have(self, party: Hashable) -> bool:
         return self._free > 0 and (not self._leaving or self._held[party] < self._free)

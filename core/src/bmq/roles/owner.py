@@ -136,7 +136,9 @@ class Owner(Protocol):
     may raise RequestError.
     """
 
-    def append(self, tp: TopicPartition, records: Buffer, *, produce_version: int) -> "asyncio.Future[Appended]":
+    def append(
+        self, tp: TopicPartition, records: Buffer, *, produce_version: int, party: Party = NOBODY
+    ) -> "asyncio.Future[Appended]":
         """Submits one produce payload (one or more whole record batches) before it returns, so calls keep their order.
 
         The future resolves when everything that the answer rests on is durable (a duplicate batch gives its first

@@ -43,6 +43,7 @@ from bmq.wire.batch_headers import LOG_APPEND_TIME_BIT
 from bmq.wire.batches import check_crc, patched, split
 from bmq_broker.hosted import Coordinators
 from bmq_broker.lag import unread
+from bmq_broker.ownership.opening_turns import reading
 from bmq_broker.ownership.ownership import Ownership
 from bmq_broker.partitions.partition import Partition
 from bmq_broker.partitions.states import PartitionState
@@ -98,7 +99,9 @@ class Broker:
         self._loop = asyncio.get_running_loop()  # kept: asking for it is a system call
         self._refusals: set[asyncio.Task[None]] = set()
 
-    def append(self, tp: TopicPartition, records: Buffer, *, produce_version: int) -> "asyncio.Future[Appended]":
+    def append(
+        self, tp: TopicPartition, records: Buffer, *, produce_version: int, party: Party = NOBODY
+    ) -> "asyncio.Future[Appended]":
         """Appends one record batch at once where its partition is open, else once it is. The future resolves when what
         the answer rests on is durable, and has the BmqError where the batch is not taken.
         """
@@ -122,7 +125,7 @@ class Broker:
                     return error if isinstance(error, REFUSALS) else None
                 return None
 
-            self._ownership.when_open(tp, memoryview(records).nbytes, then)
+            self._ownership.when_open(tp, memoryview(records).nbytes, then, party=party)
         except BmqError as error:
             future.set_exception(error)
         return future
@@ -205,7 +208,7 @@ class Broker:
         """
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + max_wait_ms / 1000
-        opening = await self._open_all([request.tp for request in requests], patience_s=READ_PATIENCE_S)
+        opening = await self._open_all([request.tp for request in requests], patience_s=READ_PATIENCE_S, party=party)
         while True:
             with self._waiters.watched(
                 [request.tp for request in requests] if len(requests) > LOOKED_AT_ONCE else ()
@@ -254,7 +257,7 @@ class Broker:
             ]
         return answers
 
-    async def _open_all(self, tps: Sequence[TopicPartition], *, patience_s: float) -> Openings:
+    async def _open_all(self, tps: Sequence[TopicPartition], *, patience_s: float, party: Party = NOBODY) -> Openings:
         """Opens what is not open yet, and waits for it a little: one that takes long holds up no other. Returns the
         openings, over or not.
         """
@@ -263,7 +266,7 @@ class Broker:
         for tp in tps:
             if tp not in self._ownership.partitions:
                 with suppress(BmqError):  # whoever looks at the partition finds the same
-                    task = self._ownership.begin_to_open(tp)
+                    task = self._ownership.begin_to_open(tp, party=party)
                     if task is not None:
                         opening[tp] = task
                 looked_at += 1
@@ -361,7 +364,7 @@ class Broker:
         address: str = "",
     ) -> OffsetForTime:
         """Opens the partition and looks the timestamp up; answers once this broker is sure to be its owner still."""
-        partition = await self._ownership.open(tp)
+        partition = await self._ownership.open(tp, party=reading((address, "")))
         partition.check_leader_epoch(current_leader_epoch)
         found = await self._lookups.offset_for_time(partition, timestamp_ms, committed=committed, address=address)
         await self._verify_not_sealed()
@@ -372,7 +375,7 @@ class Broker:
         """The largest epoch at or below `leader_epoch`, and where it ends; answers once this broker is sure to be the
         owner still.
         """
-        partition = await self._ownership.open(tp)
+        partition = await self._ownership.open(tp, party=reading(NOBODY))
         partition.check_leader_epoch(current_leader_epoch)
         epoch, end_offset = partition.epoch_end(leader_epoch)
         await self._verify_not_sealed()
@@ -383,7 +386,7 @@ class Broker:
         """Rolls up to `before` (-1: the high watermark), raises the log start to it, and returns the log start,
         durable. Raises OffsetOutOfRange above the high watermark.
         """
-        partition = await self._ownership.open(tp)
+        partition = await self._ownership.open(tp, party=reading(NOBODY))
         before = partition.high_watermark if before == -1 else before
         if not 0 <= before <= partition.high_watermark:
             await self._verify_not_sealed()

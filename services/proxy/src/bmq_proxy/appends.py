@@ -12,7 +12,7 @@ queues are bounded with it. A batch that is still being proved (bmq_proxy.proofs
 import asyncio
 from bisect import insort
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import partial
 from itertools import count
 from typing import NamedTuple
@@ -76,7 +76,18 @@ class Append:
     (again).
     """
 
-    __slots__ = ("done", "future", "give_up_at", "number", "produce_version", "proof", "queue", "records", "tp")
+    __slots__ = (
+        "address",
+        "done",
+        "future",
+        "give_up_at",
+        "number",
+        "produce_version",
+        "proof",
+        "queue",
+        "records",
+        "tp",
+    )
 
     def __init__(
         self,
@@ -88,6 +99,7 @@ class Append:
         produce_version: int,
         give_up_at: float,
         done: asyncio.Future[Appended],
+        address: Hashable,
     ) -> None:
         self.number = number
         self.queue = queue
@@ -96,6 +108,7 @@ class Append:
         self.produce_version = produce_version
         self.give_up_at = give_up_at
         self.done = done
+        self.address = address
         self.proof: asyncio.Future[Buffer] | None = None
         """While it is being proved."""
         self.future: asyncio.Future[Appended]
@@ -128,14 +141,15 @@ class Appends:
         produce_version: int,
         give_up_at: float,
         origin: Origin | None = None,
+        address: Hashable = "",
         named: Named | None = None,
         proof: asyncio.Future[Buffer] | None = None,
     ) -> Append:
         """Sends a payload before it returns, or puts it behind what waits. Not applied by `give_up_at` (loop time): its
         `done` says why.
 
-        `origin` is the connection that it came over, `named` what it calls the partition (by default `tp`). `proof`: it
-        is sent when that is there, as that says; what it raises, `done` raises.
+        `origin` is the connection that it came over, `address` whose that is, `named` what it calls the partition (by
+        default `tp`). `proof`: it is sent when that is there, as that says; what it raises, `done` raises.
         """
         key = origin, tp if named is None else named
         queue = self._queues.get(key)
@@ -143,7 +157,14 @@ class Appends:
             queue = self._queues[key] = _Queue(key, self.refused)
         done = self._loop.create_future()
         append = Append(
-            next(self._numbers), queue, tp, records, produce_version=produce_version, give_up_at=give_up_at, done=done
+            next(self._numbers),
+            queue,
+            tp,
+            records,
+            produce_version=produce_version,
+            give_up_at=give_up_at,
+            done=done,
+            address=address,
         )
         if proof is not None:
             append.proof = proof
@@ -242,7 +263,9 @@ class Appends:
                 # it.
                 insort(queue.waiting, append)
                 return
-            future = owner.append(append.tp, append.records, produce_version=append.produce_version)
+            future = owner.append(
+                append.tp, append.records, produce_version=append.produce_version, party=(append.address, queue.key[0])
+            )
         except BmqError as error:
             self._failed(append, error)
             return

@@ -102,7 +102,9 @@ class RemoteOwner:
         """Ends the connections; what was not answered fails."""
         await asyncio.gather(self._produce.close(), self._tail.close(), self._control.close(), self._follower.close())
 
-    def append(self, tp: TopicPartition, records: Buffer, *, produce_version: int) -> "asyncio.Future[Appended]":
+    def append(
+        self, tp: TopicPartition, records: Buffer, *, produce_version: int, party: Party = NOBODY
+    ) -> "asyncio.Future[Appended]":
         """Submits one produce payload to the owner before it returns, so calls keep their order; the future has the
         owner's answer.
         """

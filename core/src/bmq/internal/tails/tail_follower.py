@@ -232,7 +232,9 @@ class TailFollower:
                 going_on.append((tail.cached, answer))
         self._cache.add(going_on)
         for tail, answer in known:
-            self.waiters.wake(tail.cached.tp, grown_bytes=answer.size_bytes + answer.unsent_bytes or None)
+            # What is news without bytes (a log start, a segment) is nobody's who has come to the end.
+            if grown_bytes := answer.size_bytes + answer.unsent_bytes:
+                self.waiters.wake(tail.cached.tp, grown_bytes=grown_bytes)
 
     def _decode(self, frame: Frame) -> list[tuple[int, TailAnswer]]:
         return decode_news(frame, self._partition_of)

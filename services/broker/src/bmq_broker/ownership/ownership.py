@@ -14,6 +14,7 @@ from bmq.clocks.clock_guard import ClockGuard
 from bmq.config.topic_config import begins_at
 from bmq.errors import BmqError, Fenced, NotOwner, NotReady, PartitionStopped, StoreError, UnknownTopic
 from bmq.fairness.log_limit import RateLimited
+from bmq.fairness.turns import NOBODY, Party
 from bmq.fairness.waiters import Waiters
 from bmq.metadata.image import Image, PartitionMeta
 from bmq.metadata.records import Range
@@ -26,6 +27,7 @@ from bmq_broker.ended import Ended
 from bmq_broker.ownership.inheritance import Inheritance
 from bmq_broker.ownership.leaving import Leaving
 from bmq_broker.ownership.life import Lives, Ranges
+from bmq_broker.ownership.opening_turns import ITSELF, OpeningTurns, Wanted, reading, writing
 from bmq_broker.ownership.passes import RETRY_S, Passes
 from bmq_broker.ownership.reconfiguring import Reconfiguring
 from bmq_broker.ownership.waiting import Then, Waiting
@@ -106,7 +108,9 @@ class Ownership:
         self._given_up: set[asyncio.Task[Partition]] = set()
         """Openings of partitions that left meanwhile, until they have ended."""
         self._waiting = Waiting(bytes_max=settings.pending_bytes_max)
-        self._slots = asyncio.Semaphore(settings.open_concurrency)
+        self._wanted: dict[TopicPartition, Wanted] = {}
+        """What is being opened, until it is."""
+        self._turns = OpeningTurns(settings.open_concurrency)
         self._limit = RateLimited(interval_s=LOG_INTERVAL_S)
         self._empty: dict[TopicPartition, LeaderEpoch] = {}
         """Unopened partitions that were found to have nothing in the store, and under which leader epoch."""
@@ -155,21 +159,21 @@ class Ownership:
         if self._ended.refusal is not None:
             raise self._ended.refusal.with_traceback(None)
 
-    def when_open(self, tp: TopicPartition, size_bytes: int, then: Then) -> None:
+    def when_open(self, tp: TopicPartition, size_bytes: int, then: Then, *, party: Party = NOBODY) -> None:
         """Calls `then` with the partition, in the order of these calls, once it is open. Raises NotReady where too much
         waits already.
 
         What `then` returns is told to those behind it instead: what is to be sent again first must not be overtaken.
         """
         self._waiting.add(tp, size_bytes, then)
-        self._open_task(tp)
+        self._open_task(tp, writing(party))
 
-    async def open(self, tp: TopicPartition) -> Partition:
+    async def open(self, tp: TopicPartition, *, party: Party = ITSELF) -> Partition:
         """The open partition. Raises UnknownTopic, NotOwner, NotReady, PartitionStopped, Fenced."""
         partition = self.appending(tp)
         if partition is not None:
             return partition
-        task = self._open_task(tp)
+        task = self._open_task(tp, party)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -178,11 +182,11 @@ class Ownership:
                 raise
             raise self._not_opened(tp) from None  # it was the opening that was cancelled, not who waits for it
 
-    def begin_to_open(self, tp: TopicPartition) -> "asyncio.Task[Partition] | None":
+    def begin_to_open(self, tp: TopicPartition, *, party: Party = NOBODY) -> "asyncio.Task[Partition] | None":
         """Its opening, which is not the caller's to cancel; None where the partition is open. Raises UnknownTopic,
         NotOwner, NotReady, Fenced.
         """
-        return None if self.appending(tp) is not None else self._open_task(tp)
+        return None if self.appending(tp) is not None else self._open_task(tp, reading(party))
 
     def why_not_open(self, tp: TopicPartition, opening: "asyncio.Task[Partition]") -> BmqError:
         """Why a partition is not open although its opening has ended. Raises what is a bug."""
@@ -367,6 +371,7 @@ class Ownership:
         self._manifests.forget(tp)
         self._empty.pop(tp, None)
         task = self._opening.pop(tp, None)
+        self._wanted.pop(tp, None)
         if task is not None:
             task.cancel()
             self._given_up.add(task)
@@ -411,10 +416,13 @@ class Ownership:
     def _stays(self, meta: PartitionMeta) -> bool:
         return self._is_owned(meta) and meta.moving_to == NO_NODE
 
-    def _open_task(self, tp: TopicPartition) -> "asyncio.Task[Partition]":
+    def _open_task(self, tp: TopicPartition, party: Party = ITSELF) -> "asyncio.Task[Partition]":
         task = self._opening.get(tp)
-        if task is None:
-            task = asyncio.get_running_loop().create_task(self._open(tp), name=f"open {tp}")
+        if task is not None:
+            self._turns.want(self._wanted[tp], party)
+        else:
+            wanted = self._wanted[tp] = Wanted(party)
+            task = asyncio.get_running_loop().create_task(self._open(tp, wanted), name=f"open {tp}")
             self._opening[tp] = task
             task.add_done_callback(lambda done: self._opened(tp, done))
         return task
@@ -426,7 +434,7 @@ class Ownership:
             if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, BmqError):
                 raise error
             return
-        del self._opening[tp]
+        del self._opening[tp], self._wanted[tp]
         if task.cancelled():
             self._waiting.serve(tp, self._not_opened(tp))
             return
@@ -455,11 +463,11 @@ class Ownership:
             return error
         return NotReady(f"partition {tp} was not opened")
 
-    async def _open(self, tp: TopicPartition) -> Partition:
+    async def _open(self, tp: TopicPartition, wanted: Wanted) -> Partition:
         meta = self._check_owned(tp)
         self._passes.want(tp, meta.ranges)
         await self._passes.when_read(tp)
-        async with self._slots:
+        async with self._turns.holding(wanted):
             meta = self._check_owned(tp)
             if not self._lives.has_read(tp, meta.ranges):
                 raise NotReady(f"partition {tp} changed while it was being opened")

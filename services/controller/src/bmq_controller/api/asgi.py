@@ -24,6 +24,9 @@ BODY_WITHIN_S: Final = 10.0
 BODIES_BYTES_MAX: Final = 32 << 20
 """How many bytes all bodies that are arriving may have, of all requests of a process together; an address has no more
 of it than is free."""
+ADDRESS: Final = "x-forwarded-for"
+"""The header with the client's address, which also goes with a request that is handed on; a client's own is left
+out."""
 
 
 async def call(application: Application, request: AdminRequest) -> AdminReply:

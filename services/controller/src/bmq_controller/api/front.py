@@ -29,6 +29,7 @@ from bmq.fairness.turns import Turns
 from bmq.internal import ADMIN_REPLY_BYTES_MAX
 from bmq.roles.admin import AdminReply, AdminRequest
 from bmq_controller.api.asgi import (
+    ADDRESS,
     BODIES_BYTES_MAX,
     BODY_BYTES_MAX,
     BODY_WITHIN_S,
@@ -144,7 +145,8 @@ class AdminFront:
         with_body = request.method != "HEAD"
         if not with_body:
             request = replace(request, method="GET")
-        request = replace(request, headers={**request.headers, REQUEST_ID: request_id_of(request.headers, self.new_id)})
+        told = {REQUEST_ID: request_id_of(request.headers, self.new_id), ADDRESS: _host_of(scope)}
+        request = replace(request, headers={**request.headers, **told})
         reply = await self._health(request)
         if reply is None:
             reply = await self._followed(request, self._bounded(scope, request, receive))

@@ -1,25 +1,25 @@
 """`/v1/groups`: list, get, delete. They live on brokers; a group's id may have slashes."""
 
-import asyncio
 from typing import Any, Final
 
 from fastapi import FastAPI, Response
 
+from bmq.fairness.turns import Places
 from bmq.naming.lanes import lane_group
 from bmq_controller.api.coordinators import GroupOffset, delete_group, describe_group, fields_of, list_groups
 from bmq_controller.api.models import GroupOffsetView, GroupSummary, GroupView, MemberView
 from bmq_controller.api.paging import LIMIT_MAX, Continue, Limit, Page, page
-from bmq_controller.api.parameters import MISSING, InLane
+from bmq_controller.api.parameters import MISSING, Address, InLane
 from bmq_controller.api.sources import ApiSources, in_thread
 
 GROUPS_AT_ONCE: Final = 2
 """A coordinator tells all offsets of a group, hundreds of thousands perhaps: so many groups are put together at a
-time."""
+time, and one for each address."""
 
 
 def add_to(app: FastAPI, sources: ApiSources) -> None:
     """Adds the requests that list, show and delete consumer groups."""
-    at_once = asyncio.Semaphore(GROUPS_AT_ONCE)
+    at_once = Places(GROUPS_AT_ONCE, leaving=True)
 
     @app.get("/v1/groups", tags=["groups"])
     async def get_groups(limit: Limit = 100, after: Continue = None, lane: InLane = "") -> Page[GroupSummary]:
@@ -30,9 +30,9 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
         )
 
     @app.get("/v1/groups/{group_id:path}", tags=["groups"], responses=MISSING, response_model=GroupView)
-    async def get_group(group_id: str, limit: Limit = LIMIT_MAX, after: Continue = None) -> Response:
+    async def get_group(group_id: str, address: Address, limit: Limit = LIMIT_MAX, after: Continue = None) -> Response:
         """One group with its members, committed offsets by topic and partition, so many at a time, and their lag."""
-        async with at_once:
+        async with at_once.holding(party=address):
             found, offsets = await describe_group(sources, group_id, limit=limit, after=after)
             return Response(
                 await in_thread(lambda: encode_group(group_id, found, offsets)), media_type="application/json"

@@ -16,6 +16,7 @@ from bmq.storage.flatlog import decode_entry
 from bmq.storage.numbered import just_before, numbered_key
 from bmq_controller.api.node_models import LogEntryView, LogView, SelfView, StoreStep, StoreView
 from bmq_controller.api.own_pages import self_document, without_secrets
+from bmq_controller.api.parameters import Address
 from bmq_controller.api.sources import ApiSources, in_thread
 
 STORE_WITHIN_S: Final = 10.0
@@ -33,18 +34,19 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
         return SelfView.model_validate(self_document(sources))
 
     @app.get("/v1/debug/image", tags=["node"])
-    async def get_image() -> Response:
+    async def get_image(address: Address) -> Response:
         """All metadata as the node that is asked has it, as JSON."""
-        async with whole.holding():
+        async with whole.holding(party=address):
             image = sources.image
             return Response(await in_thread(lambda: encode_image(image)), media_type="application/json")
 
     @app.get("/v1/debug/log", tags=["node"], response_model=LogView)
     async def get_log(
+        address: Address,
         limit: Annotated[int, Query(ge=1, le=ENTRIES_MAX, description="How many entries at most")] = 200,
     ) -> Response:
         """The newest entries of the metadata log, read from the store by the node that is asked."""
-        async with whole.holding():
+        async with whole.holding(party=address):
             found = await _log(sources, limit)
             return Response(await in_thread(lambda: encode_log(found)), media_type="application/json")
 

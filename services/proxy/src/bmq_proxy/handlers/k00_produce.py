@@ -234,7 +234,13 @@ class _Producing:
             self._results[at[0]][at[1]] = _of_error(index, error)
             return
         submit = partial(
-            proxy.appends.submit, tp, produce_version=call.version, give_up_at=give_up_at, origin=origin, named=named
+            proxy.appends.submit,
+            tp,
+            produce_version=call.version,
+            give_up_at=give_up_at,
+            origin=origin,
+            address=call.client_host,
+            named=named,
         )
         append = submit(records, proof=proof) if isinstance(proof, asyncio.Future) else submit(proof)
         if append.done.done():

@@ -84,7 +84,9 @@ class UnwrittenOwner:
         """NotOwner for each of the requests; a lane's reader does not come here."""
         return [TailAnswer(tp=request.tp, error=_not_there(request.tp)) for request in requests]
 
-    def append(self, tp: TopicPartition, records: Buffer, *, produce_version: int) -> "asyncio.Future[Appended]":
+    def append(
+        self, tp: TopicPartition, records: Buffer, *, produce_version: int, party: Party = NOBODY
+    ) -> "asyncio.Future[Appended]":
         """Raises NotOwner; what is written goes to the topic that the write makes."""
         raise _not_there(tp)
 

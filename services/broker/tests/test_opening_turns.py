@@ -1,0 +1,109 @@
+"""Which partitions are opened first, where many are to be."""
+
+import asyncio
+
+from broker_under_test import Cluster
+from held_store import HeldStore
+
+from bmq.roles.owner import TailRequest
+from bmq.values import Offset
+from bmq.wire.batches import Record, build_batch
+from bmq_broker.ownership.opening_turns import ITSELF, WANTING_MAX, OpeningTurns, Wanted, reading, writing
+from bmq_sim.loop import on_virtual_time
+
+OPEN_S = 1.0
+
+
+class SlowStore(HeldStore):
+    """Each get and each listing takes a while."""
+
+    takes_s = 0.0
+
+    async def pass_gate(self, node: str, key: str) -> None:
+        await asyncio.sleep(self.takes_s)
+        await super().pass_gate(node, key)
+
+    async def pass_listing(self) -> None:
+        await asyncio.sleep(self.takes_s)
+        await super().pass_listing()
+
+
+class Opened:
+    """Openings that take a second each, two at a time, in the order in which they end."""
+
+    def __init__(self) -> None:
+        self.turns = OpeningTurns(2)
+        self.over: list[str] = []
+
+    def open(self, name: str, wanted: Wanted) -> "asyncio.Task[None]":
+        async def opening() -> None:
+            async with self.turns.holding(wanted):
+                await asyncio.sleep(OPEN_S)
+            self.over.append(name)
+
+        return asyncio.ensure_future(opening())
+
+
+@on_virtual_time
+async def test_who_wants_one_partition_waits_for_none_of_the_hundreds_that_another_wants() -> None:
+    opened = Opened()
+    tasks = [opened.open(f"greedy {n}", Wanted(reading(("10.0.0.1", n % 7)))) for n in range(200)]
+    await asyncio.sleep(0.1)
+    others = (reading(("10.0.0.2", 0)), writing(("10.0.0.1", 0)), ITSELF)
+    for party in others:
+        tasks.append(opened.open(str(party[0]), Wanted(party)))
+    await asyncio.gather(*tasks)
+    assert max(opened.over.index(str(party[0])) for party in others) < 8
+
+
+@on_virtual_time
+async def test_a_partition_that_waits_among_hundreds_of_another_is_opened_for_the_one_who_wants_only_that() -> None:
+    opened = Opened()
+    wanted = [Wanted(reading(("10.0.0.1", 0))) for _ in range(200)]
+    tasks = [opened.open(str(n), one) for n, one in enumerate(wanted)]
+    await asyncio.sleep(0.1)
+    opened.turns.want(wanted[150], writing(("10.0.0.2", 0)))
+    await asyncio.gather(*tasks)
+    assert opened.over.index("150") < 8
+    assert opened.turns._places.is_idle
+
+
+@on_virtual_time
+async def test_openings_that_are_given_up_leave_their_places_to_others() -> None:
+    opened = Opened()
+    wanted = [Wanted(reading(("10.0.0.1", 0))) for _ in range(20)]
+    tasks = [opened.open(str(n), one) for n, one in enumerate(wanted)]
+    await asyncio.sleep(0.1)
+    for number, one in enumerate(wanted):
+        for address in range(2 * WANTING_MAX):
+            opened.turns.want(one, reading((f"10.0.1.{address}", number)))
+    assert all(len(one.parties) == WANTING_MAX for one in wanted)
+    for task in tasks[1:]:
+        task.cancel()
+    await asyncio.sleep(OPEN_S)
+    assert opened.over == ["0"]
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert opened.turns._places.is_idle
+
+
+@on_virtual_time
+async def test_a_record_of_a_new_topic_is_taken_while_another_address_has_thousands_of_partitions_opened() -> None:
+    store = SlowStore()
+    cluster = Cluster(store)
+    await cluster.start()
+    many = await cluster.topic("many", partitions=2_000)
+    [one] = await cluster.topic("one")
+    store.takes_s = 0.03
+    wanted = [TailRequest(tp=tp, offset=Offset(0), max_bytes=100) for tp in [*many, one]]
+    owner = cluster.broker.owner
+    reading_all = asyncio.ensure_future(
+        owner.read_tail(wanted, min_bytes=1, max_bytes=1_000, max_wait_ms=500, party=("10.0.0.1", 1))
+    )
+    await asyncio.sleep(0.2)
+    began_s = asyncio.get_running_loop().time()
+    batch = build_batch([Record(offset=0, timestamp_ms=1_000, key=None, value=b"a", headers=())])
+    await owner.append(one, batch, produce_version=9, party=("10.0.0.2", 1))
+    assert asyncio.get_running_loop().time() - began_s < 0.5
+    store.takes_s = 0.0
+    await reading_all
+    await cluster.stop()
