@@ -2,6 +2,7 @@
 neither of them.
 """
 
+import gc
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +27,14 @@ FILES: Final = (
 MARKS: Final = ("measures", "seeds", "slow")
 MAIN_CLIENTS: Final = ("folder-aiokafka", "folder-confluent-kafka", "folder-kafka-python")
 STORES_APART: Final = ("minio", "versitygw", "azurite", "gcs")
+
+gc.set_threshold(50_000, 20, 50)  # with those of an interpreter a tenth of a run is the collector's
+
+
+def pytest_collection_finish() -> None:
+    """What was loaded stays."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -27,6 +27,8 @@ SHOWN_MAX = 5
 ROUNDS_MAX = 3
 """So many samples, each of the next seeds, until all that has no reason ran: a change of the code gives every seed
 other chances."""
+TOLD_MAX: Final = 50
+"""Statements that are named while samples go on."""
 FIRST_SEED: Final = 50
 """The first sample begins with it: those below are what `make test` runs."""
 WATCHES: Final[list[Watch]] = []
@@ -73,6 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 if not left:
                     break
                 print(f"{len(left)} statements without a reason did not run yet: the next seeds", flush=True)
+                for statement in left[:TOLD_MAX]:
+                    print(f"  {statement}", flush=True)
             seeds = {name: _seeds_of(name, options, number) for name in names}
             failed += _run_all(seeds, options, pool, works, ran)
     work = Work()
