@@ -125,6 +125,42 @@ def test_what_no_column_holds_is_a_dead_letter_that_says_why(
     assert read(registry, before, after, kept=False)[1] == "", "a record without the field has nothing to lose"
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("{}", "oneof o {{ {} }}"),
+        ("optional int32 z = 5; {}", "oneof o {{ int32 z = 5; {} }}"),
+        ("oneof o {{ int32 z = 5; P p = 1; }} Q q = 2;", "oneof o {{ int32 z = 5; {} }}"),
+    ],
+)
+@pytest.mark.parametrize(
+    "place", ["{}", "map<string, N> n = 3; message N {{ {} }}", "N n = 3; message N {{ {} N n = 4; }}"]
+)
+def test_fields_that_are_in_a_oneof_now_are_all_that_their_writer_set(
+    registry: RegistryServer, before: str, after: str, place: str
+) -> None:
+    both = "P p = 1; Q q = 2;"
+    kinds = "message P { int32 x = 1; } message Q { int32 y = 1; }"
+    fields: dict[str, Any] = {"p": {"x": 1}, "q": {"y": 2}}
+    if " n = " in place:
+        fields = {"n": {"a": fields} if "map" in place else fields | {"n": fields}}
+    versions = [place.format(version.format(both)) + kinds for version in (before, after)]
+    found, reason = read(registry, *versions, **fields)
+    assert reason == ""
+    if " n = " in place:
+        found = found["n"][0][1] if "map" in place else found["n"]
+    assert (found["p"], found["q"]) == ({"x": 1}, {"y": 2})
+    if "N n = 4" in place:
+        assert found["n"] == '{"p": {"x": 1}, "q": {"y": 2}}'
+
+
+def test_fields_of_a_oneof_stay_null_but_for_one_whatever_the_oneof_is_called_or_has_beside(
+    registry: RegistryServer,
+) -> None:
+    before, after = "oneof o { int32 a = 1; string b = 2; }", "oneof u { int32 a = 1; string b = 2; bool c = 3; }"
+    assert read(registry, before, after, b="x") == ({"a": None, "b": "x", "c": None}, "")
+
+
 def test_a_number_that_has_another_name_now_stays_in_the_column_of_its_writer_s_name(registry: RegistryServer) -> None:
     assert read(registry, "string email = 2;", "string phone = 2;", email="a@b") == (
         {"phone": "", "email": "a@b"},

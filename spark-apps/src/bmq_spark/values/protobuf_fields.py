@@ -32,7 +32,9 @@ def _has_others(writer: Descriptor, reader: Descriptor, columns: pa.DataType, se
 
 
 def reads_alike(writer: Descriptor, reader: Descriptor, columns: pa.DataType) -> bool:
-    """Whether the reader's message says the same of each of the writer's fields: what it has not is no column."""
+    """Whether the reader's message says the same of each of the writer's fields, and has room for all that it may set:
+    what it has not is no column.
+    """
     return _reads_alike(writer, reader, columns, set())
 
 
@@ -40,6 +42,8 @@ def _reads_alike(writer: Descriptor, reader: Descriptor, columns: pa.DataType, s
     if (writer.full_name, reader.full_name, columns) in seen:
         return True
     seen.add((writer.full_name, reader.full_name, columns))
+    if _crowds(writer, reader):
+        return False
     names = _names(columns)
     for field in writer.fields:
         ours = reader.fields_by_number.get(field.number)
@@ -55,6 +59,19 @@ def _reads_alike(writer: Descriptor, reader: Descriptor, columns: pa.DataType, s
         if inner is not None and not _reads_alike(inner, ours.message_type, _within(columns, field), seen):
             return False
     return True
+
+
+def _crowds(writer: Descriptor, reader: Descriptor) -> bool:
+    """Whether a message may have two fields that are of one `oneof` to the reader, whose parser keeps the last."""
+    held: dict[str, str] = {}
+    for field in writer.fields:
+        ours = reader.fields_by_number.get(field.number)
+        if ours is None or ours.containing_oneof is None:
+            continue
+        one_of_these = (field.containing_oneof or field).full_name  # one field alone where it is in no `oneof`
+        if held.setdefault(ours.containing_oneof.full_name, one_of_these) != one_of_these:
+            return True
+    return False
 
 
 def is_within(message: Descriptor, other: Descriptor) -> bool:
