@@ -91,6 +91,14 @@ def read(registry: RegistryServer, before: str, after: str, *, kept: bool = True
         ("P n = 2; message P { int32 x = 1; }", "P n = 2; message P { sint32 x = 1; }", None, None),
         ("P n = 2; message P { int32 x = 1; P p = 2; }", "P n = 2; message P { sint32 x = 1; P p = 2; }",
          {"x": 1, "p": {"x": 10}}, {"x": 1, "p": '{"x": 10}'}),
+        ("repeated P n = 2; message P { string key = 1; int32 value = 2; }", "map<string, int32> n = 2;",
+         [{"key": "b", "value": 1}, {"key": "a"}], [("a", 0), ("b", 1)]),
+        ("repeated P n = 2; message P { int32 key = 1; Q value = 2; } message Q { int32 x = 1; }",
+         "map<int64, Q> n = 2; message Q { sint32 x = 1; }",
+         [{"key": 10, "value": {"x": 5}}, {"key": 9}], [(9, None), (10, {"x": 5})]),
+        ("repeated P n = 2; message P { string key = 1; int32 value = 2; }", "map<string, int32> n = 2;", [], []),
+        ("map<string, int32> n = 2;", "repeated P n = 2; message P { string key = 1; sint32 value = 2; bool x = 3; }",
+         {"b": 10, "a": 2}, [{"key": "a", "value": 2, "x": False}, {"key": "b", "value": 10, "x": False}]),
     ],
 )  # fmt: skip
 def test_a_field_is_what_its_writer_meant(
@@ -109,6 +117,12 @@ def test_a_field_is_what_its_writer_meant(
         ("int32 n = 2;", "bool n = 2;", 5, "field n: 5 is neither 0 nor 1"),
         ("bytes n = 2;", "string n = 2;", "/w==", "field n: Invalid UTF8 payload"),
         ("string n = 2;", "int32 n = 2;", "a", "field n: it is string to its writer, and int in the columns"),
+        ("repeated P n = 2; message P { string key = 1; int32 value = 2; }", "map<string, int32> n = 2;",
+         [{"key": "a", "value": 1}, {"key": "a", "value": 2}], "field n: it is a map in the columns, and has 'a' twice"),
+        ("repeated P n = 2; message P { string key = 1; string other = 2; }", "map<string, string> n = 2;",
+         [{"key": "a", "other": "b"}], "field 2 is n.other to its writer, which is no column, and n.value in the columns"),
+        ("repeated P n = 2; message P { string key = 1; int32 value = 2; }", "map<int32, int32> n = 2;",
+         [{"key": "a", "value": 1}], "field n: it is array<struct<key: string, value: int>> to its writer, and map<int, int>"),
         ("repeated int32 n = 2;", "int32 n = 2;", [1, 2], "field n: it is array<int> to its writer, and int in the columns"),
         ("string m = 2;", "string n = 2;", "a", "field 2 is m to its writer, which is no column, and n in the columns"),
         ("P n = 2; message P { P p = 2; repeated Q q = 3; message Q { int32 a = 1; } }",
@@ -159,6 +173,66 @@ def test_fields_of_a_oneof_stay_null_but_for_one_whatever_the_oneof_is_called_or
 ) -> None:
     before, after = "oneof o { int32 a = 1; string b = 2; }", "oneof u { int32 a = 1; string b = 2; bool c = 3; }"
     assert read(registry, before, after, b="x") == ({"a": None, "b": "x", "c": None}, "")
+
+
+GROWN = "message P { string by = 1; repeated int32 l = 2; P p = 3; }"
+
+
+@pytest.mark.parametrize("number", ["int32", "sint32"])
+@pytest.mark.parametrize(
+    ("field", "value", "meant"),
+    [
+        ("P p = 1;", {}, {"by": "", "l": [], "p": None}),
+        ("P p = 1;", None, None),
+        ("oneof o { P p = 1; bool other = 3; }", {}, {"by": "", "l": [], "p": None}),
+        ("repeated P p = 1;", [{}, {}], [{"by": "", "l": [], "p": None}] * 2),
+        ("map<string, P> p = 1;", {"a": {}}, [("a", {"by": "", "l": [], "p": None})]),
+    ],
+)
+def test_an_empty_message_that_has_fields_now_is_one_that_says_none_of_them(
+    registry: RegistryServer, number: str, field: str, value: Any, meant: Any
+) -> None:
+    fields = {"n": 10} if value is None else {"n": 10, "p": value}
+    before, after = f"{field} int32 n = 2; message P {{}}", f"{field} {number} n = 2; {GROWN}"
+    found, reason = read(registry, before, after, kept=False, **fields)
+    assert (reason, found["p"], found["n"]) == ("", meant, 10)
+
+
+@pytest.mark.parametrize("number", ["int32", "sint32"])
+@pytest.mark.parametrize(
+    ("field", "value", "meant"),
+    [
+        ("P p = 1;", {"by": "me", "p": {}}, True),
+        ("P p = 1;", {}, True),
+        ("P p = 1;", None, None),
+        ("oneof o { P p = 1; bool other = 3; }", {"by": "me"}, True),
+        ("repeated P p = 1;", [{"by": "me"}, {}], [True, True]),
+        ("map<string, P> p = 1;", {"a": {"l": [1]}}, [("a", True)]),
+    ],
+)
+def test_a_message_that_has_no_fields_now_says_whether_it_was_set(
+    registry: RegistryServer, number: str, field: str, value: Any, meant: Any
+) -> None:
+    fields = {"n": 10} if value is None else {"n": 10, "p": value}
+    before, after = f"{field} int32 n = 2; {GROWN}", f"{field} {number} n = 2; message P {{}}"
+    found, reason = read(registry, before, after, kept=False, **fields)
+    assert (reason, found["p"], found["n"]) == ("", meant, 10)
+
+
+def test_a_message_with_fields_is_the_only_one_of_a_list_of_empty_ones(registry: RegistryServer) -> None:
+    empty, grown = "message P {}", "message P { int32 x = 1; }"
+    one, many = "P p = 1;", "repeated P p = 1;"
+    assert read(registry, one + grown, many + empty, kept=False, p={"x": 1}) == ({"p": [True]}, "")
+    assert read(registry, one + empty, many + grown, kept=False, p={}) == ({"p": [{"x": 0}]}, "")
+    assert read(registry, "M p = 1;", f"P p = 1; {empty}", kept=False, p={"p": {}}) == ({"p": True}, "")
+
+
+def test_an_empty_message_has_not_what_is_required_of_it_now(registry: RegistryServer) -> None:
+    writer = Version(registry, "optional P p = 1; optional int32 n = 2; message P {}", "proto2")
+    grown = "message P { required int32 x = 1; }"
+    Version(registry, f"optional P p = 1; optional sint32 n = 2; {grown}", "proto2")
+    values, reasons = decode(newest(registry), [writer.record(p={}), writer.record(n=10)])
+    assert values == [None, {"p": None, "n": 10}] and "no p.x, which is required" in (reasons[0] or "")
 
 
 def test_a_number_that_has_another_name_now_stays_in_the_column_of_its_writer_s_name(registry: RegistryServer) -> None:

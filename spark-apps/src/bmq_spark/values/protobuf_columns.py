@@ -17,7 +17,7 @@ from google.protobuf.json_format import MessageToJson
 
 from bmq_spark.values.ddl import UTC_TIMESTAMP
 from bmq_spark.values.message_methods import has_field
-from bmq_spark.values.protobuf_fields import symbols_of
+from bmq_spark.values.protobuf_fields import is_map, symbols_of
 
 Build = Callable[[Sequence[Any]], pa.Array]
 """From values or messages, None where there is none, to their column."""
@@ -102,7 +102,7 @@ def _struct(message: Descriptor, within: tuple[str, ...]) -> tuple[pa.DataType, 
 def _field(field: FieldDescriptor, within: tuple[str, ...]) -> tuple[pa.DataType, Build]:
     """The column of one field, built from the messages that hold it."""
     name, get = field.name, attrgetter(field.name)
-    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+    if is_map(field):
         return _map(field, get, within)
     arrow_type, build = _single(field, within)
     if field.is_repeated:

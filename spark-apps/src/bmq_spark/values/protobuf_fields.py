@@ -99,9 +99,15 @@ def symbols_of(enum: EnumDescriptor) -> dict[int, str]:
     return {value.number: value.name for value in reversed(enum.values)}
 
 
+def is_map(field: FieldDescriptor) -> bool:
+    """Whether it is a map; its messages are the entries."""
+    return field.message_type is not None and field.message_type.GetOptions().map_entry
+
+
 def _reading(field: FieldDescriptor) -> tuple[str, int, str, bool, bool]:
     name = "" if field.message_type is None else field.message_type.full_name
-    own = name if name.startswith("google.protobuf.") else ""  # these become columns of their own kinds
+    # These become columns of their own kinds.
+    own = "map" if is_map(field) else name if name.startswith("google.protobuf.") else ""
     return field.name, field.type, own, field.is_repeated, field.has_presence
 
 

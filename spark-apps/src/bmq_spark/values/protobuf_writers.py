@@ -3,11 +3,13 @@ what was meant, since another version may have given it another kind, name or sy
 
 What the writer meant is in the column of that name, where that holds it; else the record does not fit. A field whose
 name is no column is left out, unless its number is a column of another name: then a record that has it does not fit.
+A message that had no fields says none of those that it has now; one that has none now says whether it was set.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -131,8 +133,10 @@ def _fit(
     """None where the column holds nothing of the kind. `writer` and `reader`: of fields that are messages, or hold
     such; of maps their entries.
     """
-    if pa.types.is_struct(have) and pa.types.is_struct(want) and writer is not None:
+    if writer is not None and pa.types.is_struct(want) and (pa.types.is_struct(have) or not writer.fields):
         return _struct(writer, reader, want, have, f"{path}.")
+    if writer is not None and reader is not None and pa.types.is_boolean(want) and _is_left_empty(writer, reader):
+        return _truths_where_set
     if pa.types.is_list(have) and pa.types.is_list(want):
         item = _fit(writer, reader, have.value_type, want.value_type, path)
         return None if item is None else lambda array: _lists(array, item, want)
@@ -140,7 +144,42 @@ def _fit(
         keys = _number(have.key_type, want.key_type, path)
         items = _fit(_value(writer), _value(reader), have.item_type, want.item_type, path)
         return None if keys is None or items is None else lambda array: _maps(array, keys, items, want)
+    if pa.types.is_map(have) and pa.types.is_list(want) and pa.types.is_struct(want.value_type) and writer is not None:
+        entry = _struct(writer, reader, want.value_type, _entries(have), f"{path}.")
+        return lambda array: _lists(_listed(array), entry, want)
+    if pa.types.is_list(have) and pa.types.is_struct(have.value_type) and pa.types.is_map(want) and writer is not None:
+        return _mapped(writer, reader, have, want, path)
     return _number(have, want, path)
+
+
+def _mapped(
+    writer: Descriptor, reader: Descriptor | None, have: pa.DataType, want: pa.DataType, path: str
+) -> Fit | None:
+    """Lists of messages as maps of the entries that these are; None where those have other keys."""
+    key = _called(writer, "key")
+    if key is None or _number(have.value_type.field(key.name).type, want.key_type, path) is None:
+        return None
+    entry = _struct(writer, reader, _entries(want), have.value_type, f"{path}.")
+
+    def fit(array: pa.Array) -> pa.Array:
+        offsets, first, count = _begins(array)
+        made = entry(array.values.slice(first, count))
+        keys, begins, order = _part(made, "key").to_pylist(), offsets.to_pylist(), list[int]()
+        for begin, end in pairwise(begins):
+            _require_keys(keys[begin:end], path)
+            order += sorted(range(begin, end), key=keys.__getitem__)
+        made = made.take(pa.array(order, pa.int64()))
+        return pa.MapArray.from_arrays(offsets, _part(made, "key"), _part(made, "value"), type=want)
+
+    return fit
+
+
+def _require_keys(keys: list[Any], path: str) -> None:
+    for key, count in Counter(keys).items():
+        if key is None:
+            raise ValueError(f"field {path}: it is a map in the columns, and has an entry without a key")
+        if count > 1:
+            raise ValueError(f"field {path}: it is a map in the columns, and has {key!r} twice")
 
 
 def _number(have: pa.DataType, want: pa.DataType, path: str) -> Fit | None:
@@ -172,6 +211,16 @@ def _truths(array: pa.Array, path: str) -> pa.Array:
     return pa.array([None if number is None else bool(number) for number in numbers], pa.bool_())
 
 
+def _truths_where_set(array: pa.Array) -> pa.Array:
+    """What messages without fields are as a column."""
+    return pa.array([True if there else None for there in array.is_valid().to_pylist()], pa.bool_())
+
+
+def _is_left_empty(writer: Descriptor, reader: Descriptor) -> bool:
+    """Whether a message has no fields to the reader, which asks but whether it was set; not of Protobuf's own kinds."""
+    return not reader.fields and not writer.full_name.startswith("google.protobuf.")
+
+
 def _called(message: Descriptor | None, name: str) -> FieldDescriptor | None:
     """Its field of that name, which may be written in another case."""
     if message is None or name in message.fields_by_name:
@@ -200,6 +249,17 @@ def _maps(array: pa.Array, keys: Fit, items: Fit, want: pa.DataType) -> pa.Array
     offsets, first, count = _begins(array)
     made = keys(array.keys.slice(first, count)), items(array.items.slice(first, count))
     return pa.MapArray.from_arrays(offsets, *made, type=want)
+
+
+def _entries(maps: pa.DataType) -> pa.DataType:
+    return pa.struct([("key", maps.key_type), ("value", maps.item_type)])
+
+
+def _listed(maps: pa.Array) -> pa.Array:
+    """Lists of their entries."""
+    offsets, first, count = _begins(maps)
+    parts = [maps.keys.slice(first, count), maps.items.slice(first, count)]
+    return pa.ListArray.from_arrays(offsets, pa.StructArray.from_arrays(parts, fields=list(_entries(maps.type))))
 
 
 def _lists_of_one(array: pa.Array, are_set: pa.Array, item: Fit, want: pa.DataType) -> pa.Array:
