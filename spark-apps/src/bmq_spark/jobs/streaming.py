@@ -16,7 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from bmq_spark.batches.above import from_places
 from bmq_spark.batches.explaining import explained
-from bmq_spark.batches.places import Places, Range, each, ends_of, merged, place, to_add
+from bmq_spark.batches.places import Places, Range, ahead, each, ends_of, merged, place, to_add
 from bmq_spark.ending import StopRequest, say
 from bmq_spark.errors import BmqError
 from bmq_spark.jobs.checkpoint import Checkpoint, Planned, Query, Reads, agrees, checkpoint_gone
@@ -195,6 +195,8 @@ class Stream:
             lost = gone(table, self._cluster.starts(self._cluster.topics(self._options.topics)))
             raise overtaken(holes, what=self._sink.name) if lost else set_back(holes, what=self._sink.name)
         if not ranges:
+            # Another job may have added all of it meanwhile: then no later batch says that what was there is taken.
+            self._have = merged(self._have, ahead(self._have, end))
             return
         known = merged(start, table)
         if any(place(known, part.topic, part.partition) is None for part in ranges):
