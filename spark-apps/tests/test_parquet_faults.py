@@ -6,9 +6,11 @@ import pytest
 from compat_server import Bmq
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
+from deltalake import DeltaTable
 from parquet_jobs import arguments, produce, rows, topic_of
 from pyspark.sql import SparkSession
 
+from bmq_spark.batches.places import Places
 from bmq_spark.errors import BmqError, ConfigurationError, JobStopped
 from bmq_spark.jobs import cluster
 from bmq_spark.jobs.checkpoint import Checkpoint
@@ -219,6 +221,25 @@ def test_a_batch_that_was_committed_when_the_job_was_killed_is_not_added_again(
     assert numbers_in(tmp_path / "t") == list(range(30))
 
 
+class Unpublished(ParquetSink):
+    """A job that comes to its commits, and never to the Delta log."""
+
+    def _publish(self) -> None:
+        pass
+
+
+def test_what_a_killed_job_committed_is_in_the_delta_log_after_the_next_run_which_finds_nothing_new(
+    bmq: Bmq, spark: SparkSession, tmp_path: Path
+) -> None:
+    topic = topic_of(bmq.servers, partitions=1)
+    options = arguments(bmq.servers, tmp_path / "t", topic)
+    produce(bmq.servers, topic, NUMBERS)
+    run_with(Unpublished, options, spark)
+    assert numbers_in(tmp_path / "t") == list(range(30)) and not (tmp_path / "t" / "_delta_log").exists()
+    assert run(parse(options), spark).rows == 0
+    assert DeltaTable(str(tmp_path / "t")).to_pyarrow_table().num_rows == 30
+
+
 class Killed(ParquetSink):
     """A job that is killed between its two commits."""
 
@@ -298,4 +319,27 @@ def test_the_second_of_two_jobs_on_one_table_is_refused(bmq: Bmq, spark: SparkSe
 
     with pytest.raises(JobStopped, match="does another job write to it"):
         run_with(Overtaken, [*options, "--checkpoint", str(tmp_path / "one")], spark)
+    assert numbers_in(tmp_path / "t") == list(range(30))
+
+
+@pytest.mark.timeout(120)
+def test_a_run_of_a_bucket_ends_where_another_job_took_all_that_was_left(
+    bmq: Bmq, spark: SparkSession, tmp_path: Path
+) -> None:
+    topic = topic_of(bmq.servers, partitions=1)
+    store = ["--source", "bmq", "--store", (bmq.log.parent / "data").as_uri()]
+    options = [*arguments(bmq.servers, tmp_path / "t", topic), *store, "--checkpoint"]
+    produce(bmq.servers, topic, NUMBERS)
+
+    class Overtaken(ParquetSink):
+        looked = False
+
+        def places(self) -> Places:
+            found = super().places()
+            if not Overtaken.looked:
+                run(parse([*options, str(tmp_path / "other")]), spark)
+            Overtaken.looked = True
+            return found
+
+    run_with(Overtaken, [*options, str(tmp_path / "one")], spark)
     assert numbers_in(tmp_path / "t") == list(range(30))

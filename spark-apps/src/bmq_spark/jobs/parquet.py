@@ -103,7 +103,7 @@ def run(options: ParquetOptions, spark: SparkSession, *, stop: StopRequest | Non
         retention_ms=options.retention_ms,
         folders_max=options.max_partitions_per_batch,
     )
-    sink.expire()
+    sink.catch_up()
     folder = HadoopFolder(spark, options.checkpoint or location.child("_bmq/checkpoint").uri)
     checkpoint = Checkpoint(folder, table_id=sink.id, table=location.hadoop())
     total = Stream(spark, options, sink, checkpoint, stop=stop).run()

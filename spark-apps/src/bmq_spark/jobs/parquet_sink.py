@@ -214,7 +214,6 @@ class ParquetSink:
         """
         if batch.query_id != self._query_id:
             self._begin(batch.query_id)
-            self._publish()
         before = self._table.snapshot()
         files, letters = self._write(batch, before, self._buried(before))
         batch.verify()
@@ -244,6 +243,13 @@ class ParquetSink:
             apart=sum(file.rows for file in (*files, *letters) if is_apart(file.folder)),
             left_out=self._left_out,
         )
+
+    def catch_up(self) -> None:
+        """Before a run, which may find nothing to add: expires what is past retention, and publishes what was committed
+        and is not yet. Raises BmqError.
+        """
+        self.expire()
+        self._publish()
 
     def expire(self) -> None:
         """Takes out what is older than the retention, once an hour at most, where this machine's clock is the store's.
