@@ -87,6 +87,20 @@ async def test_openings_that_are_given_up_leave_their_places_to_others() -> None
 
 
 @on_virtual_time
+async def test_an_opening_that_is_given_up_in_the_moment_of_its_turn_leaves_the_place() -> None:
+    opened = Opened()
+    wanted = [Wanted(reading(("10.0.0.1", 0))) for _ in range(3)]
+    tasks = [opened.open(str(n), one) for n, one in enumerate(wanted)]
+    await asyncio.sleep(0.1)
+    turn = wanted[2].turn
+    assert turn is not None
+    turn.add_done_callback(lambda _: tasks[2].cancel())
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert (sorted(opened.over), tasks[2].cancelled(), turn.cancelled()) == (["0", "1"], True, False)
+    assert opened.turns._places.is_idle
+
+
+@on_virtual_time
 async def test_a_record_of_a_new_topic_is_taken_while_another_address_has_thousands_of_partitions_opened() -> None:
     store = SlowStore()
     cluster = Cluster(store)
