@@ -197,6 +197,7 @@ FIXED: Final[Mapping[str, str]] = {
     r"bmq_proxy\.spreading:.*": "of a hash function",
     r".*:_?[A-Z_]*NAMED_MAX": "how much of a list a message names",
     r".*:_?[A-Z_]*(SHARE|SHARE_MAX|SHARES|_PARTS|HELD_TIMES)": "a ratio",
+    r"bmq_broker\.ownership\.opening_turns:WANTING_MAX": "whose turn brings an opening: beyond it that of those who came first, as in test_opening_turns.py",
     r"bmq\.metadata\.journal:LOADS_MAX": "more than faults take, so that a start does not fail for bad luck",
     r"bmq\.storage\.durable:.*": "probabilities of a second request and tries: chance decides, not size",
     r"bmq\.storage\.flatlog:LOOKS_MAX": "more than faults take",
