@@ -96,6 +96,8 @@ class BareClient:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._asked = _Asked()
         try:
+            # The port is taken when it connects: one that waits for its end to be over with may be used again then.
+            self.socket.setsockopt(socket.IPPROTO_IP, getattr(socket, "IP_BIND_ADDRESS_NO_PORT", 24), 1)
             self.socket.bind((own_host, 0))
             self.socket.connect(address)
         except OSError:
