@@ -2,12 +2,13 @@
 neither of them.
 """
 
-import gc
 from pathlib import Path
 from typing import Final
 
 import hypothesis
 import pytest
+
+from bmq.runtime.loop import settle
 
 pytest.register_assert_rewrite("tests.transcripts")  # so that what differs is shown
 hypothesis.settings.register_profile("bmq", deadline=None)
@@ -28,13 +29,10 @@ MARKS: Final = ("measures", "seeds", "slow")
 MAIN_CLIENTS: Final = ("folder-aiokafka", "folder-confluent-kafka", "folder-kafka-python")
 STORES_APART: Final = ("minio", "versitygw", "azurite", "gcs")
 
-gc.set_threshold(50_000, 20, 50)  # with those of an interpreter a tenth of a run is the collector's
-
 
 def pytest_collection_finish() -> None:
-    """What was loaded stays."""
-    gc.collect()
-    gc.freeze()
+    """As a node does once it is loaded: else a tenth of a run is the garbage collector's."""
+    settle()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

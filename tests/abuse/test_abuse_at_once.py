@@ -13,14 +13,13 @@ import pytest
 from abuse_process import BmqProcess, bmq_process
 from abuse_requests import TOPICS, WIDE_PARTITIONS
 from tests.bare_client import BareClient, framed
+from wide_requests import ELEMENT_BYTES
 
 from bmq.config.limits import Limits
 from bmq.wire.records import Record, build_batch
 
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
-ELEMENT_BYTES: Final = KIB
-"""What something that is named takes while it is worked on, with its part of the answer, at most."""
 DENSE: Final = 39_000
 AT_ONCE: Final = 12
 METADATA_BYTES: Final = 4_000

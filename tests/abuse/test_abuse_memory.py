@@ -14,14 +14,13 @@ from abuse_node import AbusedNode, abused_node
 from abuse_process import BmqProcess
 from abuse_requests import API_KEYS, TOPIC_IDS, TOPICS, Abuse
 from tests.bare_client import BareClient
-from wide_requests import elements_in, wide
+from wide_requests import ELEMENT_BYTES, elements_in, wide
 
 from bmq.runtime.loop import settle
 from bmq.wire.apis import SERVED, ApiKey
 
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
-ELEMENT_BYTES: Final = KIB
 FETCHED_BYTES: Final = 3 * KIB
 """The same of a partition in a Fetch, which is looked up in its session, its owner's tail and its manifest."""
 UNREACHABLE_MAX: Final = 1_000

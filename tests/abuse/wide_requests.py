@@ -10,6 +10,8 @@ from bmq.wire.apis import SERVED, ApiKey
 from bmq.wire.frames import parse_request_header
 from bmq_proxy.bulk import elements_of
 
+ELEMENT_BYTES: Final = 1 << 10
+"""What something that is named takes while it is worked on, with its part of the answer, at most."""
 _FLEXIBLE_FETCH: Final = 12
 """Newer ones may have fields with tags for each partition, of which few are taken."""
 

@@ -119,12 +119,9 @@ class Places:
             return
         turn = self.queue(party=party, sender=sender)
         try:
-            await turn
+            await self.turn_of(turn)
         except asyncio.CancelledError:
-            if turn.cancelled():
-                self._waiting.discard(turn, party=party, sender=sender)
-            else:
-                self.leave(party=party)
+            self._waiting.discard(turn, party=party, sender=sender)
             raise
 
     def queue(
@@ -145,6 +142,15 @@ class Places:
         else:
             self._waiting.push(turn, party=party, sender=sender)
         return turn
+
+    async def turn_of(self, turn: "asyncio.Future[Hashable]") -> Hashable:
+        """Whose place it is that one who waits has, once there is one. Who gives up waiting has taken none."""
+        try:
+            return await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():
+                self.leave(party=turn.result())
+            raise
 
     @asynccontextmanager
     async def holding(self, *, party: Hashable = None, sender: Hashable = None) -> AsyncIterator[None]:

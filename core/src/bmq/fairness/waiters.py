@@ -95,22 +95,21 @@ class Waiters:
         """Something about the partition changed; `grown_bytes`: nothing but that it grew by so much."""
         for changed in self._watching.get(tp, ()):
             changed(tp)
-        futures = self._futures.pop(tp, None)
-        if futures is None:
+        futures = self._futures.pop(tp, {})
+        if grown_bytes is None or not self._lacking:
+            go_on(tuple(futures))
             return
-        if grown_bytes is not None and self._lacking:
-            waiting = {future: grows for future, grows in futures.items() if self._lacks(future, grows, grown_bytes)}
-            if waiting:
-                self._futures[tp] = waiting
-            futures = {future: True for future in futures if future not in waiting}
-        go_on(tuple(futures))
-
-    def _lacks(self, future: "asyncio.Future[None]", grows: bool, grown_bytes: int) -> bool:
-        """Whether it has not enough yet."""
-        lacking_bytes = self._lacking.get(future, 0)
-        if grows and lacking_bytes:
-            lacking_bytes = self._lacking[future] = max(0, lacking_bytes - grown_bytes)
-        return lacking_bytes > 0
+        enough, waiting = [], {}
+        for future, grows in futures.items():
+            lacking_bytes = self._lacking.get(future, 0) - (grown_bytes if grows else 0)
+            if lacking_bytes <= 0:
+                enough.append(future)
+            else:
+                self._lacking[future] = lacking_bytes
+                waiting[future] = grows
+        if waiting:
+            self._futures[tp] = waiting
+        go_on(enough)
 
     def wake_all(self) -> None:
         """For a broker that ends."""

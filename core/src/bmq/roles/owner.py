@@ -143,7 +143,8 @@ class Owner(Protocol):
 
         The future resolves when everything that the answer rests on is durable (a duplicate batch gives its first
         offsets), or raises: RequestErrors and NotOwner/NotReady mean *not applied*; Fenced or StoreError after
-        submission mean *unknown*. `records` must not be changed afterwards.
+        submission mean *unknown*. `records` must not be changed afterwards. `party`: by whose turn the partition is
+        opened, where it is not yet.
         """
 
     async def read_tail(

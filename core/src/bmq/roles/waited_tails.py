@@ -27,7 +27,4 @@ def lacking(
 
 def _read_to(request: TailRequest, answer: TailAnswer) -> int:
     """The offset behind what was read."""
-    if not answer.batches:
-        return request.offset
-    header = read_header(answer.batches[-1])
-    return header.base_offset + header.last_offset_delta + 1
+    return read_header(answer.batches[-1]).next_offset if answer.batches else request.offset

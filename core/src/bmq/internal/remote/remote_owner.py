@@ -11,6 +11,7 @@ from typing_extensions import Buffer
 
 from bmq.errors import NotReady
 from bmq.fairness.turns import NOBODY, Party, Turns
+from bmq.fairness.waiters import ANYTHING
 from bmq.internal import limits
 from bmq.internal.calls.owner_calls import (
     APPEND_CALL,
@@ -159,7 +160,7 @@ class RemoteOwner:
                     or sum([answer.size_bytes + answer.unsent_bytes for answer in answers]) >= min_bytes
                 ):
                     return answers
-                more = lacking(asked, answers, min_bytes=min_bytes, end=self._follower.end)
+                more = ANYTHING if missing else lacking(asked, answers, min_bytes=min_bytes, end=self._follower.end)
                 known.clear()
                 answers.clear()  # neither is held while it waits
                 if room is not None:

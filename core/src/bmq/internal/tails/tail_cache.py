@@ -57,7 +57,7 @@ class CachedTail:
         added = 0
         for batch in answer.batches:
             header = read_header(batch)
-            next_offset = Offset(header.base_offset + header.last_offset_delta + 1)
+            next_offset = Offset(header.next_offset)
             if next_offset <= self.end:
                 continue
             if not self._bases:
@@ -115,8 +115,7 @@ class CachedTail:
 
 def end_of(batches: Sequence[Buffer]) -> Offset:
     """The offset behind them."""
-    header = read_header(batches[-1])
-    return Offset(header.base_offset + header.last_offset_delta + 1)
+    return Offset(read_header(batches[-1]).next_offset)
 
 
 class _Held(NamedTuple):

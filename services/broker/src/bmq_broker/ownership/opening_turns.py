@@ -57,12 +57,7 @@ class OpeningTurns:
         for party, sender in wanted.parties.values():
             if not turn.done():
                 self._places.queue(turn, party=party, sender=sender)
-        try:
-            whose = await turn
-        except asyncio.CancelledError:
-            if not turn.cancelled():
-                self._places.leave(party=turn.result())
-            raise
+        whose = await self._places.turn_of(turn)
         try:
             yield
         finally:
