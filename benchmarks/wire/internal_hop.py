@@ -15,6 +15,7 @@ from uuid import UUID
 import uvloop
 from typing_extensions import Buffer
 
+from bmq.fairness.turns import NOBODY, Party
 from bmq.internal import Identity, InternalServer, RemoteOwner
 from bmq.internal.framing.apis import Api
 from bmq.internal.serving.owner_handlers import Appender, append_route
@@ -37,7 +38,9 @@ class NullOwner:
         self._loop = asyncio.get_running_loop()
         self._waiting: list[asyncio.Future[Appended]] = []
 
-    def append(self, tp: TopicPartition, records: Buffer, *, produce_version: int) -> "asyncio.Future[Appended]":
+    def append(
+        self, tp: TopicPartition, records: Buffer, *, produce_version: int, party: Party = NOBODY
+    ) -> "asyncio.Future[Appended]":
         future: asyncio.Future[Appended] = self._loop.create_future()
         if not self._waiting:
             self._loop.call_soon(self._durable)

@@ -98,6 +98,8 @@ class MemoryOwner:
         self.hold = False
         self.held: list[tuple[asyncio.Future[Appended], Appended]] = []
         self.asked: list[tuple[Any, ...]] = []
+        self.parties: list[Party] = []
+        """Whose the appends and the reads of tails were."""
         self.answers: list[TailAnswer] = []
         self.hold_reads: asyncio.Event | None = None
         self.hold_calls: asyncio.Event | None = None
@@ -107,6 +109,7 @@ class MemoryOwner:
         self, tp: TopicPartition, records: Buffer, *, produce_version: int, party: Party = NOBODY
     ) -> "asyncio.Future[Appended]":
         future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+        self.parties.append(party)
         if self.refuse is not None:
             future.set_exception(self.refuse)
             return future
@@ -141,6 +144,7 @@ class MemoryOwner:
         party: Party = NOBODY,
     ) -> list[TailAnswer]:
         self.asked.append((list(requests), min_bytes, max_bytes, max_wait_ms))
+        self.parties.append(party)
         self._check()
         if self.hold_reads is not None:
             await self.hold_reads.wait()

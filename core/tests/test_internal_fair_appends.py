@@ -14,6 +14,7 @@ from typing_extensions import Buffer
 
 from bmq.errors import BmqError, Fenced, NotReady
 from bmq.fairness.greedy_window import WINDOW_FIRST_BYTES
+from bmq.fairness.turns import NOBODY, Party
 from bmq.internal.calls.owner_calls import APPEND_CALL, AppendCall
 from bmq.internal.framing.refusals import Refusals
 from bmq.internal.framing.routes import Incoming, Kept
@@ -239,7 +240,9 @@ def test_a_partition_is_refused_for_no_longer_than_its_refusal_is_unheard_and_no
 class Routed(Owner):
     """What a broker's route for APPEND submits to; `number` is a batch's first byte."""
 
-    def append(self, one: TopicPartition, records: Buffer, *, produce_version: int) -> "asyncio.Future[Appended]":
+    def append(
+        self, one: TopicPartition, records: Buffer, *, produce_version: int, party: Party = NOBODY
+    ) -> "asyncio.Future[Appended]":
         return self.submit(one, memoryview(records)[0])
 
 

@@ -25,8 +25,19 @@ from bmq.errors import (
     UnknownOutcome,
     UnknownTopic,
 )
+from bmq.fairness.turns import NOBODY
 from bmq.internal import RemoteOwner, owner_handlers
-from bmq.internal.calls.owner_calls import TIME_CALL, TimeCall, decode_tails, encode_tails
+from bmq.internal.calls.owner_calls import (
+    APPEND_CALL,
+    TAIL_CALL,
+    TIME_CALL,
+    AppendCall,
+    TailCall,
+    TimeCall,
+    Wanted,
+    decode_tails,
+    encode_tails,
+)
 from bmq.internal.framing.apis import Api
 from bmq.internal.framing.frames import Kind, decode_frame, encode_frame
 from bmq.internal.framing.packing import Packed
@@ -236,11 +247,55 @@ class TimeCallBefore(msgspec.Struct, frozen=True, array_like=True):
     committed: bool
 
 
-def test_nodes_that_do_not_say_where_a_client_is_are_understood_and_understand() -> None:
-    before = Packed[TimeCallBefore](TimeCallBefore)
-    asked = (tp(1).topic_id, 1, -3, 2, True)
-    assert TIME_CALL.decode(before.encode(TimeCallBefore(*asked))) == TimeCall(*asked, address="")
-    assert before.decode(TIME_CALL.encode(TimeCall(*asked, address="/10.0.0.7"))) == TimeCallBefore(*asked)
+class AppendCallBefore(msgspec.Struct, frozen=True, array_like=True):
+    """The same of batches."""
+
+    topic_id: UUID
+    partition: int
+    produce_version: int
+    refusal_heard: int
+
+
+class TailCallBefore(msgspec.Struct, frozen=True, array_like=True):
+    """And of tails."""
+
+    requests: list[Wanted]
+    min_bytes: int
+    max_bytes: int
+    max_wait_ms: int
+    sizes_only: bool
+
+
+@pytest.mark.parametrize(
+    ("packed", "call", "before", "asked"),
+    [
+        (TIME_CALL, TimeCall, TimeCallBefore, (tp(1).topic_id, 1, -3, 2, True)),
+        (APPEND_CALL, AppendCall, AppendCallBefore, (tp(1).topic_id, 1, 9, 3)),
+        (TAIL_CALL, TailCall, TailCallBefore, ([Wanted(tp(1).topic_id, 1, 5, 100, -1)], 1, 100, 500, True)),
+    ],
+    ids=["time", "append", "tail"],
+)
+def test_nodes_that_do_not_say_where_a_client_is_are_understood_and_understand(
+    packed: Packed[Any], call: type[Any], before: type[Any], asked: tuple[Any, ...]
+) -> None:
+    packed_before = Packed[Any](before)
+    assert packed.decode(packed_before.encode(before(*asked))) == call(*asked, address="")
+    assert packed_before.decode(packed.encode(call(*asked, address="/10.0.0.7"))) == before(*asked)
+
+
+@every_loop
+def test_an_owner_is_told_at_which_address_the_client_is_that_writes_or_reads(run: Runner) -> None:
+    async def main() -> None:
+        owner = MemoryOwner()
+        owner.answers = [TailAnswer(tp=tp(0), error=NotReady("opening"))]
+        async with remote(owner) as there:
+            await there.append(tp(0), b"batch", produce_version=9, party=("/10.0.0.7", "producer-1"))
+            asked = [TailRequest(tp=tp(0), offset=Offset(0), max_bytes=10)]
+            await there.read_tail(asked, min_bytes=1, max_bytes=10, max_wait_ms=0, party=("/10.0.0.8", "consumer-1"))
+            await there.append(tp(0), b"batch", produce_version=9)
+            assert owner.parties == [("/10.0.0.7", ""), ("/10.0.0.8", ""), NOBODY]
+
+    run(main())
 
 
 @every_loop

@@ -30,13 +30,14 @@ _Batches = msgspec.Meta(max_length=BATCHES_MAX)
 
 class AppendCall(msgspec.Struct, frozen=True, array_like=True):
     """The batches are the attachment. `refusal_heard`: the newest refusal of the connection that its sender knows
-    (bmq.internal.framing.refusals).
+    (bmq.internal.framing.refusals). Earlier nodes do not say the client's address.
     """
 
     topic_id: UUID
     partition: int
     produce_version: int
     refusal_heard: int
+    address: str = ""
 
 
 class AppendReply(msgspec.Struct, frozen=True, array_like=True):
@@ -59,7 +60,7 @@ class Wanted(msgspec.Struct, frozen=True, array_like=True):
 
 class TailCall(msgspec.Struct, frozen=True, array_like=True):
     """Asks an owner for what it has of tails (Owner.read_tail). `sizes_only`: instead of batches, answers say how many
-    bytes they would be.
+    bytes they would be. Earlier nodes do not say the client's address.
     """
 
     requests: Annotated[list[Wanted], _Partitions]
@@ -67,6 +68,7 @@ class TailCall(msgspec.Struct, frozen=True, array_like=True):
     max_bytes: int
     max_wait_ms: int
     sizes_only: bool = False
+    address: str = ""
 
 
 class Found(msgspec.Struct, frozen=True, array_like=True):

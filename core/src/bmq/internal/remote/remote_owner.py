@@ -110,7 +110,9 @@ class RemoteOwner:
         owner's answer.
         """
         client = self._produce
-        header = APPEND_CALL.encode(AppendCall(tp.topic_id, tp.partition, produce_version, client.refusal_heard))
+        header = APPEND_CALL.encode(
+            AppendCall(tp.topic_id, tp.partition, produce_version, client.refusal_heard, _address(party))
+        )
         return client.submit(Api.APPEND, header, partial(self._appended, tp), attachments=(records,), key=tp)
 
     def _appended(self, tp: TopicPartition, frame: Frame) -> Appended:
@@ -135,7 +137,9 @@ class RemoteOwner:
         max_bytes = min(max_bytes, limits.TAIL_BYTES_MAX)
         min_bytes = min(min_bytes, max_bytes)
         if not asked:
-            return await self._ask(asked, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms)
+            return await self._ask(
+                asked, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms, party=party
+            )
         deadline_s = self._loop.time() + max_wait_ms / 1000
         left_s = max_wait_ms / 1000
         while True:
@@ -147,7 +151,9 @@ class RemoteOwner:
                 else:
                     known = self._follower.look(asked, max_bytes=max_bytes, may_wait=may_wait)
                 missing = [i for i, answer in enumerate(known) if answer is None]
-                is_followed = not missing or await self._complete(known, missing, asked, max_bytes=max_bytes, room=room)
+                is_followed = not missing or await self._complete(
+                    known, missing, asked, max_bytes=max_bytes, room=room, party=party
+                )
                 answers = [answer for answer in known if answer is not None]
                 settled = any(
                     answer.error is not None or request.offset < answer.tail_start
@@ -172,6 +178,7 @@ class RemoteOwner:
                         min_bytes=min_bytes,
                         max_bytes=max_bytes,
                         max_wait_ms=left_ms,
+                        party=party,
                         sizes_only=room is not None,
                     )
                 if missing:
@@ -205,30 +212,44 @@ class RemoteOwner:
         *,
         max_bytes: int,
         room: TailRoom | None,
+        party: Party,
     ) -> bool:
         """Puts in the owner's answers where none are known. Whether news of those partitions come by themselves from
         now on.
         """
         requests = [asked[i] for i in missing]
         left_bytes = max(0, max_bytes - sum([answer.size_bytes for answer in known if answer is not None]))
-        found = await self._fetched(requests, max_bytes=left_bytes, room=room)
+        found = await self._fetched(requests, max_bytes=left_bytes, room=room, party=party)
         for i, answer in zip(missing, found, strict=True):
             known[i] = answer
         return self._follower.begin(zip(requests, found, strict=True))
 
-    async def _fetched(self, asked: list[TailRequest], *, max_bytes: int, room: TailRoom | None) -> list[TailAnswer]:
+    async def _fetched(
+        self, asked: list[TailRequest], *, max_bytes: int, room: TailRoom | None, party: Party
+    ) -> list[TailAnswer]:
         """What the owner has, or how much, where there is no room for that."""
         at_most = max(LEAST_BYTES, min(max_bytes, sum([max(request.max_bytes, 0) for request in asked])))
         sizes_only = room is not None and not room.take(at_most)
-        found = await self._ask(asked, min_bytes=0, max_bytes=max_bytes, max_wait_ms=0, sizes_only=sizes_only)
+        found = await self._ask(
+            asked, min_bytes=0, max_bytes=max_bytes, max_wait_ms=0, party=party, sizes_only=sizes_only
+        )
         if room is not None and not sizes_only:
             room.settle(at_most, sum([answer.size_bytes for answer in found]))
         return found
 
     async def _ask(
-        self, asked: list[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int, sizes_only: bool = False
+        self,
+        asked: list[TailRequest],
+        *,
+        min_bytes: int,
+        max_bytes: int,
+        max_wait_ms: int,
+        party: Party,
+        sizes_only: bool = False,
     ) -> list[TailAnswer]:
-        call = TailCall([wanted(request) for request in asked], min_bytes, max_bytes, max_wait_ms, sizes_only)
+        call = TailCall(
+            [wanted(request) for request in asked], min_bytes, max_bytes, max_wait_ms, sizes_only, _address(party)
+        )
         timeout_s = max_wait_ms / 1000 + READ_TIMEOUT_S
         return await _read(
             self._tail.call(
@@ -318,6 +339,11 @@ class RemoteOwner:
         if api_key in SAID:
             caller.taken()
         return await calling
+
+
+def _address(party: Party) -> str:
+    """Of whose turn it is the owner is told so much: the connection is not one of its own."""
+    return str(party[0])
 
 
 async def _read(call: Awaitable[T]) -> T:

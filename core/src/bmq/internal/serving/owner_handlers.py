@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from typing_extensions import Buffer
 
 from bmq.errors import BmqError, NotReady
+from bmq.fairness.turns import NOBODY, Party
 from bmq.internal import limits
 from bmq.internal.calls.follow_calls import CHANGE_CALL, POLL_CALL, encode_news
 from bmq.internal.calls.owner_calls import (
@@ -57,7 +58,11 @@ def owner_handlers(owner: OwnerHere) -> Handlers:
     async def read_tail(call: TailCall) -> list[TailAnswer]:
         requests = [tail_request(one) for one in call.requests]
         answers = await owner.read_tail(
-            requests, min_bytes=call.min_bytes, max_bytes=call.max_bytes, max_wait_ms=call.max_wait_ms
+            requests,
+            min_bytes=call.min_bytes,
+            max_bytes=call.max_bytes,
+            max_wait_ms=call.max_wait_ms,
+            party=(call.address, ""),
         )
         return [_size_alone(answer) for answer in answers] if call.sizes_only else answers
 
@@ -155,7 +160,9 @@ def _dropped(answer: _Answer) -> None:
 class Appender(Protocol):
     """What of an Owner takes batches."""
 
-    def append(self, tp: TopicPartition, records: Buffer, *, produce_version: int) -> "asyncio.Future[Appended]":
+    def append(
+        self, tp: TopicPartition, records: Buffer, *, produce_version: int, party: Party = NOBODY
+    ) -> "asyncio.Future[Appended]":
         """Submits one produce payload before it returns, so calls keep their order; the future resolves once it is
         durable, or raises.
         """
@@ -179,7 +186,9 @@ def append_route(owner: Appender) -> Route[Appended]:
                 refusals.refused(tp, correlation_id)
 
         def submit() -> "asyncio.Future[Appended]":
-            return owner.append(tp, incoming.attachments, produce_version=call.produce_version)
+            return owner.append(
+                tp, incoming.attachments, produce_version=call.produce_version, party=(call.address, "")
+            )
 
         try:
             future = fair.append(tp, len(incoming.attachments), submit)
