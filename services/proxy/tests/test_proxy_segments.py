@@ -72,9 +72,10 @@ def run(test: Callable[[MemoryStore], Awaitable[None]]) -> None:
     offset_part=st.floats(0, 1),
     max_bytes=st.sampled_from([1, 100, 40_000, 300_000, 1_500_000, 50_000_000]),
     at_least_one=st.booleans(),
+    has_room=st.booleans(),
 )
 def test_a_read_gives_whole_batches_from_the_one_that_holds_the_offset(
-    sizes: list[tuple[int, int]], offset_part: float, max_bytes: int, at_least_one: bool
+    sizes: list[tuple[int, int]], offset_part: float, max_bytes: int, at_least_one: bool, has_room: bool
 ) -> None:
     async def test(store: MemoryStore) -> None:
         batches: list[SegmentBatch] = []
@@ -84,8 +85,14 @@ def test_a_read_gives_whole_batches_from_the_one_that_holds_the_offset(
             )
         entry = await put_segment(store, batches)
         offset = entry.base_offset + int(offset_part * (entry.last_offset - entry.base_offset))
+        asked: list[int] = []
+
+        async def larger(size_bytes: int) -> bool:
+            asked.append(size_bytes)
+            return has_room
+
         found = await reader_over(store).read(
-            TP, entry, offset, max_bytes=max_bytes, at_least_one=at_least_one, pool=Pool.TAIL
+            TP, entry, offset, max_bytes=max_bytes, at_least_one=at_least_one, pool=Pool.TAIL, larger=larger
         )
         data = b"".join(found.parts)
         assert len(data) == found.size_bytes
@@ -94,7 +101,8 @@ def test_a_read_gives_whole_batches_from_the_one_that_holds_the_offset(
         assert data == b"".join(wanted[: len(headers)])
         assert found.complete == (len(headers) == len(wanted))
         assert len(data) <= max_bytes or (at_least_one and len(headers) == 1)
-        assert headers or not at_least_one
+        assert asked == ([len(wanted[0]) - max_bytes] if at_least_one and len(wanted[0]) > max_bytes else [])
+        assert headers or not at_least_one or not (has_room or not asked)
         if not headers:
             assert len(wanted[0]) > max_bytes
 

@@ -58,7 +58,7 @@ class NodeSettings:
             wal_objects_max=draws.choice("wal_objects_max", (3, 20, 1_000)),
             shared_below_bytes=draws.choice("shared_below_bytes", (1, 1_000, MIB)),
             buffer_max_bytes=draws.choice("buffer_max_bytes", (5_000, 256 * MIB, 256 * MIB)),
-            pending_bytes_max=draws.choice("pending_bytes_max", (1_000, 32 * MIB, 32 * MIB)),
+            pending_bytes_max=draws.choice("pending_bytes_max", (1_000, 16 * MIB, 16 * MIB)),
             carry_share=draws.choice("carry_share", (0.0, 0.25, 4.0)),
             carry_parts=draws.choice("carry_parts", (1, 4)),
             carry_chunk_bytes=draws.choice("carry_chunk_bytes", (1, 300, 4 * MIB)),

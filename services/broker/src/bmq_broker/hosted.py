@@ -27,6 +27,7 @@ from bmq_broker.coordinators.groups.turns import Turns
 from bmq_broker.coordinators.log import PartitionLog
 from bmq_broker.coordinators.snapshots import CoordinatorSnapshots
 from bmq_broker.handlers.group_calls import handle_group_call
+from bmq_broker.ownership.opening_turns import COORDINATORS
 from bmq_broker.ownership.ownership import Ownership
 from bmq_broker.partitions.partition import Partition
 from bmq_broker.partitions.states import PartitionState
@@ -135,7 +136,7 @@ class Coordinators:
             return partition
         why = f"partition {tp.partition} of {CONSUMER_OFFSETS} was not opened within {_OPEN_PATIENCE_S:g} s"
         until_s = asyncio.get_running_loop().time() + _OPEN_PATIENCE_S
-        return await in_time(until_s, lambda: self._ownership.open(tp), lambda: NotReady(why))
+        return await in_time(until_s, lambda: self._ownership.open(tp, party=COORDINATORS), lambda: NotReady(why))
 
     async def load_all(self) -> None:
         """Loads every coordinator of this node, so that sessions expire and lag shows though nobody asks."""
@@ -152,7 +153,7 @@ class Coordinators:
     async def _load_each(self, tps: Sequence[TopicPartition]) -> None:
         for tp in tps:
             try:
-                await self._shard(await self._ownership.open(tp))
+                await self._shard(await self._ownership.open(tp, party=COORDINATORS))
             except BmqError as error:
                 log.warning("coordinator not loaded", partition=tp.partition, error=str(error))
 

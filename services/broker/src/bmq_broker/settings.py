@@ -56,8 +56,9 @@ class BrokerSettings:
     object in a create's time."""
     shared_below_bytes: int = 1 * MIB
     """Tails below this size that are rolled at the same time share a segment."""
-    pending_bytes_max: int = 32 * MIB
-    """What may wait for partitions that are being opened."""
+    pending_bytes_max: int = 16 * MIB
+    """What may wait for partitions that are being opened: not more than a proxy's connection has room for, or what
+    waits there would keep it from sending to partitions that are open."""
     roll_concurrency: int = 2
     """Rolls at a time."""
     open_concurrency: int = 32

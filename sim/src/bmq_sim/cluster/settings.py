@@ -133,7 +133,7 @@ class ClusterSettings:
             wal_objects_max=draws.choice("wal_objects_max", (3, 20, 1_000)),
             shared_below_bytes=draws.choice("shared_below_bytes", (1, 1_000, MIB)),
             buffer_max_bytes=draws.choice("buffer_max_bytes", (5_000 * factor, 256 * MIB, 256 * MIB)),
-            pending_bytes_max=draws.choice("pending_bytes_max", (1_000 * factor, 32 * MIB, 32 * MIB)),
+            pending_bytes_max=draws.choice("pending_bytes_max", (1_000 * factor, 16 * MIB, 16 * MIB)),
             inherited_roll_ms=draws.choice("inherited_roll_ms", (500, 10_000)),
             roll_concurrency=draws.choice("roll_concurrency", (1, 2)),
             open_concurrency=draws.choice("open_concurrency", (1, 32)),

@@ -342,7 +342,7 @@ class RemoteOwner:
 
 
 def _address(party: Party) -> str:
-    """Of whose turn it is the owner is told so much: the connection is not one of its own."""
+    """What an owner elsewhere is told of whose turn it is: the connection is none of its own."""
     return str(party[0])
 
 

@@ -10,7 +10,9 @@ from typing import Final
 from bmq.fairness.turns import Party, Places
 
 ITSELF: Final[Party] = ("broker", "")
-"""Who wants what a broker opens by itself: what earlier owners left, and what coordinators are made of."""
+"""Who wants what a broker opens by itself: what earlier owners left, however many that are."""
+COORDINATORS: Final[Party] = ("coordinators", "")
+"""Who wants what coordinators are made of."""
 WANTING_MAX: Final = 8
 """As many parties that want one partition may bring its turn; all of them have it then."""
 

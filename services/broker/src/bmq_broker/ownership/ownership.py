@@ -161,12 +161,12 @@ class Ownership:
 
     def when_open(self, tp: TopicPartition, size_bytes: int, then: Then, *, party: Party = NOBODY) -> None:
         """Calls `then` with the partition, in the order of these calls, once it is open. Raises NotReady where too much
-        waits already.
+        waits already: it is opened all the same, so that who tries again finds it open.
 
         What `then` returns is told to those behind it instead: what is to be sent again first must not be overtaken.
         """
-        self._waiting.add(tp, size_bytes, then)
         self._open_task(tp, writing(party))
+        self._waiting.add(tp, size_bytes, then, address=party[0])
 
     async def open(self, tp: TopicPartition, *, party: Party = ITSELF) -> Partition:
         """The open partition. Raises UnknownTopic, NotOwner, NotReady, PartitionStopped, Fenced."""

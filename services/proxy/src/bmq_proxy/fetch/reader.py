@@ -25,7 +25,7 @@ from bmq_proxy.budget import MemoryBudget
 from bmq_proxy.fetch.answers import Found, Plan, Read, Result, from_slice, from_tail, may_diverge, share
 from bmq_proxy.fetch.blocks import Pool
 from bmq_proxy.fetch.manifests import ManifestCache
-from bmq_proxy.fetch.room import NO_ROOM, Asked
+from bmq_proxy.fetch.room import NO_ROOM, Asked, Larger, LargerRoom, Spare
 from bmq_proxy.fetch.segments import OtherRun, SegmentReader, Slice
 from bmq_proxy.fetch.tails import read_tails
 from bmq_proxy.fetch.turns import ReadTurns, Turn
@@ -135,7 +135,7 @@ class FetchReader:
             await self._turns_at_loop.turn(party=party[0], sender=party[1])
         plan = share(reads, answers, max_bytes)
         if sum(limit for _, limit in plan.segments) + sum(size_bytes for _, size_bytes in plan.unsent) <= SMALL_BYTES:
-            return await self._read(room, reads, answers, plan)
+            return await self._read(room, reads, answers, plan, party, in_turn=False)
         limit = self._turns.at_most(max_bytes)
         size_bytes = min(plan.planned_bytes, limit)
         turn = self._turns.begin(size_bytes)
@@ -151,11 +151,20 @@ class FetchReader:
                 plan = share(reads, answers, limit)
             elif limit < max_bytes:
                 plan = share(reads, answers, limit)
-            return await self._read(room, reads, answers, plan)
+            return await self._read(room, reads, answers, plan, party, in_turn=True)
         finally:
             turn.over()
 
-    async def _read(self, room: TailRoom, reads: Sequence[Read], answers: list[TailAnswer], plan: Plan) -> Result:
+    async def _read(
+        self,
+        room: TailRoom,
+        reads: Sequence[Read],
+        answers: list[TailAnswer],
+        plan: Plan,
+        party: Party,
+        *,
+        in_turn: bool,
+    ) -> Result:
         held = plan.planned_bytes
         if held and not self.memory.take_up_to(held, held):
             # Nothing of it may be kept alive while waiting for memory, not by who called either: asked for again when
@@ -169,15 +178,19 @@ class FetchReader:
                 return await self._nothing_yet(reads)
         room.leave()
         result = Result([], held, self.memory)
+        turns = None if in_turn else self._turns
+        larger = Larger(result, turns, party, small_bytes=SMALL_BYTES, wait_s=ROOM_WAIT_S)
         try:
             if not answers:
                 answers = await self._tails(reads, min_bytes=0, max_bytes=held, max_wait_ms=0, room=NO_ROOM)
                 plan = share(reads, answers, held)
             await self._fetch_unsent(reads, answers, plan)
-            result.found = await self._collect(reads, answers, plan)
+            result.found = await self._collect(reads, answers, plan, larger)
         except BaseException:
             result.release()
             raise
+        finally:
+            larger.over()
         self._settle(result)
         return result
 
@@ -197,16 +210,18 @@ class FetchReader:
         if not self._small_memory.take_up_to(SMALL_BYTES, SMALL_BYTES):
             return None
         result = Result([], SMALL_BYTES, self._small_memory)
+        spare = Spare(SMALL_BYTES)
         try:
             answers = await self._tails(reads, min_bytes=0, max_bytes=SMALL_BYTES, max_wait_ms=0, room=NO_ROOM)
             plan = share(reads, answers, SMALL_BYTES)
             if plan.planned_bytes <= SMALL_BYTES:
+                spare.take_at_once(plan.planned_bytes)
                 await self._fetch_unsent(reads, answers, plan)
-                result.found = await self._collect(reads, answers, plan)
+                result.found = await self._collect(reads, answers, plan, spare)
         except BaseException:
             result.release()
             raise
-        if not result.found or sum(one.size_bytes for one in result.found) > SMALL_BYTES:
+        if not result.found or spare.refused or sum(one.size_bytes for one in result.found) > SMALL_BYTES:
             result.release()
             return None
         self._settle(result)
@@ -228,7 +243,9 @@ class FetchReader:
         await self._manifests.close()
         await self._segments.close()
 
-    async def _collect(self, reads: Sequence[Read], answers: Sequence[TailAnswer], plan: Plan) -> list[Found]:
+    async def _collect(
+        self, reads: Sequence[Read], answers: Sequence[TailAnswer], plan: Plan, larger: LargerRoom
+    ) -> list[Found]:
         if len(reads) > PLANNED_AT_ONCE:
             await self._turns_at_loop.turn()
         found = [from_tail(answer) for answer in answers]
@@ -240,44 +257,51 @@ class FetchReader:
 
             async def read_some() -> None:
                 for nth, (i, limit) in left:
-                    found[i] = await self._below_tail(
-                        reads[i], answers[i], limit, at_least_one=not anything and not nth, until_s=until_s
-                    )
+                    first = larger if not anything and not nth else None
+                    found[i] = await self._below_tail(reads[i], answers[i], limit, first=first, until_s=until_s)
 
             await asyncio.gather(*(read_some() for _ in range(min(BELOW_AT_ONCE, len(plan.segments)))))
             if not anything and not any(found[i].size_bytes for i, _ in plan.segments):
-                await self._give_next(reads, answers, plan, found)
+                await self._give_next(reads, answers, plan, found, larger)
         asked = zip(reads, found, answers, strict=True)
         await self._check_divergences([(read, one) for read, one, answer in asked if may_diverge(read, one, answer)])
         return found
 
     async def _give_next(
-        self, reads: Sequence[Read], answers: Sequence[TailAnswer], plan: Plan, found: list[Found]
+        self,
+        reads: Sequence[Read],
+        answers: Sequence[TailAnswer],
+        plan: Plan,
+        found: list[Found],
+        larger: LargerRoom,
     ) -> None:
         """The one that was to have a whole batch, however large, has none: the next that has one gets its turn, or it
-        would wait for ever.
+        would wait for ever. Not where there was no room for the first.
         """
         until_s = asyncio.get_running_loop().time() + STORAGE_WAIT_S
         for i, limit in plan.segments[1:]:
+            if larger.refused:
+                return
             if found[i].error is None and asyncio.get_running_loop().time() < until_s:
                 patient_s = asyncio.get_running_loop().time() + STORAGE_WAIT_S
-                found[i] = await self._below_tail(reads[i], answers[i], limit, at_least_one=True, until_s=patient_s)
+                found[i] = await self._below_tail(reads[i], answers[i], limit, first=larger, until_s=patient_s)
                 if found[i].size_bytes:
                     return
 
     async def _below_tail(
-        self, read: Read, answer: TailAnswer, limit: int, *, at_least_one: bool, until_s: float
+        self, read: Read, answer: TailAnswer, limit: int, *, first: LargerRoom | None, until_s: float
     ) -> Found:
+        """`first`: the first batch comes whole, and where there is room for it if it is larger than `limit`."""
         try:
             async with asyncio.timeout_at(until_s) as patience:
-                return await self._from_segments(read, answer, limit, at_least_one=at_least_one, patience=patience)
+                return await self._from_segments(read, answer, limit, first=first, patience=patience)
         except TimeoutError:
             return Found(error=NotReady(f"{read.tp}: the store did not answer within {STORAGE_WAIT_S:.0f} s"))
         except BmqError as error:
             return Found(error=error.with_traceback(None))
 
     async def _from_segments(
-        self, read: Read, answer: TailAnswer, limit: int, *, at_least_one: bool, patience: asyncio.Timeout
+        self, read: Read, answer: TailAnswer, limit: int, *, first: LargerRoom | None, patience: asyncio.Timeout
     ) -> Found:
         reloaded = False
         for _ in range(MANIFESTS_TRIED_MAX):
@@ -285,7 +309,7 @@ class FetchReader:
                 return from_tail(answer)
             try:
                 manifest = await self._manifests.get(read.tp, answer.manifest_version)
-                slice_ = await self._run_through(read, manifest, limit, at_least_one=at_least_one, patience=patience)
+                slice_ = await self._run_through(read, manifest, limit, first=first, patience=patience)
             except ObjectMissing:
                 # A merge or an expiry took a segment, or the manifest version is gone: what the owner names now is
                 # there. If it names the same version again, it has yet to meet what an earlier owner wrote above it.
@@ -320,7 +344,7 @@ class FetchReader:
             _log.warning("segment is not what the manifest names", error=str(error), left_out=left_out)
 
     async def _run_through(
-        self, read: Read, manifest: Manifest, limit: int, *, at_least_one: bool, patience: asyncio.Timeout
+        self, read: Read, manifest: Manifest, limit: int, *, first: LargerRoom | None, patience: asyncio.Timeout
     ) -> Slice:
         """Raises ObjectMissing also where the manifest has moved past the offset: whether it is out of range only the
         owner says.
@@ -337,7 +361,7 @@ class FetchReader:
         more_until_s: float | None = None
         for at in range(run.at, len(entries)):
             left = limit - found.size_bytes
-            wanted = at_least_one and not found.size_bytes
+            wanted = first is not None and not found.size_bytes
             if left <= 0 and not wanted:
                 break
             try:
@@ -350,6 +374,7 @@ class FetchReader:
                         at_least_one=wanted,
                         pool=Pool.TAIL if run.newest and len(entries) - at <= NEAR_TAIL_ENTRIES else Pool.CATCH_UP,
                         following=entries[at + 1] if at + 1 < len(entries) else None,
+                        larger=None if first is None else first.take,
                     )
             except (FormatError, StoreError, TimeoutError):
                 if found.size_bytes:

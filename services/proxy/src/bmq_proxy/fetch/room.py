@@ -1,11 +1,14 @@
-"""Memory of one read, for what owners in other processes send: counted before it is fetched, until it is counted with
-the answer.
+"""Memory of one read beyond what is planned: for what owners in other processes send, counted before it is fetched
+until it is counted with the answer, and for first batches, which come whole however large they are.
 """
 
-from typing import Final
+import asyncio
+from typing import Final, Protocol
 
+from bmq.fairness.turns import Party
 from bmq_proxy.budget import MemoryBudget
-from bmq_proxy.fetch.turns import ReadTurns
+from bmq_proxy.fetch.answers import Result
+from bmq_proxy.fetch.turns import ReadTurns, Turn
 
 
 class Asked:
@@ -57,3 +60,67 @@ class NoRoom:
 
 
 NO_ROOM: Final = NoRoom()
+
+
+class LargerRoom(Protocol):
+    """Room for a first batch that is larger than what was planned for it."""
+
+    refused: bool
+    """Whether there was none."""
+
+    async def take(self, size_bytes: int) -> bool:
+        """Whether so many bytes more may be read, which count from now on."""
+
+
+class Larger:
+    """Implements LargerRoom: what it takes counts with the answer, and much of it is read in a turn."""
+
+    def __init__(
+        self, result: Result, turns: ReadTurns | None, party: Party, *, small_bytes: int, wait_s: float
+    ) -> None:
+        """`turns`: None where it is read in one already."""
+        self.refused = False
+        self._result = result
+        self._turns = turns
+        self._party = party
+        self._small_bytes = small_bytes
+        self._wait_s = wait_s
+        self._turn: Turn | None = None
+
+    async def take(self, size_bytes: int) -> bool:
+        """Waits its turn, and for the memory; not for longer than it may."""
+        try:
+            async with asyncio.timeout(self._wait_s):
+                if self._turns is not None and self._turn is None and size_bytes > self._small_bytes:
+                    self._turn = self._turns.begin(size_bytes) or await self._turns.wait(self._party, size_bytes)
+                await self._result.memory.reserve(size_bytes)
+        except TimeoutError:
+            self.refused = True
+            return False
+        self._result.held_bytes += size_bytes
+        return True
+
+    def over(self) -> None:
+        """It is read, or was not."""
+        turn, self._turn = self._turn, None
+        if turn is not None:
+            turn.over()
+
+
+class Spare:
+    """Implements LargerRoom: of an answer that has memory for so many bytes more, and waits for none."""
+
+    def __init__(self, left_bytes: int) -> None:
+        self.refused = False
+        self._left_bytes = left_bytes
+
+    def take_at_once(self, size_bytes: int) -> bool:
+        """Whether they fit."""
+        self.refused = size_bytes > self._left_bytes
+        if not self.refused:
+            self._left_bytes -= size_bytes
+        return not self.refused
+
+    async def take(self, size_bytes: int) -> bool:
+        """The same."""
+        return self.take_at_once(size_bytes)

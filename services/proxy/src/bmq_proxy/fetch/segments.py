@@ -13,6 +13,7 @@ import asyncio
 import struct
 from bisect import bisect_right
 from collections import OrderedDict
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -75,6 +76,10 @@ class _Window:
         last = (end - 1) // BLOCK_SIZE_BYTES
         if missing and len(self._blocks[last]) < (end - 1) % BLOCK_SIZE_BYTES + 1:
             raise Corrupt(f"{self._key}: it ends before byte {end}")
+
+    def clear(self) -> None:
+        """Nothing is loaded any more."""
+        self._blocks.clear()
 
     def views(self, start: int, end: int) -> list[memoryview]:
         """Loaded bytes without a copy."""
@@ -148,9 +153,10 @@ class SegmentReader:
         at_least_one: bool,
         pool: Pool,
         following: SegmentEntry | None = None,
+        larger: Callable[[int], Awaitable[bool]] | None = None,
     ) -> Slice:
         """Batches from the one that holds `offset` (or the next one above it), `max_bytes` at most; the first one whole
-        where `at_least_one`.
+        where `at_least_one`, unless `larger` says that there is no room for so many more bytes.
 
         `entry` is one of `tp`, `following` the one after it, to read ahead into. Raises ObjectMissing,
         StoreUnavailable, Corrupt.
@@ -180,6 +186,10 @@ class SegmentReader:
         end = await self._end(window, entry, index, start, max_bytes=max_bytes, at_least_one=at_least_one)
         if end == start:
             return Slice()
+        if end - start > max(max_bytes, 0):
+            window.clear()  # nothing is held while it waits for room
+            if larger is not None and not await larger(end - start - max(max_bytes, 0)):
+                return Slice()
         await window.load(entry.position + block_start, entry.position + end)
         end = await self._whole_until(window, entry, index, block_start, end, needed=start)
         self._follow(entry, start, end, pool, following)
