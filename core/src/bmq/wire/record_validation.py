@@ -43,12 +43,15 @@ def count_records(batch: Buffer, header: BatchHeader, *, decompressed_bytes_max:
     count = 0
     try:
         for count in range(header.record_count):
-            byte = section[position]
-            if byte < 0x80:
-                raw = byte
-                position += 1
-            else:
-                raw, position = _longer(section, position + 1, byte)
+            raw = section[position]
+            position += 1
+            if raw >= 0x80:  # of two bytes as a rule: read in place
+                byte = section[position]
+                if byte < 0x80:
+                    raw += (byte << 7) - 0x80
+                    position += 1
+                else:
+                    raw, position = _longer(section, position, raw)
             if raw & 1:
                 raise CorruptBatch(f"record {count} has a negative length")
             position += raw >> 1

@@ -137,6 +137,8 @@ class Endpoint:
         self._relieved_at = self._loop.time()
         self.scratch = bytearray(RECEIVE_BUFFER_BYTES)
         self._counted: dict[tuple[int, str], Counted] = {}
+        self._sums: dict[Counted, int] = {}
+        """What was counted in this turn of the loop."""
         self._stopping = False
         self._held: dict[Connection, None] | None = None
         """Whose requests wait until this proxy knows what the cluster knows; None: it does."""
@@ -373,10 +375,10 @@ class Endpoint:
         counter = self._counted.get(outcome)
         if counter is None:
             counter = self._counted[outcome] = metrics.REQUESTS.labels(SERVED[call.api_key].name, outcome[1])
-        counter.inc()
+        self._count(counter, 1)
         if answer is not None:
-            (call.bytes_out or self._bytes_out).inc(answer.size_bytes)
-        (call.bytes_in or self._bytes_in).inc(call.lease.size_bytes)
+            self._count(call.bytes_out or self._bytes_out, answer.size_bytes)
+        self._count(call.bytes_in or self._bytes_in, call.lease.size_bytes)
 
         took_s = self._loop.time() - call.arrived
         if self._tracer is not None and call.api_key in TRACED:
@@ -385,6 +387,18 @@ class Endpoint:
             self._tell("request was slow", call, outcome[1], took_s)
         elif outcome[1] in FAILURES:
             self._tell("request was answered with an error", call, outcome[1], took_s)
+
+    def _count(self, counter: Counted, amount: int) -> None:
+        """What is counted in one turn of the loop is told once: hundreds of requests may be answered in it."""
+        sums = self._sums
+        if not sums:
+            self._loop.call_soon(self._tell_counters)
+        sums[counter] = sums.get(counter, 0) + amount
+
+    def _tell_counters(self) -> None:
+        sums, self._sums = self._sums, {}
+        for counter, amount in sums.items():
+            counter.inc(amount)
 
     def _trace(self, tracer: Tracer, call: Call, answer: Answer | None, error: str, took_s: float) -> None:
         attributes: dict[str, str | int] = {

@@ -38,7 +38,7 @@ class FairMemory:
         """What an address takes of the others' at most."""
         self._counted_bytes = 0
         """What all have, without what they overdraw."""
-        self._held: Counter[str] = Counter()
+        self._held: dict[str, int] = {}
         self._waiting: Rotation[Callable[[], None]] = Rotation()
         self._waits: Counter[str] = Counter()
         self._rooms = 0
@@ -63,21 +63,26 @@ class FairMemory:
 
     def hold(self, address: str, size_bytes: int) -> None:
         """Counts bytes that are there."""
-        self._add(address, size_bytes)
+        before_bytes = self._held.get(address, 0)
+        self._held[address] = before_bytes + size_bytes
+        self.held_bytes += size_bytes
+        self._counted_bytes += self._counted(before_bytes + size_bytes) - self._counted(before_bytes)
 
     def release(self, address: str, size_bytes: int) -> None:
         """Gives bytes back."""
-        self._add(address, -size_bytes)
-        assert self._held[address] >= 0
-        if not self._held[address]:
-            del self._held[address]
-        self._wake()
-
-    def _add(self, address: str, size_bytes: int) -> None:
         before_bytes = self._held[address]
-        self._held[address] = now_bytes = before_bytes + size_bytes
-        self.held_bytes += size_bytes
-        self._counted_bytes += min(now_bytes, self._own_max) - min(before_bytes, self._own_max)
+        assert before_bytes >= size_bytes
+        if before_bytes == size_bytes:
+            del self._held[address]
+        else:
+            self._held[address] = before_bytes - size_bytes
+        self.held_bytes -= size_bytes
+        self._counted_bytes += self._counted(before_bytes - size_bytes) - self._counted(before_bytes)
+        if self._waiting:
+            self._wake()
+
+    def _counted(self, size_bytes: int) -> int:
+        return size_bytes if size_bytes < self._own_max else self._own_max
 
     async def room_for(self, address: str) -> None:
         """Returns when the address may have more."""
@@ -105,7 +110,7 @@ class FairMemory:
 
     def fits(self, address: str) -> bool:
         """Whether it may have more, whoever of it waits."""
-        return self._held[address] < OWN_SHARE * (self.limit_bytes - self._counted_bytes)
+        return self._held.get(address, 0) < OWN_SHARE * (self.limit_bytes - self._counted_bytes)
 
     def _waited(self, address: str) -> None:
         self._waits[address] -= 1

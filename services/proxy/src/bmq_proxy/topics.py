@@ -30,7 +30,11 @@ def find_topic(image: Image, key: object) -> Topic:
 
 def find_partition(image: Image, key: object, partition: int) -> TopicPartition:
     """Raises as `find_topic`, and UnknownTopic where the topic has no such partition."""
-    topic = find_topic(image, key)
+    return partition_of(find_topic(image, key), partition)
+
+
+def partition_of(topic: Topic, partition: int) -> TopicPartition:
+    """Raises UnknownTopic where the topic has no such partition."""
     if not 0 <= partition < len(topic.partitions):
         raise UnknownTopic(f"topic {topic.name!r} has no partition {partition}")
     return TopicPartition(topic.topic_id, partition)

@@ -40,7 +40,7 @@ from bmq_proxy.beginnings import Place
 from bmq_proxy.calls import Answer, Call, Pending
 from bmq_proxy.proxy import Proxy
 from bmq_proxy.refused import Named
-from bmq_proxy.topics import find_partition, find_topic
+from bmq_proxy.topics import find_topic, partition_of
 
 ACKS = (-1, 0, 1)
 TIMEOUT_MS_MAX = 600_000
@@ -214,8 +214,9 @@ class _Producing:
         try:
             if not records:
                 raise InvalidBatch("a Produce request without a record batch")
-            tp = find_partition(proxy.image, topic, index)
-            name = find_topic(proxy.image, topic).name
+            found = find_topic(proxy.image, topic)
+            tp = partition_of(found, index)
+            name = found.name
             if is_internal(name):
                 raise _InternalTopic(f"{name} is written by bmq alone")
             if tp in self._named:
@@ -233,16 +234,17 @@ class _Producing:
                 refused.note(origin, named, records, error)
             self._results[at[0]][at[1]] = _of_error(index, error)
             return
-        submit = partial(
-            proxy.appends.submit,
+        is_proved = not isinstance(proof, asyncio.Future)
+        append = proxy.appends.submit(
             tp,
+            proof if is_proved else records,
             produce_version=call.version,
             give_up_at=give_up_at,
             origin=origin,
             address=call.client_host,
             named=named,
+            proof=None if is_proved else proof,
         )
-        append = submit(records, proof=proof) if isinstance(proof, asyncio.Future) else submit(proof)
         if append.done.done():
             self._take(at, append)
             return
