@@ -47,6 +47,9 @@ class NullOwner:
         self._waiting.append(future)
         return future
 
+    def is_open(self, tp: TopicPartition) -> bool:
+        return True
+
     def _durable(self) -> None:
         waiting, self._waiting = self._waiting, []
         for future in waiting:

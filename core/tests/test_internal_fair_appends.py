@@ -66,9 +66,15 @@ async def known(owner: Owner) -> FairAppends:
 
 
 def append(
-    fair: FairAppends, owner: Owner, one: TopicPartition, number: int, size_bytes: int = LARGE
+    fair: FairAppends,
+    owner: Owner,
+    one: TopicPartition,
+    number: int,
+    size_bytes: int = LARGE,
+    *,
+    is_open: bool = True,
 ) -> "asyncio.Future[Appended]":
-    return fair.append(one, size_bytes, lambda: owner.submit(one, number))
+    return fair.append(one, size_bytes, lambda: owner.submit(one, number), is_open=is_open)
 
 
 def test_the_greedy_wait_by_turns_while_a_modest_topic_is_there() -> None:
@@ -89,6 +95,29 @@ def test_the_greedy_wait_by_turns_while_a_modest_topic_is_there() -> None:
         assert owner.of(tp(0)) == list(range(0, 60, 2))
         assert owner.of(OTHER) == list(range(1, 60, 2))
         await asyncio.gather(first, second, *greedy)
+
+    run(main())
+
+
+def test_what_is_for_partitions_that_are_not_open_goes_to_the_owner_and_holds_up_nothing_of_its_topic() -> None:
+    async def main() -> None:
+        owner = Owner()
+        fair = await known(owner)
+        append(fair, owner, MODEST, 0, 1000)
+        opening = [append(fair, owner, tp(1 + number), number, is_open=False) for number in range(60)]
+        assert [len(owner.of(tp(1 + number))) for number in range(60)] == [1] * 60
+        assert fair._shares.window.held_bytes == 0
+        sent = [append(fair, owner, tp(0), number) for number in range(WINDOW_FIRST_BYTES // LARGE)]
+        assert owner.of(tp(0)) == list(range(len(sent)))
+        behind = append(fair, owner, tp(0), 100)
+        moved = append(fair, owner, tp(0), 101, is_open=False)  # it left meanwhile, and something of it waits already
+        assert owner.of(tp(0)) == list(range(len(sent)))
+        while not moved.done():
+            owner.durable(len(owner.futures))
+            await asyncio.sleep(0)
+        await asyncio.gather(*opening, *sent, behind, moved)
+        assert owner.of(tp(0)) == [*range(len(sent)), 100, 101]
+        assert fair._shares.held_bytes == 0
 
     run(main())
 
@@ -245,6 +274,9 @@ class Routed(Owner):
     ) -> "asyncio.Future[Appended]":
         return self.submit(one, memoryview(records)[0])
 
+    def is_open(self, one: TopicPartition) -> bool:
+        return True
+
 
 def test_a_connection_is_refused_what_it_sent_behind_a_batch_that_was_refused_because_of_another_connection() -> None:
     async def main() -> None:
@@ -320,7 +352,8 @@ def test_each_partition_keeps_its_order_and_everything_is_answered(seed: int) ->
         for number in range(400):
             one = rng.choice(partitions)
             size_bytes = 500 if one is MODEST else rng.choice((1000, 100_000, LARGE, 3 << 20))
-            sent.append(owner.sent(one, number, append(fair, owner, one, number, size_bytes)))
+            future = append(fair, owner, one, number, size_bytes, is_open=rng.random() < 0.8)
+            sent.append(owner.sent(one, number, future))
             while owner.futures and rng.random() < 0.6:
                 if rng.random() < 0.6:
                     await asyncio.sleep(rng.choice((0.0, rng.random() / 100)))

@@ -79,6 +79,11 @@ class CurrentOwner:
             for one in answers
         ]
 
+    def is_open(self, tp: TopicPartition) -> bool:
+        """Whether the incarnation of the moment has opened it."""
+        owner = self._current()
+        return owner is not None and owner.is_open(tp)
+
     def tails(self, changed: Callable[[TopicPartition], None]) -> Tails:
         """The tails of the incarnation of this moment: who follows hears when it ends. Raises NotReady."""
         return self._owner.tails(changed)

@@ -15,7 +15,7 @@ from bmq.metadata.image import PartitionMeta
 from bmq.roles.owner import Appended
 from bmq.values import LeaderEpoch, NodeId, Offset, TopicPartition
 from bmq.wire.records import Record, build_batch
-from bmq_proxy.appends import GIVEN_UP_MAX, RETRY_FIRST_S, RETRY_MAX_S, Append, Appends
+from bmq_proxy.appends import GIVEN_UP_MAX, RETRIES_PER_S, RETRY_FIRST_S, RETRY_MAX_S, Append, Appends
 from bmq_sim.loop import run
 
 LATER = 1e9
@@ -265,6 +265,47 @@ def test_after_a_success_the_next_refusal_is_waited_out_as_shortly_as_the_first(
         assert owner.got[8:] == [b"2"]
         owner.takes(8)
         await second.done
+
+    in_virtual_time(main)
+
+
+class NeverReady(MemoryOwner):
+    """Refuses everything."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+
+    def append(
+        self, tp: TopicPartition, records: Any, *, produce_version: int, party: Party = NOBODY
+    ) -> "asyncio.Future[Appended]":
+        self.asked += 1
+        raise NotReady("opening")
+
+
+def test_thousands_of_one_address_that_are_refused_are_sent_again_no_more_often_than_one_may_be() -> None:
+    async def main() -> None:
+        owner = NeverReady()
+        proxied = Proxied(owner)
+
+        def submit(number: int, address: str) -> Append:
+            return proxied.appends.submit(
+                proxied.tp, b"1", produce_version=9, give_up_at=LATER, origin=Origin(), address=address
+            )
+
+        sent = [submit(number, "10.0.0.1") for number in range(3_000)]
+        await asyncio.sleep(5)
+        owner.asked = 0
+        await asyncio.sleep(10)
+        assert 0.5 < owner.asked / 10 / RETRIES_PER_S < 1.2
+        owner.asked = 0
+        sent.append(submit(0, "10.0.0.2"))
+        for one in sent[:-1]:
+            proxied.appends.give_up(one)
+        await asyncio.sleep(5)
+        assert 1 + 5 / RETRY_MAX_S < owner.asked < 10 + 5 / RETRY_MAX_S
+        proxied.appends.give_up(sent[-1])
+        assert proxied.appends._timers == {}
 
     in_virtual_time(main)
 

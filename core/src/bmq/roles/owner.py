@@ -238,6 +238,9 @@ class OwnerHere(Owner, Protocol):
         Raises NotReady.
         """
 
+    def is_open(self, tp: TopicPartition) -> bool:
+        """Whether what is appended to the partition waits for nothing but its being durable."""
+
 
 SAID: Final = {ApiKey.JOIN_GROUP: "protocols", ApiKey.SYNC_GROUP: "assignments"}
 """Requests that wait for others of their group, and what each of them says."""

@@ -233,6 +233,10 @@ class Broker:
             if len(requests) > FEW_PARTITIONS:
                 await self._turns.turn(party=party[0], sender=party[1])
 
+    def is_open(self, tp: TopicPartition) -> bool:
+        """Whether this broker has opened it."""
+        return tp in self._ownership.partitions
+
     def tails(self, changed: Callable[[TopicPartition], None]) -> Tails:
         """This broker's tails for one who follows them; `changed` is told of the partitions that change."""
         return WatchedTails(self._waiters, self._read_at_once, changed)

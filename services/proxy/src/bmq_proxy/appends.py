@@ -11,7 +11,7 @@ queues are bounded with it. A batch that is still being proved (bmq_proxy.proofs
 
 import asyncio
 from bisect import insort
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Hashable
 from functools import partial
 from itertools import count
@@ -31,6 +31,9 @@ from bmq_proxy.refused import Named, RefusedBatches
 
 RETRY_FIRST_S = 0.02
 RETRY_MAX_S = 0.5
+RETRIES_PER_S = 1_000
+"""So often in a second, at most, what connections of one address write to partitions that are not ready is sent again:
+each time goes over the link to its owner, with all its bytes."""
 GIVEN_UP_MAX = 100
 """Producers of one queue that are remembered; a client has one, so who has more is up to something."""
 
@@ -38,10 +41,22 @@ GIVEN_UP_MAX = 100
 class _Queue:
     """What one connection writes to one partition as it names it. `waiting` is in order of arrival."""
 
-    __slots__ = ("delay_s", "given_up", "in_flight", "key", "owner", "refused", "timer", "unproved", "waiting")
+    __slots__ = (
+        "address",
+        "delay_s",
+        "given_up",
+        "in_flight",
+        "key",
+        "owner",
+        "refused",
+        "timer",
+        "unproved",
+        "waiting",
+    )
 
-    def __init__(self, key: tuple[Origin | None, Named], refused: RefusedBatches) -> None:
+    def __init__(self, key: tuple[Origin | None, Named], refused: RefusedBatches, address: Hashable) -> None:
         self.key = key
+        self.address = address
         self.refused = refused
         self.owner: Owner | None = None
         """Who has what was sent."""
@@ -128,6 +143,8 @@ class Appends:
         self._numbers = count()
         self._queues: dict[tuple[Origin | None, Named], _Queue] = {}
         """Those that have something on its way or waiting."""
+        self._timers: Counter[Hashable] = Counter()
+        """How many of them wait to send something again, by address."""
         self.refused = RefusedBatches()
         """What clients have to send again, by connection and partition."""
         self._is_closed = False
@@ -154,7 +171,7 @@ class Appends:
         key = origin, tp if named is None else named
         queue = self._queues.get(key)
         if queue is None:
-            queue = self._queues[key] = _Queue(key, self.refused)
+            queue = self._queues[key] = _Queue(key, self.refused, address)
         done = self._loop.create_future()
         append = Append(
             next(self._numbers),
@@ -246,6 +263,7 @@ class Appends:
         if queue.is_empty and self._queues.get(queue.key) is queue:
             if queue.timer is not None:
                 queue.timer.cancel()
+                self._timer_over(queue)
             del self._queues[queue.key]
 
     def _send(self, queue: _Queue, append: Append) -> None:
@@ -318,8 +336,16 @@ class Appends:
                 return
         insort(queue.waiting, append)
         if queue.timer is None:
-            queue.timer = self._loop.call_later(queue.delay_s, self._time_to_send, queue)
+            self._timers[queue.address] += 1
+            delay_s = max(queue.delay_s, self._timers[queue.address] / RETRIES_PER_S)
+            queue.timer = self._loop.call_later(delay_s, self._time_to_send, queue)
             queue.delay_s = min(2 * queue.delay_s, RETRY_MAX_S)
+
+    def _timer_over(self, queue: _Queue) -> None:
+        queue.timer = None
+        self._timers[queue.address] -= 1
+        if not self._timers[queue.address]:
+            del self._timers[queue.address]
 
     def _may_be_sent_again(self, append: Append, error: BmqError) -> bool:
         """What was not applied; and what may have been where the owner tells a second copy from the first by its
@@ -333,7 +359,7 @@ class Appends:
         return isinstance(error, Fenced | StoreError) and _is_idempotent(append.records)
 
     def _time_to_send(self, queue: _Queue) -> None:
-        queue.timer = None
+        self._timer_over(queue)
         self._go_on(queue)
 
     def _go_on(self, queue: _Queue) -> None:

@@ -4,6 +4,9 @@ modest need not.
 A topic's appends stay in their order: what comes behind one that waits waits too. What waits behind a refused one of
 its partition is refused, and so is what comes before everybody has heard of that. Each proxy sees to its own clients
 (bmq.fairness.fair_shares); only here are all of them seen, and topics are what is known of them.
+
+What is for a partition that is not open yet goes to the owner at once, which has room of its own for what waits for
+openings: here it would hold up what its topic has for open ones, and with that the connection.
 """
 
 import asyncio
@@ -63,6 +66,10 @@ class _Topic:
         in_flight = self.in_flight.get(partition)
         return in_flight is not None and refused_unheard(in_flight, REFUSALS)
 
+    def waits_for(self, partition: int) -> bool:
+        """Whether anything of a partition does."""
+        return partition in self._waiting_of
+
     def wait(self, one: _Append) -> None:
         """It goes behind all that wait."""
         self.waiting[one] = None
@@ -101,8 +108,12 @@ class FairAppends:
         self._shares = FairShares(sender_bytes_max=bytes_max, window_bytes_max=bytes_max, call_at=self._loop.call_at)
         self._topics: OrderedDict[TopicId, _Topic] = OrderedDict()
 
-    def append(self, tp: TopicPartition, size_bytes: int, submit: Submit) -> "asyncio.Future[Appended]":
-        """Submits now, or in its turn. Raises what `submit` raises, or the future does."""
+    def append(
+        self, tp: TopicPartition, size_bytes: int, submit: Submit, *, is_open: bool = True
+    ) -> "asyncio.Future[Appended]":
+        """Submits now, or in its turn; now also where the partition is not open at the owner. Raises what `submit`
+        raises, or the future does.
+        """
         topic = self._topics.get(tp.topic_id)
         if topic is None:
             topic = self._open(tp.topic_id)
@@ -111,6 +122,8 @@ class FairAppends:
             one.done = self._loop.create_future()
             _fail(one, _behind_refused(tp))
             return one.done
+        if not is_open and not topic.waits_for(tp.partition):
+            return self._submit(topic, one, None, self._loop.time())
         if not topic.waiting:
             now = self._loop.time()
             admitted = self._shares.admit(topic.share, size_bytes, now)
@@ -126,21 +139,24 @@ class FairAppends:
         self._topics[topic_id] = topic
         if len(self._topics) > TOPICS_MAX:
             oldest, idle = next(iter(self._topics.items()))
-            if idle.waiting or idle.share.held_bytes or idle.settling:
+            if idle.waiting or idle.in_flight or idle.settling:
                 self._topics.move_to_end(oldest)
             else:
                 del self._topics[oldest]
                 self._shares.close(idle.share, self._loop.time())
         return topic
 
-    def _submit(self, topic: _Topic, one: _Append, admitted: Admitted, now: float) -> "asyncio.Future[Appended]":
+    def _submit(self, topic: _Topic, one: _Append, admitted: Admitted | None, now: float) -> "asyncio.Future[Appended]":
+        """`admitted` None: it counts among nobody's."""
         try:
             future = one.submit()
         except BaseException:
-            self._shares.over(topic.share, one.size_bytes, admitted, took_s=None, now=now)
+            if admitted is not None:
+                self._shares.over(topic.share, one.size_bytes, admitted, took_s=None, now=now)
             raise
         if future.done():
-            self._shares.over(topic.share, one.size_bytes, admitted, took_s=None, now=now)
+            if admitted is not None:
+                self._shares.over(topic.share, one.size_bytes, admitted, took_s=None, now=now)
         else:
             one.future = future
             topic.in_flight.setdefault(one.tp.partition, []).append(one)
@@ -148,15 +164,16 @@ class FairAppends:
         return future
 
     def _over(
-        self, topic: _Topic, one: _Append, admitted: Admitted, began_s: float, future: "asyncio.Future[Appended]"
+        self, topic: _Topic, one: _Append, admitted: Admitted | None, began_s: float, future: "asyncio.Future[Appended]"
     ) -> None:
         topic.over(one)
         if one.done is not None:
             _answered(one, future)
         if not future.cancelled() and isinstance(future.exception(), REFUSALS):
             self._refuse_waiting(topic, one.tp)
-        now = self._loop.time()
-        self._shares.over(topic.share, one.size_bytes, admitted, took_s=now - began_s, now=now)
+        if admitted is not None:
+            now = self._loop.time()
+            self._shares.over(topic.share, one.size_bytes, admitted, took_s=now - began_s, now=now)
 
     def _refuse_waiting(self, topic: _Topic, tp: TopicPartition) -> None:
         """An earlier batch of the partition is to be sent again: what waits behind it, or comes now, must not be taken

@@ -167,6 +167,9 @@ class Appender(Protocol):
         durable, or raises.
         """
 
+    def is_open(self, tp: TopicPartition) -> bool:
+        """Whether what is appended to the partition waits for nothing but its being durable."""
+
 
 def append_route(owner: Appender) -> Route[Appended]:
     """A partition's are submitted in the order of arrival, at once but for the greedy. What follows a refusal on its
@@ -191,7 +194,7 @@ def append_route(owner: Appender) -> Route[Appended]:
             )
 
         try:
-            future = fair.append(tp, len(incoming.attachments), submit)
+            future = fair.append(tp, len(incoming.attachments), submit, is_open=owner.is_open(tp))
         except BmqError as error:
             if isinstance(error, REFUSALS):
                 refusals.refused(tp, correlation_id)

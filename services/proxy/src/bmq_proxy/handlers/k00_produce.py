@@ -234,16 +234,16 @@ class _Producing:
                 refused.note(origin, named, records, error)
             self._results[at[0]][at[1]] = _of_error(index, error)
             return
-        is_proved = not isinstance(proof, asyncio.Future)
+        batch, unproved = (records, proof) if isinstance(proof, asyncio.Future) else (proof, None)
         append = proxy.appends.submit(
             tp,
-            proof if is_proved else records,
+            batch,
             produce_version=call.version,
             give_up_at=give_up_at,
             origin=origin,
             address=call.client_host,
             named=named,
-            proof=None if is_proved else proof,
+            proof=unproved,
         )
         if append.done.done():
             self._take(at, append)
