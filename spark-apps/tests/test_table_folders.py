@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 from table_records import HOUR_MS, START_MS, add_batch, expected, records, rows_of, write
 
 from bmq_spark.locations import Location
-from bmq_spark.table import Table, read
+from bmq_spark.table import Table, files, read
 from bmq_spark.table.compaction import compact
 from bmq_spark.table.vacuum import vacuum
 
@@ -49,10 +49,15 @@ def test_a_vacuum_takes_half_written_files_out_of_the_tables_own_folders_alone(t
     assert sorted(path.parent.relative_to(tmp_path).as_posix() for path in tmp_path.rglob(".*.tmp")) == sorted(others)
 
 
-@pytest.mark.parametrize("folder", ["[eu]", "{eu,us}", "eu*", "eu\\us"])
-def test_spark_reads_a_table_whose_folder_looks_like_a_pattern(
+@pytest.mark.parametrize("folder", ["[eu]", "a[1-3]", "{eu,us}", "eu*", "eu\\us", "}]{[^!a,b"])
+def test_spark_reads_each_record_once_of_a_table_whose_folder_looks_like_a_pattern(
     spark: SparkSession, tmp_path: Path, folder: str
 ) -> None:
-    table = Table.create(Location.parse(str(tmp_path / folder / "t")))
-    add_batch(table, "query", 0, [records("orders", 0, 0, 10)])
-    assert read(spark, str(tmp_path / folder / "t")).count() == 10
+    at = str(tmp_path / folder / "t")
+    table = Table.create(Location.parse(at))
+    for other in ("e", "a1", "a2", "eu", "us", "eua", "euus"):  # what the patterns fit
+        add_batch(Table.create(Location.parse(str(tmp_path / other / "t"))), "query", 0, [records("orders", 0, 90, 10)])
+    for number in range(3):
+        add_batch(table, "query", number, [records("orders", 0, number * 10, 10)])
+        assert len(files(at)) == number + 1
+        assert sorted(row.offset for row in read(spark, at).collect()) == list(range(10 * (number + 1)))

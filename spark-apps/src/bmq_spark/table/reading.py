@@ -3,7 +3,8 @@ DataFrame.
 """
 
 import os
-from typing import TYPE_CHECKING, Any
+import re
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyarrow import fs
@@ -17,6 +18,9 @@ from bmq_spark.table.state import Snapshot
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
     from pyspark.sql import DataFrame, SparkSession
+
+_PATTERN: Final = re.compile(r"[\\{}\[\]*?]")
+"""By any of these Spark takes a path for a pattern."""
 
 
 def files(uri: str, version: int | None = None) -> list[str]:
@@ -48,12 +52,7 @@ def frame(spark: "SparkSession", location: Location, snapshot: Snapshot) -> "Dat
     schema = from_arrow_schema(snapshot.schema, prefer_timestamp_ntz=True)
     if not snapshot.by_key:
         return spark.createDataFrame([], schema)
-    # The paths are what they are: brackets and braces in a folder's name are no patterns.
-    return (
-        spark.read.option("__globPaths__", "false")
-        .schema(schema)
-        .parquet(*(location.hadoop(key) for key in snapshot.by_key))
-    )
+    return spark.read.schema(schema).parquet(*(_literal(location.hadoop(key)) for key in snapshot.by_key))
 
 
 def dataset(uri: str, version: int | None = None) -> "ds.Dataset":
@@ -99,3 +98,10 @@ def file_system(location: Location) -> tuple[Any, str]:
             "force_virtual_addressing": False,
         }
     return fs.S3FileSystem(**options), f"{url.bucket}/{url.prefix}"
+
+
+def _literal(path: str) -> str:
+    """The pattern that this path alone fits. Without patterns (`__globPaths__`) Spark reads all paths for each that
+    looks like one.
+    """
+    return _PATTERN.sub(r"\\\g<0>", path)
