@@ -8,17 +8,20 @@ import pyarrow as pa
 import pytest
 from iceberg_batches import Record, batch, settings, typing
 from iceberg_catalogs import Opened, opened_in
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from bmq_spark.batches.places import Places
-from bmq_spark.errors import JobStopped
+from bmq_spark.errors import ConfigurationError, JobStopped
 from bmq_spark.iceberg.catalogs import Catalog, TableName
 from bmq_spark.iceberg.notes import Notes
 from bmq_spark.iceberg.tables import IcebergTable
+from bmq_spark.jobs.iceberg import IcebergOptions, open_sink, parse
 from bmq_spark.jobs.iceberg_sink import CHANGES_MAX, IcebergSink
 from bmq_spark.jobs.sinks import Batch
 from bmq_spark.values import collision
+from bmq_spark.values.column_paths import name_in_files
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +80,50 @@ def test_names_with_dots_that_meet_another_columns_path_are_dead_letters_and_sto
     assert (added.rows, added.dead_letters) == (3, 3)
     assert [row["offset"] for row in rows(opened, name)] == [0, 3, 5]
     assert "$.x.y has no column" in rows(opened, name.dead_letters)[0]["reason"]
+
+
+def test_names_that_are_one_in_files_are_dead_letters_and_stop_nothing(spark: SparkSession, opened: Opened) -> None:
+    name = opened.table("files")
+    sink = IcebergSink(spark, name, typing("json"), settings(), infers=True)
+    texts = ['{"1":1}', '{"1":2,"_1":3}', '{"l":[{"a-b":{"x":4}}]}', '{"l":[{"a_x2Db":{"y":5}}]}']
+    added = sink.add(batch(spark, 0, values(*texts)))
+    assert (added.rows, added.dead_letters) == (2, 2)
+    added = sink.add(batch(spark, 1, [Record(offset=4, value=b'{"_1":6}'), Record(offset=5, value=b'{"1":7}')]))
+    assert (added.rows, added.dead_letters) == (1, 1)
+    made = [row["value"] for row in rows(opened, name)]
+    assert [value["1"] for value in made] == [1, None, 7] and made[1]["l"] == [{"a-b": {"x": 4}}]
+    assert {*made[0]} == {"1", "l"}
+    assert "$._1 has no column" in rows(opened, name.dead_letters)[0]["reason"]
+
+
+@pytest.mark.parametrize(("there", "added"), [("", "_1 int"), ("l.element.", "_1 struct<b: int>")])
+def test_a_table_with_two_columns_that_are_one_in_files_says_what_lets_it_be_written_again(
+    spark: SparkSession, opened: Opened, there: str, added: str
+) -> None:
+    name = opened.table(f"stuck_{secrets.token_hex(4)}")
+    catalog = ["--catalog-type", "hadoop", "--warehouse", opened.catalog.warehouse or ""]
+    options = parse(["--table", str(name), *catalog, "--topic", "orders", "--format", "json"])
+    assert isinstance(options, IcebergOptions)
+    open_sink(options, spark).add(batch(spark, 0, values('{"1":1,"l":[{"1":{"a":1}}]}')))
+    spark.sql(f"ALTER TABLE {name.sql} ADD COLUMN value.{there}{added}")
+    with pytest.raises(ConfigurationError, match=r"are one in Parquet files, .*_1, so that no file") as refused:
+        open_sink(options, spark)
+    spark.sql(f"ALTER{str(refused.value).partition(': ALTER')[2]}")
+    assert open_sink(options, spark).add(batch(spark, 1, [Record(offset=1, value=b'{"1":2}')])).rows == 1
+    assert [row["value"]["1"] for row in rows(opened, name)] == [1, 2]
+
+
+def test_names_that_iceberg_writes_alike_are_alike(spark: SparkSession) -> None:
+    """Whichever letters Java knows."""
+    by_iceberg = spark._jvm.org.apache.iceberg.avro.AvroSchemaUtil.makeCompatibleName  # type: ignore[union-attr]
+    every = "".join(map(chr, (*range(0xD800), *range(0xE000, 0x10000), 0x1F600, 0x1D7CE)))
+    assert name_in_files(by_iceberg(f"a{every}")) == name_in_files(f"a{every}")
+    assert {letter for letter in every if name_in_files(letter)[0] == "_" and letter.isdecimal()} >= set("09٣")
+    for first in (letter for letter in every if letter.isdecimal() or letter in "a_-. é²Ⅷª"):
+        for name in (first, f"{first}b"):
+            assert name_in_files(by_iceberg(name)) == name_in_files(name)
+            if name.isascii():
+                assert by_iceberg(name) == name_in_files(name)
 
 
 def test_a_name_without_end_is_a_dead_letter_and_stays_out_of_the_table_s_metadata(
@@ -213,6 +260,9 @@ def test_rows_are_not_merged_where_somebody_took_the_column_by_which_they_are_fo
         ("rows array<struct<id: int>>", "`rows.id` int"),
         ("`rows.id` int", "rows array<struct<id: int>>"),
         ("x struct<y: int>", "`x.z` int"),
+        ("`1` int", "_1 int"),
+        ("`1` struct<a: int>", "_1 struct<b: int>"),
+        ("x struct<`a-b`: array<int>>", "x_x2Ea_x2Db int"),
     ],
 )
 def test_which_fields_are_one_column_is_as_iceberg_has_it(
@@ -227,9 +277,10 @@ def test_which_fields_are_one_column_is_as_iceberg_has_it(
                 sink = IcebergSink(spark, name, typing("json", ddl), settings())
             sink.add(batch(spark, 0, values("{}")))
             return not rows(opened, name)
-        except (JobStopped, AnalysisException):
+        except (JobStopped, AnalysisException, Py4JJavaError):
             return True
 
-    kinds = [typing("json", ddl).columns for ddl in (there, f"{there}, {added}")]
+    kinds = [typing("json", ddl).columns for ddl in (there, f"{there}, {added}", added)]
     assert (collision(kinds[1]) is not None) == fails(f"{there}, {added}")
     assert (collision(kinds[1], kinds[0]) is not None) == fails(there, f"{there}, {added}")
+    assert (collision(kinds[2], kinds[0]) is not None) == fails(there, added)

@@ -187,6 +187,26 @@ def test_a_schema_whose_fields_are_one_column_for_iceberg_is_refused_with_both_o
     require_paths(options, typing_of(options), pa.schema([("value", pa.struct([("id", pa.int32())]))]))
 
 
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_schema_whose_fields_are_one_column_in_icebergs_files_is_refused_with_both_of_them(
+    tmp_path: Path, is_there: bool
+) -> None:
+    schema = tmp_path / "orders.ddl"
+    schema.write_text("rows array<struct<`_1` int>>" if is_there else "rows array<struct<`1` int, `_1` int>>")
+    have = pa.schema([("value", pa.struct([("rows", pa.list_(pa.struct([("1", pa.int32())])))]))])
+    options = parse([*SQL, "--topic", "orders", "--format", "json", "--schema", str(schema)])
+    assert isinstance(options, IcebergOptions)
+    with pytest.raises(ConfigurationError) as refused:
+        require_paths(options, typing_of(options), have if is_there else None)
+    assert str(refused.value) == (
+        f'--schema {schema}: fields "1" in "element" in "rows" and "_1" in "element" in "rows" are one column for '
+        "Iceberg, which writes the names of both in Parquet files as: rows.element._1: give one of them another name, "
+        "leave it out of the schema, or keep the topic as a Parquet table (parquet.py)"
+    )
+    schema.write_text("rows array<struct<`1` int>>, `_1` int")
+    require_paths(options, typing_of(options), have)
+
+
 @pytest.mark.parametrize(
     ("value_format", "have", "line"),
     [

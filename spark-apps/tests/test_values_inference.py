@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from value_cases import decode
 
-from bmq_spark.values import decoder, iceberg_rules, infer, json_rules, parquet_rules, settle
+from bmq_spark.values import collision, decoder, iceberg_rules, infer, json_rules, parquet_rules, settle
 from bmq_spark.values import observe as observe_at
 from bmq_spark.values.ddl import write_ddl
 from bmq_spark.values.inference import NAME_BYTES, NAMES_BYTES
@@ -375,7 +375,7 @@ def names_bytes(kind: pa.DataType) -> int:
     return 2 + names_bytes(kind.value_type) if pa.types.is_list(kind) else 0
 
 
-dotted_keys = st.sampled_from(["x", "y", "x.y", "X.Y", "x.element", "x.element.y", "element"])
+dotted_keys = st.sampled_from(["x", "y", "x.y", "X.Y", "x.element", "x.element.y", "element", "x_x2Ey", "1", "_1"])
 dotted_records = st.dictionaries(
     dotted_keys,
     st.recursive(
@@ -396,6 +396,7 @@ def test_where_columns_are_known_by_their_paths_no_two_have_the_same(batches: li
         assert paths(known, "") and set(paths(before, "")) <= set(paths(known, ""))
     every = paths(known, "")
     assert len(every) == len(set(every))
+    assert collision(known) is None
 
 
 def test_a_name_with_dots_that_is_the_path_of_another_column_makes_none_and_its_record_gets_a_reason() -> None:
@@ -416,6 +417,24 @@ def test_a_name_with_dots_that_is_the_path_of_another_column_makes_none_and_its_
         "$.x.y has no column: its name differs from another's by case alone, or with its dots is the path of another"
         in (reasons[0] or "")
     )
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("1", "_1"), ("a-b", "a_x2Db"), ("a b", "a_x20b"), ("é.", "é_x2E"), ("😀", "_xD83D_xDE00"), ("٣", "_٣")],
+)
+def test_of_two_names_that_are_one_in_icebergs_files_one_becomes_a_column_and_the_other_is_a_reason(
+    one: str, other: str
+) -> None:
+    told = [{one: 1}, {other: 1}, {one: 1}, {"in": [{other: {"n": 1}, "id": 1}]}, {"in": [{one: 1}]}, {"o": {one: 1}}]
+    told += [{"in": [{other: {"n": 2}}]}]
+    columns = settle(None, [observe(encoded(*told))], rules=iceberg_rules, by_path=True)
+    assert columns == infer(None, encoded(told[0], told[3], told[5]))
+    assert settle(columns, [observe(encoded(*told[1::-1]))], rules=iceberg_rules, by_path=True) == columns
+    _, reasons = decode(decoder("json", columns=columns), encoded(*told).to_pylist())
+    assert [reason is None for reason in reasons] == [True, False, True, True, False, True, True]
+    assert "is written as another in Iceberg's files" in (reasons[1] or "")
+    assert {one, other} < {field.name for field in settle(None, [observe(encoded(*told))])}, "but in Parquet tables"
 
 
 def paths(kind: pa.DataType, at: str) -> list[str]:

@@ -69,7 +69,7 @@ def changes(have: StructType, want: pa.Schema, *, table: str) -> list[Change]:
 
 def ddl(schema: pa.Schema) -> str:
     """The columns as CREATE TABLE has them."""
-    return ", ".join(f"{_quoted((field.name,))} {_type_ddl(field.dataType)}" for field in spark_columns(schema).fields)
+    return ", ".join(f"{quoted((field.name,))} {_type_ddl(field.dataType)}" for field in spark_columns(schema).fields)
 
 
 def _struct(path: tuple[str, ...], have: StructType, want: StructType) -> Iterator[Change]:
@@ -93,14 +93,15 @@ def _type(path: tuple[str, ...], have: DataType, want: DataType) -> Iterator[Cha
             yield Change(path=path, type=want, added=False)
 
 
-def _quoted(path: tuple[str, ...]) -> str:
+def quoted(path: tuple[str, ...]) -> str:
+    """A column's path as statements have it."""
     return ".".join(f"`{name.replace('`', '``')}`" for name in path)
 
 
 def _type_ddl(kind: DataType) -> str:
     match kind:
         case StructType():
-            fields = (f"{_quoted((field.name,))}: {_type_ddl(field.dataType)}" for field in kind.fields)
+            fields = (f"{quoted((field.name,))}: {_type_ddl(field.dataType)}" for field in kind.fields)
             return f"struct<{', '.join(fields)}>"
         case ArrayType():
             return f"array<{_type_ddl(kind.elementType)}>"

@@ -14,6 +14,7 @@ from bmq_spark.batches.records import Typing
 from bmq_spark.ending import StopRequest, ended, say
 from bmq_spark.errors import ConfigurationError
 from bmq_spark.iceberg.catalogs import CATALOG_TYPES, SESSION_SETTINGS, Catalog, TableName
+from bmq_spark.iceberg.evolution import quoted
 from bmq_spark.iceberg.maintenance import Maintenance, maintain, require_own
 from bmq_spark.iceberg.tables import DEAD_LETTERS, PARTITIONINGS, TOMBSTONES, IcebergTable
 from bmq_spark.jobs.checkpoint import Checkpoint
@@ -179,6 +180,7 @@ def open_sink(options: IcebergOptions, spark: SparkSession) -> IcebergSink:
     if there is not None:
         there.require_rows()
     have = there.columns() if there else None
+    require_files(target.table, have)
     typing = typing_of(options, have)
     if not is_inferred(options):
         require_paths(options, typing, have)
@@ -207,17 +209,45 @@ def require_paths(options: JobOptions, typing: Typing, have: pa.Schema | None) -
     """Raises ConfigurationError where two fields of the values are one column for Iceberg, which says so of a statement
     with all of them.
     """
-    known = have.field("value").type if have is not None and "value" in have.names else None
-    both = collision(typing.columns, known)
+    both = collision(typing.columns, _values(have))
     if both is None:
         return
-    one, other = (" in ".join(json.dumps(name, ensure_ascii=False) for name in reversed(names)) for names in both)
     schema = f"--schema {options.schema}" if options.schema else f"registry {options.registry}"
-    raise ConfigurationError(
-        f"{schema}: fields {one} and {other} are one column for Iceberg, which joins names by dots: "
-        f"{'.'.join(both[1])}: give one of them a name without the dot, leave it out of the schema, or keep the "
-        "topic as a Parquet table (parquet.py)"
+    how, another = (
+        ("writes the names of both in Parquet files as", "another name")
+        if both.in_files
+        else ("joins names by dots", "a name without the dot")
     )
+    raise ConfigurationError(
+        f"{schema}: fields {_shown(both.one)} and {_shown(both.other)} are one column for Iceberg, which {how}: "
+        f"{both.called}: give one of them {another}, leave it out of the schema, or keep the topic as a Parquet table "
+        "(parquet.py)"
+    )
+
+
+def require_files(name: TableName, have: pa.Schema | None) -> None:
+    """Raises ConfigurationError where the table has two columns of values that are one in Parquet files: nothing can be
+    written to it, whatever records have.
+    """
+    values = _values(have)
+    both = collision(values, values) if values is not None else None
+    if both is None or not both.in_files:
+        return
+    raise ConfigurationError(
+        f"--table {name}: its columns {_shown(both.one)} and {_shown(both.other)} of values are one in Parquet files, "
+        f"{both.called}, so that no file can be written: drop the later one, of which no file has values: ALTER TABLE "
+        f"{name} DROP COLUMN {quoted(('value', *both.other))}"
+    )
+
+
+def _values(have: pa.Schema | None) -> pa.DataType | None:
+    """The type of values in a table; None where it has none yet."""
+    return have.field("value").type if have is not None and "value" in have.names else None
+
+
+def _shown(names: tuple[str, ...]) -> str:
+    """From the inner to the outer."""
+    return " in ".join(json.dumps(name, ensure_ascii=False) for name in reversed(names))
 
 
 def run_maintenance(target: Target, spark: SparkSession) -> None:

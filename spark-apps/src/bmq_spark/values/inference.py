@@ -67,8 +67,8 @@ def settle(
     names of NAMES_BYTES.
 
     What does not become a column or a wider one stays out, and the decoder gives such records a reason. `by_path`: the
-    table knows columns by their names from the top with dots between (Iceberg), where a name with dots may be the path
-    of another.
+    table knows columns as Iceberg does, by their names from the top with dots between, where a name with dots may be
+    the path of another, and in files by other names, of which two may be alike.
     """
     observed = Observation()
     for each in observations:

@@ -76,9 +76,10 @@ class InferredJsonDecoder(RecordDecoder):
             if beyond is not None:
                 raise Unfit(
                     f"{_shortened(beyond)} has no column: its name differs from another's by case alone, or with its "
-                    "dots is the path of another, or has a quote, a backslash or a control character, or is longer "
-                    f"than {NAME_BYTES} bytes, or it is within a map, or there are too many columns, or names, or "
-                    "fields in the record: give a schema, and where the table has the other name, a new table"
+                    "dots is the path of another, or is written as another in Iceberg's files, or has a quote, a "
+                    f"backslash or a control character, or is longer than {NAME_BYTES} bytes, or it is within a map, "
+                    "or there are too many columns, or names, or fields in the record: give a schema, and where the "
+                    "table has the other name, a new table"
                 )
             return loose(value)
 
