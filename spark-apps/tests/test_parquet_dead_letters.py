@@ -1,5 +1,6 @@
 """The table of a job's dead letters, without Spark: how it is committed, and what Delta's readers find."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,9 @@ from bmq_spark.table.delta import publish
 from bmq_spark.table.vacuum import expire
 
 
-def sink_of(folder: Path) -> ParquetSink:
+def sink_of(folder: Path, table_id: str = "x") -> ParquetSink:
     nothing: Any = None
-    table = Table.create(Location.parse(str(folder)), {"id": "x", "partition-by": "hour"})
+    table = Table.create(Location.parse(str(folder)), {"id": table_id, "partition-by": "hour"})
     return ParquetSink(
         nothing, table, nothing, infers=False, partition_by=PartitionBy.HOUR, target_bytes=1 << 20, retention_ms=None
     )
@@ -95,3 +96,17 @@ def test_dead_letters_are_no_table_of_a_topic_nor_is_such_a_table_taken_for_dead
         sink_of(tmp_path / "own")
     assert len(compact.run(compact.parse(["--output", str(tmp_path / "own")]))) == 1
     assert len(compact.run(compact.parse(["--output", str(tmp_path)]))) == 2
+
+
+def test_dead_letters_that_are_left_of_a_former_table_are_not_taken_for_this_ones(tmp_path: Path) -> None:
+    bury(tmp_path, 0, START_MS)
+    assert sink_of(tmp_path, "y")._dead is not None, "the table is there, and is still called x"
+    shutil.rmtree(tmp_path / "_bmq")
+    with pytest.raises(ConfigurationError) as refused:
+        sink_of(tmp_path, "y")
+    assert str(refused.value) == (
+        f"--output: {tmp_path}/_dead_letters has the dead letters of another table, which was there before: move or "
+        "delete that folder, or name another --output"
+    )
+    (tmp_path / "_dead_letters").rename(tmp_path / "former")
+    assert sink_of(tmp_path)._dead is None

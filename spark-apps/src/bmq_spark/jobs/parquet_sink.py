@@ -77,14 +77,14 @@ class ParquetSink:
         clock: Clock | None = None,
         newest: NewestVersion | None = None,
     ) -> None:
-        """`open` checks that the table is of these. Raises ConfigurationError where another one's rows are in the
-        folder of its dead letters.
+        """`open` checks that the table is of these. Raises ConfigurationError where another one's rows, or another
+        one's dead letters, are in the folder of its dead letters.
         """
         self.location = table.location
         self._spark = spark
         self._table = table
         self._dead_location = table.location.child(DEAD_LETTERS_FOLDER)
-        self._dead = _dead_letters_at(self._dead_location)
+        self._dead = _dead_letters_at(self._dead_location, of=self.id)
         self._typing = typing
         self._infers = infers
         self._partition_by = partition_by
@@ -387,8 +387,10 @@ class ParquetSink:
         )
 
 
-def _dead_letters_at(location: Location) -> Table | None:
-    """None where there are none."""
+def _dead_letters_at(location: Location, *, of: str) -> Table | None:
+    """Those of the table of this id; None where there are none. A former table's would count for this one's: a record
+    that is among them is no row.
+    """
     if not Table.exists(location):
         return None
     table = Table.open(location)
@@ -397,6 +399,11 @@ def _dead_letters_at(location: Location) -> Table | None:
         raise ConfigurationError(
             f"--output: its dead letters would go to {folder}, which is a table of its own: move that one, or name "
             "another folder"
+        )
+    if table.snapshot().properties.get(DEAD_LETTERS_OF, of) != of:
+        raise ConfigurationError(
+            f"--output: {location.hadoop()} has the dead letters of another table, which was there before: move or "
+            "delete that folder, or name another --output"
         )
     return table
 
