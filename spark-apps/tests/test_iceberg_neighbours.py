@@ -171,3 +171,37 @@ def test_dead_letters_and_tombstones_are_not_taken_for_a_table_of_a_topic(spark:
             ):
                 table_of(spark, name, "other")
     assert table_of(spark, opened.table("bought"), "bought", value_format="json").table.places() == {"bought": {0: 2}}
+
+
+@pytest.mark.parametrize("made_by", ["this version", "one before"])
+@pytest.mark.parametrize(("beside", "upsert_key"), [("dead_letters", ""), ("tombstones", "key")])
+def test_what_is_left_of_a_table_that_was_dropped_does_not_count_for_the_one_that_is_made_anew(
+    spark: SparkSession, opened: Opened, beside: str, upsert_key: str, made_by: str
+) -> None:
+    name = opened.table(f"anew_{beside}_{made_by.partition(' ')[0]}")
+    left = opened.table(f"{name.name}_{beside}")
+
+    def begin() -> IcebergSink:
+        made = settings(partition_by="none" if upsert_key else "hour", upsert_key=upsert_key)
+        return IcebergSink(spark, name, typing("json", "a int"), made)
+
+    odd = Record(offset=0, key=b"k", value=None if upsert_key else b'{"a": "x"}')
+    begin().add(batch(spark, 0, [odd]))
+    if made_by == "one before":
+        spark.sql(f"ALTER TABLE {left.sql} UNSET TBLPROPERTIES ('bmq.beside-of')")
+        begin()  # makes it this table's
+        assert begin().table.id in str(spark.sql(f"SHOW TBLPROPERTIES {left.sql}").collect())
+    spark.sql(f"DROP TABLE {name.sql}")
+    for there in (False, True):
+        if there:  # by somebody else meanwhile, or by hand
+            spark.sql(f"CREATE TABLE {name.sql} (a int) USING iceberg")
+        with pytest.raises(ConfigurationError) as refused:
+            begin()
+        assert str(refused.value) == (
+            f"--table: its {beside.replace('_', ' ')} would go to {left}, which is left of another table, as of one "
+            "that was dropped: rename or drop that one, or choose another --table"
+        )
+        assert spark.catalog.tableExists(name.sql) is there
+    spark.sql(f"DROP TABLE {name.sql}")
+    spark.sql(f"DROP TABLE {left.sql}")
+    assert begin().table.places() == {}

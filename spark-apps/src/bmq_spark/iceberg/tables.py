@@ -41,6 +41,9 @@ TOPIC: Final = "bmq.topic-id."
 BESIDE: Final = "bmq.beside"
 """The property of a table beside another that says what of it is there (`DEAD_LETTERS`, `TOMBSTONES`). Tables of before
 are known by their columns."""
+BESIDE_OF: Final = "bmq.beside-of"
+"""The property of such a table that has the id of the one beside which it is. Tables of before get it when they are
+opened."""
 DEAD_LETTERS: Final = "dead letters"
 TOMBSTONES: Final = "tombstones"
 WAP: Final = "write.wap.enabled"
@@ -127,14 +130,15 @@ class IcebergTable:
         upsert_key: str,
         target_file_size_bytes: int,
         beside: str = "",
+        of: str = "",
     ) -> "IcebergTable":
-        """The table, made if it is not there; `beside`: what of another table it has. Raises ConfigurationError where
-        it is one of another kind.
+        """The table, made if it is not there; `beside`: what of another table it has, and that one's id. Raises
+        ConfigurationError where it is one of another kind.
         """
         found = cls.open(spark, name)
         if found is None:
             made = _PROPERTIES | {MADE_BY: upsert_key, "write.target-file-size-bytes": str(target_file_size_bytes)}
-            made |= {BESIDE: beside} if beside else {}
+            made |= {BESIDE: beside, BESIDE_OF: of} if beside else {}
             listed = ", ".join(f"'{key}' = '{value}'" for key, value in made.items())
             try:
                 spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {name.namespace_sql}")
@@ -162,20 +166,26 @@ class IcebergTable:
         return found
 
     @classmethod
-    def open_beside(cls, spark: SparkSession, name: TableName, beside: str) -> "IcebergTable | None":
-        """The table of these of another one's; None where there is none. Raises ConfigurationError where it is somebody
-        else's.
+    def open_beside(cls, spark: SparkSession, name: TableName, beside: str, *, of: str | None) -> "IcebergTable | None":
+        """The table of these of another one's, which has the id `of`; None where there is none. Raises
+        ConfigurationError where it is somebody else's, or is left of a table that was dropped: what such a one has
+        would count for the new one. `of` is None where the table is not there yet.
         """
         found = cls.open(spark, name)
         if found is None:
             return None
         kept = found.properties()
         topics = sorted(key.removeprefix(TOPIC) for key in kept if key.startswith(TOPIC))
-        if MADE_BY in kept and not topics:
+        is_left = of is None or kept.get(BESIDE_OF, of) != of
+        if MADE_BY in kept and not topics and not is_left:
             return found
-        whose = f"a table of the topic {topics[0]}" if topics else "not made by this job"
+        whose, remedy = "not made by this job", "rename"
+        if topics:
+            whose = f"a table of the topic {topics[0]}"
+        elif MADE_BY in kept:
+            whose, remedy = "left of another table, as of one that was dropped", "rename or drop"
         raise ConfigurationError(
-            f"--table: its {beside} would go to {name}, which is {whose}: rename that one, or choose another --table"
+            f"--table: its {beside} would go to {name}, which is {whose}: {remedy} that one, or choose another --table"
         )
 
     def require_rows(self) -> None:

@@ -258,18 +258,18 @@ def run_maintenance(target: Target, spark: SparkSession) -> None:
         raise ConfigurationError(f"--table {target.table}: not there: name one that the catalog has")
     require_own(table, target.settings.maintenance)
     say(f"{table.name}: {maintain(spark, table, target.settings.maintenance)}")
-    if (dead := _beside(spark, target.table.dead_letters, DEAD_LETTERS)) is not None:
+    if (dead := _beside(spark, target.table.dead_letters, DEAD_LETTERS, of=table.id)) is not None:
         say(f"{dead.name}: {maintain(spark, dead, target.settings.maintenance, below=table.places())}")
-    if (tombstones := _beside(spark, target.table.tombstones, TOMBSTONES)) is not None:
+    if (tombstones := _beside(spark, target.table.tombstones, TOMBSTONES, of=table.id)) is not None:
         say(
             f"{tombstones.name}: {maintain(spark, tombstones, replace(target.settings.maintenance, retention_ms=None))}"
         )
 
 
-def _beside(spark: SparkSession, name: TableName, beside: str) -> IcebergTable | None:
+def _beside(spark: SparkSession, name: TableName, beside: str, *, of: str) -> IcebergTable | None:
     """None where there is none, or where that one is somebody else's."""
     try:
-        return IcebergTable.open_beside(spark, name, beside)
+        return IcebergTable.open_beside(spark, name, beside, of=of)
     except ConfigurationError:
         return None
 

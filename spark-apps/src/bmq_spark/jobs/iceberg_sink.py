@@ -24,8 +24,8 @@ from bmq_spark.iceberg.catalogs import TableName
 from bmq_spark.iceberg.maintenance import Maintenance, maintain, require_own
 from bmq_spark.iceberg.notes import Notes
 from bmq_spark.iceberg.publishing import commit, moved
+from bmq_spark.iceberg.tables import BESIDE_OF, TOMBSTONES, TOPIC, IcebergTable
 from bmq_spark.iceberg.tables import DEAD_LETTERS as LETTERS
-from bmq_spark.iceberg.tables import TOMBSTONES, TOPIC, IcebergTable
 from bmq_spark.iceberg.upsert import (
     KEY_TIMESTAMP,
     RECORD_KEY,
@@ -106,14 +106,21 @@ class IcebergSink:
         self._infers = infers
         self._settings = settings
         # Before a table is made that could not have these.
-        self._dead = IcebergTable.open_beside(spark, name.dead_letters, LETTERS) if self._may_not_fit() else None
+        there = IcebergTable.open(spark, name)
+        of = there.id if there else None
+        self._dead = IcebergTable.open_beside(spark, name.dead_letters, LETTERS, of=of) if self._may_not_fit() else None
         self._tombstones = (
-            IcebergTable.open_beside(spark, name.tombstones, TOMBSTONES) if settings.upsert_key == RECORD_KEY else None
+            IcebergTable.open_beside(spark, name.tombstones, TOMBSTONES, of=of)
+            if settings.upsert_key == RECORD_KEY
+            else None
         )
         self._table = self._create(name, self._schema(), settings.upsert_key)
         if settings.maintenance is not None:
             require_own(self._table, settings.maintenance)
         self._evolve()
+        for beside in filter(None, (self._dead, self._tombstones)):
+            if BESIDE_OF not in beside.properties():
+                beside.set_property(BESIDE_OF, self._table.id)
         if settings.upsert_key and UPSERT_ORDER not in self._table.properties():
             self._table.set_property(UPSERT_ORDER, KEY_TIMESTAMP)
         if self._tombstones is not None:
@@ -239,6 +246,7 @@ class IcebergSink:
             upsert_key=upsert_key,
             target_file_size_bytes=settings.target_file_size_bytes,
             beside=beside,
+            of=self._table.id if beside else "",
         )
 
     def _schema(self) -> pa.Schema:
