@@ -3,6 +3,7 @@ its plan.
 """
 
 import json
+import shutil
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -283,3 +284,40 @@ def test_a_log_with_bounds_for_some_columns_is_told_again(
     assert (table.location.folder / "_delta_log" / f"{again:020}.checkpoint.parquet").exists()
     publish(table)
     assert opened(table).version() == again, "once"
+
+
+@pytest.mark.parametrize(("batches", "of_before"), [(1, False), (6, False), (9, False), (1, True)])
+def test_a_log_that_is_left_of_a_former_table_is_refused_with_what_makes_it_anew(
+    table: Table, batches: int, of_before: bool
+) -> None:
+    for number in range(6):
+        add_batch(table, "q", number, [records("orders", 0, number * 2, 2)])
+        publish(table)
+    folder = table.location.folder
+    assert folder is not None
+    if of_before:
+        for path in (folder / "_delta_log").glob("*.json"):
+            path.write_text(path.read_text().replace(',"bmqTable":"x"', ""))
+    for path in folder.iterdir():
+        if path.name != "_delta_log":
+            shutil.rmtree(path)
+    anew = Table.create(table.location, {"id": "y", "partition-by": "hour"})
+    for number in range(batches):
+        add_batch(anew, "q", number, [records("orders", 0, number * 2, 2)])
+    with pytest.raises(TableBroken, match="_delta_log: it tells of a table that was there before: delete the folder"):
+        publish(anew)
+    shutil.rmtree(folder / "_delta_log")
+    publish(anew)
+    assert read(anew) == committed(anew) and len(read(anew)) == 2 * batches
+
+
+def test_a_log_of_before_that_says_no_table_goes_on(table: Table) -> None:
+    add_batch(table, "q", 0, [records("orders", 0, 0, 2)])
+    publish(table)
+    assert table.location.folder is not None
+    first = table.location.folder / "_delta_log" / f"{0:020}.json"
+    assert '"bmqTable":"x"' in first.read_text()
+    first.write_text(first.read_text().replace(',"bmqTable":"x"', ""))
+    add_batch(table, "q", 1, [records("orders", 0, 2, 2)])
+    publish(table)
+    assert read(table) == committed(table) and len(read(table)) == 4

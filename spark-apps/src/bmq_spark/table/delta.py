@@ -76,21 +76,35 @@ class _Published:
     oldest: int
     is_current: bool = True
     """Whether it is of this FORMAT."""
+    table_id: str | None = None
+    """The table's; None: it does not say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Told:
+    """What a version of the Delta log says of itself."""
+
+    of: int
+    """The table's version that it tells of."""
+    written: int
+    """Its FORMAT."""
+    table_id: str | None
 
 
 def publish(table: Table) -> int:
     """Brings the Delta log up to the table's newest version; the version that it tells of now (0: the table has no
     columns yet).
 
-    Raises CommitRace (after 100 races), TableBroken (somebody else wrote to the Delta log), Corrupt, FormatTooNew,
-    StoreError.
+    Raises CommitRace (after 100 races), TableBroken (somebody else wrote to the Delta log, or it is left of another
+    table), Corrupt, FormatTooNew, StoreError.
     """
     location = table.location
     for _ in range(_RACES_MAX):
-        newest = table.snapshot()
+        published = _published(location)
+        newest = table.snapshot()  # after what was published of it
         if newest.schema is None:
             return 0
-        published = _published(location)
+        _require_own(published, newest, location)
         if published.of < newest.version or not published.is_current:
             version = published.version + 1
             actions = (
@@ -118,27 +132,41 @@ def _published(location: Location) -> _Published:
     newest = max(versions)
     if (told := _told_of(location.read(_key(newest)))) is not None:
         return _Published(
-            version=newest, of=told[0], checkpoint=checkpoint, oldest=min(versions), is_current=told[1] == FORMAT
+            version=newest,
+            of=told.of,
+            checkpoint=checkpoint,
+            oldest=min(versions),
+            is_current=told.written == FORMAT,
+            table_id=told.table_id,
         )
     raise TableBroken(
         f"{location.hadoop(_key(newest))}: another program wrote it: delete the folder {LOG}, and it is made anew"
     )
 
 
-def _told_of(content: bytes) -> tuple[int, int] | None:
-    """The table's version that a version of the Delta log tells of, and its FORMAT; None where it is not one that was
-    published.
+def _require_own(published: _Published, newest: Snapshot, location: Location) -> None:
+    """Raises TableBroken where what was published is of another table, or of more than there is of this one: who begins
+    a table anew may leave the folder.
     """
+    if published.of <= newest.version and published.table_id in (None, newest.properties.get("id")):
+        return
+    raise TableBroken(
+        f"{location.hadoop(LOG)}: it tells of a table that was there before: delete the folder {LOG}, and it is made "
+        "anew"
+    )
+
+
+def _told_of(content: bytes) -> _Told | None:
+    """None where it is not one that was published."""
     try:
         actions = [json.loads(line) for line in content.splitlines()]
         of = next(
             (int(action["txn"]["version"]) for action in actions if "txn" in action and action["txn"]["appId"] == APP),
             None,
         )
-        written = next(
-            (int(action["commitInfo"].get("bmqFormat", 1)) for action in actions if "commitInfo" in action), 1
-        )
-        return None if of is None else (of, written)
+        info: Mapping[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+        table_id = info.get("bmqTable")
+        return None if of is None else _Told(of=of, written=int(info.get("bmqFormat", 1)), table_id=table_id)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
@@ -177,6 +205,7 @@ def _difference(table: Table, after: int, newest: Snapshot, *, again: bool) -> I
 
 
 def _head(newest: Snapshot, operation: str) -> Iterator[dict[str, Any]]:
+    table_id = newest.properties.get("id")
     yield {
         "commitInfo": {
             "timestamp": newest.time_ms,
@@ -184,6 +213,7 @@ def _head(newest: Snapshot, operation: str) -> Iterator[dict[str, Any]]:
             "operationParameters": {},
             "engineInfo": APP,
             "bmqFormat": FORMAT,
+            **({} if table_id is None else {"bmqTable": table_id}),
         }
     }
     yield {"txn": {"appId": APP, "version": newest.version, "lastUpdated": newest.time_ms}}
