@@ -23,6 +23,7 @@ COPY core core
 COPY admin admin
 COPY resources resources
 COPY audit audit
+COPY databus databus
 COPY backup backup
 COPY services/controller services/controller
 COPY services/broker services/broker
@@ -31,7 +32,7 @@ COPY node node
 COPY cli cli
 COPY operator operator
 RUN /build/uv/bin/uv pip install --quiet --no-cache --no-deps --no-sources --python /usr/bin/python3 --target /opt/bmq/packages \
-        ./core ./admin ./resources ./audit ./backup ./services/controller ./services/broker ./services/proxy ./node ./cli ./operator \
+        ./core ./admin ./resources ./audit ./backup ./services/controller ./services/broker ./services/proxy ./node ./databus ./cli ./operator \
     && rm -rf /opt/bmq/packages/bin /opt/bmq/packages/.lock \
     && rm /opt/bmq/packages/*.dist-info/direct_url.json /opt/bmq/packages/*.dist-info/uv_cache.json \
     && sed -i '/direct_url.json\|uv_cache.json/d' /opt/bmq/packages/*.dist-info/RECORD \

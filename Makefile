@@ -4,9 +4,9 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 UV := .cache/uv/bin/uv
-MEMBERS := core admin resources audit backup services/controller services/broker services/proxy node cli operator sim
+MEMBERS := core admin resources audit backup services/controller services/broker services/proxy node databus cli operator sim
 SPARK := .cache/spark/bin
-UNIT_TESTS := core/tests admin/tests resources/tests audit/tests backup/tests services/controller/tests services/broker/tests services/proxy/tests node/tests cli/tests operator/tests sim/tests
+UNIT_TESTS := core/tests admin/tests resources/tests audit/tests backup/tests services/controller/tests services/broker/tests services/proxy/tests node/tests databus/tests cli/tests operator/tests sim/tests
 SEEDS ?= 0-49
 JOBS ?= $(shell nproc)
 # Tests and jobs start hundreds of processes: each would compile all that it imports.

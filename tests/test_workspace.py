@@ -79,7 +79,7 @@ def test_contracts_that_name_packages_name_all_that_they_are_about() -> None:
     """What a new package may not do, it may not because it was forgotten here either."""
     every = set(packages().values())
     services = {package for member, package in packages().items() if member.startswith("services/")}
-    commands, asked_by_rest = {"bmq_cli", "bmq_operator"}, {"bmq", "bmq_admin", "bmq_resources"}
+    commands, asked_by_rest = {"bmq_cli", "bmq_operator", "bmq_databus"}, {"bmq", "bmq_admin", "bmq_resources"}
     assert set(contract("services")["modules"]) == services
     assert {one for layer in contract("floors")["layers"] for one in layer.split(" | ")} == every - {
         "bmq_sim",

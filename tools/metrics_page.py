@@ -14,6 +14,7 @@ import bmq_broker.lag
 import bmq_broker.metrics
 import bmq_cli.probe.prober
 import bmq_controller.metrics
+import bmq_databus.metrics
 import bmq_node.admin.connections
 import bmq_node.admin.exposition
 import bmq_operator.metrics
@@ -46,6 +47,7 @@ SECTIONS: Final[tuple[tuple[str, tuple[ModuleType, ...]], ...]] = (
     ("Proxies", (bmq_proxy.metrics,)),
     ("The probe", (bmq_cli.probe.prober,)),
     ("The operator", (bmq_operator.metrics,)),
+    ("Databus", (bmq_databus.metrics,)),
 )
 
 

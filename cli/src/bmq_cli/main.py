@@ -19,6 +19,7 @@ from typer.exceptions import TyperException
 
 from bmq.errors import BmqError, ConfigurationError
 from bmq_cli.cluster import commands as cluster
+from bmq_cli.databus import commands as databus
 from bmq_cli.debug import commands as debug
 from bmq_cli.groups import commands as groups
 from bmq_cli.kafka.connection import debugging
@@ -102,6 +103,7 @@ app.add_typer(groups.app)
 app.add_typer(cluster.app)
 app.add_typer(lanes.app)
 app.add_typer(store.app)
+app.add_typer(databus.app)
 app.add_typer(debug.app)
 app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)

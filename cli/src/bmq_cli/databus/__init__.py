@@ -1,0 +1,1 @@
+"""The sidecar that takes messages by HTTP."""

@@ -1,0 +1,87 @@
+"""`bmq databus`: run the sidecar, and look at what it holds on disk."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from bmq.errors import ConfigurationError
+from bmq.runtime.logging import configure_logging
+from bmq.runtime.loop import run_service, settle
+from bmq.runtime.system import SystemClock
+from bmq_cli.kafka.connection import check_addresses
+from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode
+from bmq_node.configuration.addresses import address_of, address_text
+
+app = typer.Typer(
+    name="databus", help="A sidecar that takes messages by HTTP and writes them to a cluster.", no_args_is_help=True
+)
+DEFAULT_LISTEN: Final = "127.0.0.1:8600"
+
+
+@app.command()
+def serve(
+    *,
+    bootstrap_servers: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT", envvar="BMQ_DATABUS_BOOTSTRAP_SERVERS", help="The cluster; several with commas."
+        ),
+    ],
+    channels: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE", envvar="BMQ_DATABUS_CHANNELS", help="The channels: YAML documents of kind Channel."
+        ),
+    ],
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", envvar="BMQ_DATABUS_LISTEN", help="Where applications write to it.")
+    ] = DEFAULT_LISTEN,
+    unix: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="A Unix socket for the same.", show_default=False)
+    ] = None,
+    spool: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            envvar="BMQ_DATABUS_SPOOL",
+            help="Where channels of acknowledgement accepted keep what is not in the cluster yet.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Take messages by HTTP until it is stopped. docs/databus.md says how they are written."""
+    from bmq_databus.channels.files import channels_of
+    from bmq_databus.errors import DatabusError
+    from bmq_databus.serving import Settings
+    from bmq_databus.serving import serve as serve_databus
+
+    configure_logging()
+    try:
+        host, port = address_of(listen)
+    except ValueError:
+        raise ConfigurationError(f"--listen {listen}: write HOST:PORT, for example {DEFAULT_LISTEN}") from None
+    check_addresses(bootstrap_servers)
+    settings = Settings(
+        bootstrap_servers=bootstrap_servers,
+        channels=channels_of(channels),
+        host=host,
+        port=port,
+        unix=unix,
+        spool=spool,
+    )
+
+    async def main(stop: asyncio.Event) -> int:
+        settle()
+        return await serve_databus(settings, stop, clock=SystemClock(), listens=_say)
+
+    try:
+        code = run_service(main)
+    except DatabusError as error:
+        raise CommandFailed("databus", str(error), code=ExitCode.USAGE) from error
+    raise typer.Exit(code)
+
+
+def _say(host: str, port: int) -> None:
+    print(f"databus listens on {address_text(host, port)}", flush=True)

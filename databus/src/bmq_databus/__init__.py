@@ -1,0 +1,6 @@
+"""Databus: the sidecar that takes messages by HTTP beside an application and writes them to a cluster by Kafka.
+
+A request's body becomes messages (`messages`), by a channel's rules (`channels`), which are produced at once or first
+put into a spool on disk (`spool`, `producing`); `http` is what applications talk to. It knows a cluster by its Kafka
+address alone.
+"""

@@ -1,0 +1,1 @@
+"""What applications write to by name, and where it goes."""

@@ -1,0 +1,50 @@
+"""A channel as the sidecar goes by it. Pure."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bmq_databus.messages.forms import NewMessage
+from bmq_databus.spool.channel_spool import SpoolLimits
+from bmq_databus.spool.frames import Spooled
+from bmq_resources.channel import Channel as ChannelResource
+
+Acknowledgement = Literal["durable", "accepted"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Channel:
+    """By whose rules a message is written."""
+
+    name: str
+    topic: str
+    acknowledgement: Acknowledgement = "durable"
+    enabled: bool = True
+    spool: SpoolLimits = SpoolLimits()
+
+    def message(self, new: NewMessage, *, now_ms: int) -> Spooled:
+        """What is produced of it."""
+        return Spooled(
+            topic=self.topic,
+            partition=new.partition,
+            key=new.key,
+            value=new.value,
+            headers=new.headers,
+            timestamp_ms=now_ms if new.timestamp_ms < 0 else new.timestamp_ms,
+            accepted_ms=now_ms,
+        )
+
+
+def channel_of(resource: ChannelResource) -> Channel:
+    """The channel that the resource says."""
+    spool = resource.spec.spool
+    return Channel(
+        name=resource.metadata.name,
+        topic=resource.topic_name,
+        acknowledgement=resource.spec.acknowledgement,
+        enabled=resource.spec.enabled,
+        spool=SpoolLimits(
+            bytes_max=spool.max_bytes,
+            age_s_max=float(spool.max_age_seconds),
+            when_full="drop_oldest" if spool.when_full == "dropOldest" else spool.when_full,
+        ),
+    )

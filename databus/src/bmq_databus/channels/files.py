@@ -1,0 +1,52 @@
+"""Channels from a file of resources, as one writes them for Kubernetes."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import yaml  # type: ignore[import-untyped]
+from pydantic import ValidationError
+
+from bmq.errors import ConfigurationError
+from bmq_databus.channels.channel import Channel, channel_of
+from bmq_resources.base import API_VERSION
+from bmq_resources.channel import Channel as ChannelResource
+
+FILE_BYTES_MAX: Final = 16 << 20
+
+
+def channels_of(path: Path) -> dict[str, Channel]:
+    """By name. Raises ConfigurationError: what, why and the remedy, for the first document that is wrong."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}: name another file") from error
+    if len(text) > FILE_BYTES_MAX:
+        raise ConfigurationError(f"{path} has more than {FILE_BYTES_MAX >> 20} MiB: split it")
+    try:
+        documents = list(yaml.safe_load_all(text))
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise ConfigurationError(f"{path} is not YAML: {str(error).splitlines()[0]}") from error
+    found: dict[str, Channel] = {}
+    for number, document in enumerate(documents, 1):
+        if document is None:
+            continue
+        channel = _channel(document, f"{path}, document {number}")
+        if channel.name in found:
+            raise ConfigurationError(f"{path}, document {number}: channel {channel.name} stands there twice")
+        found[channel.name] = channel
+    if not found:
+        raise ConfigurationError(f"{path} has no Channel of {API_VERSION}: write one, as in docs/databus.md")
+    return found
+
+
+def _channel(document: Any, where: str) -> Channel:
+    if not isinstance(document, dict) or document.get("kind") != "Channel":
+        kind = document.get("kind") if isinstance(document, dict) else type(document).__name__
+        raise ConfigurationError(f"{where} is {kind!r}: a file of channels has kind: Channel alone")
+    try:
+        return channel_of(ChannelResource.model_validate(document))
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise ConfigurationError(f"{where}, {field}: {first['msg']}") from error

@@ -1,0 +1,33 @@
+"""What goes wrong in a sidecar, under one base."""
+
+
+class DatabusError(Exception):
+    """The base of all. Its text names what, why and the remedy."""
+
+
+class SpoolDamaged(DatabusError):
+    """Bytes on disk are not what was written."""
+
+
+class SpoolTooNew(DatabusError):
+    """A later version wrote it."""
+
+
+class SpoolFull(DatabusError):
+    """The spool's bounds leave no room for the message."""
+
+
+class SpoolFailed(DatabusError):
+    """The disk did not take what was to be accepted: it was not."""
+
+
+class SpoolInUse(DatabusError):
+    """Another process has the folder."""
+
+
+class BadMessage(DatabusError):
+    """What an application wrote is no message."""
+
+
+class QueueFull(DatabusError):
+    """The producer has as much under way as it may."""

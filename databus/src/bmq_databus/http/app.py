@@ -1,0 +1,144 @@
+"""The paths of the sidecar.
+
+`POST /v1/channels/{channel}/messages` takes one message as it is, many as `application/json`, or many as lines
+(`application/x-ndjson`). `GET /v1/channels`, `/livez`, `/readyz` and `/metrics` are for people and machines that watch.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any, Final
+from urllib.parse import parse_qs, unquote
+
+import msgspec
+import structlog
+from prometheus_client import generate_latest
+
+from bmq_databus import metrics
+from bmq_databus.channels.channel import Channel
+from bmq_databus.errors import BadMessage, DatabusError
+from bmq_databus.http.bodies import BadBody, BodyTooLarge, ClientGone, Receive, read_body
+from bmq_databus.messages.forms import NewMessage, from_json, from_json_array, raw
+from bmq_databus.producing.outcomes import Outcome, whole
+from bmq_databus.producing.writing import Writing
+
+BODY_BYTES_MAX: Final = 16 << 20
+PATIENCE_S: Final = 30.0
+"""How long a writer waits for room, beside the time that delivery takes."""
+HEADER_PREFIX: Final = "bmq-header-"
+_PREFIX: Final = "/v1/channels/"
+_SUFFIX: Final = "/messages"
+_json: Final = msgspec.json.Encoder().encode
+
+Scope = MutableMapping[str, Any]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+log = structlog.get_logger()
+
+
+class App:
+    """ASGI, without lifespan."""
+
+    def __init__(self, writing: Writing) -> None:
+        self._writing = writing
+        self.is_ending = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            raise RuntimeError(f"{scope['type']} is not served")
+        try:
+            status, body = await self._answer(scope, receive)
+        except ClientGone:
+            return
+        except BodyTooLarge as error:
+            status, body = 413, _error(error)
+        except (BadBody, BadMessage) as error:
+            status, body = 400, _error(error)
+        content_type = b"text/plain; version=0.0.4" if isinstance(body, bytes) else b"application/json"
+        data = body if isinstance(body, bytes) else _json(body)
+        headers = [(b"content-type", content_type), (b"content-length", str(len(data)).encode())]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": data})
+
+    async def _answer(self, scope: Scope, receive: Receive) -> tuple[int, Mapping[str, Any] | bytes]:
+        path, method = scope["path"], scope["method"]
+        if path.startswith(_PREFIX) and path.endswith(_SUFFIX) and len(path) > len(_PREFIX) + len(_SUFFIX):
+            if method != "POST":
+                return 405, {"error": f"{method} is not served here: use POST"}
+            return await self._write(unquote(path[len(_PREFIX) : -len(_SUFFIX)]), scope, receive)
+        if method != "GET":
+            return 404, {"error": f"{method} {path[:200]} is not served"}
+        match path:
+            case "/livez":
+                return 200, {"status": "ok"}
+            case "/readyz":
+                return (503, {"status": "ending"}) if self.is_ending else (200, {"status": "ok"})
+            case "/metrics":
+                return 200, generate_latest()
+            case "/v1/channels":
+                return 200, {"channels": [_shown(one) for one in self._writing.channels.values()]}
+        return 404, {"error": f"GET {path[:200]} is not served: see POST {_PREFIX}CHANNEL{_SUFFIX}"}
+
+    async def _write(self, name: str, scope: Scope, receive: Receive) -> tuple[int, Mapping[str, Any]]:
+        channel = self._writing.channels.get(name)
+        if channel is None:
+            known = ", ".join(sorted(self._writing.channels)[:10])
+            return 404, {"error": f"there is no channel {name[:200]!r}; there are {known}"}
+        if not channel.enabled:
+            return 403, {"error": f"channel {name} is turned off"}
+        if self.is_ending:
+            return 503, {"error": "this sidecar is ending: try again"}
+        headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]}
+        body = await read_body(
+            receive, encoding=headers.get("content-encoding", "").strip().lower(), bytes_max=BODY_BYTES_MAX
+        )
+        media = headers.get("content-type", "").partition(";")[0].strip().lower()
+        news = _messages(media, body, headers, scope.get("query_string", b""))
+        outcomes = await self._writing.write(channel, news, patience_s=PATIENCE_S)
+        for outcome in outcomes:
+            metrics.MESSAGES.labels(name, str(outcome["status"])).inc()
+        if media not in ("application/json", "application/x-ndjson"):
+            return outcomes[0]["status"], outcomes[0]
+        return whole(outcomes), {"results": outcomes}
+
+
+def _messages(media: str, body: bytes, headers: Mapping[str, str], query: bytes) -> list[NewMessage | BadMessage]:
+    if media == "application/json":
+        if body.lstrip()[:1] == b"[":
+            return from_json_array(body)
+        return [from_json(body)]
+    if media == "application/x-ndjson":
+        return [_line(line) for line in body.split(b"\n") if line.strip()]
+    asked = {name: values[-1] for name, values in parse_qs(query.decode("latin-1")).items()}
+    return [
+        raw(
+            body,
+            key=asked.get("key", headers.get("bmq-key")),
+            headers={
+                name.removeprefix(HEADER_PREFIX): value
+                for name, value in headers.items()
+                if name.startswith(HEADER_PREFIX)
+            },
+            timestamp=asked.get("timestamp"),
+            partition=asked.get("partition"),
+        )
+    ]
+
+
+def _line(line: bytes) -> NewMessage | BadMessage:
+    try:
+        return from_json(line)
+    except BadMessage as bad:
+        return bad
+
+
+def _error(error: DatabusError) -> Outcome:
+    return {"error": str(error)}
+
+
+def _shown(channel: Channel) -> Mapping[str, Any]:
+    return {
+        "name": channel.name,
+        "topic": channel.topic,
+        "acknowledgement": channel.acknowledgement,
+        "enabled": channel.enabled,
+    }

@@ -1,0 +1,57 @@
+"""A request's body: read up to a bound, and decompressed up to the same."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from bmq.errors import BatchTooLarge, CorruptBatch
+from bmq.wire.compression import Codec, decompress
+from bmq_databus.errors import DatabusError
+
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+_CODECS: Final = {"gzip": Codec.GZIP, "zstd": Codec.ZSTD}
+
+
+class BodyTooLarge(DatabusError):
+    """It has more bytes than one request may."""
+
+
+class BadBody(DatabusError):
+    """It is not what its headers say."""
+
+
+class ClientGone(DatabusError):
+    """The client left before all of its body was there."""
+
+
+async def read_body(receive: Receive, *, encoding: str, bytes_max: int) -> bytes:
+    """All of it. Raises BodyTooLarge, BadBody, ClientGone."""
+    parts: list[bytes] = []
+    size_bytes = 0
+    while True:
+        event = await receive()
+        if event["type"] == "http.disconnect":
+            raise ClientGone("the client left within its body")
+        part = event.get("body", b"")
+        size_bytes += len(part)
+        if size_bytes > bytes_max:
+            raise _too_large(bytes_max)
+        if part:
+            parts.append(part)
+        if not event.get("more_body", False):
+            break
+    body = parts[0] if len(parts) == 1 else b"".join(parts)
+    if encoding in ("", "identity"):
+        return body
+    codec = _CODECS.get(encoding)
+    if codec is None:
+        raise BadBody(f"content-encoding {encoding[:40]!r} is not served: use gzip or zstd")
+    try:
+        return bytes(decompress(codec, body, bytes_max=bytes_max))
+    except BatchTooLarge:
+        raise _too_large(bytes_max) from None
+    except CorruptBatch as error:
+        raise BadBody(f"the body is no {encoding}: {error}") from None
+
+
+def _too_large(bytes_max: int) -> BodyTooLarge:
+    return BodyTooLarge(f"a body has {bytes_max} bytes at most: send fewer messages at a time, or a stream")

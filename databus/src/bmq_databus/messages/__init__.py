@@ -1,0 +1,1 @@
+"""What applications write: messages in a request's body, and the answers to them. Pure."""

@@ -1,0 +1,135 @@
+"""The forms in which messages come in a request's body: one as it is, many as a JSON array, a stream of lines of JSON.
+
+A message of the JSON forms has at most one value, as `text`, `json` or `base64`; one that has none is a tombstone. It
+may have a key (`key`, or `keyBase64`), headers, a timestamp (ms since 1970) and a partition.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Final
+
+import msgspec
+from typing_extensions import Buffer
+
+from bmq_databus.errors import BadMessage
+
+PARTITION_MAX: Final = (1 << 31) - 1
+TIMESTAMP_MS_MAX: Final = 253_402_300_799_999
+"""The last ms of the year 9999; later ones are seconds or ns by mistake."""
+HEADERS_MAX: Final = 1_000
+
+
+class NewMessage(msgspec.Struct, frozen=True):
+    """A message as its writer wants it. `partition` and `timestamp_ms` -1: not said."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp_ms: int = -1
+    partition: int = -1
+
+
+class _Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """As it stands in JSON."""
+
+    text: str | msgspec.UnsetType = msgspec.UNSET
+    json: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    base64: bytes | msgspec.UnsetType = msgspec.UNSET
+    key: str | None = None
+    key_base64: bytes | None = None
+    headers: Annotated[dict[str, str | None], msgspec.Meta(max_length=HEADERS_MAX)] = {}
+    timestamp: Annotated[int, msgspec.Meta(ge=0, le=TIMESTAMP_MS_MAX)] | msgspec.UnsetType = msgspec.UNSET
+    partition: Annotated[int, msgspec.Meta(ge=0, le=PARTITION_MAX)] | msgspec.UnsetType = msgspec.UNSET
+
+
+_one: Final = msgspec.json.Decoder(_Written)
+_many: Final = msgspec.json.Decoder(list[_Written])
+_raws: Final = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def from_json(text: Buffer) -> NewMessage:
+    """One message, as an object. Raises BadMessage."""
+    try:
+        return _message(_one.decode(text))
+    except msgspec.MsgspecError as error:
+        raise BadMessage(str(error)) from None
+
+
+def from_json_array(text: Buffer) -> list[NewMessage | BadMessage]:
+    """Many, each as itself or what is wrong with it. Raises BadMessage where the body is no array at all."""
+    try:
+        written = _many.decode(text)
+    except msgspec.MsgspecError:
+        return [_tried(raw) for raw in _each(text)]
+    return [_checked(one) for one in written]
+
+
+def raw(
+    body: bytes,
+    *,
+    key: str | None,
+    headers: Mapping[str, str],
+    timestamp: str | None,
+    partition: str | None,
+) -> NewMessage:
+    """The body is the value. Raises BadMessage."""
+    return NewMessage(
+        key=None if key is None else key.encode(),
+        value=body,
+        headers=tuple((name, value.encode()) for name, value in headers.items()),
+        timestamp_ms=_number("timestamp", timestamp, TIMESTAMP_MS_MAX),
+        partition=_number("partition", partition, PARTITION_MAX),
+    )
+
+
+def _each(text: Buffer) -> list[msgspec.Raw]:
+    try:
+        return _raws.decode(text)
+    except msgspec.MsgspecError as error:
+        raise BadMessage(f"the body is no JSON array of messages: {error}") from None
+
+
+def _tried(text: msgspec.Raw) -> NewMessage | BadMessage:
+    try:
+        return from_json(text)
+    except BadMessage as bad:
+        return bad
+
+
+def _checked(written: _Written) -> NewMessage | BadMessage:
+    try:
+        return _message(written)
+    except BadMessage as bad:
+        return bad
+
+
+def _message(written: _Written) -> NewMessage:
+    text, json, base64 = written.text, written.json, written.base64
+    has_text, has_json, has_base64 = (one is not msgspec.UNSET for one in (text, json, base64))
+    if has_text + has_json + has_base64 > 1:
+        raise BadMessage("a message has one of text, json and base64 as its value")
+    value: bytes | None = None
+    if isinstance(text, str):
+        value = text.encode()
+    elif isinstance(json, msgspec.Raw):
+        value = bytes(json)
+    elif isinstance(base64, bytes):
+        value = base64
+    if written.key is not None and written.key_base64 is not None:
+        raise BadMessage("a message has one of key and keyBase64")
+    return NewMessage(
+        key=written.key_base64 if written.key is None else written.key.encode(),
+        value=value,
+        headers=tuple(
+            (name, None if content is None else content.encode()) for name, content in written.headers.items()
+        ),
+        timestamp_ms=-1 if written.timestamp is msgspec.UNSET else written.timestamp,
+        partition=-1 if written.partition is msgspec.UNSET else written.partition,
+    )
+
+
+def _number(name: str, text: str | None, most: int) -> int:
+    if text is None:
+        return -1
+    if not (text.isascii() and text.isdecimal()) or int(text[:20]) > most or len(text) > 20:
+        raise BadMessage(f"{name} {text[:40]!r}: a whole number from 0 to {most} is wanted")
+    return int(text)

@@ -1,0 +1,60 @@
+"""The sidecar's metrics. Names start with `bmq_databus_`; sizes in bytes."""
+
+from typing import Protocol
+
+from prometheus_client import Counter, Gauge
+
+MESSAGES = Counter(
+    "bmq_databus_messages",
+    "Messages that applications wrote, by channel and by the status that each was answered with.",
+    ["channel", "status"],
+)
+SPOOL_BYTES = Gauge("bmq_databus_spool_bytes", "Bytes of the spool on disk, by channel.", ["channel"])
+SPOOL_MESSAGES = Gauge(
+    "bmq_databus_spool_messages", "Accepted messages that are not in the cluster yet, by channel.", ["channel"]
+)
+SPOOL_SENT = Counter("bmq_databus_spool_sent", "Accepted messages that the cluster has, by channel.", ["channel"])
+SPOOL_SENT_AGAIN = Counter(
+    "bmq_databus_spool_sent_again",
+    "Those of them that may be in their topic twice, as a sidecar died before it knew, by channel.",
+    ["channel"],
+)
+SPOOL_REFUSED = Counter(
+    "bmq_databus_spool_refused",
+    "Accepted messages that the cluster takes never: they are in the file of refused ones, by channel.",
+    ["channel"],
+)
+SPOOL_DROPPED = Counter(
+    "bmq_databus_spool_dropped", "Accepted messages that were given up for space or age, by channel.", ["channel"]
+)
+SPOOL_DAMAGED = Counter(
+    "bmq_databus_spool_damaged", "Accepted messages that the disk has lost, by channel.", ["channel"]
+)
+
+
+class Held(Protocol):
+    """What a spool says of itself."""
+
+    @property
+    def size_bytes(self) -> int:
+        """On disk, or about to be."""
+
+    @property
+    def waiting(self) -> int:
+        """How many messages need something yet."""
+
+
+class SpoolMetrics:
+    """What is told of one channel's spool."""
+
+    def __init__(self, channel: str) -> None:
+        self._channel = channel
+        self.sent, self.sent_again, self.refused, self.dropped, self.damaged = (
+            counter.labels(channel)
+            for counter in (SPOOL_SENT, SPOOL_SENT_AGAIN, SPOOL_REFUSED, SPOOL_DROPPED, SPOOL_DAMAGED)
+        )
+
+    def tell(self, spool: Held) -> None:
+        """From now on."""
+        SPOOL_BYTES.labels(self._channel).set_function(lambda: spool.size_bytes)
+        SPOOL_MESSAGES.labels(self._channel).set_function(lambda: spool.waiting)

@@ -1,0 +1,69 @@
+"""What became of a message, as its writer is told. Pure."""
+
+from typing import Any, Final
+
+from confluent_kafka import KafkaError
+
+from bmq_databus.errors import BadMessage, DatabusError, QueueFull, SpoolFailed, SpoolFull
+
+FOR_GOOD: Final = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.INVALID_MSG,
+        KafkaError.INVALID_MSG_SIZE,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._INVALID_ARG,
+    }
+)
+"""Where sending it again later changes nothing by itself."""
+_STATUSES: Final = {
+    KafkaError.MSG_SIZE_TOO_LARGE: 413,
+    KafkaError.INVALID_MSG_SIZE: 413,
+    KafkaError.UNKNOWN_TOPIC_OR_PART: 404,
+    KafkaError._UNKNOWN_TOPIC: 404,
+    KafkaError._UNKNOWN_PARTITION: 404,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: 403,
+    KafkaError._MSG_TIMED_OUT: 503,
+    KafkaError.REQUEST_TIMED_OUT: 503,
+}
+_OWN: Final[tuple[tuple[type[DatabusError], int], ...]] = (
+    (BadMessage, 400),
+    (SpoolFull, 507),
+    (SpoolFailed, 507),
+    (QueueFull, 503),
+)
+
+Outcome = dict[str, Any]
+"""`status` as of a request for it alone, and where the message is, or `error`."""
+
+
+def sent(partition: int, offset: int) -> Outcome:
+    """The cluster has it."""
+    return {"status": 200, "partition": partition, "offset": offset}
+
+
+ACCEPTED: Final[Outcome] = {"status": 202}
+"""The sidecar has it."""
+
+
+def refused_by(error: KafkaError) -> Outcome:
+    """The cluster does not take it, or did not in time: then whether it has it is not known."""
+    status = _STATUSES.get(error.code(), 400 if error.code() in FOR_GOOD else 503)
+    return {"status": status, "error": error.str()}
+
+
+def failed(error: DatabusError) -> Outcome:
+    """The sidecar does not take it."""
+    return {"status": next((status for kind, status in _OWN if isinstance(error, kind)), 500), "error": str(error)}
+
+
+def whole(outcomes: list[Outcome]) -> int:
+    """The status of a request for several messages: each one's own where they are the same, else 207."""
+    statuses = {outcome["status"] for outcome in outcomes}
+    return statuses.pop() if len(statuses) == 1 else 207 if statuses else 200

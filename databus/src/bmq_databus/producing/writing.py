@@ -1,0 +1,161 @@
+"""What is written to channels, each by its acknowledgement. Owns the producers and the spools."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from confluent_kafka import KafkaError
+
+from bmq.ports import Clock
+from bmq_databus.channels.channel import Channel
+from bmq_databus.errors import BadMessage, DatabusError, QueueFull
+from bmq_databus.messages.forms import NewMessage
+from bmq_databus.producing.draining import Draining
+from bmq_databus.producing.outcomes import ACCEPTED, Outcome, failed, refused_by, sent
+from bmq_databus.producing.producer import Producing
+from bmq_databus.spool.channel_spool import ChannelSpool
+
+QUEUE_MESSAGES: Final = 50_000
+QUEUE_KIB: Final = 32 << 10
+"""What librdkafka holds of messages under way, of each of its two producers."""
+ROOM_S: Final = 0.01
+NEVER_MS: Final = 0
+"""librdkafka's word for a message that never times out."""
+
+
+class Writing:
+    """Use `start`, and `close` at the end."""
+
+    def __init__(self, channels: Mapping[str, Channel], *, spool_folder: Path | None, clock: Clock) -> None:
+        self.channels = dict(channels)
+        self.spools: dict[str, ChannelSpool] = {}
+        self._spool_folder = spool_folder
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._direct: Producing | None = None
+        self._spooled: Producing | None = None
+        self._draining: dict[str, asyncio.Task[None]] = {}
+        self.broken: asyncio.Future[str] = self._loop.create_future()
+        """Why nothing more can be sent: the process is to begin anew."""
+
+    async def start(self, settings: Mapping[str, Any], *, delivery_ms: int) -> None:
+        """`settings` are librdkafka's. Raises KafkaException, OSError."""
+        shared = {
+            "enable.idempotence": True,
+            "linger.ms": 5,
+            "queue.buffering.max.messages": QUEUE_MESSAGES,
+            "queue.buffering.max.kbytes": QUEUE_KIB,
+            **settings,
+        }
+        self._direct = Producing({**shared, "message.timeout.ms": delivery_ms}, broken=self._is_broken)
+        accepting = [one for one in self.channels.values() if one.acknowledgement == "accepted"]
+        if not accepting:
+            return
+        if self._spool_folder is None:
+            raise DatabusError(
+                f"channel {accepting[0].name} acknowledges what is accepted, and there is no folder for that: start "
+                "with --spool DIR"
+            )
+        self._spooled = Producing({**shared, "message.timeout.ms": NEVER_MS}, broken=self._is_broken)
+        for channel in accepting:
+            spool = await ChannelSpool.opened(
+                self._spool_folder / channel.name, limits=channel.spool, clock=self._clock
+            )
+            self.spools[channel.name] = spool
+            self._draining[channel.name] = self._loop.create_task(
+                Draining(spool, self._spooled).run(), name=f"drain {channel.name}"
+            )
+
+    async def close(self, *, patience_s: float) -> int:
+        """Takes nothing more, and waits for what is under way; how many messages have no outcome then, but for those in
+        spools.
+        """
+        for task in self._draining.values():
+            task.cancel()
+        await asyncio.gather(*self._draining.values(), return_exceptions=True)
+        left = 0
+        for producing in (self._direct, self._spooled):
+            if producing is not None:
+                unsent = await producing.close(patience_s=patience_s)
+                left += unsent if producing is self._direct else 0
+        for spool in self.spools.values():
+            await spool.close()
+        return left
+
+    async def write(
+        self, channel: Channel, news: Sequence[NewMessage | BadMessage], *, patience_s: float
+    ) -> list[Outcome]:
+        """An outcome for each, in order."""
+        if channel.acknowledgement == "accepted":
+            return await self._accept(channel, news, patience_s=patience_s)
+        return await self._produce(channel, news, patience_s=patience_s)
+
+    def _is_broken(self, why: str) -> None:
+        if not self.broken.done():
+            self.broken.set_result(why)
+
+    async def _accept(
+        self, channel: Channel, news: Sequence[NewMessage | BadMessage], *, patience_s: float
+    ) -> list[Outcome]:
+        now_ms = self._clock.now_ms()
+        good = [channel.message(one, now_ms=now_ms) for one in news if isinstance(one, NewMessage)]
+        of_good = ACCEPTED
+        if good:
+            try:
+                await self.spools[channel.name].accept(good, patience_s=patience_s)
+            except DatabusError as error:
+                of_good = failed(error)
+        return [of_good if isinstance(one, NewMessage) else failed(one) for one in news]
+
+    async def _produce(
+        self, channel: Channel, news: Sequence[NewMessage | BadMessage], *, patience_s: float
+    ) -> list[Outcome]:
+        now_ms = self._clock.now_ms()
+        deadline_s = self._loop.time() + patience_s
+        request = _Request(len(news), self._loop)
+        for at, one in enumerate(news):
+            if isinstance(one, BadMessage):
+                request.settle(at, failed(one))
+                continue
+            message = channel.message(one, now_ms=now_ms)
+            try:
+                await self._handed_over(message, partial(request.reported, at), deadline_s)
+            except QueueFull as error:
+                request.settle(at, failed(error))
+        return await request.done
+
+    async def _handed_over(self, message: Any, report: Any, deadline_s: float) -> None:
+        assert self._direct is not None
+        while True:
+            try:
+                self._direct.produce(message, report)
+            except QueueFull:
+                if self._loop.time() >= deadline_s:
+                    raise
+                await asyncio.sleep(ROOM_S)
+            else:
+                return
+
+
+class _Request:
+    """The outcomes of one request's messages, as they come."""
+
+    def __init__(self, count: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.done: asyncio.Future[list[Outcome]] = loop.create_future()
+        self._outcomes: list[Outcome] = [{}] * count
+        self._missing = count
+        if not count:
+            self.done.set_result([])
+
+    def reported(self, at: int, error: KafkaError | None, partition: int, offset: int) -> None:
+        """By librdkafka."""
+        self.settle(at, sent(partition, offset) if error is None else refused_by(error))
+
+    def settle(self, at: int, outcome: Outcome) -> None:
+        """One of them."""
+        self._outcomes[at] = outcome
+        self._missing -= 1
+        if not self._missing and not self.done.done():
+            self.done.set_result(self._outcomes)

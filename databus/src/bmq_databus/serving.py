@@ -1,0 +1,137 @@
+"""The sidecar's process: channels, producers, spools and what serves HTTP, from its start to its end."""
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+import uvicorn
+from confluent_kafka import KafkaException
+
+from bmq.errors import ConfigurationError
+from bmq.ports import Clock
+from bmq_databus.channels.channel import Channel
+from bmq_databus.http.app import App
+from bmq_databus.producing.writing import Writing
+
+DELIVERY_MS: Final = 30_000
+"""How long a message on a durable channel may take to the cluster."""
+BACKLOG: Final = 1_024
+DRAIN_S: Final = 10.0
+"""How long an end waits for what is under way."""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What a sidecar is started with."""
+
+    bootstrap_servers: str
+    channels: Mapping[str, Channel]
+    host: str
+    port: int
+    unix: Path | None = None
+    spool: Path | None = None
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to whoever runs the process."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """None."""
+        yield
+
+
+async def serve(settings: Settings, stop: asyncio.Event, *, clock: Clock, listens: Callable[[str, int], None]) -> int:
+    """Until `stop` is set; the exit code. `listens` is told where it does. Raises ConfigurationError, DatabusError."""
+    with ExitStack() as opened:
+        sockets = [opened.enter_context(_bound(settings.host, settings.port))]
+        if settings.unix is not None:
+            sockets.append(opened.enter_context(_bound_unix(settings.unix)))
+        return await _serve(settings, stop, sockets, clock=clock, listens=listens)
+
+
+async def _serve(
+    settings: Settings,
+    stop: asyncio.Event,
+    sockets: list[socket.socket],
+    *,
+    clock: Clock,
+    listens: Callable[[str, int], None],
+) -> int:
+    writing = Writing(settings.channels, spool_folder=settings.spool, clock=clock)
+    try:
+        await writing.start(
+            {"bootstrap.servers": settings.bootstrap_servers, "client.id": "bmq-databus", "log_level": 0},
+            delivery_ms=DELIVERY_MS,
+        )
+    except KafkaException as error:
+        raise ConfigurationError(f"--bootstrap-servers {settings.bootstrap_servers}: {error.args[0].str()}") from error
+    app = App(writing)
+    server = _server(app)
+    serving = asyncio.ensure_future(server.serve(sockets))
+    stopping = asyncio.ensure_future(stop.wait())
+    host, port = sockets[0].getsockname()[:2]
+    log.info("databus serves", address=f"{host}:{port}", channels=len(settings.channels))
+    listens(host, port)
+    try:
+        ends: list[asyncio.Future[Any]] = [stopping, serving, writing.broken]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        app.is_ending = True
+        server.should_exit = True
+        await serving
+    finally:
+        stopping.cancel()
+        left = await writing.close(patience_s=DRAIN_S)
+    if left:
+        log.error("messages have no outcome", messages=left, remedy="their writers were not told that they are durable")
+    if writing.broken.done():
+        why, remedy = writing.broken.result(), "start it again: what is in spools is sent then"
+        log.error("producer is broken", why=why, remedy=remedy)
+        return 1
+    return 1 if left else 0
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise ConfigurationError(
+            f"--listen {host}:{port}: {error.strerror or error}: choose another address, or stop what listens there"
+        ) from error
+
+
+def _bound_unix(path: Path) -> socket.socket:
+    """A file that is left of an earlier process makes way."""
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if path.is_socket():
+            path.unlink()
+        made.bind(str(path))
+        path.chmod(0o660)
+        made.listen(BACKLOG)
+    except OSError as error:
+        made.close()
+        raise ConfigurationError(f"--unix {path}: {error.strerror or error}: choose another path") from error
+    return made
+
+
+def _server(app: App) -> _Server:
+    return _Server(
+        uvicorn.Config(
+            app,
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            timeout_graceful_shutdown=int(DRAIN_S),
+        )
+    )

@@ -1,0 +1,493 @@
+"""One channel's messages that were accepted and are not in the cluster yet: taken, handed on in their order, given up.
+
+What `accept` returned for is on disk. Who sends reads from disk alone (what was just written is in the page cache), so
+memory is the same after a day without a cluster. A new process begins a new segment: it never writes behind what a dead
+one may have torn.
+"""
+
+import asyncio
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
+
+import structlog
+
+from bmq.ports import Clock
+from bmq.runtime.blocking_calls import BlockingCalls
+from bmq.runtime.file_io import REMEDIES
+from bmq_databus.errors import SpoolDamaged, SpoolFailed, SpoolFull, SpoolTooNew
+from bmq_databus.metrics import SpoolMetrics
+from bmq_databus.spool.done import Done, runs
+from bmq_databus.spool.folder import SpoolFolder
+from bmq_databus.spool.frames import BEGUN, DROPPED, REFUSED, SENT, Spooled, Step, encode_frame
+from bmq_databus.spool.refused import Refused, keep_refused
+from bmq_databus.spool.segments import SegmentFile, SegmentReader, SegmentWriter, StepsWriter, scan, segments_in
+
+WhenFull = Literal["block", "reject", "drop_oldest"]
+GROUP_BYTES: Final = 8 << 20
+"""So much is written with one fsync, or one message."""
+READ_BYTES: Final = 1 << 20
+"""So much is read in one go where there is so much, or one frame."""
+MESSAGE_EXTRA_BYTES: Final = 48
+"""What a message takes on disk beside its own bytes, about."""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpoolLimits:
+    """How large and old what waits may become. Times in seconds."""
+
+    bytes_max: int = 1 << 30
+    age_s_max: float = 7 * 86_400.0
+    when_full: WhenFull = "block"
+    segment_bytes: int = 32 << 20
+    """A segment is full then; space is given back by whole segments."""
+
+
+class Read(NamedTuple):
+    """A message to be sent. `again`: it may be in the topic already."""
+
+    number: int
+    message: Spooled
+    again: bool
+
+
+class _Waiting(NamedTuple):
+    """What is yet to be written."""
+
+    messages: Sequence[Spooled]
+    size_bytes: int
+    done: "asyncio.Future[None]"
+
+
+class _Segment:
+    """A segment that is not done with. What is written beside it, one thread writes."""
+
+    __slots__ = ("_is_over", "_steps", "begun", "done", "end", "file", "is_damaged", "newest_ms", "size_bytes")
+
+    def __init__(self, file: SegmentFile, *, end: int, size_bytes: int, newest_ms: int) -> None:
+        self.file = file
+        self.end = end
+        """The number behind its last durable message."""
+        self.size_bytes = size_bytes
+        self.newest_ms = newest_ms
+        self.begun = file.first
+        """All below it were with a producer of an earlier process."""
+        self.done = Done(file.first)
+        self.is_damaged = False
+        self._steps: StepsWriter | None = None
+        self._is_over = False
+
+    @property
+    def undone(self) -> int:
+        """How many of its messages need something yet."""
+        return self.done.lacking(self.end)
+
+    def add(self, steps: Sequence[Step]) -> None:
+        """Writes what became of messages beside it, unless it was given up. Blocking."""
+        if self._is_over:
+            return
+        if self._steps is None:
+            self._steps = StepsWriter(self.file)
+        self._steps.append(steps)
+
+    def close(self) -> None:
+        """Nothing is written beside it any more."""
+        self._is_over = True
+        if self._steps is not None:
+            self._steps.close()
+            self._steps = None
+
+    def give_back(self) -> None:
+        """Its space, or, where it is damaged, keeps it aside. Blocking."""
+        self.close()
+        if self.is_damaged:
+            aside = self.file.set_aside()
+            log.error("damaged spool is kept aside", file=str(aside))
+        else:
+            self.file.delete()
+
+
+class ChannelSpool:
+    """Use `opened`; one process at a time has a folder."""
+
+    def __init__(self, folder: Path, *, limits: SpoolLimits, clock: Clock) -> None:
+        self.limits = limits
+        self._metrics = SpoolMetrics(folder.name)
+        self.trouble = ""
+        """Why the disk does not take what is to be accepted; empty: it does."""
+        self._folder = folder
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._held: SpoolFolder | None = None
+        self._segments: list[_Segment] = []
+        self._writer: SegmentWriter | None = None
+        self._next_number = 0
+        self._waiting: deque[_Waiting] = deque()
+        self._waiting_bytes = 0
+        self._settled: deque[tuple[int, int]] = deque()
+        self._refused: deque[Refused] = deque()
+        self._writes = BlockingCalls(1, name=f"write {folder.name}")
+        self._disk = BlockingCalls(1, name=f"read {folder.name}")
+        """For everything that is not written to the newest segment."""
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._reader: tuple[_Segment, SegmentReader] | None = None
+        self._read_to = 0
+        """The number of the next message that is read."""
+        self._more = asyncio.Event()
+        self._room = asyncio.Event()
+
+    @classmethod
+    async def opened(cls, folder: Path, *, limits: SpoolLimits, clock: Clock) -> "ChannelSpool":
+        """With what earlier processes left. A segment that nobody can read is set aside and named. Raises SpoolInUse,
+        SpoolFailed, OSError.
+        """
+        spool = cls(folder, limits=limits, clock=clock)
+        spool._metrics.tell(spool)
+        spool._held = await spool._disk.run(partial(SpoolFolder, folder))
+        spool._segments, spool._next_number = await spool._disk.run(partial(_found, folder))
+        return spool
+
+    @property
+    def size_bytes(self) -> int:
+        """On disk, or about to be."""
+        return self._waiting_bytes + sum(segment.size_bytes for segment in self._segments)
+
+    @property
+    def waiting(self) -> int:
+        """How many messages are on disk that need something yet."""
+        return sum(segment.undone for segment in self._segments)
+
+    async def accept(self, messages: Sequence[Spooled], *, patience_s: float) -> None:
+        """Durable when it returns, all of them. Raises SpoolFull, SpoolFailed: none was accepted."""
+        size_bytes = sum(map(_bytes_of, messages))
+        await self._make_room(size_bytes, patience_s)
+        done: asyncio.Future[None] = self._loop.create_future()
+        self._waiting.append(_Waiting(messages, size_bytes, done))
+        self._waiting_bytes += size_bytes
+        self._begin("write", self._write)
+        await done
+
+    async def read(self) -> list[Read]:
+        """The next messages, in their order; waits until there are some. One reads at a time."""
+        while True:
+            self._more.clear()
+            if found := await self._disk.run(partial(self._read_some, list(self._segments))):
+                return found
+            if not any(segment.end > self._read_to for segment in self._segments):
+                await self._more.wait()
+
+    def settle(self, numbers: Iterable[int], kind: int) -> None:
+        """Those that were read need nothing more: SENT, or REFUSED by the cluster for good."""
+        self._settled.extend([(number, kind) for number in numbers])
+        self._begin("settle", self._settle)
+
+    def refuse(self, number: int, message: Spooled, why: str) -> None:
+        """The cluster takes it never: it is kept in the file of refused ones, and needs nothing more then."""
+        self._refused.append(Refused(number, why, message))
+        self.settle([number], REFUSED)
+
+    async def expire(self) -> int:
+        """Gives up segments that are too old; how many messages that were."""
+        oldest_ms = self._clock.now_ms() - int(1000 * self.limits.age_s_max)
+        given_up = 0
+        while self._segments and self._segments[0].newest_ms < oldest_ms and self._segments[0].end:
+            given_up += await self._drop_oldest()
+        return given_up
+
+    async def close(self) -> None:
+        """Waits for what is being written."""
+        while under_way := [task for task in self._tasks.values() if not task.done()]:
+            await asyncio.gather(*under_way)
+        self._writes.close()
+        self._disk.close()
+        for segment in self._segments:
+            segment.close()
+        if self._writer is not None:
+            self._writer.close()
+        if self._reader is not None:
+            self._reader[1].close()
+        if self._held is not None:
+            self._held.leave()
+
+    def _begin(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        under_way = self._tasks.get(name)
+        if under_way is None or under_way.done():
+            self._tasks[name] = self._loop.create_task(work(), name=f"{name} in {self._folder.name}")
+
+    async def _make_room(self, size_bytes: int, patience_s: float) -> None:
+        if size_bytes > self.limits.bytes_max:
+            raise SpoolFull(f"{size_bytes} bytes are more than the whole spool may have ({self.limits.bytes_max})")
+        deadline_s = self._loop.time() + patience_s
+        while self.size_bytes + size_bytes > self.limits.bytes_max:
+            match self.limits.when_full:
+                case "reject":
+                    raise self._full()
+                case "drop_oldest":
+                    await self._drop_oldest()
+                case "block":
+                    self._room.clear()
+                    try:
+                        async with asyncio.timeout_at(deadline_s):
+                            await self._room.wait()
+                    except TimeoutError:
+                        raise self._full() from None
+
+    def _full(self) -> SpoolFull:
+        return SpoolFull(
+            f"the spool has {self.size_bytes} bytes of the {self.limits.bytes_max} that it may: what is in it waits "
+            "for the cluster; see that it comes back, or raise spool.maxBytes"
+        )
+
+    async def _write(self) -> None:
+        """Groups of what waits, each with one fsync."""
+        while self._waiting:
+            group, group_bytes = [self._waiting.popleft()], 0
+            group_bytes = group[0].size_bytes
+            while self._waiting and group_bytes + self._waiting[0].size_bytes <= GROUP_BYTES:
+                group.append(self._waiting.popleft())
+                group_bytes += group[-1].size_bytes
+            try:
+                segment, end = await self._writes.run(partial(self._append, group))
+            except OSError as error:
+                self._refuse(group, error)
+            else:
+                self.trouble = ""
+                self._appended(segment, end, group)
+            finally:
+                self._waiting_bytes -= group_bytes
+
+    def _append(self, group: Sequence[_Waiting]) -> tuple[_Segment | None, int]:
+        """Blocking. The segment that it made, if it did, and the number behind the last message."""
+        made = None
+        if self._writer is None or self._writer.size_bytes >= self.limits.segment_bytes:
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
+            file = SegmentFile(folder=self._folder, first=self._next_number)
+            self._writer = SegmentWriter(file)
+            made = _Segment(file, end=file.first, size_bytes=self._writer.size_bytes, newest_ms=self._clock.now_ms())
+        parts: list[bytes] = []
+        end = self._next_number
+        for one in group:
+            parts += encode_frame(end, one.messages)
+            end += len(one.messages)
+        try:
+            self._writer.append(parts)
+        except OSError:
+            writer, self._writer = self._writer, None  # whatever the disk has of it, the next one begins anew
+            writer.close()
+            if made is not None:
+                made.file.delete()
+            raise
+        return made, end
+
+    def _appended(self, made: _Segment | None, end: int, group: Sequence[_Waiting]) -> None:
+        if made is not None:
+            self._segments.append(made)
+        assert self._writer is not None
+        segment = self._segments[-1]
+        segment.size_bytes = self._writer.size_bytes
+        segment.end = self._next_number = end
+        segment.newest_ms = self._clock.now_ms()
+        for one in group:
+            if not one.done.done():
+                one.done.set_result(None)
+        self._more.set()
+
+    def _refuse(self, group: Sequence[_Waiting], error: OSError) -> None:
+        remedy = REMEDIES.get(error.errno or 0, "look at the disk")
+        self.trouble = f"{self._folder}: {error.strerror or error}: {remedy}"
+        log.error("spool cannot be written", folder=str(self._folder), why=error.strerror, remedy=remedy)
+        for one in group:
+            if not one.done.done():
+                one.done.set_exception(SpoolFailed(f"not accepted: {self.trouble}"))
+
+    def _read_some(self, segments: Sequence[_Segment]) -> list[Read]:
+        """Blocking. Frames from where the last reading ended, READ_BYTES or one; what they are is written down as begun
+        before anybody has it.
+        """
+        found: list[Read] = []
+        size_bytes = 0
+        for segment in segments:
+            if segment.end <= self._read_to:
+                continue
+            reader = self._reader_of(segment)
+            if reader is None:
+                continue
+            while self._read_to < segment.end and size_bytes < READ_BYTES:
+                try:
+                    head = reader.head()
+                    if head is None:
+                        break
+                    messages = reader.messages(head)
+                except SpoolDamaged as damaged:
+                    self._read_to = self._pass_over(segment, reader, damaged)
+                    continue
+                reader.skip(head)
+                self._read_to = head.first + head.count
+                size_bytes += head.length
+                found += [
+                    Read(number, message, number < segment.begun)
+                    for number, message in enumerate(messages, head.first)
+                    if number not in segment.done
+                ]
+            if found:
+                segment.add([Step(BEGUN, found[0].number, self._read_to - found[0].number)])
+                return found
+        return found
+
+    def _reader_of(self, segment: _Segment) -> SegmentReader | None:
+        if self._reader is not None and self._reader[0] is segment:
+            return self._reader[1]
+        if self._reader is not None:
+            self._reader[1].close()
+            self._reader = None
+        try:
+            reader = SegmentReader(segment.file)
+        except FileNotFoundError:  # given up meanwhile
+            self._read_to = max(self._read_to, segment.end)
+            return None
+        self._reader = segment, reader
+        self._read_to = max(self._read_to, segment.file.first)
+        return reader
+
+    def _pass_over(self, segment: _Segment, reader: SegmentReader, damaged: SpoolDamaged) -> int:
+        """A frame whose bytes are not what was written: the rest goes on, and the segment is kept aside in the end.
+        Returns the number of the next message that can be read.
+        """
+        first = self._read_to
+        try:
+            head = reader.head()
+        except SpoolDamaged:
+            head = None
+        if head is None:
+            end = segment.end  # where the next frame begins is not known
+        else:
+            reader.skip(head)
+            end = head.first + head.count
+        segment.is_damaged = True
+        segment.done.add(range(first, end))
+        self._metrics.damaged.inc(end - first)
+        log.error(
+            "spool is damaged",
+            segment=str(segment.file.path),
+            why=str(damaged),
+            messages=end - first,
+            remedy="they are lost to the cluster; the file is kept aside once the others are sent",
+        )
+        return end
+
+    async def _settle(self) -> None:
+        while self._settled:
+            steps: dict[int, list[Step]] = {}
+            taken, self._settled = self._settled, deque()
+            refused, self._refused = self._refused, deque()
+            if refused:
+                await self._disk.run(partial(keep_refused, self._folder, refused))
+            firsts = [segment.file.first for segment in self._segments]
+            for kind in (SENT, REFUSED, DROPPED):
+                numbers = sorted(number for number, of in taken if of == kind)
+                self._count(kind, numbers)
+                for first, count in runs(numbers):
+                    end = first + count
+                    while first < end and (at := bisect_right(firsts, first) - 1) >= 0:
+                        stop = min(end, firsts[at + 1] if at + 1 < len(firsts) else end)
+                        steps.setdefault(at, []).append(Step(kind, first, stop - first))
+                        first = stop
+            written = [(self._segments[at], steps[at]) for at in sorted(steps)]
+            await self._disk.run(partial(_write_steps, written))
+            for segment, some in written:
+                for step in some:
+                    segment.done.add(range(step.first, step.first + step.count))
+            await self._delete_done()
+
+    def _count(self, kind: int, numbers: Sequence[int]) -> None:
+        if kind == SENT:
+            self._metrics.sent.inc(len(numbers))
+            for segment in self._segments:
+                if segment.begun > segment.file.first:
+                    again = sum(segment.file.first <= number < segment.begun for number in numbers)
+                    self._metrics.sent_again.inc(again)
+        elif kind == REFUSED:
+            self._metrics.refused.inc(len(numbers))
+
+    async def _delete_done(self) -> None:
+        writing = self._writer.segment if self._writer is not None else None
+        over = [one for one in self._segments if one.done.low >= one.end and one.file != writing]
+        for segment in over:
+            self._segments.remove(segment)
+            await self._disk.run(segment.give_back)
+        if over:
+            self._room.set()
+
+    async def _drop_oldest(self) -> int:
+        """Gives up the oldest segment with all that is not sent of it; how many messages that were."""
+        if self._writer is not None and len(self._segments) == 1:
+            await self._roll()
+        if not self._segments:
+            return 0
+        segment = self._segments.pop(0)
+        given_up = segment.undone
+        self._metrics.dropped.inc(given_up)
+        log.warning("spooled messages given up", segment=str(segment.file.path), messages=given_up)
+        await self._disk.run(segment.give_back)
+        self._room.set()
+        return given_up
+
+    async def _roll(self) -> None:
+        """What comes next goes to a new segment."""
+        while (task := self._tasks.get("write")) is not None and not task.done():
+            await asyncio.wait([task])
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+
+def _bytes_of(message: Spooled) -> int:
+    own = len(message.key or b"") + len(message.value or b"") + len(message.topic)
+    return own + MESSAGE_EXTRA_BYTES + sum(len(name) + len(value or b"") for name, value in message.headers)
+
+
+def _write_steps(written: Iterable[tuple[_Segment, list[Step]]]) -> None:
+    for segment, steps in written:
+        segment.add(steps)
+
+
+def _found(folder: Path) -> tuple[list[_Segment], int]:
+    """What is not done with, and a number above all that were given. Blocking."""
+    found = []
+    next_number = 0
+    for file in segments_in(folder):
+        next_number = file.first + file.path.stat().st_size  # of one that cannot be read it has no more messages
+        try:
+            has = scan(file)
+        except SpoolTooNew as error:
+            log.error("spool is of a later version", segment=str(file.path), why=str(error))
+            continue
+        except SpoolDamaged as error:
+            log.error("spool is damaged", segment=str(file.set_aside()), why=str(error))
+            continue
+        next_number = has.next_number
+        segment = _Segment(
+            file,
+            end=has.next_number,
+            size_bytes=has.size_bytes,
+            newest_ms=int(file.path.stat().st_mtime * 1000),
+        )
+        for step in file.steps():
+            numbers = range(step.first, step.first + step.count)
+            if step.kind == BEGUN:
+                segment.begun = max(segment.begun, numbers.stop)
+            else:
+                segment.done.add(numbers)
+        if segment.done.low >= segment.end:
+            file.delete()
+            continue
+        found.append(segment)
+    return found, next_number

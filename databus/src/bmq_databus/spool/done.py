@@ -1,0 +1,41 @@
+"""Which messages of a spool need nothing more. Pure."""
+
+from collections.abc import Iterable
+
+
+class Done:
+    """All below `low`, and some above it: as many as are with the producer at most."""
+
+    def __init__(self, low: int) -> None:
+        self.low = low
+        self._above: set[int] = set()
+
+    def __contains__(self, number: int) -> bool:
+        return number < self.low or number in self._above
+
+    def lacking(self, end: int) -> int:
+        """How many below `end` are not done."""
+        return max(0, end - self.low - len(self._above))
+
+    def add(self, numbers: Iterable[int]) -> None:
+        """Those, too."""
+        self._above.update(number for number in numbers if number >= self.low)
+        while self.low in self._above:
+            self._above.remove(self.low)
+            self.low += 1
+
+
+def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """Ascending numbers as (first, count) of those that follow each other."""
+    found: list[tuple[int, int]] = []
+    first = count = 0
+    for number in numbers:
+        if count and number == first + count:
+            count += 1
+            continue
+        if count:
+            found.append((first, count))
+        first, count = number, 1
+    if count:
+        found.append((first, count))
+    return found

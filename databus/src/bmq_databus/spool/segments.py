@@ -1,0 +1,212 @@
+"""The files of a spool: segments that are appended to, read and deleted, and what became of their messages beside each.
+
+Blocking: whoever has a loop calls it in a thread. Raises OSError as it comes.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from typing_extensions import Buffer
+
+from bmq.runtime.file_io import open_folder, read_range, sync_file, write_all
+from bmq_databus.errors import SpoolDamaged
+from bmq_databus.spool.frames import (
+    FRAME_HEAD_BYTES,
+    HEAD_BYTES,
+    STEP_BYTES,
+    FrameHead,
+    Spooled,
+    Step,
+    decode_frame,
+    decode_frame_head,
+    decode_head,
+    decode_steps,
+    encode_head,
+    encode_step,
+)
+
+SEGMENT_SUFFIX: Final = ".spool"
+STEPS_SUFFIX: Final = ".steps"
+ASIDE_SUFFIX: Final = ".damaged"
+_DIGITS: Final = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentFile:
+    """One segment, by the number of its first message."""
+
+    folder: Path
+    first: int
+
+    @property
+    def path(self) -> Path:
+        """Its messages."""
+        return self.folder / f"{self.first:0{_DIGITS}}{SEGMENT_SUFFIX}"
+
+    @property
+    def steps_path(self) -> Path:
+        """What became of them; missing where nothing did."""
+        return self.path.with_suffix(STEPS_SUFFIX)
+
+    def steps(self) -> list[Step]:
+        """What became of its messages, in the order in which it did."""
+        try:
+            return list(decode_steps(self.steps_path.read_bytes()))
+        except FileNotFoundError:
+            return []
+
+    def delete(self) -> None:
+        """The messages first: what is left of a death in between says nothing of any."""
+        self.path.unlink(missing_ok=True)
+        self.steps_path.unlink(missing_ok=True)
+
+    def set_aside(self) -> Path:
+        """Keeps it under another name, which nothing reads."""
+        aside = self.path.with_suffix(ASIDE_SUFFIX)
+        self.path.rename(aside)
+        self.steps_path.unlink(missing_ok=True)
+        return aside
+
+
+def segments_in(folder: Path) -> list[SegmentFile]:
+    """All segments, in the order of their messages."""
+    firsts = [int(path.stem) for path in folder.glob(f"*{SEGMENT_SUFFIX}") if path.stem.isdecimal()]
+    return [SegmentFile(folder=folder, first=first) for first in sorted(firsts)]
+
+
+class SegmentReader:
+    """Reads a segment's frames one after another; its file may be written on meanwhile."""
+
+    def __init__(self, segment: SegmentFile) -> None:
+        """Raises SpoolDamaged, SpoolTooNew."""
+        self._fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if decode_head(read_range(self._fd, start=0, length=HEAD_BYTES)) != segment.first:
+                raise SpoolDamaged("its head says another number than its name")
+        except BaseException:
+            os.close(self._fd)
+            raise
+        self.at = HEAD_BYTES
+        """Where the next frame begins."""
+
+    def close(self) -> None:
+        """Has no more frames."""
+        os.close(self._fd)
+
+    def head(self) -> FrameHead | None:
+        """The next frame's; None at the end. Raises SpoolDamaged."""
+        data = read_range(self._fd, start=self.at, length=FRAME_HEAD_BYTES)
+        return decode_frame_head(data) if data else None
+
+    def skip(self, head: FrameHead) -> None:
+        """On to the frame behind this one."""
+        self.at += FRAME_HEAD_BYTES + head.length
+
+    def messages(self, head: FrameHead) -> tuple[Spooled, ...]:
+        """The messages of the next frame. Raises SpoolDamaged."""
+        payload = read_range(self._fd, start=self.at + FRAME_HEAD_BYTES, length=head.length)
+        if len(payload) < head.length:
+            raise SpoolDamaged("it ends within a frame")
+        return decode_frame(head, payload)
+
+    @property
+    def left_bytes(self) -> int:
+        """From here to the file's end."""
+        return max(0, os.fstat(self._fd).st_size - self.at)
+
+
+@dataclass(slots=True)
+class Scan:
+    """What a segment has, by its frames' heads alone."""
+
+    next_number: int
+    """Behind its last message."""
+    size_bytes: int
+    torn_bytes: int = 0
+    """At its end, which are no frame: who wrote them died before they were durable."""
+    heads: list[FrameHead] = field(default_factory=list)
+
+
+def scan(segment: SegmentFile) -> Scan:
+    """Reads the heads. Raises SpoolDamaged, SpoolTooNew."""
+    reader = SegmentReader(segment)
+    try:
+        found = Scan(next_number=segment.first, size_bytes=0)
+        while True:
+            try:
+                head = reader.head()
+                if head is None or head.length > reader.left_bytes - FRAME_HEAD_BYTES:
+                    break
+            except SpoolDamaged:
+                break
+            found.heads.append(head)
+            found.next_number = head.first + head.count
+            reader.skip(head)
+        found.size_bytes = reader.at
+        found.torn_bytes = reader.left_bytes
+        return found
+    finally:
+        reader.close()
+
+
+class SegmentWriter:
+    """Appends frames to a new segment, and to the file beside it what became of messages. What `append` returned for is
+    durable.
+    """
+
+    def __init__(self, segment: SegmentFile) -> None:
+        """Makes the segment; it must not be there."""
+        self.segment = segment
+        self._fd = os.open(segment.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        self.size_bytes = 0
+        try:
+            self._write([encode_head(segment.first)])
+            folder = open_folder(str(segment.folder))
+            try:
+                sync_file(folder)
+            finally:
+                os.close(folder)
+        except BaseException:
+            os.close(self._fd)
+            segment.path.unlink(missing_ok=True)
+            raise
+
+    def append(self, parts: Sequence[Buffer]) -> None:
+        """Whole frames, durable when it returns; where it raises none of them is there."""
+        self._write(parts)
+
+    def close(self) -> None:
+        """Takes no more."""
+        os.close(self._fd)
+
+    def _write(self, parts: Sequence[Buffer]) -> None:
+        try:
+            write_all(self._fd, parts)
+            sync_file(self._fd)
+        except OSError:
+            os.ftruncate(self._fd, self.size_bytes)
+            os.lseek(self._fd, self.size_bytes, os.SEEK_SET)
+            raise
+        self.size_bytes += sum(memoryview(part).nbytes for part in parts)
+
+
+class StepsWriter:
+    """Appends what became of a segment's messages. In the page cache when `append` returns, so that a killed process
+    loses nothing of it; durable by and by.
+    """
+
+    def __init__(self, segment: SegmentFile) -> None:
+        whole_bytes = STEP_BYTES * len(segment.steps())
+        self._fd = os.open(segment.steps_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        os.ftruncate(self._fd, whole_bytes)  # what is torn behind them would hide all that follows it
+
+    def append(self, steps: Sequence[Step]) -> None:
+        """All of them in one write."""
+        write_all(self._fd, [b"".join(map(encode_step, steps))])
+
+    def close(self) -> None:
+        """Takes no more."""
+        os.close(self._fd)

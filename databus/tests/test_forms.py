@@ -1,0 +1,98 @@
+"""What applications write is taken as it is meant, or refused with a reason; nothing else comes of any bytes."""
+
+import base64
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bmq_databus.errors import BadMessage
+from bmq_databus.messages.forms import NewMessage, from_json, from_json_array, raw
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+
+
+@given(
+    value=st.none() | st.tuples(st.sampled_from(["text", "json", "base64"]), TEXTS),
+    key=st.none() | TEXTS,
+    headers=st.dictionaries(TEXTS, st.none() | TEXTS, max_size=3),
+    timestamp=st.none() | st.integers(0, 253_402_300_799_999),
+    partition=st.none() | st.integers(0, 2**31 - 1),
+)
+def test_a_message_has_all_that_was_written(
+    value: tuple[str, str] | None,
+    key: str | None,
+    headers: dict[str, str | None],
+    timestamp: int | None,
+    partition: int | None,
+) -> None:
+    written: dict[str, object] = {"headers": headers}
+    wanted: bytes | None = None
+    if value is not None:
+        kind, text = value
+        wanted = json.dumps(text).encode() if kind == "json" else text.encode()
+        written[kind] = base64.b64encode(text.encode()).decode() if kind == "base64" else text
+    for name, one in (("key", key), ("timestamp", timestamp), ("partition", partition)):
+        if one is not None:
+            written[name] = one
+    found = from_json(json.dumps(written).encode())
+    assert found == NewMessage(
+        key=None if key is None else key.encode(),
+        value=wanted,
+        headers=tuple((name, None if text is None else text.encode()) for name, text in headers.items()),
+        timestamp_ms=-1 if timestamp is None else timestamp,
+        partition=-1 if partition is None else partition,
+    )
+    assert from_json_array(json.dumps([written, written]).encode()) == [found, found]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "null",
+        '"text"',
+        "{",
+        '{"text": "a", "json": 1}',
+        '{"txt": "a"}',
+        '{"text": 1}',
+        '{"base64": "?"}',
+        '{"key": "a", "keyBase64": "YQ=="}',
+        '{"partition": -1}',
+        '{"partition": 2147483648}',
+        '{"timestamp": -5}',
+        '{"timestamp": 1e300}',
+        '{"headers": {"a": 1}}',
+        '{"headers": []}',
+        '{"text": "\\ud800"}',
+        '{"headers": ' + json.dumps({str(n): "" for n in range(1001)}) + "}",
+    ],
+)
+def test_what_is_no_message_is_refused(text: str) -> None:
+    with pytest.raises(BadMessage) as refused:
+        from_json(text.encode())
+    assert str(refused.value)
+
+
+@given(st.binary(max_size=60) | TEXTS.map(str.encode))
+def test_any_bytes_are_messages_or_refused(body: bytes) -> None:
+    for form in (from_json, from_json_array):
+        try:
+            form(body)
+        except BadMessage as bad:
+            assert str(bad)
+
+
+def test_each_message_of_an_array_is_refused_by_itself() -> None:
+    found = from_json_array(b'[{"text": "a"}, {"text": 1}, 5, {"text": "b", "json": 1}, {"json": {"x": 1.50}}]')
+    assert [isinstance(one, BadMessage) for one in found] == [False, True, True, True, False]
+    assert isinstance(found[4], NewMessage)
+    assert found[4].value == b'{"x": 1.50}'
+
+
+@pytest.mark.parametrize(("timestamp", "partition"), [("x", None), (None, "-1"), ("9" * 30, None), (None, "٣")])
+def test_numbers_of_a_raw_message_are_checked(timestamp: str | None, partition: str | None) -> None:
+    with pytest.raises(BadMessage, match="a whole number from 0"):
+        raw(b"", key=None, headers={}, timestamp=timestamp, partition=partition)

@@ -1,0 +1,97 @@
+"""A started `bmq databus serve`, and what applications do with it."""
+
+import json
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+from compat_server import BMQ
+from scraping import scraped
+
+ANSWER_S = 40
+
+
+class Databus:
+    """One sidecar; `start` again after its end."""
+
+    def __init__(self, servers: str, channels: str, folder: Path) -> None:
+        self._servers = servers
+        self._folder = folder
+        self._file = folder / "channels.yaml"
+        self._file.write_text(channels)
+        self.log = folder / "databus.log"
+        self.spool = folder / "spool"
+        self.process: subprocess.Popen[str] | None = None
+        self.address = ""
+
+    def start(self) -> None:
+        """Returns when it listens."""
+        command = [str(BMQ), "databus", "serve", "--bootstrap-servers", self._servers, "--channels", str(self._file)]
+        command += ["--listen", "127.0.0.1:0", "--spool", str(self.spool)]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True, cwd=self._folder
+            )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line.startswith("databus listens on "), f"{line!r}\n{self.log.read_text()}"
+        self.address = line.split()[-1]
+
+    def kill9(self) -> None:
+        """As a machine that fails, but for the disk."""
+        assert self.process is not None
+        self.process.kill()
+        self._reap()
+
+    def stop(self) -> int:
+        """The clean end; its exit code."""
+        if self.process is None:
+            return 0
+        self.process.terminate()
+        return self._reap()
+
+    def post(
+        self,
+        channel: str,
+        body: bytes,
+        *,
+        media: str = "text/plain",
+        query: str = "",
+        headers: dict[str, str] | None = None,
+    ) -> tuple[int, Any]:
+        """Status and answer."""
+        request = Request(
+            f"http://{self.address}/v1/channels/{channel}/messages{query}",
+            data=body,
+            headers={"content-type": media, **(headers or {})},
+        )
+        try:
+            with urlopen(request, timeout=ANSWER_S) as answer:
+                return answer.status, json.load(answer)
+        except HTTPError as error:
+            return error.code, json.load(error)
+
+    def post_many(self, channel: str, messages: Sequence[Any]) -> tuple[int, Any]:
+        """As a JSON array."""
+        return self.post(channel, json.dumps(messages).encode(), media="application/json")
+
+    def value(self, name: str, **labels: str) -> float:
+        """The sum of the series with these labels."""
+        with urlopen(f"http://{self.address}/metrics", timeout=ANSWER_S) as answer:
+            series = list(scraped(answer.read().decode()))
+        return sum(one.value for one in series if one.name == name and labels.items() <= one.labels.items())
+
+    def _reap(self) -> int:
+        assert self.process is not None
+        process, self.process = self.process, None
+        try:
+            return process.wait(30)
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait(10)
+            assert process.stdout is not None
+            process.stdout.close()

@@ -1,0 +1,228 @@
+"""A sidecar beside a started bmq: what was answered is in the topic, whatever dies."""
+
+import base64
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from compat_server import Bmq
+from confluent_kafka import Consumer, Message
+from databus_process import Databus
+from tests.waiting import until
+
+CHANNELS = """
+apiVersion: bmq.io/v1alpha1
+kind: Channel
+metadata: {name: orders}
+---
+apiVersion: bmq.io/v1alpha1
+kind: Channel
+metadata: {name: clicks}
+spec: {topic: clicks-raw, acknowledgement: accepted}
+---
+apiVersion: bmq.io/v1alpha1
+kind: Channel
+metadata: {name: closed}
+spec: {enabled: false}
+"""
+MEBIBYTE = 1 << 20
+
+
+@pytest.fixture
+def bmq(tmp_path: Path) -> Iterator[Bmq]:
+    server = Bmq(["--data", str(tmp_path / "data"), "--no-fsync"], log=tmp_path / "bmq.log")
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def databus(bmq: Bmq, tmp_path: Path) -> Iterator[Databus]:
+    sidecar = Databus(bmq.servers, CHANNELS, tmp_path)
+    try:
+        yield sidecar
+    finally:
+        sidecar.stop()
+
+
+def records(bmq: Bmq, topic: str, count: int) -> list[Message]:
+    """All that the topic has, `count` at least."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bmq.servers,
+            "group.id": "test",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.subscribe([topic])
+    found: list[Message] = []
+
+    def have(count: int, within_s: float = 0.2) -> bool:
+        found.extend(one for one in consumer.consume(1000, within_s) if not one.error())
+        return len(found) >= count
+
+    try:
+        until(lambda: have(count), f"{count} records of {topic}", 60, shows=lambda: f"{len(found)} are there")
+        while have(len(found) + 1, within_s=1.0):
+            pass
+    finally:
+        consumer.close()
+    return found
+
+
+def values(bmq: Bmq, topic: str, count: int) -> list[str]:
+    return [(one.value() or b"").decode() for one in records(bmq, topic, count)]
+
+
+def test_what_is_written_in_each_form_is_in_the_topic_where_the_answer_says(bmq: Bmq, databus: Databus) -> None:
+    bmq.start()
+    databus.start()
+    headers = {"bmq-header-trace": "t1", "content-type": "application/octet-stream"}
+    status, first = databus.post("orders", b"\x00raw\xff", query="?key=k1&timestamp=1700000000000", headers=headers)
+    assert (status, first["status"]) == (200, 200)
+    many = [
+        {"text": "zwei", "key": "k2", "headers": {"a": "1", "b": None}},
+        {"json": {"c": [1, 2.50]}},
+        {"base64": base64.b64encode(b"\x00\x01").decode(), "keyBase64": "AAE="},
+        {"key": "tombstone"},
+    ]
+    status, answer = databus.post_many("orders", many)
+    assert (status, [one["status"] for one in answer["results"]]) == (200, [200] * 4)
+    lines = "\n".join(json.dumps({"text": f"line {n}"}) for n in range(3)).encode()
+    status, streamed = databus.post("orders", lines, media="application/x-ndjson")
+    assert status == 200
+    told = [first, *answer["results"], *streamed["results"]]
+    found = records(bmq, "orders", 8)
+    assert [(one["partition"], one["offset"]) for one in told] == [(one.partition(), one.offset()) for one in found]
+    assert [one.value() for one in found] == [
+        b"\x00raw\xff",
+        b"zwei",
+        b'{"c": [1, 2.5]}',
+        b"\x00\x01",
+        None,
+        b"line 0",
+        b"line 1",
+        b"line 2",
+    ]
+    assert [one.key() for one in found[:5]] == [b"k1", b"k2", None, b"\x00\x01", b"tombstone"]
+    assert (found[0].timestamp()[1], found[0].headers()) == (1_700_000_000_000, [("trace", b"t1")])
+    assert found[1].headers() == [("a", b"1"), ("b", None)]
+
+
+def test_each_message_that_is_not_taken_is_told_with_its_reason_and_the_others_are_taken(
+    bmq: Bmq, databus: Databus
+) -> None:
+    bmq.start()
+    databus.start()
+    many = [
+        {"text": "good"},
+        {"text": "a", "json": 1},
+        {"txt": "misspelled"},
+        {"text": "x" * (2 * MEBIBYTE)},
+        {"text": "nowhere", "partition": 77},
+        "no object",
+        {"text": "also good"},
+    ]
+    status, answer = databus.post_many("orders", many)
+    assert status == 207
+    assert [one["status"] for one in answer["results"]] == [200, 400, 400, 413, 404, 400, 200]
+    reasons = [one.get("error", "") for one in answer["results"]]
+    assert "one of text, json and base64" in reasons[1]
+    assert "txt" in reasons[2]
+    assert values(bmq, "orders", 2) == ["good", "also good"]
+    for channel, body, media, wanted, said in (
+        ("nobody", b"x", "text/plain", 404, "there are clicks, closed, orders"),
+        ("closed", b"x", "text/plain", 403, "turned off"),
+        ("orders", b"[1, 2", "application/json", 400, "no JSON array"),
+        ("orders", b"x" * (17 * MEBIBYTE), "text/plain", 413, "16777216 bytes at most"),
+    ):
+        status, answer = databus.post(channel, body, media=media)
+        assert status == wanted
+        assert said in answer["error"]
+    status, answer = databus.post("orders", b"not gzip", headers={"content-encoding": "gzip"})
+    assert (status, "no gzip" in answer["error"]) == (400, True)
+    assert databus.stop() == 0
+
+
+def test_what_was_accepted_while_there_was_no_cluster_is_sent_in_order_though_the_sidecar_was_killed(
+    bmq: Bmq, databus: Databus
+) -> None:
+    databus.start()
+    for n in range(100):
+        status, answer = databus.post_many("clicks", [{"text": f"{n}-{part}", "key": "k"} for part in range(10)])
+        assert (status, answer["results"][9]) == (202, {"status": 202})
+        if n == 50:
+            databus.kill9()
+            databus.start()
+    databus.kill9()
+    databus.start()
+    assert databus.value("bmq_databus_spool_messages", channel="clicks") == 1000
+    status, answer = databus.post("orders", b"durable")
+    assert (status, "error" in answer) == (503, True)
+    bmq.start()
+    wanted = [f"{n}-{part}" for n in range(100) for part in range(10)]
+    assert values(bmq, "clicks-raw", 1000) == wanted
+    until(lambda: databus.value("bmq_databus_spool_messages", channel="clicks") == 0, "an empty spool")
+    assert databus.stop() == 0
+    databus.start()
+    assert databus.value("bmq_databus_spool_messages", channel="clicks") == 0
+
+
+@pytest.mark.slow
+def test_nothing_that_was_accepted_is_lost_though_sidecar_and_cluster_are_killed_again_and_again(
+    bmq: Bmq, databus: Databus
+) -> None:
+    bmq.start()
+    databus.start()
+    accepted: list[str] = []
+    for turn in range(10):
+        stop = threading.Event()
+
+        def write(turn: int = turn, stop: threading.Event = stop) -> None:
+            n = 0
+            while not stop.is_set():
+                texts = [f"{turn}-{n}-{part}" for part in range(5)]
+                try:
+                    status, _ = databus.post_many("clicks", [{"text": text, "key": "k"} for text in texts])
+                except OSError:
+                    return
+                if status == 202:
+                    accepted.extend(texts)
+                n += 1
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        before = len(accepted)
+        until(lambda before=before: len(accepted) > before + 100, "a hundred messages more")  # type: ignore[misc]
+        if turn % 3 == 2:
+            bmq.kill9()
+            bmq.start()
+        databus.kill9()
+        stop.set()
+        writer.join()
+        databus.start()
+    until(lambda: databus.value("bmq_databus_spool_messages", channel="clicks") == 0, "an empty spool", 120)
+    found, known = values(bmq, "clicks-raw", len(accepted)), set(accepted)
+    assert known <= set(found)
+    assert [text for text in dict.fromkeys(found) if text in known] == accepted
+
+
+def test_a_file_of_channels_that_is_wrong_is_told_in_a_line(bmq: Bmq, tmp_path: Path) -> None:
+    for text, said in (
+        ("kind: Topic", "a file of channels has kind: Channel alone"),
+        (": : :", "is not YAML"),
+        ("", "has no Channel of bmq.io/v1alpha1"),
+        (CHANNELS.replace("accepted", "maybe"), "acknowledgement"),
+        (CHANNELS + CHANNELS, "stands there twice"),
+    ):
+        sidecar = Databus(bmq.servers, text, tmp_path)
+        with pytest.raises(AssertionError, match="''"):
+            sidecar.start()
+        assert sidecar.stop() != 0
+        [line] = [one for one in sidecar.log.read_text().splitlines() if one.startswith("error")]
+        assert said in line
+        sidecar.log.unlink()
