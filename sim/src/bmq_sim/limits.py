@@ -198,6 +198,7 @@ FIXED: Final[Mapping[str, str]] = {
     r".*:_?[A-Z_]*NAMED_MAX": "how much of a list a message names",
     r".*:_?[A-Z_]*(SHARE|SHARE_MAX|SHARES|_PARTS|HELD_TIMES)": "a ratio",
     r"bmq_broker\.ownership\.opening_turns:WANTING_MAX": "whose turn brings an opening: beyond it that of those who came first, as in test_opening_turns.py",
+    r"bmq_broker\.wal\.commit:GATHERING_TURNS": "when a buffer goes, not what goes: seeds have lingers of 0 to 100 ms",
     r"bmq\.metadata\.journal:LOADS_MAX": "more than faults take, so that a start does not fail for bad luck",
     r"bmq\.storage\.durable:.*": "probabilities of a second request and tries: chance decides, not size",
     r"bmq\.storage\.flatlog:LOOKS_MAX": "more than faults take",

@@ -38,6 +38,9 @@ TAKEN_WITHIN_S = 10.0
 BUFFER_MAX_FLUSHES = 4
 """Where all creates are in flight, a buffer grows up to so many times the flush size before the next one begins."""
 
+GATHERING_TURNS = 4
+"""A buffer that is due is not sent as long as the loop's last turn put more into it, for so many turns."""
+
 
 class GroupCommit:
     """The buffer in front of one WAL stream."""
@@ -74,6 +77,8 @@ class GroupCommit:
         self._timer: asyncio.Handle | None = None
         self._due_now = False
         """Whether the timer is for this turn of the loop's end."""
+        self._gathered = self._gathering = 0
+        """How many batches the buffer had when that was looked at last, and how many turns it may go on growing."""
         self._ended = ended
         self._durable_at_s = -inf
         self.wal_bytes = 0
@@ -336,9 +341,16 @@ class GroupCommit:
         if self._timer is not None:
             self._timer.cancel()
         self._due_now = wait_s <= 0
+        self._gathered, self._gathering = self._open.batches, GATHERING_TURNS
         self._timer = self._loop.call_soon(self._due) if self._due_now else self._loop.call_later(wait_s, self._due)
 
     def _due(self) -> None:
+        if self._due_now and self._gathering and self._open.batches > self._gathered:
+            # Proxies begin so many requests in a turn of the loop: the others come in the next ones, and an object for
+            # each part of them would cost as much as one for all.
+            self._gathered, self._gathering = self._open.batches, self._gathering - 1
+            self._timer = self._loop.call_soon(self._due)
+            return
         self._timer = None
         self._due_now = False
         # Frugal, a full object may have gone since the timer was set: then it is too early.
