@@ -94,8 +94,8 @@ def _section_of(batch: Buffer, header: BatchHeader, decompressed_bytes_max: int)
     so that a batch of hardly anything else would cost seconds each time that it is opened.
     """
     section = section_of(batch, header, decompressed_bytes_max)
-    compressed_bytes = header.end - header.position - HEADER_SIZE_BYTES
-    if compressed_bytes > SPARE_BYTES + len(section) + len(section) // 4 and header.codec is not Codec.NONE:
+    compressed_bytes = header.size_bytes - HEADER_SIZE_BYTES
+    if compressed_bytes > SPARE_BYTES + len(section) * 5 // 4 and header.codec is not Codec.NONE:
         raise MostlyEmpty(f"{compressed_bytes} compressed bytes for {len(section)}: leave out what holds nothing")
     return section
 

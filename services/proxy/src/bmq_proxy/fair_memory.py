@@ -59,14 +59,14 @@ class FairMemory:
 
     def has_room_for(self, address: str) -> bool:
         """Whether more may be read of it. Its connections that wait are first."""
-        return not self._waits[address] and self.fits(address)
+        return address not in self._waits and self.fits(address)
 
     def hold(self, address: str, size_bytes: int) -> None:
         """Counts bytes that are there."""
         before_bytes = self._held.get(address, 0)
         self._held[address] = before_bytes + size_bytes
         self.held_bytes += size_bytes
-        self._counted_bytes += self._counted(before_bytes + size_bytes) - self._counted(before_bytes)
+        self._counted_bytes += self._counted(before_bytes, size_bytes)
 
     def release(self, address: str, size_bytes: int) -> None:
         """Gives bytes back."""
@@ -77,12 +77,13 @@ class FairMemory:
         else:
             self._held[address] = before_bytes - size_bytes
         self.held_bytes -= size_bytes
-        self._counted_bytes += self._counted(before_bytes - size_bytes) - self._counted(before_bytes)
+        self._counted_bytes -= self._counted(before_bytes - size_bytes, size_bytes)
         if self._waiting:
             self._wake()
 
-    def _counted(self, size_bytes: int) -> int:
-        return size_bytes if size_bytes < self._own_max else self._own_max
+    def _counted(self, below_bytes: int, size_bytes: int) -> int:
+        """As how much so many bytes count of an address that has `below_bytes` besides."""
+        return max(0, min(size_bytes, self._own_max - below_bytes))
 
     async def room_for(self, address: str) -> None:
         """Returns when the address may have more."""

@@ -99,7 +99,7 @@ class Proofs:
         if is_small and header.record_count <= self._inline_records_max and self._inline_left > 0:
             if self._inline_left == INLINE_TURN_RECORDS:
                 loop.call_soon(self._next_turn)
-            self._inline_left -= _weight(header, config)
+            self._inline_left -= _weight(header, config, is_plain=is_plain)
             try:
                 bytes_max = header.size_bytes if is_plain else INLINE_OPENED_BYTES_MAX
                 return prove(records, header, decompressed_bytes_max=bytes_max, headers_max=INLINE_HEADERS_MAX)
@@ -152,9 +152,9 @@ def _is_left_to_the_owner(header: BatchHeader, config: TopicConfig) -> bool:
     )
 
 
-def _weight(header: BatchHeader, config: TopicConfig) -> int:
+def _weight(header: BatchHeader, config: TopicConfig, *, is_plain: bool) -> int:
     """As how many records the proof of a small batch counts."""
-    opened = 0 if header.codec is Codec.NONE else OPENED_RECORDS
+    opened = 0 if is_plain else OPENED_RECORDS
     return BATCH_RECORDS + header.record_count + opened + (LOOKED_AT_RECORDS if config.validation == "records" else 0)
 
 
