@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bmq_databus.errors import BadMessage
-from bmq_databus.messages.forms import NewMessage, from_json, from_json_array, raw
+from bmq_databus.messages.forms import MESSAGES_MAX, NewMessage, from_json, from_json_array, from_json_lines, raw
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
@@ -78,7 +78,7 @@ def test_what_is_no_message_is_refused(text: str) -> None:
 
 @given(st.binary(max_size=60) | TEXTS.map(str.encode))
 def test_any_bytes_are_messages_or_refused(body: bytes) -> None:
-    for form in (from_json, from_json_array):
+    for form in (from_json, from_json_array, from_json_lines):
         try:
             form(body)
         except BadMessage as bad:
@@ -96,3 +96,11 @@ def test_each_message_of_an_array_is_refused_by_itself() -> None:
 def test_numbers_of_a_raw_message_are_checked(timestamp: str | None, partition: str | None) -> None:
     with pytest.raises(BadMessage, match="a whole number from 0"):
         raw(b"", key=None, headers={}, timestamp=timestamp, partition=partition)
+
+
+def test_a_body_has_so_many_messages_at_most() -> None:
+    assert len(from_json_lines(b'{"text": ""}\n' * MESSAGES_MAX)) == MESSAGES_MAX
+    with pytest.raises(BadMessage, match="10000 at most"):
+        from_json_lines(b"{}\n" * (MESSAGES_MAX + 1))
+    with pytest.raises(BadMessage, match="10000"):
+        from_json_array(b"[" + b"{}," * MESSAGES_MAX + b"{}]")

@@ -15,12 +15,14 @@ from prometheus_client import generate_latest
 from bmq_databus import metrics
 from bmq_databus.channels.channel import Channel
 from bmq_databus.errors import BadMessage, DatabusError
-from bmq_databus.http.bodies import BadBody, BodyTooLarge, ClientGone, Receive, read_body
-from bmq_databus.messages.forms import NewMessage, from_json, from_json_array, raw
+from bmq_databus.http.bodies import BadBody, BodyRoom, BodyTooLarge, ClientGone, Receive, TooMuchAtOnce, read_body
+from bmq_databus.messages.forms import NewMessage, from_json, from_json_array, from_json_lines, raw
 from bmq_databus.producing.outcomes import Outcome, whole
 from bmq_databus.producing.writing import Writing
 
 BODY_BYTES_MAX: Final = 16 << 20
+BODIES_BYTES_MAX: Final = 64 << 20
+"""Of all requests together, until they are answered."""
 PATIENCE_S: Final = 30.0
 """How long a writer waits for room, beside the time that delivery takes."""
 HEADER_PREFIX: Final = "bmq-header-"
@@ -39,6 +41,7 @@ class App:
 
     def __init__(self, writing: Writing) -> None:
         self._writing = writing
+        self._bodies = BodyRoom(BODIES_BYTES_MAX)
         self.is_ending = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -51,6 +54,8 @@ class App:
             return
         except BodyTooLarge as error:
             status, body = 413, _error(error)
+        except TooMuchAtOnce as error:
+            status, body = 503, _error(error)
         except (BadBody, BadMessage) as error:
             status, body = 400, _error(error)
         content_type = b"text/plain; version=0.0.4" if isinstance(body, bytes) else b"application/json"
@@ -88,12 +93,13 @@ class App:
         if self.is_ending:
             return 503, {"error": "this sidecar is ending: try again"}
         headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]}
-        body = await read_body(
-            receive, encoding=headers.get("content-encoding", "").strip().lower(), bytes_max=BODY_BYTES_MAX
-        )
+        encoding = headers.get("content-encoding", "").strip().lower()
         media = headers.get("content-type", "").partition(";")[0].strip().lower()
-        news = _messages(media, body, headers, scope.get("query_string", b""))
-        outcomes = await self._writing.write(channel, news, patience_s=PATIENCE_S)
+        with self._bodies.one() as room:
+            body = await read_body(receive, encoding=encoding, bytes_max=BODY_BYTES_MAX, room=room)
+            news = _messages(media, body, headers, scope.get("query_string", b""))
+            del body
+            outcomes = await self._writing.write(channel, news, patience_s=PATIENCE_S)
         for outcome in outcomes:
             metrics.MESSAGES.labels(name, str(outcome["status"])).inc()
         if media not in ("application/json", "application/x-ndjson"):
@@ -107,7 +113,7 @@ def _messages(media: str, body: bytes, headers: Mapping[str, str], query: bytes)
             return from_json_array(body)
         return [from_json(body)]
     if media == "application/x-ndjson":
-        return [_line(line) for line in body.split(b"\n") if line.strip()]
+        return from_json_lines(body)
     asked = {name: values[-1] for name, values in parse_qs(query.decode("latin-1")).items()}
     return [
         raw(
@@ -122,13 +128,6 @@ def _messages(media: str, body: bytes, headers: Mapping[str, str], query: bytes)
             partition=asked.get("partition"),
         )
     ]
-
-
-def _line(line: bytes) -> NewMessage | BadMessage:
-    try:
-        return from_json(line)
-    except BadMessage as bad:
-        return bad
 
 
 def _error(error: DatabusError) -> Outcome:

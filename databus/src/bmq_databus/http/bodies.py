@@ -1,6 +1,7 @@
 """A request's body: read up to a bound, and decompressed up to the same."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 from bmq.errors import BatchTooLarge, CorruptBatch
@@ -23,8 +24,48 @@ class ClientGone(DatabusError):
     """The client left before all of its body was there."""
 
 
-async def read_body(receive: Receive, *, encoding: str, bytes_max: int) -> bytes:
-    """All of it. Raises BodyTooLarge, BadBody, ClientGone."""
+class TooMuchAtOnce(DatabusError):
+    """The bodies of all requests together have no room for more."""
+
+
+class BodyRoom:
+    """Room for the bodies of all requests, each until it is answered."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self.held_bytes = 0
+
+    @contextmanager
+    def one(self) -> Iterator["OneBody"]:
+        """For one request, which holds what it took until its end."""
+        body = OneBody(self)
+        try:
+            yield body
+        finally:
+            self.held_bytes -= body.held_bytes
+
+    def take(self, size_bytes: int) -> None:
+        """Raises TooMuchAtOnce."""
+        if self.held_bytes + size_bytes > self._bytes_max:
+            raise TooMuchAtOnce(f"requests with {self.held_bytes} bytes are being answered: try again in a moment")
+        self.held_bytes += size_bytes
+
+
+class OneBody:
+    """What one request holds of the room."""
+
+    def __init__(self, room: BodyRoom) -> None:
+        self._room = room
+        self.held_bytes = 0
+
+    def take(self, size_bytes: int) -> None:
+        """Raises TooMuchAtOnce."""
+        self._room.take(size_bytes)
+        self.held_bytes += size_bytes
+
+
+async def read_body(receive: Receive, *, encoding: str, bytes_max: int, room: OneBody) -> bytes:
+    """All of it. Raises BodyTooLarge, BadBody, ClientGone, TooMuchAtOnce."""
     parts: list[bytes] = []
     size_bytes = 0
     while True:
@@ -35,6 +76,7 @@ async def read_body(receive: Receive, *, encoding: str, bytes_max: int) -> bytes
         size_bytes += len(part)
         if size_bytes > bytes_max:
             raise _too_large(bytes_max)
+        room.take(len(part))
         if part:
             parts.append(part)
         if not event.get("more_body", False):
@@ -46,11 +88,13 @@ async def read_body(receive: Receive, *, encoding: str, bytes_max: int) -> bytes
     if codec is None:
         raise BadBody(f"content-encoding {encoding[:40]!r} is not served: use gzip or zstd")
     try:
-        return bytes(decompress(codec, body, bytes_max=bytes_max))
+        opened = bytes(decompress(codec, body, bytes_max=bytes_max))
     except BatchTooLarge:
         raise _too_large(bytes_max) from None
     except CorruptBatch as error:
         raise BadBody(f"the body is no {encoding}: {error}") from None
+    room.take(len(opened))
+    return opened
 
 
 def _too_large(bytes_max: int) -> BodyTooLarge:

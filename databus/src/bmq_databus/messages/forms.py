@@ -16,6 +16,8 @@ PARTITION_MAX: Final = (1 << 31) - 1
 TIMESTAMP_MS_MAX: Final = 253_402_300_799_999
 """The last ms of the year 9999; later ones are seconds or ns by mistake."""
 HEADERS_MAX: Final = 1_000
+MESSAGES_MAX: Final = 10_000
+"""In one body: they are looked at in one turn of the loop."""
 
 
 class NewMessage(msgspec.Struct, frozen=True):
@@ -42,8 +44,9 @@ class _Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
 
 
 _one: Final = msgspec.json.Decoder(_Written)
-_many: Final = msgspec.json.Decoder(list[_Written])
-_raws: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_Several = msgspec.Meta(max_length=MESSAGES_MAX)
+_many: Final = msgspec.json.Decoder(Annotated[list[_Written], _Several])
+_raws: Final = msgspec.json.Decoder(Annotated[list[msgspec.Raw], _Several])
 
 
 def from_json(text: Buffer) -> NewMessage:
@@ -61,6 +64,14 @@ def from_json_array(text: Buffer) -> list[NewMessage | BadMessage]:
     except msgspec.MsgspecError:
         return [_tried(raw) for raw in _each(text)]
     return [_checked(one) for one in written]
+
+
+def from_json_lines(text: bytes) -> list[NewMessage | BadMessage]:
+    """One in each line, empty lines aside. Raises BadMessage where there are too many."""
+    lines = [line for line in text.split(b"\n") if line.strip()]
+    if len(lines) > MESSAGES_MAX:
+        raise BadMessage(f"{len(lines)} messages: a body has {MESSAGES_MAX} at most")
+    return [_tried(line) for line in lines]
 
 
 def raw(
@@ -83,12 +94,13 @@ def raw(
 
 def _each(text: Buffer) -> list[msgspec.Raw]:
     try:
-        return _raws.decode(text)
+        found: list[msgspec.Raw] = _raws.decode(text)
     except msgspec.MsgspecError as error:
         raise BadMessage(f"the body is no JSON array of messages: {error}") from None
+    return found
 
 
-def _tried(text: msgspec.Raw) -> NewMessage | BadMessage:
+def _tried(text: Buffer) -> NewMessage | BadMessage:
     try:
         return from_json(text)
     except BadMessage as bad:
