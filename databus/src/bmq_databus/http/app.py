@@ -22,7 +22,7 @@ from bmq_databus.producing.writing import Writing
 
 BODY_BYTES_MAX: Final = 16 << 20
 BODIES_BYTES_MAX: Final = 64 << 20
-"""Of all requests together, until they are answered."""
+"""What all requests together hold until they are answered."""
 PATIENCE_S: Final = 30.0
 """How long a writer waits for room, beside the time that delivery takes."""
 HEADER_PREFIX: Final = "bmq-header-"

@@ -122,5 +122,5 @@ class Spare:
         return not self.refused
 
     async def take(self, size_bytes: int) -> bool:
-        """The same."""
+        """Whether they fit; nobody waits here."""
         return self.take_at_once(size_bytes)
