@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bmq_databus.errors import SpoolFailed, SpoolFull, SpoolInUse
-from bmq_databus.spool import segments
+from bmq_databus.spool import channel_spool, segments
 from bmq_databus.spool.channel_spool import ChannelSpool, Read, SpoolLimits, WhenFull
 from bmq_databus.spool.frames import REFUSED, SENT, Spooled
 
@@ -289,3 +289,135 @@ async def test_a_folder_is_one_sidecars(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SpoolFailed, match=r"spool .*file.*: (Not a directory|File exists)"):
         await opened(tmp_path / "file")
+
+
+@in_a_loop
+async def test_what_is_behind_much_that_is_sent_already_is_read_before_the_next_segment(tmp_path: Path) -> None:
+    first = await opened(tmp_path, segment_bytes=4 << 20)
+    for n in range(40):
+        await first.accept([message(f"m{n}", 200_000)], patience_s=1)
+    reads = await read_all(first, 40)
+    first.settle([one.number for one in reads[:12]], SENT)
+    await killed(first)
+    assert len(files(tmp_path, ".spool")) == 2
+    second = await opened(tmp_path)
+    assert names(await read_all(second, 28)) == [f"m{n}" for n in range(12, 40)]
+    await second.close()
+
+
+@in_a_loop
+async def test_steps_without_their_segment_count_for_no_other_one(tmp_path: Path) -> None:
+    first = await opened(tmp_path)
+    await first.accept([message(f"old{n}") for n in range(5)], patience_s=1)
+    first.settle([one.number for one in await read_all(first, 5)], SENT)
+    await killed(first)
+    [spool] = files(tmp_path, ".spool")
+    spool.unlink()  # and it died before the steps went, too
+    second = await opened(tmp_path)
+    await second.accept([message(f"new{n}") for n in range(5)], patience_s=1)
+    await killed(second)
+    third = await opened(tmp_path)
+    assert names(await read_all(third, 5)) == [f"new{n}" for n in range(5)]
+    await third.close()
+
+
+@in_a_loop
+async def test_a_spool_that_drops_the_oldest_waits_for_what_is_being_written(tmp_path: Path) -> None:
+    spool = await opened(tmp_path, bytes_max=1 << 20, segment_bytes=1 << 17, when_full="drop_oldest")
+    accepting = [spool.accept([message(f"m{n}", 600_000)], patience_s=5) for n in range(4)]
+    await asyncio.wait_for(asyncio.gather(*accepting), 10)
+    assert len(await read_all(spool, 1)) == 1
+    assert count(spool, "dropped") == 3
+    await spool.close()
+
+
+@pytest.mark.parametrize("when_full", ["block", "reject"])
+@in_a_loop
+async def test_a_small_spool_takes_on_for_ever_what_is_sent_at_once(tmp_path: Path, when_full: WhenFull) -> None:
+    spool = await opened(tmp_path, bytes_max=1 << 20, segment_bytes=1 << 17, when_full=when_full)
+    for n in range(100):
+        await spool.accept([message(f"m{n}", 300_000)], patience_s=5)
+        spool.settle([one.number for one in await read_all(spool, 1)], SENT)
+        await settled(spool)
+    await spool.expire()
+    assert (spool.waiting, spool.size_bytes, files(tmp_path, ".spool")) == (0, 0, [])
+    await spool.close()
+
+
+@pytest.mark.parametrize("at", ["head", "payload"])
+@in_a_loop
+async def test_a_damaged_byte_costs_its_frame_alone_and_is_counted(tmp_path: Path, at: str) -> None:
+    first = await opened(tmp_path)
+    for n in range(5):
+        await first.accept([message(f"m{n}", 100)], patience_s=1)
+    await first.close()
+    [path] = files(tmp_path, ".spool")
+    data = bytearray(path.read_bytes())
+    head = [n for n in range(len(data)) if data[n : n + 4] == b"bmqf"][1]
+    data[head + (5 if at == "head" else 40)] ^= 4
+    path.write_bytes(data)
+    second = await opened(tmp_path)
+    found = await read_all(second, 4)
+    assert names(found) == ["m0", "m2", "m3", "m4"]
+    second.settle([one.number for one in found], SENT)
+    await second.close()
+    assert count(second, "damaged") == 1
+    assert (files(tmp_path, ".spool"), len(files(tmp_path, ".damaged"))) == ([], 1)
+
+
+@in_a_loop
+async def test_a_spool_whose_rest_is_damaged_is_given_back(tmp_path: Path) -> None:
+    first = await opened(tmp_path)
+    await first.accept([message("lost", 900_000)], patience_s=1)
+    await first.close()
+    [path] = files(tmp_path, ".spool")
+    data = bytearray(path.read_bytes())
+    data[5000] ^= 1
+    path.write_bytes(data)
+    second = await opened(tmp_path, bytes_max=1 << 20, segment_bytes=1 << 17)
+    reading = asyncio.ensure_future(second.read())
+    await asyncio.wait_for(second.accept([message("next", 900_000)], patience_s=5), 10)
+    assert names(await reading) == ["next"]
+    await second.close()
+
+
+@in_a_loop
+async def test_a_disk_that_does_not_take_what_became_of_messages_stops_nothing_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel_spool, "AGAIN_S", 0.01)
+    spool = await opened(tmp_path)
+    await spool.accept([message(f"m{n}") for n in range(6)], patience_s=1)
+    write_all, failures = segments.write_all, [7, 7]
+
+    def fails(fd: int, parts: Sequence[Any]) -> None:
+        if len(bytes(parts[0])) == 17 * (len(bytes(parts[0])) // 17) and failures:
+            os.write(fd, bytes(parts[0])[: failures.pop()])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write_all(fd, parts)
+
+    monkeypatch.setattr(segments, "write_all", fails)
+    found = await read_all(spool, 6)  # the first try to note that they are begun fails
+    assert names(found) == [f"m{n}" for n in range(6)]
+    failures.append(5)
+    spool.settle([one.number for one in found[:5]], SENT)
+    await settled(spool)
+    assert (spool.waiting, count(spool, "sent")) == (1, 5)
+    await killed(spool)
+    again = await opened(tmp_path)
+    [last] = await read_all(again, 1)
+    assert (names([last]), last.again) == (["m5"], True)
+    await again.close()
+
+
+@in_a_loop
+async def test_a_disk_that_is_full_of_messages_is_emptied_by_sending_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = await opened(tmp_path)
+    await spool.accept([message("first")], patience_s=1)
+    await read_all(spool, 1)
+    await spool.accept([message(f"m{n}") for n in range(100)], patience_s=1)
+    [steps] = files(tmp_path, ".steps")
+    assert steps.stat().st_size >= 64 << 10
+    await spool.close()

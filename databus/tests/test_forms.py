@@ -67,6 +67,7 @@ def test_a_message_has_all_that_was_written(
         '{"headers": {"a": 1}}',
         '{"headers": []}',
         '{"text": "\\ud800"}',
+        '{"json": ' + "[" * 100_000 + "]" * 100_000 + "}",
         '{"headers": ' + json.dumps({str(n): "" for n in range(1001)}) + "}",
     ],
 )
@@ -95,7 +96,21 @@ def test_each_message_of_an_array_is_refused_by_itself() -> None:
 @pytest.mark.parametrize(("timestamp", "partition"), [("x", None), (None, "-1"), ("9" * 30, None), (None, "٣")])
 def test_numbers_of_a_raw_message_are_checked(timestamp: str | None, partition: str | None) -> None:
     with pytest.raises(BadMessage, match="a whole number from 0"):
-        raw(b"", key=None, headers={}, timestamp=timestamp, partition=partition)
+        raw(b"", key=None, headers=(), timestamp=timestamp, partition=partition)
+
+
+@pytest.mark.parametrize("text", [b'{"text": "caf\xe9"}', b'{"key": "\xff", "text": ""}'])
+def test_text_that_is_not_utf_8_is_refused_alone(text: bytes) -> None:
+    with pytest.raises(BadMessage, match=r"utf-8|UTF-8"):
+        from_json(text)
+    found = from_json_lines(b'{"text": "a"}\n' + text + b'\n{"text": "b"}')
+    assert [isinstance(one, BadMessage) for one in found] == [False, True, False]
+
+
+def test_an_array_is_bounded_before_it_is_decoded() -> None:
+    for body in (b"[" + b"1," * 300_000 + b"1]", b'["' + bytes(5 << 20) + b'"]'):
+        with pytest.raises(BadMessage, match="send lines of JSON"):
+            from_json_array(body)
 
 
 def test_a_body_has_so_many_messages_at_most() -> None:

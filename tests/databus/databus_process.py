@@ -17,9 +17,11 @@ ANSWER_S = 40
 class Databus:
     """One sidecar; `start` again after its end."""
 
-    def __init__(self, servers: str, channels: str, folder: Path) -> None:
+    def __init__(self, servers: str, channels: str, folder: Path, *, unix: Path | None = None) -> None:
+        folder.mkdir(exist_ok=True)
         self._servers = servers
         self._folder = folder
+        self._unix = unix
         self._file = folder / "channels.yaml"
         self._file.write_text(channels)
         self.log = folder / "databus.log"
@@ -31,6 +33,8 @@ class Databus:
         """Returns when it listens."""
         command = [str(BMQ), "databus", "serve", "--bootstrap-servers", self._servers, "--channels", str(self._file)]
         command += ["--listen", "127.0.0.1:0", "--spool", str(self.spool)]
+        if self._unix is not None:
+            command += ["--unix", str(self._unix)]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True, cwd=self._folder

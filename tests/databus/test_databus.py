@@ -2,15 +2,19 @@
 
 import base64
 import json
+import subprocess
 import threading
 from collections.abc import Iterator
+from http.client import HTTPException
 from pathlib import Path
+from time import monotonic
+from typing import Any
 
 import pytest
 from compat_server import Bmq
 from confluent_kafka import Consumer, Message
 from databus_process import Databus
-from tests.waiting import until
+from tests.waiting import let_pass, until
 
 CHANNELS = """
 apiVersion: bmq.io/v1alpha1
@@ -138,6 +142,9 @@ def test_each_message_that_is_not_taken_is_told_with_its_reason_and_the_others_a
         ("nobody", b"x", "text/plain", 404, "there are clicks, closed, orders"),
         ("closed", b"x", "text/plain", 403, "turned off"),
         ("orders", b"[1, 2", "application/json", 400, "no JSON array"),
+        ("orders", b'{"text": "caf\xe9"}', "application/json", 400, "utf-8"),
+        ("orders", b'{"total": 5}', "application/json", 400, "text, json or base64"),
+        ("orders", b"a=b", "application/x-www-form-urlencoded", 415, "say text/plain"),
         ("orders", b"x" * (17 * MEBIBYTE), "text/plain", 413, "16777216 bytes at most"),
     ):
         status, answer = databus.post(channel, body, media=media)
@@ -188,7 +195,7 @@ def test_nothing_that_was_accepted_is_lost_though_sidecar_and_cluster_are_killed
                 texts = [f"{turn}-{n}-{part}" for part in range(5)]
                 try:
                     status, _ = databus.post_many("clicks", [{"text": text, "key": "k"} for text in texts])
-                except OSError:
+                except (OSError, HTTPException):
                     return
                 if status == 202:
                     accepted.extend(texts)
@@ -209,6 +216,48 @@ def test_nothing_that_was_accepted_is_lost_though_sidecar_and_cluster_are_killed
     found, known = values(bmq, "clicks-raw", len(accepted)), set(accepted)
     assert known <= set(found)
     assert [text for text in dict.fromkeys(found) if text in known] == accepted
+
+
+def test_a_writer_whose_message_is_under_way_when_the_sidecar_ends_is_told_that_it_is_not_known(
+    databus: Databus,
+) -> None:
+    databus.start()
+    answers: list[tuple[int, Any]] = []
+    writing = threading.Thread(target=lambda: answers.append(databus.post("orders", b"x")))
+    writing.start()
+    let_pass(1, "the message is with the producer, which finds no cluster")
+    began = monotonic()
+    assert databus.stop() == 0
+    assert monotonic() - began < 15
+    writing.join()
+    [(status, answer)] = answers
+    assert (status, "may have it all the same" in answer["error"]) == (503, True)
+    assert "cluster is not reached" in databus.log.read_text()
+
+
+def test_a_unix_socket_takes_the_same_and_is_one_sidecars(bmq: Bmq, tmp_path: Path) -> None:
+    bmq.start()
+    path = tmp_path / "bus.sock"
+    first, second = (Databus(bmq.servers, CHANNELS, tmp_path / name, unix=path) for name in ("one", "two"))
+    first.start()
+    try:
+        done = subprocess.run(
+            ["curl", "-s", "--unix-socket", path, "http://bus/v1/channels/orders/messages", "-d", "a form"],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        )
+        assert "say text/plain" in json.loads(done.stdout)["error"]
+        with pytest.raises(AssertionError, match="''"):
+            second.start()
+        assert "another process listens there: choose another path" in second.log.read_text()
+        second.stop()
+        first.kill9()
+        first.start()
+        assert first.post("orders", b"once more")[0] == 200
+    finally:
+        first.stop()
 
 
 def test_a_file_of_channels_that_is_wrong_is_told_in_a_line(bmq: Bmq, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The sidecar's process: channels, producers, spools and what serves HTTP, from its start to its end."""
 
 import asyncio
+import errno
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -21,6 +22,7 @@ from bmq_databus.producing.writing import Writing
 DELIVERY_MS: Final = 30_000
 """How long a message on a durable channel may take to the cluster."""
 BACKLOG: Final = 1_024
+ANSWERING_S: Final = 2.0
 DRAIN_S: Final = 10.0
 """How long an end waits for what is under way."""
 
@@ -85,12 +87,14 @@ async def _serve(
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         app.is_ending = True
         server.should_exit = True
+        giving_up = asyncio.get_running_loop().call_later(DRAIN_S - ANSWERING_S, writing.give_up)
         await serving
+        giving_up.cancel()
     finally:
         stopping.cancel()
-        left = await writing.close(patience_s=DRAIN_S)
+        left = await writing.close(patience_s=ANSWERING_S)
     if left:
-        log.error("messages have no outcome", messages=left, remedy="their writers were not told that they are durable")
+        log.error("messages have no outcome: their writers were told none", messages=left)
     if writing.broken.done():
         why, remedy = writing.broken.result(), "start it again: what is in spools is sent then"
         log.error("producer is broken", why=why, remedy=remedy)
@@ -113,6 +117,10 @@ def _bound_unix(path: Path) -> socket.socket:
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if path.is_socket():
+            if made.connect_ex(str(path)) == 0:
+                raise OSError(errno.EADDRINUSE, "another process listens there")
+            made.close()
+            made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             path.unlink()
         made.bind(str(path))
         path.chmod(0o660)

@@ -1,12 +1,16 @@
 """A channel as the sidecar goes by it. Pure."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from bmq_databus.messages.forms import NewMessage
 from bmq_databus.spool.channel_spool import SpoolLimits
 from bmq_databus.spool.frames import Spooled
 from bmq_resources.channel import Channel as ChannelResource
+
+SEGMENT_BYTES: Final = 32 << 20
+SEGMENTS: Final = 8
+"""A spool has so many segments at least before it is full: space is given back by whole ones."""
 
 Acknowledgement = Literal["durable", "accepted"]
 
@@ -45,6 +49,7 @@ def channel_of(resource: ChannelResource) -> Channel:
         spool=SpoolLimits(
             bytes_max=spool.max_bytes,
             age_s_max=float(spool.max_age_seconds),
+            segment_bytes=min(SEGMENT_BYTES, spool.max_bytes // SEGMENTS),
             when_full="drop_oldest" if spool.when_full == "dropOldest" else spool.when_full,
         ),
     )

@@ -4,7 +4,7 @@ A message of the JSON forms has at most one value, as `text`, `json` or `base64`
 may have a key (`key`, or `keyBase64`), headers, a timestamp (ms since 1970) and a partition.
 """
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 import msgspec
@@ -18,6 +18,14 @@ TIMESTAMP_MS_MAX: Final = 253_402_300_799_999
 HEADERS_MAX: Final = 1_000
 MESSAGES_MAX: Final = 10_000
 """In one body: they are looked at in one turn of the loop."""
+
+
+ARRAY_BYTES_MAX: Final = 4 << 20
+ARRAY_COMMAS_MAX: Final = 200_000
+"""An array is decoded whole, in one turn of the loop, before it is known how many messages it has."""
+FIELDS: Final = (
+    "a message is an object with text, json or base64, and maybe key, keyBase64, headers, timestamp, partition"
+)
 
 
 class NewMessage(msgspec.Struct, frozen=True):
@@ -44,49 +52,60 @@ class _Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
 
 
 _one: Final = msgspec.json.Decoder(_Written)
-_Several = msgspec.Meta(max_length=MESSAGES_MAX)
-_many: Final = msgspec.json.Decoder(Annotated[list[_Written], _Several])
-_raws: Final = msgspec.json.Decoder(Annotated[list[msgspec.Raw], _Several])
+_many: Final = msgspec.json.Decoder(list[_Written])
+_raws: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_NOT_JSON: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
 
 def from_json(text: Buffer) -> NewMessage:
     """One message, as an object. Raises BadMessage."""
     try:
         return _message(_one.decode(text))
-    except msgspec.MsgspecError as error:
-        raise BadMessage(str(error)) from None
+    except _NOT_JSON as error:
+        raise BadMessage(f"{_said(error)}: {FIELDS}") from None
 
 
 def from_json_array(text: Buffer) -> list[NewMessage | BadMessage]:
     """Many, each as itself or what is wrong with it. Raises BadMessage where the body is no array at all."""
+    size_bytes = memoryview(text).nbytes
+    if size_bytes > ARRAY_BYTES_MAX or bytes(text).count(b",") > ARRAY_COMMAS_MAX:
+        raise BadMessage(
+            f"an array of {size_bytes} bytes: it has {ARRAY_BYTES_MAX} bytes and {ARRAY_COMMAS_MAX} commas at most; "
+            "send lines of JSON (application/x-ndjson) instead"
+        )
     try:
         written = _many.decode(text)
-    except msgspec.MsgspecError:
+    except _NOT_JSON:
         return [_tried(raw) for raw in _each(text)]
+    if len(written) > MESSAGES_MAX:
+        raise _too_many(len(written))
     return [_checked(one) for one in written]
 
 
 def from_json_lines(text: bytes) -> list[NewMessage | BadMessage]:
     """One in each line, empty lines aside. Raises BadMessage where there are too many."""
-    lines = [line for line in text.split(b"\n") if line.strip()]
-    if len(lines) > MESSAGES_MAX:
-        raise BadMessage(f"{len(lines)} messages: a body has {MESSAGES_MAX} at most")
-    return [_tried(line) for line in lines]
+    if (count := text.count(b"\n")) > MESSAGES_MAX:
+        raise _too_many(count)
+    return [_tried(line) for line in text.split(b"\n") if line.strip()]
+
+
+def _too_many(count: int) -> BadMessage:
+    return BadMessage(f"{count} messages: a body has {MESSAGES_MAX} at most")
 
 
 def raw(
     body: bytes,
     *,
-    key: str | None,
-    headers: Mapping[str, str],
+    key: bytes | None,
+    headers: Sequence[tuple[str, bytes]],
     timestamp: str | None,
     partition: str | None,
 ) -> NewMessage:
     """The body is the value. Raises BadMessage."""
     return NewMessage(
-        key=None if key is None else key.encode(),
+        key=key,
         value=body,
-        headers=tuple((name, value.encode()) for name, value in headers.items()),
+        headers=tuple(headers),
         timestamp_ms=_number("timestamp", timestamp, TIMESTAMP_MS_MAX),
         partition=_number("partition", partition, PARTITION_MAX),
     )
@@ -95,8 +114,10 @@ def raw(
 def _each(text: Buffer) -> list[msgspec.Raw]:
     try:
         found: list[msgspec.Raw] = _raws.decode(text)
-    except msgspec.MsgspecError as error:
-        raise BadMessage(f"the body is no JSON array of messages: {error}") from None
+    except _NOT_JSON as error:
+        raise BadMessage(f"the body is no JSON array of messages: {_said(error)}") from None
+    if len(found) > MESSAGES_MAX:
+        raise _too_many(len(found))
     return found
 
 
@@ -137,6 +158,10 @@ def _message(written: _Written) -> NewMessage:
         timestamp_ms=-1 if written.timestamp is msgspec.UNSET else written.timestamp,
         partition=-1 if written.partition is msgspec.UNSET else written.partition,
     )
+
+
+def _said(error: Exception) -> str:
+    return "it is nested too deep" if isinstance(error, RecursionError) else str(error)
 
 
 def _number(name: str, text: str | None, most: int) -> int:

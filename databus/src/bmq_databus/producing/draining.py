@@ -1,36 +1,52 @@
 """From a spool to a cluster, in the order in which messages were accepted.
 
-What the cluster refuses for good goes into a file of its own, from where it can be exported or sent again; everything
-else is tried until it is there: librdkafka gives up nothing here.
+What the cluster refuses for good goes into a file of its own; everything else is tried until it is there. Where
+librdkafka gives a message up, nothing behind it goes on: what is under way is waited for, and then all is sent again
+from the first message on that is not there.
 """
 
 import asyncio
 from functools import partial
+from typing import Protocol
 
 import structlog
 from confluent_kafka import KafkaError
 
 from bmq_databus.errors import QueueFull
 from bmq_databus.producing.outcomes import FOR_GOOD
-from bmq_databus.producing.producer import Producing
+from bmq_databus.producing.producer import Report
 from bmq_databus.spool.channel_spool import ChannelSpool, Read
-from bmq_databus.spool.frames import SENT
+from bmq_databus.spool.frames import SENT, Spooled
 
 ROOM_S = 0.05
-AGAIN_S = 1.0
+AGAIN_FIRST_S = 0.5
+AGAIN_MAX_S = 30.0
+UNDER_WAY_MAX = 20_000
+"""Messages of one spool that are with the producer: another one's are, too."""
 EXPIRE_EVERY_S = 10.0
 
 log = structlog.get_logger()
 
 
-class Draining:
-    """One spool's. `run` ends only by being cancelled."""
+class Sends(Protocol):
+    """A producer."""
 
-    def __init__(self, spool: ChannelSpool, producing: Producing) -> None:
+    def produce(self, message: Spooled, report: Report) -> None:
+        """Raises QueueFull."""
+
+
+class Draining:
+    """One spool's. `run` ends only by being cancelled, or by a bug."""
+
+    def __init__(self, spool: ChannelSpool, producing: Sends) -> None:
         self._spool = spool
         self._producing = producing
         self._loop = asyncio.get_running_loop()
-        self.under_way = 0
+        self._under_way = 0
+        self._given_up = ""
+        """Why a message was that is to be sent again; empty: none was."""
+        self._again_s = AGAIN_FIRST_S
+        self._changed = asyncio.Event()
 
     async def run(self) -> None:
         """Sends what there is and what comes."""
@@ -38,36 +54,50 @@ class Draining:
         try:
             while True:
                 for one in await self._spool.read():
-                    await self._send(one)
+                    if not await self._handed_over(one):
+                        break
+                if self._given_up:
+                    await self._begin_again()
         finally:
             expiring.cancel()
 
-    async def _send(self, one: Read) -> None:
-        while True:
-            try:
-                self._producing.produce(one.message, partial(self._reported, one))
-            except QueueFull:
-                await asyncio.sleep(ROOM_S)
-            else:
-                self.under_way += 1
-                return
+    async def _handed_over(self, one: Read) -> bool:
+        """False where something before it has to be sent again first."""
+        while not self._given_up:
+            if self._under_way < UNDER_WAY_MAX:
+                try:
+                    self._producing.produce(one.message, partial(self._reported, one))
+                except QueueFull:
+                    await asyncio.sleep(ROOM_S)
+                    continue
+                self._under_way += 1
+                return True
+            self._changed.clear()
+            await self._changed.wait()
+        return False
 
     def _reported(self, one: Read, error: KafkaError | None, partition: int, offset: int) -> None:
-        self.under_way -= 1
+        self._under_way -= 1
+        self._changed.set()
         if error is None:
+            self._again_s = AGAIN_FIRST_S
             self._spool.settle([one.number], SENT)
         elif error.code() in FOR_GOOD:
             log.error("spooled message refused", topic=one.message.topic, number=one.number, why=error.str())
             self._spool.refuse(one.number, one.message, error.str())
         else:
-            self._loop.call_later(AGAIN_S, self._again, one)
+            self._given_up = error.str()
 
-    def _again(self, one: Read) -> None:
-        try:
-            self._producing.produce(one.message, partial(self._reported, one))
-            self.under_way += 1
-        except QueueFull:
-            self._loop.call_later(AGAIN_S, self._again, one)
+    async def _begin_again(self) -> None:
+        """Once nothing is under way, from the first on that is not there."""
+        while self._under_way:
+            self._changed.clear()
+            await self._changed.wait()
+        log.warning("spooled messages are sent again", why=self._given_up, after_s=self._again_s)
+        await asyncio.sleep(self._again_s)
+        self._again_s = min(2 * self._again_s, AGAIN_MAX_S)
+        await self._spool.rewind()
+        self._given_up = ""
 
     async def _expire(self) -> None:
         while True:

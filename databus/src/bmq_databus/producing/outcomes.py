@@ -5,6 +5,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError
 
 from bmq_databus.errors import BadMessage, DatabusError, QueueFull, SpoolFailed, SpoolFull
+from bmq_databus.spool.frames import Spooled
 
 FOR_GOOD: Final = frozenset(
     {
@@ -52,10 +53,23 @@ ACCEPTED: Final[Outcome] = {"status": 202}
 """The sidecar has it."""
 
 
-def refused_by(error: KafkaError) -> Outcome:
+def refused_by(error: KafkaError, message: Spooled) -> Outcome:
     """The cluster does not take it, or did not in time: then whether it has it is not known."""
-    status = _STATUSES.get(error.code(), 400 if error.code() in FOR_GOOD else 503)
-    return {"status": status, "error": error.str()}
+    code, topic = error.code(), message.topic
+    status = _STATUSES.get(code, 400 if code in FOR_GOOD else 503)
+    match status:
+        case 413:
+            size_bytes = len(message.key or b"") + len(message.value or b"")
+            why = f"topic {topic} does not take a message of {size_bytes} bytes: see its max.message.bytes"
+        case 404 if message.partition >= 0:
+            why = f"topic {topic} has no partition {message.partition}"
+        case 404:
+            why = f"there is no topic {topic}, and the cluster makes none"
+        case 503:
+            why = "the cluster did not take it in time, and may have it all the same: see that it is there"
+        case _:
+            why = f"topic {topic} does not take it"
+    return {"status": status, "error": f"{why} ({error.str()})"}
 
 
 def failed(error: DatabusError) -> Outcome:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from bmq_databus.errors import QueueFull
@@ -16,6 +17,9 @@ from bmq_databus.spool.frames import Spooled
 
 POLL_S: Final = 0.1
 FLUSH_SLICE_S: Final = 0.1
+TELL_EVERY_S: Final = 30.0
+
+log = structlog.get_logger()
 
 Report = Callable[[KafkaError | None, int, int], None]
 """Called in the loop with (error, partition, offset) of one message; without an error it is in the cluster."""
@@ -34,6 +38,7 @@ class Producing:
         self._lock = threading.Lock()
         self._producer = Producer({**settings, "error_cb": self._failed})
         self._ended = False
+        self._told_until_s = float("-inf")
         self._thread = threading.Thread(target=self._poll, name="reports of the producer", daemon=True)
         self._thread.start()
 
@@ -65,6 +70,10 @@ class Producing:
         except KafkaException as error:
             self._came(report, error.args[0], message.partition, -1)
 
+    def purge(self) -> None:
+        """Messages without a report are given up: each gets one."""
+        self._producer.purge()
+
     async def close(self, *, patience_s: float) -> int:
         """Waits for reports, so long at most; how many messages have none then."""
         deadline_s = self._loop.time() + patience_s
@@ -80,8 +89,15 @@ class Producing:
             self._producer.poll(POLL_S)
 
     def _failed(self, error: KafkaError) -> None:
+        self._loop.call_soon_threadsafe(self._tell, error.str())
         if error.fatal():
             self._loop.call_soon_threadsafe(self._broken, error.str())
+
+    def _tell(self, why: str) -> None:
+        now_s = self._loop.time()
+        if now_s >= self._told_until_s:
+            self._told_until_s = now_s + TELL_EVERY_S
+            log.warning("cluster is not reached", why=why)
 
     def _came(self, report: Report, error: KafkaError | None, partition: int, offset: int) -> None:
         with self._lock:

@@ -14,12 +14,15 @@ from bmq_databus.errors import BadMessage, DatabusError, QueueFull
 from bmq_databus.messages.forms import NewMessage
 from bmq_databus.producing.draining import Draining
 from bmq_databus.producing.outcomes import ACCEPTED, Outcome, failed, refused_by, sent
-from bmq_databus.producing.producer import Producing
+from bmq_databus.producing.producer import Producing, Report
 from bmq_databus.spool.channel_spool import ChannelSpool
+from bmq_databus.spool.frames import Spooled
 
 QUEUE_MESSAGES: Final = 50_000
 QUEUE_KIB: Final = 32 << 10
 """What librdkafka holds of messages under way, of each of its two producers."""
+MESSAGE_BYTES_MAX: Final = 64 << 20
+"""What a message may have as far as the sidecar is asked: what a topic takes, the cluster says."""
 ROOM_S: Final = 0.01
 NEVER_MS: Final = 0
 """librdkafka's word for a message that never times out."""
@@ -47,6 +50,7 @@ class Writing:
             "linger.ms": 5,
             "queue.buffering.max.messages": QUEUE_MESSAGES,
             "queue.buffering.max.kbytes": QUEUE_KIB,
+            "message.max.bytes": MESSAGE_BYTES_MAX,
             **settings,
         }
         self._direct = Producing({**shared, "message.timeout.ms": delivery_ms}, broken=self._is_broken)
@@ -64,9 +68,9 @@ class Writing:
                 self._spool_folder / channel.name, limits=channel.spool, clock=self._clock
             )
             self.spools[channel.name] = spool
-            self._draining[channel.name] = self._loop.create_task(
-                Draining(spool, self._spooled).run(), name=f"drain {channel.name}"
-            )
+            task = self._loop.create_task(Draining(spool, self._spooled).run(), name=f"drain {channel.name}")
+            task.add_done_callback(self._drained)
+            self._draining[channel.name] = task
 
     async def close(self, *, patience_s: float) -> int:
         """Takes nothing more, and waits for what is under way; how many messages have no outcome then, but for those in
@@ -91,6 +95,16 @@ class Writing:
         if channel.acknowledgement == "accepted":
             return await self._accept(channel, news, patience_s=patience_s)
         return await self._produce(channel, news, patience_s=patience_s)
+
+    def _drained(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (bug := task.exception()) is not None:
+            self._loop.call_exception_handler({"message": "draining failed", "exception": bug, "task": task})
+            self._is_broken(repr(bug))
+
+    def give_up(self) -> None:
+        """What is under way has no time left: its writers are told so."""
+        if self._direct is not None:
+            self._direct.purge()
 
     def _is_broken(self, why: str) -> None:
         if not self.broken.done():
@@ -121,12 +135,12 @@ class Writing:
                 continue
             message = channel.message(one, now_ms=now_ms)
             try:
-                await self._handed_over(message, partial(request.reported, at), deadline_s)
+                await self._handed_over(message, partial(request.reported, at, message), deadline_s)
             except QueueFull as error:
                 request.settle(at, failed(error))
         return await request.done
 
-    async def _handed_over(self, message: Any, report: Any, deadline_s: float) -> None:
+    async def _handed_over(self, message: Spooled, report: Report, deadline_s: float) -> None:
         assert self._direct is not None
         while True:
             try:
@@ -149,9 +163,9 @@ class _Request:
         if not count:
             self.done.set_result([])
 
-    def reported(self, at: int, error: KafkaError | None, partition: int, offset: int) -> None:
+    def reported(self, at: int, message: Spooled, error: KafkaError | None, partition: int, offset: int) -> None:
         """By librdkafka."""
-        self.settle(at, sent(partition, offset) if error is None else refused_by(error))
+        self.settle(at, sent(partition, offset) if error is None else refused_by(error, message))
 
     def settle(self, at: int, outcome: Outcome) -> None:
         """One of them."""

@@ -9,6 +9,7 @@ import asyncio
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,15 +24,25 @@ from bmq_databus.errors import SpoolDamaged, SpoolFailed, SpoolFull, SpoolTooNew
 from bmq_databus.metrics import SpoolMetrics
 from bmq_databus.spool.done import Done, runs
 from bmq_databus.spool.folder import SpoolFolder
-from bmq_databus.spool.frames import BEGUN, DROPPED, REFUSED, SENT, Spooled, Step, encode_frame
+from bmq_databus.spool.frames import BEGUN, DAMAGED, REFUSED, SENT, Spooled, Step, encode_frame
 from bmq_databus.spool.refused import Refused, keep_refused
-from bmq_databus.spool.segments import SegmentFile, SegmentReader, SegmentWriter, StepsWriter, scan, segments_in
+from bmq_databus.spool.segments import (
+    SegmentFile,
+    SegmentReader,
+    SegmentWriter,
+    StepsWriter,
+    delete_orphans,
+    scan,
+    segments_in,
+)
 
 WhenFull = Literal["block", "reject", "drop_oldest"]
 GROUP_BYTES: Final = 8 << 20
 """So much is written with one fsync, or one message."""
 READ_BYTES: Final = 1 << 20
 """So much is read in one go where there is so much, or one frame."""
+AGAIN_S: Final = 1.0
+"""A disk that did not take something is asked again after so long."""
 MESSAGE_EXTRA_BYTES: Final = 48
 """What a message takes on disk beside its own bytes, about."""
 
@@ -132,6 +143,9 @@ class ChannelSpool:
         self._waiting_bytes = 0
         self._settled: deque[tuple[int, int]] = deque()
         self._refused: deque[Refused] = deque()
+        self._lost: list[tuple[_Segment, int, int]] = []
+        """What reading found to be damaged, since that was looked at."""
+        self._is_closing = False
         self._writes = BlockingCalls(1, name=f"write {folder.name}")
         self._disk = BlockingCalls(1, name=f"read {folder.name}")
         """For everything that is not written to the newest segment."""
@@ -151,6 +165,8 @@ class ChannelSpool:
         spool._metrics.tell(spool)
         spool._held = await spool._disk.run(partial(SpoolFolder, folder))
         spool._segments, spool._next_number = await spool._disk.run(partial(_found, folder))
+        if spool._segments:
+            log.info("spool has messages", folder=str(folder), messages=spool.waiting, bytes=spool.size_bytes)
         return spool
 
     @property
@@ -177,10 +193,26 @@ class ChannelSpool:
         """The next messages, in their order; waits until there are some. One reads at a time."""
         while True:
             self._more.clear()
-            if found := await self._disk.run(partial(self._read_some, list(self._segments))):
+            try:
+                found = await self._disk.run(partial(self._read_some, list(self._segments)))
+            except OSError as error:
+                self._tell(error)
+                await asyncio.sleep(AGAIN_S)
+                continue
+            self._note_lost()
+            if found:
                 return found
             if not any(segment.end > self._read_to for segment in self._segments):
                 await self._more.wait()
+
+    async def rewind(self) -> None:
+        """Reads again from the first message on that has no outcome. To be called when nothing is under way."""
+        while (task := self._tasks.get("settle")) is not None and not task.done():
+            await asyncio.wait([task])
+        await self._disk.run(self._close_reader)
+        for segment in self._segments:
+            segment.begun = max(segment.begun, min(segment.end, self._read_to))
+        self._read_to = min((one.done.low for one in self._segments if one.undone), default=self._read_to)
 
     def settle(self, numbers: Iterable[int], kind: int) -> None:
         """Those that were read need nothing more: SENT, or REFUSED by the cluster for good."""
@@ -193,15 +225,17 @@ class ChannelSpool:
         self.settle([number], REFUSED)
 
     async def expire(self) -> int:
-        """Gives up segments that are too old; how many messages that were."""
+        """Gives up segments that are too old, and gives back what is done with; how many messages were given up."""
         oldest_ms = self._clock.now_ms() - int(1000 * self.limits.age_s_max)
         given_up = 0
-        while self._segments and self._segments[0].newest_ms < oldest_ms and self._segments[0].end:
+        while self._segments and self._segments[0].newest_ms < oldest_ms:
             given_up += await self._drop_oldest()
+        await self._delete_done(also_newest=True)
         return given_up
 
     async def close(self) -> None:
         """Waits for what is being written."""
+        self._is_closing = True
         while under_way := [task for task in self._tasks.values() if not task.done()]:
             await asyncio.gather(*under_way)
         self._writes.close()
@@ -210,8 +244,7 @@ class ChannelSpool:
             segment.close()
         if self._writer is not None:
             self._writer.close()
-        if self._reader is not None:
-            self._reader[1].close()
+        self._close_reader()
         if self._held is not None:
             self._held.leave()
 
@@ -225,23 +258,25 @@ class ChannelSpool:
             raise SpoolFull(f"{size_bytes} bytes are more than the whole spool may have ({self.limits.bytes_max})")
         deadline_s = self._loop.time() + patience_s
         while self.size_bytes + size_bytes > self.limits.bytes_max:
-            match self.limits.when_full:
-                case "reject":
-                    raise self._full()
-                case "drop_oldest":
-                    await self._drop_oldest()
-                case "block":
-                    self._room.clear()
-                    try:
-                        async with asyncio.timeout_at(deadline_s):
-                            await self._room.wait()
-                    except TimeoutError:
-                        raise self._full() from None
+            await self._delete_done(also_newest=True)
+            if self.size_bytes + size_bytes <= self.limits.bytes_max:
+                return
+            self._room.clear()
+            if self.limits.when_full == "reject":
+                raise self._full()
+            if self.limits.when_full == "drop_oldest" and self._segments:
+                await self._drop_oldest()
+                continue
+            try:
+                async with asyncio.timeout_at(deadline_s):
+                    await self._room.wait()
+            except TimeoutError:
+                raise self._full() from None
 
     def _full(self) -> SpoolFull:
         return SpoolFull(
-            f"the spool has {self.size_bytes} bytes of the {self.limits.bytes_max} that it may: what is in it waits "
-            "for the cluster; see that it comes back, or raise spool.maxBytes"
+            f"the spool has {self.size_bytes} bytes of the {self.limits.bytes_max} that it may, and {self.waiting} "
+            "messages wait for the cluster: see that it takes them, or raise spool.maxBytes"
         )
 
     async def _write(self) -> None:
@@ -261,6 +296,7 @@ class ChannelSpool:
                 self._appended(segment, end, group)
             finally:
                 self._waiting_bytes -= group_bytes
+                self._room.set()
 
     def _append(self, group: Sequence[_Waiting]) -> tuple[_Segment | None, int]:
         """Blocking. The segment that it made, if it did, and the number behind the last message."""
@@ -280,8 +316,10 @@ class ChannelSpool:
         try:
             self._writer.append(parts)
         except OSError:
-            writer, self._writer = self._writer, None  # whatever the disk has of it, the next one begins anew
+            # Whatever the disk has of it: the next one begins anew, and no number is given twice.
+            writer, self._writer = self._writer, None
             writer.close()
+            self._next_number = end
             if made is not None:
                 made.file.delete()
             raise
@@ -301,111 +339,153 @@ class ChannelSpool:
         self._more.set()
 
     def _refuse(self, group: Sequence[_Waiting], error: OSError) -> None:
-        remedy = REMEDIES.get(error.errno or 0, "look at the disk")
-        self.trouble = f"{self._folder}: {error.strerror or error}: {remedy}"
-        log.error("spool cannot be written", folder=str(self._folder), why=error.strerror, remedy=remedy)
+        self._tell(error)
         for one in group:
             if not one.done.done():
                 one.done.set_exception(SpoolFailed(f"not accepted: {self.trouble}"))
 
+    def _tell(self, error: OSError) -> None:
+        remedy = REMEDIES.get(error.errno or 0, "look at the disk")
+        self.trouble = f"{self._folder}: {error.strerror or error}: {remedy}"
+        log.error("spool cannot be used", folder=str(self._folder), why=error.strerror or str(error), remedy=remedy)
+
     def _read_some(self, segments: Sequence[_Segment]) -> list[Read]:
         """Blocking. Frames from where the last reading ended, READ_BYTES or one; what they are is written down as begun
-        before anybody has it.
+        before anybody has it. None where so many were passed over, or there are no more.
         """
-        found: list[Read] = []
-        size_bytes = 0
         for segment in segments:
-            if segment.end <= self._read_to:
-                continue
-            reader = self._reader_of(segment)
+            reader = self._reader_of(segment) if segment.end > self._read_to else None
             if reader is None:
                 continue
-            while self._read_to < segment.end and size_bytes < READ_BYTES:
-                try:
-                    head = reader.head()
-                    if head is None:
-                        break
-                    messages = reader.messages(head)
-                except SpoolDamaged as damaged:
-                    self._read_to = self._pass_over(segment, reader, damaged)
-                    continue
-                reader.skip(head)
-                self._read_to = head.first + head.count
-                size_bytes += head.length
-                found += [
-                    Read(number, message, number < segment.begun)
-                    for number, message in enumerate(messages, head.first)
-                    if number not in segment.done
-                ]
+            at, read_to = reader.at, self._read_to
+            found = self._read_of(segment, reader)
             if found:
-                segment.add([Step(BEGUN, found[0].number, self._read_to - found[0].number)])
+                try:
+                    segment.add([Step(BEGUN, found[0].number, self._read_to - found[0].number)])
+                except OSError:
+                    reader.at, self._read_to = at, read_to
+                    raise
+            if found or self._read_to < segment.end:
                 return found
+        return []
+
+    def _read_of(self, segment: _Segment, reader: SegmentReader) -> list[Read]:
+        found: list[Read] = []
+        size_bytes = 0
+        while self._read_to < segment.end and size_bytes < READ_BYTES:
+            try:
+                head = reader.head()
+                if head is None:
+                    raise SpoolDamaged("it ends before what was written")
+                messages = reader.messages(head) if head.first + head.count > self._read_to else ()
+            except SpoolDamaged as damaged:
+                self._pass_over(segment, reader, damaged)
+                continue
+            reader.skip(head)
+            size_bytes += head.length
+            if messages:
+                self._read_to = head.first + head.count
+            found += [
+                Read(number, message, number < segment.begun)
+                for number, message in enumerate(messages, head.first)
+                if number not in segment.done
+            ]
         return found
 
     def _reader_of(self, segment: _Segment) -> SegmentReader | None:
         if self._reader is not None and self._reader[0] is segment:
             return self._reader[1]
-        if self._reader is not None:
-            self._reader[1].close()
-            self._reader = None
+        self._close_reader()
+        self._read_to = max(self._read_to, segment.file.first)
         try:
             reader = SegmentReader(segment.file)
         except FileNotFoundError:  # given up meanwhile
-            self._read_to = max(self._read_to, segment.end)
+            self._read_to = segment.end
+            return None
+        except SpoolDamaged as damaged:
+            self._lose(segment, segment.end, damaged)
             return None
         self._reader = segment, reader
-        self._read_to = max(self._read_to, segment.file.first)
         return reader
 
-    def _pass_over(self, segment: _Segment, reader: SegmentReader, damaged: SpoolDamaged) -> int:
-        """A frame whose bytes are not what was written: the rest goes on, and the segment is kept aside in the end.
-        Returns the number of the next message that can be read.
-        """
-        first = self._read_to
+    def _close_reader(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader[1].close()
+
+    def _pass_over(self, segment: _Segment, reader: SegmentReader, damaged: SpoolDamaged) -> None:
+        """Bytes that are not what was written: on to the next frame that is."""
         try:
             head = reader.head()
         except SpoolDamaged:
-            head = None
+            head = reader.resync(self._read_to)
+            self._lose(segment, segment.end if head is None else head.first, damaged)
+            return
         if head is None:
-            end = segment.end  # where the next frame begins is not known
+            self._lose(segment, segment.end, damaged)
         else:
             reader.skip(head)
-            end = head.first + head.count
+            self._lose(segment, head.first + head.count, damaged)
+
+    def _lose(self, segment: _Segment, end: int, damaged: SpoolDamaged) -> None:
+        """Messages from here to before `end`: the others go on, and the segment is kept aside in the end."""
+        first, self._read_to = self._read_to, max(end, self._read_to)
         segment.is_damaged = True
-        segment.done.add(range(first, end))
-        self._metrics.damaged.inc(end - first)
-        log.error(
-            "spool is damaged",
-            segment=str(segment.file.path),
-            why=str(damaged),
-            messages=end - first,
-            remedy="they are lost to the cluster; the file is kept aside once the others are sent",
-        )
-        return end
+        log.error("spool is damaged", segment=str(segment.file.path), why=str(damaged), messages=self._read_to - first)
+        if self._read_to > first:
+            self._lost.append((segment, first, self._read_to))
+            with suppress(OSError):
+                segment.add([Step(DAMAGED, first, self._read_to - first)])
+
+    def _note_lost(self) -> None:
+        lost, self._lost = self._lost, []
+        for segment, first, end in lost:
+            self._metrics.damaged.inc(sum(number not in segment.done for number in range(first, end)))
+            segment.done.add(range(first, end))
+        if lost:
+            self._begin("settle", self._settle)
 
     async def _settle(self) -> None:
-        while self._settled:
-            steps: dict[int, list[Step]] = {}
+        """Writes down what became of messages, and gives back what is done with. Where the disk takes nothing, again
+        and again.
+        """
+        while True:
             taken, self._settled = self._settled, deque()
             refused, self._refused = self._refused, deque()
-            if refused:
-                await self._disk.run(partial(keep_refused, self._folder, refused))
-            firsts = [segment.file.first for segment in self._segments]
-            for kind in (SENT, REFUSED, DROPPED):
-                numbers = sorted(number for number, of in taken if of == kind)
-                self._count(kind, numbers)
-                for first, count in runs(numbers):
-                    end = first + count
-                    while first < end and (at := bisect_right(firsts, first) - 1) >= 0:
-                        stop = min(end, firsts[at + 1] if at + 1 < len(firsts) else end)
-                        steps.setdefault(at, []).append(Step(kind, first, stop - first))
-                        first = stop
-            written = [(self._segments[at], steps[at]) for at in sorted(steps)]
-            await self._disk.run(partial(_write_steps, written))
-            for segment, some in written:
-                for step in some:
+            try:
+                if refused:
+                    await self._disk.run(partial(keep_refused, self._folder, refused))
+                    refused = deque()
+                written = self._steps_of(taken)
+                await self._disk.run(partial(_write_steps, written))
+            except OSError as error:
+                self._settled.extendleft(reversed(taken))
+                self._refused.extendleft(reversed(refused))
+                self._tell(error)
+                if self._is_closing:
+                    return
+                await asyncio.sleep(AGAIN_S)
+                continue
+            for segment, steps in written:
+                for step in steps:
                     segment.done.add(range(step.first, step.first + step.count))
+            for kind in (SENT, REFUSED):
+                self._count(kind, [number for number, of in taken if of == kind])
             await self._delete_done()
+            if not self._settled:
+                return
+
+    def _steps_of(self, taken: Iterable[tuple[int, int]]) -> list[tuple[_Segment, list[Step]]]:
+        firsts = [segment.file.first for segment in self._segments]
+        steps: dict[int, list[Step]] = {}
+        for kind in (SENT, REFUSED):
+            for first, count in runs(sorted(number for number, of in taken if of == kind)):
+                end = first + count
+                while first < end and (at := bisect_right(firsts, first) - 1) >= 0:
+                    stop = min(end, firsts[at + 1] if at + 1 < len(firsts) else end)
+                    steps.setdefault(at, []).append(Step(kind, first, stop - first))
+                    first = stop
+        return [(self._segments[at], steps[at]) for at in sorted(steps)]
 
     def _count(self, kind: int, numbers: Sequence[int]) -> None:
         if kind == SENT:
@@ -417,11 +497,21 @@ class ChannelSpool:
         elif kind == REFUSED:
             self._metrics.refused.inc(len(numbers))
 
-    async def _delete_done(self) -> None:
-        writing = self._writer.segment if self._writer is not None else None
-        over = [one for one in self._segments if one.done.low >= one.end and one.file != writing]
+    async def _delete_done(self, *, also_newest: bool = False) -> None:
+        """Gives back segments that nothing is left to do of; the newest only where it is asked for and nothing is
+        being written.
+        """
+        writing = self._tasks.get("write")
+        if also_newest and self._writer is not None and (writing is None or writing.done()):
+            newest = self._segments[-1]
+            if newest.end > newest.file.first and not newest.undone:
+                self._writer.close()
+                self._writer = None
+        newest_file = self._writer.segment if self._writer is not None else None
+        over = [one for one in self._segments if not one.undone and one.file != newest_file]
         for segment in over:
             self._segments.remove(segment)
+        for segment in over:
             await self._disk.run(segment.give_back)
         if over:
             self._room.set()
@@ -462,18 +552,22 @@ def _write_steps(written: Iterable[tuple[_Segment, list[Step]]]) -> None:
 def _found(folder: Path) -> tuple[list[_Segment], int]:
     """What is not done with, and a number above all that were given. Blocking."""
     found = []
-    next_number = 0
+    next_number = delete_orphans(folder)
     for file in segments_in(folder):
-        next_number = file.first + file.path.stat().st_size  # of one that cannot be read it has no more messages
+        above_all = file.first + file.path.stat().st_size  # whatever it has: each message takes some bytes
         try:
             has = scan(file)
         except SpoolTooNew as error:
             log.error("spool is of a later version", segment=str(file.path), why=str(error))
+            next_number = max(next_number, above_all)
             continue
         except SpoolDamaged as error:
             log.error("spool is damaged", segment=str(file.set_aside()), why=str(error))
+            next_number = max(next_number, above_all)
             continue
-        next_number = has.next_number
+        next_number = max(next_number, has.next_number)
+        if has.torn_bytes:
+            log.warning("spool ends in what is no frame", segment=str(file.path), bytes=has.torn_bytes)
         segment = _Segment(
             file,
             end=has.next_number,

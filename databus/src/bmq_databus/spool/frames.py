@@ -17,7 +17,8 @@ VERSION: Final = 1
 _HEAD: Final = struct.Struct("<8sHQ")
 _CRC: Final = struct.Struct("<I")
 HEAD_BYTES: Final = _HEAD.size + _CRC.size
-_FRAME: Final = struct.Struct("<IIQ")
+FRAME_MAGIC: Final = b"bmqf"
+_FRAME: Final = struct.Struct("<4sIIQ")
 FRAME_HEAD_BYTES: Final = _FRAME.size + 2 * _CRC.size
 FRAME_BYTES_MAX: Final = 128 << 20
 """What a frame's length may say; whatever claims more is damaged."""
@@ -65,8 +66,8 @@ BEGUN: Final = 1
 SENT: Final = 2
 REFUSED: Final = 3
 """The cluster takes them never: they went to the file of refused ones."""
-DROPPED: Final = 4
-"""Given up for space or age."""
+DAMAGED: Final = 4
+"""The disk has lost them."""
 
 
 def encode_head(first: int) -> bytes:
@@ -92,7 +93,7 @@ def decode_head(data: Buffer) -> int:
 def encode_frame(first: int, messages: Sequence[Spooled]) -> list[bytes]:
     """A frame, in two parts."""
     payload = _pack(messages)
-    head = _FRAME.pack(len(payload), len(messages), first)
+    head = _FRAME.pack(FRAME_MAGIC, len(payload), len(messages), first)
     return [head + _CRC.pack(crc32c(head)) + _CRC.pack(crc32c(payload)), payload]
 
 
@@ -101,8 +102,8 @@ def decode_frame_head(data: Buffer) -> FrameHead:
     view = memoryview(data)
     if len(view) < FRAME_HEAD_BYTES:
         raise SpoolDamaged("it ends within a frame's head")
-    length, count, first = _FRAME.unpack_from(view)
-    if crc32c(view[: _FRAME.size]) != _CRC.unpack_from(view, _FRAME.size)[0]:
+    magic, length, count, first = _FRAME.unpack_from(view)
+    if magic != FRAME_MAGIC or crc32c(view[: _FRAME.size]) != _CRC.unpack_from(view, _FRAME.size)[0]:
         raise SpoolDamaged("a frame's head is damaged")
     if not (0 < length <= FRAME_BYTES_MAX and 0 < count <= length):
         raise SpoolDamaged(f"a frame claims {count} messages in {length} bytes")

@@ -5,7 +5,8 @@ Blocking: whoever has a loop calls it in a thread. Raises OSError as it comes.
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,7 @@ from bmq.runtime.file_io import open_folder, read_range, sync_file, write_all
 from bmq_databus.errors import SpoolDamaged
 from bmq_databus.spool.frames import (
     FRAME_HEAD_BYTES,
+    FRAME_MAGIC,
     HEAD_BYTES,
     STEP_BYTES,
     FrameHead,
@@ -32,6 +34,8 @@ SEGMENT_SUFFIX: Final = ".spool"
 STEPS_SUFFIX: Final = ".steps"
 ASIDE_SUFFIX: Final = ".damaged"
 _DIGITS: Final = 20
+RESYNC_BYTES: Final = 1 << 20
+STEPS_BYTES: Final = 64 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +63,7 @@ class SegmentFile:
             return []
 
     def delete(self) -> None:
-        """The messages first: what is left of a death in between says nothing of any."""
+        """The messages first. Steps that a death in between leaves are no segment's, and go at the next start."""
         self.path.unlink(missing_ok=True)
         self.steps_path.unlink(missing_ok=True)
 
@@ -73,8 +77,23 @@ class SegmentFile:
 
 def segments_in(folder: Path) -> list[SegmentFile]:
     """All segments, in the order of their messages."""
-    firsts = [int(path.stem) for path in folder.glob(f"*{SEGMENT_SUFFIX}") if path.stem.isdecimal()]
-    return [SegmentFile(folder=folder, first=first) for first in sorted(firsts)]
+    return [SegmentFile(folder=folder, first=first) for first in _numbers(folder, SEGMENT_SUFFIX)]
+
+
+def delete_orphans(folder: Path) -> int:
+    """Deletes steps of segments that are gone: they would be taken for those of a new one. A number above all that
+    files of this folder are called by.
+    """
+    segments = set(_numbers(folder, SEGMENT_SUFFIX))
+    steps = _numbers(folder, STEPS_SUFFIX)
+    for first in steps:
+        if first not in segments:
+            SegmentFile(folder=folder, first=first).steps_path.unlink()
+    return max((-1, *segments, *steps, *_numbers(folder, ASIDE_SUFFIX))) + 1
+
+
+def _numbers(folder: Path, suffix: str) -> list[int]:
+    return sorted(int(path.stem) for path in folder.glob(f"*{suffix}") if path.stem.isdecimal())
 
 
 class SegmentReader:
@@ -105,6 +124,27 @@ class SegmentReader:
         """On to the frame behind this one."""
         self.at += FRAME_HEAD_BYTES + head.length
 
+    def resync(self, least: int) -> FrameHead | None:
+        """On to the next whole frame, however far, whose first number is `least` or more; None where there is none."""
+        at = self.at + 1
+        while data := read_range(self._fd, start=at, length=RESYNC_BYTES):
+            found = data.find(FRAME_MAGIC)
+            if found < 0:
+                at += max(1, len(data) - len(FRAME_MAGIC) + 1)
+                continue
+            at += found
+            try:
+                head = decode_frame_head(read_range(self._fd, start=at, length=FRAME_HEAD_BYTES))
+                if head.first >= least:
+                    before, self.at = self.at, at
+                    if head.length <= self.left_bytes - FRAME_HEAD_BYTES:
+                        return head
+                    self.at = before
+            except SpoolDamaged:
+                pass
+            at += 1
+        return None
+
     def messages(self, head: FrameHead) -> tuple[Spooled, ...]:
         """The messages of the next frame. Raises SpoolDamaged."""
         payload = read_range(self._fd, start=self.at + FRAME_HEAD_BYTES, length=head.length)
@@ -126,8 +166,7 @@ class Scan:
     """Behind its last message."""
     size_bytes: int
     torn_bytes: int = 0
-    """At its end, which are no frame: who wrote them died before they were durable."""
-    heads: list[FrameHead] = field(default_factory=list)
+    """At its end, which are no frame: who wrote them died before they were durable, or the disk has lost them."""
 
 
 def scan(segment: SegmentFile) -> Scan:
@@ -138,11 +177,10 @@ def scan(segment: SegmentFile) -> Scan:
         while True:
             try:
                 head = reader.head()
-                if head is None or head.length > reader.left_bytes - FRAME_HEAD_BYTES:
-                    break
             except SpoolDamaged:
+                head = reader.resync(found.next_number)
+            if head is None or head.length > reader.left_bytes - FRAME_HEAD_BYTES:
                 break
-            found.heads.append(head)
             found.next_number = head.first + head.count
             reader.skip(head)
         found.size_bytes = reader.at
@@ -195,17 +233,22 @@ class SegmentWriter:
 
 class StepsWriter:
     """Appends what became of a segment's messages. In the page cache when `append` returns, so that a killed process
-    loses nothing of it; durable by and by.
+    loses nothing of it; durable by and by. Where `append` raises, none of it is there. Some space is taken beforehand:
+    a disk that is full of messages is emptied by noting that they are sent.
     """
 
     def __init__(self, segment: SegmentFile) -> None:
-        whole_bytes = STEP_BYTES * len(segment.steps())
-        self._fd = os.open(segment.steps_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        os.ftruncate(self._fd, whole_bytes)  # what is torn behind them would hide all that follows it
+        self._at = STEP_BYTES * len(segment.steps())
+        self._fd = os.open(segment.steps_path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with suppress(OSError):  # also of a file system that knows no such call
+            os.posix_fallocate(self._fd, 0, STEPS_BYTES)
 
     def append(self, steps: Sequence[Step]) -> None:
-        """All of them in one write."""
-        write_all(self._fd, [b"".join(map(encode_step, steps))])
+        """All of them, behind what is whole: what a failed write left there is written over."""
+        os.lseek(self._fd, self._at, os.SEEK_SET)
+        data = b"".join(map(encode_step, steps))
+        write_all(self._fd, [data])
+        self._at += len(data)
 
     def close(self) -> None:
         """Takes no more."""

@@ -1,0 +1,97 @@
+"""From a spool to a cluster: in order, whatever the producer says, and with a bound on what is under way."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError
+from test_channel_spool import in_a_loop, message, opened
+from tests.waiting import until_async
+
+from bmq_databus.errors import QueueFull
+from bmq_databus.producing import draining
+from bmq_databus.producing.draining import Draining
+from bmq_databus.producing.producer import Report
+from bmq_databus.spool.frames import Spooled
+
+
+class Cluster:
+    """Takes what it gets a turn later; `fails` says how often a message of that key is given up first."""
+
+    def __init__(self, fails: dict[str, list[int]]) -> None:
+        self.topic: list[str] = []
+        self.fails = fails
+        self.under_way = self.most = 0
+        self.room = 1_000_000
+
+    def produce(self, message: Spooled, report: Report) -> None:
+        if self.under_way >= self.room:
+            raise QueueFull("full")
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        asyncio.get_running_loop().call_later(0.001, self._answer, (message.key or b"").decode(), report)
+
+    def _answer(self, key: str, report: Report) -> None:
+        self.under_way -= 1
+        if self.fails.get(key):
+            report(KafkaError(self.fails[key].pop(0)), -1, -1)
+        else:
+            self.topic.append(key)
+            report(None, 0, len(self.topic))
+
+
+@pytest.fixture(autouse=True)
+def again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(draining, "AGAIN_FIRST_S", 0.01)
+    monkeypatch.setattr(draining, "ROOM_S", 0.001)
+
+
+@in_a_loop
+async def test_what_librdkafka_gives_up_is_sent_again_before_what_is_behind_it(tmp_path: Path) -> None:
+    spool = await opened(tmp_path, segment_bytes=2_000)
+    for n in range(0, 60, 3):
+        await spool.accept([message(f"m{part}", 100) for part in range(n, n + 3)], patience_s=1)
+    cluster = Cluster({"m1": [KafkaError.UNKNOWN, KafkaError.POLICY_VIOLATION], "m40": [KafkaError._MSG_TIMED_OUT]})
+    cluster.room = 7
+    task = asyncio.ensure_future(Draining(spool, cluster).run())
+    await until_async(lambda: spool.waiting == 0, "all to be sent", 20)
+    first = list(dict.fromkeys(cluster.topic))
+    assert sorted(first, key=lambda key: int(key[1:])) == [f"m{n}" for n in range(60)]
+    last = {key: at for at, key in enumerate(cluster.topic)}
+    assert all(last["m1"] < last[f"m{n}"] for n in range(20, 60))
+    assert cluster.most <= 7
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await spool.close()
+
+
+@in_a_loop
+async def test_what_the_cluster_never_takes_goes_to_a_file_and_holds_up_nothing(tmp_path: Path) -> None:
+    spool = await opened(tmp_path)
+    await spool.accept([message(f"m{n}") for n in range(10)], patience_s=1)
+    cluster = Cluster({"m3": [KafkaError.MSG_SIZE_TOO_LARGE], "m7": [KafkaError._UNKNOWN_TOPIC]})
+    task = asyncio.ensure_future(Draining(spool, cluster).run())
+    await until_async(lambda: spool.waiting == 0, "all to be settled", 20)
+    assert cluster.topic == [f"m{n}" for n in range(10) if n not in (3, 7)]
+    lines = (tmp_path / "refused.jsonl").read_text().splitlines()
+    assert len(lines) == 2
+    assert "bTM=" in lines[0]  # m3 in base64
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await spool.close()
+
+
+@in_a_loop
+async def test_so_many_messages_of_a_spool_are_with_the_producer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(draining, "UNDER_WAY_MAX", 5)
+    spool = await opened(tmp_path)
+    await spool.accept([message(f"m{n}") for n in range(100)], patience_s=1)
+    cluster = Cluster({})
+    task = asyncio.ensure_future(Draining(spool, cluster).run())
+    await until_async(lambda: spool.waiting == 0, "all to be sent", 20)
+    assert (cluster.topic, cluster.most) == ([f"m{n}" for n in range(100)], 5)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await spool.close()
