@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 
-from bmq_databus.http.bodies import BadBody, BodyRoom, BodyTooLarge, ClientGone, Receive, TooMuchAtOnce, read_body
+from bmq_databus.http import bodies
+from bmq_databus.http.bodies import (
+    BadBody,
+    BodyRoom,
+    BodyTooLarge,
+    ClientGone,
+    Receive,
+    TooMuchAtOnce,
+    TooSlow,
+    read_body,
+)
 
 
 def sending(*parts: bytes | None) -> Receive:
@@ -65,3 +75,17 @@ def test_bodies_of_all_requests_together_are_bounded() -> None:
             read(room, sending(b"x" * 200))
         assert room.held_bytes == 900
     assert read(room, sending(b"x" * 200)) == b"x" * 200
+
+
+def test_a_client_that_stalls_within_its_body_leaves_its_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "STALL_S", 0.01)
+    room = BodyRoom(10_000)
+
+    async def receive() -> Mapping[str, Any]:
+        if room.held_bytes:
+            await asyncio.sleep(3600)
+        return {"type": "http.request", "body": b"half", "more_body": True}
+
+    with pytest.raises(TooSlow, match="nothing more of the body"):
+        read(room, receive)
+    assert room.held_bytes == 0

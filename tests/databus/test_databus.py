@@ -218,6 +218,20 @@ def test_nothing_that_was_accepted_is_lost_though_sidecar_and_cluster_are_killed
     assert [text for text in dict.fromkeys(found) if text in known] == accepted
 
 
+def test_what_a_channel_accepted_is_sent_though_it_accepts_nothing_any_more(
+    bmq: Bmq, databus: Databus, tmp_path: Path
+) -> None:
+    databus.start()
+    for n in range(3):
+        assert databus.post("clicks", f"m{n}".encode())[0] == 202
+    databus.kill9()
+    bmq.start()
+    later = Databus(bmq.servers, CHANNELS.replace("accepted", "durable"), tmp_path)
+    later.start()
+    assert values(bmq, "clicks-raw", 3) == ["m0", "m1", "m2"]
+    assert later.stop() == 0
+
+
 def test_a_writer_whose_message_is_under_way_when_the_sidecar_ends_is_told_that_it_is_not_known(
     databus: Databus,
 ) -> None:
@@ -267,6 +281,7 @@ def test_a_file_of_channels_that_is_wrong_is_told_in_a_line(bmq: Bmq, tmp_path: 
         ("", "has no Channel of bmq.io/v1alpha1"),
         (CHANNELS.replace("accepted", "maybe"), "acknowledgement"),
         (CHANNELS + CHANNELS, "stands there twice"),
+        (CHANNELS.replace("clicks-raw", "a b"), "spec.topic"),
     ):
         sidecar = Databus(bmq.servers, text, tmp_path)
         with pytest.raises(AssertionError, match="''"):

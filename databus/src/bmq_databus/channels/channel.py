@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from bmq.naming.names import check_topic_name
 from bmq_databus.messages.forms import NewMessage
 from bmq_databus.spool.channel_spool import SpoolLimits
 from bmq_databus.spool.frames import Spooled
@@ -39,7 +40,8 @@ class Channel:
 
 
 def channel_of(resource: ChannelResource) -> Channel:
-    """The channel that the resource says."""
+    """The channel that the resource says. Raises InvalidTopicName."""
+    check_topic_name(resource.topic_name)
     spool = resource.spec.spool
     return Channel(
         name=resource.metadata.name,

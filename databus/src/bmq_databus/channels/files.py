@@ -6,7 +6,7 @@ from typing import Any, Final
 import yaml  # type: ignore[import-untyped]
 from pydantic import ValidationError
 
-from bmq.errors import ConfigurationError
+from bmq.errors import ConfigurationError, InvalidTopicName
 from bmq_databus.channels.channel import Channel, channel_of
 from bmq_resources.base import API_VERSION
 from bmq_resources.channel import Channel as ChannelResource
@@ -50,3 +50,5 @@ def _channel(document: Any, where: str) -> Channel:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
         raise ConfigurationError(f"{where}, {field}: {first['msg']}") from error
+    except InvalidTopicName as error:
+        raise ConfigurationError(f"{where}, spec.topic: {error}") from error

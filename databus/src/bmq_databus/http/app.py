@@ -16,7 +16,16 @@ from prometheus_client import generate_latest
 from bmq_databus import metrics
 from bmq_databus.channels.channel import Channel
 from bmq_databus.errors import BadMessage, DatabusError
-from bmq_databus.http.bodies import BadBody, BodyRoom, BodyTooLarge, ClientGone, Receive, TooMuchAtOnce, read_body
+from bmq_databus.http.bodies import (
+    BadBody,
+    BodyRoom,
+    BodyTooLarge,
+    ClientGone,
+    Receive,
+    TooMuchAtOnce,
+    TooSlow,
+    read_body,
+)
 from bmq_databus.messages.forms import NewMessage, from_json, from_json_array, from_json_lines, raw
 from bmq_databus.producing.outcomes import Outcome, whole
 from bmq_databus.producing.writing import Writing
@@ -115,6 +124,8 @@ class App:
             return 413, _error(error)
         except TooMuchAtOnce as error:
             return 503, _error(error)
+        except TooSlow as error:
+            return 408, _error(error)
         except (BadBody, BadMessage) as error:
             return 400, _error(error)
         if media not in MANY:

@@ -1,5 +1,6 @@
 """A request's body: read up to a bound, and decompressed up to the same."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
@@ -7,6 +8,9 @@ from typing import Any, Final
 from bmq.errors import BatchTooLarge, CorruptBatch
 from bmq.wire.compression import Codec, decompress
 from bmq_databus.errors import DatabusError
+
+STALL_S: Final = 10.0
+"""A body of which nothing comes for so long is given up: others wait for the room that it has."""
 
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 _CODECS: Final = {"gzip": Codec.GZIP, "zstd": Codec.ZSTD}
@@ -22,6 +26,10 @@ class BadBody(DatabusError):
 
 class ClientGone(DatabusError):
     """The client left before all of its body was there."""
+
+
+class TooSlow(DatabusError):
+    """The client stalls within its body."""
 
 
 class TooMuchAtOnce(DatabusError):
@@ -69,7 +77,11 @@ async def read_body(receive: Receive, *, encoding: str, bytes_max: int, room: On
     parts: list[bytes] = []
     size_bytes = 0
     while True:
-        event = await receive()
+        try:
+            async with asyncio.timeout(STALL_S):
+                event = await receive()
+        except TimeoutError:
+            raise TooSlow(f"nothing more of the body came for {STALL_S:g} s") from None
         if event["type"] == "http.disconnect":
             raise ClientGone("the client left within its body")
         part = event.get("body", b"")

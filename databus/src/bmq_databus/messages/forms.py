@@ -47,7 +47,7 @@ class _Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
     key: str | None = None
     key_base64: bytes | None = None
     headers: Annotated[dict[str, str | None], msgspec.Meta(max_length=HEADERS_MAX)] = {}
-    timestamp: Annotated[int, msgspec.Meta(ge=0, le=TIMESTAMP_MS_MAX)] | msgspec.UnsetType = msgspec.UNSET
+    timestamp: Annotated[int, msgspec.Meta(ge=1, le=TIMESTAMP_MS_MAX)] | msgspec.UnsetType = msgspec.UNSET
     partition: Annotated[int, msgspec.Meta(ge=0, le=PARTITION_MAX)] | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -149,6 +149,8 @@ def _message(written: _Written) -> NewMessage:
         value = base64
     if written.key is not None and written.key_base64 is not None:
         raise BadMessage("a message has one of key and keyBase64")
+    if any("\0" in name for name in written.headers):
+        raise BadMessage("a header's name has a NUL")
     return NewMessage(
         key=written.key_base64 if written.key is None else written.key.encode(),
         value=value,

@@ -15,14 +15,14 @@ from confluent_kafka import KafkaError
 from bmq_databus.errors import QueueFull
 from bmq_databus.producing.outcomes import FOR_GOOD
 from bmq_databus.producing.producer import Report
-from bmq_databus.spool.channel_spool import ChannelSpool, Read
+from bmq_databus.spool.channel_spool import ChannelSpool, Read, bytes_of
 from bmq_databus.spool.frames import SENT, Spooled
 
 ROOM_S = 0.05
 AGAIN_FIRST_S = 0.5
 AGAIN_MAX_S = 30.0
 UNDER_WAY_MAX = 20_000
-"""Messages of one spool that are with the producer: another one's are, too."""
+"""Messages of one spool that are with the producer."""
 EXPIRE_EVERY_S = 10.0
 
 log = structlog.get_logger()
@@ -38,11 +38,13 @@ class Sends(Protocol):
 class Draining:
     """One spool's. `run` ends only by being cancelled, or by a bug."""
 
-    def __init__(self, spool: ChannelSpool, producing: Sends) -> None:
+    def __init__(self, spool: ChannelSpool, producing: Sends, *, under_way_bytes_max: int) -> None:
+        """`under_way_bytes_max`: so much, or one message, is at the producer at a time, which is for all spools."""
         self._spool = spool
         self._producing = producing
         self._loop = asyncio.get_running_loop()
-        self._under_way = 0
+        self._under_way = self._under_way_bytes = 0
+        self._under_way_bytes_max = under_way_bytes_max
         self._given_up = ""
         """Why a message was that is to be sent again; empty: none was."""
         self._again_s = AGAIN_FIRST_S
@@ -64,20 +66,24 @@ class Draining:
     async def _handed_over(self, one: Read) -> bool:
         """False where something before it has to be sent again first."""
         while not self._given_up:
-            if self._under_way < UNDER_WAY_MAX:
+            size_bytes = bytes_of(one.message)
+            fits = self._under_way_bytes + size_bytes <= self._under_way_bytes_max
+            if not self._under_way or (self._under_way < UNDER_WAY_MAX and fits):
                 try:
-                    self._producing.produce(one.message, partial(self._reported, one))
+                    self._producing.produce(one.message, partial(self._reported, one, size_bytes))
                 except QueueFull:
                     await asyncio.sleep(ROOM_S)
                     continue
                 self._under_way += 1
+                self._under_way_bytes += size_bytes
                 return True
             self._changed.clear()
             await self._changed.wait()
         return False
 
-    def _reported(self, one: Read, error: KafkaError | None, partition: int, offset: int) -> None:
+    def _reported(self, one: Read, size_bytes: int, error: KafkaError | None, partition: int, offset: int) -> None:
         self._under_way -= 1
+        self._under_way_bytes -= size_bytes
         self._changed.set()
         if error is None:
             self._again_s = AGAIN_FIRST_S

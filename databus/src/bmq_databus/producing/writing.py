@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import structlog
 from confluent_kafka import KafkaError
 
 from bmq.ports import Clock
@@ -15,7 +16,8 @@ from bmq_databus.messages.forms import NewMessage
 from bmq_databus.producing.draining import Draining
 from bmq_databus.producing.outcomes import ACCEPTED, Outcome, failed, refused_by, sent
 from bmq_databus.producing.producer import Producing, Report
-from bmq_databus.spool.channel_spool import ChannelSpool
+from bmq_databus.spool.channel_spool import ChannelSpool, SpoolLimits
+from bmq_databus.spool.folder import left_in
 from bmq_databus.spool.frames import Spooled
 
 QUEUE_MESSAGES: Final = 50_000
@@ -26,6 +28,8 @@ MESSAGE_BYTES_MAX: Final = 64 << 20
 ROOM_S: Final = 0.01
 NEVER_MS: Final = 0
 """librdkafka's word for a message that never times out."""
+
+log = structlog.get_logger()
 
 
 class Writing:
@@ -54,23 +58,28 @@ class Writing:
             **settings,
         }
         self._direct = Producing({**shared, "message.timeout.ms": delivery_ms}, broken=self._is_broken)
-        accepting = [one for one in self.channels.values() if one.acknowledgement == "accepted"]
+        accepting = {one.name: one.spool for one in self.channels.values() if one.acknowledgement == "accepted"}
+        if self._spool_folder is None:
+            if not accepting:
+                return
+            raise DatabusError(
+                f"channel {min(accepting)} acknowledges what is accepted, and there is no folder for that: start with "
+                "--spool DIR"
+            )
+        for name in await self._loop.run_in_executor(None, left_in, self._spool_folder):
+            if name not in accepting:
+                log.warning("spool of a channel that accepts nothing any more is sent", channel=name)
+                accepting[name] = SpoolLimits()
         if not accepting:
             return
-        if self._spool_folder is None:
-            raise DatabusError(
-                f"channel {accepting[0].name} acknowledges what is accepted, and there is no folder for that: start "
-                "with --spool DIR"
-            )
         self._spooled = Producing({**shared, "message.timeout.ms": NEVER_MS}, broken=self._is_broken)
-        for channel in accepting:
-            spool = await ChannelSpool.opened(
-                self._spool_folder / channel.name, limits=channel.spool, clock=self._clock
-            )
-            self.spools[channel.name] = spool
-            task = self._loop.create_task(Draining(spool, self._spooled).run(), name=f"drain {channel.name}")
+        for name, limits in accepting.items():
+            spool = await ChannelSpool.opened(self._spool_folder / name, limits=limits, clock=self._clock)
+            self.spools[name] = spool
+            draining = Draining(spool, self._spooled, under_way_bytes_max=QUEUE_KIB * 1024 // (2 * len(accepting)))
+            task = self._loop.create_task(draining.run(), name=f"drain {name}")
             task.add_done_callback(self._drained)
-            self._draining[channel.name] = task
+            self._draining[name] = task
 
     async def close(self, *, patience_s: float) -> int:
         """Takes nothing more, and waits for what is under way; how many messages have no outcome then, but for those in

@@ -181,7 +181,7 @@ class ChannelSpool:
 
     async def accept(self, messages: Sequence[Spooled], *, patience_s: float) -> None:
         """Durable when it returns, all of them. Raises SpoolFull, SpoolFailed: none was accepted."""
-        size_bytes = sum(map(_bytes_of, messages))
+        size_bytes = sum(map(bytes_of, messages))
         await self._make_room(size_bytes, patience_s)
         done: asyncio.Future[None] = self._loop.create_future()
         self._waiting.append(_Waiting(messages, size_bytes, done))
@@ -229,6 +229,10 @@ class ChannelSpool:
         oldest_ms = self._clock.now_ms() - int(1000 * self.limits.age_s_max)
         given_up = 0
         while self._segments and self._segments[0].newest_ms < oldest_ms:
+            if len(self._segments) == 1:
+                await self._roll()  # what is being written to it makes it younger
+                if self._segments[0].newest_ms >= oldest_ms:
+                    break
             given_up += await self._drop_oldest()
         await self._delete_done(also_newest=True)
         return given_up
@@ -539,7 +543,8 @@ class ChannelSpool:
             self._writer = None
 
 
-def _bytes_of(message: Spooled) -> int:
+def bytes_of(message: Spooled) -> int:
+    """What a message takes on disk, about."""
     own = len(message.key or b"") + len(message.value or b"") + len(message.topic)
     return own + MESSAGE_EXTRA_BYTES + sum(len(name) + len(value or b"") for name, value in message.headers)
 

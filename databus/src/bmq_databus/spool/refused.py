@@ -27,8 +27,12 @@ _line: Final = msgspec.json.Encoder().encode
 def keep_refused(folder: Path, refused: Iterable[Refused]) -> None:
     """Durable when it returns. Blocking. Raises OSError."""
     fd = os.open(folder / FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    before_bytes = os.fstat(fd).st_size
     try:
         write_all(fd, [part for one in refused for part in (_line(one), b"\n")])
         sync_file(fd)
+    except OSError:
+        os.ftruncate(fd, before_bytes)  # or what is written next would be of one line with it
+        raise
     finally:
         os.close(fd)

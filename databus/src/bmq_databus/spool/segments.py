@@ -93,7 +93,8 @@ def delete_orphans(folder: Path) -> int:
 
 
 def _numbers(folder: Path, suffix: str) -> list[int]:
-    return sorted(int(path.stem) for path in folder.glob(f"*{suffix}") if path.stem.isdecimal())
+    found = [path for path in folder.glob(f"*{suffix}") if len(path.stem) == _DIGITS and path.stem.isdecimal()]
+    return sorted(int(path.stem) for path in found if path.is_file())
 
 
 class SegmentReader:
