@@ -13,7 +13,7 @@ import pytest
 from bmq_databus.errors import SpoolFailed, SpoolFull, SpoolInUse
 from bmq_databus.spool import channel_spool, segments
 from bmq_databus.spool.channel_spool import ChannelSpool, Read, SpoolLimits, WhenFull
-from bmq_databus.spool.frames import REFUSED, SENT, Spooled
+from bmq_databus.spool.frames import REFUSED, SENT, Spooled, encode_frame
 
 AT_MS = 1_700_000_000_000
 
@@ -421,3 +421,63 @@ async def test_a_disk_that_is_full_of_messages_is_emptied_by_sending_them(
     [steps] = files(tmp_path, ".steps")
     assert steps.stat().st_size >= 64 << 10
     await spool.close()
+
+
+@in_a_loop
+async def test_a_read_that_fails_is_made_again_from_where_it_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel_spool, "AGAIN_S", 0.01)
+    spool = await opened(tmp_path)
+    for n in range(5):
+        await spool.accept([message(f"m{n}", 100)], patience_s=1)
+    read_range, failures = segments.read_range, [7]
+
+    def fails(fd: int, *, start: int, length: int | None) -> bytes:
+        failures[0] -= 1
+        if failures[0] == 0:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return read_range(fd, start=start, length=length)
+
+    monkeypatch.setattr(segments, "read_range", fails)
+    assert names(await read_all(spool, 5)) == [f"m{n}" for n in range(5)]
+    await spool.close()
+
+
+@in_a_loop
+async def test_a_frame_in_a_messages_value_is_none_of_the_spools(tmp_path: Path) -> None:
+    other = await opened(tmp_path / "other")
+    await other.accept([message("inner")], patience_s=1)
+    await other.close()
+    [path] = files(tmp_path / "other", ".spool")
+    inner = encode_frame(10**12, [message("forged")])
+    first = await opened(tmp_path / "clicks")
+    forged = Spooled("orders", -1, b"m0", path.read_bytes() + b"".join(inner), (), AT_MS, AT_MS)
+    await first.accept([forged], patience_s=1)
+    await first.accept([message("m1")], patience_s=1)
+    await first.close()
+    [path] = files(tmp_path / "clicks", ".spool")
+    data = bytearray(path.read_bytes())
+    data[data.index(b"bmqf") + 5] ^= 1
+    path.write_bytes(data)
+    second = await opened(tmp_path / "clicks")
+    assert names(await read_all(second, 1))[-1] in ("m1", "inner")
+    await second.accept([message("m2")], patience_s=1)
+    assert "m2" in names(await read_all(second, 1))
+    await second.close()
+
+
+@in_a_loop
+async def test_what_may_be_a_lost_frame_at_the_end_is_kept_aside(tmp_path: Path) -> None:
+    first = await opened(tmp_path)
+    for n in range(2):
+        await first.accept([message(f"m{n}", 100)], patience_s=1)
+    await first.close()
+    [path] = files(tmp_path, ".spool")
+    data = bytearray(path.read_bytes())
+    data[data.rindex(b"bmqf") + 5] ^= 1
+    path.write_bytes(data)
+    second = await opened(tmp_path)
+    second.settle([one.number for one in await read_all(second, 1)], SENT)
+    await second.close()
+    assert (files(tmp_path, ".spool"), len(files(tmp_path, ".damaged"))) == ([], 1)

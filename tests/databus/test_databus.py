@@ -277,7 +277,8 @@ def test_a_unix_socket_takes_the_same_and_is_one_sidecars(bmq: Bmq, tmp_path: Pa
 def test_a_file_of_channels_that_is_wrong_is_told_in_a_line(bmq: Bmq, tmp_path: Path) -> None:
     for text, said in (
         ("kind: Topic", "a file of channels has kind: Channel alone"),
-        (": : :", "is not YAML"),
+        (": : :", "line 1: it is not YAML"),
+        ("orders: {}", "has no kind"),
         ("", "has no Channel of bmq.io/v1alpha1"),
         (CHANNELS.replace("accepted", "maybe"), "acknowledgement"),
         (CHANNELS + CHANNELS, "stands there twice"),

@@ -26,7 +26,10 @@ def channels_of(path: Path) -> dict[str, Channel]:
     try:
         documents = list(yaml.safe_load_all(text))
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise ConfigurationError(f"{path} is not YAML: {str(error).splitlines()[0]}") from error
+        mark = getattr(error, "problem_mark", None)
+        line = "" if mark is None else f", line {mark.line + 1}"
+        why = getattr(error, "problem", None) or (str(error).splitlines() or ["it is nested too deep"])[0]
+        raise ConfigurationError(f"{path}{line}: it is not YAML: {why}") from error
     found: dict[str, Channel] = {}
     for number, document in enumerate(documents, 1):
         if document is None:
@@ -42,13 +45,15 @@ def channels_of(path: Path) -> dict[str, Channel]:
 
 def _channel(document: Any, where: str) -> Channel:
     if not isinstance(document, dict) or document.get("kind") != "Channel":
-        kind = document.get("kind") if isinstance(document, dict) else type(document).__name__
-        raise ConfigurationError(f"{where} is {kind!r}: a file of channels has kind: Channel alone")
+        kind = document.get("kind") if isinstance(document, dict) else None
+        what = "has no kind" if kind is None else f"is of kind {str(kind)[:40]!r}"
+        raise ConfigurationError(f"{where} {what}: a file of channels has kind: Channel alone")
     try:
         return channel_of(ChannelResource.model_validate(document))
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
-        raise ConfigurationError(f"{where}, {field}: {first['msg']}") from error
+        value = str(first["input"])[:60]
+        raise ConfigurationError(f"{where}, {field}: {value!r}: {first['msg']}: see docs/databus.md") from error
     except InvalidTopicName as error:
         raise ConfigurationError(f"{where}, spec.topic: {error}") from error

@@ -23,6 +23,8 @@ from bmq_databus.spool.frames import Spooled
 QUEUE_MESSAGES: Final = 50_000
 QUEUE_KIB: Final = 32 << 10
 """What librdkafka holds of messages under way, of each of its two producers."""
+REFRESH_MS: Final = 10_000
+"""Partitions that are added to a topic are known so soon."""
 MESSAGE_BYTES_MAX: Final = 64 << 20
 """What a message may have as far as the sidecar is asked: what a topic takes, the cluster says."""
 ROOM_S: Final = 0.01
@@ -55,6 +57,7 @@ class Writing:
             "queue.buffering.max.messages": QUEUE_MESSAGES,
             "queue.buffering.max.kbytes": QUEUE_KIB,
             "message.max.bytes": MESSAGE_BYTES_MAX,
+            "topic.metadata.refresh.interval.ms": REFRESH_MS,
             **settings,
         }
         self._direct = Producing({**shared, "message.timeout.ms": delivery_ms}, broken=self._is_broken)

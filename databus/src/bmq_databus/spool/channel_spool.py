@@ -361,14 +361,14 @@ class ChannelSpool:
             reader = self._reader_of(segment) if segment.end > self._read_to else None
             if reader is None:
                 continue
-            at, read_to = reader.at, self._read_to
-            found = self._read_of(segment, reader)
-            if found:
-                try:
+            at, number, read_to = reader.at, reader.number, self._read_to
+            try:
+                found = self._read_of(segment, reader)
+                if found:
                     segment.add([Step(BEGUN, found[0].number, self._read_to - found[0].number)])
-                except OSError:
-                    reader.at, self._read_to = at, read_to
-                    raise
+            except OSError:  # what was read before it is read again
+                reader.at, reader.number, self._read_to = at, number, read_to
+                raise
             if found or self._read_to < segment.end:
                 return found
         return []
@@ -422,7 +422,7 @@ class ChannelSpool:
         try:
             head = reader.head()
         except SpoolDamaged:
-            head = reader.resync(self._read_to)
+            head = reader.resync(self._read_to, segment.end)
             self._lose(segment, segment.end if head is None else head.first, damaged)
             return
         if head is None:
@@ -516,7 +516,7 @@ class ChannelSpool:
         for segment in over:
             self._segments.remove(segment)
         for segment in over:
-            await self._disk.run(segment.give_back)
+            await self._give_back(segment)
         if over:
             self._room.set()
 
@@ -530,9 +530,15 @@ class ChannelSpool:
         given_up = segment.undone
         self._metrics.dropped.inc(given_up)
         log.warning("spooled messages given up", segment=str(segment.file.path), messages=given_up)
-        await self._disk.run(segment.give_back)
+        await self._give_back(segment)
         self._room.set()
         return given_up
+
+    async def _give_back(self, segment: _Segment) -> None:
+        try:
+            await self._disk.run(segment.give_back)
+        except OSError as error:  # the next start finds it
+            self._tell(error)
 
     async def _roll(self) -> None:
         """What comes next goes to a new segment."""
@@ -572,21 +578,26 @@ def _found(folder: Path) -> tuple[list[_Segment], int]:
             continue
         next_number = max(next_number, has.next_number)
         if has.torn_bytes:
-            log.warning("spool ends in what is no frame", segment=str(file.path), bytes=has.torn_bytes)
+            log.warning(
+                "spool ends in what is no frame, and is kept aside once the rest is sent",
+                segment=str(file.path),
+                bytes=has.torn_bytes,
+            )
         segment = _Segment(
             file,
             end=has.next_number,
             size_bytes=has.size_bytes,
             newest_ms=int(file.path.stat().st_mtime * 1000),
         )
+        segment.is_damaged = has.torn_bytes > 0
         for step in file.steps():
             numbers = range(step.first, step.first + step.count)
             if step.kind == BEGUN:
                 segment.begun = max(segment.begun, numbers.stop)
             else:
                 segment.done.add(numbers)
-        if segment.done.low >= segment.end:
-            file.delete()
+        if not segment.undone:
+            segment.give_back()
             continue
         found.append(segment)
     return found, next_number

@@ -111,6 +111,8 @@ class SegmentReader:
             raise
         self.at = HEAD_BYTES
         """Where the next frame begins."""
+        self.number = segment.first
+        """What its first message has to be."""
 
     def close(self) -> None:
         """Has no more frames."""
@@ -119,14 +121,22 @@ class SegmentReader:
     def head(self) -> FrameHead | None:
         """The next frame's; None at the end. Raises SpoolDamaged."""
         data = read_range(self._fd, start=self.at, length=FRAME_HEAD_BYTES)
-        return decode_frame_head(data) if data else None
+        if not data:
+            return None
+        head = decode_frame_head(data)
+        if head.first != self.number:
+            raise SpoolDamaged(f"a frame begins with message {head.first}, where {self.number} is next")
+        return head
 
     def skip(self, head: FrameHead) -> None:
         """On to the frame behind this one."""
         self.at += FRAME_HEAD_BYTES + head.length
+        self.number = head.first + head.count
 
-    def resync(self, least: int) -> FrameHead | None:
-        """On to the next whole frame, however far, whose first number is `least` or more; None where there is none."""
+    def resync(self, least: int, most: int) -> FrameHead | None:
+        """On to the next whole frame, however far, of numbers from `least` to before `most`; None where there is
+        none.
+        """
         at = self.at + 1
         while data := read_range(self._fd, start=at, length=RESYNC_BYTES):
             found = data.find(FRAME_MAGIC)
@@ -136,9 +146,10 @@ class SegmentReader:
             at += found
             try:
                 head = decode_frame_head(read_range(self._fd, start=at, length=FRAME_HEAD_BYTES))
-                if head.first >= least:
+                if least <= head.first <= head.first + head.count <= most:
                     before, self.at = self.at, at
                     if head.length <= self.left_bytes - FRAME_HEAD_BYTES:
+                        self.number = head.first
                         return head
                     self.at = before
             except SpoolDamaged:
@@ -179,7 +190,7 @@ def scan(segment: SegmentFile) -> Scan:
             try:
                 head = reader.head()
             except SpoolDamaged:
-                head = reader.resync(found.next_number)
+                head = reader.resync(found.next_number, found.next_number + reader.left_bytes)
             if head is None or head.length > reader.left_bytes - FRAME_HEAD_BYTES:
                 break
             found.next_number = head.first + head.count
