@@ -2,9 +2,10 @@
 
 import base64
 import json
-import subprocess
+import socket
 import threading
 from collections.abc import Iterator
+from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 from time import monotonic
@@ -255,14 +256,14 @@ def test_a_unix_socket_takes_the_same_and_is_one_sidecars(bmq: Bmq, tmp_path: Pa
     first, second = (Databus(bmq.servers, CHANNELS, tmp_path / name, unix=path) for name in ("one", "two"))
     first.start()
     try:
-        done = subprocess.run(
-            ["curl", "-s", "--unix-socket", path, "http://bus/v1/channels/orders/messages", "-d", "a form"],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=60,
-        )
-        assert "say text/plain" in json.loads(done.stdout)["error"]
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(60)
+            client.connect(str(path))
+            head = "POST /v1/channels/orders/messages HTTP/1.1\r\nhost: bus\r\ncontent-length: 6\r\nconnection: close"
+            client.sendall(f"{head}\r\ncontent-type: application/x-www-form-urlencoded\r\n\r\na form".encode())
+            answer = b"".join(iter(partial(client.recv, 4096), b""))
+        assert answer.startswith(b"HTTP/1.1 415")
+        assert b"say text/plain" in answer
         with pytest.raises(AssertionError, match="''"):
             second.start()
         assert "another process listens there: choose another path" in second.log.read_text()
