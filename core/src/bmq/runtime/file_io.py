@@ -42,6 +42,15 @@ def open_folder(path: str) -> int:
     return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
+def sync_folder(folder: Path) -> None:
+    """Makes durable which files are in it. Raises OSError."""
+    fd = open_folder(str(folder))
+    try:
+        sync_file(fd)
+    finally:
+        os.close(fd)
+
+
 def write_all(fd: int, parts: Sequence[Buffer]) -> None:
     """Writes the parts one after another, without joining them. Raises OSError."""
     pending = [view for part in parts if (view := memoryview(part).cast("B")).nbytes]

@@ -10,7 +10,6 @@ from typing import Any, Final
 from urllib.parse import unquote, unquote_to_bytes
 
 import msgspec
-import structlog
 from prometheus_client import generate_latest
 
 from bmq_databus import metrics
@@ -49,8 +48,6 @@ _json: Final = msgspec.json.Encoder().encode
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-log = structlog.get_logger()
-
 
 class App:
     """ASGI, without lifespan."""
@@ -79,7 +76,7 @@ class App:
         if path.startswith(_PREFIX) and path.endswith(_SUFFIX) and len(path) > len(_PREFIX) + len(_SUFFIX):
             if method != "POST":
                 return 405, {"error": f"{method} is not served here: use POST"}
-            return await self._write(unquote(path[len(_PREFIX) : -len(_SUFFIX)]), scope, receive)
+            return await self._write(path[len(_PREFIX) : -len(_SUFFIX)], scope, receive)
         if method != "GET":
             return 404, {"error": f"{method} {path[:200]} is not served: see POST {_PREFIX}CHANNEL{_SUFFIX}"}
         match path:

@@ -110,4 +110,4 @@ async def read_body(receive: Receive, *, encoding: str, bytes_max: int, room: On
 
 
 def _too_large(bytes_max: int) -> BodyTooLarge:
-    return BodyTooLarge(f"a body has {bytes_max} bytes at most: send fewer messages at a time, or a stream")
+    return BodyTooLarge(f"a body has {bytes_max} bytes at most: send fewer messages at a time")

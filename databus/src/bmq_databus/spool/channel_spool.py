@@ -207,8 +207,7 @@ class ChannelSpool:
 
     async def rewind(self) -> None:
         """Reads again from the first message on that has no outcome. To be called when nothing is under way."""
-        while (task := self._tasks.get("settle")) is not None and not task.done():
-            await asyncio.wait([task])
+        await self._ended("settle")
         await self._disk.run(self._close_reader)
         for segment in self._segments:
             segment.begun = max(segment.begun, min(segment.end, self._read_to))
@@ -253,9 +252,15 @@ class ChannelSpool:
             self._held.leave()
 
     def _begin(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        under_way = self._tasks.get(name)
-        if under_way is None or under_way.done():
+        if not self._is_under_way(name):
             self._tasks[name] = self._loop.create_task(work(), name=f"{name} in {self._folder.name}")
+
+    def _is_under_way(self, name: str) -> bool:
+        return name in self._tasks and not self._tasks[name].done()
+
+    async def _ended(self, name: str) -> None:
+        while self._is_under_way(name):
+            await asyncio.wait([self._tasks[name]])
 
     async def _make_room(self, size_bytes: int, patience_s: float) -> None:
         if size_bytes > self.limits.bytes_max:
@@ -286,7 +291,7 @@ class ChannelSpool:
     async def _write(self) -> None:
         """Groups of what waits, each with one fsync."""
         while self._waiting:
-            group, group_bytes = [self._waiting.popleft()], 0
+            group = [self._waiting.popleft()]
             group_bytes = group[0].size_bytes
             while self._waiting and group_bytes + self._waiting[0].size_bytes <= GROUP_BYTES:
                 group.append(self._waiting.popleft())
@@ -498,15 +503,14 @@ class ChannelSpool:
                 if segment.begun > segment.file.first:
                     again = sum(segment.file.first <= number < segment.begun for number in numbers)
                     self._metrics.sent_again.inc(again)
-        elif kind == REFUSED:
+        else:
             self._metrics.refused.inc(len(numbers))
 
     async def _delete_done(self, *, also_newest: bool = False) -> None:
         """Gives back segments that nothing is left to do of; the newest only where it is asked for and nothing is
         being written.
         """
-        writing = self._tasks.get("write")
-        if also_newest and self._writer is not None and (writing is None or writing.done()):
+        if also_newest and self._writer is not None and not self._is_under_way("write"):
             newest = self._segments[-1]
             if newest.end > newest.file.first and not newest.undone:
                 self._writer.close()
@@ -542,8 +546,7 @@ class ChannelSpool:
 
     async def _roll(self) -> None:
         """What comes next goes to a new segment."""
-        while (task := self._tasks.get("write")) is not None and not task.done():
-            await asyncio.wait([task])
+        await self._ended("write")
         if self._writer is not None:
             self._writer.close()
             self._writer = None

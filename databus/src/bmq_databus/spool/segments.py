@@ -12,7 +12,7 @@ from typing import Final
 
 from typing_extensions import Buffer
 
-from bmq.runtime.file_io import open_folder, read_range, sync_file, write_all
+from bmq.runtime.file_io import read_range, sync_file, sync_folder, write_all
 from bmq_databus.errors import SpoolDamaged
 from bmq_databus.spool.frames import (
     FRAME_HEAD_BYTES,
@@ -213,12 +213,8 @@ class SegmentWriter:
         self._fd = os.open(segment.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         self.size_bytes = 0
         try:
-            self._write([encode_head(segment.first)])
-            folder = open_folder(str(segment.folder))
-            try:
-                sync_file(folder)
-            finally:
-                os.close(folder)
+            self.append([encode_head(segment.first)])
+            sync_folder(segment.folder)
         except BaseException:
             os.close(self._fd)
             segment.path.unlink(missing_ok=True)
@@ -226,13 +222,6 @@ class SegmentWriter:
 
     def append(self, parts: Sequence[Buffer]) -> None:
         """Whole frames, durable when it returns; where it raises none of them is there."""
-        self._write(parts)
-
-    def close(self) -> None:
-        """Takes no more."""
-        os.close(self._fd)
-
-    def _write(self, parts: Sequence[Buffer]) -> None:
         try:
             write_all(self._fd, parts)
             sync_file(self._fd)
@@ -241,6 +230,10 @@ class SegmentWriter:
             os.lseek(self._fd, self.size_bytes, os.SEEK_SET)
             raise
         self.size_bytes += sum(memoryview(part).nbytes for part in parts)
+
+    def close(self) -> None:
+        """Takes no more."""
+        os.close(self._fd)
 
 
 class StepsWriter:
