@@ -20,9 +20,9 @@ import structlog
 from bmq.ports import Clock
 from bmq.runtime.blocking_calls import BlockingCalls
 from bmq.runtime.file_io import REMEDIES
-from bmq_databus.errors import SpoolDamaged, SpoolFailed, SpoolFull, SpoolTooNew
+from bmq_databus.errors import SpoolDamaged, SpoolFailed, SpoolFull
 from bmq_databus.metrics import SpoolMetrics
-from bmq_databus.spool.done import Done, runs
+from bmq_databus.spool.done import runs
 from bmq_databus.spool.folder import SpoolFolder
 from bmq_databus.spool.frames import BEGUN, DAMAGED, REFUSED, SENT, Spooled, Step, encode_frame
 from bmq_databus.spool.refused import Refused, keep_refused
@@ -30,11 +30,8 @@ from bmq_databus.spool.segments import (
     SegmentFile,
     SegmentReader,
     SegmentWriter,
-    StepsWriter,
-    delete_orphans,
-    scan,
-    segments_in,
 )
+from bmq_databus.spool.undone import UndoneSegment, undone_in
 
 WhenFull = Literal["block", "reject", "drop_oldest"]
 GROUP_BYTES: Final = 8 << 20
@@ -76,54 +73,6 @@ class _Waiting(NamedTuple):
     done: "asyncio.Future[None]"
 
 
-class _Segment:
-    """A segment that is not done with. What is written beside it, one thread writes."""
-
-    __slots__ = ("_is_over", "_steps", "begun", "done", "end", "file", "is_damaged", "newest_ms", "size_bytes")
-
-    def __init__(self, file: SegmentFile, *, end: int, size_bytes: int, newest_ms: int) -> None:
-        self.file = file
-        self.end = end
-        """The number behind its last durable message."""
-        self.size_bytes = size_bytes
-        self.newest_ms = newest_ms
-        self.begun = file.first
-        """All below it were with a producer of an earlier process."""
-        self.done = Done(file.first)
-        self.is_damaged = False
-        self._steps: StepsWriter | None = None
-        self._is_over = False
-
-    @property
-    def undone(self) -> int:
-        """How many of its messages need something yet."""
-        return self.done.lacking(self.end)
-
-    def add(self, steps: Sequence[Step]) -> None:
-        """Writes what became of messages beside it, unless it was given up. Blocking."""
-        if self._is_over:
-            return
-        if self._steps is None:
-            self._steps = StepsWriter(self.file)
-        self._steps.append(steps)
-
-    def close(self) -> None:
-        """Nothing is written beside it any more."""
-        self._is_over = True
-        if self._steps is not None:
-            self._steps.close()
-            self._steps = None
-
-    def give_back(self) -> None:
-        """Its space, or, where it is damaged, keeps it aside. Blocking."""
-        self.close()
-        if self.is_damaged:
-            aside = self.file.set_aside()
-            log.error("damaged spool is kept aside", file=str(aside))
-        else:
-            self.file.delete()
-
-
 class ChannelSpool:
     """Use `opened`; one process at a time has a folder."""
 
@@ -136,21 +85,21 @@ class ChannelSpool:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._held: SpoolFolder | None = None
-        self._segments: list[_Segment] = []
+        self._segments: list[UndoneSegment] = []
         self._writer: SegmentWriter | None = None
         self._next_number = 0
         self._waiting: deque[_Waiting] = deque()
         self._waiting_bytes = 0
         self._settled: deque[tuple[int, int]] = deque()
         self._refused: deque[Refused] = deque()
-        self._lost: list[tuple[_Segment, int, int]] = []
+        self._lost: list[tuple[UndoneSegment, int, int]] = []
         """What reading found to be damaged, since that was looked at."""
         self._is_closing = False
         self._writes = BlockingCalls(1, name=f"write {folder.name}")
         self._disk = BlockingCalls(1, name=f"read {folder.name}")
         """For everything that is not written to the newest segment."""
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._reader: tuple[_Segment, SegmentReader] | None = None
+        self._reader: tuple[UndoneSegment, SegmentReader] | None = None
         self._read_to = 0
         """The number of the next message that is read."""
         self._more = asyncio.Event()
@@ -164,7 +113,7 @@ class ChannelSpool:
         spool = cls(folder, limits=limits, clock=clock)
         spool._metrics.tell(spool)
         spool._held = await spool._disk.run(partial(SpoolFolder, folder))
-        spool._segments, spool._next_number = await spool._disk.run(partial(_found, folder))
+        spool._segments, spool._next_number = await spool._disk.run(partial(undone_in, folder))
         if spool._segments:
             log.info("spool has messages", folder=str(folder), messages=spool.waiting, bytes=spool.size_bytes)
         return spool
@@ -307,7 +256,7 @@ class ChannelSpool:
                 self._waiting_bytes -= group_bytes
                 self._room.set()
 
-    def _append(self, group: Sequence[_Waiting]) -> tuple[_Segment | None, int]:
+    def _append(self, group: Sequence[_Waiting]) -> tuple[UndoneSegment | None, int]:
         """Blocking. The segment that it made, if it did, and the number behind the last message."""
         made = None
         if self._writer is None or self._writer.size_bytes >= self.limits.segment_bytes:
@@ -316,7 +265,9 @@ class ChannelSpool:
                 self._writer = None
             file = SegmentFile(folder=self._folder, first=self._next_number)
             self._writer = SegmentWriter(file)
-            made = _Segment(file, end=file.first, size_bytes=self._writer.size_bytes, newest_ms=self._clock.now_ms())
+            made = UndoneSegment(
+                file, end=file.first, size_bytes=self._writer.size_bytes, newest_ms=self._clock.now_ms()
+            )
         parts: list[bytes] = []
         end = self._next_number
         for one in group:
@@ -334,7 +285,7 @@ class ChannelSpool:
             raise
         return made, end
 
-    def _appended(self, made: _Segment | None, end: int, group: Sequence[_Waiting]) -> None:
+    def _appended(self, made: UndoneSegment | None, end: int, group: Sequence[_Waiting]) -> None:
         if made is not None:
             self._segments.append(made)
         assert self._writer is not None
@@ -358,7 +309,7 @@ class ChannelSpool:
         self.trouble = f"{self._folder}: {error.strerror or error}: {remedy}"
         log.error("spool cannot be used", folder=str(self._folder), why=error.strerror or str(error), remedy=remedy)
 
-    def _read_some(self, segments: Sequence[_Segment]) -> list[Read]:
+    def _read_some(self, segments: Sequence[UndoneSegment]) -> list[Read]:
         """Blocking. Frames from where the last reading ended, READ_BYTES or one; what they are is written down as begun
         before anybody has it. None where so many were passed over, or there are no more.
         """
@@ -378,7 +329,7 @@ class ChannelSpool:
                 return found
         return []
 
-    def _read_of(self, segment: _Segment, reader: SegmentReader) -> list[Read]:
+    def _read_of(self, segment: UndoneSegment, reader: SegmentReader) -> list[Read]:
         found: list[Read] = []
         size_bytes = 0
         while self._read_to < segment.end and size_bytes < READ_BYTES:
@@ -401,7 +352,7 @@ class ChannelSpool:
             ]
         return found
 
-    def _reader_of(self, segment: _Segment) -> SegmentReader | None:
+    def _reader_of(self, segment: UndoneSegment) -> SegmentReader | None:
         if self._reader is not None and self._reader[0] is segment:
             return self._reader[1]
         self._close_reader()
@@ -422,7 +373,7 @@ class ChannelSpool:
         if reader is not None:
             reader[1].close()
 
-    def _pass_over(self, segment: _Segment, reader: SegmentReader, damaged: SpoolDamaged) -> None:
+    def _pass_over(self, segment: UndoneSegment, reader: SegmentReader, damaged: SpoolDamaged) -> None:
         """Bytes that are not what was written: on to the next frame that is."""
         try:
             head = reader.head()
@@ -436,7 +387,7 @@ class ChannelSpool:
             reader.skip(head)
             self._lose(segment, head.first + head.count, damaged)
 
-    def _lose(self, segment: _Segment, end: int, damaged: SpoolDamaged) -> None:
+    def _lose(self, segment: UndoneSegment, end: int, damaged: SpoolDamaged) -> None:
         """Messages from here to before `end`: the others go on, and the segment is kept aside in the end."""
         first, self._read_to = self._read_to, max(end, self._read_to)
         segment.is_damaged = True
@@ -484,7 +435,7 @@ class ChannelSpool:
             if not self._settled:
                 return
 
-    def _steps_of(self, taken: Iterable[tuple[int, int]]) -> list[tuple[_Segment, list[Step]]]:
+    def _steps_of(self, taken: Iterable[tuple[int, int]]) -> list[tuple[UndoneSegment, list[Step]]]:
         firsts = [segment.file.first for segment in self._segments]
         steps: dict[int, list[Step]] = {}
         for kind in (SENT, REFUSED):
@@ -538,7 +489,7 @@ class ChannelSpool:
         self._room.set()
         return given_up
 
-    async def _give_back(self, segment: _Segment) -> None:
+    async def _give_back(self, segment: UndoneSegment) -> None:
         try:
             await self._disk.run(segment.give_back)
         except OSError as error:  # the next start finds it
@@ -558,49 +509,6 @@ def bytes_of(message: Spooled) -> int:
     return own + MESSAGE_EXTRA_BYTES + sum(len(name) + len(value or b"") for name, value in message.headers)
 
 
-def _write_steps(written: Iterable[tuple[_Segment, list[Step]]]) -> None:
+def _write_steps(written: Iterable[tuple[UndoneSegment, list[Step]]]) -> None:
     for segment, steps in written:
         segment.add(steps)
-
-
-def _found(folder: Path) -> tuple[list[_Segment], int]:
-    """What is not done with, and a number above all that were given. Blocking."""
-    found = []
-    next_number = delete_orphans(folder)
-    for file in segments_in(folder):
-        above_all = file.first + file.path.stat().st_size  # whatever it has: each message takes some bytes
-        try:
-            has = scan(file)
-        except SpoolTooNew as error:
-            log.error("spool is of a later version", segment=str(file.path), why=str(error))
-            next_number = max(next_number, above_all)
-            continue
-        except SpoolDamaged as error:
-            log.error("spool is damaged", segment=str(file.set_aside()), why=str(error))
-            next_number = max(next_number, above_all)
-            continue
-        next_number = max(next_number, has.next_number)
-        if has.torn_bytes:
-            log.warning(
-                "spool ends in what is no frame, and is kept aside once the rest is sent",
-                segment=str(file.path),
-                bytes=has.torn_bytes,
-            )
-        segment = _Segment(
-            file,
-            end=has.next_number,
-            size_bytes=has.size_bytes,
-            newest_ms=int(file.path.stat().st_mtime * 1000),
-        )
-        segment.is_damaged = has.torn_bytes > 0
-        for step in file.steps():
-            numbers = range(step.first, step.first + step.count)
-            if step.kind == BEGUN:
-                segment.begun = max(segment.begun, numbers.stop)
-            else:
-                segment.done.add(numbers)
-        if not segment.undone:
-            segment.give_back()
-            continue
-        found.append(segment)
-    return found, next_number
