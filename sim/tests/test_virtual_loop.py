@@ -1,8 +1,10 @@
 import asyncio
+import contextlib
+import threading
 
 import pytest
 
-from bmq_sim.loop import START_S, Deadlock, RunawayLoop, UnhandledException, VirtualLoop, run
+from bmq_sim.loop import START_S, Deadlock, ForeignThread, RunawayLoop, UnhandledException, VirtualLoop, run
 from bmq_sim.process import SimProcess
 
 
@@ -37,6 +39,15 @@ def test_a_cancelled_timer_never_runs() -> None:
         return ran
 
     assert run(main()) == [0]
+
+
+def test_a_run_in_which_a_thread_begins_has_failed_whoever_takes_the_exception() -> None:
+    async def main() -> None:
+        with contextlib.suppress(ForeignThread):
+            threading.Thread(target=print, name="worker").start()
+
+    with pytest.raises(UnhandledException, match="worker begins"):
+        run(main())
 
 
 def test_waiting_for_what_can_never_come_is_a_deadlock_that_names_the_waiting_task() -> None:

@@ -12,8 +12,9 @@ import gc
 import heapq
 import inspect
 import sys
+import threading
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -41,6 +42,12 @@ class RunawayLoop(RuntimeError):
 
 class UnhandledException(RuntimeError):
     """A callback or a task that nobody awaits raised."""
+
+
+class ForeignThread(RuntimeError):
+    """Somebody began a thread, which takes its own time: the run would not repeat. What is given to the executor runs
+    in virtual time; frameworks give functions that are not coroutines to threads of their own.
+    """
 
 
 class SimFuture(asyncio.Future[Any]):
@@ -331,7 +338,8 @@ def run(main: Coroutine[Any, Any, T], *, loop: VirtualLoop | None = None) -> T:
     loop = loop if loop is not None else VirtualLoop()
     gc.freeze()  # garbage is collected in the end: not that of a whole test run, each time
     try:
-        result = loop.run_until_complete(main)
+        with _without_threads(loop):
+            result = loop.run_until_complete(main)
         loop.cancel_pending()
         gc.collect()  # an exception that nobody took shows when its task goes
         if loop.unhandled:
@@ -341,6 +349,24 @@ def run(main: Coroutine[Any, Any, T], *, loop: VirtualLoop | None = None) -> T:
         main.close()
         loop.finish()
         gc.unfreeze()
+
+
+@contextlib.contextmanager
+def _without_threads(loop: VirtualLoop) -> Iterator[None]:
+    """The run has failed where somebody begins a thread, whoever takes the exception."""
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        error = ForeignThread(f"{thread.name} begins")
+        error.add_note(f"pending: {asyncio.current_task(loop)!r}")
+        loop.unhandled.append(error)
+        raise error
+
+    threading.Thread.start = refuse  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        threading.Thread.start = start  # type: ignore[method-assign]
 
 
 def on_virtual_time(scenario: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:

@@ -14,7 +14,7 @@ ValidateOnly = Annotated[bool, Query(description="Look whether it would be possi
 InLane = Annotated[str, Query(alias="lane", description="Only this lane's; empty: only the base's")]
 
 
-def _address_of(request: Request) -> str:
+async def _address_of(request: Request) -> str:
     return request.headers.get(ADDRESS, "")
 
 
