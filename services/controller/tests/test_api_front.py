@@ -490,7 +490,6 @@ def test_a_request_that_another_node_hands_on_is_logged_with_the_same_id() -> No
 
 @pytest.mark.parametrize("path", ["/metrics", "/v1/groups/of-many-offsets"])
 def test_large_pages_that_nobody_takes_are_few_and_go_after_a_while(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
-    monkeypatch.setattr(front_page, "generate_latest", lambda: b"x" * 300_000)
     monkeypatch.setattr(front_page, "LARGE_BYTES_MAX", 1_600_000)
     monkeypatch.setattr(front_page, "LARGE_PER_ADDRESS", 2)
     monkeypatch.setattr(front_page, "TAKEN_WITHIN_S", 0.2)
@@ -502,6 +501,7 @@ def test_large_pages_that_nobody_takes_are_few_and_go_after_a_while(monkeypatch:
         sources = Sources()
         sources.leader = large
         front = front_of(sources)
+        front.state.exposition = lambda: b"x" * 300_000
         handed: list[int] = []
 
         async def stuck(client: str) -> None:

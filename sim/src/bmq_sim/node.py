@@ -28,7 +28,7 @@ from bmq_sim.history import OwnerAppend, Place
 from bmq_sim.limits import Chance, Draws, limits_of
 from bmq_sim.owners_eyes import OwnersEyes
 from bmq_sim.process import ProcessState, SimProcess
-from bmq_sim.rest import Admin
+from bmq_sim.rest import Admin, exposition
 from bmq_sim.world import World
 
 NODE_ID = NodeId(1)
@@ -209,6 +209,7 @@ class Incarnation:
             world, self.name, settings=self._settings.at(self.host), store=store, clock=self._clock, rng=rng
         )
         self.admin = node.admin.front
+        self.admin.state.exposition = exposition
         await live(node, start=node.start(), stop=self._stop, serving=self._serves, failed=self._failed)
         world.note(f"{self.name} exits")
         # Outside of the process, which must not run any more.

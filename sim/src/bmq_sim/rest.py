@@ -24,6 +24,13 @@ _AGAIN: Final = frozenset((408, 503, 504))
 Admin: TypeAlias = tuple[SimProcess, AdminFront]
 
 
+def exposition() -> bytes:
+    """What `/metrics` says of a simulated node. Real metrics are those of this process, with its memory and all that
+    ran in it: they have other bytes each time, which would take other times to arrive.
+    """
+    return b"# A simulated node tells nothing.\n" * 1_000
+
+
 class Administered(Protocol):
     """One node, or a cluster."""
 

@@ -14,6 +14,7 @@ from bmq_sim.client import Address
 from bmq_sim.clock import SimClock, SimRng
 from bmq_sim.cluster.settings import INTERNAL_PORT, KAFKA_PORT, OUTSIDE, OUTSIDE_PORT, ClusterSettings, NodeSpec
 from bmq_sim.process import ProcessState, SimProcess
+from bmq_sim.rest import exposition
 from bmq_sim.world import World
 
 ADVERTISED_S_MAX = 2.0
@@ -97,6 +98,7 @@ class ServerProcess:
         store = self._world.store.for_node(spec.host)
         config, made = settings.config(spec, start=self._number), settings.of(spec, start=self._number)
         self._node = node = Node(store, clock=self._clock, rng=self._rng, config=config, settings=made)
+        node.admin.front.state.exposition = exposition
         await live(node, start=node.start(), stop=self._stop, serving=self._serves, failed=self._failed)
         self._world.note(f"{self.process.name} exits")
         # Outside of the process, which must not run any more.

@@ -105,6 +105,8 @@ class FrontState:
     tokens: Tokens | None = None
     readiness: list[Callable[[], str | None]] = field(default_factory=list)
     refreshers: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
+    exposition: Callable[[], bytes] = generate_latest
+    """The metrics of the whole process, as text; called in a thread."""
 
     def not_ready(self) -> str | None:
         """What is missing; None: ready."""
@@ -244,7 +246,7 @@ class AdminFront:
         try:
             for refresh in self.state.refreshers:
                 await refresh()
-            return await asyncio.get_running_loop().run_in_executor(None, generate_latest)
+            return await asyncio.get_running_loop().run_in_executor(None, self.state.exposition)
         finally:
             self._exposing = None
 
