@@ -6,14 +6,16 @@ from collections.abc import Sequence
 import pytest
 
 from bmq.errors import ControllerUnavailable, NotReady
+from bmq.metadata import journal
 from bmq.metadata.feed import MetadataFeed
 from bmq.metadata.follower import MetadataFollower, Poll
+from bmq.roles.controller import NewTopic
 from bmq.values import NodeId
 from bmq_controller.main import ControllerRole, start_controller
 from bmq_controller.recent import ENTRIES_MAX
 from bmq_controller.settings import ControllerSettings
 from bmq_sim.clock import SimClock, SimRng
-from bmq_sim.loop import run
+from bmq_sim.loop import VirtualLoop, run
 from bmq_sim.store import SimStore
 
 
@@ -175,3 +177,30 @@ def test_silence_is_what_the_store_said_and_an_outage_says_nothing() -> None:
         await role.stop()
 
     run(main())
+
+
+def test_a_large_entry_is_folded_in_a_thread_and_the_store_is_not_asked_for_it_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(journal, "FOLDED_BESIDE_BYTES", 400)
+    loop = VirtualLoop()
+
+    async def main() -> None:
+        store = SimStore()
+        role = await start(store)
+        following = Following(store, role.controller.metadata_poll, interval_s=0.2)
+        await asyncio.sleep(0.5)
+        loop.executor_delay_s = lambda: 3.0
+        await role.controller.create_topics([NewTopic(name=f"topic-{number}", partitions=1) for number in range(20)])
+        began_s = loop.time()
+        before = store.requests["get"]
+        await until(following, role, within_s=7)
+        assert loop.time() - began_s >= 3.0
+        assert store.requests["get"] == before
+        began_s = loop.time()
+        await role.controller.allocate_producer_ids(1)
+        await until(following, role, within_s=1)
+        await following.stop()
+        await role.stop()
+
+    run(main(), loop=loop)

@@ -3,7 +3,9 @@ answered once.
 """
 
 import asyncio
+from collections.abc import Coroutine
 from random import Random
+from typing import Any
 from unittest.mock import patch
 from uuid import UUID
 
@@ -14,14 +16,15 @@ from bmq.errors import ControllerUnavailable, Corrupt, PolicyViolation, TopicExi
 from bmq.metadata.codec import LOG_PREFIX
 from bmq.metadata.image import Image
 from bmq.metadata.records import AnyRecord, ProducerIdsAllocated, TopicDeleted
-from bmq.roles.controller import ConfigChange, ConfigResource, NewTopic, Reassignment
-from bmq.values import NodeId, TopicId, TopicPartition
+from bmq.roles.controller import ConfigChange, ConfigResource, Heartbeat, NewTopic, Reassignment
+from bmq.values import BrokerEpoch, NodeId, TopicId, TopicPartition
 from bmq_controller.machine.decision import Decision
 from bmq_controller.machine.lanes import LaneWanted
 from bmq_controller.machine.limits import Limits
+from bmq_controller.main import ControllerRole
 from bmq_controller.operations import DECISION_WORK, FOLDING_WORK, OperationQueue
 from bmq_controller.settings import ControllerSettings
-from bmq_sim.loop import run
+from bmq_sim.loop import VirtualLoop, run
 from bmq_sim.store import SimStore, StoreFaults
 
 
@@ -363,3 +366,86 @@ def test_what_follows_from_every_entry_breaking_down_ends_the_leader_and_all_who
         await role.stop()
 
     run(main())
+
+
+SLOW_S = 2.0
+"""How long what is given to a thread takes in these tests."""
+
+
+async def _with_partitions(settings: ControllerSettings) -> ControllerRole:
+    """A leader with two brokers, the first of which owns six partitions."""
+    role = await start(SimStore(), settings=settings)
+    await role.controller.register(registration())
+    await role.controller.create_topics([NewTopic(name="t", partitions=6)])
+    await role.controller.register(registration(2, 2))
+    assert role.metadata.image.owned_counts == {NODE: 6}
+    return role
+
+
+def _on_slow_threads(main: Coroutine[Any, Any, None]) -> None:
+    loop = VirtualLoop()
+    loop.executor_delay_s = lambda: SLOW_S
+    run(main, loop=loop)
+
+
+def test_while_it_is_decided_what_becomes_of_many_partitions_the_leader_hears_of_the_living() -> None:
+    """A turn of the loop for a hundred thousand took seconds, in which heirs were taken for dead."""
+
+    async def main() -> None:
+        role = await _with_partitions(ControllerSettings(decided_beside_partitions=3))
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        stopping = asyncio.ensure_future(role.controller.report_stopped(NODE, BrokerEpoch(1), 0))
+        await asyncio.sleep(0)
+        beat = Heartbeat(node_id=NodeId(2), broker_epoch=BrokerEpoch(1), boot=UUID(int=2))
+        await role.controller.heartbeat(beat)
+        assert loop.time() - began_s < 0.1
+        given = await role.controller.allocate_producer_ids(1)
+        assert stopping.done(), "in the order in which they came"
+        assert loop.time() - began_s >= SLOW_S
+        assert len(given) == 1
+        assert role.metadata.image.owned_counts == {NodeId(2): 6}
+        began_s = loop.time()
+        await role.controller.cordon(NodeId(2), cordoned=True)
+        assert loop.time() - began_s < 0.1, "what gives nothing away is decided at once"
+        await role.stop()
+
+    _on_slow_threads(main())
+
+
+def test_few_partitions_are_decided_about_at_once() -> None:
+    async def main() -> None:
+        role = await _with_partitions(ControllerSettings(decided_beside_partitions=6))
+        began_s = asyncio.get_running_loop().time()
+        await role.controller.report_stopped(NODE, BrokerEpoch(1), 0)
+        assert asyncio.get_running_loop().time() - began_s < 0.1
+        await role.stop()
+
+    _on_slow_threads(main())
+
+
+def test_who_waits_for_a_decision_in_a_thread_is_answered_where_the_leader_ends_meanwhile() -> None:
+    async def main() -> None:
+        role = await _with_partitions(ControllerSettings(decided_beside_partitions=3, stop_timeout_s=0.5))
+        stopping = asyncio.ensure_future(role.controller.report_stopped(NODE, BrokerEpoch(1), 0))
+        await asyncio.sleep(0.1)
+        await role.stop()
+        with pytest.raises(ControllerUnavailable):
+            await stopping
+
+    _on_slow_threads(main())
+
+
+def test_what_breaks_down_in_a_thread_is_refused_alone() -> None:
+    async def main() -> None:
+        role = await _with_partitions(ControllerSettings(decided_beside_partitions=3))
+        with (
+            patch("bmq_controller.machine.nodes.report_stopped", side_effect=ZeroDivisionError),
+            pytest.raises(ControllerUnavailable, match="a bug"),
+        ):
+            await role.controller.report_stopped(NODE, BrokerEpoch(1), 0)
+        await role.controller.report_stopped(NODE, BrokerEpoch(1), 0)
+        assert role.metadata.image.owned_counts == {NodeId(2): 6}
+        await role.stop()
+
+    _on_slow_threads(main())

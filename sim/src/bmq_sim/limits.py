@@ -31,6 +31,7 @@ SMALL: Final[Mapping[str, Sequence[int]]] = {
     "bmq.metadata.shared_map:LEAF_GROWN": (1, 2),
     "bmq.metadata.shared_map:LEAF_MIN": (0, 1),
     "bmq.metadata.journal:SNAPSHOTS_KEPT": (1,),
+    "bmq.metadata.journal:FOLDED_BESIDE_BYTES": (0, 100, 1_000),
     # between nodes
     "bmq.internal.links.client:WRITE_BYTES": (1_000,),
     "bmq.internal.framing.frames:_JOIN_BYTES_MAX": (0, 100),

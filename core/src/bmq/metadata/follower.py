@@ -69,6 +69,8 @@ class MetadataFollower:
         self._nothing_until_s = float("-inf")
         self._listed_s = float("-inf")
         self._pause_s = interval_s
+        self._folding = False
+        """Whether an entry of the leader's is being folded in: the store need not be asked for the same one."""
         self._answered = True
         """Whether the leader did when it was asked last."""
         self._unanswered = asyncio.Event()
@@ -123,6 +125,8 @@ class MetadataFollower:
         loop = asyncio.get_running_loop()
         while True:
             await self._pause()
+            if self._folding:
+                continue
             if self._poll is None or not self._answered or loop.time() - self._news_s >= self._quiet_s:
                 await self.look()
 
@@ -158,7 +162,7 @@ class MetadataFollower:
             try:
                 async with asyncio.timeout(POLL_WAIT_MS / 1000 + POLL_GRACE_S):
                     found = await poll(self._position.image.position, POLL_WAIT_MS)
-                self._take_polled(found)
+                await self._take_polled(found)
             except (BmqError, TimeoutError) as error:
                 if self._answered:
                     _log.info(
@@ -178,13 +182,17 @@ class MetadataFollower:
             if not found and loop.time() - asked_s < POLL_WAIT_MS / 2000:
                 await asyncio.sleep(self._interval_s)
 
-    def _take_polled(self, found: Sequence[bytes]) -> None:
+    async def _take_polled(self, found: Sequence[bytes]) -> None:
         """Raises NotReady where an entry does not follow what is here, FormatError."""
         for data in found:
             entry = decode_entry(data, what="metadata log entry of the leader")
             if entry.number <= self._position.image.position:
                 continue
-            after = self._journal.follow(self._position, entry)
+            self._folding = True
+            try:
+                after = await self._journal.follow(self._position, entry)
+            finally:
+                self._folding = False
             if after is None:
                 raise NotReady(
                     f"the leader's entry {entry.number} does not follow entry {self._position.image.position}"

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 
@@ -34,7 +34,11 @@ SNAPSHOTS_KEPT: Final = 2
 """The newest and one before it, with the entries since: should the newest prove unreadable, the other still leads to
 the same image."""
 LOADS_MAX: Final = 10
+FOLDED_BESIDE_BYTES: Final = 128 * 1024
+"""An entry with more is folded in and checked in a thread, a few thousand changes and more: what a broker owned that is
+gone is one entry, and who folds a hundred thousand in a turn of the loop is silent for seconds."""
 
+T = TypeVar("T")
 Seen = Callable[[Sequence[AnyRecord]], None]
 
 _log = structlog.get_logger(__name__)
@@ -82,10 +86,12 @@ class MetadataJournal:
         FormatError.
         """
         image, last = start.image, start.entry
+        size_bytes = 0
         async for entry in self.log.read_forward(last):
-            image, last = self._folded(image, entry), entry
+            image, last = await self._folded(image, entry), entry
+            size_bytes += len(entry.payload)
         # Once for all of them: a check costs a look at every topic.
-        check_step(start.image, image)
+        await _beside(partial(check_step, start.image, image), size_bytes)
         return Position(image=image, entry=last, entries=start.entries + image.position - start.image.position)
 
     async def newest(self, start: Position) -> Position:
@@ -98,12 +104,12 @@ class MetadataJournal:
             _log.info("metadata log was shortened, reading the newest snapshot", entry=gap.number)
             return await self.load()
 
-    def follow(self, start: Position, entry: Entry) -> Position | None:
+    async def follow(self, start: Position, entry: Entry) -> Position | None:
         """`start` and the one entry that was found above it; None where it is not the next one. Raises FormatError."""
         if start.entry is None or entry.number != start.entry.number + 1 or entry.predecessor != start.entry.nonce:
             return None
-        image = self._folded(start.image, entry)
-        check_step(start.image, image)
+        image = await self._folded(start.image, entry)
+        await _beside(partial(check_step, start.image, image), len(entry.payload))
         return Position(image=image, entry=entry, entries=start.entries + 1)
 
     async def save_snapshot(self, position: Position) -> int:
@@ -186,12 +192,23 @@ class MetadataJournal:
             return Position(image=image, entry=entry)
         return Position(image=Image(), entry=None)
 
-    def _folded(self, image: Image, entry: Entry) -> Image:
-        records = decode_records(entry.payload, what=f"metadata log entry {entry.number}")
-        after = apply(image, entry.number, records)
+    async def _folded(self, image: Image, entry: Entry) -> Image:
+        records, after = await _beside(partial(_fold, image, entry), len(entry.payload))
         if self._seen is not None:
             self._seen(records)
         return after
+
+
+def _fold(image: Image, entry: Entry) -> tuple[Sequence[AnyRecord], Image]:
+    records = decode_records(entry.payload, what=f"metadata log entry {entry.number}")
+    return records, apply(image, entry.number, records)
+
+
+async def _beside(work: Callable[[], T], size_bytes: int) -> T:
+    """In a thread where it takes long: the loop goes on."""
+    if size_bytes <= FOLDED_BESIDE_BYTES:
+        return work()
+    return await asyncio.get_running_loop().run_in_executor(None, work)
 
 
 async def newest_position(store: ObjectStore, *, above: int) -> int:

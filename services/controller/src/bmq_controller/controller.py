@@ -302,7 +302,7 @@ class LeadingController:
                 decide = partial(
                     node_machine.register, registration=registration, sealed=stream, end=end, avoid=self.avoided
                 )
-                epoch = await self._leader.operate("register", decide, first=True)
+                epoch = await self._leader.operate("register", decide, first=True, gives_away=registration.node_id)
                 if epoch is not None:
                     _log.info(
                         "node registered",
@@ -318,10 +318,12 @@ class LeadingController:
 
     async def report_stopped(self, node_id: NodeId, broker_epoch: BrokerEpoch, end: int) -> None:
         """Commits that the node sealed its own stream at `end` and is gone."""
+        avoid = self.avoided
         await self._leader.operate(
             "report_stopped",
-            lambda image: node_machine.report_stopped(image, node_id, broker_epoch, end=end, avoid=self.avoided),
+            lambda image: node_machine.report_stopped(image, node_id, broker_epoch, end=end, avoid=avoid),
             first=True,
+            gives_away=node_id,
         )
         _log.info("node stopped", node_id=node_id, broker_epoch=broker_epoch, sealed_end=end)
 

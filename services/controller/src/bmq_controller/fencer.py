@@ -147,8 +147,12 @@ class Fencer:
                 end = await seal_stream(
                     self._store, StreamId(node_id, broker_epoch), cluster_id=cluster_id, rng=self._rng
                 )
+            avoid = self._avoid()
             if await self._leader.operate(
-                "fenced", lambda image: complete_fencing(image, who, end=end, avoid=self._avoid()), first=True
+                "fenced",
+                lambda image: complete_fencing(image, who, end=end, avoid=avoid),
+                first=True,
+                gives_away=node_id,
             ):
                 metrics.FENCINGS.labels("completed").inc()
                 _log.warning(

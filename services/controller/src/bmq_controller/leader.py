@@ -8,6 +8,7 @@ leader ends it for good: the log's rules, not a lease, decide who leads.
 import asyncio
 from base64 import urlsafe_b64encode
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 import structlog
@@ -40,7 +41,7 @@ from bmq_controller.bare_store import object_of_a_cluster, without_metadata
 from bmq_controller.collector import Collector
 from bmq_controller.machine.decision import Decision
 from bmq_controller.machine.nodes import collected
-from bmq_controller.operations import Draft, Operation, OperationQueue
+from bmq_controller.operations import Draft, Operation, OperationQueue, draft_alone
 from bmq_controller.recent import RecentEntries
 from bmq_controller.settings import ControllerSettings
 from bmq_controller.strays import Strays
@@ -86,6 +87,8 @@ class ControllerLeader:
         self._ended: str | None = "it has not started"
         self._stopping = False
         self._committing: Draft | None = None
+        self._deciding: Operation | None = None
+        """What is decided about in a thread."""
         self._tasks: list[asyncio.Task[None]] = []
         self._idle = asyncio.Event()
         self._snapshot_due = asyncio.Event()
@@ -169,16 +172,24 @@ class ControllerLeader:
             raise ControllerUnavailable(f"This controller does not lead: {self._ended}")
 
     async def operate(
-        self, name: str, decide: Callable[[Image], Decision[T]], *, first: bool = False, work: int = 0
+        self,
+        name: str,
+        decide: Callable[[Image], Decision[T]],
+        *,
+        first: bool = False,
+        work: int = 0,
+        gives_away: NodeId | None = None,
     ) -> T:
         """The result of a decision once its records are durable and published; `first`: before all that are not.
-        `work`: how much it is to decide, beyond what every decision is.
+        `work`: how much it is to decide, beyond what every decision is. `gives_away`: whose partitions it gives to
+        others; where those are many, `decide` is called in a thread, and looks at nothing but the image.
 
         Raises what the decision raises, and ControllerUnavailable: not applied where the operation was still waiting,
         unknown otherwise.
         """
         self.check_leading()
-        future = self._submit(name, decide, first=first, work=work)
+        beside = gives_away is not None and self._has_many(gives_away)
+        future = self._submit(name, decide, first=first, work=work, beside=beside)
         try:
             async with asyncio.timeout(self.settings.operation_timeout_s):
                 return await future
@@ -190,11 +201,22 @@ class ControllerLeader:
         finally:
             del future  # a refusal has this frame, and so would live until the garbage is collected
 
+    def _has_many(self, node_id: NodeId) -> bool:
+        """Partitions, with those that nobody owns and that go to others with them."""
+        counts = self._image.owned_counts
+        return counts.get(node_id, 0) + counts.get(NO_NODE, 0) > self.settings.decided_beside_partitions
+
     def _submit(
-        self, name: str, decide: Callable[[Image], Decision[T]], *, first: bool = False, work: int = 0
+        self,
+        name: str,
+        decide: Callable[[Image], Decision[T]],
+        *,
+        first: bool = False,
+        work: int = 0,
+        beside: bool = False,
     ) -> "asyncio.Future[T]":
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._queue.put(Operation(name, decide, future, work), first=first)
+        self._queue.put(Operation(name, decide, future, work, beside), first=first)
         self._idle.clear()
         return future
 
@@ -225,7 +247,7 @@ class ControllerLeader:
                     break
                 # The present leader is at work. A conflict shows its entry: building on that at once, without a
                 # listing, wins where it pauses.
-                follows = self._journal.follow(base, overtaken.entry)
+                follows = await self._journal.follow(base, overtaken.entry)
                 base = follows if follows is not None else await self._journal.load()
                 continue
             except (Fenced, UnknownOutcome) as error:
@@ -262,10 +284,7 @@ class ControllerLeader:
                 if not await self._queue.arrival(self.settings.leading_check_s):
                     await self._check_leading()
                     continue
-            draft = self._queue.draft(
-                self._image, records_max=self.settings.records_per_entry, work_max=self.settings.work_per_entry
-            )
-            self._committing = draft
+            self._committing = draft = await self._draft()
             if draft.records:
                 await self._commit(draft)
             else:
@@ -273,6 +292,18 @@ class ControllerLeader:
                 await self._check_leading()
             self._committing = None
             draft.deliver()
+
+    async def _draft(self) -> Draft:
+        """The next entry. Nobody else changes the image meanwhile."""
+        operation = self._queue.take_beside()
+        if operation is None:
+            return self._queue.draft(
+                self._image, records_max=self.settings.records_per_entry, work_max=self.settings.work_per_entry
+            )
+        self._deciding = operation
+        draft = await asyncio.get_running_loop().run_in_executor(None, partial(draft_alone, self._image, operation))
+        self._deciding = None
+        return draft
 
     async def _commit(self, draft: Draft) -> None:
         """Makes the entry durable, however long the store is down. Raises Fenced."""
@@ -401,3 +432,5 @@ class ControllerLeader:
         self.recent.end(error)
         if self._committing is not None:
             self._committing.fail(error)
+        if self._deciding is not None and not self._deciding.future.done():
+            self._deciding.future.set_exception(error)

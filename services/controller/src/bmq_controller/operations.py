@@ -50,6 +50,8 @@ class Operation:
     future: "asyncio.Future[Any]"
     work: int = 0
     """What it is to decide about it beyond that, as far as it can be said before."""
+    beside: bool = False
+    """It is much work: it is decided about in a thread, and has an entry to itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,16 @@ class OperationQueue:
             return False
         return True
 
+    def take_beside(self) -> Operation | None:
+        """The next operation, where it is one that is decided about in a thread, and its caller still waits."""
+        queue = self._first or self._waiting
+        while queue and queue[0].beside:
+            operation = queue.popleft()
+            metrics.WAITING.set(len(self))
+            if not operation.future.done():
+                return operation
+        return None
+
     def draft(self, base: Image, *, records_max: int, work_max: int) -> Draft:
         """Takes operations until the entry after `base` has `records_max` records, or is `work_max` of work, or none is
         left.
@@ -129,18 +141,15 @@ class OperationQueue:
             metrics.WAITING.set(len(self))
 
     def _draft(self, base: Image, taken: list[Operation], *, records_max: int, work_max: int) -> Draft:
-        draft = self._take(base, taken, records_max=records_max, work_max=work_max)
-        try:
-            check_step(base, draft.image)
-        except FormatError:
-            # One of the decisions is wrong, and nobody must ever read it: find out which, and let the others go on.
-            draft = _checked_one_by_one(base, taken)
-        return draft
+        return _checked(base, self._take(base, taken, records_max=records_max, work_max=work_max), taken)
 
     def _take(self, base: Image, taken: list[Operation], *, records_max: int, work_max: int) -> Draft:
         draft, work = Draft(base, [], []), 0
         while len(self) and len(draft.records) < records_max and work < work_max:
-            operation = (self._first or self._waiting).popleft()
+            queue = self._first or self._waiting
+            if queue[0].beside:
+                break
+            operation = queue.popleft()
             if not operation.future.done():
                 taken.append(operation)
                 records = len(draft.records)
@@ -156,6 +165,21 @@ class OperationQueue:
             if not operation.future.done():
                 operation.future.set_exception(error)
         metrics.WAITING.set(0)
+
+
+def draft_alone(base: Image, operation: Operation) -> Draft:
+    """The entry after `base` with one operation alone. Pure but for what it logs: for any thread."""
+    draft = _with(Draft(base, [], []), base.position + 1, operation)
+    return _checked(base, _with_consequences(draft, base.position + 1), [operation])
+
+
+def _checked(base: Image, draft: Draft, taken: Sequence[Operation]) -> Draft:
+    try:
+        check_step(base, draft.image)
+    except FormatError:
+        # One of the decisions is wrong, and nobody must ever read it: find out which, and let the others go on.
+        return _checked_one_by_one(base, taken)
+    return draft
 
 
 def _with(draft: Draft, position: int, operation: Operation) -> Draft:

@@ -20,6 +20,9 @@ class ControllerSettings:
     """One entry takes waiting operations until it has so many records; a single operation may have more."""
     work_per_entry: int = 500_000
     """Nor does it take more of them than are so much work, which is one turn of the loop (a unit is some 30 ns)."""
+    decided_beside_partitions: int = 4_000
+    """What becomes of the partitions of a broker that goes is decided in a thread, as an entry of its own, where those
+    are more: a hundred thousand take a second."""
     lease_s: float = 6.0
     """How long a node may be silent before it is fenced."""
     lease_tick_s: float = 0.5

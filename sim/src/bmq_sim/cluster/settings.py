@@ -67,6 +67,7 @@ class ClusterSettings:
         self.controller = ControllerSettings(
             records_per_entry=draws.choice("records_per_entry", (1, 5_000)),
             work_per_entry=draws.choice("work_per_entry", (1, 10_000, 500_000)),
+            decided_beside_partitions=draws.choice("decided_beside_partitions", (0, 3, 4_000)),
             snapshot_entries=draws.choice("snapshot_entries", (3, 10, 1_000)),
             leading_check_s=draws.choice("leading_check_s", (1.0, 5.0)),
             collect_delay_s=5.0,
