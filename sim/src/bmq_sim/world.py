@@ -36,6 +36,9 @@ class World:
         self._listing = listing
         self.network = Network(rng=self.rng("network"))
         self.loop = VirtualLoop(network=self.network, steps_max=STEPS_MAX, virtual_s_max=VIRTUAL_S_MAX)
+        threads = self.rng("threads")
+        if slowest_s := threads.choice((0.0, 0.01, 0.3)):
+            self.loop.executor_delay_s = lambda: slowest_s * threads.random() ** 4
         self.store = SimStore(rng=self.rng("store"))
         self.store.listing = listing or ListingKind.PAGES
         self.history = History()
