@@ -134,7 +134,7 @@ class _Newest:
     def do(self) -> None:
         """Does the damage."""
         store, prefix = self._world.store, manifest_prefix(self._tp)
-        if not self._supervisor.living:
+        if not (self._supervisor.living and self._supervisor.living[-1].serving):
             return
         told = self._supervisor.image().partition(self._tp)
         keys = store.keys(prefix)
