@@ -23,12 +23,12 @@ COPY core core
 COPY admin admin
 COPY resources resources
 COPY audit audit
-COPY databus databus
 COPY backup backup
 COPY services/controller services/controller
 COPY services/broker services/broker
 COPY services/proxy services/proxy
 COPY node node
+COPY databus databus
 COPY cli cli
 COPY operator operator
 RUN /build/uv/bin/uv pip install --quiet --no-cache --no-deps --no-sources --python /usr/bin/python3 --target /opt/bmq/packages \

@@ -25,6 +25,7 @@ MEMBERS: Final = (
     "services/broker",
     "services/proxy",
     "node",
+    "databus",
     "cli",
     "operator",
 )
