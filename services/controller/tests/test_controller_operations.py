@@ -413,6 +413,21 @@ def test_while_it_is_decided_what_becomes_of_many_partitions_the_leader_hears_of
     _on_slow_threads(main())
 
 
+def test_a_drain_of_many_partitions_is_decided_about_in_a_thread_also_where_it_has_a_condition() -> None:
+    async def main() -> None:
+        role = await _with_partitions(ControllerSettings(decided_beside_partitions=3))
+        began_s = asyncio.get_running_loop().time()
+        looked_at: list[Image] = []
+        await role.controller.when(looked_at.append).drain(NODE)
+        assert asyncio.get_running_loop().time() - began_s >= SLOW_S
+        assert len(looked_at) == 1
+        assert set(role.metadata.image.moving.values()) == {NodeId(2)}
+        assert len(role.metadata.image.moving) == 6
+        await role.stop()
+
+    _on_slow_threads(main())
+
+
 def test_few_partitions_are_decided_about_at_once() -> None:
     async def main() -> None:
         role = await _with_partitions(ControllerSettings(decided_beside_partitions=6))

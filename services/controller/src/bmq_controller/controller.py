@@ -53,7 +53,9 @@ _log = structlog.get_logger(__name__)
 class _Operate(Protocol):
     """ControllerLeader.operate."""
 
-    async def __call__(self, name: str, decide: Callable[[Image], Decision[T]], *, work: int = 0) -> T: ...
+    async def __call__(
+        self, name: str, decide: Callable[[Image], Decision[T]], *, work: int = 0, gives_away: NodeId | None = None
+    ) -> T: ...
 
 
 class LeadingController:
@@ -160,12 +162,14 @@ class LeadingController:
     def when(self, holds: Callable[[Image], None]) -> "LeadingController":
         """This controller, for decisions that are made only on an image for which `holds` raises nothing."""
 
-        async def operate(name: str, decide: Callable[[Image], Decision[T]], *, work: int = 0) -> T:
+        async def operate(
+            name: str, decide: Callable[[Image], Decision[T]], *, work: int = 0, gives_away: NodeId | None = None
+        ) -> T:
             def decided(image: Image) -> Decision[T]:
                 holds(image)
                 return decide(image)
 
-            return await self._leader.operate(name, decided, work=work)
+            return await self._leader.operate(name, decided, work=work, gives_away=gives_away)
 
         conditional = copy(self)
         conditional._operate = operate
@@ -370,7 +374,8 @@ class LeadingController:
 
     async def drain(self, node_id: NodeId) -> None:
         """Cordons a node and begins to move all its partitions away."""
-        await self._operate("drain", lambda image: move_machine.drain(image, node_id, avoid=self.avoided))
+        decide = partial(move_machine.drain, node_id=node_id, avoid=self.avoided)
+        await self._operate("drain", decide, gives_away=node_id)
         node = self._leader.image.nodes.get(node_id)
         if node is not None:
             self._draining[node_id] = node.broker_epoch
