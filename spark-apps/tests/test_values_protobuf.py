@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from conftest import Buckets
 from google.protobuf import descriptor_pool
+from google.protobuf.any_pb2 import Any as Any_
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.json_format import MessageToDict, Parse
 from google.protobuf.message_factory import GetMessageClass
@@ -141,6 +142,49 @@ def test_required_fields_and_closed_enums_are_held_to() -> None:
     assert reasons[1] == "not a Protobuf message M: no q, which is required"
     assert reasons[2] == "not a Protobuf message M: field e (1) is a value that its enum does not have"
     assert reasons[3] == "not a Protobuf message M: field r (2) is a value that its enum does not have"
+
+
+LINES = (
+    'syntax = "proto2"; message M { message L { required string sku = 1; optional int32 n = 2; } optional int32 id = 3; '
+    "map<string, string> labels = 1; repeated L lines = 2; map<int32, L> by = 4; optional L one = 5; }"
+)
+
+
+def test_required_fields_are_looked_for_below_lists_and_maps_beside_maps_of_texts() -> None:
+    """Protobuf's own search for them ended the process there, and with it a job for good."""
+    labels, lacks = b"\x0a\x06\x0a\x01x\x12\x01a", b"\x02\x10\x05"
+    values, reasons = fitting(
+        LINES,
+        b"\x18\x01" + labels + b"\x12\x03\x0a\x01s",
+        b"\x18\x02" + labels + b"\x12\x03\x0a\x01s" + b"\x12" + lacks,
+        labels + b"\x22\x06\x08\x07\x12" + lacks,
+        labels + b"\x2a" + lacks + b"\x12" + lacks,
+        (b"\x12" + lacks) * 1_000,
+    )
+    assert values[0]["lines"] == [{"sku": "s", "n": None}]
+    assert values[1:] == [None] * 4
+    assert reasons[1:] == [
+        "not a Protobuf message M: no lines[1].sku, which is required",
+        "not a Protobuf message M: no by[7].sku, which is required",
+        "not a Protobuf message M: no lines[0].sku, one.sku, which is required",
+        "not a Protobuf message M: no lines[0].sku, lines[1].sku, lines[2].sku, which is required",
+    ]
+
+
+def test_messages_within_themselves_that_are_no_json_text_are_dead_letters() -> None:
+    schema = """syntax = "proto3"; import "google/protobuf/any.proto";
+    message M { int32 id = 1; Node n = 2;
+      message Node { google.protobuf.Any data = 1; Node next = 2; string DESCRIPTOR = 3; } }"""
+    held = b""
+    for _ in range(600):
+        held = Any_(type_url="type.googleapis.com/google.protobuf.Any", value=held).SerializeToString()
+    made = message_class(compiled({"x.proto": schema.encode()}, "x.proto", "x"), "M")
+    deep, plain = made(id=1), made(id=2)
+    deep.n.next.data.MergeFromString(held)
+    plain.n.next.SetInParent()
+    values, reasons = fitting(schema, deep.SerializeToString(), b"\x08\x03", plain.SerializeToString())
+    assert values == [None, {"id": 3, "n": None}, None]
+    assert all("a M.Node within itself" in str(reason) for reason in (reasons[0], reasons[2]))
 
 
 @settings(max_examples=8, deadline=None)

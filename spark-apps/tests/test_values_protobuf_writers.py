@@ -227,6 +227,32 @@ def test_a_message_with_fields_is_the_only_one_of_a_list_of_empty_ones(registry:
     assert read(registry, "M p = 1;", f"P p = 1; {empty}", kept=False, p={"p": {}}) == ({"p": True}, "")
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("repeated P p = 1; message P { int32 x = 1; }", "P p = 1; message P {}"),
+        ("repeated P p = 1; message P {}", "P p = 1; message P { int32 x = 1; }"),
+        ("repeated P p = 1; message P {}", "P p = 1; message P {}"),
+        ("map<string, int32> p = 1;", "P p = 1; message P {}"),
+        ("map<string, P> p = 1; message P {}", "P p = 1; message P { int32 x = 1; }"),
+    ],
+)
+def test_a_list_or_map_is_no_message_that_was_set(registry: RegistryServer, before: str, after: str) -> None:
+    number = "int32 n = 2;"
+    assert read(registry, number + before, number + after, kept=False, n=1) == ({"n": 1, "p": None}, "")
+    some: Any = [{}, {}] if "repeated" in before else {"a": {} if "P" in before else 1}
+    found, reason = read(registry, number + before, number + after, kept=False, n=1, p=some)
+    assert found is None and "field p" in reason
+
+
+@pytest.mark.parametrize("after", ["int32 p = 1;", "sint64 p = 1;"])
+def test_a_message_without_fields_is_no_number(registry: RegistryServer, after: str) -> None:
+    before = "P p = 1; int32 n = 2; message P {}"
+    assert read(registry, before, f"{after} int32 n = 2;", kept=False, n=1) == ({"p": 0, "n": 1}, "")
+    found, reason = read(registry, before, f"{after} int32 n = 2;", kept=False, n=1, p={})
+    assert found is None and "field p" in reason
+
+
 def test_an_empty_message_has_not_what_is_required_of_it_now(registry: RegistryServer) -> None:
     writer = Version(registry, "optional P p = 1; optional int32 n = 2; message P {}", "proto2")
     grown = "message P { required int32 x = 1; }"

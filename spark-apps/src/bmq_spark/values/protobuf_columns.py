@@ -161,11 +161,19 @@ def _names(field: FieldDescriptor, names: Mapping[int, str]) -> Callable[[int], 
 
 
 def _json(message: Any) -> str:
-    """What an Any in it holds is looked for in the schema first, then among Protobuf's own types."""
+    """What an Any in it holds is looked for in the schema first, then among Protobuf's own types. Raises ValueError
+    where it cannot be said, and what Protobuf raises.
+    """
+    described = type(message).DESCRIPTOR
     try:
-        return _text(message, message.DESCRIPTOR.file.pool)
-    except TypeError:
-        return _text(message, None)
+        try:
+            return _text(message, described.file.pool)
+        except TypeError:
+            return _text(message, None)
+    except RecursionError:
+        raise ValueError(f"a {described.full_name} within itself is nested too deep to be written as JSON") from None
+    except AttributeError as error:  # a field is called as what Protobuf asks of each message
+        raise ValueError(f"a {described.full_name} within itself cannot be written as JSON: {error}") from None
 
 
 def _text(message: Any, pool: DescriptorPool | None) -> str:

@@ -8,6 +8,7 @@ beside some that it has, are a newer writer's.
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import islice
 from typing import Any, Final
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -28,10 +29,8 @@ def check_of(message: Descriptor) -> Check:
     has_required = _requires(message, set())
 
     def check(found: Any) -> None:
-        if has_required and (lacks := missing(found)):
-            raise Unfit(
-                f"not a Protobuf message {message.full_name}: no {', '.join(lacks[:_SHOWN])}, which is required"
-            )
+        if has_required and (lacks := list(islice(missing(found), _SHOWN))):
+            raise Unfit(f"not a Protobuf message {message.full_name}: no {', '.join(lacks)}, which is required")
         inner(found)
         unknown = UnknownFieldSet(found)
         if len(unknown) and not has_fields(found):

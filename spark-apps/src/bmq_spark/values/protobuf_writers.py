@@ -133,10 +133,13 @@ def _fit(
     """None where the column holds nothing of the kind. `writer` and `reader`: of fields that are messages, or hold
     such; of maps their entries.
     """
-    if writer is not None and pa.types.is_struct(want) and (pa.types.is_struct(have) or not writer.fields):
-        return _struct(writer, reader, want, have, f"{path}.")
-    if writer is not None and reader is not None and pa.types.is_boolean(want) and _is_left_empty(writer, reader):
-        return _truths_where_set
+    if writer is not None and not (pa.types.is_list(have) or pa.types.is_map(have)):
+        if pa.types.is_struct(want) and (pa.types.is_struct(have) or not writer.fields):
+            return _struct(writer, reader, want, have, f"{path}.")
+        if pa.types.is_boolean(want) and reader is not None and _is_left_empty(writer, reader):
+            return _truths_where_set
+        if not writer.fields and have != want:
+            return None
     if pa.types.is_list(have) and pa.types.is_list(want):
         item = _fit(writer, reader, have.value_type, want.value_type, path)
         return None if item is None else lambda array: _lists(array, item, want)
