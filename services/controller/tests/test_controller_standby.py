@@ -194,6 +194,32 @@ def test_a_dead_brokers_partitions_go_to_the_others_and_it_may_only_register_aga
     run(main(), loop=loop)
 
 
+def test_a_leader_that_decides_in_a_thread_for_long_is_not_taken_for_dead() -> None:
+    """Its sign of life waited behind what it decided about: standbys deposed it, decided the same anew, and so on."""
+    loop = VirtualLoop()
+
+    async def main() -> None:
+        controllers = Controllers(
+            loop, SimStore(rng=Random(1), faults=FAST), settings=ControllerSettings(decided_beside_partitions=2)
+        )
+        for node_id in (1, 2, 3):
+            controllers.start(node_id)
+        leader = await controllers.until_led()
+        dead, other = SimBroker(controllers, 11), SimBroker(controllers, 12)
+        await dead.registered()
+        await other.registered()
+        await create(controllers, "t", 6)
+        loop.executor_delay_s = lambda: 5 * SETTINGS.takeover_s
+        loop.kill(dead.process)
+        silent_s = loop.time()
+        image = await controllers.until(lambda image: owners(image, "t") == [12] * 6)
+        assert loop.time() - silent_s >= 5 * SETTINGS.takeover_s + SETTINGS.lease_s - 2.1
+        assert (image.controller_epoch, controllers.leading(), other.fenced) == (1, [leader], 0)
+        await create(controllers, "u", 1)
+
+    run(main(), loop=loop)
+
+
 def test_the_last_broker_is_not_fenced_however_silent_it_is() -> None:
     loop = VirtualLoop()
 

@@ -41,7 +41,7 @@ from bmq_controller.bare_store import object_of_a_cluster, without_metadata
 from bmq_controller.collector import Collector
 from bmq_controller.machine.decision import Decision
 from bmq_controller.machine.nodes import collected
-from bmq_controller.operations import Draft, Operation, OperationQueue, draft_alone
+from bmq_controller.operations import Draft, Operation, OperationQueue, draft_alone, draft_neutral
 from bmq_controller.recent import RecentEntries
 from bmq_controller.settings import ControllerSettings
 from bmq_controller.strays import Strays
@@ -179,17 +179,19 @@ class ControllerLeader:
         first: bool = False,
         work: int = 0,
         gives_away: NodeId | None = None,
+        neutral: bool = False,
     ) -> T:
         """The result of a decision once its records are durable and published; `first`: before all that are not.
         `work`: how much it is to decide, beyond what every decision is. `gives_away`: whose partitions it gives to
-        others; where those are many, `decide` is called in a thread, and looks at nothing but the image.
+        others; where those are many, `decide` is called in a thread, and looks at nothing but the image. `neutral`: its
+        records change nothing.
 
         Raises what the decision raises, and ControllerUnavailable: not applied where the operation was still waiting,
         unknown otherwise.
         """
         self.check_leading()
         beside = gives_away is not None and self._has_many(gives_away)
-        future = self._submit(name, decide, first=first, work=work, beside=beside)
+        future = self._submit(name, decide, first=first, work=work, beside=beside, neutral=neutral)
         try:
             async with asyncio.timeout(self.settings.operation_timeout_s):
                 return await future
@@ -214,9 +216,10 @@ class ControllerLeader:
         first: bool = False,
         work: int = 0,
         beside: bool = False,
+        neutral: bool = False,
     ) -> "asyncio.Future[T]":
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._queue.put(Operation(name, decide, future, work, beside), first=first)
+        self._queue.put(Operation(name, decide, future, work, beside, neutral), first=first)
         self._idle.clear()
         return future
 
@@ -284,26 +287,32 @@ class ControllerLeader:
                 if not await self._queue.arrival(self.settings.leading_check_s):
                     await self._check_leading()
                     continue
-            self._committing = draft = await self._draft()
-            if draft.records:
-                await self._commit(draft)
-            else:
-                # A refusal, too, must not come from one who was replaced.
-                await self._check_leading()
-            self._committing = None
-            draft.deliver()
+            await self._commit_and_deliver(await self._draft())
 
     async def _draft(self) -> Draft:
-        """The next entry. Nobody else changes the image meanwhile."""
+        """The next entry. Nobody changes the image meanwhile, but for its position: what standbys watch goes on."""
         operation = self._queue.take_beside()
         if operation is None:
             return self._queue.draft(
                 self._image, records_max=self.settings.records_per_entry, work_max=self.settings.work_per_entry
             )
         self._deciding = operation
-        draft = await asyncio.get_running_loop().run_in_executor(None, partial(draft_alone, self._image, operation))
+        deciding = asyncio.get_running_loop().run_in_executor(None, partial(draft_alone, self._image, operation))
+        while not (await asyncio.wait((deciding,), timeout=self.settings.sign_of_life_s / 8))[0]:
+            if (neutral := self._queue.take_neutral()) is not None:
+                await self._commit_and_deliver(draft_neutral(self._image, neutral))
         self._deciding = None
-        return draft
+        return deciding.result().after(self._image)
+
+    async def _commit_and_deliver(self, draft: Draft) -> None:
+        self._committing = draft
+        if draft.records:
+            await self._commit(draft)
+        else:
+            # A refusal, too, must not come from one who was replaced.
+            await self._check_leading()
+        self._committing = None
+        draft.deliver()
 
     async def _commit(self, draft: Draft) -> None:
         """Makes the entry durable, however long the store is down. Raises Fenced."""

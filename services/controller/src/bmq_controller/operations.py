@@ -8,7 +8,7 @@ refusal, is given only once that entry is durable.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import structlog
@@ -52,6 +52,8 @@ class Operation:
     """What it is to decide about it beyond that, as far as it can be said before."""
     beside: bool = False
     """It is much work: it is decided about in a thread, and has an entry to itself."""
+    neutral: bool = False
+    """Its records change nothing but the position, whatever the image: it need not wait for such work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,12 @@ class Draft:
     image: Image
     records: list[AnyRecord]
     answers: list[tuple[Operation, object]]
+
+    def after(self, newest: Image) -> "Draft":
+        """The same behind entries that changed nothing."""
+        if newest.position + 1 == self.image.position:
+            return self
+        return replace(self, image=replace(self.image, position=newest.position + 1))
 
     def deliver(self) -> None:
         """Answers everyone. Only once the records are durable and the image is published."""
@@ -126,6 +134,14 @@ class OperationQueue:
                 return operation
         return None
 
+    def take_neutral(self) -> Operation | None:
+        """One that need not wait for those before it."""
+        found = next((operation for operation in self._first if operation.neutral), None)
+        if found is not None:
+            self._first.remove(found)
+            metrics.WAITING.set(len(self))
+        return found
+
     def draft(self, base: Image, *, records_max: int, work_max: int) -> Draft:
         """Takes operations until the entry after `base` has `records_max` records, or is `work_max` of work, or none is
         left.
@@ -171,6 +187,13 @@ def draft_alone(base: Image, operation: Operation) -> Draft:
     """The entry after `base` with one operation alone. Pure but for what it logs: for any thread."""
     draft = _with(Draft(base, [], []), base.position + 1, operation)
     return _checked(base, _with_consequences(draft, base.position + 1), [operation])
+
+
+def draft_neutral(base: Image, operation: Operation) -> Draft:
+    """The entry after `base` with an operation that changes nothing, and without consequences, which do."""
+    draft = _with(Draft(base, [], []), base.position + 1, operation)
+    assert replace(draft.image, position=base.position) == base or not draft.records
+    return draft
 
 
 def _checked(base: Image, draft: Draft, taken: Sequence[Operation]) -> Draft:

@@ -57,7 +57,7 @@ class SignOfLife:
         heard, self._heard = self._heard, set()
         alive = self._alive(heard)
         try:
-            await self._leader.operate(NAME, lambda image: alive, first=True)
+            await self._leader.operate(NAME, lambda image: alive, first=True, neutral=True)
         except ControllerUnavailable as error:
             self._heard |= heard
             _log.warning("the leader's sign of life is late: a standby may lead", error=str(error))
