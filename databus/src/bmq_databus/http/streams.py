@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 import msgspec
+import structlog
 
 from bmq_databus import metrics
 from bmq_databus.channels.channel import Channel
@@ -38,6 +39,7 @@ TAKEN_WITHIN_S: Final = 30.0
 """Who takes none of the results for so long does not read."""
 ENDING_WITHIN_S: Final = 9.0
 """An end of the sidecar waits for a stream so long."""
+log = structlog.get_logger()
 _line: Final = msgspec.json.Encoder().encode_lines
 _WRITTEN: Final = (200, 202)
 
@@ -158,6 +160,7 @@ class Stream:
             async with asyncio.timeout(TAKEN_WITHIN_S):
                 await send(_body(data))
         except TimeoutError:
+            log.warning("a stream is cut: its client takes no results", channel=self._name, within_s=TAKEN_WITHIN_S)
             if self._incoming.connection is not None:
                 self._incoming.connection.abort()
                 await asyncio.sleep(0)

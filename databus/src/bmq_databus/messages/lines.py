@@ -1,8 +1,11 @@
 """Lines of a body that has no end yet. Pure; what is kept is bounded."""
 
 from collections.abc import Iterator
+from typing import Final
 
 from bmq_databus.errors import EndlessLine, LineTooLong
+
+_BLANK: Final = b" \t\r\n\v\f"
 
 
 class Lines:
@@ -25,10 +28,10 @@ class Lines:
         """The lines that end within it, empty ones aside. To be read to its end before more is fed. Raises
         EndlessLine.
         """
-        at = 0
+        at = self._begin(data, 0)
         while (end := data.find(b"\n", at)) >= 0:
             yield from self._ended(data[at:end])
-            at = end + 1
+            at = self._begin(data, end + 1)
         self._heard(len(data) - at)
         if not self._is_too_long:
             self._begun += memoryview(data)[at:]
@@ -39,6 +42,14 @@ class Lines:
     def end(self) -> Iterator[bytes | LineTooLong]:
         """The last line, where it has no end of its own. Raises EndlessLine."""
         yield from self._ended(b"")
+
+    def _begin(self, data: bytes, at: int) -> int:
+        """Behind what is blank before a line's first byte, of which there may be much."""
+        if self._begun or self._is_too_long or data[at : at + 1] not in _BLANK:
+            return at
+        end = len(data) - len(data[at:].lstrip())
+        self._heard(end - at)
+        return end
 
     def _ended(self, rest: bytes) -> Iterator[bytes | LineTooLong]:
         self._heard(len(rest) + 1)
