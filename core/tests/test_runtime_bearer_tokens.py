@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from bmq.errors import ConfigurationError
+from bmq.naming.bearer import bearer_of
 from bmq.runtime.bearer_tokens import READ_AGAIN_S, BearerTokens, read_tokens
 
 OLD, NEW = "an-old-token-of-24-chars", "a-new-token-of-24-chars!"
@@ -89,3 +90,8 @@ def test_a_change_of_the_file_counts_without_a_restart_and_an_unreadable_one_let
 
     with asyncio.Runner(loop_factory=Loop) as runner:
         runner.run(test())
+
+
+def test_a_request_presents_the_token_of_the_scheme_bearer_alone() -> None:
+    assert bearer_of(f"Bearer {NEW}") == bearer_of(f"bEARER  {NEW} ") == NEW
+    assert bearer_of("") == bearer_of("Bearer") == bearer_of(f"Basic {NEW}") == bearer_of(NEW) == ""

@@ -78,7 +78,7 @@ def test_the_oldest_answers_give_way_where_there_are_too_many_or_too_large_ones(
 def test_a_key_is_a_string_with_quotes_or_without() -> None:
     assert key_of([]) is None
     assert key_of(['"8e03-97"']) == key_of(["8e03-97"]) == "8e03-97"
-    assert key_of([r'"a \"b\" \\"']) == r'a "b" \\'.replace("\\\\", "\\")
+    assert key_of([r'"a \"b\""']) == 'a "b"'
     for bad in ([""], ['""'], ['"a'], ["a b"], ['"é"'], ["a" * 256], ["a", "b"], ['"a";b=1']):
         with pytest.raises(BadKey, match="one string of 1 to 255"):
             key_of(bad)
