@@ -107,7 +107,7 @@ class Connection(H11Protocol):
         await self._served(scope, receive, send)
 
     def _make_room(self) -> bool:
-        """Of those that wait for a request, one goes; False: there is none but this one."""
+        """Ends one of those that wait for a request; False: there is none but this one."""
         others = (one for one in self.connections if isinstance(one, Connection) and one is not self)
         rests = next((one for one in others if one.is_idle and not one.broken), None)
         if rests is not None:

@@ -19,7 +19,7 @@ HEADER: Final = "idempotency-key"
 KEY_CHARS_MAX: Final = 255
 KEYS_MAX: Final = 100_000
 BYTES_MAX: Final = 16 << 20
-"""Of one channel's keys and answers."""
+"""What one channel's keys and answers take."""
 EXTRA_BYTES: Final = 512
 """What an answer takes in memory beside its own bytes and its key's, about."""
 _QUOTED: Final = re.compile(r'"((?:[\x20-\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"')

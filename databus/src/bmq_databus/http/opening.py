@@ -53,7 +53,7 @@ class _Plain:
 
 
 class _Gzip:
-    """Of one member or several, one after another."""
+    """Has one member or several, one after another."""
 
     def __init__(self) -> None:
         self._member = zlib.decompressobj(_GZIP)
@@ -83,7 +83,7 @@ class _Gzip:
 
 
 class _Zstd:
-    """Of one frame or several, one after another."""
+    """Has one frame or several, one after another."""
 
     def __init__(self) -> None:
         self._opener = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES_MAX)
