@@ -16,7 +16,7 @@ from bmq_databus.channels.channel import Channel
 from bmq_databus.errors import BadMessage
 from bmq_databus.http import streams
 from bmq_databus.http.incoming import ClientGone, Incoming, Receive
-from bmq_databus.http.streams import LARGE_LINES_MAX, UNANSWERED_BYTES_MAX, LargeLines, Stream
+from bmq_databus.http.streams import LARGE_LINES_MAX, UNANSWERED_BYTES_MAX, Stream
 from bmq_databus.messages.forms import NewMessage
 from bmq_databus.producing.outcomes import failed, sent
 from bmq_databus.producing.writing import Settle
@@ -74,8 +74,8 @@ def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., N
     return run
 
 
-def stream_of(writes: Writes, request: Incoming, large_lines: LargeLines | None = None) -> Stream:
-    large_lines = LargeLines() if large_lines is None else large_lines
+def stream_of(writes: Writes, request: Incoming, large_lines: asyncio.Semaphore | None = None) -> Stream:
+    large_lines = asyncio.Semaphore(LARGE_LINES_MAX) if large_lines is None else large_lines
     return Stream(writes, ORDERS, request, large_lines=large_lines, patience_s=1)
 
 
@@ -228,7 +228,7 @@ async def test_a_line_that_is_too_long_is_refused_and_the_next_ones_are_taken(mo
 @in_a_loop
 async def test_few_large_lines_are_read_at_a_time_and_each_has_to_come_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "LARGE_LINE_WITHIN_S", 0.05)
-    large_lines = LargeLines()
+    large_lines = asyncio.Semaphore(LARGE_LINES_MAX)
     half = b'{"text": "' + b"x" * 300_000
     senders = [Sender() for _ in range(LARGE_LINES_MAX)]
     answers = [Answer() for _ in senders]
@@ -246,7 +246,7 @@ async def test_few_large_lines_are_read_at_a_time_and_each_has_to_come_in_time(m
         sender.send(None)
     await asyncio.gather(*runs)
     for _ in range(LARGE_LINES_MAX):
-        await large_lines.begin()
+        await large_lines.acquire()
     refused = Answer()
     sender = Sender()
     sender.send(half)
@@ -255,9 +255,23 @@ async def test_few_large_lines_are_read_at_a_time_and_each_has_to_come_in_time(m
     assert lines_of(refused)[-1]["end"]["status"] == 503
     sender.send(None)
     await run
-    large_lines.end()
+    large_lines.release()
     found = await answered(sending(half, b'"}\n' + line("b")))
     assert found[-1] == END_OF_2
+
+
+@in_a_loop
+async def test_a_large_line_that_waits_for_its_turn_does_not_hold_up_an_end_of_the_sidecar() -> None:
+    large_lines, sender, answer = asyncio.Semaphore(0), Sender(), Answer()
+    stream = stream_of(Writes(), incoming(sender.receive), large_lines)
+    run = asyncio.ensure_future(stream.run(answer.send))
+    sender.send(line("a") + b"x" * 300_000)
+    await until_async(lambda: large_lines.locked() and answer.body, "the line before it is answered")
+    stream.end()
+    sender.send(None)
+    await run
+    assert lines_of(answer)[-1]["end"]["status"] == 503
+    assert lines_of(answer)[-1]["end"]["written"] == 1
 
 
 @in_a_loop

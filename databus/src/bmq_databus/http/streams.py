@@ -82,34 +82,15 @@ _STATUSES: Final[tuple[tuple[type[DatabusError], int], ...]] = (
 )
 
 
-class LargeLines:
-    """The turns of large lines, for all streams."""
-
-    def __init__(self) -> None:
-        self._turns = asyncio.Semaphore(LARGE_LINES_MAX)
-
-    async def begin(self) -> None:
-        """Raises LineTooSlow."""
-        try:
-            async with asyncio.timeout(LARGE_LINE_WITHIN_S):
-                await self._turns.acquire()
-        except TimeoutError:
-            raise LineTooSlow(
-                f"{LARGE_LINES_MAX} lines of more than {LARGE_LINE_BYTES} bytes are under way already: try again"
-            ) from None
-
-    def end(self) -> None:
-        """Another one may."""
-        self._turns.release()
-
-
 class Stream:
     """One request's. `run` answers it."""
 
     def __init__(
-        self, writes: Writes, channel: Channel, incoming: Incoming, *, large_lines: LargeLines, patience_s: float
+        self, writes: Writes, channel: Channel, incoming: Incoming, *, large_lines: asyncio.Semaphore, patience_s: float
     ) -> None:
-        """`patience_s`: how long messages wait for room. Raises BadBody for an encoding that is not served."""
+        """`large_lines`: the turns of large lines, for all streams. `patience_s`: how long messages wait for room. Raises
+        BadBody for an encoding that is not served.
+        """
         encoding = incoming.headers.get("content-encoding", "").strip().lower()
         self._opening = opening_of(encoding)
         self.is_zstd = encoding == "zstd"
@@ -121,6 +102,7 @@ class Stream:
         self._large_lines = large_lines
         self._large_until_s: float | None = None
         """Until when the large line that is under way has to be there; None: there is none."""
+        self._waits_for_turn: asyncio.Timeout | None = None
         self._results = Results(bytes_max=UNANSWERED_BYTES_MAX)
         self._is_ending = False
         self._end = _End(200)
@@ -130,6 +112,8 @@ class Stream:
         """The sidecar ends: nothing more is read. What is under way is answered, if it comes in time."""
         self._is_ending = True
         self._incoming.interrupt()
+        if self._waits_for_turn is not None:
+            self._waits_for_turn.reschedule(asyncio.get_running_loop().time())
         if self._incoming.connection is not None:
             asyncio.get_running_loop().call_later(ENDING_WITHIN_S, self._incoming.connection.abort)
 
@@ -217,16 +201,30 @@ class Stream:
         await self._write(self._lines.feed(data))
         if self._lines.begun_bytes > LARGE_LINE_BYTES:
             if self._large_until_s is None:
-                await self._large_lines.begin()
-                self._large_until_s = asyncio.get_running_loop().time() + LARGE_LINE_WITHIN_S
+                await self._begin_large_line()
         elif self._large_until_s is not None:
             await self._results.answered()
             self._release_large_line()
 
+    async def _begin_large_line(self) -> None:
+        """When it is its turn, or the sidecar ends. Raises LineTooSlow."""
+        try:
+            async with asyncio.timeout(LARGE_LINE_WITHIN_S) as self._waits_for_turn:
+                await self._large_lines.acquire()
+        except TimeoutError:
+            if self._is_ending:
+                return
+            raise LineTooSlow(
+                f"{LARGE_LINES_MAX} lines of more than {LARGE_LINE_BYTES} bytes are under way already: try again"
+            ) from None
+        finally:
+            self._waits_for_turn = None
+        self._large_until_s = asyncio.get_running_loop().time() + LARGE_LINE_WITHIN_S
+
     def _release_large_line(self) -> None:
         if self._large_until_s is not None:
             self._large_until_s = None
-            self._large_lines.end()
+            self._large_lines.release()
 
     async def _write(self, lines: Iterable[bytes | LineTooLong]) -> None:
         """As many at a time as may be unanswered."""

@@ -23,7 +23,7 @@ from bmq_databus.http.idempotency import (
 )
 from bmq_databus.http.incoming import BadBody, Incoming, TooSlow
 from bmq_databus.http.parameters import MANY, message_headers, messages_of
-from bmq_databus.http.streams import LargeLines, Stream
+from bmq_databus.http.streams import LARGE_LINES_MAX, Stream
 from bmq_databus.producing.outcomes import Outcome, may_be_written, whole
 from bmq_databus.producing.writing import Writing
 
@@ -57,7 +57,7 @@ class ChannelWrites:
         self._writing = writing
         self._bodies = BodyRoom(BODIES_BYTES_MAX)
         self._idempotency = Idempotency(asyncio.get_running_loop().time)
-        self._large_lines = LargeLines()
+        self._large_lines = asyncio.Semaphore(LARGE_LINES_MAX)
         self._streams: set[Stream] = set()
         self._zstd_streams = 0
 
