@@ -88,8 +88,8 @@ class Stream:
     def __init__(
         self, writes: Writes, channel: Channel, incoming: Incoming, *, large_lines: asyncio.Semaphore, patience_s: float
     ) -> None:
-        """`large_lines`: the turns of large lines, for all streams. `patience_s`: how long messages wait for room. Raises
-        BadBody for an encoding that is not served.
+        """`large_lines`: the turns of large lines, for all streams. `patience_s`: how long messages wait for room.
+        Raises BadBody for an encoding that is not served.
         """
         encoding = incoming.headers.get("content-encoding", "").strip().lower()
         self._opening = opening_of(encoding)
