@@ -6,37 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from requests_under_test import Connection, incoming, sending
 
 from bmq_databus.http import bodies
-from bmq_databus.http.bodies import (
-    BadBody,
-    BodyRoom,
-    BodyTooLarge,
-    ClientGone,
-    Receive,
-    TooMuchAtOnce,
-    TooSlow,
-    read_body,
-)
+from bmq_databus.http.bodies import BodyRoom, BodyTooLarge, TooMuchAtOnce, read_body
+from bmq_databus.http.incoming import BadBody, ClientGone, Receive, TooSlow
 
 
-def sending(*parts: bytes | None) -> Receive:
-    """None: the client leaves."""
-    left = list(parts)
-
-    async def receive() -> Mapping[str, Any]:
-        part = left.pop(0)
-        if part is None:
-            return {"type": "http.disconnect"}
-        return {"type": "http.request", "body": part, "more_body": bool(left)}
-
-    return receive
-
-
-def read(room: BodyRoom, receive: Receive, encoding: str = "", bytes_max: int = 1000) -> bytes:
+def read(room: BodyRoom, receive: Receive, encoding: str = "", bytes_max: int = 1000, **headers: str) -> bytes:
     async def main() -> bytes:
         with room.one() as body:
-            return await read_body(receive, encoding=encoding, bytes_max=bytes_max, room=body)
+            return await read_body(incoming(receive, **headers), encoding=encoding, bytes_max=bytes_max, room=body)
 
     return asyncio.run(main())
 
@@ -67,6 +47,11 @@ def test_a_body_that_is_not_taken_leaves_its_room(
     assert room.held_bytes == 0
 
 
+def test_a_body_that_says_it_is_too_large_is_refused_before_it_comes() -> None:
+    with pytest.raises(BodyTooLarge):
+        read(BodyRoom(10_000), sending(), content_length="1001")
+
+
 def test_bodies_of_all_requests_together_are_bounded() -> None:
     room = BodyRoom(1_000)
     with room.one() as other:
@@ -77,15 +62,59 @@ def test_bodies_of_all_requests_together_are_bounded() -> None:
     assert read(room, sending(b"x" * 200)) == b"x" * 200
 
 
+async def stalls() -> Mapping[str, Any]:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
 def test_a_client_that_stalls_within_its_body_leaves_its_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bodies, "STALL_S", 0.01)
     room = BodyRoom(10_000)
+    first = sending(b"half", b"")
 
     async def receive() -> Mapping[str, Any]:
-        if room.held_bytes:
-            await asyncio.sleep(3600)
-        return {"type": "http.request", "body": b"half", "more_body": True}
+        return await (stalls() if room.held_bytes else first())
 
     with pytest.raises(TooSlow, match="nothing more of the body"):
         read(room, receive)
     assert room.held_bytes == 0
+
+
+def test_a_body_that_trickles_has_an_end_to_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "WITHIN_S", 0.05)
+
+    async def receive() -> Mapping[str, Any]:
+        await asyncio.sleep(0.001)
+        return {"type": "http.request", "body": b"", "more_body": True}
+
+    with pytest.raises(TooSlow, match=r"did not come within 0\.05 s"):
+        read(BodyRoom(10_000), receive)
+
+
+def test_a_body_whose_connection_broke_is_not_taken_for_a_whole_one() -> None:
+    async def main() -> None:
+        request = incoming(sending(b"half"))
+        request.connection = connection = Connection()
+        connection.broken = "illegal chunk header"
+        with pytest.raises(BadBody, match="illegal chunk header"):
+            await request.part(stall_s=1)
+
+    asyncio.run(main())
+
+
+def test_what_is_left_of_a_body_is_passed_over_up_to_a_bound_and_not_where_its_client_waits_to_be_told() -> None:
+    async def main() -> None:
+        parts = 0
+
+        async def receive() -> Mapping[str, Any]:
+            nonlocal parts
+            parts += 1
+            return {"type": "http.request", "body": bytes(1 << 20), "more_body": True}
+
+        waits = incoming(receive, expect="100-continue")
+        await waits.pass_over()
+        assert parts == 0
+        await incoming(receive).pass_over()
+        assert parts == 65
+
+    asyncio.run(main())

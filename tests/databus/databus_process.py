@@ -12,16 +12,34 @@ from compat_server import BMQ
 from scraping import scraped
 
 ANSWER_S = 40
+CHANNELS = """
+apiVersion: bmq.io/v1alpha1
+kind: Channel
+metadata: {name: orders}
+---
+apiVersion: bmq.io/v1alpha1
+kind: Channel
+metadata: {name: clicks}
+spec: {topic: clicks-raw, acknowledgement: accepted}
+---
+apiVersion: bmq.io/v1alpha1
+kind: Channel
+metadata: {name: closed}
+spec: {enabled: false}
+"""
 
 
 class Databus:
     """One sidecar; `start` again after its end."""
 
-    def __init__(self, servers: str, channels: str, folder: Path, *, unix: Path | None = None) -> None:
+    def __init__(
+        self, servers: str, channels: str, folder: Path, *, unix: Path | None = None, options: Sequence[str] = ()
+    ) -> None:
         folder.mkdir(exist_ok=True)
         self._servers = servers
         self._folder = folder
         self._unix = unix
+        self._options = list(options)
         self._file = folder / "channels.yaml"
         self._file.write_text(channels)
         self.log = folder / "databus.log"
@@ -32,7 +50,7 @@ class Databus:
     def start(self) -> None:
         """Returns when it listens."""
         command = [str(BMQ), "databus", "serve", "--bootstrap-servers", self._servers, "--channels", str(self._file)]
-        command += ["--listen", "127.0.0.1:0", "--spool", str(self.spool)]
+        command += ["--listen", "127.0.0.1:0", "--spool", str(self.spool), *self._options]
         if self._unix is not None:
             command += ["--unix", str(self._unix)]
         with self.log.open("ab") as log:
@@ -68,7 +86,7 @@ class Databus:
     ) -> tuple[int, Any]:
         """Status and answer."""
         request = Request(
-            f"http://{self.address}/v1/channels/{channel}/messages{query}",
+            f"{self.url(channel)}{query}",
             data=body,
             headers={"content-type": media, **(headers or {})},
         )
@@ -81,6 +99,10 @@ class Databus:
     def post_many(self, channel: str, messages: Sequence[Any]) -> tuple[int, Any]:
         """As a JSON array."""
         return self.post(channel, json.dumps(messages).encode(), media="application/json")
+
+    def url(self, channel: str) -> str:
+        """Where the channel is written."""
+        return f"http://{self.address}/v1/channels/{channel}/messages"
 
     def value(self, name: str, **labels: str) -> float:
         """The sum of the series with these labels."""

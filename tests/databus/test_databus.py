@@ -4,7 +4,6 @@ import base64
 import json
 import socket
 import threading
-from collections.abc import Iterator
 from functools import partial
 from http.client import HTTPException
 from pathlib import Path
@@ -14,43 +13,10 @@ from typing import Any
 import pytest
 from compat_server import Bmq
 from confluent_kafka import Consumer, Message
-from databus_process import Databus
+from databus_process import CHANNELS, Databus
 from tests.waiting import let_pass, until
 
-CHANNELS = """
-apiVersion: bmq.io/v1alpha1
-kind: Channel
-metadata: {name: orders}
----
-apiVersion: bmq.io/v1alpha1
-kind: Channel
-metadata: {name: clicks}
-spec: {topic: clicks-raw, acknowledgement: accepted}
----
-apiVersion: bmq.io/v1alpha1
-kind: Channel
-metadata: {name: closed}
-spec: {enabled: false}
-"""
 MEBIBYTE = 1 << 20
-
-
-@pytest.fixture
-def bmq(tmp_path: Path) -> Iterator[Bmq]:
-    server = Bmq(["--data", str(tmp_path / "data"), "--no-fsync"], log=tmp_path / "bmq.log")
-    try:
-        yield server
-    finally:
-        server.stop()
-
-
-@pytest.fixture
-def databus(bmq: Bmq, tmp_path: Path) -> Iterator[Databus]:
-    sidecar = Databus(bmq.servers, CHANNELS, tmp_path)
-    try:
-        yield sidecar
-    finally:
-        sidecar.stop()
 
 
 def records(bmq: Bmq, topic: str, count: int) -> list[Message]:

@@ -31,3 +31,11 @@ class BadMessage(DatabusError):
 
 class QueueFull(DatabusError):
     """The producer has as much under way as it may."""
+
+
+class LineTooLong(BadMessage):
+    """A line of a stream has more bytes than one message may."""
+
+
+class EndlessLine(DatabusError):
+    """A stream has no message in what is more than several of them."""

@@ -9,6 +9,17 @@ MESSAGES = Counter(
     "Messages that applications wrote, by channel and by the status that each was answered with.",
     ["channel", "status"],
 )
+STREAMS = Gauge("bmq_databus_streams", "Streams of messages that are open.")
+ANSWERED_AGAIN = Counter(
+    "bmq_databus_answered_again",
+    "Requests that came again with their Idempotency-Key, were given the same answer and not written, by channel.",
+    ["channel"],
+)
+KEYS_FORGOTTEN = Counter(
+    "bmq_databus_idempotency_keys_forgotten",
+    "Keys whose answers gave way to others before their time: who comes again with one writes again. By channel.",
+    ["channel"],
+)
 SPOOL_BYTES = Gauge("bmq_databus_spool_bytes", "Bytes of the spool on disk, by channel.", ["channel"])
 SPOOL_MESSAGES = Gauge(
     "bmq_databus_spool_messages", "Accepted messages that are not in the cluster yet, by channel.", ["channel"]

@@ -15,8 +15,10 @@ from confluent_kafka import KafkaException
 
 from bmq.errors import ConfigurationError
 from bmq.ports import Clock
+from bmq.runtime.bearer_tokens import BearerTokens
 from bmq_databus.channels.channel import Channel
 from bmq_databus.http.app import App
+from bmq_databus.http.connections import Connection
 from bmq_databus.producing.writing import Writing
 
 DELIVERY_MS: Final = 30_000
@@ -39,6 +41,8 @@ class Settings:
     port: int
     unix: Path | None = None
     spool: Path | None = None
+    token_file: Path | None = None
+    """Who writes presents one of its tokens; None: whoever reaches it may."""
 
 
 class _Server(uvicorn.Server):
@@ -67,6 +71,7 @@ async def _serve(
     clock: Clock,
     listens: Callable[[str, int], None],
 ) -> int:
+    tokens = None if settings.token_file is None else BearerTokens(settings.token_file, option="--token-file")
     writing = Writing(settings.channels, spool_folder=settings.spool, clock=clock)
     try:
         await writing.start(
@@ -75,7 +80,7 @@ async def _serve(
         )
     except KafkaException as error:
         raise ConfigurationError(f"--bootstrap-servers {settings.bootstrap_servers}: {error.args[0].str()}") from error
-    app = App(writing)
+    app = App(writing, tokens=tokens)
     server = _server(app)
     serving = asyncio.ensure_future(server.serve(sockets))
     stopping = asyncio.ensure_future(stop.wait())
@@ -85,7 +90,7 @@ async def _serve(
     try:
         ends: list[asyncio.Future[Any]] = [stopping, serving, writing.broken]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        app.is_ending = True
+        app.end()
         server.should_exit = True
         giving_up = asyncio.get_running_loop().call_later(DRAIN_S - ANSWERING_S, writing.give_up)
         await serving
@@ -135,6 +140,8 @@ def _server(app: App) -> _Server:
     return _Server(
         uvicorn.Config(
             app,
+            http=Connection,
+            ws="none",
             lifespan="off",
             log_config=None,
             access_log=False,

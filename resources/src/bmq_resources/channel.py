@@ -22,6 +22,17 @@ class Spool(Part):
     )
 
 
+class Idempotency(Part):
+    """Requests that come again with the same Idempotency-Key."""
+
+    window_seconds: int = Field(
+        default=3_600,
+        ge=1,
+        le=604_800,
+        description="How long they have the same answer and write nothing again, after the first one was answered.",
+    )
+
+
 class ChannelSpec(Part):
     """What the channel is to be."""
 
@@ -36,6 +47,9 @@ class ChannelSpec(Part):
         "its disk, and sends it as soon as the cluster takes it.",
     )
     enabled: bool = Field(default=True, description="false: what is written to it is refused.")
+    idempotency: Idempotency = Field(
+        default=Idempotency(), description="Requests that come again with the same Idempotency-Key."
+    )
     spool: Spool = Field(default=Spool(), description="For acknowledgement: accepted.")
 
 

@@ -50,6 +50,16 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            envvar="BMQ_DATABUS_TOKEN_FILE",
+            help="Who writes presents one of its tokens (one a line): Authorization: Bearer TOKEN. It is read again "
+            "while the sidecar runs.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Take messages by HTTP until it is stopped. docs/databus.md says how they are written."""
     from bmq_databus.channels.files import channels_of
@@ -70,6 +80,7 @@ def serve(
         port=port,
         unix=unix,
         spool=spool,
+        token_file=token_file,
     )
 
     async def main(stop: asyncio.Event) -> int:

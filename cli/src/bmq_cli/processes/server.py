@@ -12,6 +12,7 @@ import typer
 
 from bmq.config.limits import limits_of
 from bmq.errors import BmqError
+from bmq.runtime.bearer_tokens import BearerTokens
 from bmq.runtime.logging import configure_logging
 from bmq.runtime.loop import raise_file_limit, run_service, settle
 from bmq.runtime.metered_store import MeteredStore
@@ -23,7 +24,6 @@ from bmq.storage.durable import cancelled
 from bmq_cli.terminal.exit_codes import code_of
 from bmq_node.admin.exposition import expose
 from bmq_node.admin.server import AdminServer
-from bmq_node.admin.tokens import AdminTokens
 from bmq_node.configuration.addresses import address_text
 from bmq_node.configuration.listener_files import ListenerFile
 from bmq_node.configuration.node_settings import exposed_limits, listens
@@ -166,12 +166,12 @@ async def _live(config: ServerConfig, store: MeteredStore, stop: asyncio.Event, 
     return code
 
 
-def _tokens(config: ServerConfig) -> AdminTokens | None:
+def _tokens(config: ServerConfig) -> BearerTokens | None:
     if not (config.admin_token or config.admin_tokens_accepted or config.admin_token_file):
         return None
     file = Path(config.admin_token_file) if config.admin_token_file else None
     tokens = [one for one in (config.admin_token, *config.admin_tokens_accepted.splitlines()) if one]
-    return AdminTokens(file, option="admin_token_file", tokens=tokens)
+    return BearerTokens(file, option="admin_token_file", tokens=tokens)
 
 
 def _tracer(config: ServerConfig) -> OtelTracer | None:

@@ -14,6 +14,7 @@ import typer
 from bmq.config.cluster_config import validate_cluster
 from bmq.config.limits import limits_of
 from bmq.errors import BmqError, ConfigurationError, InvalidConfig
+from bmq.runtime.bearer_tokens import LENGTH_MIN, BearerTokens
 from bmq.runtime.logging import configure_logging
 from bmq.runtime.loop import raise_file_limit, run_service, settle
 from bmq.runtime.metered_store import MeteredStore
@@ -24,7 +25,6 @@ from bmq_cli.processes import one_machine
 from bmq_cli.terminal.exit_codes import code_of
 from bmq_node.admin.exposition import expose
 from bmq_node.admin.server import AdminServer
-from bmq_node.admin.tokens import LENGTH_MIN, AdminTokens
 from bmq_node.configuration.addresses import WILDCARD_HOSTS, address_of, address_text
 from bmq_node.configuration.node_settings import exposed_limits
 from bmq_node.configuration.server_config import ServerConfig, flag_of
@@ -117,7 +117,7 @@ def up(  # noqa: PLR0917 - options, not arguments
     raise typer.Exit(code)
 
 
-def _serve(given: ServerConfig, *, fsync: bool, admin: tuple[str, int], tokens: AdminTokens | None) -> int:
+def _serve(given: ServerConfig, *, fsync: bool, admin: tuple[str, int], tokens: BearerTokens | None) -> int:
     """Runs the process until it is told to end, or cannot go on; its exit code. Raises ConfigurationError,
     CannotListen, StoreUnusable.
     """
@@ -248,14 +248,14 @@ def _pairs(option: str, texts: list[str]) -> dict[str, str]:
     return pairs
 
 
-def _tokens(file: Path | None) -> AdminTokens | None:
+def _tokens(file: Path | None) -> BearerTokens | None:
     """As the nodes of a cluster have them. Raises ConfigurationError."""
     token = os.environ.get("BMQ_ADMIN_TOKEN", "")
     if file is None and not token:
         return None
     if token and len(token) < LENGTH_MIN:
         raise ConfigurationError(f"BMQ_ADMIN_TOKEN: it is too short to be safe: use at least {LENGTH_MIN} characters")
-    return AdminTokens(file, option="--admin-token-file", tokens=[token] if token else [])
+    return BearerTokens(file, option="--admin-token-file", tokens=[token] if token else [])
 
 
 def _address(option: str, text: str) -> tuple[str, int]:

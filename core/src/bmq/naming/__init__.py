@@ -1,1 +1,1 @@
-"""Names that people and clients choose: topics, lanes, listeners, the partition of a group."""
+"""Names that people and clients choose: topics, lanes, listeners, the partition of a group, tokens of requests."""

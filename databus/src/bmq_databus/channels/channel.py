@@ -24,6 +24,8 @@ class Channel:
     topic: str
     acknowledgement: Acknowledgement = "durable"
     enabled: bool = True
+    idempotency_window_s: float = 3_600.0
+    """How long a request that comes again with its key has the same answer."""
     spool: SpoolLimits = SpoolLimits()
 
     def message(self, new: NewMessage, *, now_ms: int) -> Spooled:
@@ -48,6 +50,7 @@ def channel_of(resource: ChannelResource) -> Channel:
         topic=resource.topic_name,
         acknowledgement=resource.spec.acknowledgement,
         enabled=resource.spec.enabled,
+        idempotency_window_s=float(resource.spec.idempotency.window_seconds),
         spool=SpoolLimits(
             bytes_max=spool.max_bytes,
             age_s_max=float(spool.max_age_seconds),

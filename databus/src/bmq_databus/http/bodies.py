@@ -1,35 +1,23 @@
-"""A request's body: read up to a bound, and decompressed up to the same."""
+"""A whole request's body: read up to a bound, and decompressed up to the same."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 from bmq.errors import BatchTooLarge, CorruptBatch
 from bmq.wire.compression import Codec, decompress
 from bmq_databus.errors import DatabusError
+from bmq_databus.http.incoming import STALL_S, BadBody, Incoming, TooSlow
+from bmq_databus.http.opening import unknown_encoding
 
-STALL_S: Final = 10.0
-"""A body of which nothing comes for so long is given up: others wait for the room that it has."""
-
-Receive = Callable[[], Awaitable[Mapping[str, Any]]]
-_CODECS: Final = {"gzip": Codec.GZIP, "zstd": Codec.ZSTD}
+WITHIN_S: Final = 120.0
+"""A whole body comes within so long, however steadily it trickles."""
+_CODECS: Final = {"gzip": Codec.GZIP, "x-gzip": Codec.GZIP, "zstd": Codec.ZSTD}
 
 
 class BodyTooLarge(DatabusError):
     """It has more bytes than one request may."""
-
-
-class BadBody(DatabusError):
-    """It is not what its headers say."""
-
-
-class ClientGone(DatabusError):
-    """The client left before all of its body was there."""
-
-
-class TooSlow(DatabusError):
-    """The client stalls within its body."""
 
 
 class TooMuchAtOnce(DatabusError):
@@ -72,33 +60,21 @@ class OneBody:
         self.held_bytes += size_bytes
 
 
-async def read_body(receive: Receive, *, encoding: str, bytes_max: int, room: OneBody) -> bytes:
-    """All of it. Raises BodyTooLarge, BadBody, ClientGone, TooMuchAtOnce."""
-    parts: list[bytes] = []
-    size_bytes = 0
-    while True:
-        try:
-            async with asyncio.timeout(STALL_S):
-                event = await receive()
-        except TimeoutError:
-            raise TooSlow(f"nothing more of the body came for {STALL_S:g} s") from None
-        if event["type"] == "http.disconnect":
-            raise ClientGone("the client left within its body")
-        part = event.get("body", b"")
-        size_bytes += len(part)
-        if size_bytes > bytes_max:
-            raise _too_large(bytes_max)
-        room.take(len(part))
-        if part:
-            parts.append(part)
-        if not event.get("more_body", False):
-            break
-    body = parts[0] if len(parts) == 1 else b"".join(parts)
-    if encoding in ("", "identity"):
-        return body
+async def read_body(incoming: Incoming, *, encoding: str, bytes_max: int, room: OneBody) -> bytes:
+    """All of it. Raises BodyTooLarge, BadBody, ClientGone, TooSlow, TooMuchAtOnce."""
+    if encoding not in ("", "identity", *_CODECS):
+        raise unknown_encoding(encoding)
+    declared = incoming.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared[:20]) > bytes_max:
+        raise _too_large(bytes_max)
+    try:
+        async with asyncio.timeout(WITHIN_S):
+            body = await _read(incoming, bytes_max=bytes_max, room=room)
+    except TimeoutError:
+        raise TooSlow(f"the body did not come within {WITHIN_S:g} s") from None
     codec = _CODECS.get(encoding)
     if codec is None:
-        raise BadBody(f"content-encoding {encoding[:40]!r} is not served: use gzip or zstd")
+        return body
     try:
         opened = bytes(decompress(codec, body, bytes_max=bytes_max))
     except BatchTooLarge:
@@ -109,5 +85,15 @@ async def read_body(receive: Receive, *, encoding: str, bytes_max: int, room: On
     return opened
 
 
+async def _read(incoming: Incoming, *, bytes_max: int, room: OneBody) -> bytes:
+    parts = bytearray()
+    while (part := await incoming.part(stall_s=STALL_S)) is not None:
+        if len(parts) + len(part) > bytes_max:
+            raise _too_large(bytes_max)
+        room.take(len(part))
+        parts += part
+    return bytes(parts)
+
+
 def _too_large(bytes_max: int) -> BodyTooLarge:
-    return BodyTooLarge(f"a body has {bytes_max} bytes at most: send fewer messages at a time")
+    return BodyTooLarge(f"a body has {bytes_max} bytes at most: send fewer messages at a time, or a stream of lines")

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError
 
-from bmq_databus.errors import BadMessage, DatabusError, QueueFull, SpoolFailed, SpoolFull
+from bmq_databus.errors import BadMessage, DatabusError, LineTooLong, QueueFull, SpoolFailed, SpoolFull
 from bmq_databus.spool.frames import Spooled
 
 FOR_GOOD: Final = frozenset(
@@ -34,11 +34,14 @@ _STATUSES: Final = {
     KafkaError.REQUEST_TIMED_OUT: 503,
 }
 _OWN: Final[tuple[tuple[type[DatabusError], int], ...]] = (
+    (LineTooLong, 413),
     (BadMessage, 400),
     (SpoolFull, 507),
     (SpoolFailed, 507),
     (QueueFull, 503),
 )
+
+_MAYBE: Final = "the cluster did not take it in time, and may have it all the same: see that it is there"
 
 Outcome = dict[str, Any]
 """`status` as of a request for it alone, and where the message is, or `error`."""
@@ -66,7 +69,7 @@ def refused_by(error: KafkaError, message: Spooled) -> Outcome:
         case 404:
             why = f"there is no topic {topic}, and the cluster makes none"
         case 503:
-            why = "the cluster did not take it in time, and may have it all the same: see that it is there"
+            why = _MAYBE
         case _:
             why = f"topic {topic} does not take it"
     return {"status": status, "error": f"{why} ({error.str()})"}
@@ -81,3 +84,8 @@ def whole(outcomes: list[Outcome]) -> int:
     """The status of a request for several messages: each one's own where they are the same, else 207."""
     statuses = {outcome["status"] for outcome in outcomes}
     return statuses.pop() if len(statuses) == 1 else 207 if statuses else 200
+
+
+def may_be_written(outcome: Outcome) -> bool:
+    """Whether sending the message again might have it there twice."""
+    return outcome["status"] in (200, 202) or outcome.get("error", "").startswith(_MAYBE)

@@ -1,7 +1,7 @@
 """What is written to channels, each by its acknowledgement. Owns the producers and the spools."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -31,6 +31,9 @@ ROOM_S: Final = 0.01
 NEVER_MS: Final = 0
 """librdkafka's word for a message that never times out."""
 
+Settle = Callable[[int, Outcome], None]
+"""Called in the loop with what became of a message, by its place among those that were handed over together."""
+
 log = structlog.get_logger()
 
 
@@ -46,6 +49,7 @@ class Writing:
         self._direct: Producing | None = None
         self._spooled: Producing | None = None
         self._draining: dict[str, asyncio.Task[None]] = {}
+        self._has_given_up = False
         self.broken: asyncio.Future[str] = self._loop.create_future()
         """Why nothing more can be sent: the process is to begin anew."""
 
@@ -104,9 +108,18 @@ class Writing:
         self, channel: Channel, news: Sequence[NewMessage | BadMessage], *, patience_s: float
     ) -> list[Outcome]:
         """An outcome for each, in order."""
+        request = _Request(len(news), self._loop)
+        await self.hand_over(channel, news, request.settle, patience_s=patience_s)
+        return await request.done
+
+    async def hand_over(
+        self, channel: Channel, news: Sequence[NewMessage | BadMessage], settle: Settle, *, patience_s: float
+    ) -> None:
+        """In their order. `settle` is called once for each with its outcome, before or after this returns."""
         if channel.acknowledgement == "accepted":
-            return await self._accept(channel, news, patience_s=patience_s)
-        return await self._produce(channel, news, patience_s=patience_s)
+            await self._accept(channel, news, settle, patience_s=patience_s)
+        else:
+            await self._produce(channel, news, settle, patience_s=patience_s)
 
     def _drained(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and (bug := task.exception()) is not None:
@@ -115,6 +128,7 @@ class Writing:
 
     def give_up(self) -> None:
         """What is under way has no time left: its writers are told so."""
+        self._has_given_up = True
         if self._direct is not None:
             self._direct.purge()
 
@@ -123,8 +137,8 @@ class Writing:
             self.broken.set_result(why)
 
     async def _accept(
-        self, channel: Channel, news: Sequence[NewMessage | BadMessage], *, patience_s: float
-    ) -> list[Outcome]:
+        self, channel: Channel, news: Sequence[NewMessage | BadMessage], settle: Settle, *, patience_s: float
+    ) -> None:
         now_ms = self._clock.now_ms()
         good = [channel.message(one, now_ms=now_ms) for one in news if isinstance(one, NewMessage)]
         of_good = ACCEPTED
@@ -133,28 +147,29 @@ class Writing:
                 await self.spools[channel.name].accept(good, patience_s=patience_s)
             except DatabusError as error:
                 of_good = failed(error)
-        return [of_good if isinstance(one, NewMessage) else failed(one) for one in news]
+        for at, one in enumerate(news):
+            settle(at, of_good if isinstance(one, NewMessage) else failed(one))
 
     async def _produce(
-        self, channel: Channel, news: Sequence[NewMessage | BadMessage], *, patience_s: float
-    ) -> list[Outcome]:
+        self, channel: Channel, news: Sequence[NewMessage | BadMessage], settle: Settle, *, patience_s: float
+    ) -> None:
         now_ms = self._clock.now_ms()
         deadline_s = self._loop.time() + patience_s
-        request = _Request(len(news), self._loop)
         for at, one in enumerate(news):
             if isinstance(one, BadMessage):
-                request.settle(at, failed(one))
+                settle(at, failed(one))
                 continue
             message = channel.message(one, now_ms=now_ms)
             try:
-                await self._handed_over(message, partial(request.reported, at, message), deadline_s)
+                await self._handed_over(message, partial(_reported, settle=settle, at=at, message=message), deadline_s)
             except QueueFull as error:
-                request.settle(at, failed(error))
-        return await request.done
+                settle(at, failed(error))
 
     async def _handed_over(self, message: Spooled, report: Report, deadline_s: float) -> None:
         assert self._direct is not None
         while True:
+            if self._has_given_up:
+                raise QueueFull("this sidecar is ending: try again")
             try:
                 self._direct.produce(message, report)
             except QueueFull:
@@ -163,6 +178,13 @@ class Writing:
                 await asyncio.sleep(ROOM_S)
             else:
                 return
+
+
+def _reported(
+    error: KafkaError | None, partition: int, offset: int, *, settle: Settle, at: int, message: Spooled
+) -> None:
+    """By librdkafka."""
+    settle(at, sent(partition, offset) if error is None else refused_by(error, message))
 
 
 class _Request:
@@ -174,10 +196,6 @@ class _Request:
         self._missing = count
         if not count:
             self.done.set_result([])
-
-    def reported(self, at: int, message: Spooled, error: KafkaError | None, partition: int, offset: int) -> None:
-        """By librdkafka."""
-        self.settle(at, sent(partition, offset) if error is None else refused_by(error, message))
 
     def settle(self, at: int, outcome: Outcome) -> None:
         """One of them."""

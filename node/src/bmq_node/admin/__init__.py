@@ -1,1 +1,1 @@
-"""The admin address: its server, tokens, pages and metrics."""
+"""The admin address: its server, pages and metrics."""

@@ -27,6 +27,7 @@ from bmq.fairness.fair_room import FairRoom
 from bmq.fairness.log_limit import RateLimited
 from bmq.fairness.turns import Turns
 from bmq.internal import ADMIN_REPLY_BYTES_MAX
+from bmq.naming.bearer import bearer_of
 from bmq.roles.admin import AdminReply, AdminRequest
 from bmq_controller.api.asgi import (
     ADDRESS,
@@ -361,8 +362,7 @@ def _request_of(scope: Scope) -> AdminRequest:
 
 
 def _bearer(request: AdminRequest) -> str:
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    return token.strip() if scheme.lower() == "bearer" else ""
+    return bearer_of(request.headers.get("authorization", ""))
 
 
 def _host_of(scope: Scope) -> str:

@@ -1,4 +1,4 @@
-"""The file with the tokens of the admin API."""
+"""The file with the tokens of an HTTP API, and what a request presents."""
 
 import asyncio
 from pathlib import Path
@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from bmq.errors import ConfigurationError
-from bmq_node.admin.tokens import READ_AGAIN_S, AdminTokens, read_tokens
+from bmq.naming.bearer import bearer_of
+from bmq.runtime.bearer_tokens import READ_AGAIN_S, BearerTokens, read_tokens
 
 OLD, NEW = "an-old-token-of-24-chars", "a-new-token-of-24-chars!"
 
@@ -14,7 +15,7 @@ OLD, NEW = "an-old-token-of-24-chars", "a-new-token-of-24-chars!"
 def test_each_line_is_a_token_but_for_comments(tmp_path: Path) -> None:
     file = tmp_path / "tokens"
     file.write_text(f"# rotated in May\n{OLD}\n\n  {NEW}  \n")
-    tokens = AdminTokens(file, option="admin_token_file")
+    tokens = BearerTokens(file, option="admin_token_file")
 
     async def asked() -> list[bool]:
         return [await tokens.admits(one) for one in (OLD, NEW, "", "# rotated in May", OLD[:-1], f"{OLD} ", "ü" * 24)]
@@ -42,16 +43,16 @@ def test_a_configured_token_counts_beside_those_of_the_file_and_without_one(tmp_
     file = tmp_path / "tokens"
     file.write_text(OLD)
 
-    async def asked(tokens: AdminTokens) -> list[bool]:
+    async def asked(tokens: BearerTokens) -> list[bool]:
         return [await tokens.admits(one) for one in (OLD, NEW, "")]
 
-    assert asyncio.run(asked(AdminTokens(file, option="admin_token_file", tokens=[NEW]))) == [True, True, False]
-    assert asyncio.run(asked(AdminTokens(None, option="admin_token_file", tokens=[NEW]))) == [False, True, False]
+    assert asyncio.run(asked(BearerTokens(file, option="admin_token_file", tokens=[NEW]))) == [True, True, False]
+    assert asyncio.run(asked(BearerTokens(None, option="admin_token_file", tokens=[NEW]))) == [False, True, False]
 
 
 def test_of_several_configured_tokens_each_is_taken_so_that_one_can_be_replaced_node_by_node() -> None:
     async def main() -> None:
-        tokens = AdminTokens(None, option="admin_token_file", tokens=[OLD, NEW])
+        tokens = BearerTokens(None, option="admin_token_file", tokens=[OLD, NEW])
         assert [await tokens.admits(one) for one in (OLD, NEW, "another-token-altogether")] == [True, True, False]
 
     asyncio.run(main())
@@ -59,13 +60,13 @@ def test_of_several_configured_tokens_each_is_taken_so_that_one_can_be_replaced_
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="no such file"):
-        AdminTokens(tmp_path / "none", option="admin_token_file")
+        BearerTokens(tmp_path / "none", option="admin_token_file")
 
 
 def test_a_change_of_the_file_counts_without_a_restart_and_an_unreadable_one_lets_nobody_in(tmp_path: Path) -> None:
     file = tmp_path / "tokens"
     file.write_text(OLD)
-    tokens = AdminTokens(file, option="admin_token_file")
+    tokens = BearerTokens(file, option="admin_token_file")
 
     class Loop(asyncio.SelectorEventLoop):
         """Whose time the test sets."""
@@ -89,3 +90,8 @@ def test_a_change_of_the_file_counts_without_a_restart_and_an_unreadable_one_let
 
     with asyncio.Runner(loop_factory=Loop) as runner:
         runner.run(test())
+
+
+def test_a_request_presents_the_token_of_the_scheme_bearer_alone() -> None:
+    assert bearer_of(f"Bearer {NEW}") == bearer_of(f"bEARER  {NEW} ") == NEW
+    assert bearer_of("") == bearer_of("Bearer") == bearer_of(f"Basic {NEW}") == bearer_of(NEW) == ""

@@ -1,5 +1,5 @@
-"""The tokens of the admin API: those that were configured, and those of a file, one a line, so that one can be given
-out before another is withdrawn.
+"""The tokens of which an HTTP API asks for one: those that were configured, and those of a file, one a line, so that
+one can be given out before another is withdrawn.
 
 The file is read again while it is used, so a change counts without a restart. One that cannot be read, or holds no
 token, lets nobody in.
@@ -20,10 +20,10 @@ READ_AGAIN_S: Final = 5.0
 LENGTH_MIN: Final = 16
 FILE_BYTES_MAX: Final = 64 << 10
 
-_log = structlog.get_logger("bmq.admin")
+_log = structlog.get_logger(__name__)
 
 
-class AdminTokens:
+class BearerTokens:
     """Compares what is presented with all of them, in constant time."""
 
     def __init__(self, file: Path | None, *, option: str, tokens: Sequence[str] = ()) -> None:
@@ -55,7 +55,7 @@ class AdminTokens:
                 self._digests = await loop.run_in_executor(None, self._read)
             except ConfigurationError as error:
                 self._digests = []
-                _log.error("the admin API knows no token of its file", error=str(error))
+                _log.error("no token of the file is known any more", option=self._option, error=str(error))
             self._read_s = loop.time()
 
     def _read(self) -> list[bytes]:

@@ -1,0 +1,152 @@
+"""Requests that come again (draft-ietf-httpapi-idempotency-key-header): the same key has the same answer for a while,
+and nothing is written again.
+
+Answers live in memory. A channel has so many of so many bytes; the oldest give way to new ones before their time.
+"""
+
+import hashlib
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+from bmq_databus import metrics
+from bmq_databus.channels.channel import Channel
+from bmq_databus.errors import DatabusError
+
+HEADER: Final = "idempotency-key"
+KEY_CHARS_MAX: Final = 255
+KEYS_MAX: Final = 100_000
+BYTES_MAX: Final = 16 << 20
+"""What one channel's keys and answers take."""
+EXTRA_BYTES: Final = 512
+"""What an answer takes in memory beside its own bytes and its key's, about."""
+_QUOTED: Final = re.compile(r'"((?:[\x20-\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"')
+_BARE: Final = re.compile(r"[\x21\x23-\x2b\x2d-\x7e]+")
+
+
+class BadKey(DatabusError):
+    """The header is no key."""
+
+
+class KeyReused(DatabusError):
+    """The key belongs to another request."""
+
+
+class KeyUnderWay(DatabusError):
+    """The first request of the key has no answer yet."""
+
+
+class Answer(NamedTuple):
+    """As it was given."""
+
+    status: int
+    body: bytes
+
+
+class _Kept(NamedTuple):
+    fingerprint: bytes
+    answer: Answer
+    until_s: float
+    size_bytes: int
+
+
+class Claim:
+    """A request that is the first of its key. Without `keep` it may come again as if it had not been."""
+
+    def __init__(self) -> None:
+        self.answer: Answer | None = None
+
+    def keep(self, answer: Answer) -> None:
+        """Whoever comes again has it."""
+        self.answer = answer
+
+
+class Idempotency:
+    """Answers of all channels."""
+
+    def __init__(self, now_s: Callable[[], float], *, keys_max: int = KEYS_MAX, bytes_max: int = BYTES_MAX) -> None:
+        """`now_s`: monotonic. The bounds are for each channel."""
+        self._now_s = now_s
+        self._keys_max = keys_max
+        self._bytes_max = bytes_max
+        self._of: dict[str, _OfChannel] = {}
+
+    def kept(self, channel: Channel, key: str, fingerprint: bytes) -> Answer | None:
+        """The answer that was given. Raises KeyReused, KeyUnderWay."""
+        known = self._of.setdefault(channel.name, _OfChannel())
+        self._forget(channel.name, known)
+        if (under_way := known.under_way.get(key)) is not None:
+            _check(under_way, fingerprint, key)
+            raise KeyUnderWay(f"the first request with {HEADER} {key!r} is not answered yet: try again in a moment")
+        if (found := known.answers.get(key)) is None:
+            return None
+        _check(found.fingerprint, fingerprint, key)
+        metrics.ANSWERED_AGAIN.labels(channel.name).inc()
+        return found.answer
+
+    @contextmanager
+    def first(self, channel: Channel, key: str, fingerprint: bytes) -> Iterator[Claim]:
+        """While a request is under way for whose key there is no answer: see `kept`."""
+        known = self._of[channel.name]
+        known.under_way[key] = fingerprint
+        claim = Claim()
+        try:
+            yield claim
+        finally:
+            del known.under_way[key]
+            if claim.answer is not None:
+                size_bytes = len(key) + len(claim.answer.body) + EXTRA_BYTES
+                until_s = self._now_s() + channel.idempotency_window_s
+                known.answers[key] = _Kept(fingerprint, claim.answer, until_s, size_bytes)
+                known.size_bytes += size_bytes
+                self._forget(channel.name, known)
+
+    def _forget(self, name: str, known: "_OfChannel") -> None:
+        """What is over, and what is too much."""
+        now_s = self._now_s()
+        while known.answers:
+            oldest = next(iter(known.answers.values()))
+            if oldest.until_s > now_s:
+                if len(known.answers) <= self._keys_max and known.size_bytes <= self._bytes_max:
+                    return
+                metrics.KEYS_FORGOTTEN.labels(name).inc()
+            known.answers.popitem(last=False)
+            known.size_bytes -= oldest.size_bytes
+
+
+class _OfChannel:
+    """The oldest answer first."""
+
+    def __init__(self) -> None:
+        self.answers: OrderedDict[str, _Kept] = OrderedDict()
+        self.under_way: dict[str, bytes] = {}
+        self.size_bytes = 0
+
+
+def key_of(values: Sequence[str]) -> str | None:
+    """The key of a request's headers of that name: a string of RFC 8941, or the same without quotes. Raises BadKey."""
+    if not values:
+        return None
+    text = values[0].strip()
+    if len(values) == 1 and len(text) <= 2 * KEY_CHARS_MAX:
+        quoted = _QUOTED.fullmatch(text)
+        key = re.sub(r"\\(.)", r"\1", quoted[1]) if quoted is not None else text if _BARE.fullmatch(text) else ""
+        if 0 < len(key) <= KEY_CHARS_MAX:
+            return key
+    raise BadKey(f'{HEADER} is one string of 1 to {KEY_CHARS_MAX} printable ASCII characters, as "8e03978e-40d5"')
+
+
+def fingerprint_of(*parts: bytes) -> bytes:
+    """Equal for equal requests alone."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "big"))
+        digest.update(part)
+    return digest.digest()
+
+
+def _check(known: bytes, fingerprint: bytes, key: str) -> None:
+    if known != fingerprint:
+        raise KeyReused(f"{HEADER} {key!r} came with another request before: take a new key for this one")

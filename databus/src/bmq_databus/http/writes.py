@@ -1,0 +1,156 @@
+"""What is written by a request: whole bodies, and which of them come again; streams, and how many there may be."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from bmq_databus import metrics
+from bmq_databus.channels.channel import Channel
+from bmq_databus.errors import BadMessage, DatabusError
+from bmq_databus.http.answers import Reply, document, refusal
+from bmq_databus.http.bodies import BodyRoom, BodyTooLarge, TooMuchAtOnce, read_body
+from bmq_databus.http.idempotency import (
+    HEADER,
+    Answer,
+    BadKey,
+    Idempotency,
+    KeyReused,
+    KeyUnderWay,
+    fingerprint_of,
+    key_of,
+)
+from bmq_databus.http.incoming import BadBody, Incoming, TooSlow
+from bmq_databus.http.parameters import MANY, message_headers, messages_of
+from bmq_databus.http.streams import LARGE_LINES_MAX, Stream
+from bmq_databus.producing.outcomes import Outcome, may_be_written, whole
+from bmq_databus.producing.writing import Writing
+
+BODY_BYTES_MAX: Final = 16 << 20
+BODIES_BYTES_MAX: Final = 64 << 20
+"""What all requests together hold until they are answered, streams aside."""
+STREAMS_MAX: Final = 128
+ZSTD_STREAMS_MAX: Final = 16
+"""Each has a window of 8 MiB."""
+PATIENCE_S: Final = 30.0
+"""How long a writer waits for room, beside the time that delivery takes."""
+THREAD_BYTES: Final = 256 << 10
+"""What is longer is hashed in a thread."""
+_STATUSES: Final[tuple[tuple[type[DatabusError], int], ...]] = (
+    (BadBody, 400),
+    (BadKey, 400),
+    (BadMessage, 400),
+    (TooSlow, 408),
+    (KeyUnderWay, 409),
+    (BodyTooLarge, 413),
+    (KeyReused, 422),
+    (TooMuchAtOnce, 503),
+)
+_REFUSES: Final = tuple(kind for kind, _ in _STATUSES)
+
+
+class ChannelWrites:
+    """Those of one sidecar."""
+
+    def __init__(self, writing: Writing) -> None:
+        self._writing = writing
+        self._bodies = BodyRoom(BODIES_BYTES_MAX)
+        self._idempotency = Idempotency(asyncio.get_running_loop().time)
+        self._large_lines = asyncio.Semaphore(LARGE_LINES_MAX)
+        self._streams: set[Stream] = set()
+        self._zstd_streams = 0
+
+    async def write(self, channel: Channel, media: str, incoming: Incoming) -> Reply:
+        """A whole body."""
+        try:
+            key = key_of(incoming.values(HEADER))
+            with self._bodies.one() as room:
+                body = await read_body(incoming, encoding=_encoding(incoming), bytes_max=BODY_BYTES_MAX, room=room)
+                if key is None:
+                    return await self._written(channel, media, body, incoming)
+                return await self._written_once(channel, media, body, incoming, key)
+        except _REFUSES as error:
+            return self.counted(channel, _refused(error))
+
+    def stream(self, channel: Channel, incoming: Incoming) -> Reply | Stream:
+        """A stream to be run while it is `open`, or why there is none."""
+        try:
+            if incoming.values(HEADER):
+                raise BadKey(f"a stream has no {HEADER}: send bodies of at most {BODY_BYTES_MAX} bytes with one each")
+            if len(self._streams) >= STREAMS_MAX:
+                raise TooMuchAtOnce(f"{STREAMS_MAX} streams are open already: write more by one of them, or try again")
+            if _encoding(incoming) == "zstd" and self._zstd_streams >= ZSTD_STREAMS_MAX:
+                raise TooMuchAtOnce(f"{ZSTD_STREAMS_MAX} streams of zstd are open already: use gzip, or try again")
+            return Stream(self._writing, channel, incoming, large_lines=self._large_lines, patience_s=PATIENCE_S)
+        except _REFUSES as error:
+            return self.counted(channel, _refused(error))
+
+    @contextmanager
+    def open(self, stream: Stream) -> Iterator[None]:
+        """While it lasts."""
+        self._streams.add(stream)
+        self._zstd_streams += stream.is_zstd
+        metrics.STREAMS.set(len(self._streams))
+        try:
+            yield
+        finally:
+            self._streams.discard(stream)
+            self._zstd_streams -= stream.is_zstd
+            metrics.STREAMS.set(len(self._streams))
+
+    def end_streams(self) -> None:
+        """They read nothing more, and are answered."""
+        for stream in self._streams:
+            stream.end()
+
+    def counted(self, channel: Channel, reply: Reply) -> Reply:
+        """A request of which nothing was looked at counts as one message."""
+        metrics.MESSAGES.labels(channel.name, str(reply.status)).inc()
+        return reply
+
+    async def _written_once(self, channel: Channel, media: str, body: bytes, incoming: Incoming, key: str) -> Reply:
+        """Raises KeyReused, KeyUnderWay, BadMessage."""
+        fingerprint = await _fingerprint(media, body, incoming)
+        kept = self._idempotency.kept(channel, key, fingerprint)
+        if kept is not None:
+            return Reply(status=kept.status, body=kept.body)
+        with self._idempotency.first(channel, key, fingerprint) as claim:
+            outcomes = await self._outcomes(channel, media, body, incoming)
+            reply = _reply(media, outcomes)
+            if any(map(may_be_written, outcomes)):
+                claim.keep(Answer(reply.status, reply.body))
+            return reply
+
+    async def _written(self, channel: Channel, media: str, body: bytes, incoming: Incoming) -> Reply:
+        return _reply(media, await self._outcomes(channel, media, body, incoming))
+
+    async def _outcomes(self, channel: Channel, media: str, body: bytes, incoming: Incoming) -> list[Outcome]:
+        """Raises BadMessage."""
+        news = messages_of(media, body, incoming.scope)
+        outcomes = await self._writing.write(channel, news, patience_s=PATIENCE_S)
+        for status, count in Counter(one["status"] for one in outcomes).items():
+            metrics.MESSAGES.labels(channel.name, str(status)).inc(count)
+        return outcomes
+
+
+def _reply(media: str, outcomes: list[Outcome]) -> Reply:
+    if media not in MANY:
+        return document(outcomes[0]["status"], outcomes[0])
+    return document(whole(outcomes), {"results": outcomes})
+
+
+def _refused(error: DatabusError) -> Reply:
+    return refusal(next(status for kind, status in _STATUSES if isinstance(error, kind)), error)
+
+
+async def _fingerprint(media: str, body: bytes, incoming: Incoming) -> bytes:
+    headers = [part for header in message_headers(incoming.scope) for part in header]
+    parts = (media.encode(), incoming.scope.get("query_string", b""), body, *headers)
+    if len(body) <= THREAD_BYTES:
+        return fingerprint_of(*parts)
+    return await asyncio.get_running_loop().run_in_executor(None, fingerprint_of, *parts)
+
+
+def _encoding(incoming: Incoming) -> str:
+    return incoming.headers.get("content-encoding", "").strip().lower()
