@@ -121,3 +121,15 @@ def test_a_body_has_so_many_messages_at_most() -> None:
         from_json_lines(b"{}\n" * (MESSAGES_MAX + 1))
     with pytest.raises(BadMessage, match="10000"):
         from_json_array(b"[" + b"{}," * MESSAGES_MAX + b"{}]")
+
+
+def test_what_is_refused_keeps_nothing_but_its_reason() -> None:
+    """The frames that it was raised in had fifteen kilobytes for each of ten thousand."""
+    for found in (
+        from_json_lines(b'{"text": 1}\nx'),
+        from_json_array(b'[{"text": 1}, {}, {"key": "a", "keyBase64": ""}]'),
+    ):
+        for one in found:
+            if isinstance(one, BadMessage):
+                assert (one.__traceback__, one.__context__, one.__cause__) == (None, None, None)
+    assert sum(isinstance(one, BadMessage) for one in from_json_lines(b'{"text": 1}\nx')) == 2

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from compat_server import Bmq
 from confluent_kafka import Consumer, Message
+from confluent_kafka.admin import AdminClient, NewTopic
 from databus_process import CHANNELS, Databus
 from tests.waiting import let_pass, until
 
@@ -82,6 +83,28 @@ def test_what_is_written_in_each_form_is_in_the_topic_where_the_answer_says(bmq:
     assert [one.key() for one in found[:5]] == [b"k1", b"k2", None, b"\x00\x01", b"tombstone"]
     assert (found[0].timestamp()[1], found[0].headers()) == (1_700_000_000_000, [("trace", b"t1")])
     assert found[1].headers() == [("a", b"1"), ("b", None)]
+
+
+@pytest.mark.parametrize("channel", ["orders", "clicks"])
+def test_what_the_cluster_refuses_a_batch_for_is_refused_alone(bmq: Bmq, databus: Databus, channel: str) -> None:
+    """A batch is as large as librdkafka makes it, and the cluster refuses whole ones."""
+    bmq.start()
+    topic = "orders" if channel == "orders" else "clicks-raw"
+    admin = AdminClient({"bootstrap.servers": bmq.servers})
+    admin.create_topics([NewTopic(topic, 1, config={"max.message.bytes": "100000"})])[topic].result(30)
+    databus.start()
+    many: list[dict[str, Any]] = [{"text": f"{n:04}" + "x" * 1_000} for n in range(1_000)]
+    many[500]["timestamp"] = 253_402_300_799_000
+    lines = "\n".join(map(json.dumps, many)).encode()
+    _, answer = databus.post(channel, lines, media="application/x-ndjson")
+    taken = 200 if channel == "orders" else 202
+    statuses = [one["status"] for one in answer["results"]]
+    wanted = [taken] * 1_000 if channel == "clicks" else [*[200] * 500, 400, *[200] * 499]
+    assert statuses == wanted
+    assert {int(value[:4]) for value in values(bmq, topic, 999)} == {n for n in range(1_000) if n != 500}
+    if channel == "clicks":
+        until((databus.spool / "clicks" / "refused.jsonl").exists, "what is refused to be kept", 30)
+        assert len((databus.spool / "clicks" / "refused.jsonl").read_text().splitlines()) == 1
 
 
 def test_each_message_that_is_not_taken_is_told_with_its_reason_and_the_others_are_taken(

@@ -122,14 +122,19 @@ def _tried(text: Buffer) -> NewMessage | BadMessage:
     try:
         return from_json(text)
     except BadMessage as bad:
-        return bad
+        return _kept(bad)
 
 
 def _checked(written: _Written) -> NewMessage | BadMessage:
     try:
         return _message(written)
     except BadMessage as bad:
-        return bad
+        return _kept(bad)
+
+
+def _kept(bad: BadMessage) -> BadMessage:
+    """Without the frames that it was raised in, which have more than the message: ten thousand are kept at a time."""
+    return BadMessage(*bad.args)
 
 
 def _message(written: _Written) -> NewMessage:

@@ -15,7 +15,8 @@ from bmq_databus.errors import BadMessage, DatabusError, QueueFull
 from bmq_databus.messages.forms import NewMessage
 from bmq_databus.producing.draining import Draining
 from bmq_databus.producing.outcomes import ACCEPTED, Outcome, failed, refused_by, sent
-from bmq_databus.producing.producer import Producing, Report
+from bmq_databus.producing.producer import Report
+from bmq_databus.producing.sender import Sender
 from bmq_databus.spool.channel_spool import ChannelSpool, SpoolLimits
 from bmq_databus.spool.folder import left_in
 from bmq_databus.spool.frames import Spooled
@@ -46,8 +47,8 @@ class Writing:
         self._spool_folder = spool_folder
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._direct: Producing | None = None
-        self._spooled: Producing | None = None
+        self._direct: Sender | None = None
+        self._spooled: Sender | None = None
         self._draining: dict[str, asyncio.Task[None]] = {}
         self._has_given_up = False
         self.broken: asyncio.Future[str] = self._loop.create_future()
@@ -64,7 +65,7 @@ class Writing:
             "topic.metadata.refresh.interval.ms": REFRESH_MS,
             **settings,
         }
-        self._direct = Producing({**shared, "message.timeout.ms": delivery_ms}, broken=self._is_broken)
+        self._direct = Sender({**shared, "message.timeout.ms": delivery_ms}, broken=self._is_broken)
         accepting = {one.name: one.spool for one in self.channels.values() if one.acknowledgement == "accepted"}
         if self._spool_folder is None:
             if not accepting:
@@ -79,7 +80,7 @@ class Writing:
                 accepting[name] = SpoolLimits()
         if not accepting:
             return
-        self._spooled = Producing({**shared, "message.timeout.ms": NEVER_MS}, broken=self._is_broken)
+        self._spooled = Sender({**shared, "message.timeout.ms": NEVER_MS}, broken=self._is_broken)
         for name, limits in accepting.items():
             spool = await ChannelSpool.opened(self._spool_folder / name, limits=limits, clock=self._clock)
             self.spools[name] = spool

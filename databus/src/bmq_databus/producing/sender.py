@@ -1,0 +1,87 @@
+"""A cluster's producer that finds out which message of a batch is not taken.
+
+The cluster refuses batches, not messages, and librdkafka puts as many messages into one as there are: for one message
+with a time that the topic does not take, or where the topic takes smaller batches than librdkafka makes, it refuses all
+of them. Those are sent again, each as a batch of its own; what is refused then is.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+from confluent_kafka import KafkaError
+
+from bmq_databus.errors import QueueFull
+from bmq_databus.producing.producer import Producing, Report
+from bmq_databus.spool.frames import Spooled
+
+OF_BATCHES: Final = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.INVALID_MSG,
+        KafkaError.INVALID_MSG_SIZE,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+    }
+)
+"""Errors of a batch that one of its messages, or their number, may be the reason of."""
+APART_MAX: Final = 10_000
+"""Messages that are sent by themselves at a time before no more are taken: a batch refused brings at most some
+thousands."""
+
+
+class Sender:
+    """One cluster's. What was refused with others goes behind what was sent meanwhile. `close` ends it."""
+
+    def __init__(self, settings: Mapping[str, Any], *, broken: Callable[[str], None]) -> None:
+        """As `Producing`."""
+        self._settings = settings
+        self._broken = broken
+        self._together = Producing(settings, broken=broken)
+        self._apart: Producing | None = None
+        self._purged = False
+
+    @property
+    def unsent(self) -> int:
+        """How many messages have no report yet."""
+        return self._together.unsent + (0 if self._apart is None else self._apart.unsent)
+
+    def produce(self, message: Spooled, report: Report) -> None:
+        """Hands over one message. Raises QueueFull where there are as many under way as may be."""
+        if self._apart is not None and self._apart.unsent >= APART_MAX:
+            raise QueueFull("the producer has as many messages under way as it may")
+        self._together.produce(message, partial(self._reported, message, report))
+
+    def purge(self) -> None:
+        """Messages without a report are given up: each gets one."""
+        self._purged = True
+        self._together.purge()
+        if self._apart is not None:
+            self._apart.purge()
+
+    async def close(self, *, patience_s: float) -> int:
+        """Waits for reports, so long at most for each of the two ways; how many messages have none then."""
+        left = await self._together.close(patience_s=patience_s)
+        return left + (0 if self._apart is None else await self._apart.close(patience_s=patience_s))
+
+    def _reported(
+        self, message: Spooled, report: Report, error: KafkaError | None, partition: int, offset: int
+    ) -> None:
+        if error is None or error.code() not in OF_BATCHES or self._purged:
+            report(error, partition, offset)
+            return
+        if self._apart is None:
+            self._apart = Producing(
+                {
+                    **self._settings,
+                    "batch.num.messages": 1,
+                    "linger.ms": 0,
+                    "queue.buffering.max.messages": 0,
+                    "queue.buffering.max.kbytes": 2_097_151,
+                },
+                broken=self._broken,
+            )
+        try:
+            self._apart.produce(message, report)
+        except QueueFull:  # it has no bound in number, and what it may get is bounded
+            report(KafkaError(KafkaError._QUEUE_FULL), partition, offset)
