@@ -12,8 +12,9 @@ import pytest
 
 from bmq_databus.errors import SpoolFailed, SpoolFull, SpoolInUse
 from bmq_databus.spool import channel_spool, segments
-from bmq_databus.spool.channel_spool import ChannelSpool, Read, SpoolLimits, WhenFull
+from bmq_databus.spool.channel_spool import ChannelSpool, SpoolLimits, WhenFull
 from bmq_databus.spool.frames import REFUSED, SENT, Spooled, encode_frame
+from bmq_databus.spool.reading import Read
 
 AT_MS = 1_700_000_000_000
 

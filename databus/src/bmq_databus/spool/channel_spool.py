@@ -20,24 +20,19 @@ import structlog
 from bmq.ports import Clock
 from bmq.runtime.blocking_calls import BlockingCalls
 from bmq.runtime.file_io import REMEDIES
-from bmq_databus.errors import SpoolDamaged, SpoolFailed, SpoolFull
+from bmq_databus.errors import SpoolFailed, SpoolFull
 from bmq_databus.metrics import SpoolMetrics
 from bmq_databus.spool.done import runs
 from bmq_databus.spool.folder import SpoolFolder
 from bmq_databus.spool.frames import BEGUN, DAMAGED, REFUSED, SENT, Spooled, Step, encode_frame
+from bmq_databus.spool.reading import Lost, Read, Reading
 from bmq_databus.spool.refused import Refused, keep_refused
-from bmq_databus.spool.segments import (
-    SegmentFile,
-    SegmentReader,
-    SegmentWriter,
-)
+from bmq_databus.spool.segments import SegmentFile, SegmentWriter
 from bmq_databus.spool.undone import UndoneSegment, undone_in
 
 WhenFull = Literal["block", "reject", "drop_oldest"]
 GROUP_BYTES: Final = 8 << 20
 """So much is written with one fsync, or one message."""
-READ_BYTES: Final = 1 << 20
-"""So much is read in one go where there is so much, or one frame."""
 AGAIN_S: Final = 1.0
 """A disk that did not take something is asked again after so long."""
 MESSAGE_EXTRA_BYTES: Final = 48
@@ -55,14 +50,6 @@ class SpoolLimits:
     when_full: WhenFull = "block"
     segment_bytes: int = 32 << 20
     """A segment is full then; space is given back by whole segments."""
-
-
-class Read(NamedTuple):
-    """A message to be sent. `again`: it may be in the topic already."""
-
-    number: int
-    message: Spooled
-    again: bool
 
 
 class _Waiting(NamedTuple):
@@ -92,16 +79,14 @@ class ChannelSpool:
         self._waiting_bytes = 0
         self._settled: deque[tuple[int, int]] = deque()
         self._refused: deque[Refused] = deque()
-        self._lost: list[tuple[UndoneSegment, int, int]] = []
+        self._lost: list[Lost] = []
         """What reading found to be damaged, since that was looked at."""
         self._is_closing = False
         self._writes = BlockingCalls(1, name=f"write {folder.name}")
         self._disk = BlockingCalls(1, name=f"read {folder.name}")
         """For everything that is not written to the newest segment."""
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._reader: tuple[UndoneSegment, SegmentReader] | None = None
-        self._read_to = 0
-        """The number of the next message that is read."""
+        self._reading = Reading(begin=self._begun, lose=self._lose)
         self._more = asyncio.Event()
         self._room = asyncio.Event()
 
@@ -143,7 +128,7 @@ class ChannelSpool:
         while True:
             self._more.clear()
             try:
-                found = await self._disk.run(partial(self._read_some, list(self._segments)))
+                found = await self._disk.run(partial(self._reading.some, list(self._segments)))
             except OSError as error:
                 self._tell(error)
                 await asyncio.sleep(AGAIN_S)
@@ -151,16 +136,16 @@ class ChannelSpool:
             self._note_lost()
             if found:
                 return found
-            if not any(segment.end > self._read_to for segment in self._segments):
+            if not any(segment.end > self._reading.to for segment in self._segments):
                 await self._more.wait()
 
     async def rewind(self) -> None:
         """Reads again from the first message on that has no outcome. To be called when nothing is under way."""
         await self._ended("settle")
-        await self._disk.run(self._close_reader)
+        await self._disk.run(self._reading.close)
         for segment in self._segments:
-            segment.begun = max(segment.begun, min(segment.end, self._read_to))
-        self._read_to = min((one.done.low for one in self._segments if one.undone), default=self._read_to)
+            segment.begun = max(segment.begun, min(segment.end, self._reading.to))
+        self._reading.to = min((one.done.low for one in self._segments if one.undone), default=self._reading.to)
 
     def settle(self, numbers: Iterable[int], kind: int) -> None:
         """Those that were read need nothing more: SENT, or REFUSED by the cluster for good."""
@@ -196,7 +181,7 @@ class ChannelSpool:
             segment.close()
         if self._writer is not None:
             self._writer.close()
-        self._close_reader()
+        self._reading.close()
         if self._held is not None:
             self._held.leave()
 
@@ -309,97 +294,23 @@ class ChannelSpool:
         self.trouble = f"{self._folder}: {error.strerror or error}: {remedy}"
         log.error("spool cannot be used", folder=str(self._folder), why=error.strerror or str(error), remedy=remedy)
 
-    def _read_some(self, segments: Sequence[UndoneSegment]) -> list[Read]:
-        """Blocking. Frames from where the last reading ended, READ_BYTES or one; what they are is written down as begun
-        before anybody has it. None where so many were passed over, or there are no more.
-        """
-        for segment in segments:
-            reader = self._reader_of(segment) if segment.end > self._read_to else None
-            if reader is None:
-                continue
-            at, number, read_to = reader.at, reader.number, self._read_to
-            try:
-                found = self._read_of(segment, reader)
-                if found:
-                    segment.add([Step(BEGUN, found[0].number, self._read_to - found[0].number)])
-            except OSError:  # what was read before it is read again
-                reader.at, reader.number, self._read_to = at, number, read_to
-                raise
-            if found or self._read_to < segment.end:
-                return found
-        return []
+    def _begun(self, segment: UndoneSegment, first: int, end: int) -> None:
+        """Blocking."""
+        segment.add([Step(BEGUN, first, end - first)])
 
-    def _read_of(self, segment: UndoneSegment, reader: SegmentReader) -> list[Read]:
-        found: list[Read] = []
-        size_bytes = 0
-        while self._read_to < segment.end and size_bytes < READ_BYTES:
-            try:
-                head = reader.head()
-                if head is None:
-                    raise SpoolDamaged("it ends before what was written")
-                messages = reader.messages(head) if head.first + head.count > self._read_to else ()
-            except SpoolDamaged as damaged:
-                self._pass_over(segment, reader, damaged)
-                continue
-            reader.skip(head)
-            size_bytes += head.length
-            if messages:
-                self._read_to = head.first + head.count
-            found += [
-                Read(number, message, number < segment.begun)
-                for number, message in enumerate(messages, head.first)
-                if number not in segment.done
-            ]
-        return found
-
-    def _reader_of(self, segment: UndoneSegment) -> SegmentReader | None:
-        if self._reader is not None and self._reader[0] is segment:
-            return self._reader[1]
-        self._close_reader()
-        self._read_to = max(self._read_to, segment.file.first)
-        try:
-            reader = SegmentReader(segment.file)
-        except FileNotFoundError:  # given up meanwhile
-            self._read_to = segment.end
-            return None
-        except SpoolDamaged as damaged:
-            self._lose(segment, segment.end, damaged)
-            return None
-        self._reader = segment, reader
-        return reader
-
-    def _close_reader(self) -> None:
-        reader, self._reader = self._reader, None
-        if reader is not None:
-            reader[1].close()
-
-    def _pass_over(self, segment: UndoneSegment, reader: SegmentReader, damaged: SpoolDamaged) -> None:
-        """Bytes that are not what was written: on to the next frame that is."""
-        try:
-            head = reader.head()
-        except SpoolDamaged:
-            head = reader.resync(self._read_to, segment.end)
-            self._lose(segment, segment.end if head is None else head.first, damaged)
-            return
-        if head is None:
-            self._lose(segment, segment.end, damaged)
-        else:
-            reader.skip(head)
-            self._lose(segment, head.first + head.count, damaged)
-
-    def _lose(self, segment: UndoneSegment, end: int, damaged: SpoolDamaged) -> None:
-        """Messages from here to before `end`: the others go on, and the segment is kept aside in the end."""
-        first, self._read_to = self._read_to, max(end, self._read_to)
+    def _lose(self, lost: Lost) -> None:
+        """Blocking. The others go on, and the segment is kept aside in the end."""
+        segment, first, end, why = lost
         segment.is_damaged = True
-        log.error("spool is damaged", segment=str(segment.file.path), why=str(damaged), messages=self._read_to - first)
-        if self._read_to > first:
-            self._lost.append((segment, first, self._read_to))
+        log.error("spool is damaged", segment=str(segment.file.path), why=why, messages=end - first)
+        if end > first:
+            self._lost.append(lost)
             with suppress(OSError):
-                segment.add([Step(DAMAGED, first, self._read_to - first)])
+                segment.add([Step(DAMAGED, first, end - first)])
 
     def _note_lost(self) -> None:
         lost, self._lost = self._lost, []
-        for segment, first, end in lost:
+        for segment, first, end, _ in lost:
             self._metrics.damaged.inc(sum(number not in segment.done for number in range(first, end)))
             segment.done.add(range(first, end))
         if lost:
