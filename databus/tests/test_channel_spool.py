@@ -12,6 +12,7 @@ import pytest
 
 from bmq_databus.errors import SpoolFailed, SpoolFull, SpoolInUse
 from bmq_databus.spool import channel_spool, segments
+from bmq_databus.spool.aside import DEFAULT_LIMITS, AsideLimits
 from bmq_databus.spool.channel_spool import ChannelSpool, SpoolLimits, WhenFull
 from bmq_databus.spool.frames import REFUSED, SENT, Spooled, encode_frame
 from bmq_databus.spool.reading import Read
@@ -57,8 +58,10 @@ async def read_all(spool: ChannelSpool, count: int) -> list[Read]:
     return found
 
 
-async def opened(folder: Path, clock: Clock | None = None, **limits: Any) -> ChannelSpool:
-    return await ChannelSpool.opened(folder, limits=SpoolLimits(**limits), clock=clock or Clock())
+async def opened(
+    folder: Path, clock: Clock | None = None, *, aside: AsideLimits = DEFAULT_LIMITS, **limits: Any
+) -> ChannelSpool:
+    return await ChannelSpool.opened(folder, limits=SpoolLimits(**limits), clock=clock or Clock(), aside=aside)
 
 
 def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

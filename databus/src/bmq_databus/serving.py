@@ -18,6 +18,7 @@ from bmq.ports import Clock
 from bmq_databus.channels.channel import Channel
 from bmq_databus.http.app import App
 from bmq_databus.producing.writing import Writing
+from bmq_databus.spool.aside import DEFAULT_LIMITS, AsideLimits
 
 DELIVERY_MS: Final = 30_000
 """How long a message on a durable channel may take to the cluster."""
@@ -39,6 +40,7 @@ class Settings:
     port: int
     unix: Path | None = None
     spool: Path | None = None
+    aside: AsideLimits = DEFAULT_LIMITS
 
 
 class _Server(uvicorn.Server):
@@ -67,7 +69,7 @@ async def _serve(
     clock: Clock,
     listens: Callable[[str, int], None],
 ) -> int:
-    writing = Writing(settings.channels, spool_folder=settings.spool, clock=clock)
+    writing = Writing(settings.channels, spool_folder=settings.spool, clock=clock, aside=settings.aside)
     try:
         await writing.start(
             {"bootstrap.servers": settings.bootstrap_servers, "client.id": "bmq-databus", "log_level": 0},

@@ -50,12 +50,31 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    refused_bytes: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=1 << 20,
+            envvar="BMQ_DATABUS_REFUSED_BYTES",
+            help="How much each channel keeps of messages that the cluster refused for good; the newest stay.",
+        ),
+    ] = 128 << 20,
+    damaged_bytes: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=1 << 20,
+            envvar="BMQ_DATABUS_DAMAGED_BYTES",
+            help="How much each channel keeps of segments that the disk damaged; the newest stay.",
+        ),
+    ] = 128 << 20,
 ) -> None:
     """Take messages by HTTP until it is stopped. docs/databus.md says how they are written."""
     from bmq_databus.channels.files import channels_of
     from bmq_databus.errors import DatabusError
     from bmq_databus.serving import Settings
     from bmq_databus.serving import serve as serve_databus
+    from bmq_databus.spool.aside import AsideLimits
 
     configure_logging()
     try:
@@ -70,6 +89,7 @@ def serve(
         port=port,
         unix=unix,
         spool=spool,
+        aside=AsideLimits(refused_bytes_max=refused_bytes, damaged_bytes_max=damaged_bytes),
     )
 
     async def main(stop: asyncio.Event) -> int:

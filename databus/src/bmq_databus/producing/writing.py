@@ -16,6 +16,7 @@ from bmq_databus.messages.forms import NewMessage
 from bmq_databus.producing.draining import Draining
 from bmq_databus.producing.outcomes import ACCEPTED, Outcome, failed, refused_by, sent
 from bmq_databus.producing.producer import Producing, Report
+from bmq_databus.spool.aside import DEFAULT_LIMITS, AsideLimits
 from bmq_databus.spool.channel_spool import ChannelSpool, SpoolLimits
 from bmq_databus.spool.folder import left_in
 from bmq_databus.spool.frames import Spooled
@@ -37,11 +38,19 @@ log = structlog.get_logger()
 class Writing:
     """Use `start`, and `close` at the end."""
 
-    def __init__(self, channels: Mapping[str, Channel], *, spool_folder: Path | None, clock: Clock) -> None:
+    def __init__(
+        self,
+        channels: Mapping[str, Channel],
+        *,
+        spool_folder: Path | None,
+        clock: Clock,
+        aside: AsideLimits = DEFAULT_LIMITS,
+    ) -> None:
         self.channels = dict(channels)
         self.spools: dict[str, ChannelSpool] = {}
         self._spool_folder = spool_folder
         self._clock = clock
+        self._aside = aside
         self._loop = asyncio.get_running_loop()
         self._direct: Producing | None = None
         self._spooled: Producing | None = None
@@ -77,7 +86,9 @@ class Writing:
             return
         self._spooled = Producing({**shared, "message.timeout.ms": NEVER_MS}, broken=self._is_broken)
         for name, limits in accepting.items():
-            spool = await ChannelSpool.opened(self._spool_folder / name, limits=limits, clock=self._clock)
+            spool = await ChannelSpool.opened(
+                self._spool_folder / name, limits=limits, clock=self._clock, aside=self._aside
+            )
             self.spools[name] = spool
             draining = Draining(spool, self._spooled, under_way_bytes_max=QUEUE_KIB * 1024 // (2 * len(accepting)))
             task = self._loop.create_task(draining.run(), name=f"drain {name}")

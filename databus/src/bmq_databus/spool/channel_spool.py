@@ -21,12 +21,13 @@ from bmq.ports import Clock
 from bmq.runtime.blocking_calls import BlockingCalls
 from bmq.runtime.file_io import REMEDIES
 from bmq_databus.errors import SpoolFailed, SpoolFull
-from bmq_databus.metrics import SpoolMetrics
+from bmq_databus.metrics import SpoolCounts, SpoolMetrics
+from bmq_databus.spool.aside import DEFAULT_LIMITS, Aside, AsideLimits
 from bmq_databus.spool.done import runs
 from bmq_databus.spool.folder import SpoolFolder
 from bmq_databus.spool.frames import BEGUN, DAMAGED, REFUSED, SENT, Spooled, Step, encode_frame
 from bmq_databus.spool.reading import Lost, Read, Reading
-from bmq_databus.spool.refused import Refused, keep_refused
+from bmq_databus.spool.refused import Refused
 from bmq_databus.spool.segments import SegmentFile, SegmentWriter
 from bmq_databus.spool.undone import UndoneSegment, undone_in
 
@@ -63,9 +64,12 @@ class _Waiting(NamedTuple):
 class ChannelSpool:
     """Use `opened`; one process at a time has a folder."""
 
-    def __init__(self, folder: Path, *, limits: SpoolLimits, clock: Clock) -> None:
+    def __init__(
+        self, folder: Path, *, limits: SpoolLimits, clock: Clock, aside: AsideLimits, counts: SpoolCounts | None
+    ) -> None:
         self.limits = limits
-        self._metrics = SpoolMetrics(folder.name)
+        self._metrics = SpoolMetrics(folder.name) if counts is None else counts
+        self._aside = Aside(folder, limits=aside, counts=self._metrics)
         self.trouble = ""
         """Why the disk does not take what is to be accepted; empty: it does."""
         self._folder = folder
@@ -91,14 +95,24 @@ class ChannelSpool:
         self._room = asyncio.Event()
 
     @classmethod
-    async def opened(cls, folder: Path, *, limits: SpoolLimits, clock: Clock) -> "ChannelSpool":
-        """With what earlier processes left. A segment that nobody can read is set aside and named. Raises SpoolInUse,
-        SpoolFailed, OSError.
+    async def opened(
+        cls,
+        folder: Path,
+        *,
+        limits: SpoolLimits,
+        clock: Clock,
+        aside: AsideLimits = DEFAULT_LIMITS,
+        counts: SpoolCounts | None = None,
+    ) -> "ChannelSpool":
+        """With what earlier processes left. A segment that nobody can read is set aside and named. `counts`: the
+        channel's metrics, unless said otherwise. Raises SpoolInUse, SpoolFailed, OSError.
         """
-        spool = cls(folder, limits=limits, clock=clock)
+        spool = cls(folder, limits=limits, clock=clock, aside=aside, counts=counts)
         spool._metrics.tell(spool)
         spool._held = await spool._disk.run(partial(SpoolFolder, folder))
         spool._segments, spool._next_number = await spool._disk.run(partial(undone_in, folder))
+        await spool._disk.run(spool._aside.recover)
+        spool._aside.tell(spool._loop.time())
         if spool._segments:
             log.info("spool has messages", folder=str(folder), messages=spool.waiting, bytes=spool.size_bytes)
         return spool
@@ -325,8 +339,7 @@ class ChannelSpool:
             refused, self._refused = self._refused, deque()
             try:
                 if refused:
-                    await self._disk.run(partial(keep_refused, self._folder, refused))
-                    refused = deque()
+                    await self._disk.run(partial(self._aside.keep, refused))
                 written = self._steps_of(taken)
                 await self._disk.run(partial(_write_steps, written))
             except OSError as error:
@@ -337,6 +350,7 @@ class ChannelSpool:
                     return
                 await asyncio.sleep(AGAIN_S)
                 continue
+            self._aside.tell(self._loop.time())
             for segment, steps in written:
                 for step in steps:
                     segment.done.add(range(step.first, step.first + step.count))
@@ -403,6 +417,9 @@ class ChannelSpool:
     async def _give_back(self, segment: UndoneSegment) -> None:
         try:
             await self._disk.run(segment.give_back)
+            if segment.is_damaged:
+                await self._disk.run(self._aside.bound_damaged)
+                self._aside.tell(self._loop.time())
         except OSError as error:  # the next start finds it
             self._tell(error)
 

@@ -55,12 +55,28 @@ class SegmentFile:
         """What became of them; missing where nothing did."""
         return self.path.with_suffix(STEPS_SUFFIX)
 
+    @property
+    def aside_path(self) -> Path:
+        """Its messages, where it is damaged and kept aside."""
+        return self.path.with_suffix(ASIDE_SUFFIX)
+
+    @property
+    def aside_steps_path(self) -> Path:
+        """What had become of them; versions before this one kept it not."""
+        return self.path.with_suffix(ASIDE_SUFFIX + STEPS_SUFFIX)
+
+    @property
+    def aside_bytes(self) -> int:
+        """What it takes where it is kept aside."""
+        return sum(path.stat().st_size for path in (self.aside_path, self.aside_steps_path) if path.exists())
+
     def steps(self) -> list[Step]:
         """What became of its messages, in the order in which it did."""
-        try:
-            return list(decode_steps(self.steps_path.read_bytes()))
-        except FileNotFoundError:
-            return []
+        return _steps_of(self.steps_path)
+
+    def aside_steps(self) -> list[Step]:
+        """The same, where it is kept aside."""
+        return _steps_of(self.aside_steps_path)
 
     def delete(self) -> None:
         """The messages first. Steps that a death in between leaves are no segment's, and go at the next start."""
@@ -68,16 +84,45 @@ class SegmentFile:
         self.steps_path.unlink(missing_ok=True)
 
     def set_aside(self) -> Path:
-        """Keeps it under another name, which nothing reads."""
-        aside = self.path.with_suffix(ASIDE_SUFFIX)
-        self.path.rename(aside)
-        self.steps_path.unlink(missing_ok=True)
-        return aside
+        """Keeps it under another name, which nothing sends. Its steps follow: without them all of it would be sent
+        again, where this process dies in between.
+        """
+        self.path.rename(self.aside_path)
+        self._set_steps_aside()
+        return self.aside_path
+
+    def delete_aside(self) -> None:
+        """What is kept aside of it."""
+        self.aside_path.unlink(missing_ok=True)
+        self.aside_steps_path.unlink(missing_ok=True)
+
+    def delete_orphan(self) -> None:
+        """Steps whose segment is gone, or is aside already."""
+        if self.aside_path.exists():
+            self._set_steps_aside()
+        else:
+            self.steps_path.unlink(missing_ok=True)
+
+    def _set_steps_aside(self) -> None:
+        with suppress(FileNotFoundError):
+            self.steps_path.rename(self.aside_steps_path)
+
+
+def _steps_of(path: Path) -> list[Step]:
+    try:
+        return list(decode_steps(path.read_bytes()))
+    except FileNotFoundError:
+        return []
 
 
 def segments_in(folder: Path) -> list[SegmentFile]:
     """All segments, in the order of their messages."""
     return [SegmentFile(folder=folder, first=first) for first in _numbers(folder, SEGMENT_SUFFIX)]
+
+
+def aside_in(folder: Path) -> list[SegmentFile]:
+    """All that are kept aside, in the order of their messages."""
+    return [SegmentFile(folder=folder, first=first) for first in _numbers(folder, ASIDE_SUFFIX)]
 
 
 def delete_orphans(folder: Path) -> int:
@@ -88,7 +133,7 @@ def delete_orphans(folder: Path) -> int:
     steps = _numbers(folder, STEPS_SUFFIX)
     for first in steps:
         if first not in segments:
-            SegmentFile(folder=folder, first=first).steps_path.unlink()
+            SegmentFile(folder=folder, first=first).delete_orphan()
     return max((-1, *segments, *steps, *_numbers(folder, ASIDE_SUFFIX))) + 1
 
 
