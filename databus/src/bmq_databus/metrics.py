@@ -64,13 +64,33 @@ class Counts(Protocol):
 class SpoolCounts(Protocol):
     """What happened to a spool's messages, and to what is kept aside of it."""
 
-    sent: Counts
-    sent_again: Counts
-    refused: Counts
-    dropped: Counts
-    damaged: Counts
-    refused_dropped: Counts
-    damaged_dropped: Counts
+    @property
+    def sent(self) -> Counts:
+        """The cluster has them."""
+
+    @property
+    def sent_again(self) -> Counts:
+        """Those of them that may be there twice."""
+
+    @property
+    def refused(self) -> Counts:
+        """The cluster takes them never."""
+
+    @property
+    def dropped(self) -> Counts:
+        """They were given up for space or age."""
+
+    @property
+    def damaged(self) -> Counts:
+        """The disk has lost them."""
+
+    @property
+    def refused_dropped(self) -> Counts:
+        """Refused ones that are kept no longer."""
+
+    @property
+    def damaged_dropped(self) -> Counts:
+        """Damaged segments that are kept no longer."""
 
     def tell(self, spool: Held) -> None:
         """Of this spool, from now on."""
@@ -81,13 +101,13 @@ class SpoolMetrics:
 
     def __init__(self, channel: str) -> None:
         self._channel = channel
-        self.sent: Counts = SPOOL_SENT.labels(channel)
-        self.sent_again: Counts = SPOOL_SENT_AGAIN.labels(channel)
-        self.refused: Counts = SPOOL_REFUSED.labels(channel)
-        self.dropped: Counts = SPOOL_DROPPED.labels(channel)
-        self.damaged: Counts = SPOOL_DAMAGED.labels(channel)
-        self.refused_dropped: Counts = SPOOL_REFUSED_DROPPED.labels(channel)
-        self.damaged_dropped: Counts = SPOOL_DAMAGED_DROPPED.labels(channel)
+        self.sent = SPOOL_SENT.labels(channel)
+        self.sent_again = SPOOL_SENT_AGAIN.labels(channel)
+        self.refused = SPOOL_REFUSED.labels(channel)
+        self.dropped = SPOOL_DROPPED.labels(channel)
+        self.damaged = SPOOL_DAMAGED.labels(channel)
+        self.refused_dropped = SPOOL_REFUSED_DROPPED.labels(channel)
+        self.damaged_dropped = SPOOL_DAMAGED_DROPPED.labels(channel)
 
     def tell(self, spool: Held) -> None:
         """Of this spool, from now on."""

@@ -17,6 +17,7 @@ from bmq.errors import ConfigurationError
 from bmq.ports import Clock
 from bmq_databus.channels.channel import Channel
 from bmq_databus.http.app import App
+from bmq_databus.producing.settings import cluster_settings
 from bmq_databus.producing.writing import Writing
 from bmq_databus.spool.aside import DEFAULT_LIMITS, AsideLimits
 
@@ -71,10 +72,7 @@ async def _serve(
 ) -> int:
     writing = Writing(settings.channels, spool_folder=settings.spool, clock=clock, aside=settings.aside)
     try:
-        await writing.start(
-            {"bootstrap.servers": settings.bootstrap_servers, "client.id": "bmq-databus", "log_level": 0},
-            delivery_ms=DELIVERY_MS,
-        )
+        await writing.start(cluster_settings(settings.bootstrap_servers), delivery_ms=DELIVERY_MS)
     except KafkaException as error:
         raise ConfigurationError(f"--bootstrap-servers {settings.bootstrap_servers}: {error.args[0].str()}") from error
     app = App(writing)

@@ -10,6 +10,7 @@ from bmq.errors import ConfigurationError
 from bmq.runtime.logging import configure_logging
 from bmq.runtime.loop import run_service, settle
 from bmq.runtime.system import SystemClock
+from bmq_cli.databus import spool as spool_commands
 from bmq_cli.kafka.connection import check_addresses
 from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode
 from bmq_node.configuration.addresses import address_of, address_text
@@ -17,6 +18,7 @@ from bmq_node.configuration.addresses import address_of, address_text
 app = typer.Typer(
     name="databus", help="A sidecar that takes messages by HTTP and writes them to a cluster.", no_args_is_help=True
 )
+app.add_typer(spool_commands.app)
 DEFAULT_LISTEN: Final = "127.0.0.1:8600"
 
 

@@ -16,6 +16,7 @@ from bmq_databus import metrics
 from bmq_databus.channels.channel import Channel
 from bmq_databus.errors import BadMessage, DatabusError
 from bmq_databus.http.bodies import (
+    BODY_BYTES_MAX,
     BadBody,
     BodyRoom,
     BodyTooLarge,
@@ -29,7 +30,6 @@ from bmq_databus.messages.forms import NewMessage, from_json, from_json_array, f
 from bmq_databus.producing.outcomes import Outcome, whole
 from bmq_databus.producing.writing import Writing
 
-BODY_BYTES_MAX: Final = 16 << 20
 BODIES_BYTES_MAX: Final = 64 << 20
 """What all requests together hold until they are answered."""
 PATIENCE_S: Final = 30.0

@@ -16,21 +16,13 @@ from bmq_databus.messages.forms import NewMessage
 from bmq_databus.producing.draining import Draining
 from bmq_databus.producing.outcomes import ACCEPTED, Outcome, failed, refused_by, sent
 from bmq_databus.producing.producer import Producing, Report
+from bmq_databus.producing.settings import NEVER_MS, QUEUE_KIB, producer_settings
 from bmq_databus.spool.aside import DEFAULT_LIMITS, AsideLimits
 from bmq_databus.spool.channel_spool import ChannelSpool, SpoolLimits
 from bmq_databus.spool.folder import left_in
 from bmq_databus.spool.frames import Spooled
 
-QUEUE_MESSAGES: Final = 50_000
-QUEUE_KIB: Final = 32 << 10
-"""What librdkafka holds of messages under way, of each of its two producers."""
-REFRESH_MS: Final = 10_000
-"""Partitions that are added to a topic are known so soon."""
-MESSAGE_BYTES_MAX: Final = 64 << 20
-"""What a message may have as far as the sidecar is asked: what a topic takes, the cluster says."""
 ROOM_S: Final = 0.01
-NEVER_MS: Final = 0
-"""librdkafka's word for a message that never times out."""
 
 log = structlog.get_logger()
 
@@ -60,16 +52,8 @@ class Writing:
 
     async def start(self, settings: Mapping[str, Any], *, delivery_ms: int) -> None:
         """`settings` are librdkafka's. Raises KafkaException, OSError."""
-        shared = {
-            "enable.idempotence": True,
-            "linger.ms": 5,
-            "queue.buffering.max.messages": QUEUE_MESSAGES,
-            "queue.buffering.max.kbytes": QUEUE_KIB,
-            "message.max.bytes": MESSAGE_BYTES_MAX,
-            "topic.metadata.refresh.interval.ms": REFRESH_MS,
-            **settings,
-        }
-        self._direct = Producing({**shared, "message.timeout.ms": delivery_ms}, broken=self._is_broken)
+        direct = producer_settings(settings, timeout_ms=delivery_ms)
+        self._direct = Producing(direct, broken=self._is_broken)
         accepting = {one.name: one.spool for one in self.channels.values() if one.acknowledgement == "accepted"}
         if self._spool_folder is None:
             if not accepting:
@@ -84,7 +68,8 @@ class Writing:
                 accepting[name] = SpoolLimits()
         if not accepting:
             return
-        self._spooled = Producing({**shared, "message.timeout.ms": NEVER_MS}, broken=self._is_broken)
+        spooled = producer_settings(settings, timeout_ms=NEVER_MS)
+        self._spooled = Producing(spooled, broken=self._is_broken)
         for name, limits in accepting.items():
             spool = await ChannelSpool.opened(
                 self._spool_folder / name, limits=limits, clock=self._clock, aside=self._aside

@@ -19,7 +19,7 @@ import structlog
 
 from bmq.ports import Clock
 from bmq.runtime.blocking_calls import BlockingCalls
-from bmq.runtime.file_io import REMEDIES
+from bmq.runtime.file_io import REMEDIES, sync_folder
 from bmq_databus.errors import SpoolFailed, SpoolFull
 from bmq_databus.metrics import SpoolCounts, SpoolMetrics
 from bmq_databus.spool.aside import DEFAULT_LIMITS, Aside, AsideLimits
@@ -65,11 +65,18 @@ class ChannelSpool:
     """Use `opened`; one process at a time has a folder."""
 
     def __init__(
-        self, folder: Path, *, limits: SpoolLimits, clock: Clock, aside: AsideLimits, counts: SpoolCounts | None
+        self,
+        folder: Path,
+        *,
+        limits: SpoolLimits,
+        clock: Clock,
+        aside: AsideLimits,
+        refused_in: Path | None,
+        counts: SpoolCounts | None,
     ) -> None:
         self.limits = limits
         self._metrics = SpoolMetrics(folder.name) if counts is None else counts
-        self._aside = Aside(folder, limits=aside, counts=self._metrics)
+        self._aside = Aside(refused_in or folder, limits=aside, counts=self._metrics)
         self.trouble = ""
         """Why the disk does not take what is to be accepted; empty: it does."""
         self._folder = folder
@@ -93,6 +100,7 @@ class ChannelSpool:
         self._reading = Reading(begin=self._begun, lose=self._lose)
         self._more = asyncio.Event()
         self._room = asyncio.Event()
+        self._settled_some = asyncio.Event()
 
     @classmethod
     async def opened(
@@ -102,12 +110,14 @@ class ChannelSpool:
         limits: SpoolLimits,
         clock: Clock,
         aside: AsideLimits = DEFAULT_LIMITS,
+        refused_in: Path | None = None,
         counts: SpoolCounts | None = None,
     ) -> "ChannelSpool":
-        """With what earlier processes left. A segment that nobody can read is set aside and named. `counts`: the
-        channel's metrics, unless said otherwise. Raises SpoolInUse, SpoolFailed, OSError.
+        """With what earlier processes left. A segment that nobody can read is set aside and named. Refused
+        messages go to `refused_in`, and `counts` counts: the spool's folder and the channel's metrics, unless said.
+        Raises SpoolInUse, SpoolFailed, OSError.
         """
-        spool = cls(folder, limits=limits, clock=clock, aside=aside, counts=counts)
+        spool = cls(folder, limits=limits, clock=clock, aside=aside, refused_in=refused_in, counts=counts)
         spool._metrics.tell(spool)
         spool._held = await spool._disk.run(partial(SpoolFolder, folder))
         spool._segments, spool._next_number = await spool._disk.run(partial(undone_in, folder))
@@ -184,11 +194,27 @@ class ChannelSpool:
         await self._delete_done(also_newest=True)
         return given_up
 
+    async def emptied(self) -> None:
+        """Returns once no message needs anything more, and what they took is given back."""
+        while self.waiting:
+            self._settled_some.clear()
+            await self._settled_some.wait()
+        await self._ended("settle")
+        await self._delete_done(also_newest=True)
+
+    async def sync(self) -> None:
+        """What became of messages outlasts the machine's power then, too; where the disk fails, that is told."""
+        try:
+            await self._disk.run(partial(_sync, self._folder, list(self._segments)))
+        except OSError as error:
+            self._tell(error)
+
     async def close(self) -> None:
         """Waits for what is being written."""
         self._is_closing = True
         while under_way := [task for task in self._tasks.values() if not task.done()]:
             await asyncio.gather(*under_way)
+        await self.sync()
         self._writes.close()
         self._disk.close()
         for segment in self._segments:
@@ -357,6 +383,7 @@ class ChannelSpool:
             for kind in (SENT, REFUSED):
                 self._count(kind, [number for number, of in taken if of == kind])
             await self._delete_done()
+            self._settled_some.set()
             if not self._settled:
                 return
 
@@ -435,6 +462,12 @@ def bytes_of(message: Spooled) -> int:
     """What a message takes on disk, about."""
     own = len(message.key or b"") + len(message.value or b"") + len(message.topic)
     return own + MESSAGE_EXTRA_BYTES + sum(len(name) + len(value or b"") for name, value in message.headers)
+
+
+def _sync(folder: Path, segments: Iterable[UndoneSegment]) -> None:
+    for segment in segments:
+        segment.sync()
+    sync_folder(folder)
 
 
 def _write_steps(written: Iterable[tuple[UndoneSegment, list[Step]]]) -> None:

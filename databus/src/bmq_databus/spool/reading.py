@@ -82,14 +82,15 @@ class Reading:
                 head = reader.head()
                 if head is None:
                     raise SpoolDamaged("it ends before what was written")
-                messages = reader.messages(head) if head.first + head.count > self.to else ()
+                end = head.first + head.count
+                is_wanted = end > self.to and not segment.done.has_all(head.first, end)
+                messages = reader.messages(head) if is_wanted else ()
             except SpoolDamaged as damaged:
                 self._pass_over(segment, reader, damaged)
                 continue
             reader.skip(head)
             size_bytes += head.length
-            if messages:
-                self.to = head.first + head.count
+            self.to = max(self.to, end)
             found += [
                 Read(number, message, number < segment.begun)
                 for number, message in enumerate(messages, head.first)

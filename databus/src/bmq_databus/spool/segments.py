@@ -15,6 +15,7 @@ from typing_extensions import Buffer
 from bmq.runtime.file_io import read_range, sync_file, sync_folder, write_all
 from bmq_databus.errors import SpoolDamaged
 from bmq_databus.spool.frames import (
+    FRAME_BYTES_MAX,
     FRAME_HEAD_BYTES,
     FRAME_MAGIC,
     HEAD_BYTES,
@@ -25,6 +26,7 @@ from bmq_databus.spool.frames import (
     decode_frame,
     decode_frame_head,
     decode_head,
+    decode_headless,
     decode_steps,
     encode_head,
     encode_step,
@@ -68,7 +70,11 @@ class SegmentFile:
     @property
     def aside_bytes(self) -> int:
         """What it takes where it is kept aside."""
-        return sum(path.stat().st_size for path in (self.aside_path, self.aside_steps_path) if path.exists())
+        found = 0
+        for path in (self.aside_path, self.aside_steps_path):
+            with suppress(FileNotFoundError):
+                found += path.stat().st_size
+        return found
 
     def steps(self) -> list[Step]:
         """What became of its messages, in the order in which it did."""
@@ -145,12 +151,16 @@ def _numbers(folder: Path, suffix: str) -> list[int]:
 class SegmentReader:
     """Reads a segment's frames one after another; its file may be written on meanwhile."""
 
-    def __init__(self, segment: SegmentFile) -> None:
-        """Raises SpoolDamaged, SpoolTooNew."""
-        self._fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+    def __init__(self, segment: SegmentFile, *, aside: bool = False) -> None:
+        """`aside`: the one that is kept aside, whose head may be damaged. Raises SpoolDamaged, SpoolTooNew."""
+        self._fd = os.open(segment.aside_path if aside else segment.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             if decode_head(read_range(self._fd, start=0, length=HEAD_BYTES)) != segment.first:
                 raise SpoolDamaged("its head says another number than its name")
+        except SpoolDamaged:
+            if not aside:
+                os.close(self._fd)
+                raise
         except BaseException:
             os.close(self._fd)
             raise
@@ -208,6 +218,15 @@ class SegmentReader:
         if len(payload) < head.length:
             raise SpoolDamaged("it ends within a frame")
         return decode_frame(head, payload)
+
+    def headless(self, end: int) -> tuple[Spooled, ...]:
+        """The messages of one frame from here to before the byte `end`, whose head is damaged but for the payload's
+        checksum, which is what says that they are whole. Raises SpoolDamaged.
+        """
+        length = end - self.at - FRAME_HEAD_BYTES
+        if not 0 < length <= FRAME_BYTES_MAX:
+            raise SpoolDamaged("it is no frame")
+        return decode_headless(read_range(self._fd, start=self.at, length=FRAME_HEAD_BYTES + length))
 
     @property
     def left_bytes(self) -> int:
@@ -299,6 +318,10 @@ class StepsWriter:
         data = b"".join(map(encode_step, steps))
         write_all(self._fd, [data])
         self._at += len(data)
+
+    def sync(self) -> None:
+        """What was appended is durable then."""
+        sync_file(self._fd)
 
     def close(self) -> None:
         """Takes no more."""
