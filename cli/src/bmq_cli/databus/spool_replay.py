@@ -25,6 +25,8 @@ def replay_spool(
     configure_logging(environment={"BMQ_LOG_LEVEL": "warning", **os.environ})
     check_addresses(bootstrap_servers)
     done: list[Replayed] = []
+    with told_as_failures():
+        names = chosen(root, channel)
 
     async def main(stop: asyncio.Event) -> int:
         replaying = await Replay.opened(root, names, bootstrap_servers=bootstrap_servers, clock=SystemClock())
@@ -38,13 +40,14 @@ def replay_spool(
             await replaying.close()
 
     with told_as_failures():
-        names = chosen(root, channel)
         try:
             code = run_service(main)
         finally:
             output.document([_document(one) for one in done])
             for one in done:
                 output.text(_text(one))
+            if not names:
+                output.text(f"no channel has anything in {root}")
     if failures := [failure for one in done for failure in _failures(root, one)]:
         raise SeveralFailed(failures)
     return code

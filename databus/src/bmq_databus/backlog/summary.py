@@ -6,8 +6,7 @@ from pathlib import Path
 from bmq_databus.backlog.channels import REPLAYING
 from bmq_databus.backlog.looking import look, waiting_in
 from bmq_databus.backlog.refused import SPOOL
-from bmq_databus.spool.channel_spool import bytes_of
-from bmq_databus.spool.frames import DAMAGED, SENT
+from bmq_databus.spool.frames import DAMAGED, SENT, Spooled
 from bmq_databus.spool.reading import Lost
 from bmq_databus.spool.refused import FILE, OLDER, lines_in, size_of
 from bmq_databus.spool.segments import aside_in
@@ -23,6 +22,7 @@ class Summary:
     segment_bytes: int = 0
     waiting: int = 0
     waiting_bytes: int = 0
+    """Of keys, values and headers."""
     oldest_accepted_ms: int | None = None
     """When the first of those that wait was accepted."""
     sent: int = 0
@@ -72,7 +72,7 @@ def summary_of(root: Path, channel: str) -> Summary:
         if found.oldest_accepted_ms is None:
             found.oldest_accepted_ms = reads[0].message.accepted_ms
         found.waiting += len(reads)
-        found.waiting_bytes += sum(bytes_of(one.message) for one in reads)
+        found.waiting_bytes += sum(_own_bytes(one.message) for one in reads)
     return found
 
 
@@ -82,6 +82,11 @@ def _add_steps(found: Summary, segment: UndoneSegment) -> None:
             found.sent += step.count
         elif step.kind == DAMAGED:
             found.damaged += step.count
+
+
+def _own_bytes(message: Spooled) -> int:
+    headers = sum(len(name) + len(content or b"") for name, content in message.headers)
+    return len(message.key or b"") + len(message.value or b"") + headers
 
 
 def _replaying(folder: Path) -> int:
