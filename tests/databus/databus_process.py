@@ -17,11 +17,14 @@ ANSWER_S = 40
 class Databus:
     """One sidecar; `start` again after its end."""
 
-    def __init__(self, servers: str, channels: str, folder: Path, *, unix: Path | None = None) -> None:
+    def __init__(
+        self, servers: str, channels: str, folder: Path, *, unix: Path | None = None, options: Sequence[str] = ()
+    ) -> None:
         folder.mkdir(exist_ok=True)
         self._servers = servers
         self._folder = folder
         self._unix = unix
+        self._options = options
         self._file = folder / "channels.yaml"
         self._file.write_text(channels)
         self.log = folder / "databus.log"
@@ -32,7 +35,7 @@ class Databus:
     def start(self) -> None:
         """Returns when it listens."""
         command = [str(BMQ), "databus", "serve", "--bootstrap-servers", self._servers, "--channels", str(self._file)]
-        command += ["--listen", "127.0.0.1:0", "--spool", str(self.spool)]
+        command += ["--listen", "127.0.0.1:0", "--spool", str(self.spool), *self._options]
         if self._unix is not None:
             command += ["--unix", str(self._unix)]
         with self.log.open("ab") as log:

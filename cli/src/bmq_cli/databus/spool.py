@@ -89,8 +89,8 @@ def replay(
 ) -> None:
     """Write what waits to the cluster, in the order in which it was accepted. No sidecar may run over the folder.
 
-    One that was interrupted goes on when it is run again. Exit code 1: something was refused, is damaged or could not
-    be had; 4: the cluster does not answer, or takes nothing.
+    One that was interrupted goes on when it is run again. Exit code 1: something was refused, is damaged or is of a
+    later version; 4: the cluster does not answer, or takes nothing.
     """
     from bmq_cli.databus.spool_replay import replay_spool
 

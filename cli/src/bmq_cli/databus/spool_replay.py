@@ -71,9 +71,16 @@ def _failures(root: Path, one: Replayed) -> Iterator[CommandFailed]:
             f"{counted(count, 'message')} refused for topic {topic}: {why}",
             f"They are in {root / one.channel / 'refused.jsonl'}: `replay --refused` tries them again",
         )
-    if one.damaged:
+    if one.damaged or one.set_aside:
+        lost = f", and {counted(one.damaged, 'message')} of them cannot be read" if one.damaged else ""
         yield CommandFailed(
             f"channel {one.channel}",
-            f"the disk has damaged {counted(one.damaged, 'message')}",
-            f"Their segments are kept in {root / one.channel} as *.damaged",
+            f"{counted(one.set_aside, 'segment')} not what was written{lost}",
+            "They are kept as *.damaged: `export --damaged` writes what else is whole in them",
+        )
+    if one.too_new:
+        yield CommandFailed(
+            f"channel {one.channel}",
+            f"{counted(one.too_new, 'segment')} of a later version left",
+            "Replay them with that version",
         )

@@ -11,6 +11,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaException
 
 from bmq.ports import Clock
+from bmq_databus.backlog.looking import look
 from bmq_databus.backlog.refused import NO_LIMITS, UNBOUNDED, finish, refused_spool
 from bmq_databus.backlog.tally import Reasons, Tally
 from bmq_databus.errors import DatabusError, SpoolInUse
@@ -21,6 +22,7 @@ from bmq_databus.spool.aside import AsideLimits
 from bmq_databus.spool.channel_spool import ChannelSpool
 from bmq_databus.spool.folder import SpoolFolder
 from bmq_databus.spool.refused import FILE, OLDER, lines_in
+from bmq_databus.spool.segments import aside_in
 
 SYNC_EVERY_S: Final = 1.0
 """What became of messages is durable so soon."""
@@ -46,6 +48,10 @@ class Replayed:
     """By (topic, why)."""
     damaged: int = 0
     """The disk has lost them."""
+    set_aside: int = 0
+    """Segments that were not what was written, and are kept aside."""
+    too_new: int = 0
+    """Segments of a later version, which are left."""
     left: int = 0
     """They wait yet."""
     refused_kept: int = 0
@@ -91,6 +97,7 @@ class Replay:
         """
         folder = self._root / channel
         one = Replayed(channel=channel)
+        aside = set(aside_in(folder))
         self.done.append(one)
         try:
             if not refused:
@@ -104,6 +111,8 @@ class Replay:
                     finish(folder)
                 return ended
         finally:
+            one.set_aside = len(set(aside_in(folder)) - aside)
+            one.too_new = len(look(folder).too_new)
             one.refused_kept = sum(lines_in(folder / name) for name in (OLDER, FILE))
 
     async def close(self) -> None:
