@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from test_channel_spool import AT_MS, Clock, count, files, in_a_loop, killed, message, opened, read_all, settled
 
+from bmq_databus.backlog import refused as refused_module
 from bmq_databus.backlog.channels import NoSpool, chosen, the_one
 from bmq_databus.backlog.exporting import (
     Exported,
@@ -19,12 +20,12 @@ from bmq_databus.backlog.exporting import (
     place_of,
 )
 from bmq_databus.backlog.looking import look, waiting_in
-from bmq_databus.backlog.refused import NO_LIMITS, finish, refused_spool
+from bmq_databus.backlog.refused import NO_LIMITS, finish, in_order, refused_spool
 from bmq_databus.backlog.summary import Summary, summary_of
 from bmq_databus.errors import SpoolDamaged
 from bmq_databus.messages.forms import NewMessage, from_json_lines
 from bmq_databus.spool import reading
-from bmq_databus.spool.channel_spool import ChannelSpool
+from bmq_databus.spool.channel_spool import ChannelSpool, bytes_of
 from bmq_databus.spool.frames import REFUSED, SENT, Spooled
 from bmq_databus.spool.refused import FILE, OLDER, Refused, RefusedFiles, refused_in
 
@@ -276,6 +277,27 @@ def test_bytes_that_are_no_segment_at_all_are_told(tmp_path: Path) -> None:
     assert (found, told.unreadable_count, told.lost) == ([], 1, 0)
 
 
+def test_refused_messages_are_in_the_order_in_which_they_were_accepted_though_they_were_refused_in_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def named(number: int, life: int) -> Refused:
+        one = message(f"{life}-{number}")
+        return Refused(number, "", Spooled(*_fields(one), accepted_ms=AT_MS + life))
+
+    first, second = [named(n, 0) for n in range(6)], [named(n, 1) for n in range(6)]
+    mixed = [first[n] for n in (1, 0, 2, 4, 5, 3)] + [second[n] for n in (0, 2, 1, 3, 5, 4)]
+    wanted = [one.message for one in first + second]
+    assert list(in_order(mixed)) == wanted
+    for name, value in (("WINDOW", 3), ("WINDOW_BYTES", 3 * bytes_of(wanted[0]))):
+        with monkeypatch.context() as patched:
+            patched.setattr(refused_module, name, value)
+            taken: list[Refused] = []
+            ordered = in_order(taken.append(one) or one for one in mixed)  # type: ignore[func-returns-value]
+            assert next(ordered) == wanted[0]
+            assert len(taken) == 4, "no more are held"
+            assert list(ordered) == wanted[1:]
+
+
 def refuse(folder: Path, *numbers: int) -> None:
     folder.mkdir(exist_ok=True)
     kept = deque(Refused(number, "too large", message(f"r{number}", 100)) for number in numbers)
@@ -299,8 +321,8 @@ async def test_refused_messages_become_a_spool_in_their_order_and_their_files_ar
     assert list(refused_in(folder)) == []
     assert (summary(folder).replaying, summary(folder).refused) == (4, 0)
     _, found = exported(export_refused, folder)
-    assert keys(found) == ["r1", "r2", "r7", "r3"]
-    assert await names_in(folder / "replaying" / "spool") == ["r1", "r2", "r7", "r3"]
+    assert keys(found) == ["r1", "r2", "r3", "r7"]
+    assert await names_in(folder / "replaying" / "spool") == ["r1", "r2", "r3", "r7"]
     finish(folder)
     assert list(folder.iterdir()) == []
     assert await refused_spool(folder, clock=Clock()) is None

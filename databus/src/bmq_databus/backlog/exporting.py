@@ -10,13 +10,13 @@ from typing import Final, NamedTuple
 
 from bmq_databus.backlog.channels import REPLAYING
 from bmq_databus.backlog.looking import look, waiting_in
-from bmq_databus.backlog.refused import SPOOL
+from bmq_databus.backlog.refused import SPOOL, in_order
 from bmq_databus.errors import SpoolTooNew
 from bmq_databus.messages.forms import NewMessage
 from bmq_databus.messages.lines import line_of
 from bmq_databus.spool.frames import Spooled
 from bmq_databus.spool.reading import Lost
-from bmq_databus.spool.refused import Unreadable, refused_in
+from bmq_databus.spool.refused import Refused, Unreadable, refused_in
 from bmq_databus.spool.salvage import salvage
 from bmq_databus.spool.segments import aside_in
 
@@ -86,14 +86,16 @@ def export_waiting(folder: Path, write: Write, *, after: Place | None = None) ->
 
 
 def export_refused(folder: Path, write: Write) -> Exported:
-    """Those that the cluster refused, from the oldest on; those first that a replay took and did not get through."""
+    """Those that the cluster refused, as they were accepted; those first that a replay took and did not get
+    through.
+    """
     exported = Exported()
     replaying = folder / REPLAYING
     if (replaying / SPOOL).exists():
         _export_spool(replaying / SPOOL, write, exported, after=None)
     else:
-        _write(_refused(replaying, exported), write, exported)
-    _write(_refused(folder, exported), write, exported)
+        _write(in_order(_refused(replaying, exported)), write, exported)
+    _write(in_order(_refused(folder, exported)), write, exported)
     exported.end = None
     return exported
 
@@ -130,12 +132,12 @@ def _export_spool(folder: Path, write: Write, exported: Exported, *, after: Plac
             exported.end = Place(wanted[-1].number, wanted[-1].message.accepted_ms)
 
 
-def _refused(folder: Path, exported: Exported) -> Iterator[Spooled]:
+def _refused(folder: Path, exported: Exported) -> Iterator[Refused]:
     for one in refused_in(folder):
         if isinstance(one, Unreadable):
             exported.miss(one.path, f"line {one.line}: {one.why}", 1)
         else:
-            yield one.message
+            yield one
 
 
 def _write(messages: Iterable[Spooled], write: Write, exported: Exported) -> None:

@@ -5,7 +5,8 @@ then the spool that is made of them, which has its name once it is whole. Blocki
 """
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from heapq import heappop, heappush
 from pathlib import Path
 from typing import Final
 
@@ -14,14 +15,17 @@ from bmq.runtime.file_io import sync_folder
 from bmq_databus.backlog.channels import REPLAYING
 from bmq_databus.backlog.tally import Tally
 from bmq_databus.errors import SpoolDamaged
+from bmq_databus.producing.draining import UNDER_WAY_MAX
 from bmq_databus.spool.channel_spool import ChannelSpool, SpoolLimits, bytes_of
 from bmq_databus.spool.frames import Spooled
-from bmq_databus.spool.refused import FILE, OLDER, RefusedFiles, Unreadable, refused_in
+from bmq_databus.spool.refused import FILE, OLDER, Refused, RefusedFiles, Unreadable, refused_in
 from bmq_databus.spool.segments import aside_in
 
 SPOOL: Final = "spool"
 _MAKING: Final = "making"
 GROUP_BYTES: Final = 1 << 20
+WINDOW: Final = UNDER_WAY_MAX
+WINDOW_BYTES: Final = 16 << 20
 UNBOUNDED: Final = 1 << 62
 """What is refused has the bound that its sidecar gives it, at its next start."""
 NO_LIMITS: Final = SpoolLimits(bytes_max=UNBOUNDED, age_s_max=1e9)
@@ -44,6 +48,24 @@ async def refused_spool(folder: Path, *, clock: Clock) -> Path | None:
     for name in (OLDER, FILE):
         (root / name).unlink(missing_ok=True)
     return made
+
+
+def in_order(refused: Iterable[Refused]) -> Iterator[Spooled]:
+    """As they were accepted. They were refused in about that order: librdkafka tells of some at once, and of others a
+    moment later. So WINDOW of them are held, or WINDOW_BYTES. Numbers alone do not say: they begin anew where a sidecar
+    starts over an empty spool.
+    """
+    held: list[tuple[int, int, int, Spooled]] = []
+    held_bytes = 0
+    for place, one in enumerate(refused):
+        heappush(held, (one.message.accepted_ms, one.number, place, one.message))
+        held_bytes += bytes_of(one.message)
+        while len(held) > WINDOW or (held_bytes > WINDOW_BYTES and held):
+            message = heappop(held)[-1]
+            held_bytes -= bytes_of(message)
+            yield message
+    while held:
+        yield heappop(held)[-1]
 
 
 def finish(folder: Path) -> None:
@@ -74,13 +96,13 @@ def _take(folder: Path, root: Path) -> bool:
     return True
 
 
-def _whole(folder: Path) -> Iterator[Spooled]:
+def _whole(folder: Path) -> Iterator[Refused]:
     for one in refused_in(folder):
         if isinstance(one, Unreadable):
             raise SpoolDamaged(
                 f"{one.path}, line {one.line}: it is no refused message ({one.why}): mend the line, or move it away"
             )
-        yield one.message
+        yield one
 
 
 async def _fill(making: Path, root: Path, clock: Clock) -> None:
@@ -88,7 +110,7 @@ async def _fill(making: Path, root: Path, clock: Clock) -> None:
     try:
         group: list[Spooled] = []
         size_bytes = 0
-        for message in _whole(root):
+        for message in in_order(_whole(root)):
             group.append(message)
             size_bytes += bytes_of(message)
             if size_bytes >= GROUP_BYTES:
