@@ -93,7 +93,7 @@ class SpoolCounts(Protocol):
         """Damaged segments that are kept no longer."""
 
     def tell(self, spool: Held) -> None:
-        """Of this spool, from now on."""
+        """What this spool says of itself, from now on."""
 
 
 class SpoolMetrics:
@@ -110,6 +110,6 @@ class SpoolMetrics:
         self.damaged_dropped = SPOOL_DAMAGED_DROPPED.labels(channel)
 
     def tell(self, spool: Held) -> None:
-        """Of this spool, from now on."""
+        """What this spool says of itself, from now on."""
         SPOOL_BYTES.labels(self._channel).set_function(lambda: spool.size_bytes)
         SPOOL_MESSAGES.labels(self._channel).set_function(lambda: spool.waiting)

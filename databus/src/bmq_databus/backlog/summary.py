@@ -22,7 +22,7 @@ class Summary:
     segment_bytes: int = 0
     waiting: int = 0
     waiting_bytes: int = 0
-    """Of keys, values and headers."""
+    """Keys, values and headers alone."""
     oldest_accepted_ms: int | None = None
     """When the first of those that wait was accepted."""
     sent: int = 0

@@ -1,4 +1,4 @@
-"""What became of the messages of one replay, counted as a sidecar's metrics count them. Pure."""
+"""What became of the messages of one replay, counted as a sidecar's metrics count them."""
 
 import asyncio
 from collections import Counter

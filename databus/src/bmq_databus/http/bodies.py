@@ -10,7 +10,7 @@ from bmq.wire.compression import Codec, decompress
 from bmq_databus.errors import DatabusError
 
 BODY_BYTES_MAX: Final = 16 << 20
-"""Of one request, also when it is decompressed."""
+"""What one request may have, also when it is decompressed."""
 STALL_S: Final = 10.0
 """A body of which nothing comes for so long is given up: others wait for the room that it has."""
 
