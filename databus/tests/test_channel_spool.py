@@ -12,8 +12,10 @@ import pytest
 
 from bmq_databus.errors import SpoolFailed, SpoolFull, SpoolInUse
 from bmq_databus.spool import channel_spool, segments
-from bmq_databus.spool.channel_spool import ChannelSpool, Read, SpoolLimits, WhenFull
+from bmq_databus.spool.aside import DEFAULT_LIMITS, AsideLimits
+from bmq_databus.spool.channel_spool import ChannelSpool, SpoolLimits, WhenFull
 from bmq_databus.spool.frames import REFUSED, SENT, Spooled, encode_frame
+from bmq_databus.spool.reading import Read
 
 AT_MS = 1_700_000_000_000
 
@@ -56,8 +58,10 @@ async def read_all(spool: ChannelSpool, count: int) -> list[Read]:
     return found
 
 
-async def opened(folder: Path, clock: Clock | None = None, **limits: Any) -> ChannelSpool:
-    return await ChannelSpool.opened(folder, limits=SpoolLimits(**limits), clock=clock or Clock())
+async def opened(
+    folder: Path, clock: Clock | None = None, *, aside: AsideLimits = DEFAULT_LIMITS, **limits: Any
+) -> ChannelSpool:
+    return await ChannelSpool.opened(folder, limits=SpoolLimits(**limits), clock=clock or Clock(), aside=aside)
 
 
 def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -282,7 +286,7 @@ async def test_a_full_disk_refuses_what_it_did_not_take_and_takes_on_when_there_
 @in_a_loop
 async def test_a_folder_is_one_sidecars(tmp_path: Path) -> None:
     first = await opened(tmp_path / "clicks")
-    with pytest.raises(SpoolInUse, match="is another sidecar's: end that"):
+    with pytest.raises(SpoolInUse, match=r"is another process's.*: end that"):
         await opened(tmp_path / "clicks")
     await first.close()
     await (await opened(tmp_path / "clicks")).close()

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 from test_channel_spool import files, killed, message, opened, settled
 
-from bmq_databus.spool import channel_spool
+from bmq_databus.spool import channel_spool, reading
 from bmq_databus.spool.channel_spool import ChannelSpool
 from bmq_databus.spool.frames import SENT
 
@@ -73,7 +73,7 @@ class Life:
 def test_each_process_reads_what_is_left_in_the_order_in_which_it_was_accepted(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(channel_spool, "READ_BYTES", Random(seed).choice((1, 4_000, 1 << 20)))
+    monkeypatch.setattr(reading, "READ_BYTES", Random(seed).choice((1, 4_000, 1 << 20)))
     monkeypatch.setattr(channel_spool, "GROUP_BYTES", Random(seed).choice((1, 8 << 20)))
 
     async def main() -> None:

@@ -39,7 +39,9 @@ _LATER: Final = {
 }
 """Commands by name, and the modules that have them."""
 
-_NAMED: Final = frozenset({"--data", "--store", "--to", "--bootstrap-server", "-b", "--admin", "-a", "--group", "-g"})
+_NAMED: Final = frozenset(
+    {"--data", "--store", "--spool", "--to", "--bootstrap-server", "-b", "--admin", "-a", "--group", "-g"}
+)
 """Options that say which store, cluster or group is meant."""
 
 

@@ -41,6 +41,16 @@ SPOOL_DROPPED = Counter(
 SPOOL_DAMAGED = Counter(
     "bmq_databus_spool_damaged", "Accepted messages that the disk has lost, by channel.", ["channel"]
 )
+SPOOL_REFUSED_DROPPED = Counter(
+    "bmq_databus_spool_refused_dropped",
+    "Refused messages that are kept no longer, as their files have as much as they may, by channel.",
+    ["channel"],
+)
+SPOOL_DAMAGED_DROPPED = Counter(
+    "bmq_databus_spool_damaged_dropped",
+    "Damaged segments that are kept no longer, as they have as much as they may, by channel.",
+    ["channel"],
+)
 
 
 class Held(Protocol):
@@ -55,17 +65,62 @@ class Held(Protocol):
         """How many messages need something yet."""
 
 
+class Counts(Protocol):
+    """What counts upwards."""
+
+    def inc(self, amount: float = 1) -> None:
+        """By so many."""
+
+
+class SpoolCounts(Protocol):
+    """What happened to a spool's messages, and to what is kept aside of it."""
+
+    @property
+    def sent(self) -> Counts:
+        """The cluster has them."""
+
+    @property
+    def sent_again(self) -> Counts:
+        """Those of them that may be there twice."""
+
+    @property
+    def refused(self) -> Counts:
+        """The cluster takes them never."""
+
+    @property
+    def dropped(self) -> Counts:
+        """They were given up for space or age."""
+
+    @property
+    def damaged(self) -> Counts:
+        """The disk has lost them."""
+
+    @property
+    def refused_dropped(self) -> Counts:
+        """Refused ones that are kept no longer."""
+
+    @property
+    def damaged_dropped(self) -> Counts:
+        """Damaged segments that are kept no longer."""
+
+    def tell(self, spool: Held) -> None:
+        """What this spool says of itself, from now on."""
+
+
 class SpoolMetrics:
     """What is told of one channel's spool."""
 
     def __init__(self, channel: str) -> None:
         self._channel = channel
-        self.sent, self.sent_again, self.refused, self.dropped, self.damaged = (
-            counter.labels(channel)
-            for counter in (SPOOL_SENT, SPOOL_SENT_AGAIN, SPOOL_REFUSED, SPOOL_DROPPED, SPOOL_DAMAGED)
-        )
+        self.sent = SPOOL_SENT.labels(channel)
+        self.sent_again = SPOOL_SENT_AGAIN.labels(channel)
+        self.refused = SPOOL_REFUSED.labels(channel)
+        self.dropped = SPOOL_DROPPED.labels(channel)
+        self.damaged = SPOOL_DAMAGED.labels(channel)
+        self.refused_dropped = SPOOL_REFUSED_DROPPED.labels(channel)
+        self.damaged_dropped = SPOOL_DAMAGED_DROPPED.labels(channel)
 
     def tell(self, spool: Held) -> None:
-        """From now on."""
+        """What this spool says of itself, from now on."""
         SPOOL_BYTES.labels(self._channel).set_function(lambda: spool.size_bytes)
         SPOOL_MESSAGES.labels(self._channel).set_function(lambda: spool.waiting)

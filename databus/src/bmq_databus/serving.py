@@ -19,7 +19,9 @@ from bmq.runtime.bearer_tokens import BearerTokens
 from bmq_databus.channels.channel import Channel
 from bmq_databus.http.app import App
 from bmq_databus.http.connections import Connection
+from bmq_databus.producing.settings import cluster_settings
 from bmq_databus.producing.writing import Writing
+from bmq_databus.spool.aside import DEFAULT_LIMITS, AsideLimits
 
 DELIVERY_MS: Final = 30_000
 """How long a message on a durable channel may take to the cluster."""
@@ -43,6 +45,7 @@ class Settings:
     spool: Path | None = None
     token_file: Path | None = None
     """Who writes presents one of its tokens; None: whoever reaches it may."""
+    aside: AsideLimits = DEFAULT_LIMITS
 
 
 class _Server(uvicorn.Server):
@@ -72,12 +75,9 @@ async def _serve(
     listens: Callable[[str, int], None],
 ) -> int:
     tokens = None if settings.token_file is None else BearerTokens(settings.token_file, option="--token-file")
-    writing = Writing(settings.channels, spool_folder=settings.spool, clock=clock)
+    writing = Writing(settings.channels, spool_folder=settings.spool, clock=clock, aside=settings.aside)
     try:
-        await writing.start(
-            {"bootstrap.servers": settings.bootstrap_servers, "client.id": "bmq-databus", "log_level": 0},
-            delivery_ms=DELIVERY_MS,
-        )
+        await writing.start(cluster_settings(settings.bootstrap_servers), delivery_ms=DELIVERY_MS)
     except KafkaException as error:
         raise ConfigurationError(f"--bootstrap-servers {settings.bootstrap_servers}: {error.args[0].str()}") from error
     app = App(writing, tokens=tokens)

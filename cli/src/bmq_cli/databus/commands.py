@@ -10,6 +10,7 @@ from bmq.errors import ConfigurationError
 from bmq.runtime.logging import configure_logging
 from bmq.runtime.loop import run_service, settle
 from bmq.runtime.system import SystemClock
+from bmq_cli.databus import spool as spool_commands
 from bmq_cli.kafka.connection import check_addresses
 from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode
 from bmq_node.configuration.addresses import address_of, address_text
@@ -17,6 +18,7 @@ from bmq_node.configuration.addresses import address_of, address_text
 app = typer.Typer(
     name="databus", help="A sidecar that takes messages by HTTP and writes them to a cluster.", no_args_is_help=True
 )
+app.add_typer(spool_commands.app)
 DEFAULT_LISTEN: Final = "127.0.0.1:8600"
 
 
@@ -60,12 +62,31 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    refused_bytes: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=1 << 20,
+            envvar="BMQ_DATABUS_REFUSED_BYTES",
+            help="How much each channel keeps of messages that the cluster refused for good; the newest stay.",
+        ),
+    ] = 128 << 20,
+    damaged_bytes: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=1 << 20,
+            envvar="BMQ_DATABUS_DAMAGED_BYTES",
+            help="How much each channel keeps of segments that the disk damaged; the newest stay.",
+        ),
+    ] = 128 << 20,
 ) -> None:
     """Take messages by HTTP until it is stopped. docs/databus.md says how they are written."""
     from bmq_databus.channels.files import channels_of
     from bmq_databus.errors import DatabusError
     from bmq_databus.serving import Settings
     from bmq_databus.serving import serve as serve_databus
+    from bmq_databus.spool.aside import AsideLimits
 
     configure_logging()
     try:
@@ -81,6 +102,7 @@ def serve(
         unix=unix,
         spool=spool,
         token_file=token_file,
+        aside=AsideLimits(refused_bytes_max=refused_bytes, damaged_bytes_max=damaged_bytes),
     )
 
     async def main(stop: asyncio.Event) -> int:

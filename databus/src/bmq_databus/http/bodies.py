@@ -11,6 +11,8 @@ from bmq_databus.errors import DatabusError
 from bmq_databus.http.incoming import STALL_S, BadBody, Incoming, TooSlow
 from bmq_databus.http.opening import unknown_encoding
 
+BODY_BYTES_MAX: Final = 16 << 20
+"""What one request may have, also when it is decompressed."""
 WITHIN_S: Final = 120.0
 """A whole body comes within so long, however steadily it trickles."""
 _CODECS: Final = {"gzip": Codec.GZIP, "x-gzip": Codec.GZIP, "zstd": Codec.ZSTD}

@@ -10,7 +10,7 @@ from bmq_databus import metrics
 from bmq_databus.channels.channel import Channel
 from bmq_databus.errors import BadMessage, DatabusError
 from bmq_databus.http.answers import Reply, document, refusal
-from bmq_databus.http.bodies import BodyRoom, BodyTooLarge, TooMuchAtOnce, read_body
+from bmq_databus.http.bodies import BODY_BYTES_MAX, BodyRoom, BodyTooLarge, TooMuchAtOnce, read_body
 from bmq_databus.http.idempotency import (
     HEADER,
     Answer,
@@ -27,7 +27,6 @@ from bmq_databus.http.streams import LARGE_LINES_MAX, Stream
 from bmq_databus.producing.outcomes import Outcome, may_be_written, whole
 from bmq_databus.producing.writing import Writing
 
-BODY_BYTES_MAX: Final = 16 << 20
 BODIES_BYTES_MAX: Final = 64 << 20
 """What all requests together hold until they are answered, streams aside."""
 STREAMS_MAX: Final = 128

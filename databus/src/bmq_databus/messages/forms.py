@@ -1,7 +1,8 @@
 """The forms in which messages come in a request's body: one as it is, many as a JSON array, a stream of lines of JSON.
 
 A message of the JSON forms has at most one value, as `text`, `json` or `base64`; one that has none is a tombstone. It
-may have a key (`key`, or `keyBase64`), headers, a timestamp (ms since 1970) and a partition.
+may have a key (`key`, or `keyBase64`), headers, a timestamp (ms since 1970) and a partition. Headers are an object of
+texts, or, where one has bytes or a name stands twice, an array of objects with a `name` and maybe `text` or `base64`.
 """
 
 from collections.abc import Sequence
@@ -36,6 +37,18 @@ class NewMessage(msgspec.Struct, frozen=True):
     partition: int = -1
 
 
+class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One of the array form; without text and base64 its value is null."""
+
+    name: str
+    text: str | msgspec.UnsetType = msgspec.UNSET
+    base64: bytes | msgspec.UnsetType = msgspec.UNSET
+
+
+_Texts = Annotated[dict[str, str | None], msgspec.Meta(max_length=HEADERS_MAX)]
+_Listed = Annotated[tuple[_Header, ...], msgspec.Meta(max_length=HEADERS_MAX)]
+
+
 class _Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """As it stands in JSON."""
 
@@ -44,7 +57,7 @@ class _Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
     base64: bytes | msgspec.UnsetType = msgspec.UNSET
     key: str | None = None
     key_base64: bytes | None = None
-    headers: Annotated[dict[str, str | None], msgspec.Meta(max_length=HEADERS_MAX)] = {}
+    headers: _Texts | _Listed = {}
     timestamp: Annotated[int, msgspec.Meta(ge=1, le=TIMESTAMP_MS_MAX)] | msgspec.UnsetType = msgspec.UNSET
     partition: Annotated[int, msgspec.Meta(ge=0, le=PARTITION_MAX)] | msgspec.UnsetType = msgspec.UNSET
 
@@ -99,6 +112,8 @@ def raw(
     partition: str | None,
 ) -> NewMessage:
     """The body is the value. Raises BadMessage."""
+    if len(headers) > HEADERS_MAX:
+        raise BadMessage(f"{len(headers)} headers: a message has {HEADERS_MAX} at most")
     return NewMessage(
         key=key,
         value=body,
@@ -151,17 +166,31 @@ def _message(written: _Written) -> NewMessage:
         value = base64
     if written.key is not None and written.key_base64 is not None:
         raise BadMessage("a message has one of key and keyBase64")
-    if any("\0" in name for name in written.headers):
+    headers = _headers(written.headers)
+    if any("\0" in name for name, _ in headers):
         raise BadMessage("a header's name has a NUL")
     return NewMessage(
         key=written.key_base64 if written.key is None else written.key.encode(),
         value=value,
-        headers=tuple(
-            (name, None if content is None else content.encode()) for name, content in written.headers.items()
-        ),
+        headers=headers,
         timestamp_ms=-1 if written.timestamp is msgspec.UNSET else written.timestamp,
         partition=-1 if written.partition is msgspec.UNSET else written.partition,
     )
+
+
+def _headers(written: _Texts | _Listed) -> tuple[tuple[str, bytes | None], ...]:
+    if isinstance(written, dict):
+        return tuple((name, None if content is None else content.encode()) for name, content in written.items())
+    return tuple((one.name, _content(one)) for one in written)
+
+
+def _content(header: _Header) -> bytes | None:
+    text, base64 = header.text, header.base64
+    if isinstance(text, str):
+        if isinstance(base64, bytes):
+            raise BadMessage("a header has one of text and base64 as its value")
+        return text.encode()
+    return base64 if isinstance(base64, bytes) else None
 
 
 def _said(error: Exception) -> str:

@@ -15,8 +15,9 @@ from confluent_kafka import KafkaError
 from bmq_databus.errors import QueueFull
 from bmq_databus.producing.outcomes import FOR_GOOD
 from bmq_databus.producing.producer import Report
-from bmq_databus.spool.channel_spool import ChannelSpool, Read, bytes_of
+from bmq_databus.spool.channel_spool import ChannelSpool, bytes_of
 from bmq_databus.spool.frames import SENT, Spooled
+from bmq_databus.spool.reading import Read
 
 ROOM_S = 0.05
 AGAIN_FIRST_S = 0.5

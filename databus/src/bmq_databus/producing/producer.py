@@ -7,6 +7,7 @@ woken once for all that came since it looked last.
 import asyncio
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -69,6 +70,10 @@ class Producing:
             raise QueueFull("the producer has as many messages under way as it may") from None
         except KafkaException as error:
             self._came(report, error.args[0], message.partition, -1)
+
+    async def check(self, timeout_s: float) -> None:
+        """Returns once the cluster answers. Raises KafkaException where it does not in that time."""
+        await self._loop.run_in_executor(None, partial(self._producer.list_topics, timeout=timeout_s))
 
     def purge(self) -> None:
         """Messages without a report are given up: each gets one."""

@@ -52,6 +52,10 @@ class Sender:
             raise QueueFull("the producer has as many messages under way as it may")
         self._together.produce(message, partial(self._reported, message, report))
 
+    async def check(self, timeout_s: float) -> None:
+        """Returns once the cluster answers. Raises KafkaException where it does not in that time."""
+        await self._together.check(timeout_s)
+
     def purge(self) -> None:
         """Messages without a report are given up: each gets one."""
         self._purged = True

@@ -17,20 +17,13 @@ from bmq_databus.producing.draining import Draining
 from bmq_databus.producing.outcomes import ACCEPTED, Outcome, failed, refused_by, sent
 from bmq_databus.producing.producer import Report
 from bmq_databus.producing.sender import Sender
+from bmq_databus.producing.settings import NEVER_MS, QUEUE_KIB, producer_settings
+from bmq_databus.spool.aside import DEFAULT_LIMITS, AsideLimits
 from bmq_databus.spool.channel_spool import ChannelSpool, SpoolLimits
 from bmq_databus.spool.folder import left_in
 from bmq_databus.spool.frames import Spooled
 
-QUEUE_MESSAGES: Final = 50_000
-QUEUE_KIB: Final = 32 << 10
-"""What librdkafka holds of messages under way, of each of its two producers."""
-REFRESH_MS: Final = 10_000
-"""Partitions that are added to a topic are known so soon."""
-MESSAGE_BYTES_MAX: Final = 64 << 20
-"""What a message may have as far as the sidecar is asked: what a topic takes, the cluster says."""
 ROOM_S: Final = 0.01
-NEVER_MS: Final = 0
-"""librdkafka's word for a message that never times out."""
 
 Settle = Callable[[int, Outcome], None]
 """Called in the loop with what became of a message, by its place among those that were handed over together."""
@@ -41,11 +34,19 @@ log = structlog.get_logger()
 class Writing:
     """Use `start`, and `close` at the end."""
 
-    def __init__(self, channels: Mapping[str, Channel], *, spool_folder: Path | None, clock: Clock) -> None:
+    def __init__(
+        self,
+        channels: Mapping[str, Channel],
+        *,
+        spool_folder: Path | None,
+        clock: Clock,
+        aside: AsideLimits = DEFAULT_LIMITS,
+    ) -> None:
         self.channels = dict(channels)
         self.spools: dict[str, ChannelSpool] = {}
         self._spool_folder = spool_folder
         self._clock = clock
+        self._aside = aside
         self._loop = asyncio.get_running_loop()
         self._direct: Sender | None = None
         self._spooled: Sender | None = None
@@ -56,16 +57,8 @@ class Writing:
 
     async def start(self, settings: Mapping[str, Any], *, delivery_ms: int) -> None:
         """`settings` are librdkafka's. Raises KafkaException, OSError."""
-        shared = {
-            "enable.idempotence": True,
-            "linger.ms": 5,
-            "queue.buffering.max.messages": QUEUE_MESSAGES,
-            "queue.buffering.max.kbytes": QUEUE_KIB,
-            "message.max.bytes": MESSAGE_BYTES_MAX,
-            "topic.metadata.refresh.interval.ms": REFRESH_MS,
-            **settings,
-        }
-        self._direct = Sender({**shared, "message.timeout.ms": delivery_ms}, broken=self._is_broken)
+        direct = producer_settings(settings, timeout_ms=delivery_ms)
+        self._direct = Sender(direct, broken=self._is_broken)
         accepting = {one.name: one.spool for one in self.channels.values() if one.acknowledgement == "accepted"}
         if self._spool_folder is None:
             if not accepting:
@@ -80,9 +73,12 @@ class Writing:
                 accepting[name] = SpoolLimits()
         if not accepting:
             return
-        self._spooled = Sender({**shared, "message.timeout.ms": NEVER_MS}, broken=self._is_broken)
+        spooled = producer_settings(settings, timeout_ms=NEVER_MS)
+        self._spooled = Sender(spooled, broken=self._is_broken)
         for name, limits in accepting.items():
-            spool = await ChannelSpool.opened(self._spool_folder / name, limits=limits, clock=self._clock)
+            spool = await ChannelSpool.opened(
+                self._spool_folder / name, limits=limits, clock=self._clock, aside=self._aside
+            )
             self.spools[name] = spool
             draining = Draining(spool, self._spooled, under_way_bytes_max=QUEUE_KIB * 1024 // (2 * len(accepting)))
             task = self._loop.create_task(draining.run(), name=f"drain {name}")

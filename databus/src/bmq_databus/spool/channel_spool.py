@@ -19,25 +19,21 @@ import structlog
 
 from bmq.ports import Clock
 from bmq.runtime.blocking_calls import BlockingCalls
-from bmq.runtime.file_io import REMEDIES
-from bmq_databus.errors import SpoolDamaged, SpoolFailed, SpoolFull
-from bmq_databus.metrics import SpoolMetrics
+from bmq.runtime.file_io import REMEDIES, sync_folder
+from bmq_databus.errors import SpoolFailed, SpoolFull
+from bmq_databus.metrics import SpoolCounts, SpoolMetrics
+from bmq_databus.spool.aside import DEFAULT_LIMITS, Aside, AsideLimits
 from bmq_databus.spool.done import runs
 from bmq_databus.spool.folder import SpoolFolder
 from bmq_databus.spool.frames import BEGUN, DAMAGED, REFUSED, SENT, Spooled, Step, encode_frame
-from bmq_databus.spool.refused import Refused, keep_refused
-from bmq_databus.spool.segments import (
-    SegmentFile,
-    SegmentReader,
-    SegmentWriter,
-)
+from bmq_databus.spool.reading import Lost, Read, Reading
+from bmq_databus.spool.refused import Refused
+from bmq_databus.spool.segments import SegmentFile, SegmentWriter
 from bmq_databus.spool.undone import UndoneSegment, undone_in
 
 WhenFull = Literal["block", "reject", "drop_oldest"]
 GROUP_BYTES: Final = 8 << 20
 """So much is written with one fsync, or one message."""
-READ_BYTES: Final = 1 << 20
-"""So much is read in one go where there is so much, or one frame."""
 AGAIN_S: Final = 1.0
 """A disk that did not take something is asked again after so long."""
 MESSAGE_EXTRA_BYTES: Final = 48
@@ -57,14 +53,6 @@ class SpoolLimits:
     """A segment is full then; space is given back by whole segments."""
 
 
-class Read(NamedTuple):
-    """A message to be sent. `again`: it may be in the topic already."""
-
-    number: int
-    message: Spooled
-    again: bool
-
-
 class _Waiting(NamedTuple):
     """What is yet to be written."""
 
@@ -76,9 +64,19 @@ class _Waiting(NamedTuple):
 class ChannelSpool:
     """Use `opened`; one process at a time has a folder."""
 
-    def __init__(self, folder: Path, *, limits: SpoolLimits, clock: Clock) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        limits: SpoolLimits,
+        clock: Clock,
+        aside: AsideLimits,
+        refused_in: Path | None,
+        counts: SpoolCounts | None,
+    ) -> None:
         self.limits = limits
-        self._metrics = SpoolMetrics(folder.name)
+        self._metrics = SpoolMetrics(folder.name) if counts is None else counts
+        self._aside = Aside(refused_in or folder, limits=aside, counts=self._metrics)
         self.trouble = ""
         """Why the disk does not take what is to be accepted; empty: it does."""
         self._folder = folder
@@ -92,28 +90,39 @@ class ChannelSpool:
         self._waiting_bytes = 0
         self._settled: deque[tuple[int, int]] = deque()
         self._refused: deque[Refused] = deque()
-        self._lost: list[tuple[UndoneSegment, int, int]] = []
+        self._lost: list[Lost] = []
         """What reading found to be damaged, since that was looked at."""
         self._is_closing = False
         self._writes = BlockingCalls(1, name=f"write {folder.name}")
         self._disk = BlockingCalls(1, name=f"read {folder.name}")
         """For everything that is not written to the newest segment."""
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._reader: tuple[UndoneSegment, SegmentReader] | None = None
-        self._read_to = 0
-        """The number of the next message that is read."""
+        self._reading = Reading(begin=self._begun, lose=self._lose)
         self._more = asyncio.Event()
         self._room = asyncio.Event()
+        self._settled_some = asyncio.Event()
 
     @classmethod
-    async def opened(cls, folder: Path, *, limits: SpoolLimits, clock: Clock) -> "ChannelSpool":
-        """With what earlier processes left. A segment that nobody can read is set aside and named. Raises SpoolInUse,
-        SpoolFailed, OSError.
+    async def opened(
+        cls,
+        folder: Path,
+        *,
+        limits: SpoolLimits,
+        clock: Clock,
+        aside: AsideLimits = DEFAULT_LIMITS,
+        refused_in: Path | None = None,
+        counts: SpoolCounts | None = None,
+    ) -> "ChannelSpool":
+        """With what earlier processes left. A segment that nobody can read is set aside and named. Refused
+        messages go to `refused_in`, and `counts` counts: the spool's folder and the channel's metrics, unless said.
+        Raises SpoolInUse, SpoolFailed, OSError.
         """
-        spool = cls(folder, limits=limits, clock=clock)
+        spool = cls(folder, limits=limits, clock=clock, aside=aside, refused_in=refused_in, counts=counts)
         spool._metrics.tell(spool)
         spool._held = await spool._disk.run(partial(SpoolFolder, folder))
         spool._segments, spool._next_number = await spool._disk.run(partial(undone_in, folder))
+        await spool._disk.run(spool._aside.recover)
+        spool._aside.tell(spool._loop.time())
         if spool._segments:
             log.info("spool has messages", folder=str(folder), messages=spool.waiting, bytes=spool.size_bytes)
         return spool
@@ -143,7 +152,7 @@ class ChannelSpool:
         while True:
             self._more.clear()
             try:
-                found = await self._disk.run(partial(self._read_some, list(self._segments)))
+                found = await self._disk.run(partial(self._reading.some, list(self._segments)))
             except OSError as error:
                 self._tell(error)
                 await asyncio.sleep(AGAIN_S)
@@ -151,16 +160,16 @@ class ChannelSpool:
             self._note_lost()
             if found:
                 return found
-            if not any(segment.end > self._read_to for segment in self._segments):
+            if not any(segment.end > self._reading.to for segment in self._segments):
                 await self._more.wait()
 
     async def rewind(self) -> None:
         """Reads again from the first message on that has no outcome. To be called when nothing is under way."""
         await self._ended("settle")
-        await self._disk.run(self._close_reader)
+        await self._disk.run(self._reading.close)
         for segment in self._segments:
-            segment.begun = max(segment.begun, min(segment.end, self._read_to))
-        self._read_to = min((one.done.low for one in self._segments if one.undone), default=self._read_to)
+            segment.begun = max(segment.begun, min(segment.end, self._reading.to))
+        self._reading.to = min((one.done.low for one in self._segments if one.undone), default=self._reading.to)
 
     def settle(self, numbers: Iterable[int], kind: int) -> None:
         """Those that were read need nothing more: SENT, or REFUSED by the cluster for good."""
@@ -185,18 +194,34 @@ class ChannelSpool:
         await self._delete_done(also_newest=True)
         return given_up
 
+    async def emptied(self) -> None:
+        """Returns once no message needs anything more, and what they took is given back."""
+        while self.waiting:
+            self._settled_some.clear()
+            await self._settled_some.wait()
+        await self._ended("settle")
+        await self._delete_done(also_newest=True)
+
+    async def sync(self) -> None:
+        """What became of messages outlasts the machine's power then, too; where the disk fails, that is told."""
+        try:
+            await self._disk.run(partial(_sync, self._folder, list(self._segments)))
+        except OSError as error:
+            self._tell(error)
+
     async def close(self) -> None:
         """Waits for what is being written."""
         self._is_closing = True
         while under_way := [task for task in self._tasks.values() if not task.done()]:
             await asyncio.gather(*under_way)
+        await self.sync()
         self._writes.close()
         self._disk.close()
         for segment in self._segments:
             segment.close()
         if self._writer is not None:
             self._writer.close()
-        self._close_reader()
+        self._reading.close()
         if self._held is not None:
             self._held.leave()
 
@@ -309,97 +334,23 @@ class ChannelSpool:
         self.trouble = f"{self._folder}: {error.strerror or error}: {remedy}"
         log.error("spool cannot be used", folder=str(self._folder), why=error.strerror or str(error), remedy=remedy)
 
-    def _read_some(self, segments: Sequence[UndoneSegment]) -> list[Read]:
-        """Blocking. Frames from where the last reading ended, READ_BYTES or one; what they are is written down as begun
-        before anybody has it. None where so many were passed over, or there are no more.
-        """
-        for segment in segments:
-            reader = self._reader_of(segment) if segment.end > self._read_to else None
-            if reader is None:
-                continue
-            at, number, read_to = reader.at, reader.number, self._read_to
-            try:
-                found = self._read_of(segment, reader)
-                if found:
-                    segment.add([Step(BEGUN, found[0].number, self._read_to - found[0].number)])
-            except OSError:  # what was read before it is read again
-                reader.at, reader.number, self._read_to = at, number, read_to
-                raise
-            if found or self._read_to < segment.end:
-                return found
-        return []
+    def _begun(self, segment: UndoneSegment, first: int, end: int) -> None:
+        """Blocking."""
+        segment.add([Step(BEGUN, first, end - first)])
 
-    def _read_of(self, segment: UndoneSegment, reader: SegmentReader) -> list[Read]:
-        found: list[Read] = []
-        size_bytes = 0
-        while self._read_to < segment.end and size_bytes < READ_BYTES:
-            try:
-                head = reader.head()
-                if head is None:
-                    raise SpoolDamaged("it ends before what was written")
-                messages = reader.messages(head) if head.first + head.count > self._read_to else ()
-            except SpoolDamaged as damaged:
-                self._pass_over(segment, reader, damaged)
-                continue
-            reader.skip(head)
-            size_bytes += head.length
-            if messages:
-                self._read_to = head.first + head.count
-            found += [
-                Read(number, message, number < segment.begun)
-                for number, message in enumerate(messages, head.first)
-                if number not in segment.done
-            ]
-        return found
-
-    def _reader_of(self, segment: UndoneSegment) -> SegmentReader | None:
-        if self._reader is not None and self._reader[0] is segment:
-            return self._reader[1]
-        self._close_reader()
-        self._read_to = max(self._read_to, segment.file.first)
-        try:
-            reader = SegmentReader(segment.file)
-        except FileNotFoundError:  # given up meanwhile
-            self._read_to = segment.end
-            return None
-        except SpoolDamaged as damaged:
-            self._lose(segment, segment.end, damaged)
-            return None
-        self._reader = segment, reader
-        return reader
-
-    def _close_reader(self) -> None:
-        reader, self._reader = self._reader, None
-        if reader is not None:
-            reader[1].close()
-
-    def _pass_over(self, segment: UndoneSegment, reader: SegmentReader, damaged: SpoolDamaged) -> None:
-        """Bytes that are not what was written: on to the next frame that is."""
-        try:
-            head = reader.head()
-        except SpoolDamaged:
-            head = reader.resync(self._read_to, segment.end)
-            self._lose(segment, segment.end if head is None else head.first, damaged)
-            return
-        if head is None:
-            self._lose(segment, segment.end, damaged)
-        else:
-            reader.skip(head)
-            self._lose(segment, head.first + head.count, damaged)
-
-    def _lose(self, segment: UndoneSegment, end: int, damaged: SpoolDamaged) -> None:
-        """Messages from here to before `end`: the others go on, and the segment is kept aside in the end."""
-        first, self._read_to = self._read_to, max(end, self._read_to)
+    def _lose(self, lost: Lost) -> None:
+        """Blocking. The others go on, and the segment is kept aside in the end."""
+        segment, first, end, why = lost
         segment.is_damaged = True
-        log.error("spool is damaged", segment=str(segment.file.path), why=str(damaged), messages=self._read_to - first)
-        if self._read_to > first:
-            self._lost.append((segment, first, self._read_to))
+        log.error("spool is damaged", segment=str(segment.file.path), why=why, messages=end - first)
+        if end > first:
+            self._lost.append(lost)
             with suppress(OSError):
-                segment.add([Step(DAMAGED, first, self._read_to - first)])
+                segment.add([Step(DAMAGED, first, end - first)])
 
     def _note_lost(self) -> None:
         lost, self._lost = self._lost, []
-        for segment, first, end in lost:
+        for segment, first, end, _ in lost:
             self._metrics.damaged.inc(sum(number not in segment.done for number in range(first, end)))
             segment.done.add(range(first, end))
         if lost:
@@ -414,8 +365,7 @@ class ChannelSpool:
             refused, self._refused = self._refused, deque()
             try:
                 if refused:
-                    await self._disk.run(partial(keep_refused, self._folder, refused))
-                    refused = deque()
+                    await self._disk.run(partial(self._aside.keep, refused))
                 written = self._steps_of(taken)
                 await self._disk.run(partial(_write_steps, written))
             except OSError as error:
@@ -426,12 +376,14 @@ class ChannelSpool:
                     return
                 await asyncio.sleep(AGAIN_S)
                 continue
+            self._aside.tell(self._loop.time())
             for segment, steps in written:
                 for step in steps:
                     segment.done.add(range(step.first, step.first + step.count))
             for kind in (SENT, REFUSED):
                 self._count(kind, [number for number, of in taken if of == kind])
             await self._delete_done()
+            self._settled_some.set()
             if not self._settled:
                 return
 
@@ -492,6 +444,9 @@ class ChannelSpool:
     async def _give_back(self, segment: UndoneSegment) -> None:
         try:
             await self._disk.run(segment.give_back)
+            if segment.is_damaged:
+                await self._disk.run(self._aside.bound_damaged)
+                self._aside.tell(self._loop.time())
         except OSError as error:  # the next start finds it
             self._tell(error)
 
@@ -507,6 +462,12 @@ def bytes_of(message: Spooled) -> int:
     """What a message takes on disk, about."""
     own = len(message.key or b"") + len(message.value or b"") + len(message.topic)
     return own + MESSAGE_EXTRA_BYTES + sum(len(name) + len(value or b"") for name, value in message.headers)
+
+
+def _sync(folder: Path, segments: Iterable[UndoneSegment]) -> None:
+    for segment in segments:
+        segment.sync()
+    sync_folder(folder)
 
 
 def _write_steps(written: Iterable[tuple[UndoneSegment, list[Step]]]) -> None:

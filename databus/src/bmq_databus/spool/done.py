@@ -13,6 +13,10 @@ class Done:
     def __contains__(self, number: int) -> bool:
         return number < self.low or number in self._above
 
+    def has_all(self, first: int, end: int) -> bool:
+        """Those from `first` to before `end`."""
+        return end <= self.low or all(number in self for number in range(first, end))
+
     def lacking(self, end: int) -> int:
         """How many below `end` are not done."""
         return max(0, end - self.low - len(self._above))

@@ -28,7 +28,9 @@ class SpoolFolder:
         try:
             self._fd = lock_folder(path, fcntl.LOCK_EX)
         except BlockingIOError:
-            raise SpoolInUse(f"spool {path} is another sidecar's: end that, or name another folder") from None
+            raise SpoolInUse(
+                f"spool {path} is another process's, a sidecar's or a replay's: end that, or name another folder"
+            ) from None
         except OSError as error:
             raise SpoolFailed(
                 f"spool {path}: its file system has no locks ({error.strerror}): use a local disk"

@@ -112,14 +112,25 @@ def decode_frame_head(data: Buffer) -> FrameHead:
 
 def decode_frame(head: FrameHead, payload: Buffer) -> tuple[Spooled, ...]:
     """A frame's messages. Raises SpoolDamaged."""
-    if crc32c(payload) != head.crc:
-        raise SpoolDamaged("a frame's checksum is wrong")
-    try:
-        messages = _messages_of.decode(payload)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise SpoolDamaged(f"a frame has no messages: {error}") from error
+    messages = _decoded(head.crc, payload)
     if len(messages) != head.count:
         raise SpoolDamaged(f"a frame has {len(messages)} messages and says {head.count}")
+    return messages
+
+
+def decode_headless(frame: Buffer) -> tuple[Spooled, ...]:
+    """The messages of a whole frame of whose head the payload's checksum alone is believed. Raises SpoolDamaged."""
+    view = memoryview(frame)
+    return _decoded(_CRC.unpack_from(view, _FRAME.size + _CRC.size)[0], view[FRAME_HEAD_BYTES:])
+
+
+def _decoded(crc: int, payload: Buffer) -> tuple[Spooled, ...]:
+    if crc32c(payload) != crc:
+        raise SpoolDamaged("a frame's checksum is wrong")
+    try:
+        messages: tuple[Spooled, ...] = _messages_of.decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise SpoolDamaged(f"a frame has no messages: {error}") from error
     return messages
 
 

@@ -15,6 +15,7 @@ from typing_extensions import Buffer
 from bmq.runtime.file_io import read_range, sync_file, sync_folder, write_all
 from bmq_databus.errors import SpoolDamaged
 from bmq_databus.spool.frames import (
+    FRAME_BYTES_MAX,
     FRAME_HEAD_BYTES,
     FRAME_MAGIC,
     HEAD_BYTES,
@@ -25,6 +26,7 @@ from bmq_databus.spool.frames import (
     decode_frame,
     decode_frame_head,
     decode_head,
+    decode_headless,
     decode_steps,
     encode_head,
     encode_step,
@@ -55,12 +57,32 @@ class SegmentFile:
         """What became of them; missing where nothing did."""
         return self.path.with_suffix(STEPS_SUFFIX)
 
+    @property
+    def aside_path(self) -> Path:
+        """Its messages, where it is damaged and kept aside."""
+        return self.path.with_suffix(ASIDE_SUFFIX)
+
+    @property
+    def aside_steps_path(self) -> Path:
+        """What had become of them; versions before this one kept it not."""
+        return self.path.with_suffix(ASIDE_SUFFIX + STEPS_SUFFIX)
+
+    @property
+    def aside_bytes(self) -> int:
+        """What it takes where it is kept aside."""
+        found = 0
+        for path in (self.aside_path, self.aside_steps_path):
+            with suppress(FileNotFoundError):
+                found += path.stat().st_size
+        return found
+
     def steps(self) -> list[Step]:
         """What became of its messages, in the order in which it did."""
-        try:
-            return list(decode_steps(self.steps_path.read_bytes()))
-        except FileNotFoundError:
-            return []
+        return _steps_of(self.steps_path)
+
+    def aside_steps(self) -> list[Step]:
+        """The same, where it is kept aside."""
+        return _steps_of(self.aside_steps_path)
 
     def delete(self) -> None:
         """The messages first. Steps that a death in between leaves are no segment's, and go at the next start."""
@@ -68,16 +90,45 @@ class SegmentFile:
         self.steps_path.unlink(missing_ok=True)
 
     def set_aside(self) -> Path:
-        """Keeps it under another name, which nothing reads."""
-        aside = self.path.with_suffix(ASIDE_SUFFIX)
-        self.path.rename(aside)
-        self.steps_path.unlink(missing_ok=True)
-        return aside
+        """Keeps it under another name, which nothing sends. Its steps follow: without them all of it would be sent
+        again, where this process dies in between.
+        """
+        self.path.rename(self.aside_path)
+        self._set_steps_aside()
+        return self.aside_path
+
+    def delete_aside(self) -> None:
+        """What is kept aside of it."""
+        self.aside_path.unlink(missing_ok=True)
+        self.aside_steps_path.unlink(missing_ok=True)
+
+    def delete_orphan(self) -> None:
+        """Steps whose segment is gone, or is aside already."""
+        if self.aside_path.exists():
+            self._set_steps_aside()
+        else:
+            self.steps_path.unlink(missing_ok=True)
+
+    def _set_steps_aside(self) -> None:
+        with suppress(FileNotFoundError):
+            self.steps_path.rename(self.aside_steps_path)
+
+
+def _steps_of(path: Path) -> list[Step]:
+    try:
+        return list(decode_steps(path.read_bytes()))
+    except FileNotFoundError:
+        return []
 
 
 def segments_in(folder: Path) -> list[SegmentFile]:
     """All segments, in the order of their messages."""
     return [SegmentFile(folder=folder, first=first) for first in _numbers(folder, SEGMENT_SUFFIX)]
+
+
+def aside_in(folder: Path) -> list[SegmentFile]:
+    """All that are kept aside, in the order of their messages."""
+    return [SegmentFile(folder=folder, first=first) for first in _numbers(folder, ASIDE_SUFFIX)]
 
 
 def delete_orphans(folder: Path) -> int:
@@ -88,7 +139,7 @@ def delete_orphans(folder: Path) -> int:
     steps = _numbers(folder, STEPS_SUFFIX)
     for first in steps:
         if first not in segments:
-            SegmentFile(folder=folder, first=first).steps_path.unlink()
+            SegmentFile(folder=folder, first=first).delete_orphan()
     return max((-1, *segments, *steps, *_numbers(folder, ASIDE_SUFFIX))) + 1
 
 
@@ -100,12 +151,16 @@ def _numbers(folder: Path, suffix: str) -> list[int]:
 class SegmentReader:
     """Reads a segment's frames one after another; its file may be written on meanwhile."""
 
-    def __init__(self, segment: SegmentFile) -> None:
-        """Raises SpoolDamaged, SpoolTooNew."""
-        self._fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+    def __init__(self, segment: SegmentFile, *, aside: bool = False) -> None:
+        """`aside`: the one that is kept aside, whose head may be damaged. Raises SpoolDamaged, SpoolTooNew."""
+        self._fd = os.open(segment.aside_path if aside else segment.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             if decode_head(read_range(self._fd, start=0, length=HEAD_BYTES)) != segment.first:
                 raise SpoolDamaged("its head says another number than its name")
+        except SpoolDamaged:
+            if not aside:
+                os.close(self._fd)
+                raise
         except BaseException:
             os.close(self._fd)
             raise
@@ -163,6 +218,15 @@ class SegmentReader:
         if len(payload) < head.length:
             raise SpoolDamaged("it ends within a frame")
         return decode_frame(head, payload)
+
+    def headless(self, end: int) -> tuple[Spooled, ...]:
+        """The messages of one frame from here to before the byte `end`, whose head is damaged but for the payload's
+        checksum, which is what says that they are whole. Raises SpoolDamaged.
+        """
+        length = end - self.at - FRAME_HEAD_BYTES
+        if not 0 < length <= FRAME_BYTES_MAX:
+            raise SpoolDamaged("it is no frame")
+        return decode_headless(read_range(self._fd, start=self.at, length=FRAME_HEAD_BYTES + length))
 
     @property
     def left_bytes(self) -> int:
@@ -254,6 +318,10 @@ class StepsWriter:
         data = b"".join(map(encode_step, steps))
         write_all(self._fd, [data])
         self._at += len(data)
+
+    def sync(self) -> None:
+        """What was appended is durable then."""
+        sync_file(self._fd)
 
     def close(self) -> None:
         """Takes no more."""

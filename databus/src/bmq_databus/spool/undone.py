@@ -16,7 +16,18 @@ log = structlog.get_logger()
 class UndoneSegment:
     """A segment that is not done with. What is written beside it, one thread writes."""
 
-    __slots__ = ("_is_over", "_steps", "begun", "done", "end", "file", "is_damaged", "newest_ms", "size_bytes")
+    __slots__ = (
+        "_is_over",
+        "_steps",
+        "begun",
+        "done",
+        "end",
+        "file",
+        "is_damaged",
+        "newest_ms",
+        "size_bytes",
+        "torn_bytes",
+    )
 
     def __init__(self, file: SegmentFile, *, end: int, size_bytes: int, newest_ms: int) -> None:
         self.file = file
@@ -28,6 +39,8 @@ class UndoneSegment:
         """All below it were with a producer of an earlier process."""
         self.done = Done(file.first)
         self.is_damaged = False
+        self.torn_bytes = 0
+        """At its end, which are no frame."""
         self._steps: StepsWriter | None = None
         self._is_over = False
 
@@ -43,6 +56,11 @@ class UndoneSegment:
         if self._steps is None:
             self._steps = StepsWriter(self.file)
         self._steps.append(steps)
+
+    def sync(self) -> None:
+        """What is written beside it is durable then. Blocking."""
+        if self._steps is not None:
+            self._steps.sync()
 
     def close(self) -> None:
         """Nothing is written beside it any more."""
@@ -61,6 +79,26 @@ class UndoneSegment:
             self.file.delete()
 
 
+def looked_at(file: SegmentFile) -> UndoneSegment:
+    """What a segment has, and what became of it; changes nothing, and another process may write to it and beside it.
+    Raises SpoolTooNew, SpoolDamaged, FileNotFoundError.
+    """
+    steps = file.steps()  # first: then none is of a message that is not seen
+    has = scan(file)
+    segment = UndoneSegment(
+        file, end=has.next_number, size_bytes=has.size_bytes, newest_ms=int(file.path.stat().st_mtime * 1000)
+    )
+    segment.torn_bytes = has.torn_bytes
+    segment.is_damaged = has.torn_bytes > 0
+    for step in steps:
+        numbers = range(step.first, step.first + step.count)
+        if step.kind == BEGUN:
+            segment.begun = max(segment.begun, numbers.stop)
+        else:
+            segment.done.add(numbers)
+    return segment
+
+
 def undone_in(folder: Path) -> tuple[list[UndoneSegment], int]:
     """What is not done with, and a number above all that were given. Blocking."""
     found = []
@@ -68,7 +106,7 @@ def undone_in(folder: Path) -> tuple[list[UndoneSegment], int]:
     for file in segments_in(folder):
         above_all = file.first + file.path.stat().st_size  # whatever it has: each message takes some bytes
         try:
-            has = scan(file)
+            segment = looked_at(file)
         except SpoolTooNew as error:
             log.error("spool is of a later version", segment=str(file.path), why=str(error))
             next_number = max(next_number, above_all)
@@ -77,26 +115,13 @@ def undone_in(folder: Path) -> tuple[list[UndoneSegment], int]:
             log.error("spool is damaged", segment=str(file.set_aside()), why=str(error))
             next_number = max(next_number, above_all)
             continue
-        next_number = max(next_number, has.next_number)
-        if has.torn_bytes:
+        next_number = max(next_number, segment.end)
+        if segment.torn_bytes:
             log.warning(
                 "spool ends in what is no frame, and is kept aside once the rest is sent",
                 segment=str(file.path),
-                bytes=has.torn_bytes,
+                bytes=segment.torn_bytes,
             )
-        segment = UndoneSegment(
-            file,
-            end=has.next_number,
-            size_bytes=has.size_bytes,
-            newest_ms=int(file.path.stat().st_mtime * 1000),
-        )
-        segment.is_damaged = has.torn_bytes > 0
-        for step in file.steps():
-            numbers = range(step.first, step.first + step.count)
-            if step.kind == BEGUN:
-                segment.begun = max(segment.begun, numbers.stop)
-            else:
-                segment.done.add(numbers)
         if not segment.undone:
             segment.give_back()
             continue
