@@ -48,11 +48,10 @@ def check(folder: Path, *options: str) -> tuple[int, dict[str, Any]]:
 def fill(address: str) -> None:
     run_process(address, ["topics", "create", "orders", "-p", "2", "--config", "segment.bytes=1048576"])
     run_process(address, ["topics", "create", "gone", "-p", "1"])
-    for name, count in (("orders", 60_000), ("gone", 1_000)):
-        assert (
-            run_process(address, ["produce", name], stdin=b"\n".join(RECORD + b" %d" % n for n in range(count))).code
-            == 0
-        )
+    # Half of them for each partition: without a key they may all be for one, which a producer stays with for a while.
+    for name, partition, count in (("orders", 0, 30_000), ("orders", 1, 30_000), ("gone", 0, 1_000)):
+        records = b"\n".join(RECORD + b" %d" % n for n in range(count))
+        assert run_process(address, ["produce", name, "--partition", str(partition)], stdin=records).code == 0
     assert (
         run_process(address, ["consume", "orders", "--group", "readers", "--from", "beginning", "--count", "100"]).code
         == 0
