@@ -6,7 +6,7 @@ import json
 import signal
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -85,24 +85,6 @@ def numbers(bmq: Bmq, topic: str, count: int) -> dict[bytes, list[int]]:
     for one in records(bmq, topic, count):
         found.setdefault(one.key() or b"", []).append(int(one.value() or b"-1"))
     return found
-
-
-@pytest.fixture
-def bmq(tmp_path: Path) -> Iterator[Bmq]:
-    server = Bmq(["--data", str(tmp_path / "data"), "--no-fsync"], log=tmp_path / "bmq.log")
-    try:
-        yield server
-    finally:
-        server.stop()
-
-
-@pytest.fixture
-def databus(bmq: Bmq, tmp_path: Path) -> Iterator[Databus]:
-    sidecar = Databus(bmq.servers, CHANNELS, tmp_path)
-    try:
-        yield sidecar
-    finally:
-        sidecar.stop()
 
 
 def test_what_a_running_sidecar_has_is_shown_exported_and_taken_again_without_loss(
