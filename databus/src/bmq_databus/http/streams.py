@@ -19,7 +19,7 @@ from bmq_databus.errors import BadMessage, DatabusError, EndlessLine, LineTooLon
 from bmq_databus.http.incoming import BadBody, ClientGone, Incoming, Send, TooSlow
 from bmq_databus.http.opening import opening_of
 from bmq_databus.http.results import Results
-from bmq_databus.messages.forms import NewMessage, from_json
+from bmq_databus.messages.forms import NewMessage, tried
 from bmq_databus.messages.lines import Lines
 from bmq_databus.producing.outcomes import Outcome
 from bmq_databus.producing.writing import Settle
@@ -239,7 +239,7 @@ class Stream:
                 if self._is_ending:
                     return
                 channel = self._channel()
-            news.append(_message(line))
+            news.append(tried(line) if isinstance(line, bytes) else line)
             self._results.add(line_bytes)
         await self._hand_over(channel, news)
 
@@ -264,15 +264,6 @@ class Stream:
         if channel is None or not channel.enabled:
             raise ChannelGone(f"channel {self._name} is turned off")
         return channel
-
-
-def _message(line: bytes | LineTooLong) -> NewMessage | BadMessage:
-    if not isinstance(line, bytes):
-        return line
-    try:
-        return from_json(line)
-    except BadMessage as bad:
-        return bad
 
 
 def _body(data: bytes) -> dict[str, Any]:

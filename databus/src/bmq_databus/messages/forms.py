@@ -76,6 +76,14 @@ def from_json(text: Buffer) -> NewMessage:
         raise BadMessage(f"{_said(error)}: {FIELDS}") from None
 
 
+def tried(text: Buffer) -> NewMessage | BadMessage:
+    """One message as `from_json`, or what is wrong with it."""
+    try:
+        return from_json(text)
+    except BadMessage as bad:
+        return _kept(bad)
+
+
 def from_json_array(text: bytes) -> list[NewMessage | BadMessage]:
     """Many, each as itself or what is wrong with it. Raises BadMessage where the body is no array at all."""
     if len(text) > ARRAY_BYTES_MAX or text.count(b",") > ARRAY_COMMAS_MAX:
@@ -86,7 +94,7 @@ def from_json_array(text: bytes) -> list[NewMessage | BadMessage]:
     try:
         written = _many.decode(text)
     except _NOT_JSON:
-        return [_tried(raw) for raw in _each(text)]
+        return [tried(raw) for raw in _each(text)]
     if len(written) > MESSAGES_MAX:
         raise _too_many(len(written))
     return [_checked(one) for one in written]
@@ -96,7 +104,7 @@ def from_json_lines(text: bytes) -> list[NewMessage | BadMessage]:
     """One in each line, empty lines aside. Raises BadMessage where there are too many."""
     if (count := text.count(b"\n")) > MESSAGES_MAX:
         raise _too_many(count)
-    return [_tried(line) for line in text.split(b"\n") if line.strip()]
+    return [tried(line) for line in text.split(b"\n") if line.strip()]
 
 
 def _too_many(count: int) -> BadMessage:
@@ -131,13 +139,6 @@ def _each(text: bytes) -> list[msgspec.Raw]:
     if len(found) > MESSAGES_MAX:
         raise _too_many(len(found))
     return found
-
-
-def _tried(text: Buffer) -> NewMessage | BadMessage:
-    try:
-        return from_json(text)
-    except BadMessage as bad:
-        return _kept(bad)
 
 
 def _checked(written: _Written) -> NewMessage | BadMessage:

@@ -5,6 +5,7 @@ with a time that the topic does not take, or where the topic takes smaller batch
 of them. Those are sent again, each as a batch of its own; what is refused then is.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
@@ -64,9 +65,13 @@ class Sender:
             self._apart.purge()
 
     async def close(self, *, patience_s: float) -> int:
-        """Waits for reports, so long at most for each of the two ways; how many messages have none then."""
+        """Waits for reports, so long at most; how many messages have none then."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + patience_s
         left = await self._together.close(patience_s=patience_s)
-        return left + (0 if self._apart is None else await self._apart.close(patience_s=patience_s))
+        if self._apart is not None:  # which may have got some meanwhile
+            left += await self._apart.close(patience_s=max(0.0, deadline_s - loop.time()))
+        return left
 
     def _reported(
         self, message: Spooled, report: Report, error: KafkaError | None, partition: int, offset: int
