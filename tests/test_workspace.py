@@ -57,6 +57,16 @@ def test_a_member_has_what_tools_look_for(member: str) -> None:
     assert any((ROOT / member / "tests").glob("test_*.py"))
 
 
+def test_no_two_modules_of_tests_have_one_name() -> None:
+    """pytest imports them all into one process, by their names alone: a second one of a name ends the whole run."""
+    seen: dict[str, list[str]] = {}
+    for folder in project()["tool"]["pytest"]["ini_options"]["testpaths"]:
+        for path in (ROOT / folder).rglob("*.py"):
+            if path.name not in {"conftest.py", "__init__.py"} and not (path.parent / "__init__.py").exists():
+                seen.setdefault(path.name, []).append(path.relative_to(ROOT).as_posix())
+    assert {name: paths for name, paths in seen.items() if len(paths) > 1} == {}
+
+
 def test_lint_types_tests_and_contracts_know_every_member() -> None:
     tools = project()["tool"]
     sources = {f"{member}/src" for member in members()}
