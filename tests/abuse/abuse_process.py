@@ -51,13 +51,13 @@ class BmqProcess:
         """Returns when what was asked of it before is over, also what it does by itself (snapshots, rolls)."""
 
         def used_s() -> float:
-            before_s = self._used_s()
+            before_s = self.used_s()
             let_pass(_QUIET_S, "what it uses in that time")
-            return self._used_s() - before_s
+            return self.used_s() - before_s
 
         until(used_s, "it to be quiet", 120, holds=lambda used: used < _QUIET_S * _QUIET_SHARE, every_s=0)
 
-    def _used_s(self) -> float:
+    def used_s(self) -> float:
         """Processor time of all its threads."""
         fields = Path(f"/proc/{self.started.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
