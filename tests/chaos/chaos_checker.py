@@ -25,6 +25,7 @@ ANOMALIES: Final[Mapping[str, str]] = {
     "writer made",
     "duplicate": "an idempotent producer's record is in the log twice, or was acknowledged twice",
     "reordered": "an idempotent producer's records of one partition are in another order than they were sent",
+    "stray": "the log has what was written elsewhere: a lane's in the base, the base's in a lane",
     "gap": "the log's offsets are not dense",
     "non-monotonic": "a reader was given an offset that does not follow the one before",
     "disagreement": "two readers, or a reader and the log, have different records at one offset",
@@ -155,6 +156,14 @@ def check_writer(
     if idempotent and figures.reordered:
         findings.add("reordered", f"{name}: {figures.reordered} records")
     return figures
+
+
+def check_origins(log: Log, producers: Sequence[int], findings: Findings, *, where: str) -> None:
+    """Nothing is in it but what these producers wrote."""
+    for partition, records in log.partitions.items():
+        strays = [key for key in records if key >> _SEQUENCE_BITS not in (*producers, WRONG)]
+        if strays:
+            findings.add("stray", f"{where}: {len(strays)} records in {partition}, first {shown(strays[0])}")
 
 
 def check_follower(reads: Iterable[Read], log: Log, findings: Findings, *, name: str) -> int:

@@ -198,6 +198,11 @@ class Cluster:
         """Where clients begin."""
         return ",".join(f"127.0.0.1:{node.kafka.port}" for node in self.nodes.values() if node.kafka is not None)
 
+    @property
+    def admin(self) -> str:
+        """Where a proxy's admin API listens: HOST:PORT."""
+        return f"127.0.0.1:{self.of_role('proxy')[0].admin_port}"
+
     def of_role(self, role: str) -> list[Node]:
         return [node for node in self.nodes.values() if node.role == role]
 

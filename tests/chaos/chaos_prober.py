@@ -26,9 +26,18 @@ class Prober:
     """Asks one question after the other, through one proxy."""
 
     def __init__(
-        self, server: str, topic: str, partitions: int, *, seed: str, out: BinaryIO, lock: Lock, stopping: Event
+        self,
+        server: str,
+        topic: str,
+        partitions: int,
+        *,
+        client_id: str,
+        seed: str,
+        out: BinaryIO,
+        lock: Lock,
+        stopping: Event,
     ) -> None:
-        self._consumer = Consumer({"bootstrap.servers": server, "group.id": "prober"})
+        self._consumer = Consumer({"bootstrap.servers": server, "client.id": client_id, "group.id": "prober"})
         self._topic = topic
         self._partitions = partitions
         self._chance = random.Random(seed)
@@ -55,7 +64,7 @@ class Prober:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    for name in ("servers", "topic"):
+    for name in ("servers", "topic", "client-id"):
         parser.add_argument(f"--{name}", required=True)
     for name in ("partitions", "seed"):
         parser.add_argument(f"--{name}", type=int, required=True)
@@ -68,6 +77,7 @@ def main() -> None:
                 server,
                 given.topic,
                 given.partitions,
+                client_id=given.client_id,
                 seed=f"{given.seed} {server} {number}",
                 out=out,
                 lock=lock,

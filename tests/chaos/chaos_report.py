@@ -8,7 +8,16 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from chaos_checker import Findings, WriterFigures, build_log, check_follower, check_group, check_latest, check_writer
+from chaos_checker import (
+    Findings,
+    WriterFigures,
+    build_log,
+    check_follower,
+    check_group,
+    check_latest,
+    check_origins,
+    check_writer,
+)
 from chaos_faults import Done, Windows
 from chaos_history import ACKNOWLEDGED, read_committed, read_latest, read_reads, read_sent
 from chaos_workload import Ended, Workload
@@ -109,8 +118,7 @@ def _fields(one: Any) -> dict[str, Any]:
 
 
 def report_on(
-    workload: Workload,
-    ended: Ended,
+    workloads: Sequence[tuple[Workload, Ended]],
     done: Sequence[Done],
     *,
     seed: int,
@@ -124,17 +132,31 @@ def report_on(
         seconds=seconds,
         faults=dict(Counter(one.fault for one in done)),
         windows=list(done),
-        ended=ended,
         unexpected=list(unexpected),
     )
+    operations: Counter[str] = Counter()
+    for workload, ended in workloads:
+        report.ended.join(ended)
+        operations.update(_checked(workload, ended, report))
+    report.operations = dict(operations)
+    report.latency = _latency([workload for workload, _ in workloads], done)
+    report.bugs = [line for path in logs for line in bugs_of(path)]
+    return report
+
+
+def _checked(workload: Workload, ended: Ended, report: Report) -> dict[str, int]:
+    """What was done by its clients; what is wrong about it is in the report then."""
     findings = report.findings
     log = build_log(read_reads(workload.whole.out), findings)
     reads = sum(len(records) for records in log.partitions.values())
+    figures = {}
     for spec, client in workload.writers.items():
         rows = read_sent(client.out)
-        report.writers[spec.name] = check_writer(
+        figures[spec.name] = check_writer(
             spec.producer, rows, log, findings, name=spec.name, idempotent=spec.idempotent
         )
+    report.writers |= figures
+    check_origins(log, [spec.producer for spec in workload.specs], findings, where=workload.lane or "the base")
     for follower in workload.followers:
         reads += check_follower(read_reads(follower.out), log, findings, name=follower.name)
     members = {member.name: read_reads(member.out) for member in workload.members}
@@ -148,16 +170,13 @@ def report_on(
     ends = check_latest(
         read_latest(workload.prober.out), [read_sent(client.out) for client in workload.writers.values()], findings
     )
-    report.operations = {
-        "sent": sum(figures.sent for figures in report.writers.values()),
-        "acknowledged": sum(figures.acknowledged for figures in report.writers.values()),
+    return {
+        "sent": sum(one.sent for one in figures.values()),
+        "acknowledged": sum(one.acknowledged for one in figures.values()),
         "read": reads,
         "commits": sum(commit.status == 0 for commit in commits),
         "ends asked for": ends,
     }
-    report.latency = _latency(workload, done)
-    report.bugs = [line for path in logs for line in bugs_of(path)]
-    return report
 
 
 BUGS = ("Traceback", "a bug", "exception was never retrieved", "never awaited", "invariant", '"level": "critical"')
@@ -176,10 +195,10 @@ def bugs_of(log: Path) -> list[str]:
     return found
 
 
-def _latency(workload: Workload, done: Sequence[Done]) -> Mapping[str, Latency]:
+def _latency(workloads: Sequence[Workload], done: Sequence[Done]) -> Mapping[str, Latency]:
     windows = Windows(done)
     seconds: defaultdict[str, array[float]] = defaultdict(lambda: array("d"))
-    for client in workload.writers.values():
+    for client in [client for workload in workloads for client in workload.writers.values()]:
         for row in read_sent(client.out):
             if row.status == ACKNOWLEDGED:
                 taken_s = row.answered_s - row.sent_s

@@ -18,11 +18,13 @@ from chaos_faults import Done, Faults
 from chaos_plan import Fault, plan
 from chaos_report import Report, report_on
 from chaos_store import STORES
-from chaos_workload import WRITERS, Workload, WriterSpec
+from chaos_workload import LANE, WRITERS, WRITERS_IN_LANE, Workload, WriterSpec
 
 SHAPE: Final = "2c3b2p"
 PER_SECOND: Final = 500
 """Records of each of the four writers: 300 s make 600,000, which are sent, acknowledged, and read four times."""
+LANE_SHARE: Final = 4
+"""Who writes in the lane writes a so-many-th of that."""
 WARM_UP_S: Final = 2.0
 
 Deed = Callable[[Cluster, list[Done]], Awaitable[None]]
@@ -51,23 +53,39 @@ async def run(
     then.
     """
     cluster = Cluster(shape, folder, store=store)
-    workload = Workload(cluster.servers, folder, per_second=per_second, seed=seed, writers=writers)
+    in_base = Workload(cluster.servers, folder, per_second=per_second, seed=seed, writers=writers)
+    lane_folder = folder / "lane"
+    lane_folder.mkdir()
+    in_lane = Workload(
+        cluster.servers,
+        lane_folder,
+        per_second=per_second // LANE_SHARE,
+        seed=seed,
+        writers=WRITERS_IN_LANE,
+        lane=LANE,
+    )
+    workloads = [in_base, in_lane]
     done: list[Done] = []
     try:
         await cluster.start()
-        await workload.start()
+        await in_lane.make_lane(cluster.admin)
+        for workload in workloads:
+            await workload.start()
         await asyncio.sleep(WARM_UP_S)
         await deed(cluster, done)
-        ended = await workload.finish()
+        ended = await asyncio.gather(*(workload.finish() for workload in workloads))
         await cluster.stop()
         audit = await cluster.audit()
     finally:
-        await workload.close()
+        for workload in workloads:
+            await workload.close()
         await cluster.close()
     unexpected = [text for node in cluster.nodes.values() for text in node.unexpected]
     logs = [node.log for node in cluster.nodes.values()]
     began_s = monotonic()
-    report = report_on(workload, ended, done, seed=seed, seconds=seconds, unexpected=unexpected, logs=logs)
+    report = report_on(
+        list(zip(workloads, ended, strict=True)), done, seed=seed, seconds=seconds, unexpected=unexpected, logs=logs
+    )
     report.starts_refused = sum(len(node.starts_refused) for node in cluster.nodes.values())
     report.audit = audit
     report.checked_s = monotonic() - began_s

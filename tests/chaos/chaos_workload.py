@@ -1,12 +1,14 @@
 """Who writes and reads during a run, and how they come to their end: first the writers, then everybody reads up to the
-end of the log.
+end of the log. Some do so in the base, others in a lane, where the same topic and group are others.
 """
 
 import asyncio
+import json
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+from urllib.request import Request, urlopen
 
 from chaos_clients import Client, java_writer, python_client
 from chaos_reader import GROUP
@@ -16,6 +18,7 @@ from tests.waiting import NeverSo, until
 
 TOPIC: Final = "chaos"
 PARTITIONS: Final = 12
+LANE: Final = "chaos"
 FOLLOWERS: Final = 2
 MEMBERS: Final = 2
 GROUP_AT_END_S: Final = 120.0
@@ -37,6 +40,10 @@ WRITERS: Final = (
     WriterSpec(name="java-idempotent", producer=3, idempotent=True, java=True),
     WriterSpec(name="java-plain", producer=4, idempotent=False, java=True),
 )
+WRITERS_IN_LANE: Final = (
+    WriterSpec(name="lane-idempotent", producer=5, idempotent=True, java=False),
+    WriterSpec(name="lane-plain", producer=6, idempotent=False, java=False),
+)
 
 
 @dataclass(slots=True)
@@ -56,14 +63,29 @@ class Ended:
         self.failures += answer["failures"]
         self.hung += answer["hung"]
 
+    def join(self, other: "Ended") -> None:
+        """What is left of another workload, but for its offsets."""
+        self.failures += other.failures
+        self.hung += other.hung
+        self.first_errors |= other.first_errors
+
 
 class Workload:
-    """The clients of one run."""
+    """The clients of one run that are in the base, or those that are in one lane."""
 
     def __init__(
-        self, servers: str, folder: Path, *, per_second: int, seed: int, writers: tuple[WriterSpec, ...] = WRITERS
+        self,
+        servers: str,
+        folder: Path,
+        *,
+        per_second: int,
+        seed: int,
+        writers: tuple[WriterSpec, ...] = WRITERS,
+        lane: str = "",
     ) -> None:
+        """`lane` "": the base. Else `make_lane` is called before `start`."""
         self.specs = writers
+        self.lane = lane
         self._servers = servers
         self._folder = folder
         self.writers = {spec: self._writer(spec, per_second=per_second) for spec in writers}
@@ -73,12 +95,27 @@ class Workload:
         ]
         self.whole = self._reader("whole", 0)
         self.prober = python_client(
-            "prober", "chaos_prober.py", folder=folder, servers=servers, topic=TOPIC, partitions=PARTITIONS, seed=seed
+            "prober",
+            "chaos_prober.py",
+            folder=folder,
+            servers=servers,
+            topic=TOPIC,
+            partitions=PARTITIONS,
+            client_id=self._client_id("prober"),
+            seed=seed,
         )
 
     @property
     def commits(self) -> list[Path]:
         return [self._folder / f"member-{number}.commits" for number in range(MEMBERS)]
+
+    async def make_lane(self, admin: str) -> None:
+        """By REST, at HOST:PORT."""
+        body = json.dumps({"name": self.lane}).encode()
+        headers = {"content-type": "application/json"}
+        asked = Request(f"http://{admin}/v1/lanes", method="POST", data=body, headers=headers)
+        with await asyncio.to_thread(urlopen, asked, timeout=30) as answer:
+            assert answer.status == 201, answer.status
 
     async def start(self) -> None:
         """Makes the topic and starts everybody."""
@@ -125,6 +162,7 @@ class Workload:
             "partitions": PARTITIONS,
             "producer": spec.producer,
             "per_second": per_second,
+            "client_id": self._client_id(str(spec.producer)),
         }
         if spec.java:
             return java_writer(
@@ -150,13 +188,16 @@ class Workload:
             servers=self._servers,
             topic=TOPIC,
             partitions=PARTITIONS,
-            client_id=f"chaos-{name}",
+            client_id=self._client_id(name),
             **options,
         )
 
+    def _client_id(self, name: str) -> str:
+        return f"lane={self.lane},chaos-{name}" if self.lane else f"chaos-{name}"
+
     def _prepare(self) -> None:
         """The group has offsets from the beginning: nobody may ever be told to look for a place to start at."""
-        admin = AdminClient({"bootstrap.servers": self._servers})
+        admin = AdminClient({"bootstrap.servers": self._servers, "client.id": self._client_id("admin")})
         for future in admin.create_topics([NewTopic(TOPIC, num_partitions=PARTITIONS)], operation_timeout=30).values():
             future.result(60)
         consumer = self._consumer(GROUP)
@@ -197,4 +238,11 @@ class Workload:
         return committed
 
     def _consumer(self, group: str) -> Consumer:
-        return Consumer({"bootstrap.servers": self._servers, "group.id": group, "enable.auto.commit": False})
+        return Consumer(
+            {
+                "bootstrap.servers": self._servers,
+                "client.id": self._client_id("ends"),
+                "group.id": group,
+                "enable.auto.commit": False,
+            }
+        )

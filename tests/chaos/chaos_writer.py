@@ -24,14 +24,14 @@ class Writer:
     """Sends record `n` to partition `n mod partitions`."""
 
     def __init__(
-        self, *, servers: str, topic: str, partitions: int, producer: int, idempotent: bool, out: Path
+        self, *, servers: str, topic: str, partitions: int, producer: int, client_id: str, idempotent: bool, out: Path
     ) -> None:
         self._topic = topic
         self._partitions = partitions
         self._producer_number = producer
         self._out = out.open("wb", buffering=1 << 20)
         self._waiting: dict[int, float] = {}
-        settings: dict[str, str | int | bool] = {"bootstrap.servers": servers, "client.id": f"chaos-{producer}"}
+        settings: dict[str, str | int | bool] = {"bootstrap.servers": servers, "client.id": client_id}
         if idempotent:
             settings["enable.idempotence"] = True
         self._producer = Producer(settings)
@@ -83,7 +83,7 @@ class Writer:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    for name in ("servers", "topic"):
+    for name in ("servers", "topic", "client-id"):
         parser.add_argument(f"--{name}", required=True)
     for name in ("partitions", "producer", "per-second"):
         parser.add_argument(f"--{name}", type=int, required=True)
@@ -95,6 +95,7 @@ def main() -> None:
         topic=given.topic,
         partitions=given.partitions,
         producer=given.producer,
+        client_id=given.client_id,
         idempotent=given.idempotent,
         out=given.out,
     )

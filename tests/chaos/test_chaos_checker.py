@@ -1,6 +1,16 @@
 """The checker finds each anomaly that it is for, and nothing in a history without any."""
 
-from chaos_checker import ANOMALIES, Findings, Log, build_log, check_follower, check_group, check_latest, check_writer
+from chaos_checker import (
+    ANOMALIES,
+    Findings,
+    Log,
+    build_log,
+    check_follower,
+    check_group,
+    check_latest,
+    check_origins,
+    check_writer,
+)
 from chaos_history import ASSIGNED, WRONG, Committed, Latest, Read, Sent, of_value, value_of
 
 PRODUCER = 7
@@ -53,6 +63,14 @@ def test_wrong() -> None:
     log = build_log([Read(0, WRONG, 0, 0, 0.0)], findings)
     check_follower([Read(0, WRONG, 0, 0, 0.0)], log, findings, name="follower")
     assert findings.counts == {"wrong": 2}
+
+
+def test_stray() -> None:
+    log, findings = log_of(0, 1)
+    check_origins(log, [PRODUCER], findings, where="a lane")
+    assert not findings
+    check_origins(log, [PRODUCER + 1], findings, where="a lane")
+    assert findings.counts == {"stray": 1}
 
 
 def test_duplicate() -> None:
