@@ -24,6 +24,7 @@ FILES: Final = (
     "tests/compat/test_java_tools.py",
     "tests/compat/test_kcat.py",
     "tests/compat/test_survival.py",
+    "tests/databus/test_client_examples.py",
 )
 MARKS: Final = ("measures", "seeds", "slow")
 MAIN_CLIENTS: Final = ("folder-aiokafka", "folder-confluent-kafka", "folder-kafka-python")

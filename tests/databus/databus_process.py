@@ -47,10 +47,10 @@ class Databus:
         self.process: subprocess.Popen[str] | None = None
         self.address = ""
 
-    def start(self) -> None:
+    def start(self, *, listen: str = "127.0.0.1:0") -> None:
         """Returns when it listens."""
         command = [str(BMQ), "databus", "serve", "--bootstrap-servers", self._servers, "--channels", str(self._file)]
-        command += ["--listen", "127.0.0.1:0", "--spool", str(self.spool), *self._options]
+        command += ["--listen", listen, "--spool", str(self.spool), *self._options]
         if self._unix is not None:
             command += ["--unix", str(self._unix)]
         with self.log.open("ab") as log:

@@ -2,5 +2,5 @@
 
 A request's body becomes messages (`messages`), by a channel's rules (`channels`), which are produced at once or first
 put into a spool on disk (`spool`, `producing`); `http` is what applications talk to. It knows a cluster by its Kafka
-address alone.
+address alone. `client` is for applications in Python.
 """
