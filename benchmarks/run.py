@@ -17,6 +17,7 @@ from benchmarks import machine, report
 from benchmarks.measures import (
     cluster_cpu,
     consume,
+    databus,
     end_to_end,
     failover,
     fairness,
@@ -48,6 +49,7 @@ TOPICS: dict[str, Callable[[Plan], Iterator[Row]]] = {
     "idle": idle.measure,
     "fairness": fairness.measure,
     "restart": restart.measure,
+    "databus": databus.measure,
 }
 CLUSTER_TOPICS: dict[str, Callable[[Plan], Iterator[Row]]] = {
     "move": move.measure,

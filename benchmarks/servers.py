@@ -200,6 +200,60 @@ class Bmq(Server):
         return read_metrics(f"127.0.0.1:{self.admin_port}")
 
 
+class Databus(Server):
+    """A sidecar before a cluster, with the channels `durable` and `accepted`."""
+
+    name = "databus"
+
+    def __init__(self, folder: Path, cluster: str) -> None:
+        super().__init__(folder)
+        self._cluster = cluster
+
+    def metrics(self) -> dict[str, float]:
+        """See `read_metrics`."""
+        return read_metrics(self.address)
+
+    def _start(self) -> None:
+        log, channels = self.folder / "databus.log", self.folder / "channels.yaml"
+        channels.write_text(
+            "---".join(
+                f"\napiVersion: bmq.io/v1alpha1\nkind: Channel\nmetadata: {{name: {name}}}\n"
+                f"spec: {{acknowledgement: {name}, spool: {{maxBytes: {8 << 30}}}}}\n"
+                for name in ("durable", "accepted")
+            )
+        )
+        command = [
+            *bmq_command(),
+            "databus",
+            "serve",
+            "--bootstrap-servers",
+            self._cluster,
+            "--channels",
+            str(channels),
+        ]
+        command += ["--listen", self.address, "--spool", str(self.folder / "spool")]
+        with log.open("ab") as out:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=self.folder, start_new_session=True
+            )
+        self.pid = process.pid
+        until(
+            self._is_alive,
+            "the sidecar to answer",
+            60,
+            unless=lambda: process.poll() is not None,
+            shows=lambda: log.read_text()[-3000:],
+            every_s=0.01,
+        )
+
+    def _is_alive(self) -> bool:
+        try:
+            with urlopen(f"http://{self.address}/livez", timeout=5) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+
 class _ByTool(Server):
     """A server that a script of tools/ starts in the background, with its process number in the file `pid` of its
     folder.
