@@ -4,10 +4,13 @@ import json
 import select
 import subprocess
 from collections.abc import Mapping, Sequence
+from time import monotonic
 from typing import IO, Any
 
 LOOK_S = 1.0
 """How long one look waits for a change."""
+SILENT_S = 15.0
+"""A watch that has told nothing for so long is begun anew: on a busy machine one was seen that never told anything."""
 TEMPLATE = '{.metadata.generation}{" "}{.status.conditions}{"\\n"}'
 
 
@@ -23,12 +26,16 @@ class Conditions:
         self._environment = environment
         self._kubectl: subprocess.Popen[bytes] | None = None
         self._arrived = b""
+        self._heard_s = 0.0
 
     def next(self) -> tuple[int, list[dict[str, Any]]] | None:
         """The resource's generation and its conditions at the next change, or now where it was not looked at before;
         None where there is none within LOOK_S. Raises NotShown.
         """
+        if self._kubectl is not None and monotonic() > self._heard_s + SILENT_S:
+            self.end()
         if self._kubectl is None:
+            self._heard_s = monotonic()
             self._kubectl = subprocess.Popen(
                 self._line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self._environment
             )
@@ -39,6 +46,7 @@ class Conditions:
             if not (read := _some(self._kubectl.stdout)):
                 raise NotShown(self.end())
             self._arrived += read
+            self._heard_s = monotonic()
         told, _, self._arrived = self._arrived.partition(b"\n")
         generation, _, conditions = told.decode().partition(" ")
         return int(generation or 0), json.loads(conditions or "[]")
