@@ -71,6 +71,65 @@ async def test_a_closed_partition_is_reported_at_once() -> None:
 
 
 @on_virtual_time
+async def test_more_closed_partitions_than_one_heartbeat_tells_are_told_one_heartbeat_behind_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They take no batches meanwhile: a drain of a hundred thousand held each of them up for twenty seconds."""
+    for module in ("bmq_broker.heartbeats", "bmq_broker.main"):
+        monkeypatch.setattr(f"{module}.REPORTS_MAX", 2)
+    brokers = Brokers()
+    await brokers.start(1, 2)
+    tps = brokers.controller.create_topic("orders", partitions=21, owner=1)
+    brokers.controller.lag_s = lambda: 0.01
+    began_s = asyncio.get_running_loop().time()
+    brokers.controller.beats.clear()
+    brokers.controller.move(*tps, to=2)
+    for tp in tps:
+        await brokers.until_owned(tp, by=2)
+    assert asyncio.get_running_loop().time() - began_s < 0.5
+    told = [beat for beat in brokers.controller.beats if beat.closed]
+    assert len(told) <= 12  # none twice
+    await brokers.stop()
+
+
+@on_virtual_time
+async def test_closed_partitions_of_which_nothing_comes_are_told_again_at_the_usual_pace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in ("bmq_broker.heartbeats", "bmq_broker.main"):
+        monkeypatch.setattr(f"{module}.REPORTS_MAX", 1)
+    brokers = Brokers()
+    await brokers.start(1, 2)
+    brokers.controller.finishes_moves = False
+    tps = brokers.controller.create_topic("orders", partitions=3, owner=1)
+    brokers.controller.move(*tps, to=2)
+    await asyncio.sleep(0.1)
+    brokers.controller.beats.clear()
+    await asyncio.sleep(20)
+    assert len([beat for beat in brokers.controller.beats if beat.node_id == 1]) < 20
+    await brokers.stop()
+
+
+@on_virtual_time
+async def test_partitions_that_were_open_are_told_before_those_that_nobody_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in ("bmq_broker.heartbeats", "bmq_broker.main"):
+        monkeypatch.setattr(f"{module}.REPORTS_MAX", 1)
+    brokers = Brokers()
+    await brokers.start(1, 2)
+    tps = brokers.controller.create_topic("orders", partitions=4, owner=1)
+    await brokers.append(tps[-1], b"a")
+    brokers.controller.beats.clear()
+    brokers.controller.move(*tps, to=2)
+    for tp in tps:
+        await brokers.until_owned(tp, by=2)
+    told = [closed.tp for beat in brokers.controller.beats for closed in beat.closed]
+    assert told.index(tps[-1]) <= 1
+    await brokers.stop()
+
+
+@on_virtual_time
 async def test_heartbeats_tell_the_busiest_partitions() -> None:
     brokers = Brokers(settings=small(loads_max=2))
     await brokers.start(1)

@@ -51,6 +51,34 @@ def test_what_is_said_of_a_lanes_topic_goes_before_what_the_base_has() -> None:
     assert (len(topic.partitions), topic.configs) == (2, {"retention.ms": "8", "segment.ms": "9"})
 
 
+SEARCHED_FOR_MUCH = tuple(("*" + "a*" * (60 + n) + f"b{n}*")[:249] for n in range(64))
+
+
+def test_patterns_have_little_that_is_searched_for_in_each_name() -> None:
+    """64 that had all that fits took half a ms for a name, and a proxy stood still for so long with each topic."""
+    cluster = Committed(brokers=1)
+    with pytest.raises(InvalidRequest, match="texts between two stars"):
+        with_lane(cluster, reads_base=SEARCHED_FOR_MUCH, reads_base_bytes_per_s=1_024)
+    beginnings = tuple(f"{'a' * 240}{n}*" for n in range(64))
+    with_lane(cluster, reads_base=beginnings, reads_base_bytes_per_s=1_024)
+    with pytest.raises(InvalidRequest, match="texts between two stars"):
+        change_lane(
+            cluster.image,
+            1_000,
+            LaneWanted(name="dev", reads_base=SEARCHED_FOR_MUCH[:2], reads_base_bytes_per_s=1_024),
+        )
+
+
+def test_a_lane_cannot_collect_what_is_searched_for_by_changes() -> None:
+    cluster = Committed(brokers=1)
+    with_lane(cluster, reads_base=(f"*{'a' * 240}*",), reads_base_bytes_per_s=1_024)
+    other = LaneWanted(name="dev", reads_base=(f"*{'b' * 240}*",), reads_base_bytes_per_s=1_024)
+    with pytest.raises(InvalidRequest, match="could read so far"):
+        change_lane(cluster.image, 1_000, other)
+    slower = LaneWanted(name="dev", reads_base=(f"*{'a' * 240}*",), reads_base_bytes_per_s=2_048)
+    cluster.commit(change_lane(cluster.image, 1_000, slower).records)
+
+
 def test_nobody_makes_a_topic_of_a_lane_without_the_lane_or_by_its_stored_name() -> None:
     cluster = Committed(brokers=1)
     with_lane(cluster)

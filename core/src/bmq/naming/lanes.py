@@ -110,6 +110,13 @@ def matches(topic: str, globs: tuple[str, ...]) -> bool:
     return bool(globs) and _globs(globs).cover(topic)
 
 
+def searched_for(globs: Iterable[str]) -> list[str]:
+    """What stands between two stars: each is searched for in each name, so patterns cost as much as they have of it.
+    How names begin and end is told by a comparison.
+    """
+    return [middle for glob in globs for middle in glob.split("*")[1:-1] if middle]
+
+
 class _Globs:
     """Patterns taken apart at their stars: nearly every name is told by how it begins, all patterns at once."""
 

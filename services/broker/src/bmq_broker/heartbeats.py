@@ -25,8 +25,9 @@ RETRY_FIRST_S = 0.1
 interval."""
 SHORTLY_S = 0.1
 """So long what was covered waits for more: after a start, many partitions are rolled at once."""
-REPORTS_MAX = 10_000
-"""Partitions that one heartbeat reports; the others come with the next."""
+REPORTS_MAX = 2_000
+"""Partitions that one heartbeat reports, which the controller decides about in a turn of its loop; the others come with
+the next, at once."""
 TROUBLE_S = 5.0
 """What a store does not take for so long is told."""
 TROUBLE_LENGTH_MAX = 500
@@ -51,12 +52,14 @@ class Heartbeats:
         clock_differs: Callable[[], bool],
         failing: Callable[[], tuple[float, BmqError] | None],
         fenced: Callable[[BmqError], None],
+        position: Callable[[], int],
         listeners: Callable[[], ListenerAddresses | None] = lambda: None,
     ) -> None:
         """`lease_ms` holds until the controller's first reply. `fenced` is called once, where this incarnation is not
         the registered one any more.
 
-        `failing`: for how many seconds, and why, nothing could be written to the store.
+        `failing`: for how many seconds, and why, nothing could be written to the store. `position`: of the image that
+        the reports are made from.
         """
         self._control = control
         self._registration = registration
@@ -70,12 +73,19 @@ class Heartbeats:
         self._clock_differs = clock_differs
         self._failing = failing
         self._fenced = fenced
+        self._position = position
         self._listeners = listeners
         self._interval_s = lease_ms / 1000 / BEATS_PER_LEASE
         self._backoff = self._new_backoff()
         self._due = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._is_heard = True
+        self._told_all = True
+        """Whether the last one had room for all that is closed."""
+        self._told_at = 0
+        """The position of the image that it was made from."""
+        self._goes_on_at: int | None = None
+        """The position whose image shows what it told; what it had no room for is told then."""
 
     def soon(self) -> None:
         """There is something to say that should not wait for its turn."""
@@ -87,6 +97,14 @@ class Heartbeats:
         """
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(SHORTLY_S, self._now)
+
+    def image_changed(self) -> None:
+        """Closed partitions take no batches until they are told: those that found no room do not wait for their turn,
+        but for the image that shows what was told before, lest that is told again.
+        """
+        if self._goes_on_at is not None and self._position() >= self._goes_on_at:
+            self._goes_on_at = None
+            self._due.set()
 
     def _now(self) -> None:
         self._timer = None
@@ -113,11 +131,14 @@ class Heartbeats:
                 pass
 
     def _beat(self) -> Heartbeat:
+        closed = self._closed()
+        self._told_all, self._goes_on_at = len(closed) < REPORTS_MAX, None
+        self._told_at = self._position()
         return Heartbeat(
             node_id=self._registration.node_id,
             broker_epoch=self._broker_epoch,
             boot=self._registration.boot,
-            closed=self._closed(),
+            closed=closed,
             covered=self._covered(),
             manifests=self._manifests(),
             loads=self._loads(),
@@ -134,6 +155,9 @@ class Heartbeats:
         self._is_heard = True
         self._interval_s = reply.lease_ms / 1000 / BEATS_PER_LEASE
         self._backoff = self._new_backoff()
+        if not self._told_all and reply.position > self._told_at:  # else nothing came of it, and would again
+            self._goes_on_at = reply.position
+            self.image_changed()
         return self._interval_s * (0.75 + 0.25 * self._rng.random())
 
     def _not_heard(self, error: BaseException) -> float:

@@ -290,6 +290,7 @@ class BrokerRole:
             clock_differs=lambda: self._clock_guard.differs,
             failing=lambda: self._writer.failing,
             fenced=self._fenced,
+            position=lambda: self._metadata.image.position,
             listeners=self._listeners,
         )
         garbage = Garbage(store, linger_ms=settings.segment_linger_ms, verify_not_sealed=self._verify_not_sealed)
@@ -434,6 +435,7 @@ class BrokerRole:
         if self._ended.is_over:
             return
         self._ownership.image_changed(old, new)
+        self._heartbeats.image_changed()
         self._coordinators.image_changed(old, new)
 
     def _partition_gone(self, partition: Partition) -> None:

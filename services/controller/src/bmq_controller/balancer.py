@@ -77,10 +77,12 @@ class Balancer:
             await asyncio.sleep(max(self._interval_s, self._planned_for_s / SHARE_MAX))
             await self.round()
 
-    async def plan(self, *, settings: BalanceSettings | None = None) -> Plan:
-        """What the next round would do, with other settings for a dry run. Computed in a thread."""
+    def plan_later(self, settings: BalanceSettings) -> Callable[[], Plan]:
+        """What gives what the next round would do, with these settings, from what is known now: for any thread, it
+        takes a look at every partition.
+        """
         now_ms = _now_ms()
-        compute = partial(
+        return partial(
             _planned,
             self._leader.image,
             self._loads.snapshot(now_ms),
@@ -89,12 +91,15 @@ class Balancer:
             draining=self._draining(),
             stopping={*self._stopping(), *(node_id for node_id, _ in self._silent())},
             balancing=self._balancing,
-            settings=settings or self._settings,
+            settings=settings,
         )
+
+    async def plan(self) -> Plan:
+        """What the next round does. Computed in a thread."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         try:
-            return await loop.run_in_executor(None, compute)
+            return await loop.run_in_executor(None, self.plan_later(self._settings))
         finally:
             self._planned_for_s = loop.time() - began_s
 

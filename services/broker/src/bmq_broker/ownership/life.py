@@ -117,6 +117,8 @@ class Lives:
         assigned.
         """
         self._left: dict[TopicPartition, dict[LeaderEpoch, Life]] = {}
+        self._left_open: dict[TopicPartition, None] = {}
+        """Those of them that somebody wrote to or read."""
         self._closing: list[Life] = []
         self.appending: dict[TopicPartition, Partition] = {}
         """The partitions of current lives that take batches."""
@@ -225,6 +227,7 @@ class Lives:
             self.covered_by_left[partition.tp] = partition.ranges  # told when it is closed: its heir need not read it
         life.slots = tuple(run.slot for run in runs if run.slot is not None)
         self._add_left(life)
+        self._left_open[partition.tp] = None
         self._closing.append(life)
 
     def leave_unopened(self, tp: TopicPartition, leader_epoch: LeaderEpoch) -> bool:
@@ -262,8 +265,11 @@ class Lives:
         return leader_epoch in self._left.get(tp, ())
 
     def left(self) -> Iterator[tuple[TopicPartition, Mapping[LeaderEpoch, Life]]]:
-        """The lives that left each partition, by leader epoch."""
-        return iter(self._left.items())
+        """The lives that left each partition, by leader epoch; first those of partitions that were open, whose clients
+        wait.
+        """
+        yield from ((tp, self._left[tp]) for tp in self._left_open)
+        yield from ((tp, lives) for tp, lives in self._left.items() if tp not in self._left_open)
 
     def close(self) -> bool:
         """Something became durable: closes those of which everything is. Returns whether there are any. Cheap where
@@ -297,6 +303,7 @@ class Lives:
             del lives[life.leader_epoch]
             if not lives:
                 del self._left[life.tp]
+                self._left_open.pop(life.tp, None)
             life.let_go()
         if cut_short:
             gone = set(map(id, over))

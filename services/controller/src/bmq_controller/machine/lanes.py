@@ -14,7 +14,7 @@ from bmq.metadata.derived import config_size, lane_size
 from bmq.metadata.fold import changed_configs, declared_lane
 from bmq.metadata.image import Image, Lane, Topic
 from bmq.metadata.records import AnyRecord, ConfigsChanged, LaneDeclared, LaneDeleted, TopicDeleted
-from bmq.naming.lanes import check_lane_name, lane_of
+from bmq.naming.lanes import check_lane_name, lane_of, searched_for
 from bmq_controller.machine.decision import Decision
 from bmq_controller.machine.limits import DEFAULTS, Limits, check_config_bytes
 
@@ -26,6 +26,11 @@ BYTES_PER_S_MIN: Final = 1_024
 BYTES_PER_S_MAX: Final = 1 << 40
 PATTERNS_MAX: Final = 64
 PATTERN_LENGTH_MAX: Final = 249
+MIDDLES_MAX: Final = 64
+MIDDLES_LENGTH_MAX: Final = 256
+"""What all patterns have between stars: a name costs 12 us with so much of it, and half a ms with as much as they could
+say else, in one turn of a proxy's loop for all topics of the base.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +57,7 @@ def create_lane(image: Image, now_ms: int, wanted: LaneWanted, *, limits: Limits
     if len(image.lanes) >= LANES_MAX:
         raise InvalidRequest(f"the cluster has {len(image.lanes)} lanes, and takes {LANES_MAX}: delete one first")
     record = _declared(wanted, number=image.next_lane, created_ms=now_ms)
+    _check_middles(wanted.reads_base)
     check_config_bytes(image, lane_size(declared_lane(None, record)), limits=limits)
     return Decision(wanted.name, (record,))
 
@@ -71,6 +77,9 @@ def change_lane(image: Image, now_ms: int, wanted: LaneWanted, *, limits: Limits
     after = _declared(wanted, number=before.number, created_ms=before.created_ms)
     if after == _declared(_as_wanted(before), number=before.number, created_ms=before.created_ms):
         return Decision(wanted.name)
+    if wanted.reads_base != before.reads_base:
+        _check_middles(wanted.reads_base)
+        _check_middles(declared_lane(before, after).has_read_base, which="what its clients could read so far has")
     records: list[AnyRecord] = [after]
     added_bytes = lane_size(declared_lane(before, after)) - lane_size(before)
     if before.own_brokers != wanted.own_brokers:
@@ -155,6 +164,16 @@ def _check(wanted: LaneWanted) -> None:
     if wanted.reads_base and not BYTES_PER_S_MIN <= wanted.reads_base_bytes_per_s <= BYTES_PER_S_MAX:
         raise InvalidRequest(
             f"bytes_per_second = {wanted.reads_base_bytes_per_s}: set {BYTES_PER_S_MIN} to {BYTES_PER_S_MAX}"
+        )
+
+
+def _check_middles(patterns: Collection[str], *, which: str = "reads_base has") -> None:
+    middles = searched_for(patterns)
+    count, length = len(middles), sum(map(len, middles))
+    if count > MIDDLES_MAX or length > MIDDLES_LENGTH_MAX:
+        raise InvalidRequest(
+            f"{which} {count} texts between two stars, of {length} characters together: use at most {MIDDLES_MAX} of "
+            f"{MIDDLES_LENGTH_MAX}, or say how names begin or end; a lane that is made again has read nothing"
         )
 
 
