@@ -39,3 +39,19 @@ class LineTooLong(BadMessage):
 
 class EndlessLine(DatabusError):
     """A stream has no message in what is more than several of them."""
+
+
+class TurnedOff(DatabusError):
+    """The channel takes nothing."""
+
+
+class Unfit(DatabusError):
+    """A message that the channel's rules do not take as it is."""
+
+
+class RateLimited(DatabusError):
+    """The channel takes no more for now."""
+
+    def __init__(self, text: str, *, retry_after_s: int) -> None:
+        super().__init__(text)
+        self.retry_after_s = retry_after_s

@@ -14,7 +14,7 @@ import uvicorn
 from confluent_kafka import KafkaException
 
 from bmq.errors import ConfigurationError
-from bmq.ports import Clock
+from bmq.ports import Clock, Rng
 from bmq.runtime.bearer_tokens import BearerTokens
 from bmq_databus.channels.channel import Channel
 from bmq_databus.http.app import App
@@ -57,13 +57,15 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def serve(settings: Settings, stop: asyncio.Event, *, clock: Clock, listens: Callable[[str, int], None]) -> int:
+async def serve(
+    settings: Settings, stop: asyncio.Event, *, clock: Clock, rng: Rng, listens: Callable[[str, int], None]
+) -> int:
     """Until `stop` is set; the exit code. `listens` is told where it does. Raises ConfigurationError, DatabusError."""
     with ExitStack() as opened:
         sockets = [opened.enter_context(_bound(settings.host, settings.port))]
         if settings.unix is not None:
             sockets.append(opened.enter_context(_bound_unix(settings.unix)))
-        return await _serve(settings, stop, sockets, clock=clock, listens=listens)
+        return await _serve(settings, stop, sockets, clock=clock, rng=rng, listens=listens)
 
 
 async def _serve(
@@ -72,10 +74,11 @@ async def _serve(
     sockets: list[socket.socket],
     *,
     clock: Clock,
+    rng: Rng,
     listens: Callable[[str, int], None],
 ) -> int:
     tokens = None if settings.token_file is None else BearerTokens(settings.token_file, option="--token-file")
-    writing = Writing(settings.channels, spool_folder=settings.spool, clock=clock, aside=settings.aside)
+    writing = Writing(settings.channels, spool_folder=settings.spool, clock=clock, rng=rng, aside=settings.aside)
     try:
         await writing.start(cluster_settings(settings.bootstrap_servers), delivery_ms=DELIVERY_MS)
     except KafkaException as error:

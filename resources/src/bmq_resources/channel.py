@@ -1,11 +1,14 @@
 """Channel: where what applications write by Databus goes, and how."""
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from bmq.naming.names import TOPIC_NAME_LENGTH_MAX
 from bmq_resources.base import AGE, Column, Naming, Part, Resource, Status
+from bmq_resources.channel_rules import Key, Rate, Redact, Sampling
+from bmq_resources.json_paths import is_within, path_of
 
 
 class Spool(Part):
@@ -33,6 +36,9 @@ class Idempotency(Part):
     )
 
 
+Partitioner = Literal["consistent_random", "consistent", "murmur2_random", "murmur2", "fnv1a_random", "fnv1a", "random"]
+
+
 class ChannelSpec(Part):
     """What the channel is to be."""
 
@@ -51,6 +57,32 @@ class ChannelSpec(Part):
         default=Idempotency(), description="Requests that come again with the same Idempotency-Key."
     )
     spool: Spool = Field(default=Spool(), description="For acknowledgement: accepted.")
+    key: Key | None = Field(
+        default=None, description="Where the messages' keys come from. Left out: from whoever writes them."
+    )
+    partitioner: Partitioner = Field(
+        default="consistent_random",
+        description="How a partition is chosen, as librdkafka calls it. One that a message names goes before it. "
+        "What ends with _random sends messages without a key to one partition for a while, then to another.",
+    )
+    redact: Redact | None = Field(default=None, description="What of the value is written nowhere.")
+    sampling: Sampling | None = Field(default=None, description="Which part of the messages is written.")
+    rate: Rate | None = Field(default=None, description="How much may be written.")
+
+    @model_validator(mode="after")
+    def _key_is_not_redacted(self) -> Self:
+        if self.key is not None and self.key.field and self.redact is not None:
+            path = path_of(self.key.field)
+            for text in (*self.redact.replace, *self.redact.remove):
+                redacted = path_of(text)
+                if is_within(path, redacted) or is_within(redacted, path):
+                    raise PydanticCustomError(
+                        "key",
+                        "key.field {field} has what redact takes out ({text}), and the key would show it: take "
+                        "another field",
+                        {"field": self.key.field, "text": text},
+                    )
+        return self
 
 
 class Channel(Resource):

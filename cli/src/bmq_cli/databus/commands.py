@@ -9,7 +9,8 @@ import typer
 from bmq.errors import ConfigurationError
 from bmq.runtime.logging import configure_logging
 from bmq.runtime.loop import run_service, settle
-from bmq.runtime.system import SystemClock
+from bmq.runtime.system import SystemClock, SystemRng
+from bmq_cli.databus import explain as explain_command
 from bmq_cli.databus import spool as spool_commands
 from bmq_cli.kafka.connection import check_addresses
 from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode
@@ -19,6 +20,7 @@ app = typer.Typer(
     name="databus", help="A sidecar that takes messages by HTTP and writes them to a cluster.", no_args_is_help=True
 )
 app.add_typer(spool_commands.app)
+explain_command.add_to(app)
 DEFAULT_LISTEN: Final = "127.0.0.1:8600"
 
 
@@ -107,7 +109,7 @@ def serve(
 
     async def main(stop: asyncio.Event) -> int:
         settle()
-        return await serve_databus(settings, stop, clock=SystemClock(), listens=_say)
+        return await serve_databus(settings, stop, clock=SystemClock(), rng=SystemRng(), listens=_say)
 
     try:
         code = run_service(main)
