@@ -25,6 +25,10 @@ class SpoolInUse(DatabusError):
     """Another process has the folder."""
 
 
+class BadConfiguration(DatabusError):
+    """What a control plane said, or a file says that it said, is nothing that channels can be made of."""
+
+
 class BadMessage(DatabusError):
     """What an application wrote is no message."""
 

@@ -1,14 +1,27 @@
 """Channel: where what applications write by Databus goes, and how."""
 
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from bmq.naming.channels import CHANNEL_NAME_LENGTH_MAX
 from bmq.naming.names import TOPIC_NAME_LENGTH_MAX
-from bmq_resources.base import AGE, Column, Naming, Part, Resource, Status
+from bmq_resources.base import (
+    AGE,
+    IMMUTABLE,
+    OBJECT_NAME_OR_NONE,
+    Column,
+    Naming,
+    Part,
+    Resource,
+    Status,
+    rule,
+    rules,
+)
 from bmq_resources.channel_rules import Key, Rate, Redact, Sampling
 from bmq_resources.json_paths import is_within, path_of
+from bmq_resources.references import ClusterRef
 
 
 class Spool(Part):
@@ -45,7 +58,7 @@ class ChannelSpec(Part):
     topic: str = Field(
         default="",
         max_length=TOPIC_NAME_LENGTH_MAX,
-        description="The topic that its messages go to. Empty: metadata.name.",
+        description="The topic that its messages go to. Empty: the channel's name.",
     )
     acknowledgement: Literal["durable", "accepted"] = Field(
         default="durable",
@@ -84,6 +97,29 @@ class ChannelSpec(Part):
                     )
         return self
 
+    def said(self) -> dict[str, Any]:
+        """As a cluster keeps it: JSON values, camelCase, without what is as by default, and without which cluster it
+        is.
+        """
+        return self.model_dump(mode="json", by_alias=True, exclude_defaults=True, include=set(ChannelSpec.model_fields))
+
+
+class DeclaredChannelSpec(ChannelSpec):
+    """What the channel is to be, and of which Cluster it is."""
+
+    cluster_ref: ClusterRef = Field(
+        default=ClusterRef(), description="The Cluster that has it, and whose sidecars follow it."
+    )
+    channel_name: str = Field(
+        default="",
+        max_length=CHANNEL_NAME_LENGTH_MAX,
+        pattern=OBJECT_NAME_OR_NONE,
+        description="What applications write to. Empty: metadata.name. It cannot be changed.",
+        json_schema_extra=rules(
+            rule(IMMUTABLE, "channelName cannot be changed: create another Channel and delete this one")
+        ),
+    )
+
 
 class Channel(Resource):
     """A name that applications write to."""
@@ -95,10 +131,15 @@ class Channel(Resource):
     )
 
     kind: Literal["Channel"] = "Channel"
-    spec: ChannelSpec = Field(default=ChannelSpec(), description="What the channel is to be.")
+    spec: DeclaredChannelSpec = Field(default=DeclaredChannelSpec(), description="What the channel is to be.")
     status: Status = Field(default=Status(), description="What the channel is.")
+
+    @property
+    def channel_name(self) -> str:
+        """What applications write to."""
+        return self.spec.channel_name or self.metadata.name
 
     @property
     def topic_name(self) -> str:
         """Where its messages go."""
-        return self.spec.topic or self.metadata.name
+        return self.spec.topic or self.channel_name

@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 from typing import Annotated, Final
+from urllib.parse import urlsplit
 
 import typer
 
@@ -34,11 +35,43 @@ def serve(
         ),
     ],
     channels: Annotated[
-        Path,
+        Path | None,
         typer.Option(
-            metavar="FILE", envvar="BMQ_DATABUS_CHANNELS", help="The channels: YAML documents of kind Channel."
+            metavar="FILE",
+            envvar="BMQ_DATABUS_CHANNELS",
+            help="The channels: YAML documents of kind Channel. Or --control-plane.",
+            show_default=False,
         ),
-    ],
+    ] = None,
+    control_plane: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URL",
+            envvar="BMQ_DATABUS_CONTROL_PLANE",
+            help="Follow the channels of the cluster with this admin address, http://HOST:PORT. May be repeated: "
+            "where one does not answer the next one is asked.",
+            show_default=False,
+        ),
+    ] = None,
+    control_plane_token_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            envvar="BMQ_DATABUS_CONTROL_PLANE_TOKEN_FILE",
+            help="The admin API's token, in the first line. It is read again when it is refused.",
+            show_default=False,
+        ),
+    ] = None,
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            envvar="BMQ_DATABUS_STATE",
+            help="Where the last known channels are kept, by which it serves without a control plane. [default: the "
+            "folder of --spool]",
+            show_default=False,
+        ),
+    ] = None,
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", envvar="BMQ_DATABUS_LISTEN", help="Where applications write to it.")
     ] = DEFAULT_LISTEN,
@@ -85,6 +118,7 @@ def serve(
 ) -> None:
     """Take messages by HTTP until it is stopped. docs/databus.md says how they are written."""
     from bmq_databus.channels.files import channels_of
+    from bmq_databus.control_plane.following import ControlPlane, token_in
     from bmq_databus.errors import DatabusError
     from bmq_databus.serving import Settings
     from bmq_databus.serving import serve as serve_databus
@@ -96,14 +130,24 @@ def serve(
     except ValueError:
         raise ConfigurationError(f"--listen {listen}: write HOST:PORT, for example {DEFAULT_LISTEN}") from None
     check_addresses(bootstrap_servers)
+    if (channels is None) == (not control_plane):
+        raise ConfigurationError("say where channels come from: either --channels FILE or --control-plane URL")
+    followed = None
+    if control_plane:
+        if (folder := state or spool) is None:
+            raise ConfigurationError("--control-plane: say --state DIR, where the last known channels are kept")
+        urls = [_checked_url(url) for url in control_plane]
+        followed = ControlPlane(urls=urls, state=folder, token_file=control_plane_token_file)
+        token_in(control_plane_token_file)
     settings = Settings(
         bootstrap_servers=bootstrap_servers,
-        channels=channels_of(channels),
+        channels={} if channels is None else channels_of(channels),
         host=host,
         port=port,
         unix=unix,
         spool=spool,
         token_file=token_file,
+        control_plane=followed,
         aside=AsideLimits(refused_bytes_max=refused_bytes, damaged_bytes_max=damaged_bytes),
     )
 
@@ -116,6 +160,17 @@ def serve(
     except DatabusError as error:
         raise CommandFailed("databus", str(error), code=ExitCode.USAGE) from error
     raise typer.Exit(code)
+
+
+def _checked_url(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and parts.hostname and (parts.port or 1) and parts.path in ("", "/")
+    except ValueError:
+        usable = False
+    if not usable or "@" in url:
+        raise ConfigurationError(f"--control-plane {url[:200]}: write http://HOST:PORT of an admin address")
+    return url.rstrip("/")
 
 
 def _say(host: str, port: int) -> None:

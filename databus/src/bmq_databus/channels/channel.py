@@ -65,7 +65,7 @@ def channel_of(resource: ChannelResource) -> Channel:
     check_topic_name(resource.topic_name)
     spool = resource.spec.spool
     return Channel(
-        name=resource.metadata.name,
+        name=resource.channel_name,
         topic=resource.topic_name,
         acknowledgement=resource.spec.acknowledgement,
         enabled=resource.spec.enabled,

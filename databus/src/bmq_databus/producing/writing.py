@@ -1,4 +1,4 @@
-"""What is written to channels, each by its acknowledgement. Owns the producers and the spools."""
+"""What is written to channels, each by its acknowledgement. Owns the channels, the producers and the spools."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -7,23 +7,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import structlog
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from bmq.ports import Clock, Rng
 from bmq_databus.channels.channel import Channel, Manner
 from bmq_databus.channels.steps import Moment, Refused, StepsOfChannels, Write
 from bmq_databus.errors import BadMessage, DatabusError, QueueFull
 from bmq_databus.messages.forms import NewMessage
-from bmq_databus.producing.draining import Draining
 from bmq_databus.producing.outcomes import ACCEPTED, SAMPLED_OUT, Outcome, failed, refused_by, sent
 from bmq_databus.producing.producer import Report
 from bmq_databus.producing.senders import Senders
-from bmq_databus.producing.settings import NEVER_MS, QUEUE_KIB, producer_settings
+from bmq_databus.producing.settings import NEVER_MS, producer_settings
+from bmq_databus.producing.spools import Spools
 from bmq_databus.rules.rates import Ahead
 from bmq_databus.spool.aside import DEFAULT_LIMITS, AsideLimits
-from bmq_databus.spool.channel_spool import ChannelSpool, SpoolLimits
-from bmq_databus.spool.folder import left_in
 from bmq_databus.spool.frames import Spooled
 
 ROOM_S: Final = 0.01
@@ -33,8 +30,6 @@ Settle = Callable[[int, Outcome], None]
 
 _Due = tuple[int, Spooled]
 """A message's place among those that were handed over together, and what is written of it."""
-
-log = structlog.get_logger()
 
 
 class Writing:
@@ -50,15 +45,13 @@ class Writing:
         aside: AsideLimits = DEFAULT_LIMITS,
     ) -> None:
         self.channels = dict(channels)
-        self.spools: dict[str, ChannelSpool] = {}
         self._spool_folder = spool_folder
         self._clock = clock
         self._aside = aside
         self._loop = asyncio.get_running_loop()
         self._steps = StepsOfChannels(random=rng.random, now_s=self._loop.time)
         self._direct: Senders | None = None
-        self._spooled: Senders | None = None
-        self._draining: dict[str, asyncio.Task[None]] = {}
+        self._spools: Spools | None = None
         self._given_up = asyncio.Event()
         self.broken: asyncio.Future[str] = self._loop.create_future()
         """Why nothing more can be sent: the process is to begin anew."""
@@ -68,49 +61,43 @@ class Writing:
         direct = producer_settings(settings, timeout_ms=delivery_ms)
         durable = [one.manner for one in self.channels.values() if one.acknowledgement == "durable"]
         self._direct = Senders(direct, durable or [Manner()], broken=self._is_broken)
-        accepting = {one.name: one.spool for one in self.channels.values() if one.acknowledgement == "accepted"}
-        if self._spool_folder is None:
-            if not accepting:
-                return
-            raise DatabusError(
-                f"channel {min(accepting)} acknowledges what is accepted, and there is no folder for that: start with "
-                "--spool DIR"
-            )
-        for name in await self._loop.run_in_executor(None, left_in, self._spool_folder):
-            if name not in accepting:
-                log.warning("spool of a channel that accepts nothing any more is sent", channel=name)
-                accepting[name] = SpoolLimits()
-        if not accepting:
-            return
-        spooled = producer_settings(settings, timeout_ms=NEVER_MS)
-        manners = {name: self.channels[name].manner if name in self.channels else Manner() for name in accepting}
-        self._spooled = Senders(spooled, manners.values(), broken=self._is_broken)
-        for name, limits in accepting.items():
-            spool = await ChannelSpool.opened(
-                self._spool_folder / name, limits=limits, clock=self._clock, aside=self._aside
-            )
-            self.spools[name] = spool
-            draining = Draining(
-                spool, self._spooled.of(manners[name]), under_way_bytes_max=QUEUE_KIB * 1024 // (2 * len(accepting))
-            )
-            task = self._loop.create_task(draining.run(), name=f"drain {name}")
-            task.add_done_callback(self._drained)
-            self._draining[name] = task
+        self._spools = Spools(
+            self._spool_folder,
+            producer_settings(settings, timeout_ms=NEVER_MS),
+            clock=self._clock,
+            aside=self._aside,
+            broken=self._is_broken,
+        )
+        accepting = [one for one in self.channels.values() if one.acknowledgement == "accepted"]
+        await self._spools.start({one.name: (one.spool, one.manner) for one in accepting})
+
+    async def follow(self, wanted: Mapping[str, Channel]) -> dict[str, str]:
+        """These are the channels from now on; what is under way is written as it was begun, and spools of others are
+        sent on. Why those that cannot be so stay what they were, or are not there, by name.
+        """
+        assert self._spools is not None
+        troubles: dict[str, str] = {}
+        for name, channel in wanted.items():
+            if channel.acknowledgement == "accepted" and channel != self.channels.get(name):
+                try:
+                    await self._spools.open(name, channel.spool, channel.manner)
+                except (DatabusError, OSError, KafkaException) as error:
+                    troubles[name] = str(error)
+        kept = {name: self.channels[name] for name in troubles if name in self.channels}
+        after = {name: channel for name, channel in wanted.items() if name not in troubles} | kept
+        self.channels.clear()
+        self.channels.update(after)
+        return troubles
 
     async def close(self, *, patience_s: float) -> int:
         """Takes nothing more, and waits for what is under way; how many messages have no outcome then, but for those in
         spools.
         """
-        for task in self._draining.values():
-            task.cancel()
-        await asyncio.gather(*self._draining.values(), return_exceptions=True)
         left = 0
-        for producing in (self._direct, self._spooled):
-            if producing is not None:
-                unsent = await producing.close(patience_s=patience_s)
-                left += unsent if producing is self._direct else 0
-        for spool in self.spools.values():
-            await spool.close()
+        if self._direct is not None:
+            left = await self._direct.close(patience_s=patience_s)
+        if self._spools is not None:
+            await self._spools.close(patience_s=patience_s)
         return left
 
     async def write(
@@ -156,11 +143,6 @@ class Writing:
                     settle(place, SAMPLED_OUT)
         await self._give(channel, due, settle, patience_s=patience_s)
 
-    def _drained(self, task: "asyncio.Task[None]") -> None:
-        if not task.cancelled() and (bug := task.exception()) is not None:
-            self._loop.call_exception_handler({"message": "draining failed", "exception": bug, "task": task})
-            self._is_broken(repr(bug))
-
     def give_up(self) -> None:
         """What is under way has no time left: its writers are told so."""
         self._given_up.set()
@@ -188,9 +170,10 @@ class Writing:
             await self._produce(channel, due, settle, patience_s=patience_s)
 
     async def _accept(self, channel: Channel, due: list[_Due], settle: Settle, *, patience_s: float) -> None:
+        assert self._spools is not None
         outcome = ACCEPTED
         try:
-            await self.spools[channel.name].accept([message for _, message in due], patience_s=patience_s)
+            await self._spools[channel.name].accept([message for _, message in due], patience_s=patience_s)
         except DatabusError as error:
             outcome = failed(error)
         for place, _ in due:

@@ -2,6 +2,8 @@
 by field as it stands in a file.
 """
 
+from typing import Any
+
 from pydantic import BaseModel, Field
 
 from bmq_controller.api.models import VERSION, Asked
@@ -26,14 +28,14 @@ class ChannelView(BaseModel):
     name: str
     version: str = VERSION
     created_ms: int
-    spec: dict[str, object] = Field(description="What it is to be; what is not here is as by default")
+    spec: dict[str, Any] = Field(description="What it is to be; what is not here is as by default")
 
 
 class ChangedChannel(BaseModel):
     """A channel that was declared or changed."""
 
     name: str
-    spec: dict[str, object]
+    spec: dict[str, Any]
 
 
 class ChannelChanges(BaseModel):

@@ -1,6 +1,6 @@
 """`/v1/channels`: list, get, create, change, delete channels of Databus; `/v1/watch/channels`: what changes of them."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from fastapi import FastAPI, Query, Response
@@ -99,8 +99,7 @@ def _stored(name: str, spec: ChannelSpec) -> str:
             raise Refused("InvalidRequest", f"spec.topic: {why}", remedy) from None
     elif len(name) > TOPIC_NAME_LENGTH_MAX:
         raise Refused("InvalidRequest", "spec.topic: no topic may be called as this channel", "say a topic")
-    said: dict[str, Any] = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    return msgspec.json.encode(said, order="sorted").decode()
+    return msgspec.json.encode(spec.said(), order="sorted").decode()
 
 
 def _version(image: Image, name: str) -> str | None:
