@@ -4,7 +4,7 @@ import asyncio
 import gzip
 import json
 import traceback
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from random import Random
 from typing import Any
 
@@ -259,24 +259,29 @@ def held_by(error: BaseException | None) -> Iterator[Any]:
 KINDS = [one for one in vars(documents).values() if isinstance(one, type) and hasattr(one, "__required_keys__")]
 
 
-def anything(rng: Random, depth: int = 4) -> Any:
+def anything(rng: Random, depth: int = 4, *, near: Sequence[str] = ()) -> Any:
+    """`near`: names that are taken rather than others."""
     kind = rng.random()
     if depth <= 0 or kind < 0.3:
         return rng.choice([None, True, 0, -1, 1 << 70, 0.5, "", "a", "\r\n"])
     if kind < 0.6:
-        return [anything(rng, depth - 1) for _ in range(rng.randint(0, 3))]
+        return [anything(rng, depth - 1, near=near) for _ in range(rng.randint(0, 3))]
     names = [name for kind in (*KINDS, {"items": 0, "continue": 0}) for name in getattr(kind, "__annotations__", kind)]
-    return {rng.choice(names): anything(rng, depth - 1) for _ in range(rng.randint(0, 12))}
+    names += near * (2 * len(names) // max(1, len(near)))
+    return {rng.choice(names): anything(rng, depth - 1, near=near) for _ in range(rng.randint(0, 12))}
 
 
 def test_whatever_is_answered_is_a_document_or_is_none() -> None:
     rng, fit = Random(7), 0
     for _ in range(5_000):
         kind = rng.choice(KINDS)
+        near = (*kind.__annotations__, "items", "continue")
         for one in (kind, page_of(kind)):
             asked: Request[Any] = request_for("GET", ("x",), document=one)
             try:
-                found = read("http://bmq", asked, status=200, reason="", data=answered(anything(rng)), whole=False)
+                found = read(
+                    "http://bmq", asked, status=200, reason="", data=answered(anything(rng, near=near)), whole=False
+                )
             except NotBmq:
                 continue
             fit += 1

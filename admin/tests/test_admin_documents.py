@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from bmq_admin import documents, pages
 from bmq_admin.requests import Listing, Request
-from bmq_controller.api import lane_models, models, node_models
+from bmq_controller.api import channel_models, lane_models, models, node_models
 from bmq_controller.api.app import build_api
 
 ANSWERED: dict[Any, type[BaseModel]] = {
@@ -24,6 +24,7 @@ ANSWERED: dict[Any, type[BaseModel]] = {
     documents.Configs: models.ConfigsView,
     documents.BaseReads: lane_models.BaseReadsView,
     documents.Lane: lane_models.LaneView,
+    documents.Channel: channel_models.ChannelView,
     documents.Group: models.GroupView,
 }
 
@@ -77,6 +78,12 @@ def test_every_page_is_one_of_the_apis() -> None:
         pages.create_lane({"name": "a"}),
         pages.change_lane("a", {}, version="v"),
         pages.delete_lane("a", version="v"),
+        pages.channels(),
+        pages.channel("a"),
+        pages.create_channel("a", {}),
+        pages.change_channel("a", {}, version="v"),
+        pages.delete_channel("a", version="v"),
+        pages.watched_channels("", wait_s=1),
         pages.group("a"),
     ]
     for one in asked:

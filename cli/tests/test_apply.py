@@ -184,7 +184,7 @@ def test_files_with_anything_wrong_in_them_change_nothing_and_all_of_it_is_told(
         ("a: [", "it is not YAML"),
         (topic("x").replace("kind: Topic", "kind: Topic\nkind: Lane"), "kind stands there twice"),
         ("just text", "it is no resource"),
-        ("", "there is no Cluster, Topic, Lane or ParquetSink"),
+        ("", "there is no Cluster, Topic, Lane, Channel or ParquetSink"),
         (topic("x") + topic("x"), "document 2 (Topic x): standard input, document 1 says it already"),
         (topic("x", topicName="N") + topic("y", topicName="N"), "Topic y: topic N"),
         (
@@ -282,6 +282,29 @@ def test_a_cluster_that_knows_no_lanes_is_told_so(
         "document 1 (Lane feature): this cluster has no lanes. leave it out, or run a newer version of bmq"
         in capfd.readouterr().err
     )
+
+
+def test_channels_are_created_and_changed_and_a_second_time_nothing_is(run: Run) -> None:
+    first = resource("Channel", "orders", {}, channelName="shop.orders", spool={"maxBytes": 1 << 21}, enabled=True)
+    made = [("spool.maxBytes", None, 1 << 21)]
+    assert applied(run("-f", "-", "--dry-run", "-o", "json", stdin=first)) == [("orders", "created", made)]
+    assert applied(run("-f", "-", "-o", "json", stdin=first)) == [("orders", "created", made)]
+    assert applied(run("-f", "-", "-o", "json", stdin=first)) == [("orders", "unchanged", [])]
+
+    second = resource("Channel", "orders", {}, channelName="shop.orders", topic="t", enabled=False)
+    changes = [("enabled", None, False), ("spool.maxBytes", 1 << 21, None), ("topic", None, "t")]
+    assert applied(run("-f", "-", "--dry-run", "-o", "json", stdin=second)) == [("orders", "changed", changes)]
+    assert applied(run("-f", "-", "-o", "json", stdin=second)) == [("orders", "changed", changes)], (
+        "the dry run changed nothing"
+    )
+    assert applied(run("-f", "-", "-o", "json", stdin=second)) == [("orders", "unchanged", [])]
+
+
+def test_a_channel_that_cannot_be_is_refused_with_the_field(run: Run) -> None:
+    done = run("-f", "-", stdin=resource("Channel", "orders", {}, spool={"maxByte": 1}))
+    assert (done.code, "spec.spool.maxByte: '1': there is no such field" in done.err) == (2, True), done.err
+    twice = resource("Channel", "a", {}, channelName="x") + resource("Channel", "b", {}, channelName="x")
+    assert "says it already" in run("-f", "-", stdin=twice).err
 
 
 def test_a_list_as_kubectl_prints_it_is_read(run: Run) -> None:

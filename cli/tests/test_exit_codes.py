@@ -41,6 +41,8 @@ SITUATIONS: Final = (
     ("groups delete nothing --yes", ExitCode.NOT_FOUND),
     ("cluster cordon 99 --admin ADMIN", ExitCode.NOT_FOUND),
     ("lanes describe nothing --admin ADMIN", ExitCode.NOT_FOUND),
+    ("channels describe nothing --admin ADMIN", ExitCode.NOT_FOUND),
+    ("channels alter nothing --disabled --admin ADMIN", ExitCode.NOT_FOUND),
     # slips
     ("topics lst", ExitCode.USAGE),
     ("consume orders --from sometime", ExitCode.USAGE),

@@ -35,7 +35,13 @@ class Writes:
         self.settles: list[Callable[[], None]] = []
 
     async def hand_over(
-        self, channel: Channel, news: list[NewMessage | BadMessage], settle: Settle, *, patience_s: float
+        self,
+        channel: Channel,
+        news: list[NewMessage | BadMessage],
+        settle: Settle,
+        *,
+        patience_s: float,
+        waits: bool = False,
     ) -> None:
         for at, one in enumerate(news):
             if isinstance(one, BadMessage):

@@ -42,6 +42,9 @@ class Pages:
     def new_id(self) -> str:
         return "made"
 
+    def end_watches(self) -> None:
+        pass
+
     async def __call__(
         self, scope: Any, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
     ) -> None:
@@ -60,10 +63,10 @@ class Pages:
         await send({"type": "http.response.body", "body": answer})
 
 
-def run(test: Callable[[AdminServer, Pages], Awaitable[None]]) -> None:
+def run(test: Callable[[AdminServer, Pages], Awaitable[None]], **limits: int) -> None:
     async def main() -> None:
         pages = Pages()
-        server = AdminServer(cast(AdminFront, pages), host="127.0.0.1", port=0, limits=limits_of(LIMITS))
+        server = AdminServer(cast(AdminFront, pages), host="127.0.0.1", port=0, limits=limits_of({**LIMITS, **limits}))
         await server.start()
         try:
             async with asyncio.timeout(30):
@@ -245,3 +248,40 @@ def test_the_rest_of_a_body_that_nobody_wants_is_not_waited_for() -> None:
             await asyncio.sleep(0.01)
 
     run(test)
+
+
+def test_who_waits_for_changes_is_counted_apart_and_bounded_by_address_and_in_all() -> None:
+    async def test(server: AdminServer, pages: Pages) -> None:
+        known = server.connections
+        watchers = [await watching(server) for _ in range(3)]
+        assert (len(known), len(known._watching)) == (0, 3)
+        assert (
+            await watching(server)
+            == "3 connections of this address wait for changes, and admin_watches_per_address is 3"
+        )
+        fairly = [await watching(server, f"127.0.0.{2 + number}") for number in range(5)]
+        assert not any(isinstance(one, str) for one in fairly)
+        assert len(known._watching) == 8
+        fairly.append(await watching(server, "127.0.0.9"))
+        assert (len(known._watching), known._watching_by_host["127.0.0.1"]) == (8, 2)
+        first = watchers[0]
+        assert not isinstance(first, str)
+        assert await first[0].read() == b""
+        for one in watchers[1:]:
+            assert not isinstance(one, str)
+            one[1].close()
+        await until_async(lambda: len(known._watching) == 6, "those that are gone to be forgotten")
+
+    run(test, admin_watches_per_address=3, admin_watches_max=8, admin_request_within_ms=30_000)
+
+
+async def watching(
+    server: AdminServer, host: str = "127.0.0.1"
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | str:
+    """A connection that waits; or why it may not."""
+    reader, writer = await connect(server, host)
+    port = writer.get_extra_info("sockname")[1]
+    await until_async(lambda: any(one.client[1] == port for one in held_by(server)), "it to be held")
+    [connection] = [one for one in held_by(server) if one.client is not None and one.client[1] == port]
+    refused = server.connections.watches(connection)
+    return (reader, writer) if refused is None else refused

@@ -33,15 +33,28 @@ class Databus:
     """One sidecar; `start` again after its end."""
 
     def __init__(
-        self, servers: str, channels: str, folder: Path, *, unix: Path | None = None, options: Sequence[str] = ()
+        self,
+        servers: str,
+        channels: str | None,
+        folder: Path,
+        *,
+        unix: Path | None = None,
+        control_plane: str = "",
+        spools: bool = True,
+        options: Sequence[str] = (),
     ) -> None:
+        """`channels` None: those of `control_plane`."""
         folder.mkdir(exist_ok=True)
         self._servers = servers
         self._folder = folder
         self._unix = unix
         self._options = list(options)
-        self._file = folder / "channels.yaml"
-        self._file.write_text(channels)
+        self._channels = ["--control-plane", control_plane]
+        if channels is not None:
+            file = folder / "channels.yaml"
+            file.write_text(channels)
+            self._channels = ["--channels", str(file)]
+        self._spools = spools
         self.log = folder / "databus.log"
         self.spool = folder / "spool"
         self.process: subprocess.Popen[str] | None = None
@@ -49,8 +62,10 @@ class Databus:
 
     def start(self, *, listen: str = "127.0.0.1:0") -> None:
         """Returns when it listens."""
-        command = [str(BMQ), "databus", "serve", "--bootstrap-servers", self._servers, "--channels", str(self._file)]
-        command += ["--listen", listen, "--spool", str(self.spool), *self._options]
+        command = [str(BMQ), "databus", "serve", "--bootstrap-servers", self._servers, *self._channels]
+        command += ["--listen", listen, *self._options]
+        if self._spools:
+            command += ["--spool", str(self.spool)]
         if self._unix is not None:
             command += ["--unix", str(self._unix)]
         with self.log.open("ab") as log:

@@ -35,6 +35,7 @@ class AdminClient:
         token: str = "",
         timeout_s: float = TIMEOUT_S,
         patience_s: float = 0.0,
+        answer_bytes_max: int = ANSWER_BYTES_MAX,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         """`patience_s`: how long it asks again while nobody leads, or the leader is new and knows too little yet."""
@@ -45,7 +46,7 @@ class AdminClient:
             headers=token_headers(token) if self._sendable else {},
             timeout_s=timeout_s,
             answer_s_max=max(ANSWER_S_MAX, timeout_s),
-            answer_bytes_max=ANSWER_BYTES_MAX,
+            answer_bytes_max=answer_bytes_max,
             transport=transport,
         )
 

@@ -146,6 +146,15 @@ class Lane(TypedDict):
     topics: Integer
 
 
+class Channel(TypedDict):
+    """A channel of Databus; `spec` as in a file, without what is as by default."""
+
+    name: str
+    version: Word
+    created_ms: Time
+    spec: dict[str, Any]
+
+
 class Group(TypedDict):
     """A consumer group."""
 

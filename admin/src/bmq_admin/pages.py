@@ -3,7 +3,19 @@
 from collections.abc import Mapping
 from typing import Final
 
-from bmq_admin.documents import Clock, Cluster, Configs, Group, Lane, Node, Partition, Store, Topic, TopicSummary
+from bmq_admin.documents import (
+    Channel,
+    Clock,
+    Cluster,
+    Configs,
+    Group,
+    Lane,
+    Node,
+    Partition,
+    Store,
+    Topic,
+    TopicSummary,
+)
 from bmq_admin.requests import Listing, Request, request_for
 
 Values = Mapping[str, object]
@@ -133,6 +145,41 @@ def change_lane(name: str, wanted: Values, *, version: str) -> Request[Lane]:
 def delete_lane(name: str, *, version: str | None = None) -> Request[None]:
     """A lane with its topics and groups."""
     return request_for("DELETE", ("lanes", name), version=version)
+
+
+def watched_channels(after: str, *, wait_s: float) -> Request[bytes]:
+    """What changed of channels since the version `after`, as it is; an answer comes after `wait_s` at the latest."""
+    query = {"after": after, "wait_seconds": f"{wait_s:.3f}"}
+    return request_for("GET", ("watch", "channels"), query=query, raw=True)
+
+
+def channels() -> Listing[Channel]:
+    """All channels."""
+    return Listing(path=("channels",), item=Channel)
+
+
+def channel(name: str) -> Request[Channel]:
+    """One channel."""
+    return request_for("GET", ("channels", name), document=Channel)
+
+
+def create_channel(name: str, spec: Values, *, dry_run: bool = False) -> Request[Channel]:
+    """A new channel."""
+    body = {"name": name, "spec": dict(spec)}
+    return request_for("POST", ("channels",), body=body, query=_DRY_RUN if dry_run else None, document=Channel)
+
+
+def change_channel(name: str, spec: Values, *, version: str | None, dry_run: bool = False) -> Request[Channel]:
+    """What a channel is to be, all of it. `version` None: whichever it is."""
+    query = _DRY_RUN if dry_run else None
+    return request_for(
+        "PUT", ("channels", name), body={"spec": dict(spec)}, version=version, query=query, document=Channel
+    )
+
+
+def delete_channel(name: str, *, version: str | None = None) -> Request[None]:
+    """A channel; its topic stays."""
+    return request_for("DELETE", ("channels", name), version=version)
 
 
 def group(group_id: str) -> Request[Group]:

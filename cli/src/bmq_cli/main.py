@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from bmq.errors import BmqError, ConfigurationError
+from bmq_cli.channels import commands as channels
 from bmq_cli.cluster import commands as cluster
 from bmq_cli.databus import commands as databus
 from bmq_cli.debug import commands as debug
@@ -104,6 +105,7 @@ app.add_typer(topics.app)
 app.add_typer(groups.app)
 app.add_typer(cluster.app)
 app.add_typer(lanes.app)
+app.add_typer(channels.app)
 app.add_typer(store.app)
 app.add_typer(databus.app)
 app.add_typer(debug.app)

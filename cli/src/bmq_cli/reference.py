@@ -20,7 +20,7 @@ _INTRODUCTION: Final = """\
 
 <!-- Written by `python -m bmq_cli.reference >docs/cli.md`: change the commands, not this page. -->
 
-`bmq up` starts bmq, `bmq server` one process of a cluster. `bmq apply`, `bmq lanes`, `bmq cluster` and `bmq debug` ask a cluster's
+`bmq up` starts bmq, `bmq server` one process of a cluster. `bmq apply`, `bmq lanes`, `bmq channels`, `bmq cluster` and `bmq debug` ask a cluster's
 [admin REST API](admin-api.md), and `bmq store` opens a store itself. The other commands talk to any cluster that speaks the Kafka protocol. Each has
 `--help`; `bmq --install-completion` teaches the shell to complete commands, options, and the names of topics and groups.
 
@@ -29,7 +29,7 @@ Results go to standard output, everything else to standard error. An error is on
 """
 
 _STAND: Final = """\
-They stand before the command's name or after it; `--lane` after it. `bmq apply`, `bmq lanes`, `bmq cluster` and `bmq debug` have `--admin` in place
+They stand before the command's name or after it; `--lane` after it. `bmq apply`, `bmq lanes`, `bmq channels`, `bmq cluster` and `bmq debug` have `--admin` in place
 of `--bootstrap-server` and `--lane`, and `bmq store` has none of them.
 """
 

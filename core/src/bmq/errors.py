@@ -158,6 +158,14 @@ class UnknownLane(RequestError):
     """No such lane."""
 
 
+class ChannelExists(RequestError):
+    """A channel of this name exists."""
+
+
+class UnknownChannel(RequestError):
+    """No such channel."""
+
+
 class InvalidGroupId(RequestError):
     """A group's id that nobody may have, or not here."""
 

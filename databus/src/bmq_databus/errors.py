@@ -25,6 +25,10 @@ class SpoolInUse(DatabusError):
     """Another process has the folder."""
 
 
+class BadConfiguration(DatabusError):
+    """What a control plane said, or a file says that it said, is nothing that channels can be made of."""
+
+
 class BadMessage(DatabusError):
     """What an application wrote is no message."""
 
@@ -39,3 +43,19 @@ class LineTooLong(BadMessage):
 
 class EndlessLine(DatabusError):
     """A stream has no message in what is more than several of them."""
+
+
+class TurnedOff(DatabusError):
+    """The channel takes nothing."""
+
+
+class Unfit(DatabusError):
+    """A message that the channel's rules do not take as it is."""
+
+
+class RateLimited(DatabusError):
+    """The channel takes no more for now."""
+
+    def __init__(self, text: str, *, retry_after_s: int) -> None:
+        super().__init__(text)
+        self.retry_after_s = retry_after_s

@@ -20,6 +20,19 @@ KEYS_FORGOTTEN = Counter(
     "Keys whose answers gave way to others before their time: who comes again with one writes again. By channel.",
     ["channel"],
 )
+CONFIGURATION_AGE = Gauge(
+    "bmq_databus_configuration_age_seconds",
+    "How long ago the control plane said last which channels there are, or that they are what they were; NaN where it "
+    "never did, 0 where channels come from a file.",
+)
+CONFIGURATION_TROUBLES = Gauge(
+    "bmq_databus_configuration_troubles",
+    "Channels that are not what the control plane wants them to be: /readyz says why.",
+)
+CONFIGURATION_REFUSED = Counter(
+    "bmq_databus_configuration_refused",
+    "Answers of the control plane that were none, and changed nothing.",
+)
 SPOOL_BYTES = Gauge("bmq_databus_spool_bytes", "Bytes of the spool on disk, by channel.", ["channel"])
 SPOOL_MESSAGES = Gauge(
     "bmq_databus_spool_messages", "Accepted messages that are not in the cluster yet, by channel.", ["channel"]

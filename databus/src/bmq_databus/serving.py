@@ -14,9 +14,10 @@ import uvicorn
 from confluent_kafka import KafkaException
 
 from bmq.errors import ConfigurationError
-from bmq.ports import Clock
+from bmq.ports import Clock, Rng
 from bmq.runtime.bearer_tokens import BearerTokens
 from bmq_databus.channels.channel import Channel
+from bmq_databus.control_plane.following import ControlPlane, Following
 from bmq_databus.http.app import App
 from bmq_databus.http.connections import Connection
 from bmq_databus.producing.settings import cluster_settings
@@ -46,6 +47,8 @@ class Settings:
     token_file: Path | None = None
     """Who writes presents one of its tokens; None: whoever reaches it may."""
     aside: AsideLimits = DEFAULT_LIMITS
+    control_plane: ControlPlane | None = None
+    """Whose channels it follows; None: `channels` are all that there ever are."""
 
 
 class _Server(uvicorn.Server):
@@ -57,13 +60,15 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def serve(settings: Settings, stop: asyncio.Event, *, clock: Clock, listens: Callable[[str, int], None]) -> int:
+async def serve(
+    settings: Settings, stop: asyncio.Event, *, clock: Clock, rng: Rng, listens: Callable[[str, int], None]
+) -> int:
     """Until `stop` is set; the exit code. `listens` is told where it does. Raises ConfigurationError, DatabusError."""
     with ExitStack() as opened:
         sockets = [opened.enter_context(_bound(settings.host, settings.port))]
         if settings.unix is not None:
             sockets.append(opened.enter_context(_bound_unix(settings.unix)))
-        return await _serve(settings, stop, sockets, clock=clock, listens=listens)
+        return await _serve(settings, stop, sockets, clock=clock, rng=rng, listens=listens)
 
 
 async def _serve(
@@ -72,24 +77,34 @@ async def _serve(
     sockets: list[socket.socket],
     *,
     clock: Clock,
+    rng: Rng,
     listens: Callable[[str, int], None],
 ) -> int:
     tokens = None if settings.token_file is None else BearerTokens(settings.token_file, option="--token-file")
-    writing = Writing(settings.channels, spool_folder=settings.spool, clock=clock, aside=settings.aside)
+    writing = Writing(settings.channels, spool_folder=settings.spool, clock=clock, rng=rng, aside=settings.aside)
     try:
         await writing.start(cluster_settings(settings.bootstrap_servers), delivery_ms=DELIVERY_MS)
     except KafkaException as error:
         raise ConfigurationError(f"--bootstrap-servers {settings.bootstrap_servers}: {error.args[0].str()}") from error
-    app = App(writing, tokens=tokens)
+    following = None
+    if settings.control_plane is not None:
+        following = Following(settings.control_plane, writing.follow, clock=clock, rng=rng)
+        await following.begin()
+    app = App(writing, tokens=tokens, configuration=following)
     server = _server(app)
     serving = asyncio.ensure_future(server.serve(sockets))
     stopping = asyncio.ensure_future(stop.wait())
+    follows: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    if following is not None:
+        follows = asyncio.ensure_future(following.run())
     host, port = sockets[0].getsockname()[:2]
-    log.info("databus serves", address=f"{host}:{port}", channels=len(settings.channels))
+    log.info("databus serves", address=f"{host}:{port}", channels=len(writing.channels))
     listens(host, port)
     try:
-        ends: list[asyncio.Future[Any]] = [stopping, serving, writing.broken]
+        ends: list[asyncio.Future[Any]] = [stopping, serving, follows, writing.broken]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if follows.done():
+            await follows  # it ends by a bug alone
         app.end()
         server.should_exit = True
         giving_up = asyncio.get_running_loop().call_later(DRAIN_S - ANSWERING_S, writing.give_up)
@@ -97,6 +112,9 @@ async def _serve(
         giving_up.cancel()
     finally:
         stopping.cancel()
+        follows.cancel()
+        if following is not None:
+            await following.close()
         left = await writing.close(patience_s=ANSWERING_S)
     if left:
         log.error("messages have no outcome: their writers were told none", messages=left)

@@ -1,11 +1,27 @@
 """Channel: where what applications write by Databus goes, and how."""
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
 
+from bmq.naming.channels import CHANNEL_NAME_LENGTH_MAX
 from bmq.naming.names import TOPIC_NAME_LENGTH_MAX
-from bmq_resources.base import AGE, Column, Naming, Part, Resource, Status
+from bmq_resources.base import (
+    AGE,
+    IMMUTABLE,
+    OBJECT_NAME_OR_NONE,
+    Column,
+    Naming,
+    Part,
+    Resource,
+    Status,
+    rule,
+    rules,
+)
+from bmq_resources.channel_rules import Key, Rate, Redact, Sampling
+from bmq_resources.json_paths import is_within, path_of
+from bmq_resources.references import ClusterRef
 
 
 class Spool(Part):
@@ -33,13 +49,16 @@ class Idempotency(Part):
     )
 
 
+Partitioner = Literal["consistent_random", "consistent", "murmur2_random", "murmur2", "fnv1a_random", "fnv1a", "random"]
+
+
 class ChannelSpec(Part):
     """What the channel is to be."""
 
     topic: str = Field(
         default="",
         max_length=TOPIC_NAME_LENGTH_MAX,
-        description="The topic that its messages go to. Empty: metadata.name.",
+        description="The topic that its messages go to. Empty: the channel's name.",
     )
     acknowledgement: Literal["durable", "accepted"] = Field(
         default="durable",
@@ -51,6 +70,55 @@ class ChannelSpec(Part):
         default=Idempotency(), description="Requests that come again with the same Idempotency-Key."
     )
     spool: Spool = Field(default=Spool(), description="For acknowledgement: accepted.")
+    key: Key | None = Field(
+        default=None, description="Where the messages' keys come from. Left out: from whoever writes them."
+    )
+    partitioner: Partitioner = Field(
+        default="consistent_random",
+        description="How a partition is chosen, as librdkafka calls it. One that a message names goes before it. "
+        "What ends with _random sends messages without a key to one partition for a while, then to another.",
+    )
+    redact: Redact | None = Field(default=None, description="What of the value is written nowhere.")
+    sampling: Sampling | None = Field(default=None, description="Which part of the messages is written.")
+    rate: Rate | None = Field(default=None, description="How much may be written.")
+
+    @model_validator(mode="after")
+    def _key_is_not_redacted(self) -> Self:
+        if self.key is not None and self.key.field and self.redact is not None:
+            path = path_of(self.key.field)
+            for text in (*self.redact.replace, *self.redact.remove):
+                redacted = path_of(text)
+                if is_within(path, redacted) or is_within(redacted, path):
+                    raise PydanticCustomError(
+                        "key",
+                        "key.field {field} has what redact takes out ({text}), and the key would show it: take "
+                        "another field",
+                        {"field": self.key.field, "text": text},
+                    )
+        return self
+
+    def said(self) -> dict[str, Any]:
+        """As a cluster keeps it: JSON values, camelCase, without what is as by default, and without which cluster it
+        is.
+        """
+        return self.model_dump(mode="json", by_alias=True, exclude_defaults=True, include=set(ChannelSpec.model_fields))
+
+
+class DeclaredChannelSpec(ChannelSpec):
+    """What the channel is to be, and of which Cluster it is."""
+
+    cluster_ref: ClusterRef = Field(
+        default=ClusterRef(), description="The Cluster that has it, and whose sidecars follow it."
+    )
+    channel_name: str = Field(
+        default="",
+        max_length=CHANNEL_NAME_LENGTH_MAX,
+        pattern=OBJECT_NAME_OR_NONE,
+        description="What applications write to. Empty: metadata.name. It cannot be changed.",
+        json_schema_extra=rules(
+            rule(IMMUTABLE, "channelName cannot be changed: create another Channel and delete this one")
+        ),
+    )
 
 
 class Channel(Resource):
@@ -63,10 +131,15 @@ class Channel(Resource):
     )
 
     kind: Literal["Channel"] = "Channel"
-    spec: ChannelSpec = Field(default=ChannelSpec(), description="What the channel is to be.")
+    spec: DeclaredChannelSpec = Field(default=DeclaredChannelSpec(), description="What the channel is to be.")
     status: Status = Field(default=Status(), description="What the channel is.")
+
+    @property
+    def channel_name(self) -> str:
+        """What applications write to."""
+        return self.spec.channel_name or self.metadata.name
 
     @property
     def topic_name(self) -> str:
         """Where its messages go."""
-        return self.spec.topic or self.metadata.name
+        return self.spec.topic or self.channel_name

@@ -1,6 +1,7 @@
 """What differs between what is written and what is there, as the admin REST API tells and takes it. Pure."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +55,24 @@ def lane_differences(body: Mapping[str, Any], view: Mapping[str, Any] | None) ->
         for name in dict.fromkeys((*after, *before))
         if before.get(name) != after.get(name)
     ]
+
+
+def channel_differences(said: Mapping[str, Any], present: Mapping[str, Any]) -> list[Difference]:
+    """Between what two channels say, by the paths of a Channel's spec; what is as by default is None."""
+    before, after = dict(_leaves(present, "")), dict(_leaves(said, ""))
+    return [
+        Difference(field=name, before=before.get(name), after=after.get(name))
+        for name in sorted({*before, *after})
+        if before.get(name) != after.get(name)
+    ]
+
+
+def _leaves(part: Mapping[str, Any], path: str) -> Iterator[tuple[str, str | int | bool]]:
+    for name, value in part.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{path}{name}.")
+        else:
+            yield f"{path}{name}", value if isinstance(value, (str, int, bool)) else json.dumps(value)
 
 
 def _kept(value: str | None) -> str | None:

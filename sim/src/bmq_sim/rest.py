@@ -113,8 +113,10 @@ async def _ask(front: AdminFront, method: str, path: str, body: object) -> Answe
     }
     sent: list[MutableMapping[str, Any]] = []
 
+    asked = [{"type": "http.request", "body": data, "more_body": False}]
+
     async def receive() -> MutableMapping[str, Any]:
-        return {"type": "http.request", "body": data, "more_body": False}
+        return asked.pop() if asked else await asyncio.get_running_loop().create_future()
 
     async def send(message: MutableMapping[str, Any]) -> None:
         sent.append(message)

@@ -14,8 +14,16 @@ from bmq_cli.apply.documents import Document, Written, title
 from bmq_cli.cluster.client import ApiFailed, ClusterClient
 from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode
 from bmq_resources.base import Part
+from bmq_resources.channel import Channel
 from bmq_resources.cluster import Cluster
-from bmq_resources.differences import Difference, as_changes, config_differences, lane_body, lane_differences
+from bmq_resources.differences import (
+    Difference,
+    as_changes,
+    channel_differences,
+    config_differences,
+    lane_body,
+    lane_differences,
+)
 from bmq_resources.lane import Lane
 from bmq_resources.parquet_sink import ParquetSink
 from bmq_resources.topic import Topic
@@ -74,6 +82,8 @@ class Applier:
                     return self._topic(resource)
                 case Lane():
                     return self._lane(resource)
+                case Channel():
+                    return self._channel(resource)
                 case ParquetSink():
                     return Outcome(resource=resource, action=SKIPPED, notes=[_NEEDS_SPARK])
         except ApiFailed as failure:
@@ -159,6 +169,25 @@ class Applier:
         if differences and not self._dry_run:
             self._client.ask(pages.change_lane(name, body, version=view["version"]))
         return _changed(lane, differences, notes=notes)
+
+    def _channel(self, channel: Channel) -> Outcome:
+        name, said = channel.channel_name, channel.spec.said()
+        try:
+            view = self._client.ask(pages.channel(name))
+        except ApiFailed as failure:
+            if failure.status == 404 and failure.problem != "UnknownChannel":
+                remedy = "leave it out, or run a newer version of bmq"
+                raise ApiFailed(
+                    f"channel {name}", "this cluster has no channels", remedy, code=failure.code, status=failure.status
+                ) from failure
+            if failure.problem != "UnknownChannel":
+                raise
+            self._client.ask(pages.create_channel(name, said, dry_run=self._dry_run))
+            return Outcome(resource=channel, action=CREATED, differences=channel_differences(said, {}))
+        differences = channel_differences(said, view["spec"])
+        if differences:
+            self._client.ask(pages.change_channel(name, said, version=view["version"], dry_run=self._dry_run))
+        return _changed(channel, differences)
 
     def _topic_names(self) -> set[str]:
         if self._topics is None:

@@ -12,7 +12,7 @@ from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode
 from bmq_cli.terminal.output import Cell, Column, Output, counted
 from bmq_cli.topics.commands import raise_failures
 
-_ORDER: Final = ("Cluster", "Topic", "Lane", "ParquetSink")
+_ORDER: Final = ("Cluster", "Topic", "Lane", "Channel", "ParquetSink")
 _COLUMNS: Final = (
     Column(title="KIND"),
     Column(title="NAME"),
@@ -46,7 +46,7 @@ def apply(
         ),
     ] = None,
 ) -> None:
-    """Make a cluster what files say: Cluster (its config), Topics and Lanes, as one writes them for Kubernetes.
+    """Make a cluster what files say: Cluster (its config), Topics, Lanes and Channels, as for Kubernetes.
 
     Topics are created, given more partitions, and their configuration set: a key that is not written goes back to its
     default. Nothing is deleted, and no topic gets fewer partitions. A topic that was there before is changed like any

@@ -1,5 +1,5 @@
-"""The files of `bmq apply`: YAML documents of Cluster, Topic, Lane and ParquetSink, checked as Kubernetes would. Reads
-files; talks to nobody.
+"""The files of `bmq apply`: YAML documents of Cluster, Topic, Lane, Channel and ParquetSink, checked as Kubernetes
+would. Reads files; talks to nobody.
 
 Everything that is wrong with all files is told at once, each with file, document, field, value and remedy. Documents
 that are Kubernetes' own (a Namespace, a Secret) are passed over and named.
@@ -16,6 +16,7 @@ import yaml  # type: ignore[import-untyped]
 from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode, SeveralFailed, one_line
 from bmq_resources import KINDS
 from bmq_resources.base import API_VERSION, GROUP
+from bmq_resources.channel import Channel
 from bmq_resources.checks import Finding, check
 from bmq_resources.cluster import Cluster
 from bmq_resources.lane import Lane
@@ -24,11 +25,11 @@ from bmq_resources.topic import Topic
 
 FILE_BYTES_MAX: Final = 16 << 20
 SUFFIXES: Final = (".yaml", ".yml", ".json")
-_KINDS: Final = {kind.__name__: kind for kind in KINDS}
+_KINDS: Final = {kind.__name__: kind for kind in (*KINDS, Channel)}
 _VALUES_MAX: Final = 100_000
 """How many values one document may have: YAML's references make a short text as long as one likes."""
 
-Written = Cluster | Topic | Lane | ParquetSink
+Written = Cluster | Topic | Lane | Channel | ParquetSink
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +73,7 @@ def read_documents(names: Sequence[str]) -> Documents:
     if not read:
         raise CommandFailed(
             ", ".join(names),
-            f"there is no Cluster, Topic, Lane or ParquetSink of {API_VERSION} in it",
+            f"there is no Cluster, Topic, Lane, Channel or ParquetSink of {API_VERSION} in it",
             "name another file",
             code=ExitCode.USAGE,
         )
@@ -186,7 +187,7 @@ def _resource(document: dict[str, Any], where: str) -> Document | list[CommandFa
             _failure(f"{where} ({kind.__name__} {named})" if named else f"{where} ({kind.__name__})", one)
             for one in found
         ]
-    assert isinstance(found, Cluster | Topic | Lane | ParquetSink)
+    assert isinstance(found, Cluster | Topic | Lane | Channel | ParquetSink)
     return Document(where=where, resource=found)
 
 
@@ -196,7 +197,7 @@ def _failure(where: str, finding: Finding) -> CommandFailed:
 
 
 def _twice(documents: Sequence[Document]) -> Iterator[CommandFailed]:
-    """A resource that stands there twice, and two Topics or Lanes for one name of a cluster's."""
+    """A resource that stands there twice, and two Topics, Lanes or Channels for one name of a cluster's."""
     seen: dict[tuple[object, ...], Document] = {}
     for document in documents:
         resource = document.resource
@@ -206,6 +207,8 @@ def _twice(documents: Sequence[Document]) -> Iterator[CommandFailed]:
                 keys.append(("topic", cluster_of(resource), resource.topic_name))
             case Lane():
                 keys.append(("lane", cluster_of(resource), resource.lane_name))
+            case Channel():
+                keys.append(("channel", cluster_of(resource), resource.channel_name))
         for key in keys:
             first = seen.setdefault(key, document)
             if first is not document:

@@ -195,6 +195,22 @@ class Limits:
         maximum=100_000,
         minimum=2,
     )
+    admin_watches_max: int = _limit(
+        10_000,
+        "Sidecars that wait at the admin address for channels to change, about 30 KiB each. Their connections do not "
+        "count among the others.",
+        beyond="The one that came first of the address that has the most is closed, and asks elsewhere or later; who "
+        "is of that address is refused instead (503).",
+        maximum=1_000_000,
+        minimum=8,
+    )
+    admin_watches_per_address: int = _limit(
+        1_000,
+        "The same of one address: more where sidecars come through one proxy, or a node's address.",
+        beyond="503 for further ones.",
+        maximum=1_000_000,
+        minimum=2,
+    )
     admin_request_within_ms: int = _limit(
         5_000,
         "How long a request's first lines may take to arrive at the admin address, from the connection's opening "
@@ -357,11 +373,24 @@ class Limits:
         beyond="INVALID_PARTITIONS: delete topics, or raise it on all controllers.",
         maximum=10_000_000,
     )
+    channels_max: int = _limit(
+        1_000,
+        "Channels of Databus that the cluster has. Every node holds them, and a sidecar that starts asks for all.",
+        beyond="400 for further ones: delete one first, or raise it on all controllers.",
+        maximum=100_000,
+    )
+    channel_bytes_max: int = _limit(
+        16 * KIB,
+        "What one of them says, as JSON without what is as by default. It is part of config_bytes_max, too.",
+        beyond="400: say less, or raise it on all controllers. What is there stays, and may become smaller.",
+        maximum=MIB,
+        minimum=KIB,
+    )
     config_bytes_max: int = _limit(
         64 * MIB,
-        "Keys and values of all configurations that were set (topics', those of lanes and the cluster's), and the "
-        "patterns of what lanes read of the base. Every node holds them, and every snapshot of the metadata has "
-        "them.",
+        "Keys and values of all configurations that were set (topics', those of lanes and the cluster's), the "
+        "patterns of what lanes read of the base, and channels. Every node holds them, and every snapshot of the "
+        "metadata has them.",
         beyond="POLICY_VIOLATION for what would add to them: set shorter values, delete configurations or topics, "
         "or raise it on all controllers. What does not add goes on, also where there is more already: "
         "topics without a configuration, shorter values, deletions.",

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from bmq.errors import FormatError
+from bmq.metadata.channels import changed_names, channel, revision
 from bmq.metadata.image import Image, PartitionMeta, Topic, stream_of
 from bmq.metadata.shared_map import differences
 from bmq.naming.lanes import BASE, lane_of
@@ -68,6 +69,16 @@ def _numbers_never_go_back(step: _Step) -> Iterator[str]:
         before, after = getattr(step.old, name), getattr(step.new, name)
         if after < before:
             yield f"{name} went from {before} to {after}"
+
+
+def _channels_are_numbered_in_order(step: _Step) -> Iterator[str]:
+    last, number = revision(step.old), revision(step.new)
+    if number < last:
+        yield f"the last revision of channels went from {last} to {number}"
+    for name in changed_names(step.old, step.new):
+        found = channel(step.new, name)
+        if found is not None and not last < found.revision <= number:
+            yield f"channel {name} has revision {found.revision}, the last ones are {last} and {number}"
 
 
 def _nothing_is_counted_too_rarely(step: _Step) -> Iterator[str]:
@@ -245,6 +256,7 @@ def _who_moves_has_an_owner(image: Image, before: PartitionMeta | None, after: P
 
 WHOLE: Final[dict[str, Callable[[_Step], Iterator[str]]]] = {
     "numbers never go back": _numbers_never_go_back,
+    "channels are numbered in order": _channels_are_numbered_in_order,
     "nothing is counted too rarely": _nothing_is_counted_too_rarely,
     "broker epochs never go back": _broker_epochs_never_go_back,
     "names and ids agree": _names_and_ids_agree,

@@ -36,6 +36,8 @@ _CODES: Final[_Table] = {
     errors.InvalidGroupId: ErrorCode.invalid_group_id,
     errors.UnknownLane: ErrorCode.topic_authorization_failed,
     errors.LaneExists: ErrorCode.policy_violation,
+    errors.UnknownChannel: ErrorCode.invalid_request,
+    errors.ChannelExists: ErrorCode.policy_violation,
     errors.CorruptBatch: ErrorCode.corrupt_message,
     errors.InvalidBatch: ErrorCode.invalid_record,
     errors.BatchTooLarge: ErrorCode.message_too_large,

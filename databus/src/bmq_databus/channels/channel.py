@@ -5,15 +5,29 @@ from typing import Final, Literal
 
 from bmq.naming.names import check_topic_name
 from bmq_databus.messages.forms import NewMessage
+from bmq_databus.rules.keys import KeyRule
+from bmq_databus.rules.rates import Rate
+from bmq_databus.rules.redaction import Redaction
+from bmq_databus.rules.sampling import Sampling
 from bmq_databus.spool.channel_spool import SpoolLimits
 from bmq_databus.spool.frames import Spooled
 from bmq_resources.channel import Channel as ChannelResource
+from bmq_resources.channel import ChannelSpec
+from bmq_resources.json_paths import path_of
 
 SEGMENT_BYTES: Final = 32 << 20
 SEGMENTS: Final = 8
 """A spool has so many segments at least before it is full: space is given back by whole ones."""
 
 Acknowledgement = Literal["durable", "accepted"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manner:
+    """How messages are handed to a cluster. Those of one manner share a producer."""
+
+    partitioner: str = "consistent_random"
+    """As librdkafka calls it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +41,11 @@ class Channel:
     idempotency_window_s: float = 3_600.0
     """How long a request that comes again with its key has the same answer."""
     spool: SpoolLimits = SpoolLimits()
+    manner: Manner = Manner()
+    key: KeyRule | None = None
+    redaction: Redaction | None = None
+    sampling: Sampling | None = None
+    rate: Rate | None = None
 
     def message(self, new: NewMessage, *, now_ms: int) -> Spooled:
         """What is produced of it."""
@@ -46,7 +65,7 @@ def channel_of(resource: ChannelResource) -> Channel:
     check_topic_name(resource.topic_name)
     spool = resource.spec.spool
     return Channel(
-        name=resource.metadata.name,
+        name=resource.channel_name,
         topic=resource.topic_name,
         acknowledgement=resource.spec.acknowledgement,
         enabled=resource.spec.enabled,
@@ -57,4 +76,42 @@ def channel_of(resource: ChannelResource) -> Channel:
             segment_bytes=min(SEGMENT_BYTES, spool.max_bytes // SEGMENTS),
             when_full="drop_oldest" if spool.when_full == "dropOldest" else spool.when_full,
         ),
+        manner=Manner(partitioner=resource.spec.partitioner),
+        key=_key_of(resource.spec),
+        redaction=_redaction_of(resource.spec),
+        sampling=_sampling_of(resource.spec),
+        rate=_rate_of(resource.spec),
+    )
+
+
+def _key_of(spec: ChannelSpec) -> KeyRule | None:
+    if (key := spec.key) is None:
+        return None
+    return KeyRule(
+        field=path_of(key.field) if key.field else (),
+        header=key.header,
+        constant=key.constant.encode(),
+        when_missing=key.when_missing,
+        said=key.field or (f"header {key.header}" if key.header else "constant"),
+    )
+
+
+def _redaction_of(spec: ChannelSpec) -> Redaction | None:
+    if (redact := spec.redact) is None:
+        return None
+    replace, remove = (tuple(map(path_of, paths)) for paths in (redact.replace, redact.remove))
+    return Redaction(replace=replace, remove=remove, text=redact.text)
+
+
+def _sampling_of(spec: ChannelSpec) -> Sampling | None:
+    return None if spec.sampling is None else Sampling(percent=spec.sampling.percent, by=spec.sampling.by)
+
+
+def _rate_of(spec: ChannelSpec) -> Rate | None:
+    if (rate := spec.rate) is None:
+        return None
+    return Rate(
+        messages_per_second=rate.messages_per_second,
+        bytes_per_second=rate.bytes_per_second,
+        burst_s=rate.burst_seconds,
     )

@@ -8,14 +8,15 @@ from pydantic import ValidationError
 
 from bmq.errors import ConfigurationError, InvalidTopicName
 from bmq_databus.channels.channel import Channel, channel_of
-from bmq_resources.base import API_VERSION
+from bmq_databus.channels.together import check_together
+from bmq_resources.base import API_VERSION, Part
 from bmq_resources.channel import Channel as ChannelResource
 
 FILE_BYTES_MAX: Final = 16 << 20
 
 
 def channels_of(path: Path) -> dict[str, Channel]:
-    """By name. Raises ConfigurationError: what, why and the remedy, for the first document that is wrong."""
+    """By name. Raises ConfigurationError: what, why and the remedy, for the first thing that is wrong."""
     try:
         with path.open("rb") as file:
             text = file.read(FILE_BYTES_MAX + 1)
@@ -40,6 +41,10 @@ def channels_of(path: Path) -> dict[str, Channel]:
         found[channel.name] = channel
     if not found:
         raise ConfigurationError(f"{path} has no Channel of {API_VERSION}: write one, as in docs/databus.md")
+    try:
+        check_together(found.values())
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {error}") from error
     return found
 
 
@@ -53,7 +58,8 @@ def _channel(document: Any, where: str) -> Channel:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
-        value = str(first["input"])[:60]
-        raise ConfigurationError(f"{where}, {field}: {value!r}: {first['msg']}: see docs/databus.md") from error
+        value = first["input"]
+        shown = "" if isinstance(value, (dict, list, Part)) else f"{str(value)[:60]!r}: "
+        raise ConfigurationError(f"{where}, {field}: {shown}{first['msg']}: see docs/databus.md") from error
     except InvalidTopicName as error:
         raise ConfigurationError(f"{where}, spec.topic: {error}") from error

@@ -33,11 +33,25 @@ class Tokens(Protocol):
         """Compares in constant time."""
 
 
+class Followed(Protocol):
+    """A control plane whose channels they are."""
+
+    @property
+    def known(self) -> object | None:
+        """None: which channels there are is not known yet."""
+
+    def status(self) -> Mapping[str, Any]:
+        """For people: what is known, and how well."""
+
+
 class App:
     """ASGI, without lifespan."""
 
-    def __init__(self, writing: Writing, *, tokens: Tokens | None = None) -> None:
-        """`tokens` None: whoever reaches it may write."""
+    def __init__(
+        self, writing: Writing, *, tokens: Tokens | None = None, configuration: Followed | None = None
+    ) -> None:
+        """`tokens` None: whoever reaches it may write. `configuration` None: channels are those that it began with."""
+        self._configuration = configuration
         self._channels = writing.channels
         self._writes = ChannelWrites(writing)
         self._tokens = tokens
@@ -84,13 +98,26 @@ class App:
             case "/livez":
                 return document(200, {"status": "ok"})
             case "/readyz":
-                return document(503, {"status": "ending"}) if self._is_ending else document(200, {"status": "ok"})
+                return self._ready()
             case "/metrics":
                 exposed = await asyncio.get_running_loop().run_in_executor(None, generate_latest)
                 return Reply(status=200, body=exposed, content_type="text/plain; version=0.0.4")
             case "/v1/channels":
                 return document(200, {"channels": [_shown(one) for one in self._channels.values()]})
         return refusal(404, f"GET {path[:200]} is not served: see POST {_PREFIX}CHANNEL{_SUFFIX}")
+
+    @property
+    def _knows_nothing(self) -> bool:
+        return self._configuration is not None and self._configuration.known is None
+
+    def _ready(self) -> Reply:
+        if self._is_ending:
+            return document(503, {"status": "ending"})
+        if self._configuration is None:
+            return document(200, {"status": "ok"})
+        status = "no channels are known yet" if self._knows_nothing else "ok"
+        told = {"status": status, "configuration": self._configuration.status()}
+        return document(503 if self._knows_nothing else 200, told)
 
     async def _unknown(self, incoming: Incoming) -> Reply | None:
         """The refusal of who presents no token that is known."""
@@ -109,9 +136,11 @@ class App:
 
     async def _write(self, name: str, incoming: Incoming) -> Reply | Stream:
         channel = self._channels.get(name)
+        if channel is None and self._knows_nothing:
+            return refusal(503, "which channels there are is not known yet: try again", retry_after="1")
         if channel is None:
             known = ", ".join(sorted(self._channels)[:10])
-            return refusal(404, f"there is no channel {name[:200]!r}; there are {known}")
+            return refusal(404, f"there is no channel {name[:200]!r}; there are {known or 'none'}")
         if not channel.enabled:
             refused = refusal(403, f"channel {name} is turned off")
         elif self._is_ending:

@@ -52,7 +52,13 @@ class Writes(Protocol):
         """By name, as they are now."""
 
     async def hand_over(
-        self, channel: Channel, news: list[NewMessage | BadMessage], settle: Settle, *, patience_s: float
+        self,
+        channel: Channel,
+        news: list[NewMessage | BadMessage],
+        settle: Settle,
+        *,
+        patience_s: float,
+        waits: bool = False,
     ) -> None:
         """As `bmq_databus.producing.writing.Writing`."""
 
@@ -247,7 +253,7 @@ class Stream:
         """The messages that were added last."""
         if news:
             settle = partial(self._settle, self._results.end - len(news))
-            await self._writes.hand_over(channel, news, settle, patience_s=self._patience_s)
+            await self._writes.hand_over(channel, news, settle, patience_s=self._patience_s, waits=True)
 
     def _settle(self, first: int, at: int, outcome: Outcome) -> None:
         status: int = outcome["status"]

@@ -24,7 +24,7 @@ from bmq_databus.http.idempotency import (
 from bmq_databus.http.incoming import BadBody, Incoming, TooSlow
 from bmq_databus.http.parameters import MANY, message_headers, messages_of
 from bmq_databus.http.streams import LARGE_LINES_MAX, Stream
-from bmq_databus.producing.outcomes import Outcome, may_be_written, whole
+from bmq_databus.producing.outcomes import Outcome, may_be_written, retry_after_s, whole
 from bmq_databus.producing.writing import Writing
 
 BODIES_BYTES_MAX: Final = 64 << 20
@@ -134,9 +134,11 @@ class ChannelWrites:
 
 
 def _reply(media: str, outcomes: list[Outcome]) -> Reply:
+    later_s = retry_after_s(outcomes)
+    headers = {} if later_s is None else {"retry_after": str(later_s)}
     if media not in MANY:
-        return document(outcomes[0]["status"], outcomes[0])
-    return document(whole(outcomes), {"results": outcomes})
+        return document(outcomes[0]["status"], outcomes[0], **headers)
+    return document(whole(outcomes), {"results": outcomes}, **headers)
 
 
 def _refused(error: DatabusError) -> Reply:

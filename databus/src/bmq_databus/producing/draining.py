@@ -41,15 +41,20 @@ class Draining:
 
     def __init__(self, spool: ChannelSpool, producing: Sends, *, under_way_bytes_max: int) -> None:
         """`under_way_bytes_max`: so much, or one message, is at the producer at a time, which is for all spools."""
+        self.under_way_bytes_max = under_way_bytes_max
         self._spool = spool
-        self._producing = producing
+        self._producing = self._next_producing = producing
         self._loop = asyncio.get_running_loop()
         self._under_way = self._under_way_bytes = 0
-        self._under_way_bytes_max = under_way_bytes_max
         self._given_up = ""
         """Why a message was that is to be sent again; empty: none was."""
         self._again_s = AGAIN_FIRST_S
         self._changed = asyncio.Event()
+
+    def send_by(self, producing: Sends) -> None:
+        """By this producer, as soon as the other one has nothing under way: messages keep their order."""
+        self._next_producing = producing
+        self._changed.set()
 
     async def run(self) -> None:
         """Sends what there is and what comes."""
@@ -68,8 +73,11 @@ class Draining:
         """False where something before it has to be sent again first."""
         while not self._given_up:
             size_bytes = bytes_of(one.message)
-            fits = self._under_way_bytes + size_bytes <= self._under_way_bytes_max
-            if not self._under_way or (self._under_way < UNDER_WAY_MAX and fits):
+            fits = self._under_way_bytes + size_bytes <= self.under_way_bytes_max
+            if not self._under_way:
+                self._producing = self._next_producing
+            stays = self._producing is self._next_producing
+            if not self._under_way or (stays and self._under_way < UNDER_WAY_MAX and fits):
                 try:
                     self._producing.produce(one.message, partial(self._reported, one, size_bytes))
                 except QueueFull:

@@ -4,7 +4,17 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError
 
-from bmq_databus.errors import BadMessage, DatabusError, LineTooLong, QueueFull, SpoolFailed, SpoolFull
+from bmq_databus.errors import (
+    BadMessage,
+    DatabusError,
+    LineTooLong,
+    QueueFull,
+    RateLimited,
+    SpoolFailed,
+    SpoolFull,
+    TurnedOff,
+    Unfit,
+)
 from bmq_databus.spool.frames import Spooled
 
 FOR_GOOD: Final = frozenset(
@@ -36,6 +46,9 @@ _STATUSES: Final = {
 _OWN: Final[tuple[tuple[type[DatabusError], int], ...]] = (
     (LineTooLong, 413),
     (BadMessage, 400),
+    (TurnedOff, 403),
+    (Unfit, 422),
+    (RateLimited, 429),
     (SpoolFull, 507),
     (SpoolFailed, 507),
     (QueueFull, 503),
@@ -54,6 +67,9 @@ def sent(partition: int, offset: int) -> Outcome:
 
 ACCEPTED: Final[Outcome] = {"status": 202}
 """The sidecar has it."""
+
+SAMPLED_OUT: Final[Outcome] = {"status": 200, "sampledOut": True}
+"""Nobody has it, as the channel wants it."""
 
 
 def refused_by(error: KafkaError, message: Spooled) -> Outcome:
@@ -76,8 +92,15 @@ def refused_by(error: KafkaError, message: Spooled) -> Outcome:
 
 
 def failed(error: DatabusError) -> Outcome:
-    """The sidecar does not take it."""
-    return {"status": next((status for kind, status in _OWN if isinstance(error, kind)), 500), "error": str(error)}
+    """The sidecar does not take it; `retryAfter`, in seconds, where it would later."""
+    status = next((status for kind, status in _OWN if isinstance(error, kind)), 500)
+    outcome: Outcome = {"status": status, "error": str(error)}
+    return {**outcome, "retryAfter": error.retry_after_s} if isinstance(error, RateLimited) else outcome
+
+
+def retry_after_s(outcomes: list[Outcome]) -> int | None:
+    """When all that would be taken later would be; None: none of them."""
+    return max((outcome["retryAfter"] for outcome in outcomes if "retryAfter" in outcome), default=None)
 
 
 def whole(outcomes: list[Outcome]) -> int:

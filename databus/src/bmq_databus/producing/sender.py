@@ -14,6 +14,7 @@ from confluent_kafka import KafkaError
 
 from bmq_databus.errors import QueueFull
 from bmq_databus.producing.producer import Producing, Report
+from bmq_databus.spool.channel_spool import bytes_of
 from bmq_databus.spool.frames import Spooled
 
 OF_BATCHES: Final = frozenset(
@@ -26,6 +27,7 @@ OF_BATCHES: Final = frozenset(
     }
 )
 """Errors of a batch that one of its messages, or their number, may be the reason of."""
+FULL: Final = "the producer has as many messages under way as it may"
 APART_MAX: Final = 10_000
 """Messages that are sent by themselves at a time before no more are taken: a batch refused brings at most some
 thousands."""
@@ -34,13 +36,19 @@ thousands."""
 class Sender:
     """One cluster's. What was refused with others goes behind what was sent meanwhile. `close` ends it."""
 
-    def __init__(self, settings: Mapping[str, Any], *, broken: Callable[[str], None]) -> None:
-        """As `Producing`."""
+    def __init__(
+        self, settings: Mapping[str, Any], *, broken: Callable[[str], None], under_way_bytes_max: int | None = None
+    ) -> None:
+        """As `Producing`. `under_way_bytes_max`: so much, or one message, is under way; None: as librdkafka bounds
+        it.
+        """
         self._settings = settings
         self._broken = broken
         self._together = Producing(settings, broken=broken)
         self._apart: Producing | None = None
         self._purged = False
+        self._under_way_bytes = 0
+        self._under_way_bytes_max = under_way_bytes_max
 
     @property
     def unsent(self) -> int:
@@ -50,8 +58,15 @@ class Sender:
     def produce(self, message: Spooled, report: Report) -> None:
         """Hands over one message. Raises QueueFull where there are as many under way as may be."""
         if self._apart is not None and self._apart.unsent >= APART_MAX:
-            raise QueueFull("the producer has as many messages under way as it may")
-        self._together.produce(message, partial(self._reported, message, report))
+            raise QueueFull(FULL)
+        if self._under_way_bytes_max is None:
+            self._together.produce(message, partial(self._reported, message, report))
+            return
+        size_bytes = bytes_of(message)
+        if self._under_way_bytes and self._under_way_bytes + size_bytes > self._under_way_bytes_max:
+            raise QueueFull(FULL)
+        self._together.produce(message, partial(self._reported, message, self._counted(size_bytes, report)))
+        self._under_way_bytes += size_bytes
 
     async def check(self, timeout_s: float) -> None:
         """Returns once the cluster answers. Raises KafkaException where it does not in that time."""
@@ -72,6 +87,13 @@ class Sender:
         if self._apart is not None:  # which may have got some meanwhile
             left += await self._apart.close(patience_s=max(0.0, deadline_s - loop.time()))
         return left
+
+    def _counted(self, size_bytes: int, report: Report) -> Report:
+        def counted(error: KafkaError | None, partition: int, offset: int) -> None:
+            self._under_way_bytes -= size_bytes
+            report(error, partition, offset)
+
+        return counted
 
     def _reported(
         self, message: Spooled, report: Report, error: KafkaError | None, partition: int, offset: int

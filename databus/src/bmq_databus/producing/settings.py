@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from bmq_databus.channels.channel import Manner
+
 QUEUE_MESSAGES: Final = 50_000
 QUEUE_KIB: Final = 32 << 10
-"""What librdkafka holds of messages under way, of each of its producers."""
+"""What librdkafka holds of messages under way, of all producers for one purpose together."""
 REFRESH_MS: Final = 10_000
 """Partitions that are added to a topic are known so soon."""
 MESSAGE_BYTES_MAX: Final = 64 << 20
@@ -33,3 +35,8 @@ def producer_settings(cluster: Mapping[str, Any], *, timeout_ms: int) -> dict[st
         "message.timeout.ms": timeout_ms,
         **cluster,
     }
+
+
+def manner_settings(manner: Manner) -> dict[str, Any]:
+    """What a manner adds to a producer's settings."""
+    return {"partitioner": manner.partitioner}

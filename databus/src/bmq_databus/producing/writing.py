@@ -1,26 +1,26 @@
-"""What is written to channels, each by its acknowledgement. Owns the producers and the spools."""
+"""What is written to channels, each by its acknowledgement. Owns the channels, the producers and the spools."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import structlog
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
-from bmq.ports import Clock
-from bmq_databus.channels.channel import Channel
+from bmq.ports import Clock, Rng
+from bmq_databus.channels.channel import Channel, Manner
+from bmq_databus.channels.steps import Moment, Refused, StepsOfChannels, Write
 from bmq_databus.errors import BadMessage, DatabusError, QueueFull
 from bmq_databus.messages.forms import NewMessage
-from bmq_databus.producing.draining import Draining
-from bmq_databus.producing.outcomes import ACCEPTED, Outcome, failed, refused_by, sent
+from bmq_databus.producing.outcomes import ACCEPTED, SAMPLED_OUT, Outcome, failed, refused_by, sent
 from bmq_databus.producing.producer import Report
-from bmq_databus.producing.sender import Sender
-from bmq_databus.producing.settings import NEVER_MS, QUEUE_KIB, producer_settings
+from bmq_databus.producing.senders import Senders
+from bmq_databus.producing.settings import NEVER_MS, producer_settings
+from bmq_databus.producing.spools import Spools
+from bmq_databus.rules.rates import Ahead
 from bmq_databus.spool.aside import DEFAULT_LIMITS, AsideLimits
-from bmq_databus.spool.channel_spool import ChannelSpool, SpoolLimits
-from bmq_databus.spool.folder import left_in
 from bmq_databus.spool.frames import Spooled
 
 ROOM_S: Final = 0.01
@@ -28,7 +28,8 @@ ROOM_S: Final = 0.01
 Settle = Callable[[int, Outcome], None]
 """Called in the loop with what became of a message, by its place among those that were handed over together."""
 
-log = structlog.get_logger()
+_Due = tuple[int, Spooled]
+"""A message's place among those that were handed over together, and what is written of it."""
 
 
 class Writing:
@@ -40,65 +41,63 @@ class Writing:
         *,
         spool_folder: Path | None,
         clock: Clock,
+        rng: Rng,
         aside: AsideLimits = DEFAULT_LIMITS,
     ) -> None:
         self.channels = dict(channels)
-        self.spools: dict[str, ChannelSpool] = {}
         self._spool_folder = spool_folder
         self._clock = clock
         self._aside = aside
         self._loop = asyncio.get_running_loop()
-        self._direct: Sender | None = None
-        self._spooled: Sender | None = None
-        self._draining: dict[str, asyncio.Task[None]] = {}
-        self._has_given_up = False
+        self._steps = StepsOfChannels(random=rng.random, now_s=self._loop.time)
+        self._direct: Senders | None = None
+        self._spools: Spools | None = None
+        self._given_up = asyncio.Event()
         self.broken: asyncio.Future[str] = self._loop.create_future()
         """Why nothing more can be sent: the process is to begin anew."""
 
     async def start(self, settings: Mapping[str, Any], *, delivery_ms: int) -> None:
         """`settings` are librdkafka's. Raises KafkaException, OSError."""
         direct = producer_settings(settings, timeout_ms=delivery_ms)
-        self._direct = Sender(direct, broken=self._is_broken)
-        accepting = {one.name: one.spool for one in self.channels.values() if one.acknowledgement == "accepted"}
-        if self._spool_folder is None:
-            if not accepting:
-                return
-            raise DatabusError(
-                f"channel {min(accepting)} acknowledges what is accepted, and there is no folder for that: start with "
-                "--spool DIR"
-            )
-        for name in await self._loop.run_in_executor(None, left_in, self._spool_folder):
-            if name not in accepting:
-                log.warning("spool of a channel that accepts nothing any more is sent", channel=name)
-                accepting[name] = SpoolLimits()
-        if not accepting:
-            return
-        spooled = producer_settings(settings, timeout_ms=NEVER_MS)
-        self._spooled = Sender(spooled, broken=self._is_broken)
-        for name, limits in accepting.items():
-            spool = await ChannelSpool.opened(
-                self._spool_folder / name, limits=limits, clock=self._clock, aside=self._aside
-            )
-            self.spools[name] = spool
-            draining = Draining(spool, self._spooled, under_way_bytes_max=QUEUE_KIB * 1024 // (2 * len(accepting)))
-            task = self._loop.create_task(draining.run(), name=f"drain {name}")
-            task.add_done_callback(self._drained)
-            self._draining[name] = task
+        durable = [one.manner for one in self.channels.values() if one.acknowledgement == "durable"]
+        self._direct = Senders(direct, durable or [Manner()], broken=self._is_broken)
+        self._spools = Spools(
+            self._spool_folder,
+            producer_settings(settings, timeout_ms=NEVER_MS),
+            clock=self._clock,
+            aside=self._aside,
+            broken=self._is_broken,
+        )
+        accepting = [one for one in self.channels.values() if one.acknowledgement == "accepted"]
+        await self._spools.start({one.name: (one.spool, one.manner) for one in accepting})
+
+    async def follow(self, wanted: Mapping[str, Channel]) -> dict[str, str]:
+        """These are the channels from now on; what is under way is written as it was begun, and spools of others are
+        sent on. Why those that cannot be so stay what they were, or are not there, by name.
+        """
+        assert self._spools is not None
+        troubles: dict[str, str] = {}
+        for name, channel in wanted.items():
+            if channel.acknowledgement == "accepted" and channel != self.channels.get(name):
+                try:
+                    await self._spools.open(name, channel.spool, channel.manner)
+                except (DatabusError, OSError, KafkaException) as error:
+                    troubles[name] = str(error)
+        kept = {name: self.channels[name] for name in troubles if name in self.channels}
+        after = {name: channel for name, channel in wanted.items() if name not in troubles} | kept
+        self.channels.clear()
+        self.channels.update(after)
+        return troubles
 
     async def close(self, *, patience_s: float) -> int:
         """Takes nothing more, and waits for what is under way; how many messages have no outcome then, but for those in
         spools.
         """
-        for task in self._draining.values():
-            task.cancel()
-        await asyncio.gather(*self._draining.values(), return_exceptions=True)
         left = 0
-        for producing in (self._direct, self._spooled):
-            if producing is not None:
-                unsent = await producing.close(patience_s=patience_s)
-                left += unsent if producing is self._direct else 0
-        for spool in self.spools.values():
-            await spool.close()
+        if self._direct is not None:
+            left = await self._direct.close(patience_s=patience_s)
+        if self._spools is not None:
+            await self._spools.close(patience_s=patience_s)
         return left
 
     async def write(
@@ -110,22 +109,43 @@ class Writing:
         return await request.done
 
     async def hand_over(
-        self, channel: Channel, news: Sequence[NewMessage | BadMessage], settle: Settle, *, patience_s: float
+        self,
+        channel: Channel,
+        news: Sequence[NewMessage | BadMessage],
+        settle: Settle,
+        *,
+        patience_s: float,
+        waits: bool = False,
     ) -> None:
-        """In their order. `settle` is called once for each with its outcome, before or after this returns."""
-        if channel.acknowledgement == "accepted":
-            await self._accept(channel, news, settle, patience_s=patience_s)
-        else:
-            await self._produce(channel, news, settle, patience_s=patience_s)
-
-    def _drained(self, task: "asyncio.Task[None]") -> None:
-        if not task.cancelled() and (bug := task.exception()) is not None:
-            self._loop.call_exception_handler({"message": "draining failed", "exception": bug, "task": task})
-            self._is_broken(repr(bug))
+        """In their order. `settle` is called once for each with its outcome, before or after this returns. `waits`:
+        what the channel's rate has no room for is written later, not refused.
+        """
+        steps, at, ahead = self._steps.of(channel), self._now(), Ahead()
+        due: list[_Due] = []
+        for place, new in enumerate(news):
+            if isinstance(new, BadMessage):
+                settle(place, failed(new))
+                continue
+            if steps.is_plain:
+                due.append((place, channel.message(new, now_ms=at.now_ms)))
+                continue
+            match steps.decide(new, at, ahead=ahead, waits=waits):
+                case Write(message=message, after_s=after_s):
+                    if after_s:
+                        await self._give(channel, due, settle, patience_s=patience_s)
+                        due = []
+                        await self._pass(after_s)
+                        at = self._now()
+                    due.append((place, message))
+                case Refused(error=error):
+                    settle(place, failed(error))
+                case _:
+                    settle(place, SAMPLED_OUT)
+        await self._give(channel, due, settle, patience_s=patience_s)
 
     def give_up(self) -> None:
         """What is under way has no time left: its writers are told so."""
-        self._has_given_up = True
+        self._given_up.set()
         if self._direct is not None:
             self._direct.purge()
 
@@ -133,42 +153,48 @@ class Writing:
         if not self.broken.done():
             self.broken.set_result(why)
 
-    async def _accept(
-        self, channel: Channel, news: Sequence[NewMessage | BadMessage], settle: Settle, *, patience_s: float
-    ) -> None:
-        now_ms = self._clock.now_ms()
-        good = [channel.message(one, now_ms=now_ms) for one in news if isinstance(one, NewMessage)]
-        of_good = ACCEPTED
-        if good:
-            try:
-                await self.spools[channel.name].accept(good, patience_s=patience_s)
-            except DatabusError as error:
-                of_good = failed(error)
-        for at, one in enumerate(news):
-            settle(at, of_good if isinstance(one, NewMessage) else failed(one))
+    def _now(self) -> Moment:
+        return Moment(now_s=self._loop.time(), now_ms=self._clock.now_ms())
 
-    async def _produce(
-        self, channel: Channel, news: Sequence[NewMessage | BadMessage], settle: Settle, *, patience_s: float
-    ) -> None:
-        now_ms = self._clock.now_ms()
+    async def _pass(self, time_s: float) -> None:
+        """So much time, or what is left of it before what is under way is given up."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._given_up.wait(), time_s)
+
+    async def _give(self, channel: Channel, due: list[_Due], settle: Settle, *, patience_s: float) -> None:
+        if not due:
+            return
+        if channel.acknowledgement == "accepted":
+            await self._accept(channel, due, settle, patience_s=patience_s)
+        else:
+            await self._produce(channel, due, settle, patience_s=patience_s)
+
+    async def _accept(self, channel: Channel, due: list[_Due], settle: Settle, *, patience_s: float) -> None:
+        assert self._spools is not None
+        outcome = ACCEPTED
+        try:
+            await self._spools[channel.name].accept([message for _, message in due], patience_s=patience_s)
+        except DatabusError as error:
+            outcome = failed(error)
+        for place, _ in due:
+            settle(place, outcome)
+
+    async def _produce(self, channel: Channel, due: list[_Due], settle: Settle, *, patience_s: float) -> None:
         deadline_s = self._loop.time() + patience_s
-        for at, one in enumerate(news):
-            if isinstance(one, BadMessage):
-                settle(at, failed(one))
-                continue
-            message = channel.message(one, now_ms=now_ms)
+        for place, message in due:
+            report = partial(_reported, settle=settle, at=place, message=message)
             try:
-                await self._handed_over(message, partial(_reported, settle=settle, at=at, message=message), deadline_s)
+                await self._handed_over(channel.manner, message, report, deadline_s)
             except QueueFull as error:
-                settle(at, failed(error))
+                settle(place, failed(error))
 
-    async def _handed_over(self, message: Spooled, report: Report, deadline_s: float) -> None:
+    async def _handed_over(self, manner: Manner, message: Spooled, report: Report, deadline_s: float) -> None:
         assert self._direct is not None
         while True:
-            if self._has_given_up:
+            if self._given_up.is_set():
                 raise QueueFull("this sidecar is ending: try again")
             try:
-                self._direct.produce(message, report)
+                self._direct.of(manner).produce(message, report)
             except QueueFull:
                 if self._loop.time() >= deadline_s:
                     raise

@@ -137,6 +137,11 @@ class ChannelSpool:
         """How many messages are on disk that need something yet."""
         return sum(segment.undone for segment in self._segments)
 
+    def bound(self, limits: SpoolLimits) -> None:
+        """By these limits from now on; who waits for room looks again."""
+        self.limits = limits
+        self._room.set()
+
     async def accept(self, messages: Sequence[Spooled], *, patience_s: float) -> None:
         """Durable when it returns, all of them. Raises SpoolFull, SpoolFailed: none was accepted."""
         size_bytes = sum(map(bytes_of, messages))

@@ -4,6 +4,9 @@ Health is asked for at this address, and a process that does not answer is kille
 too many: the connection that has waited longest for its own peer (for a request's first lines, its body, or an answer
 to be taken) goes, of the address that has the most.
 
+Sidecars that wait for a change hold a connection each for as long as they live, and there may be thousands: theirs are
+counted apart, and keep nobody from asking for health.
+
 Nor does anybody have more than a part of a turn of the loop: few requests begin in one, by turns of addresses, and none
 is parsed that has many headers or comes in chunks.
 """
@@ -18,6 +21,7 @@ from typing import Any, Final
 import h11
 import structlog
 from prometheus_client import Counter as Counted
+from prometheus_client import Gauge
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -25,6 +29,8 @@ from bmq.config.limits import Limits
 from bmq.fairness.log_limit import RateLimited
 from bmq.fairness.turns import Rotation
 from bmq_controller.api.asgi import BODY_BYTES_MAX
+from bmq_controller.api.channel_watch import WATCH_PATH
+from bmq_controller.api.front import WATCH_EXTENSION
 from bmq_controller.api.problems import Refusal
 from bmq_controller.api.request_ids import HEADER as REQUEST_ID
 from bmq_controller.api.request_ids import request_id_of, with_request_id
@@ -35,6 +41,7 @@ CLOSED: Final = Counted(
     "Connections to the admin address that were closed for the sake of others, by why.",
     ["why"],
 )
+WATCHING: Final = Gauge("bmq_admin_watches", "Connections to the admin address of who waits for changes of channels.")
 COMPLAIN_EVERY_S: Final = 10.0
 LENGTH_REQUIRED: Final = 411
 TOO_LARGE: Final = 413
@@ -56,6 +63,9 @@ class AdminConnections:
         self.new_id = new_id
         self._connections: dict[AdminConnection, None] = {}
         self._by_host: Counter[str] = Counter()
+        self._watching: dict[AdminConnection, None] = {}
+        """Those that were asked for changes, the one that was first at the beginning."""
+        self._watching_by_host: Counter[str] = Counter()
         self._complaints = RateLimited(interval_s=COMPLAIN_EVERY_S)
         self._turn_left = limits.admin_turn_requests
         self._next_turn: Rotation[AdminConnection] = Rotation()
@@ -78,8 +88,37 @@ class AdminConnections:
         if connection in self._connections:
             self._connections[connection] = self._connections.pop(connection)
 
+    def watches(self, connection: "AdminConnection") -> str | None:
+        """It waits for a change, now and from time to time, and counts as one of those from now on. Says why it may
+        not; None: it may.
+        """
+        if connection in self._watching:
+            return None
+        if connection not in self._connections:
+            return "its connection is closed"
+        limits, host = self.limits, connection.host
+        own = self._watching_by_host[host]
+        if own >= limits.admin_watches_per_address:
+            return f"{own} connections of this address wait for changes, and admin_watches_per_address is {own}"
+        if len(self._watching) >= limits.admin_watches_max:
+            most, count = self._watching_by_host.most_common(1)[0]
+            if count <= own + 1:
+                return f"{len(self._watching)} connections wait for changes, as many as admin_watches_max lets"
+            self.close(next(one for one in self._watching if one.host == most), "admin_watches_max")
+        self.closed(connection)
+        self._watching[connection] = None
+        self._watching_by_host[host] += 1
+        WATCHING.inc()
+        return None
+
     def closed(self, connection: "AdminConnection") -> None:
         """It is gone."""
+        if connection in self._watching:
+            del self._watching[connection]
+            WATCHING.dec()
+            self._watching_by_host[connection.host] -= 1
+            if not self._watching_by_host[connection.host]:
+                del self._watching_by_host[connection.host]
         if connection in self._connections:
             del self._connections[connection]
             self._by_host[connection.host] -= 1
@@ -293,6 +332,7 @@ class AdminConnection(H11Protocol):
                 return
             self.flow.resume_reading()
             super().data_received(self._bytes.take_head())
+            self._offer_watch()
             self._body_left_bytes = self._declared_bytes() if self._takes_body else 0
         # not each byte of one that trickles
         if self._takes_body and len(self._bytes) >= min(self._body_left_bytes, BODY_PART_BYTES):
@@ -303,6 +343,11 @@ class AdminConnection(H11Protocol):
                 self.loop.call_soon(self._hand_over)
         if self.has_more:
             self._pause_reading()
+
+    def _offer_watch(self) -> None:
+        """The application begins in a later turn; this connection may become one of those that wait for a change."""
+        if self.cycle is not None and self.scope is not None and self.scope["path"] == WATCH_PATH:
+            self.scope["extensions"] = {WATCH_EXTENSION: lambda: self.known.watches(self)}  # type: ignore[dict-item]
 
     def _read_on(self) -> None:
         if not self.transport.is_closing():

@@ -73,6 +73,7 @@ class AdminServer:
         if self._task is None:
             return
         self._server.should_exit = True
+        self._front.end_watches()
         logging.getLogger("uvicorn.error").removeFilter(self._lines)
         try:
             async with asyncio.timeout(STOP_S):

@@ -31,6 +31,7 @@ from bmq_controller.balancer import Balancer
 from bmq_controller.expiry import LaneExpiry
 from bmq_controller.fencer import Fencer
 from bmq_controller.leader import Beside, ControllerLeader
+from bmq_controller.machine import channels as channel_machine
 from bmq_controller.machine import configs as config_machine
 from bmq_controller.machine import lanes as lane_machine
 from bmq_controller.machine import moves as move_machine
@@ -285,6 +286,30 @@ class LeadingController:
     async def delete_lane(self, name: str) -> None:
         """With its topics; its groups are deleted by their coordinators soon after. Raises RequestError."""
         await self._operate("delete_lane", lambda image: lane_machine.delete_lanes(image, [name]))
+
+    async def create_channel(self, name: str, spec: str, *, validate_only: bool = False) -> None:
+        """Returns when it is there; with `validate_only`, when it could be. `spec` is JSON that was checked. Raises
+        RequestError.
+        """
+        await self._operate(
+            "create_channel",
+            lambda image: channel_machine.create_channel(
+                image, self._guard.now_ms(), name, spec, limits=self._limits, validate_only=validate_only
+            ),
+        )
+
+    async def change_channel(self, name: str, spec: str, *, validate_only: bool = False) -> None:
+        """What the channel is to be; with `validate_only` nothing changes. Raises RequestError."""
+        await self._operate(
+            "change_channel",
+            lambda image: channel_machine.change_channel(
+                image, name, spec, limits=self._limits, validate_only=validate_only
+            ),
+        )
+
+    async def delete_channel(self, name: str) -> None:
+        """Its topic stays. Raises RequestError."""
+        await self._operate("delete_channel", lambda image: channel_machine.delete_channel(image, name))
 
     async def allocate_producer_ids(self, count: int) -> range:
         """Takes `count` producer ids that were never given before."""

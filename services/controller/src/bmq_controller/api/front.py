@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Final
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, parse_qs, urlsplit
 
 import structlog
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -45,6 +45,7 @@ from bmq_controller.api.asgi import (
     say,
 )
 from bmq_controller.api.bodies import unusable
+from bmq_controller.api.channel_watch import WAIT_S_MAX, WATCH_PATH, ChannelWatch
 from bmq_controller.api.own_pages import OWN_PAGES
 from bmq_controller.api.problems import Refusal, refusal, subject_of
 from bmq_controller.api.query import misread
@@ -58,6 +59,9 @@ REQUESTS_PER_ADDRESS: Final = 16
 """How many of them may be one address's."""
 BODY_ELEMENTS_MAX: Final = 5_000
 """Commas in a body: each element may become an error of its own."""
+WATCH_EXTENSION: Final = "bmq.watch"
+"""The extension of ASGI by which a server is told that a connection waits for a change from now on, and does not count
+among the others: a Watched."""
 HANDED_ON_AT_ONCE: Final = 256
 """Requests of other nodes, beside this one's own."""
 LARGE_BYTES: Final = PART_BYTES
@@ -90,8 +94,12 @@ _ROOT: Final = """bmq, its admin address. Kafka clients connect to another one.
 _READING: Final = ("GET", "OPTIONS")
 _PASSED_ON: Final = frozenset(("authorization", "content-type", "if-match", REQUEST_ID))
 _PUBLIC: Final = frozenset(("/docs", "/openapi.json"))
-_OF_EVERY_NODE: Final = ("/v1/cluster", "/v1/self", "/v1/debug/")
+_OF_EVERY_NODE: Final = ("/v1/cluster", "/v1/self", "/v1/debug/", WATCH_PATH)
 """Answered by the node that is asked."""
+
+
+Watched = Callable[[], str | None]
+"""Says why the connection may not; None: it may."""
 
 
 @dataclass(slots=True)
@@ -125,6 +133,8 @@ class AdminFront:
         self.new_id = new_id if new_id is not None else map(str, count(1)).__next__
         self._complaints = RateLimited(interval_s=COMPLAIN_EVERY_S)
         self._pages: Application | None = None
+        self._watch: tuple[ApiSources, ChannelWatch] | None = None
+        """Who waits for changes of channels, and of which sources."""
         self._loading = asyncio.Lock()
         self._under_way: Counter[str] = Counter()
         """By address."""
@@ -151,12 +161,55 @@ class AdminFront:
         told = {REQUEST_ID: request_id_of(request.headers, self.new_id), ADDRESS: _host_of(scope)}
         request = replace(request, headers={**request.headers, **told})
         reply = await self._health(request)
+        if reply is None and request.path == WATCH_PATH and request.method == "GET":
+            reply = with_request_id(await self._watched(scope, request, receive), request.headers[REQUEST_ID])
         if reply is None:
             reply = await self._followed(request, self._bounded(scope, request, receive))
         if with_body and len(reply.body) > LARGE_BYTES:
             await self._say_large(request, reply, send, host=_host_of(scope))
         else:
             await say(send, reply, with_body=with_body)
+
+    def end_watches(self) -> None:
+        """Who waits for a change is answered now."""
+        if self._watch is not None:
+            self._watch[1].end()
+
+    async def _watched(self, scope: Scope, request: AdminRequest, receive: Receive) -> AdminReply:
+        """What changed of channels, as soon as something does. Until then it holds up nobody, and its connection is
+        not one of the others.
+        """
+        if _crosses_sites(scope):
+            return _crossed(request)
+        tokens = self.state.tokens
+        if tokens is not None and not await tokens.admits(_bearer(request)):
+            return _unknown(request)
+        sources = self.state.sources
+        if sources is None or not sources.image.cluster_id:
+            return _refusal(request, "Starting", "this node is starting", "try again in a moment").reply()
+        if (misread_query := misread(request.query, ("after", "wait_seconds"))) is not None:
+            return _refusal(request, "InvalidRequest", misread_query.why, misread_query.remedy).reply()
+        asked = {name: values[-1] for name, values in parse_qs(request.query).items()}
+        wait_s = _seconds(asked.get("wait_seconds", f"{WAIT_S_MAX / 2:g}"))
+        if wait_s is None:
+            why, remedy = f"wait_seconds is not from 0 to {WAIT_S_MAX:g}", "send such a number, or leave it out"
+            return _refusal(request, "InvalidRequest", why, remedy).reply()
+        begin: Watched | None = scope.get("extensions", {}).get(WATCH_EXTENSION)
+        if begin is not None and (full := begin()) is not None:
+            return _refusal(request, "TooManyRequests", full, "ask another node, or try again later").reply()
+        if self._watch is None or self._watch[0] is not sources:
+            self.end_watches()
+            self._watch = sources, ChannelWatch(sources.metadata)
+        loop = asyncio.get_running_loop()
+        waiting = loop.create_task(self._watch[1].changes(asked.get("after", ""), wait_s=wait_s))
+        leaving = loop.create_task(_left(receive))
+        try:
+            await asyncio.wait((waiting, leaving), return_when=asyncio.FIRST_COMPLETED)
+            body = waiting.result() if waiting.done() else b""  # which nobody reads
+        finally:
+            waiting.cancel()
+            leaving.cancel()
+        return AdminReply(status=200, headers={"content-type": "application/json"}, body=body)
 
     async def _say_large(self, request: AdminRequest, reply: AdminReply, send: Send, *, host: str) -> None:
         """Few of those who ask for much and do not read it have an answer."""
@@ -256,9 +309,7 @@ class AdminFront:
         counts as under way.
         """
         if _crosses_sites(scope):
-            return _refusal(
-                request, "OtherSite", "a page of another site sent it", "send it from elsewhere than a browser"
-            ).reply()
+            return _crossed(request)
         tokens = self.state.tokens
         known = tokens is not None and await tokens.admits(_bearer(request))
         if tokens is not None and not known and request.path not in _PUBLIC:
@@ -402,6 +453,27 @@ def _place(url: str) -> SplitResult:
 
 def _header(scope: Scope, name: bytes) -> str:
     return next((value.decode("latin-1") for key, value in scope["headers"] if key.lower() == name), "")
+
+
+def _seconds(text: str) -> float | None:
+    """None: it is no time to wait."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 0 <= value <= WAIT_S_MAX else None
+
+
+async def _left(receive: Receive) -> None:
+    """Returns when who asked is gone. A body, which nobody wants, is passed over."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _crossed(request: AdminRequest) -> AdminReply:
+    return _refusal(
+        request, "OtherSite", "a page of another site sent it", "send it from elsewhere than a browser"
+    ).reply()
 
 
 def _unknown(request: AdminRequest) -> AdminReply:

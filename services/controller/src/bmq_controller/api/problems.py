@@ -11,7 +11,14 @@ from bmq_controller.api.statuses import OF_PROBLEMS, UNAUTHENTICATED, UNAVAILABL
 
 CONTENT_TYPE: Final = "application/problem+json"
 RETRY_AFTER_S: Final = 1
-_KINDS: Final = {"topics": "topic", "groups": "group", "nodes": "node", "lanes": "lane", "placement": "partition"}
+_KINDS: Final = {
+    "topics": "topic",
+    "groups": "group",
+    "nodes": "node",
+    "lanes": "lane",
+    "channels": "channel",
+    "placement": "partition",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ _INTRODUCTION: Final = f"""\
 <!-- Written by `python -m bmq_controller.api.reference >docs/admin-api.md`: change the API, not this page. -->
 
 Every node serves it at its admin address (`admin`, 127.0.0.1:9080 by default; with `bmq up --nodes` the ports from there on). Any node takes any
-request: the leading controller answers, and other nodes hand a request on to it. `bmq apply`, `bmq lanes`, `bmq cluster` and `bmq debug` use
+request: the leading controller answers, and other nodes hand a request on to it. `bmq apply`, `bmq lanes`, `bmq channels`, `bmq cluster` and `bmq debug` use
 nothing else. What follows is also
 at `/openapi.json` (OpenAPI 3.1) and, to try out, at `/docs` of each node.
 
@@ -37,18 +37,24 @@ at `/openapi.json` (OpenAPI 3.1) and, to try out, at `/docs` of each node.
 ## Leader
 
 What only the leading controller knows or may do is answered by it, wherever it is. While there is none, after its death for some three seconds, the
-answer is 503 with the code `NoLeader` and `Retry-After`. `/v1/cluster`, `/v1/self` and `/v1/debug/` are answered by the node that is asked, always.
+answer is 503 with the code `NoLeader` and `Retry-After`. `/v1/cluster`, `/v1/self`, `/v1/watch/` and `/v1/debug/` are answered by the node that is asked, always.
 
 A change is in the metadata log when it is answered. After 503 or 504, or without an answer, it may have been made: look, then decide.
 
 ## Versions
 
-Topics, the cluster's configuration, nodes and partitions have a `version`, a digest of their metadata; it is the `ETag` of their page. With
+Topics, channels, the cluster's configuration, nodes and partitions have a `version`, a digest of their metadata; it is the `ETag` of their page. With
 `If-Match: "VERSION"` a change is made to that version or not at all (412, code `VersionMismatch`). The condition is looked at in the very moment
 in which the leader decides, so of two changes of one version one is made. Without `If-Match` a change is made to whatever there is.
 
 A topic's version changes with its partitions' number and its configuration, not with who owns them; a partition's with its owner and its move; a
 node's when it registers or is cordoned. Groups have none: one that has members cannot be deleted.
+
+## Changes
+
+`/v1/watch/channels` answers when something changes: with what changed since the `version` that is given as `after`, at once where there is some, and with nothing in it after `wait_seconds`. `complete` says that all channels are there: without `after`, or where
+the node does not know any more what changed since. Ask again with the `version` of the answer, and with a time that is not everybody's. A node that knows less than who asks waits, too: nobody goes back. Who waits counts for
+`admin_watches_max` and `admin_watches_per_address` ([limits](limits.md)), and not among other connections.
 
 ## Pages
 
@@ -81,7 +87,7 @@ or what went wrong on the way.
 | 411 | the body comes in chunks: send it with a Content-Length |
 | 413 | the body has more than {BODY_BYTES_MAX >> 20} MiB |
 | 431 | the first lines have more headers or bytes than [limits](limits.md) has it |
-| 503 | not now: nobody leads, no broker or store answers, {REQUESTS_AT_ONCE} requests are under way, or {REQUESTS_PER_ADDRESS} of one address |
+| 503 | not now: nobody leads, no broker or store answers, {REQUESTS_AT_ONCE} requests are under way, or {REQUESTS_PER_ADDRESS} of one address; or as many wait for changes as may |
 | 504 | no answer in time |
 """
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from bmq.errors import (
     BmqError,
+    ChannelExists,
     ConfigsFull,
     ControllerUnavailable,
     Fenced,
@@ -22,6 +23,7 @@ from bmq.errors import (
     RequestError,
     StoreError,
     TopicExists,
+    UnknownChannel,
     UnknownLane,
     UnknownTopic,
 )
@@ -78,6 +80,8 @@ OF_ERRORS: Final[Mapping[type[BmqError], Told]] = {
     UnknownTopic: Told(404, "look at the list of them"),
     UnknownLane: Told(404, "look at the list of them"),
     LaneExists: Told(409, "choose another name, or use the one that is there"),
+    UnknownChannel: Told(404, "look at the list of them"),
+    ChannelExists: Told(409, "choose another name, or use the one that is there"),
     TopicExists: Told(409, "choose another name, or use the one that is there"),
     ConfigsFull: Told(400, "set shorter values, or delete some"),
     PolicyViolation: Told(403, "change the cluster's configuration if it is to be allowed"),

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from bmq.metadata.channels import StoredChannel
 from bmq.metadata.image import Image, Lane, PartitionMeta, Topic
 from bmq.values import NodeId, TopicId
 from bmq_controller.api.statuses import VersionMismatch
@@ -30,6 +31,11 @@ def topic_version(topic: Topic) -> str:
 def lane_version(lane: Lane) -> str:
     """Changes with what it is to be, and with the lane that has the name; not with its topics."""
     return _digest("lane", lane.number, lane.ttl_s, lane.own_brokers, lane.reads_base, lane.reads_base_bytes_per_s)
+
+
+def channel_version(channel: StoredChannel) -> str:
+    """Changes with each change of it, and with the channel that has the name."""
+    return _digest("channel", channel.name, channel.revision)
 
 
 def config_version(image: Image) -> str:

@@ -1,5 +1,5 @@
 """How much there may be of what every node holds in its image and every snapshot has: partitions, and bytes of
-configurations; and how often a partition is moved for who asks. Pure.
+configurations and channels; and how often a partition is moved for who asks. Pure.
 """
 
 from dataclasses import dataclass
@@ -15,13 +15,15 @@ _SETTINGS: Final = Settings()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How many partitions a topic and the cluster may have, what all configurations may take, and how often one
-    partition may be moved at once and goes on to be.
+    """How many partitions a topic and the cluster may have, what all configurations may take, how many channels there
+    may be, what one of them may take, and how often one partition may be moved at once and goes on to be.
     """
 
     partitions_per_topic: int = PARTITIONS_PER_TOPIC_MAX
     partitions: int = _SETTINGS.partitions_max
     config_bytes: int = _SETTINGS.config_bytes_max
+    channels: int = _SETTINGS.channels_max
+    channel_bytes: int = _SETTINGS.channel_bytes_max
     moves_burst: int = _SETTINGS.partition_moves_burst
     moves_per_hour: int = _SETTINGS.partition_moves_per_hour
 
@@ -31,6 +33,8 @@ class Limits:
         return Limits(
             partitions=settings.partitions_max,
             config_bytes=settings.config_bytes_max,
+            channels=settings.channels_max,
+            channel_bytes=settings.channel_bytes_max,
             moves_burst=settings.partition_moves_burst,
             moves_per_hour=settings.partition_moves_per_hour,
         )
@@ -62,7 +66,7 @@ def check_config_bytes(image: Image, added: int, *, limits: Limits) -> None:
     after = image.config_bytes + added
     if added > 0 and after > limits.config_bytes:
         raise ConfigsFull(
-            f"The configurations of all topics, lanes and the cluster take {image.config_bytes} bytes, and would "
-            f"take {after}; config_bytes_max is {limits.config_bytes}: set shorter values, delete configurations "
+            f"The configurations of all topics, lanes, channels and the cluster take {image.config_bytes} bytes, and "
+            f"would take {after}; config_bytes_max is {limits.config_bytes}: set shorter values, delete configurations "
             "or topics that nobody needs, or raise it on all controllers"
         )

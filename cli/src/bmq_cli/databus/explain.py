@@ -1,0 +1,176 @@
+"""`bmq databus explain`: what a message would become, step by step. It asks no sidecar and no cluster."""
+
+import base64
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from bmq.errors import ConfigurationError
+from bmq.runtime.system import SystemClock, SystemRng
+from bmq_cli.session import NoColorOption, OutputOption, SharedOptions, with_options
+from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode
+from bmq_cli.terminal.output import Cell, Column, Output
+
+if TYPE_CHECKING:
+    from bmq_databus.channels.channel import Channel
+    from bmq_databus.channels.steps import Decision
+    from bmq_databus.messages.forms import NewMessage
+    from bmq_databus.spool.frames import Spooled
+
+VALUE_BYTES_MAX: Final = 16 << 20
+_COLUMNS: Final = (Column(title="STEP"), Column(title="WHAT IT DOES"))
+_SHARED: Final = {"output": OutputOption, "no_color": NoColorOption}
+
+
+def _output(outer: SharedOptions, values: dict[str, Any]) -> Output:
+    return SharedOptions(**values).over(outer).make_output()
+
+
+def explain(
+    output: Output,
+    *,
+    channel: Annotated[str, typer.Argument(metavar="CHANNEL", help="The channel that it would be written to.")],
+    message: Annotated[
+        Path, typer.Option("--message", metavar="FILE", help="The message's value as it is; - is standard input.")
+    ],
+    channels: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE", envvar="BMQ_DATABUS_CHANNELS", help="The channels: YAML documents of kind Channel."
+        ),
+    ],
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", metavar="NAME=TEXT", help="A header of the message; several are.", show_default=False),
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="TEXT", help="The key that its writer says.", show_default=False)
+    ] = None,
+    partition: Annotated[
+        int | None,
+        typer.Option(
+            "--partition", metavar="N", min=0, help="The partition that its writer names.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Say what a message would become by a channel's rules, step by step, and why. Nothing is written.
+
+    Exit code 0: it would be written; 1: it would not; 3: there is no such channel.
+    """
+    from bmq_databus.channels.files import channels_of
+    from bmq_databus.messages.forms import NewMessage
+
+    known = channels_of(channels)
+    if channel not in known:
+        names = ", ".join(sorted(known)[:10])
+        raise CommandFailed(f"channel {channel}", f"{channels} has {names}", code=ExitCode.NOT_FOUND)
+    new = NewMessage(
+        key=None if key is None else key.encode(),
+        value=_value_of(message),
+        headers=tuple(map(_header_of, header or ())),
+        partition=-1 if partition is None else partition,
+    )
+    explained = _explained(known, known[channel], new)
+    output.document(_document(channel, explained))
+    output.table(_COLUMNS, explained.steps)
+    for line in _lines(explained):
+        output.text(line)
+    raise typer.Exit(ExitCode.OK if explained.messages else ExitCode.FAILED)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Makes it one of the commands."""
+    app.command("explain")(with_options(explain, _SHARED, _output))
+
+
+@dataclass(slots=True, kw_only=True)
+class _Explained:
+    steps: list[tuple[Cell, ...]] = field(default_factory=list)
+    messages: list["Spooled"] = field(default_factory=list)
+    """What would be written."""
+    why_not: str = ""
+
+
+def _explained(known: "dict[str, Channel]", channel: "Channel", new: "NewMessage") -> _Explained:
+    from bmq_databus.channels.steps import Moment, Refused, Steps, Write
+    from bmq_databus.rules.rates import Ahead
+
+    explained = _Explained()
+    at = Moment(now_s=0.0, now_ms=SystemClock().now_ms())
+    steps = Steps(channel, random=SystemRng().random, now_s=at.now_s)
+    decision: Decision = steps.decide(
+        new, at, ahead=Ahead(), told=lambda step, what: explained.steps.append((step, what))
+    )
+    match decision:
+        case Write(message=message):
+            explained.messages = [message]
+        case Refused(error=error):
+            explained.why_not = str(error)
+        case _:
+            explained.why_not = "it is sampled out; its writer is told that it was taken"
+    return explained
+
+
+def _document(channel: str, explained: _Explained) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "channel": channel,
+        "written": bool(explained.messages),
+        "steps": [{"step": step, "what": what} for step, what in explained.steps],
+        "messages": [_message(one) for one in explained.messages],
+    }
+    return document if explained.messages else {**document, "why": explained.why_not}
+
+
+def _message(message: "Spooled") -> dict[str, Any]:
+    return {
+        "topic": message.topic,
+        "partition": None if message.partition < 0 else message.partition,
+        **_bytes("key", message.key),
+        **_bytes("value", message.value),
+        "headers": [{"name": name, **_bytes("value", value)} for name, value in message.headers],
+        "timestamp": message.timestamp_ms,
+    }
+
+
+def _bytes(name: str, data: bytes | None) -> dict[str, str | None]:
+    if data is None:
+        return {name: None}
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}Base64": base64.b64encode(data).decode()}
+
+
+def _lines(explained: _Explained) -> list[str]:
+    if not explained.messages:
+        return [f"it would not be written: {explained.why_not}"]
+    lines = []
+    for one in explained.messages:
+        value = b"" if one.value is None else one.value
+        shown = "no value" if one.value is None else value[:200].decode(errors="backslashreplace")
+        lines.append(f"it would be written to topic {one.topic}: {shown}{'…' if len(value) > 200 else ''}")
+    return lines
+
+
+def _value_of(path: Path) -> bytes:
+    try:
+        if str(path) == "-":
+            value = sys.stdin.buffer.read(VALUE_BYTES_MAX + 1)
+        else:
+            with path.open("rb") as file:
+                value = file.read(VALUE_BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigurationError(f"--message {path}: {error.strerror}: name another file") from error
+    if len(value) > VALUE_BYTES_MAX:
+        raise ConfigurationError(f"--message {path}: a message has {VALUE_BYTES_MAX >> 20} MiB at most")
+    return value
+
+
+def _header_of(text: str) -> tuple[str, bytes]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise ConfigurationError(f"--header {text[:40]}: write NAME=TEXT")
+    return name, value.encode()

@@ -1,0 +1,200 @@
+"""What becomes of a message by its channel's rules, step by step. Pure: what time it is, and chance, are given.
+
+1. *enabled*: a channel that is turned off takes nothing.
+2. *redact*: what is to be written nowhere is taken out of the value; no step behind it sees it.
+3. *key*: the message gets its key.
+4. *sampling*: some messages go no further, and are answered as if they had.
+5. *rate*: what is too much for now is refused, or waits.
+6. *partition*: the one that its writer named, or the partitioner's choice, which is made when it is sent.
+
+A message that is wrong is told so whatever the rate and the sample are, and neither counts it.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from bmq_databus.channels.channel import Channel
+from bmq_databus.errors import DatabusError, RateLimited, TurnedOff, Unfit
+from bmq_databus.messages.forms import NewMessage
+from bmq_databus.rules.keys import key_of
+from bmq_databus.rules.rates import Ahead, Rate, RateLimit
+from bmq_databus.rules.redaction import edits_of, redacted
+from bmq_databus.rules.sampling import is_sampled
+from bmq_databus.spool.frames import Spooled
+
+Told = Callable[[str, str], None]
+"""Called with a step's name and what it did."""
+
+
+class Write(msgspec.Struct, frozen=True, kw_only=True):
+    """It is written."""
+
+    message: Spooled
+    after_s: float = 0.0
+    """In so many seconds."""
+
+
+class SampledOut(msgspec.Struct, frozen=True):
+    """It is not written, as it is to be."""
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """It is not written, and its writer is told why."""
+
+    error: DatabusError
+
+
+Decision = Write | SampledOut | Refused
+SAMPLED_OUT: Final = SampledOut()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """`now_s` is of a clock that never goes back, `now_ms` since 1970."""
+
+    now_s: float
+    now_ms: int
+
+
+class Steps:
+    """One channel's. It remembers what was written of late, for its rate."""
+
+    def __init__(self, channel: Channel, *, random: Callable[[], float], now_s: float) -> None:
+        """`random`: uniform in [0, 1)."""
+        self.channel = channel
+        self._random = random
+        self._edits = None if channel.redaction is None else edits_of(channel.redaction)
+        self._limit = None if channel.rate is None else RateLimit(channel.rate, now_s=now_s)
+        rules = (channel.redaction, channel.key, channel.sampling, channel.rate)
+        self.is_plain = channel.enabled and all(rule is None for rule in rules)
+        """Whether each message is written as it is: `Channel.message` is all there is to do then."""
+
+    def follow(self, before: "Steps") -> None:
+        """In its place: what was written of late counts on where the rate is the same."""
+        if self._limit is not None and before._limit is not None and self._limit.rate == before._limit.rate:
+            self._limit = before._limit
+
+    def decide(
+        self, new: NewMessage, at: Moment, *, ahead: Ahead, waits: bool = False, told: Told | None = None
+    ) -> Decision:
+        """`ahead`: what its request was refused for the rate before. `waits`: it is not refused for the rate, but
+        written later.
+        """
+        try:
+            return self._decided(new, at, ahead=ahead, waits=waits, told=told or _nobody)
+        except (TurnedOff, Unfit, RateLimited) as error:
+            return Refused(error)
+
+    def _decided(self, new: NewMessage, at: Moment, *, ahead: Ahead, waits: bool, told: Told) -> Decision:
+        if not self.channel.enabled:
+            with _telling("enabled", told):
+                raise TurnedOff(f"channel {self.channel.name} is turned off")
+        told("enabled", "the channel takes messages")
+        new = self._redacted(new, told)
+        new = self._keyed(new, told)
+        if not self._is_sampled(new, told):
+            return SAMPLED_OUT
+        after_s = self._admitted(new, at, ahead=ahead, waits=waits, told=told)
+        told("partition", self._partition(new))
+        return Write(message=self.channel.message(new, now_ms=at.now_ms), after_s=after_s)
+
+    def _redacted(self, new: NewMessage, told: Told) -> NewMessage:
+        if self._edits is None:
+            return new
+        with _telling("redact", told):
+            value = redacted(new.value, self._edits)
+        told("redact", "nothing is taken out of it" if value == new.value else "its value is written anew")
+        return msgspec.structs.replace(new, value=value)
+
+    def _keyed(self, new: NewMessage, told: Told) -> NewMessage:
+        rule = self.channel.key
+        if rule is None:
+            told("key", _key_text(new.key))
+            return new
+        with _telling("key", told):
+            key = key_of(rule, new)
+        told("key", f"{_key_text(key)}, by {rule.said}")
+        return msgspec.structs.replace(new, key=key)
+
+    def _is_sampled(self, new: NewMessage, told: Told) -> bool:
+        rule = self.channel.sampling
+        if rule is None:
+            return True
+        found = is_sampled(rule, new.key, self._random)
+        by = "its key" if rule.by == "key" and new.key is not None else "chance"
+        told("sampling", f"by {by} it {'is' if found else 'is not'} of the {rule.percent:g} % that are written")
+        return found
+
+    def _admitted(self, new: NewMessage, at: Moment, *, ahead: Ahead, waits: bool, told: Told) -> float:
+        if self._limit is None:
+            return 0.0
+        size_bytes = _size_bytes(new)
+        if waits:
+            return self._limit.reserve(size_bytes, at.now_s)
+        wait_s = self._limit.admit(size_bytes, at.now_s, ahead)
+        if wait_s:
+            with _telling("rate", told):
+                raise RateLimited(
+                    f"channel {self.channel.name} takes {_rate_text(self._limit.rate)}: try again then",
+                    retry_after_s=max(1, math.ceil(wait_s)),
+                )
+        told("rate", f"{_rate_text(self._limit.rate)} may be written, and it fits")
+        return 0.0
+
+    def _partition(self, new: NewMessage) -> str:
+        if new.partition >= 0:
+            return f"{new.partition}, which its writer named"
+        return f"the choice of {self.channel.manner.partitioner}"
+
+
+class StepsOfChannels:
+    """Those of each channel, as it is now."""
+
+    def __init__(self, *, random: Callable[[], float], now_s: Callable[[], float]) -> None:
+        self._random = random
+        self._now_s = now_s
+        self._known: dict[str, Steps] = {}
+
+    def of(self, channel: Channel) -> Steps:
+        """A channel that has changed begins with the rate that was written before."""
+        known = self._known.get(channel.name)
+        if known is not None and known.channel is channel:
+            return known
+        steps = Steps(channel, random=self._random, now_s=self._now_s())
+        if known is not None:
+            steps.follow(known)
+        self._known[channel.name] = steps
+        return steps
+
+
+@contextmanager
+def _telling(step: str, told: Told) -> Iterator[None]:
+    """An error is what the step did."""
+    try:
+        yield
+    except DatabusError as error:
+        told(step, f"refused: {error}")
+        raise
+
+
+def _nobody(step: str, what: str) -> None:
+    """Is told."""
+
+
+def _size_bytes(new: NewMessage) -> int:
+    headers = sum(len(name) + len(value or b"") for name, value in new.headers)
+    return len(new.key or b"") + len(new.value or b"") + headers
+
+
+def _key_text(key: bytes | None) -> str:
+    return "it has none" if key is None else repr(key.decode(errors="backslashreplace"))[:80]
+
+
+def _rate_text(rate: Rate) -> str:
+    rates = ((rate.messages_per_second, "messages"), (rate.bytes_per_second, "bytes"))
+    return " and ".join(f"{value:g} {name}" for value, name in rates if value) + " a second"

@@ -1,0 +1,225 @@
+"""Follows a control plane: asks for what changed, has it applied, and remembers it.
+
+One of its addresses is asked for what changed since the version that is known, and answers when something does. Where
+it does not answer the next one is asked, after a pause that grows. What is no answer changes nothing.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from bmq.errors import ConfigurationError
+from bmq.ports import Clock, Rng
+from bmq_admin.client import AdminClient
+from bmq_admin.errors import AdminError
+from bmq_admin.pages import watched_channels
+from bmq_databus import metrics
+from bmq_databus.channels.channel import Channel
+from bmq_databus.control_plane.configuration import Configuration, changed, changes_of, channels_in
+from bmq_databus.control_plane.known import KnownFile
+from bmq_databus.errors import BadConfiguration
+
+WAIT_S: Final = 30.0
+"""How long an answer is waited for where nothing changes; each time up to a fifth less."""
+SLACK_S: Final = 10.0
+"""How much later it may come."""
+PACE_S: Final = 0.2
+"""How soon it is asked again after an answer, at the earliest."""
+CONFIRMED_EVERY_S: Final = 600.0
+"""How often it is written down that what is known was confirmed."""
+AGAIN_FIRST_S: Final = 0.5
+AGAIN_MAX_S: Final = 15.0
+ANSWER_BYTES_MAX: Final = 64 << 20
+TOKEN_BYTES_MAX: Final = 64 << 10
+
+Apply = Callable[[Mapping[str, Channel]], Awaitable[dict[str, str]]]
+"""Makes these the channels; why some are not so, by name."""
+Ask = Callable[[str, str, float], Awaitable[bytes]]
+"""(address, version, how long to wait in seconds) → answer. Raises AdminError."""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlPlane:
+    """Where it is."""
+
+    urls: Sequence[str]
+    state: Path
+    """The folder in which what is known lies."""
+    token_file: Path | None = None
+
+
+class Following:
+    """`begin`, then `run` until it is cancelled, then `close`."""
+
+    def __init__(self, plane: ControlPlane, apply: Apply, *, clock: Clock, rng: Rng, ask: Ask | None = None) -> None:
+        self._urls = plane.urls
+        self._at = int(rng.random() * len(plane.urls))
+        self._file = KnownFile(plane.state)
+        self._apply = apply
+        self._clock = clock
+        self._rng = rng
+        self._asking = _Asking(plane.token_file)
+        self._ask: Ask = self._asking.ask if ask is None else ask
+        self._loop = asyncio.get_running_loop()
+        self._known: Configuration | None = None
+        self._applied: dict[str, Channel] = {}
+        self._confirmed_ms: int | None = None
+        self._kept_s = float("-inf")
+        self._unanswered = "it was not asked yet"
+        """Why the control plane says nothing; empty: it does."""
+        self.troubles: dict[str, str] = {}
+        """Why channels are not what they are to be, by name."""
+
+    @property
+    def known(self) -> Configuration | None:
+        """None: nothing is known yet."""
+        return self._known
+
+    @property
+    def age_s(self) -> float:
+        """How long ago the control plane confirmed what is known; NaN: it never did."""
+        return float("nan") if self._confirmed_ms is None else max(0, self._clock.now_ms() - self._confirmed_ms) / 1000
+
+    def status(self) -> dict[str, Any]:
+        """For people: what is known, and how well."""
+        return {
+            "version": None if self._known is None else self._known.version,
+            "ageSeconds": None if self._confirmed_ms is None else round(self.age_s, 1),
+            "controlPlane": self._unanswered or "ok",
+            "troubles": self.troubles,
+        }
+
+    async def begin(self) -> None:
+        """Takes up what lies on disk."""
+        metrics.CONFIGURATION_AGE.set_function(lambda: self.age_s)
+        try:
+            found = await self._loop.run_in_executor(None, self._file.read)
+        except BadConfiguration as error:
+            log.error("last known channels are not there", why=str(error))
+            return
+        if found is not None:
+            configuration, self._confirmed_ms = found
+            await self._take(configuration)
+            log.info("serves by the last known channels", channels=len(self._applied), age_s=round(self.age_s))
+
+    async def run(self) -> None:
+        """Follows what changes."""
+        again_s = AGAIN_FIRST_S
+        while True:
+            if await self._look():
+                again_s = AGAIN_FIRST_S
+                await asyncio.sleep(PACE_S)
+                continue
+            await asyncio.sleep(again_s * (0.5 + self._rng.random() / 2))
+            again_s = min(2 * again_s, AGAIN_MAX_S)
+
+    async def close(self) -> None:
+        """Its connections, too."""
+        await self._asking.close()
+
+    async def _look(self) -> bool:
+        """Whether somebody answered."""
+        url = self._urls[self._at % len(self._urls)]
+        version = "" if self._known is None else self._known.version
+        wait_s = WAIT_S * (1 - self._rng.random() / 5)
+        try:
+            changes = changes_of(await self._ask(url, version, wait_s))
+            after = changed(self._known, changes)
+        except (AdminError, BadConfiguration, ConfigurationError) as error:
+            if isinstance(error, BadConfiguration):
+                metrics.CONFIGURATION_REFUSED.inc()
+            self._at += 1
+            if not self._unanswered or self._known is None:
+                log.warning("control plane does not answer", url=url, why=str(error), age_s=round(self._age_shown, 1))
+            self._unanswered = str(error)
+            return False
+        if self._unanswered:
+            log.info("control plane answers", url=url, version=after.version)
+            self._unanswered = ""
+        self._confirmed_ms = self._clock.now_ms()
+        is_news = self._known is None or after.version != self._known.version
+        if is_news or self.troubles:
+            await self._take(after)
+        if is_news:
+            log.info("channels changed", channels=len(self._applied), version=after.version)
+        if is_news or self._loop.time() - self._kept_s >= CONFIRMED_EVERY_S:
+            await self._keep(after)
+        return True
+
+    @property
+    def _age_shown(self) -> float:
+        return -1.0 if self._confirmed_ms is None else self.age_s
+
+    async def _take(self, configuration: Configuration) -> None:
+        channels, troubles = channels_in(configuration, self._applied)
+        troubles |= await self._apply(channels)
+        self._known = configuration
+        self._applied = channels
+        for name, why in troubles.items():
+            if self.troubles.get(name) != why:
+                log.error("channel is not what the control plane wants", channel=name, why=why)
+        self.troubles = troubles
+        metrics.CONFIGURATION_TROUBLES.set(len(troubles))
+
+    async def _keep(self, configuration: Configuration) -> None:
+        assert self._confirmed_ms is not None
+        try:
+            await self._loop.run_in_executor(
+                None, partial(self._file.write, configuration, confirmed_ms=self._confirmed_ms)
+            )
+        except BadConfiguration as error:
+            log.error("last known channels are not on disk", why=str(error))
+        else:
+            self._kept_s = self._loop.time()
+
+
+class _Asking:
+    """A client for each address. The token is read anew where somebody does not answer."""
+
+    def __init__(self, token_file: Path | None) -> None:
+        self._token_file = token_file
+        self._clients: dict[str, AdminClient] = {}
+
+    async def ask(self, url: str, version: str, wait_s: float) -> bytes:
+        """Raises AdminError, ConfigurationError."""
+        client = self._clients.get(url)
+        if client is None:
+            loop = asyncio.get_running_loop()
+            token = await loop.run_in_executor(None, token_in, self._token_file)
+            client = self._clients[url] = AdminClient(
+                url, token=token, timeout_s=WAIT_S + SLACK_S, answer_bytes_max=ANSWER_BYTES_MAX
+            )
+        try:
+            return await client.ask(watched_channels(version, wait_s=wait_s))
+        except AdminError:
+            await self._clients.pop(url).close()
+            raise
+
+    async def close(self) -> None:
+        for client in self._clients.values():
+            await client.close()
+
+
+def token_in(path: Path | None) -> str:
+    """The first line of the file that is one, "" without a file. Blocking. Raises ConfigurationError."""
+    if path is None:
+        return ""
+    try:
+        with path.open("rb") as file:
+            lines = file.read(TOKEN_BYTES_MAX).decode().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise ConfigurationError(
+            f"--control-plane-token-file {path}: {why}: name a readable file with the token"
+        ) from error
+    for line in lines:
+        if (token := line.strip()) and not token.startswith("#"):
+            return token
+    raise ConfigurationError(f"--control-plane-token-file {path}: it has no token: write it there")

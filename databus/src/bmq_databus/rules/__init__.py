@@ -1,0 +1,1 @@
+"""What a channel may say of its messages, each rule by itself. Pure; `bmq_databus.channels.steps` has their order."""

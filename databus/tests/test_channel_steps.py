@@ -1,0 +1,131 @@
+"""What becomes of a message by all rules of its channel."""
+
+from collections.abc import Callable
+from pathlib import Path as File
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bmq.errors import ConfigurationError
+from bmq_databus.channels.channel import Channel
+from bmq_databus.channels.files import channels_of
+from bmq_databus.channels.steps import Decision, Moment, Refused, SampledOut, Steps, StepsOfChannels, Write
+from bmq_databus.messages.forms import NewMessage
+from bmq_databus.producing.outcomes import failed
+from bmq_databus.rules.keys import KeyRule
+from bmq_databus.rules.rates import Ahead, Rate
+from bmq_databus.rules.redaction import Redaction
+from bmq_databus.rules.sampling import Sampling
+
+NOW = Moment(now_s=100.0, now_ms=1_700_000_000_000)
+ORDER = NewMessage(key=None, value=b'{"customer": {"id": "c1"}, "card": {"number": 4111}}')
+
+
+def channel(**rules: Any) -> Channel:
+    return Channel(name="orders", topic="orders-raw", **rules)
+
+
+def decided(one: Channel, new: NewMessage = ORDER, *, random: Callable[[], float] = lambda: 0.0) -> Decision:
+    return Steps(one, random=random, now_s=NOW.now_s).decide(new, NOW, ahead=Ahead())
+
+
+def refused(decision: Decision) -> dict[str, Any]:
+    assert isinstance(decision, Refused)
+    return failed(decision.error)
+
+
+@given(st.none() | st.binary(max_size=8), st.none() | st.binary(max_size=8), st.integers(-1, 5), st.integers(-1, 5))
+def test_a_channel_without_rules_writes_what_it_got(
+    key: bytes | None, value: bytes | None, partition: int, timestamp_ms: int
+) -> None:
+    new = NewMessage(key=key, value=value, partition=partition, timestamp_ms=timestamp_ms)
+    decision = decided(channel(), new)
+    assert isinstance(decision, Write) and not decision.after_s
+    assert decision.message == channel().message(new, now_ms=NOW.now_ms)
+
+
+def test_all_rules_together_make_one_message() -> None:
+    rules = channel(
+        key=KeyRule(field=("customer", "id")),
+        redaction=Redaction(replace=(("card", "number"),)),
+        sampling=Sampling(percent=100),
+        rate=Rate(messages_per_second=1),
+    )
+    decision = decided(rules, NewMessage(key=b"mine", value=ORDER.value, partition=3))
+    assert isinstance(decision, Write)
+    assert (decision.message.key, decision.message.partition) == (b"c1", 3)
+    assert decision.message.value == b'{"customer":{"id": "c1"},"card":{"number":"[redacted]"}}'
+
+
+def test_what_a_channel_does_not_take_is_told_with_its_status() -> None:
+    assert refused(decided(channel(enabled=False)))["status"] == 403
+    keyless = refused(decided(channel(key=KeyRule(field=("no",), said="$.no"))))
+    assert keyless["status"] == 422 and "$.no" in keyless["error"]
+    no_json = refused(decided(channel(redaction=Redaction(remove=(("a",),))), NewMessage(key=None, value=b"no 4111")))
+    assert no_json["status"] == 422 and "4111" not in no_json["error"]
+
+
+def test_what_is_beyond_the_rate_is_refused_and_told_when_it_is_not() -> None:
+    steps, ahead = Steps(channel(rate=Rate(messages_per_second=0.5)), random=lambda: 0.0, now_s=NOW.now_s), Ahead()
+    assert isinstance(steps.decide(ORDER, NOW, ahead=ahead), Write)
+    assert [refused(steps.decide(ORDER, NOW, ahead=ahead))["retryAfter"] for _ in range(2)] == [2, 4]
+    later = steps.decide(ORDER, NOW, ahead=Ahead(), waits=True)
+    assert isinstance(later, Write) and later.after_s == pytest.approx(2.0)
+
+
+def test_what_is_sampled_out_or_refused_takes_nothing_of_the_rate() -> None:
+    rules = channel(
+        key=KeyRule(field=("customer", "id"), said="$.customer.id"),
+        sampling=Sampling(percent=50),
+        rate=Rate(messages_per_second=1),
+    )
+    chances = iter([0.9, 0.1])
+    steps = Steps(rules, random=lambda: next(chances), now_s=NOW.now_s)
+    assert isinstance(steps.decide(NewMessage(key=None, value=None), NOW, ahead=Ahead()), Refused)
+    assert isinstance(steps.decide(ORDER, NOW, ahead=Ahead()), SampledOut)
+    assert isinstance(steps.decide(ORDER, NOW, ahead=Ahead()), Write)
+
+
+def test_a_channel_that_changes_goes_on_with_its_rate() -> None:
+    known = StepsOfChannels(random=lambda: 0.0, now_s=lambda: NOW.now_s)
+    before = channel(rate=Rate(messages_per_second=1))
+    after = channel(rate=Rate(messages_per_second=1), key=KeyRule(constant=b"k"))
+    assert isinstance(known.of(before).decide(ORDER, NOW, ahead=Ahead()), Write)
+    assert known.of(before) is known.of(before)
+    assert isinstance(known.of(after).decide(ORDER, NOW, ahead=Ahead()), Refused)
+    faster = channel(rate=Rate(messages_per_second=2))
+    assert isinstance(known.of(faster).decide(ORDER, NOW, ahead=Ahead()), Write)
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ("{key: {}}", "spec.key: a key comes from one of field, header and constant"),
+        ("{key: {field: $.a, header: h}}", "one of field, header and constant"),
+        ("{key: {field: 'a.b'}}", "a path begins with \\$"),
+        ("{key: {field: '$.a[*]'}}", "is no step of a path"),
+        ("{key: {field: $.a, whenMissing: null}}", "'keyless' or 'reject'"),
+        ("{partitioner: sticky}", "spec.partitioner: 'sticky'"),
+        ("{rate: {}}", "spec.rate: it bounds nothing"),
+        ("{rate: {messagesPerSecond: -1}}", "greater than or equal to 0"),
+        ("{rate: {messagesPerSecond: .inf}}", "finite"),
+        ("{rate: {messagesPerSecond: 0.0001}}", "0.001 a second at least"),
+        ("{rate: {bytesPerSecond: 1, burstSeconds: 0}}", "greater than 0"),
+        ("{sampling: {percent: 0}}", "greater than 0"),
+        ("{sampling: {percent: 101}}", "less than or equal to 100"),
+        ("{sampling: {percent: 5, by: topic}}", "'key' or 'random'"),
+        ("{sampling: {}}", "spec.sampling.percent: Field required"),
+        ("{redact: {}}", "it names nothing"),
+        ("{redact: {replace: [card]}}", "card: a path begins with \\$"),
+        ("{redact: {replace: [$.card], remove: [$.card.number]}}", "\\$.card.number is within \\$.card already"),
+        ("{redact: {replace: [$.a]}, key: {field: $.a.b}}", "key.field \\$.a.b has what redact takes out"),
+        ("{redact: {replace: [$.a.b]}, key: {field: $.a}}", "key.field \\$.a has what redact takes out"),
+    ],
+)
+def test_what_a_channel_may_not_say_is_told(tmp_path: File, spec: str, told: str) -> None:
+    file = tmp_path / "channels.yaml"
+    file.write_text(f"apiVersion: bmq.io/v1alpha1\nkind: Channel\nmetadata: {{name: orders}}\nspec: {spec}\n")
+    with pytest.raises(ConfigurationError, match=told):
+        channels_of(file)

@@ -1,0 +1,245 @@
+"""What a control plane says, and what a sidecar makes of it: pure, on disk, and while it follows."""
+
+import asyncio
+import json
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bmq.errors import ConfigurationError
+from bmq_admin.errors import AdminError, AdminUnreachable
+from bmq_databus.channels.channel import Channel
+from bmq_databus.control_plane.configuration import Configuration, changed, changes_of, channels_in
+from bmq_databus.control_plane.following import ControlPlane, Following, token_in
+from bmq_databus.control_plane.known import NAME, KnownFile
+from bmq_databus.errors import BadConfiguration
+from bmq_sim.clock import SimClock, SimRng
+from bmq_sim.loop import VirtualLoop
+from bmq_sim.loop import run as run_on_virtual_time
+
+
+def answer(version: str, *, complete: bool = False, deleted: tuple[str, ...] = (), **specs: Mapping[str, Any]) -> bytes:
+    channels = [{"name": name, "spec": spec} for name, spec in specs.items()]
+    return json.dumps(
+        {"version": version, "complete": complete, "channels": channels, "deleted": list(deleted), "later": 1}
+    ).encode()
+
+
+def after(*answers: bytes) -> Configuration:
+    known: Configuration | None = None
+    for one in answers:
+        known = changed(known, changes_of(one))
+    assert known is not None
+    return known
+
+
+def test_changes_go_on_what_is_known_and_all_goes_in_its_place() -> None:
+    known = after(
+        answer("1", complete=True, a={}, b={"topic": "x"}),
+        answer("2", deleted=("a",), c={"enabled": False}),
+    )
+    assert known == Configuration(version="2", specs={"b": {"topic": "x"}, "c": {"enabled": False}})
+    assert changed(known, changes_of(answer("3", complete=True))).specs == {}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"<html>", b"[]", b"{}", b'{"version":1,"complete":true,"channels":[]}', b'{"version":"1","channels":[]}'],
+)
+def test_what_is_no_answer_is_refused(data: bytes) -> None:
+    with pytest.raises(BadConfiguration):
+        changes_of(data)
+
+
+def test_changes_of_what_was_never_told_are_refused() -> None:
+    with pytest.raises(BadConfiguration, match="never told"):
+        changed(None, changes_of(answer("1", a={})))
+
+
+def test_a_channel_that_cannot_be_stays_what_it_was_and_the_others_are_as_they_are_to_be() -> None:
+    first, troubles = channels_in(after(answer("1", complete=True, a={"topic": "t"}, b={})), {})
+    assert (first["a"].topic, first["b"].topic, troubles) == ("t", "b", {})
+    wrong = after(answer("2", complete=True, a={"topc": "u"}, b={}, c={"topic": "no/topic"}, d={"enabled": "x"}))
+    then, troubles = channels_in(wrong, first)
+    assert set(then) == {"a", "b"}
+    assert then["a"] is first["a"]
+    assert then["b"] is first["b"]
+    assert set(troubles) == {"a", "c", "d"}
+    assert troubles["a"].startswith("spec.topc: ")
+
+
+def test_what_is_on_disk_is_what_was_said(tmp_path: Path) -> None:
+    file = KnownFile(tmp_path / "made")
+    assert file.read() is None
+    known = after(answer("1", complete=True, a={"topic": "t", "laterField": [1]}))
+    file.write(known, confirmed_ms=7)
+    assert file.read() == (known, 7)
+    assert [path.name for path in file.path.parent.iterdir()] == [NAME]
+
+
+def test_a_later_versions_file_is_read_as_far_as_it_is_understood_and_a_damaged_one_not_at_all(tmp_path: Path) -> None:
+    file = KnownFile(tmp_path)
+    file.path.write_text(
+        '{"format": 9, "version": "v", "more": {}, "channels": [{"name": "a", "spec": {"b": 1}, "also": 2}]}'
+    )
+    assert file.read() == (Configuration(version="v", specs={"a": {"b": 1}}), 0)
+    for text in ("", '{"format": 1, "version": "v", "channels": [{"name"', "[]"):
+        file.path.write_text(text)
+        with pytest.raises(BadConfiguration, match="cannot be used"):
+            file.read()
+
+
+def test_a_file_that_cannot_be_written_is_what_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = KnownFile(tmp_path)
+    known = after(answer("1", complete=True, a={}))
+    file.write(known, confirmed_ms=1)
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("bmq_databus.control_plane.known.sync_file", full)
+    with pytest.raises(BadConfiguration, match="No space left"):
+        file.write(after(answer("2", complete=True)), confirmed_ms=2)
+    assert file.read() == (known, 1)
+
+
+def test_the_token_is_the_first_line_that_is_one(tmp_path: Path) -> None:
+    assert token_in(None) == ""
+    path = tmp_path / "token"
+    for text in (None, "", "# none\n\n"):
+        if text is not None:
+            path.write_text(text)
+        with pytest.raises(ConfigurationError, match="--control-plane-token-file"):
+            token_in(path)
+    path.write_text("# mine\n secret \nother\n")
+    assert token_in(path) == "secret"
+
+
+class World:
+    """A control plane of two addresses, and what a sidecar does with what it says."""
+
+    def __init__(self, folder: Path, loop: VirtualLoop) -> None:
+        self.folder = folder
+        self.loop = loop
+        self.asked: list[tuple[str, str, float]] = []
+        self.answers: list[bytes | AdminError] = []
+        self.applied: list[dict[str, Channel]] = []
+        self.refuses: dict[str, str] = {}
+
+    async def ask(self, url: str, version: str, wait_s: float) -> bytes:
+        self.asked.append((url, version, self.loop.time()))
+        if not self.answers:
+            await asyncio.sleep(wait_s)
+            return answer(version)
+        found = self.answers.pop(0)
+        if isinstance(found, AdminError):
+            raise found
+        return found
+
+    async def apply(self, channels: Mapping[str, Channel]) -> dict[str, str]:
+        self.applied.append(dict(channels))
+        return self.refuses
+
+    def following(self) -> Following:
+        return Following(
+            ControlPlane(urls=("http://a", "http://b"), state=self.folder),
+            self.apply,
+            clock=SimClock(),
+            rng=SimRng(7),
+            ask=self.ask,
+        )
+
+
+def run(tmp_path: Path, test: Callable[[World], Awaitable[None]]) -> None:
+    loop = VirtualLoop()
+
+    async def main() -> None:
+        await test(World(tmp_path, loop))
+
+    run_on_virtual_time(main(), loop=loop)
+
+
+async def followed(following: Following, time_s: float) -> None:
+    await following.begin()
+    task = asyncio.create_task(following.run())
+    await asyncio.sleep(time_s)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await following.close()
+
+
+def test_what_is_said_is_applied_remembered_and_served_by_without_a_control_plane(tmp_path: Path) -> None:
+    async def test(world: World) -> None:
+        world.answers = [answer("1", complete=True, a={}), answer("2", b={"enabled": False})]
+        first = world.following()
+        assert first.known is None
+        assert math.isnan(first.age_s)
+        await followed(first, 10)
+        assert [sorted(one) for one in world.applied] == [["a"], ["a", "b"]]
+        assert [version for _, version, _ in world.asked] == ["", "1", "2"]
+        world.applied.clear()
+        world.answers = [AdminUnreachable("it is away")] * 100
+        again = world.following()
+        await followed(again, 60)
+        assert [sorted(one) for one in world.applied] == [["a", "b"]]
+        assert not world.applied[0]["b"].enabled
+        assert again.age_s >= 60
+        status = again.status()
+        assert (status["version"], status["controlPlane"]) == ("2", "it is away")
+
+    run(tmp_path, test)
+
+
+def test_who_does_not_answer_is_asked_ever_more_rarely_and_the_other_one_in_turn(tmp_path: Path) -> None:
+    async def test(world: World) -> None:
+        world.answers = [AdminUnreachable("it is away")] * 1_000
+        await followed(world.following(), 600)
+        assert 30 < len(world.asked) < 100
+        assert {first[0] != second[0] for first, second in zip(world.asked, world.asked[1:], strict=False)} == {True}
+        pauses = [second[2] - first[2] for first, second in zip(world.asked, world.asked[1:], strict=False)]
+        assert pauses[0] <= 0.5
+        assert all(7.5 <= pause <= 15 for pause in pauses[10:])
+        assert len({round(pause, 3) for pause in pauses[10:]}) > 5
+
+    run(tmp_path, test)
+
+
+def test_a_bad_answer_changes_nothing_and_an_empty_list_that_is_said_to_be_all_does(tmp_path: Path) -> None:
+    async def test(world: World) -> None:
+        world.answers = [answer("1", complete=True, a={}), b"<html>login</html>", b"null", answer("1")]
+        following = world.following()
+        await followed(following, 20)
+        assert [sorted(one) for one in world.applied] == [["a"]]
+        found = KnownFile(tmp_path).read()
+        assert found is not None
+        assert set(found[0].specs) == {"a"}
+        world.answers = [answer("2", complete=True)]
+        await followed(world.following(), 20)
+        assert world.applied[-1] == {}
+
+    run(tmp_path, test)
+
+
+def test_who_answers_at_once_each_time_is_not_asked_without_end(tmp_path: Path) -> None:
+    async def test(world: World) -> None:
+        world.answers = [answer("1", complete=True, a={})] * 10_000
+        await followed(world.following(), 20)
+        assert len(world.asked) <= 101
+        assert len(world.applied) == 1
+
+    run(tmp_path, test)
+
+
+def test_a_channel_that_could_not_be_applied_is_tried_again_with_each_answer(tmp_path: Path) -> None:
+    async def test(world: World) -> None:
+        world.refuses = {"a": "no folder"}
+        world.answers = [answer("1", complete=True, a={}), answer("1"), answer("1")]
+        following = world.following()
+        await followed(following, 1)
+        assert len(world.applied) == 3
+        assert following.status()["troubles"] == {"a": "no folder"}
+
+    run(tmp_path, test)

@@ -1,0 +1,111 @@
+"""What a channel may say of the messages that are written to it: their keys, how many of them, what is taken out."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from bmq_resources.base import Part
+from bmq_resources.json_paths import PATH_CHARS_MAX, is_within, path_of
+
+
+class Key(Part):
+    """Where the messages' keys come from: one of field, header and constant."""
+
+    field: str = Field(
+        default="",
+        max_length=PATH_CHARS_MAX,
+        description="The place in the JSON value, as $.customer.id. A text is the key as it is; anything else, but "
+        "null, as it stands in the JSON.",
+    )
+    header: str = Field(default="", max_length=255, description="The message's header of that name.")
+    constant: str = Field(default="", max_length=1_024, description="This text, for all messages.")
+    when_missing: Literal["keyless", "reject"] = Field(
+        default="reject",
+        description="What happens to a message that has nothing there, nor a key of its own. keyless: it has no key. "
+        "reject: it is refused.",
+    )
+
+    @model_validator(mode="after")
+    def _one_of(self) -> Self:
+        if sum(map(bool, (self.field, self.header, self.constant))) != 1:
+            raise PydanticCustomError("key", "a key comes from one of field, header and constant: write one of them")
+        if self.field:
+            _check_path(self.field)
+        return self
+
+
+class Rate(Part):
+    """How much may be written. What is beyond it is refused with 429; a stream waits."""
+
+    messages_per_second: float = Field(
+        default=0, ge=0, le=1e9, allow_inf_nan=False, description="Messages, on average. 0: no bound."
+    )
+    bytes_per_second: float = Field(
+        default=0,
+        ge=0,
+        le=1e12,
+        allow_inf_nan=False,
+        description="Bytes of keys, values and headers, on average. 0: no bound.",
+    )
+    burst_seconds: float = Field(
+        default=1,
+        gt=0,
+        le=3_600,
+        allow_inf_nan=False,
+        description="What was not written in so long may be made up for at once; one message may always.",
+    )
+
+    @model_validator(mode="after")
+    def _some(self) -> Self:
+        rates = (self.messages_per_second, self.bytes_per_second)
+        if not any(rates):
+            raise PydanticCustomError(
+                "rate", "it bounds nothing: write messagesPerSecond, bytesPerSecond or both, or leave rate out"
+            )
+        if any(0 < one < 0.001 for one in rates):
+            raise PydanticCustomError("rate", "a rate is 0.001 a second at least: set enabled: false to take nothing")
+        return self
+
+
+class Sampling(Part):
+    """Which part of the messages is written. The others are answered as if they were."""
+
+    percent: float = Field(gt=0, le=100, allow_inf_nan=False, description="How many of a hundred are written.")
+    by: Literal["key", "random"] = Field(
+        default="random",
+        description="key: all messages of a key or none of them, by every sidecar and channel the same; those without "
+        "a key at random. random: each by itself.",
+    )
+
+
+class Redact(Part):
+    """What of the JSON value is written nowhere, by its places, as $.card.number."""
+
+    replace: list[str] = Field(default=[], max_length=64, description="In their place stands text.")
+    remove: list[str] = Field(
+        default=[],
+        max_length=64,
+        description="They are left out; in an array null stands in their place, so that the others keep theirs.",
+    )
+    text: str = Field(default="[redacted]", max_length=255, description="What replaces what is replaced.")
+
+    @model_validator(mode="after")
+    def _apart(self) -> Self:
+        if not self.replace and not self.remove:
+            raise PydanticCustomError("redact", "it names nothing: write replace or remove, or leave redact out")
+        paths = [(text, _check_path(text)) for text in (*self.replace, *self.remove)]
+        for at, (text, path) in enumerate(paths):
+            for other, (other_text, outer) in enumerate(paths):
+                if at != other and is_within(path, outer):
+                    raise PydanticCustomError(
+                        "redact", "{text} is within {outer} already: leave one out", {"text": text, "outer": other_text}
+                    )
+        return self
+
+
+def _check_path(text: str) -> tuple[str | int, ...]:
+    try:
+        return path_of(text)
+    except ValueError as error:
+        raise PydanticCustomError("path", "{text}: {why}", {"text": text[:60], "why": str(error)}) from None

@@ -1,0 +1,140 @@
+"""Who waits for channels to change: thousands of sidecars, each answered from this node's own image.
+
+A watcher says which version it has. It is answered at once with what changed since, or with all channels where that is
+too long ago or another cluster's; else it waits. What is answered is encoded once for each version that is asked from,
+and shared by all who ask. A node that is behind what a watcher has already waits with it: nobody goes back.
+"""
+
+import asyncio
+from collections import deque
+from typing import Final
+
+import msgspec
+
+from bmq.fairness.crowd import Crowd
+from bmq.metadata.channels import changed_names, channel, channel_names, revision
+from bmq.metadata.image import Image
+from bmq.roles.controller import Metadata
+
+WATCH_PATH: Final = "/v1/watch/channels"
+WAIT_S_MAX: Final = 60.0
+GATHERED_S: Final = 0.2
+"""Changes that come within it of the answer before are answered together…"""
+ANSWER_S: Final = 0.0002
+"""…or, where many wait, within so long for each of them: about what it takes to answer them."""
+CHANGES_KEPT: Final = 10_000
+"""How many changes are known one by one; who has an older version gets all channels."""
+ENCODED_MAX: Final = 64
+"""For how many versions an answer is kept."""
+
+
+class ChannelWatch:
+    """One node's. Follows the metadata from its making on."""
+
+    def __init__(self, metadata: Metadata) -> None:
+        self._image = metadata.image
+        self._known_from = revision(self._image)
+        """`_changes` has each name that changed above it."""
+        self._changes: deque[tuple[int, frozenset[str]]] = deque()
+        self._encoded: dict[int | None, bytes] = {}
+        self._crowd = Crowd()
+        self._next_s = float("-inf")
+        """Before it nobody is woken again."""
+        self._waking: asyncio.TimerHandle | None = None
+        self._has_ended = False
+        self._unsubscribe = metadata.subscribe(self._changed)
+
+    def __len__(self) -> int:
+        """How many wait."""
+        return len(self._crowd)
+
+    async def changes(self, after: str, *, wait_s: float) -> bytes:
+        """What changed since the version `after` ("": nothing is known), as JSON of ChannelChanges; with nothing in it
+        after `wait_s` without a change.
+        """
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + wait_s
+        while not self._has_ended and self._has_nothing(after) and loop.time() < until_s:
+            try:
+                async with asyncio.timeout_at(until_s):
+                    await self._crowd.wait()
+            except TimeoutError:
+                break
+        return self._answer(self._since(after))
+
+    def end(self) -> None:
+        """Everybody is answered now, and nobody waits from now on."""
+        self._has_ended = True
+        self._unsubscribe()
+        if self._waking is not None:
+            self._waking.cancel()
+        self._crowd.wake()
+
+    def _has_nothing(self, after: str) -> bool:
+        """Whether the watcher has everything, or more of it is being gathered."""
+        since = self._since(after)
+        return since == revision(self._image) or (since is not None and self._waking is not None)
+
+    def _since(self, after: str) -> int | None:
+        """The revision that the watcher has; None: it needs all. That of this node, where it has a later one."""
+        place, _, number = after.rpartition("/")
+        if place != _place(self._image) or not number.isascii() or not number.isdigit() or len(number) > 18:
+            return None
+        since = min(int(number), revision(self._image))
+        return since if since >= self._known_from else None
+
+    def _answer(self, since: int | None) -> bytes:
+        if (found := self._encoded.get(since)) is not None:
+            return found
+        if len(self._encoded) >= ENCODED_MAX:
+            self._encoded.clear()
+        if since is None:
+            names = frozenset(channel_names(self._image))
+        else:
+            names = frozenset().union(*(changed for number, changed in self._changes if number > since))
+        found = self._encoded[since] = encode_changes(self._image, names, complete=since is None)
+        return found
+
+    def _changed(self, old: Image, new: Image) -> None:
+        names = changed_names(self._image, new)
+        if _place(self._image) != _place(new):
+            self._known_from = revision(new)
+            self._changes.clear()
+        self._image = new
+        if not names:
+            return
+        self._encoded.clear()
+        self._changes.append((revision(new), names))
+        while len(self._changes) > CHANGES_KEPT:
+            self._known_from, _ = self._changes.popleft()
+        self._wake_soon()
+
+    def _wake_soon(self) -> None:
+        if self._waking is None:
+            loop = asyncio.get_running_loop()
+            self._waking = loop.call_at(max(loop.time(), self._next_s), self._wake)
+
+    def _wake(self) -> None:
+        self._waking = None
+        self._next_s = asyncio.get_running_loop().time() + max(GATHERED_S, len(self._crowd) * ANSWER_S)
+        self._crowd.wake()
+
+
+def encode_changes(image: Image, names: frozenset[str], *, complete: bool) -> bytes:
+    """These channels as they are now, as JSON of ChannelChanges."""
+    found = {name: channel(image, name) for name in sorted(names)}
+    return msgspec.json.encode(
+        {
+            "version": f"{_place(image)}/{revision(image)}",
+            "complete": complete,
+            "channels": [
+                {"name": name, "spec": msgspec.Raw(one.spec.encode())} for name, one in found.items() if one is not None
+            ],
+            "deleted": [name for name, one in found.items() if one is None],
+        }
+    )
+
+
+def _place(image: Image) -> str:
+    """Which cluster it is, and which copy of its store: revisions of two have nothing to do with each other."""
+    return f"{image.cluster_id}/{image.copy}"

@@ -1,0 +1,203 @@
+"""Who waits for channels to change: at once where something did, else when it does, and never back."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from controller_committed import Committed
+
+from bmq.metadata.feed import MetadataFeed
+from bmq.metadata.records import ClusterCreated
+from bmq_controller.api import channel_watch
+from bmq_controller.api.channel_watch import ChannelWatch
+from bmq_controller.machine.channels import change_channel, create_channel, delete_channel
+from bmq_sim.loop import run as run_on_virtual_time
+
+
+class World:
+    """A cluster whose images are published, and the watch of one of its nodes."""
+
+    def __init__(self) -> None:
+        self.cluster = Committed()
+        self.cluster.commit((ClusterCreated(cluster_id="c"),))
+        self.create("orders")
+        self.feed = MetadataFeed(self.cluster.image)
+        self.watch = ChannelWatch(self.feed)
+
+    def create(self, name: str) -> None:
+        self.cluster.commit(create_channel(self.cluster.image, 1, name, '{"topic":"t"}').records)
+
+    def turn_off(self, name: str) -> None:
+        self.cluster.commit(change_channel(self.cluster.image, name, '{"enabled":false}').records)
+
+    def delete(self, name: str) -> None:
+        self.cluster.commit(delete_channel(self.cluster.image, name).records)
+
+    async def publish(self) -> None:
+        self.feed.publish(self.cluster.image)
+        await asyncio.sleep(0)
+
+    async def asked(self, after: str = "", *, wait_s: float = 0) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(await self.watch.changes(after, wait_s=wait_s))
+        return found
+
+
+def run(test: Callable[[World], Awaitable[None]]) -> None:
+    async def main() -> None:
+        await test(World())
+
+    run_on_virtual_time(main())
+
+
+def test_who_knows_nothing_gets_all_and_who_has_all_waits_and_gets_nothing() -> None:
+    async def test(world: World) -> None:
+        first = await world.asked(wait_s=30)
+        assert (first["complete"], first["deleted"]) == (True, [])
+        assert first["channels"] == [{"name": "orders", "spec": {"topic": "t"}}]
+        began_s = asyncio.get_running_loop().time()
+        assert await world.asked(first["version"], wait_s=30) == {
+            "version": first["version"],
+            "complete": False,
+            "channels": [],
+            "deleted": [],
+        }
+        assert asyncio.get_running_loop().time() - began_s == pytest.approx(30)
+
+    run(test)
+
+
+def test_who_waits_is_answered_when_something_changes_with_that_alone() -> None:
+    async def test(world: World) -> None:
+        began_s = asyncio.get_running_loop().time()
+        version = (await world.asked())["version"]
+        waiting = asyncio.create_task(world.asked(version, wait_s=30))
+        await asyncio.sleep(1)
+        world.create("bills")
+        await world.publish()
+        found = await waiting
+        assert asyncio.get_running_loop().time() - began_s < 2
+        assert (found["complete"], [one["name"] for one in found["channels"]]) == (False, ["bills"])
+
+    run(test)
+
+
+def test_who_comes_late_gets_what_changed_meanwhile_as_it_is_now() -> None:
+    async def test(world: World) -> None:
+        version = (await world.asked())["version"]
+        for act in (
+            lambda: world.create("bills"),
+            lambda: world.create("parts"),
+            lambda: world.turn_off("orders"),
+            lambda: world.delete("parts"),
+        ):
+            act()
+            await world.publish()
+        await asyncio.sleep(1)
+        found = await world.asked(version)
+        assert [(one["name"], one["spec"]) for one in found["channels"]] == [
+            ("bills", {"topic": "t"}),
+            ("orders", {"enabled": False}),
+        ]
+        assert found["deleted"] == ["parts"]
+        assert (await world.asked(found["version"]))["channels"] == []
+
+    run(test)
+
+
+def test_a_version_that_is_too_old_or_another_clusters_or_nonsense_gets_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(world: World) -> None:
+        monkeypatch.setattr(channel_watch, "CHANGES_KEPT", 1)
+        old = (await world.asked())["version"]
+        for name in ("bills", "parts"):
+            world.create(name)
+            await world.publish()
+        await asyncio.sleep(1)
+        for after in (old, "d//3", "c/copy/3", "3", "c//-1", "c//" + "9" * 30, "c//²", "\x00"):
+            found = await world.asked(after, wait_s=30)
+            assert (found["complete"], len(found["channels"])) == (True, 3), after
+
+    run(test)
+
+
+def test_a_node_that_is_behind_sends_nobody_back() -> None:
+    async def test(world: World) -> None:
+        waiting = asyncio.create_task(world.asked("c//3", wait_s=30))
+        await asyncio.sleep(1)
+        for name in ("bills", "parts"):
+            world.create(name)
+            await world.publish()
+        await asyncio.sleep(1)
+        assert not waiting.done()
+        world.turn_off("parts")
+        await world.publish()
+        found = await waiting
+        assert [one["name"] for one in found["channels"]] == ["parts"]
+
+    run(test)
+
+
+def test_another_copy_of_the_store_is_another_cluster() -> None:
+    async def test(world: World) -> None:
+        version = (await world.asked())["version"]
+        world.cluster.image = replace(world.cluster.image, copy="b", position=world.cluster.image.position + 1)
+        world.turn_off("orders")
+        await world.publish()
+        await asyncio.sleep(1)
+        found = await world.asked(version, wait_s=30)
+        assert (found["complete"], found["channels"]) == (True, [{"name": "orders", "spec": {"enabled": False}}])
+
+    run(test)
+
+
+def test_changes_in_a_row_are_answered_together_after_the_first() -> None:
+    async def test(world: World) -> None:
+        version, answers = (await world.asked())["version"], []
+
+        async def follow() -> None:
+            after = version
+            while True:
+                found = await world.asked(after, wait_s=30)
+                after = found["version"]
+                answers.append([one["name"] for one in found["channels"]])
+
+        following = asyncio.create_task(follow())
+        await asyncio.sleep(1)
+        for number in range(20):
+            world.create(f"c{number:02}")
+            await world.publish()
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(1)
+        following.cancel()
+        assert answers == [["c00"], [f"c{number:02}" for number in range(1, 20)]]
+
+    run(test)
+
+
+def test_who_waits_is_answered_when_the_watch_ends() -> None:
+    async def test(world: World) -> None:
+        began_s = asyncio.get_running_loop().time()
+        version = (await world.asked())["version"]
+        waiting = asyncio.create_task(world.asked(version, wait_s=30))
+        await asyncio.sleep(1)
+        world.watch.end()
+        assert (await waiting)["version"] == version
+        assert (await world.asked(version, wait_s=30))["version"] == version
+        assert asyncio.get_running_loop().time() - began_s < 2
+
+    run(test)
+
+
+def test_an_answer_is_made_once_for_all_who_ask_from_one_version() -> None:
+    async def test(world: World) -> None:
+        version = (await world.asked())["version"]
+        waiting = [asyncio.create_task(world.watch.changes(version, wait_s=30)) for _ in range(100)]
+        await asyncio.sleep(1)
+        assert len(world.watch) == 100
+        world.create("bills")
+        await world.publish()
+        assert len({id(one) for one in await asyncio.gather(*waiting)}) == 1
+
+    run(test)

@@ -1,0 +1,132 @@
+"""What channels say of their messages, by a sidecar beside a started bmq, and as `explain` tells it."""
+
+import json
+import subprocess
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from compat_server import BMQ, Bmq
+from databus_process import Databus
+from test_databus import records
+
+CHANNELS = """
+apiVersion: bmq.io/v1alpha1
+kind: Channel
+metadata: {name: orders}
+spec:
+  key: {field: $.customer.id}
+  redact: {replace: [$.card.number], remove: [$.card.cvc]}
+---
+apiVersion: bmq.io/v1alpha1
+kind: Channel
+metadata: {name: slow}
+spec: {rate: {messagesPerSecond: 2}}
+---
+apiVersion: bmq.io/v1alpha1
+kind: Channel
+metadata: {name: few}
+spec: {acknowledgement: accepted, sampling: {percent: 50, by: key}}
+---
+apiVersion: bmq.io/v1alpha1
+kind: Channel
+metadata: {name: murmured}
+spec: {partitioner: murmur2}
+"""
+ORDER = {"customer": {"id": "c1"}, "card": {"number": "4111", "cvc": 1}, "total": 12345678901234567890123}
+JSON = "application/json"
+
+
+def test_keys_come_from_a_field_and_what_is_redacted_is_not_in_the_topic(bmq: Bmq, tmp_path: Path) -> None:
+    bmq.start()
+    sidecar = Databus(bmq.servers, CHANNELS, tmp_path / "databus")
+    sidecar.start()
+    try:
+        status, answer = sidecar.post_many("orders", [{"json": ORDER}, {"json": {"card": 1}}, {"text": "4111"}])
+        assert status == 207
+        assert [one["status"] for one in answer["results"]] == [200, 422, 422]
+        (record,) = records(bmq, "orders", 1)
+        assert record.key() == b"c1"
+        written = {**ORDER, "card": {"number": "[redacted]"}}
+        assert json.loads(record.value() or b"") == written
+    finally:
+        sidecar.stop()
+
+
+def test_a_sidecar_refuses_what_is_beyond_the_rate_and_a_stream_waits(bmq: Bmq, tmp_path: Path) -> None:
+    bmq.start()
+    sidecar = Databus(bmq.servers, CHANNELS, tmp_path / "databus")
+    sidecar.start()
+    lines = b'{"text": "a"}\n' * 4
+    try:
+        status, answer = sidecar.post_many("slow", [{"text": str(one)} for one in range(4)])
+        assert status == 207
+        assert [(one["status"], one.get("retryAfter")) for one in answer["results"]] == [
+            (200, None),
+            (200, None),
+            (429, 1),
+            (429, 1),
+        ]
+        begin_s = monotonic()
+        told = streamed(sidecar, "slow", lines)
+        assert told[-1] == {"end": {"status": 200, "written": 4, "refused": 0}}
+        assert monotonic() - begin_s > 1.0
+    finally:
+        sidecar.stop()
+
+
+def test_a_sample_by_key_has_all_messages_of_a_key_and_partitioners_have_producers(bmq: Bmq, tmp_path: Path) -> None:
+    bmq.start()
+    sidecar = Databus(bmq.servers, CHANNELS, tmp_path / "databus")
+    sidecar.start()
+    try:
+        messages = [{"text": "x", "key": f"key-{one % 40}"} for one in range(200)]
+        status, answer = sidecar.post_many("few", messages)
+        assert status == 207
+        kept = [one["status"] for one in answer["results"]]
+        assert kept[:40] * 5 == kept and set(kept) == {200, 202}
+        assert all(one.get("sampledOut", False) == (one["status"] == 200) for one in answer["results"])
+        assert len(records(bmq, "few", kept.count(202))) == kept.count(202)
+        assert sidecar.post("murmured", b"x", query="?key=k")[0] == 200
+    finally:
+        sidecar.stop()
+
+
+def streamed(sidecar: Databus, channel: str, lines: bytes) -> list[Any]:
+    command = ["curl", "-sN", "--data-binary", "@-", "-H", "content-type: application/x-ndjson"]
+    command += ["-H", "accept: application/x-ndjson", sidecar.url(channel)]
+    answer = subprocess.run(command, input=lines, capture_output=True, check=True, timeout=60).stdout
+    return [json.loads(line) for line in answer.splitlines()]
+
+
+def explained(tmp_path: Path, channel: str, value: bytes, *options: str) -> tuple[int, str]:
+    """Exit code and what was said."""
+    channels, message = tmp_path / "channels.yaml", tmp_path / "message"
+    channels.write_text(CHANNELS)
+    message.write_bytes(value)
+    command = [str(BMQ), "databus", "explain", channel, "--channels", str(channels), "--message", str(message)]
+    done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_explain_says_what_a_message_would_become_and_changes_nothing(tmp_path: Path) -> None:
+    code, text = explained(tmp_path, "orders", json.dumps(ORDER).encode(), "--partition", "2")
+    assert code == 0
+    assert "'c1', by $.customer.id" in text and "4111" not in text and "2, which its writer named" in text
+    code, text = explained(tmp_path, "orders", json.dumps(ORDER).encode(), "-o", "json", "--header", "a=b")
+    document = json.loads(text)
+    assert code == 0 and document["written"]
+    assert [one["step"] for one in document["steps"]] == ["enabled", "redact", "key", "partition"]
+    (message,) = document["messages"]
+    assert (message["key"], message["partition"], message["headers"]) == ("c1", None, [{"name": "a", "value": "b"}])
+    assert "12345678901234567890123" in message["value"]
+
+
+def test_explain_ends_with_1_where_a_message_would_not_be_written_and_says_why(tmp_path: Path) -> None:
+    code, text = explained(tmp_path, "orders", b"4111")
+    assert code == 1 and "it would not be written: it has no key" in text
+    code, text = explained(tmp_path, "orders", b"no JSON", "-o", "json")
+    assert code == 1 and "nothing can be taken out" in json.loads(text)["why"]
+    assert explained(tmp_path, "none", b"")[0] == 3
+    code, text = explained(tmp_path, "orders", b"{}", "--header", "a")
+    assert code == 2 and "NAME=TEXT" in text
