@@ -32,6 +32,18 @@ apiVersion: bmq.io/v1alpha1
 kind: Channel
 metadata: {name: murmured}
 spec: {partitioner: murmur2}
+---
+apiVersion: bmq.io/v1alpha1
+kind: Channel
+metadata: {name: checked}
+spec:
+  schema: {json: {type: object, required: [total]}}
+  deadLetter: dead
+---
+apiVersion: bmq.io/v1alpha1
+kind: Channel
+metadata: {name: dead}
+spec: {acknowledgement: accepted}
 """
 ORDER = {"customer": {"id": "c1"}, "card": {"number": "4111", "cvc": 1}, "total": 12345678901234567890123}
 JSON = "application/json"
@@ -88,6 +100,23 @@ def test_a_sample_by_key_has_all_messages_of_a_key_and_partitioners_have_produce
         assert all(one.get("sampledOut", False) == (one["status"] == 200) for one in answer["results"])
         assert len(records(bmq, "few", kept.count(202))) == kept.count(202)
         assert sidecar.post("murmured", b"x", query="?key=k")[0] == 200
+    finally:
+        sidecar.stop()
+
+
+def test_what_does_not_fit_is_a_dead_letter_by_the_other_channels_acknowledgement(bmq: Bmq, tmp_path: Path) -> None:
+    bmq.start()
+    sidecar = Databus(bmq.servers, CHANNELS, tmp_path / "databus")
+    sidecar.start()
+    try:
+        status, answer = sidecar.post_many("checked", [{"json": {"total": 1}}, {"json": {}}, {"json": {"total": 2}}])
+        assert status == 207
+        first, dead, last = answer["results"]
+        assert (first["status"], last["status"], dead["status"], dead["deadLetter"]) == (200, 200, 202, "dead")
+        assert "total is missing" in dead["error"]
+        (record,) = records(bmq, "dead", 1)
+        assert dict(record.headers() or [])["bmq-dead-letter-channel"] == b"checked"
+        assert len(records(bmq, "checked", 2)) == 2
     finally:
         sidecar.stop()
 

@@ -6,8 +6,8 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from bmq.naming.names import TOPIC_NAME_LENGTH_MAX
-from bmq_resources.base import AGE, Column, Naming, Part, Resource, Status
-from bmq_resources.channel_rules import Key, Rate, Redact, Sampling
+from bmq_resources.base import AGE, OBJECT_NAME_OR_NONE, Column, Naming, Part, Resource, Status
+from bmq_resources.channel_rules import Key, Rate, Redact, Sampling, ValueSchema
 from bmq_resources.json_paths import is_within, path_of
 
 
@@ -68,6 +68,14 @@ class ChannelSpec(Part):
     redact: Redact | None = Field(default=None, description="What of the value is written nowhere.")
     sampling: Sampling | None = Field(default=None, description="Which part of the messages is written.")
     rate: Rate | None = Field(default=None, description="How much may be written.")
+    value_schema: ValueSchema | None = Field(default=None, alias="schema", description="What values have to be.")
+    dead_letter: str = Field(
+        default="",
+        max_length=253,
+        pattern=OBJECT_NAME_OR_NONE,
+        description="The channel that gets the messages that these rules do not take as they are. Empty: they are "
+        "refused.",
+    )
 
     @model_validator(mode="after")
     def _key_is_not_redacted(self) -> Self:

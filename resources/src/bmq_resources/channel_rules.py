@@ -1,8 +1,8 @@
 """What a channel may say of the messages that are written to it: their keys, how many of them, what is taken out."""
 
-from typing import Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
 from bmq_resources.base import Part
@@ -102,6 +102,18 @@ class Redact(Part):
                         "redact", "{text} is within {outer} already: leave one out", {"text": text, "outer": other_text}
                     )
         return self
+
+
+class ValueSchema(Part):
+    """What values have to be."""
+
+    json_schema: Annotated[
+        dict[str, Any], WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
+    ] = Field(
+        alias="json",
+        description="A JSON Schema, written out here. It refers to nothing outside, nor to itself, and its patterns "
+        "have no look-around and no back-references.",
+    )
 
 
 def _check_path(text: str) -> tuple[str | int, ...]:

@@ -95,12 +95,12 @@ class _Explained:
 
 
 def _explained(known: "dict[str, Channel]", channel: "Channel", new: "NewMessage") -> _Explained:
-    from bmq_databus.channels.steps import Moment, Refused, Steps, Write
+    from bmq_databus.channels.steps import Moment, Refused, StepsOfChannels, Write
     from bmq_databus.rules.rates import Ahead
 
     explained = _Explained()
     at = Moment(now_s=0.0, now_ms=SystemClock().now_ms())
-    steps = Steps(channel, random=SystemRng().random, now_s=at.now_s)
+    steps = StepsOfChannels(known, random=SystemRng().random, now_s=lambda: at.now_s).of(channel)
     decision: Decision = steps.decide(
         new, at, ahead=Ahead(), told=lambda step, what: explained.steps.append((step, what))
     )

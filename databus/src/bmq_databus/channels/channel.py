@@ -9,6 +9,7 @@ from bmq_databus.rules.keys import KeyRule
 from bmq_databus.rules.rates import Rate
 from bmq_databus.rules.redaction import Redaction
 from bmq_databus.rules.sampling import Sampling
+from bmq_databus.rules.schemas import JsonSchema
 from bmq_databus.spool.channel_spool import SpoolLimits
 from bmq_databus.spool.frames import Spooled
 from bmq_resources.channel import Channel as ChannelResource
@@ -46,6 +47,9 @@ class Channel:
     redaction: Redaction | None = None
     sampling: Sampling | None = None
     rate: Rate | None = None
+    schema: JsonSchema | None = None
+    dead_letter: str = ""
+    """The channel that gets what the rules do not take as it is; empty: its writer does."""
 
     def message(self, new: NewMessage, *, now_ms: int) -> Spooled:
         """What is produced of it."""
@@ -61,7 +65,7 @@ class Channel:
 
 
 def channel_of(resource: ChannelResource) -> Channel:
-    """The channel that the resource says. Raises InvalidTopicName."""
+    """The channel that the resource says. Raises InvalidTopicName, BadSchema."""
     check_topic_name(resource.topic_name)
     spool = resource.spec.spool
     return Channel(
@@ -81,6 +85,8 @@ def channel_of(resource: ChannelResource) -> Channel:
         redaction=_redaction_of(resource.spec),
         sampling=_sampling_of(resource.spec),
         rate=_rate_of(resource.spec),
+        schema=None if resource.spec.value_schema is None else JsonSchema.of(resource.spec.value_schema.json_schema),
+        dead_letter=resource.spec.dead_letter,
     )
 
 

@@ -98,6 +98,14 @@ def failed(error: DatabusError) -> Outcome:
     return {**outcome, "retryAfter": error.retry_after_s} if isinstance(error, RateLimited) else outcome
 
 
+def dead_letter(outcome: Outcome, *, channel: str, why: str) -> Outcome:
+    """What became of it as a dead letter of that channel, and why it is one. A status below 300 says that it is
+    written there.
+    """
+    error = f"{why}; as a dead letter: {outcome['error']}" if "error" in outcome else why
+    return {**outcome, "deadLetter": channel, "error": error}
+
+
 def retry_after_s(outcomes: list[Outcome]) -> int | None:
     """When all that would be taken later would be; None: none of them."""
     return max((outcome["retryAfter"] for outcome in outcomes if "retryAfter" in outcome), default=None)
@@ -111,4 +119,4 @@ def whole(outcomes: list[Outcome]) -> int:
 
 def may_be_written(outcome: Outcome) -> bool:
     """Whether sending the message again might have it there twice."""
-    return outcome["status"] in (200, 202) or outcome.get("error", "").startswith(_MAYBE)
+    return outcome["status"] in (200, 202) or _MAYBE in outcome.get("error", "")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import structlog
 from confluent_kafka import KafkaError
@@ -16,7 +16,7 @@ from bmq_databus.channels.steps import Moment, Refused, StepsOfChannels, Write
 from bmq_databus.errors import BadMessage, DatabusError, QueueFull
 from bmq_databus.messages.forms import NewMessage
 from bmq_databus.producing.draining import Draining
-from bmq_databus.producing.outcomes import ACCEPTED, SAMPLED_OUT, Outcome, failed, refused_by, sent
+from bmq_databus.producing.outcomes import ACCEPTED, SAMPLED_OUT, Outcome, dead_letter, failed, refused_by, sent
 from bmq_databus.producing.producer import Report
 from bmq_databus.producing.senders import Senders
 from bmq_databus.producing.settings import NEVER_MS, QUEUE_KIB, producer_settings
@@ -31,10 +31,22 @@ ROOM_S: Final = 0.01
 Settle = Callable[[int, Outcome], None]
 """Called in the loop with what became of a message, by its place among those that were handed over together."""
 
-_Due = tuple[int, Spooled]
-"""A message's place among those that were handed over together, and what is written of it."""
-
 log = structlog.get_logger()
+
+
+class _Due(NamedTuple):
+    """What is to be written. `place`: its message's among those that were handed over together. `dead`: why it is a
+    dead letter.
+    """
+
+    place: int
+    by: Channel
+    message: Spooled
+    dead: str = ""
+
+    def told(self, outcome: Outcome) -> Outcome:
+        """As its writer is."""
+        return dead_letter(outcome, channel=self.by.name, why=self.dead) if self.dead else outcome
 
 
 class Writing:
@@ -55,7 +67,7 @@ class Writing:
         self._clock = clock
         self._aside = aside
         self._loop = asyncio.get_running_loop()
-        self._steps = StepsOfChannels(random=rng.random, now_s=self._loop.time)
+        self._steps = StepsOfChannels(self.channels, random=rng.random, now_s=self._loop.time)
         self._direct: Senders | None = None
         self._spooled: Senders | None = None
         self._draining: dict[str, asyncio.Task[None]] = {}
@@ -140,21 +152,21 @@ class Writing:
                 settle(place, failed(new))
                 continue
             if steps.is_plain:
-                due.append((place, channel.message(new, now_ms=at.now_ms)))
+                due.append(_Due(place, channel, channel.message(new, now_ms=at.now_ms)))
                 continue
             match steps.decide(new, at, ahead=ahead, waits=waits):
-                case Write(message=message, after_s=after_s):
+                case Write(channel=by, message=message, after_s=after_s, dead=dead):
                     if after_s:
-                        await self._give(channel, due, settle, patience_s=patience_s)
+                        await self._give(due, settle, patience_s=patience_s)
                         due = []
                         await self._pass(after_s)
                         at = self._now()
-                    due.append((place, message))
+                    due.append(_Due(place, by, message, dead))
                 case Refused(error=error):
                     settle(place, failed(error))
                 case _:
                     settle(place, SAMPLED_OUT)
-        await self._give(channel, due, settle, patience_s=patience_s)
+        await self._give(due, settle, patience_s=patience_s)
 
     def _drained(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and (bug := task.exception()) is not None:
@@ -179,31 +191,32 @@ class Writing:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._given_up.wait(), time_s)
 
-    async def _give(self, channel: Channel, due: list[_Due], settle: Settle, *, patience_s: float) -> None:
-        if not due:
-            return
-        if channel.acknowledgement == "accepted":
-            await self._accept(channel, due, settle, patience_s=patience_s)
-        else:
-            await self._produce(channel, due, settle, patience_s=patience_s)
+    async def _give(self, due: list[_Due], settle: Settle, *, patience_s: float) -> None:
+        """By the channels that write them; those of each in their order."""
+        while due:
+            by = due[0].by
+            if by.acknowledgement == "accepted":
+                await self._accept(by, [one for one in due if one.by is by], settle, patience_s=patience_s)
+            else:
+                await self._produce(by, [one for one in due if one.by is by], settle, patience_s=patience_s)
+            due = [one for one in due if one.by is not by]
 
-    async def _accept(self, channel: Channel, due: list[_Due], settle: Settle, *, patience_s: float) -> None:
+    async def _accept(self, by: Channel, due: list[_Due], settle: Settle, *, patience_s: float) -> None:
         outcome = ACCEPTED
         try:
-            await self.spools[channel.name].accept([message for _, message in due], patience_s=patience_s)
+            await self.spools[by.name].accept([one.message for one in due], patience_s=patience_s)
         except DatabusError as error:
             outcome = failed(error)
-        for place, _ in due:
-            settle(place, outcome)
+        for one in due:
+            settle(one.place, one.told(outcome))
 
-    async def _produce(self, channel: Channel, due: list[_Due], settle: Settle, *, patience_s: float) -> None:
+    async def _produce(self, by: Channel, due: list[_Due], settle: Settle, *, patience_s: float) -> None:
         deadline_s = self._loop.time() + patience_s
-        for place, message in due:
-            report = partial(_reported, settle=settle, at=place, message=message)
+        for one in due:
             try:
-                await self._handed_over(channel.manner, message, report, deadline_s)
+                await self._handed_over(by.manner, one.message, partial(_reported, settle, one), deadline_s)
             except QueueFull as error:
-                settle(place, failed(error))
+                settle(one.place, one.told(failed(error)))
 
     async def _handed_over(self, manner: Manner, message: Spooled, report: Report, deadline_s: float) -> None:
         assert self._direct is not None
@@ -220,11 +233,9 @@ class Writing:
                 return
 
 
-def _reported(
-    error: KafkaError | None, partition: int, offset: int, *, settle: Settle, at: int, message: Spooled
-) -> None:
+def _reported(settle: Settle, one: _Due, error: KafkaError | None, partition: int, offset: int) -> None:
     """By librdkafka."""
-    settle(at, sent(partition, offset) if error is None else refused_by(error, message))
+    settle(one.place, one.told(sent(partition, offset) if error is None else refused_by(error, one.message)))
 
 
 class _Request:
