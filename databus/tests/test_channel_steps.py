@@ -132,6 +132,9 @@ def test_a_channel_that_changes_goes_on_with_its_rate() -> None:
         ("{deadLetter: Nope!}", "spec.deadLetter: 'Nope!'"),
         ("{deadLetter: nope}", "its deadLetter nope is no channel here"),
         ("{deadLetter: orders}", "in a circle .orders → orders"),
+        ("{compression: brotli}", "spec.compression: 'brotli'"),
+        ("{batching: {lingerMs: -1}}", "spec.batching.lingerMs: '-1'"),
+        ("{batching: {maxBytes: 10}}", "spec.batching.maxBytes: '10'"),
         ("{redact: {}}", "it names nothing"),
         ("{redact: {replace: [card]}}", "card: a path begins with \\$"),
         ("{redact: {replace: [$.card], remove: [$.card.number]}}", "\\$.card.number is within \\$.card already"),
@@ -230,3 +233,16 @@ def test_a_schema_that_grows_by_its_references_is_refused() -> None:
     levels = {f"d{one}": {"anyOf": [{"$ref": f"#/$defs/d{one + 1}"}] * 4} for one in range(10)}
     with pytest.raises(BadSchema, match="more than 10000 parts"):
         JsonSchema.of({"$defs": {**levels, "d10": {}}, "$ref": "#/$defs/d0"})
+
+
+def test_more_manners_than_there_may_be_producers_are_told_at_the_start(tmp_path: File) -> None:
+    def written(count: int) -> File:
+        file = tmp_path / "channels.yaml"
+        head = "---\napiVersion: bmq.io/v1alpha1\nkind: Channel\n"
+        one = "metadata: {{name: c{0}}}\nspec: {{batching: {{lingerMs: {0}}}}}\n"
+        file.write_text("".join(head + one.format(number) for number in range(count)))
+        return file
+
+    assert len(channels_of(written(8))) == 8
+    with pytest.raises(ConfigurationError, match=r"9 manners \(partitioner, batching, compression\)"):
+        channels_of(written(9))

@@ -35,6 +35,11 @@ spec: {partitioner: murmur2}
 ---
 apiVersion: bmq.io/v1alpha1
 kind: Channel
+metadata: {name: small}
+spec: {acknowledgement: accepted, compression: zstd, batching: {lingerMs: 200, maxBytes: 100000}}
+---
+apiVersion: bmq.io/v1alpha1
+kind: Channel
 metadata: {name: checked}
 spec:
   schema: {json: {type: object, required: [total]}}
@@ -100,6 +105,25 @@ def test_a_sample_by_key_has_all_messages_of_a_key_and_partitioners_have_produce
         assert all(one.get("sampledOut", False) == (one["status"] == 200) for one in answer["results"])
         assert len(records(bmq, "few", kept.count(202))) == kept.count(202)
         assert sidecar.post("murmured", b"x", query="?key=k")[0] == 200
+    finally:
+        sidecar.stop()
+
+
+def test_a_channel_that_compresses_takes_less_of_the_store(bmq: Bmq, tmp_path: Path) -> None:
+    bmq.start()
+    sidecar = Databus(bmq.servers, CHANNELS, tmp_path / "databus")
+    sidecar.start()
+    value = b"the same again and again " * 40_000
+
+    def stored_bytes() -> int:
+        return sum(path.stat().st_size for path in (tmp_path / "data").rglob("*") if path.is_file())
+
+    try:
+        before = stored_bytes()
+        assert sidecar.post("small", value)[0] == 202
+        (record,) = records(bmq, "small", 1)
+        assert record.value() == value
+        assert stored_bytes() - before < len(value) // 4
     finally:
         sidecar.stop()
 

@@ -7,7 +7,7 @@ from pydantic_core import PydanticCustomError
 
 from bmq.naming.names import TOPIC_NAME_LENGTH_MAX
 from bmq_resources.base import AGE, OBJECT_NAME_OR_NONE, Column, Naming, Part, Resource, Status
-from bmq_resources.channel_rules import Key, Rate, Redact, Sampling, ValueSchema
+from bmq_resources.channel_rules import Batching, Key, Rate, Redact, Sampling, ValueSchema
 from bmq_resources.json_paths import is_within, path_of
 
 
@@ -36,6 +36,7 @@ class Idempotency(Part):
     )
 
 
+Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 Partitioner = Literal["consistent_random", "consistent", "murmur2_random", "murmur2", "fnv1a_random", "fnv1a", "random"]
 
 
@@ -65,6 +66,8 @@ class ChannelSpec(Part):
         description="How a partition is chosen, as librdkafka calls it. One that a message names goes before it. "
         "What ends with _random sends messages without a key to one partition for a while, then to another.",
     )
+    batching: Batching = Field(default=Batching(), description="How messages become batches.")
+    compression: Compression = Field(default="none", description="How batches are compressed.")
     redact: Redact | None = Field(default=None, description="What of the value is written nowhere.")
     sampling: Sampling | None = Field(default=None, description="Which part of the messages is written.")
     rate: Rate | None = Field(default=None, description="How much may be written.")

@@ -104,6 +104,20 @@ class Redact(Part):
         return self
 
 
+class Batching(Part):
+    """How messages become batches."""
+
+    linger_ms: int = Field(
+        default=5, ge=0, le=60_000, description="How long a message waits for others to its partition, in ms."
+    )
+    max_bytes: int = Field(
+        default=1_000_000,
+        ge=1_000,
+        le=16 << 20,
+        description="A batch with so many bytes, or one message, waits no more.",
+    )
+
+
 class ValueSchema(Part):
     """What values have to be."""
 

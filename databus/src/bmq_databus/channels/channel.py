@@ -29,6 +29,9 @@ class Manner:
 
     partitioner: str = "consistent_random"
     """As librdkafka calls it."""
+    linger_ms: int = 5
+    batch_bytes: int = 1_000_000
+    compression: str = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,13 +83,22 @@ def channel_of(resource: ChannelResource) -> Channel:
             segment_bytes=min(SEGMENT_BYTES, spool.max_bytes // SEGMENTS),
             when_full="drop_oldest" if spool.when_full == "dropOldest" else spool.when_full,
         ),
-        manner=Manner(partitioner=resource.spec.partitioner),
+        manner=_manner_of(resource.spec),
         key=_key_of(resource.spec),
         redaction=_redaction_of(resource.spec),
         sampling=_sampling_of(resource.spec),
         rate=_rate_of(resource.spec),
         schema=None if resource.spec.value_schema is None else JsonSchema.of(resource.spec.value_schema.json_schema),
         dead_letter=resource.spec.dead_letter,
+    )
+
+
+def _manner_of(spec: ChannelSpec) -> Manner:
+    return Manner(
+        partitioner=spec.partitioner,
+        linger_ms=spec.batching.linger_ms,
+        batch_bytes=spec.batching.max_bytes,
+        compression=spec.compression,
     )
 
 

@@ -20,8 +20,9 @@ def check_together(all_channels: Iterable[Channel]) -> None:
         manners.setdefault(channel.manner, channel.name)
     if len(manners) > MANNERS_MAX:
         raise ConfigurationError(
-            f"channels {', '.join(manners.values())} are sent in {len(manners)} manners (partitioner), and each needs "
-            f"a producer of its own, of which there are {MANNERS_MAX} at most: let more of them have the same"
+            f"channels {', '.join(manners.values())} are sent in {len(manners)} manners (partitioner, batching, "
+            f"compression), and each needs a producer of its own, of which there are {MANNERS_MAX} at most: let more "
+            "of them have the same"
         )
 
 

@@ -39,4 +39,9 @@ def producer_settings(cluster: Mapping[str, Any], *, timeout_ms: int) -> dict[st
 
 def manner_settings(manner: Manner) -> dict[str, Any]:
     """What a manner adds to a producer's settings."""
-    return {"partitioner": manner.partitioner}
+    return {
+        "partitioner": manner.partitioner,
+        "linger.ms": manner.linger_ms,
+        "batch.size": manner.batch_bytes,
+        "compression.type": manner.compression,
+    }

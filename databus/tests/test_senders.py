@@ -1,0 +1,88 @@
+"""Producers for each manner: how many, and what they hold together."""
+
+import asyncio
+
+import pytest
+from test_channel_spool import in_a_loop
+from tests.waiting import until_async
+
+from bmq_databus.channels.channel import Manner
+from bmq_databus.errors import QueueFull
+from bmq_databus.producing.sender import Sender
+from bmq_databus.producing.senders import Senders
+from bmq_databus.producing.settings import QUEUE_KIB, cluster_settings, producer_settings
+from bmq_databus.spool.channel_spool import bytes_of
+from bmq_databus.spool.frames import Spooled
+
+SETTINGS = producer_settings(cluster_settings("127.0.0.1:1"), timeout_ms=0)
+
+
+def nobody(*_: object) -> None:
+    """Is told of it."""
+
+
+def fill(sender: Sender, one: Spooled) -> int:
+    """How many are under way until there is no more room."""
+    count = 0
+    try:
+        while count < 100_000:
+            sender.produce(one, nobody)
+            count += 1
+    except QueueFull:
+        pass
+    return count
+
+
+@in_a_loop
+async def test_channels_of_one_manner_share_a_producer_and_others_have_their_own() -> None:
+    zstd = Manner(compression="zstd", linger_ms=50, batch_bytes=5_000)
+    senders = Senders(SETTINGS, [Manner(), Manner(), zstd], broken=nobody)
+    try:
+        assert senders.of(Manner()) is senders.of(Manner(partitioner="consistent_random"))
+        assert senders.of(zstd) is not senders.of(Manner())
+    finally:
+        senders.purge()
+        await senders.close(patience_s=5)
+
+
+@in_a_loop
+async def test_what_producers_hold_is_shared_out_and_one_message_is_always_taken() -> None:
+    manners = [Manner(linger_ms=number) for number in range(4)]
+    senders = Senders(SETTINGS, manners, broken=nobody)
+    one = Spooled("t", -1, None, b"x" * 100_000, (), 1, 1)
+    large = Spooled("t", -1, None, b"x" * (12 << 20), (), 1, 1)
+    try:
+        counts = [fill(senders.of(manner), one) for manner in manners[:3]]
+        assert counts == [(QUEUE_KIB * 1024 // 4) // bytes_of(one)] * 3
+        assert fill(senders.of(manners[3]), large) == 1
+    finally:
+        senders.purge()
+        assert await senders.close(patience_s=5) == 0
+
+
+@in_a_loop
+async def test_room_comes_back_with_the_reports() -> None:
+    senders = Senders(SETTINGS, [Manner(linger_ms=number) for number in range(8)], broken=nobody)
+    one = Spooled("t", -1, None, b"x" * 1_000_000, (), 1, 1)
+    sender = senders.of(Manner(linger_ms=0))
+    try:
+        assert fill(sender, one) == 4
+        sender.purge()
+        while sender.unsent:
+            await asyncio.sleep(0)
+        await until_async(lambda: fill(sender, one) > 0, "room")
+    finally:
+        senders.purge()
+        await senders.close(patience_s=5)
+
+
+@in_a_loop
+async def test_there_are_as_many_producers_as_there_may_be() -> None:
+    senders = Senders(SETTINGS, [Manner()], broken=nobody)
+    try:
+        for number in range(10, 17):
+            senders.of(Manner(linger_ms=number))
+        with pytest.raises(QueueFull, match="8 manners"):
+            senders.of(Manner(linger_ms=99))
+    finally:
+        await senders.close(patience_s=5)
