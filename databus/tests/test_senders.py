@@ -9,8 +9,8 @@ from tests.waiting import until_async
 from bmq_databus.channels.channel import Manner
 from bmq_databus.errors import QueueFull
 from bmq_databus.producing.sender import Sender
-from bmq_databus.producing.senders import Senders
-from bmq_databus.producing.settings import QUEUE_KIB, cluster_settings, producer_settings
+from bmq_databus.producing.senders import LANES_MAX, Senders
+from bmq_databus.producing.settings import QUEUE_KIB, cluster_settings, producer_settings, with_manner
 from bmq_databus.spool.channel_spool import bytes_of
 from bmq_databus.spool.frames import Spooled
 
@@ -38,7 +38,7 @@ async def test_channels_of_one_manner_share_a_producer_and_others_have_their_own
     zstd = Manner(compression="zstd", linger_ms=50, batch_bytes=5_000)
     senders = Senders(SETTINGS, [Manner(), Manner(), zstd], broken=nobody)
     try:
-        assert senders.of(Manner()) is senders.of(Manner(partitioner="consistent_random"))
+        assert senders.of(Manner()) is senders.of(Manner(linger_ms=5))
         assert senders.of(zstd) is not senders.of(Manner())
     finally:
         senders.purge()
@@ -86,3 +86,35 @@ async def test_there_are_as_many_producers_as_there_may_be() -> None:
             senders.of(Manner(linger_ms=99))
     finally:
         await senders.close(patience_s=5)
+
+
+@in_a_loop
+async def test_lanes_have_producers_of_their_own_of_which_idle_ones_make_room() -> None:
+    senders = Senders(SETTINGS, [Manner()], broken=nobody)
+    in_lane = [Spooled("t", -1, None, b"x", (), 1, 1, f"lane-{number}") for number in range(LANES_MAX + 1)]
+    try:
+        for one in in_lane[:LANES_MAX]:
+            senders.produce(Manner(), one, nobody)
+        assert senders.lanes == LANES_MAX
+        with pytest.raises(QueueFull, match="16 lanes are under way"):
+            senders.produce(Manner(), in_lane[-1], nobody)
+        senders.close_idle(0.0)
+        assert senders.lanes == LANES_MAX, "what is under way is not given up"
+        senders.purge()
+        await until_async(lambda: not any(one.unsent for one in senders._all()), "reports")
+        senders.produce(Manner(), in_lane[-1], nobody)
+        assert senders.lanes == LANES_MAX
+        senders.purge()
+        await until_async(lambda: not any(one.unsent for one in senders._all()), "reports")
+        senders.close_idle(60.0)
+        assert senders.lanes == LANES_MAX
+        senders.close_idle(0.0)
+        assert senders.lanes == 0
+    finally:
+        senders.purge()
+        await senders.close(patience_s=5)
+
+
+def test_a_lane_is_in_the_name_of_its_client() -> None:
+    assert with_manner(SETTINGS, Manner(lane="dev"))["client.id"] == "bmq-databus,lane=dev"
+    assert with_manner(SETTINGS, Manner())["client.id"] == "bmq-databus"

@@ -47,6 +47,16 @@ spec:
 ---
 apiVersion: bmq.io/v1alpha1
 kind: Channel
+metadata: {name: laned}
+spec: {lane: {header: X-Lane}}
+---
+apiVersion: bmq.io/v1alpha1
+kind: Channel
+metadata: {name: laned-later}
+spec: {topic: laned, acknowledgement: accepted, lane: {baggage: lane}}
+---
+apiVersion: bmq.io/v1alpha1
+kind: Channel
 metadata: {name: dead}
 spec: {acknowledgement: accepted}
 """
@@ -126,6 +136,33 @@ def test_a_channel_that_compresses_takes_less_of_the_store(bmq: Bmq, tmp_path: P
         assert stored_bytes() - before < len(value) // 4
     finally:
         sidecar.stop()
+
+
+def test_messages_go_to_the_lane_that_their_request_names_and_to_no_other(bmq: Bmq, tmp_path: Path) -> None:
+    bmq.start()
+    admin = ["--admin", f"127.0.0.1:{bmq.admin_port}"]
+    subprocess.run([str(BMQ), "lanes", "create", "dev", "--ttl", "8h", *admin], check=True, timeout=60)
+    sidecar = Databus(bmq.servers, CHANNELS, tmp_path / "databus")
+    sidecar.start()
+    try:
+        assert sidecar.post("laned", b"base")[0] == 200
+        assert sidecar.post("laned", b"dev", headers={"x-lane": "dev"})[0] == 200
+        in_baggage = {"baggage": "user=1,lane=dev"}
+        assert sidecar.post("laned-later", b"dev later", headers=in_baggage)[0] == 202
+        assert sidecar.post("laned", b"no", headers={"x-lane": "De v"})[0] == 422
+        status, answer = sidecar.post("laned", b"no", headers={"x-lane": "nowhere"})
+        assert status == 403 and "lane nowhere: there is no such lane" in answer["error"]
+        assert values_in_lane(bmq, "dev", 2) == ["dev", "dev later"]
+        assert [one.value() for one in records(bmq, "laned", 1)] == [b"base"]
+    finally:
+        sidecar.stop()
+
+
+def values_in_lane(bmq: Bmq, lane: str, count: int) -> list[str]:
+    command = [str(BMQ), "consume", "laned", "-b", bmq.servers, "--lane", lane, "--from", "beginning", "--follow"]
+    command += ["--count", str(count), "--format", "%s\\n"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    return sorted(done.stdout.split("\n")[:-1])
 
 
 def test_what_does_not_fit_is_a_dead_letter_by_the_other_channels_acknowledgement(bmq: Bmq, tmp_path: Path) -> None:

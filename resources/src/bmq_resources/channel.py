@@ -7,7 +7,7 @@ from pydantic_core import PydanticCustomError
 
 from bmq.naming.names import TOPIC_NAME_LENGTH_MAX
 from bmq_resources.base import AGE, OBJECT_NAME_OR_NONE, Column, Naming, Part, Resource, Status
-from bmq_resources.channel_rules import Batching, Key, Rate, Redact, Sampling, ValueSchema
+from bmq_resources.channel_rules import Batching, Key, LaneOf, Rate, Redact, Sampling, ValueSchema
 from bmq_resources.json_paths import is_within, path_of
 
 
@@ -69,6 +69,9 @@ class ChannelSpec(Part):
     batching: Batching = Field(default=Batching(), description="How messages become batches.")
     compression: Compression = Field(default="none", description="How batches are compressed.")
     redact: Redact | None = Field(default=None, description="What of the value is written nowhere.")
+    lane: LaneOf | None = Field(
+        default=None, description="Which lane each message is written in. Left out: the base alone."
+    )
     sampling: Sampling | None = Field(default=None, description="Which part of the messages is written.")
     rate: Rate | None = Field(default=None, description="How much may be written.")
     value_schema: ValueSchema | None = Field(default=None, alias="schema", description="What values have to be.")

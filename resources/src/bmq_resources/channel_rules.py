@@ -1,12 +1,14 @@
 """What a channel may say of the messages that are written to it: their keys, how many of them, what is taken out."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
 from bmq_resources.base import Part
 from bmq_resources.json_paths import PATH_CHARS_MAX, is_within, path_of
+
+HEADER_NAME_OR_NONE: Final = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]*$"
 
 
 class Key(Part):
@@ -116,6 +118,26 @@ class Batching(Part):
         le=16 << 20,
         description="A batch with so many bytes, or one message, waits no more.",
     )
+
+
+class LaneOf(Part):
+    """Which lane a message is of: by one of header and baggage, of the message or else of its request."""
+
+    header: str = Field(
+        default="", max_length=255, pattern=HEADER_NAME_OR_NONE, description="The header that has its name."
+    )
+    baggage: str = Field(
+        default="",
+        max_length=255,
+        pattern=HEADER_NAME_OR_NONE,
+        description="The member of the header baggage (W3C) that has its name.",
+    )
+
+    @model_validator(mode="after")
+    def _one_of(self) -> Self:
+        if bool(self.header) == bool(self.baggage):
+            raise PydanticCustomError("lane", "a lane comes from one of header and baggage: write one of them")
+        return self
 
 
 class ValueSchema(Part):

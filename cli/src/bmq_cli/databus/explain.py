@@ -44,7 +44,12 @@ def explain(
     ],
     header: Annotated[
         list[str] | None,
-        typer.Option("--header", metavar="NAME=TEXT", help="A header of the message; several are.", show_default=False),
+        typer.Option(
+            "--header",
+            metavar="NAME=TEXT",
+            help="A header of the message, and of its request; may be said again.",
+            show_default=False,
+        ),
     ] = None,
     key: Annotated[
         str | None, typer.Option("--key", metavar="TEXT", help="The key that its writer says.", show_default=False)
@@ -101,8 +106,9 @@ def _explained(known: "dict[str, Channel]", channel: "Channel", new: "NewMessage
     explained = _Explained()
     at = Moment(now_s=0.0, now_ms=SystemClock().now_ms())
     steps = StepsOfChannels(known, random=SystemRng().random, now_s=lambda: at.now_s).of(channel)
+    request = [(name.lower().encode(), value or b"") for name, value in new.headers]
     decision: Decision = steps.decide(
-        new, at, ahead=Ahead(), told=lambda step, what: explained.steps.append((step, what))
+        new, at, ahead=Ahead(), request=request, told=lambda step, what: explained.steps.append((step, what))
     )
     match decision:
         case Write(message=message):
@@ -127,6 +133,7 @@ def _document(channel: str, explained: _Explained) -> dict[str, Any]:
 def _message(message: "Spooled") -> dict[str, Any]:
     return {
         "topic": message.topic,
+        "lane": message.lane or None,
         "partition": None if message.partition < 0 else message.partition,
         **_bytes("key", message.key),
         **_bytes("value", message.value),

@@ -6,6 +6,7 @@ from typing import Final, Literal
 from bmq.naming.names import check_topic_name
 from bmq_databus.messages.forms import NewMessage
 from bmq_databus.rules.keys import KeyRule
+from bmq_databus.rules.lanes import LaneRule
 from bmq_databus.rules.rates import Rate
 from bmq_databus.rules.redaction import Redaction
 from bmq_databus.rules.sampling import Sampling
@@ -20,6 +21,9 @@ SEGMENT_BYTES: Final = 32 << 20
 SEGMENTS: Final = 8
 """A spool has so many segments at least before it is full: space is given back by whole ones."""
 
+DEFAULT_PARTITIONER: Final = "consistent_random"
+"""What librdkafka does by itself."""
+
 Acknowledgement = Literal["durable", "accepted"]
 
 
@@ -27,11 +31,13 @@ Acknowledgement = Literal["durable", "accepted"]
 class Manner:
     """How messages are handed to a cluster. Those of one manner share a producer."""
 
-    partitioner: str = "consistent_random"
-    """As librdkafka calls it."""
+    partitioner: str = ""
+    """As librdkafka calls it; empty: as it does by itself."""
     linger_ms: int = 5
     batch_bytes: int = 1_000_000
     compression: str = "none"
+    lane: str = ""
+    """Empty: the base."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +53,7 @@ class Channel:
     spool: SpoolLimits = SpoolLimits()
     manner: Manner = Manner()
     key: KeyRule | None = None
+    lane: LaneRule | None = None
     redaction: Redaction | None = None
     sampling: Sampling | None = None
     rate: Rate | None = None
@@ -54,7 +61,7 @@ class Channel:
     dead_letter: str = ""
     """The channel that gets what the rules do not take as it is; empty: its writer does."""
 
-    def message(self, new: NewMessage, *, now_ms: int) -> Spooled:
+    def message(self, new: NewMessage, *, now_ms: int, lane: str = "") -> Spooled:
         """What is produced of it."""
         return Spooled(
             topic=self.topic,
@@ -64,6 +71,8 @@ class Channel:
             headers=new.headers,
             timestamp_ms=now_ms if new.timestamp_ms < 0 else new.timestamp_ms,
             accepted_ms=now_ms,
+            lane=lane,
+            partitioner=self.manner.partitioner,
         )
 
 
@@ -85,6 +94,7 @@ def channel_of(resource: ChannelResource) -> Channel:
         ),
         manner=_manner_of(resource.spec),
         key=_key_of(resource.spec),
+        lane=_lane_of(resource.spec),
         redaction=_redaction_of(resource.spec),
         sampling=_sampling_of(resource.spec),
         rate=_rate_of(resource.spec),
@@ -95,7 +105,7 @@ def channel_of(resource: ChannelResource) -> Channel:
 
 def _manner_of(spec: ChannelSpec) -> Manner:
     return Manner(
-        partitioner=spec.partitioner,
+        partitioner="" if spec.partitioner == DEFAULT_PARTITIONER else spec.partitioner,
         linger_ms=spec.batching.linger_ms,
         batch_bytes=spec.batching.max_bytes,
         compression=spec.compression,
@@ -112,6 +122,10 @@ def _key_of(spec: ChannelSpec) -> KeyRule | None:
         when_missing=key.when_missing,
         said=key.field or (f"header {key.header}" if key.header else "constant"),
     )
+
+
+def _lane_of(spec: ChannelSpec) -> LaneRule | None:
+    return None if spec.lane is None else LaneRule(header=spec.lane.header.lower(), baggage=spec.lane.baggage)
 
 
 def _redaction_of(spec: ChannelSpec) -> Redaction | None:

@@ -4,9 +4,10 @@
 2. *schema*: the value is what it has to be.
 3. *redact*: what is to be written nowhere is taken out of the value; no step behind it sees it.
 4. *key*: the message gets its key.
-5. *sampling*: some messages go no further, and are answered as if they had.
-6. *rate*: what is too much for now is refused, or waits.
-7. *partition*: the one that its writer named, or the partitioner's choice, which is made when it is sent.
+5. *lane*: the one that the message, or its request, names.
+6. *sampling*: some messages go no further, and are answered as if they had.
+7. *rate*: what is too much for now is refused, or waits.
+8. *partition*: the one that its writer named, or the partitioner's choice, which is made when it is sent.
 
 A message that is wrong is told so whatever the rate and the sample are, and neither counts it. Where the channel has a
 dead-letter channel, what its rules do not take as it is goes through that one's steps instead, redacted.
@@ -20,10 +21,11 @@ from typing import Final
 
 import msgspec
 
-from bmq_databus.channels.channel import Channel
+from bmq_databus.channels.channel import DEFAULT_PARTITIONER, Channel
 from bmq_databus.errors import DatabusError, RateLimited, TurnedOff, Unfit
 from bmq_databus.messages.forms import NewMessage
 from bmq_databus.rules.keys import key_of
+from bmq_databus.rules.lanes import Headers, lane_of
 from bmq_databus.rules.places import NotJson
 from bmq_databus.rules.rates import Ahead, Rate, RateLimit
 from bmq_databus.rules.redaction import edits_of, redacted
@@ -91,7 +93,7 @@ class Steps:
         self._hidden = () if channel.redaction is None else (*channel.redaction.replace, *channel.redaction.remove)
         self._limit = None if channel.rate is None else RateLimit(channel.rate, now_s=now_s)
         self._schema = None if channel.schema is None else SchemaCheck(channel.schema)
-        rules = (channel.schema, channel.redaction, channel.key, channel.sampling, channel.rate)
+        rules = (channel.schema, channel.redaction, channel.key, channel.lane, channel.sampling, channel.rate)
         self.is_plain = channel.enabled and all(rule is None for rule in rules)
         """Whether each message is written as it is: `Channel.message` is all there is to do then."""
 
@@ -101,20 +103,31 @@ class Steps:
             self._limit = before._limit
 
     def decide(
-        self, new: NewMessage, at: Moment, *, ahead: Ahead, waits: bool = False, told: Told | None = None
+        self,
+        new: NewMessage,
+        at: Moment,
+        *,
+        ahead: Ahead,
+        request: Headers = (),
+        waits: bool = False,
+        told: Told | None = None,
     ) -> Decision:
-        """`ahead`: what its request was refused for the rate before. `waits`: it is not refused for the rate, but
-        written later.
+        """`request`: its headers; `ahead`: what of it was refused for the rate before. `waits`: the message is not
+        refused for the rate, but written later.
         """
         told = told or _nobody
         try:
-            return self._decided(new, at, ahead=ahead, waits=waits, told=told)
+            return self._decided(new, at, ahead=ahead, request=request, waits=waits, told=told)
         except Unfit as error:
-            return self._dead(new, at, error, waits=waits, told=told) if self.channel.dead_letter else Refused(error)
+            return (
+                self._dead(new, at, error, request=request, waits=waits, told=told)
+                if self.channel.dead_letter
+                else Refused(error)
+            )
         except (TurnedOff, RateLimited) as error:
             return Refused(error)
 
-    def _dead(self, new: NewMessage, at: Moment, why: Unfit, *, waits: bool, told: Told) -> Decision:
+    def _dead(self, new: NewMessage, at: Moment, why: Unfit, *, request: Headers, waits: bool, told: Told) -> Decision:
         """What becomes of it by the dead-letter channel."""
         name = self.channel.dead_letter
         told("dead letter", f"it goes to channel {name}")
@@ -129,14 +142,16 @@ class Steps:
         except NotJson as error:
             return Refused(error)
         dead = msgspec.structs.replace(new, value=value, partition=-1, headers=(*new.headers, *headers))
-        decision = steps.decide(dead, at, ahead=Ahead(), waits=waits, told=told)
+        decision = steps.decide(dead, at, ahead=Ahead(), request=request, waits=waits, told=told)
         if isinstance(decision, Write):
             return msgspec.structs.replace(decision, dead=str(why))
         if isinstance(decision, Refused) and not isinstance(decision.error, RateLimited):
             return Refused(Unfit(f"{why}; and as a dead letter: {decision.error}"))
         return decision
 
-    def _decided(self, new: NewMessage, at: Moment, *, ahead: Ahead, waits: bool, told: Told) -> Decision:
+    def _decided(
+        self, new: NewMessage, at: Moment, *, ahead: Ahead, request: Headers, waits: bool, told: Told
+    ) -> Decision:
         if not self.channel.enabled:
             with _telling("enabled", told):
                 raise TurnedOff(f"channel {self.channel.name} is turned off")
@@ -144,11 +159,14 @@ class Steps:
         self._check(new, told)
         new = self._redacted(new, told)
         new = self._keyed(new, told)
+        lane = self._lane(new, request, told)
         if not self._is_sampled(new, told):
             return SAMPLED_OUT
         after_s = self._admitted(new, at, ahead=ahead, waits=waits, told=told)
         told("partition", self._partition(new))
-        return Write(channel=self.channel, message=self.channel.message(new, now_ms=at.now_ms), after_s=after_s)
+        return Write(
+            channel=self.channel, message=self.channel.message(new, now_ms=at.now_ms, lane=lane), after_s=after_s
+        )
 
     def _check(self, new: NewMessage, told: Told) -> None:
         if self._schema is not None:
@@ -173,6 +191,14 @@ class Steps:
             key = key_of(rule, new)
         told("key", f"{_key_text(key)}, by {rule.said}")
         return msgspec.structs.replace(new, key=key)
+
+    def _lane(self, new: NewMessage, request: Headers, told: Told) -> str:
+        if self.channel.lane is None:
+            return ""
+        with _telling("lane", told):
+            lane = lane_of(self.channel.lane, new, request)
+        told("lane", f"it goes to lane {lane}" if lane else "it names none")
+        return lane
 
     def _is_sampled(self, new: NewMessage, told: Told) -> bool:
         rule = self.channel.sampling
@@ -202,7 +228,7 @@ class Steps:
     def _partition(self, new: NewMessage) -> str:
         if new.partition >= 0:
             return f"{new.partition}, which its writer named"
-        return f"the choice of {self.channel.manner.partitioner}"
+        return f"the choice of {self.channel.manner.partitioner or DEFAULT_PARTITIONER}"
 
 
 class StepsOfChannels:

@@ -86,6 +86,11 @@ def refused_by(error: KafkaError, message: Spooled) -> Outcome:
             why = f"there is no topic {topic}, and the cluster makes none"
         case 503:
             why = _MAYBE
+        case 403 if message.lane:
+            why = (
+                f"the cluster lets nobody write to topic {topic} in lane {message.lane}: there is no such lane (see "
+                "bmq lanes list), or it may not be written"
+            )
         case _:
             why = f"topic {topic} does not take it"
     return {"status": status, "error": f"{why} ({error.str()})"}

@@ -20,6 +20,7 @@ from bmq_databus.producing.outcomes import ACCEPTED, SAMPLED_OUT, Outcome, dead_
 from bmq_databus.producing.producer import Report
 from bmq_databus.producing.senders import Senders
 from bmq_databus.producing.settings import NEVER_MS, QUEUE_KIB, producer_settings
+from bmq_databus.rules.lanes import Headers
 from bmq_databus.rules.rates import Ahead
 from bmq_databus.spool.aside import DEFAULT_LIMITS, AsideLimits
 from bmq_databus.spool.channel_spool import ChannelSpool, SpoolLimits
@@ -103,7 +104,7 @@ class Writing:
             )
             self.spools[name] = spool
             draining = Draining(
-                spool, self._spooled.of(manners[name]), under_way_bytes_max=QUEUE_KIB * 1024 // (2 * len(accepting))
+                spool, self._spooled.way(manners[name]), under_way_bytes_max=QUEUE_KIB * 1024 // (2 * len(accepting))
             )
             task = self._loop.create_task(draining.run(), name=f"drain {name}")
             task.add_done_callback(self._drained)
@@ -126,12 +127,17 @@ class Writing:
         return left
 
     async def write(
-        self, channel: Channel, news: Sequence[NewMessage | BadMessage], *, patience_s: float
+        self,
+        channel: Channel,
+        news: Sequence[NewMessage | BadMessage],
+        *,
+        patience_s: float,
+        request: Headers = (),
     ) -> list[Outcome]:
         """An outcome for each, in order."""
-        request = _Request(len(news), self._loop)
-        await self.hand_over(channel, news, request.settle, patience_s=patience_s)
-        return await request.done
+        waiting = _Request(len(news), self._loop)
+        await self.hand_over(channel, news, waiting.settle, patience_s=patience_s, request=request)
+        return await waiting.done
 
     async def hand_over(
         self,
@@ -140,10 +146,11 @@ class Writing:
         settle: Settle,
         *,
         patience_s: float,
+        request: Headers = (),
         waits: bool = False,
     ) -> None:
-        """In their order. `settle` is called once for each with its outcome, before or after this returns. `waits`:
-        what the channel's rate has no room for is written later, not refused.
+        """In their order. `settle` is called once for each with its outcome, before or after this returns. `request`:
+        its headers. `waits`: what the channel's rate has no room for is written later, not refused.
         """
         steps, at, ahead = self._steps.of(channel), self._now(), Ahead()
         due: list[_Due] = []
@@ -154,7 +161,7 @@ class Writing:
             if steps.is_plain:
                 due.append(_Due(place, channel, channel.message(new, now_ms=at.now_ms)))
                 continue
-            match steps.decide(new, at, ahead=ahead, waits=waits):
+            match steps.decide(new, at, ahead=ahead, request=request, waits=waits):
                 case Write(channel=by, message=message, after_s=after_s, dead=dead):
                     if after_s:
                         await self._give(due, settle, patience_s=patience_s)
@@ -224,7 +231,7 @@ class Writing:
             if self._given_up.is_set():
                 raise QueueFull("this sidecar is ending: try again")
             try:
-                self._direct.of(manner).produce(message, report)
+                self._direct.produce(manner, message, report)
             except QueueFull:
                 if self._loop.time() >= deadline_s:
                     raise
