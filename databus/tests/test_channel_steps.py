@@ -138,6 +138,12 @@ def test_a_channel_that_changes_goes_on_with_its_rate() -> None:
         ("{lane: {}}", "spec.lane: a lane comes from one of header and baggage"),
         ("{lane: {header: a, baggage: b}}", "one of header and baggage"),
         ("{lane: {header: 'x lane'}}", "spec.lane.header: 'x lane'"),
+        ("{targets: [{}]}", "spec.targets.0.topic: Field required"),
+        ("{targets: [{topic: 'a b'}]}", "spec.topic: "),
+        ("{targets: [{topic: a}, {topic: a}]}", "a target stands there twice"),
+        ("{targets: [{topic: a}], topic: b}", "leave topic out"),
+        ("{targets: [{topic: a}], acknowledgement: accepted}", "a spool has one topic and one cluster"),
+        ("{targets: [{topic: a, bootstrapServers: nowhere}]}", "spec.targets.0.bootstrapServers: 'nowhere'"),
         ("{redact: {}}", "it names nothing"),
         ("{redact: {replace: [card]}}", "card: a path begins with \\$"),
         ("{redact: {replace: [$.card], remove: [$.card.number]}}", "\\$.card.number is within \\$.card already"),
@@ -247,5 +253,5 @@ def test_more_manners_than_there_may_be_producers_are_told_at_the_start(tmp_path
         return file
 
     assert len(channels_of(written(8))) == 8
-    with pytest.raises(ConfigurationError, match=r"9 manners \(partitioner, batching, compression\)"):
+    with pytest.raises(ConfigurationError, match=r"9 manners \(partitioner, batching, compression, cluster\)"):
         channels_of(written(9))

@@ -8,6 +8,7 @@ from tests.waiting import until_async
 
 from bmq_databus.channels.channel import Manner
 from bmq_databus.errors import QueueFull
+from bmq_databus.producing.outcomes import may_be_written, of_all, sent
 from bmq_databus.producing.sender import Sender
 from bmq_databus.producing.senders import LANES_MAX, Senders
 from bmq_databus.producing.settings import QUEUE_KIB, cluster_settings, producer_settings, with_manner
@@ -113,6 +114,19 @@ async def test_lanes_have_producers_of_their_own_of_which_idle_ones_make_room() 
     finally:
         senders.purge()
         await senders.close(patience_s=5)
+
+
+def test_a_message_is_written_where_all_targets_have_it_and_may_be_where_one_has() -> None:
+    timed_out = {"status": 503, "error": "no"}
+    both = of_all([("a", sent(0, 1)), ("b", sent(2, 3))])
+    assert (both["status"], both["offset"], both["targets"][1]) == (200, 1, {"target": "b", **sent(2, 3)})
+    one = of_all([("a", sent(0, 1)), ("b", timed_out)])
+    assert (one["status"], one["error"]) == (503, "b: no")
+    assert may_be_written(one) and not may_be_written(of_all([("a", timed_out), ("b", timed_out)]))
+
+
+def test_a_manner_of_another_cluster_has_its_addresses() -> None:
+    assert with_manner(SETTINGS, Manner(bootstrap_servers="other:1"))["bootstrap.servers"] == "other:1"
 
 
 def test_a_lane_is_in_the_name_of_its_client() -> None:

@@ -158,6 +158,32 @@ def test_messages_go_to_the_lane_that_their_request_names_and_to_no_other(bmq: B
         sidecar.stop()
 
 
+def test_a_message_with_several_targets_is_answered_when_all_have_it_and_each_is_told(bmq: Bmq, tmp_path: Path) -> None:
+    bmq.start()
+    other = Bmq(["--data", str(tmp_path / "other"), "--no-fsync"], log=tmp_path / "other.log")
+    other.start()
+    targets = f"[{{topic: moved}}, {{topic: moved-2}}, {{topic: moved, bootstrapServers: '{other.servers}'}}]"
+    head = "apiVersion: bmq.io/v1alpha1\nkind: Channel\nmetadata: {name: moving}\n"
+    sidecar = Databus(bmq.servers, f"{head}spec: {{targets: {targets}}}\n", tmp_path / "databus")
+    sidecar.start()
+    try:
+        messages = [{"text": str(one), "key": "k"} for one in range(20)]
+        status, answer = sidecar.post_many("moving", messages)
+        assert status == 200
+        names = ["moved", "moved-2", f"moved@{other.servers}"]
+        assert all([target["target"] for target in one["targets"]] == names for one in answer["results"])
+        wanted = [str(one).encode() for one in range(20)]
+        for cluster, topic in ((bmq, "moved"), (bmq, "moved-2"), (other, "moved")):
+            assert [one.value() for one in records(cluster, topic, 20)] == wanted
+        other.stop()
+        status, answer = sidecar.post("moving", b"last")
+        assert status == 503 and answer["error"].startswith(f"moved@{other.servers}: the cluster did not take it")
+        assert [target["status"] for target in answer["targets"]] == [200, 200, 503]
+    finally:
+        sidecar.stop()
+        other.stop()
+
+
 def values_in_lane(bmq: Bmq, lane: str, count: int) -> list[str]:
     command = [str(BMQ), "consume", "laned", "-b", bmq.servers, "--lane", lane, "--from", "beginning", "--follow"]
     command += ["--count", str(count), "--format", "%s\\n"]

@@ -7,7 +7,7 @@ from pydantic_core import PydanticCustomError
 
 from bmq.naming.names import TOPIC_NAME_LENGTH_MAX
 from bmq_resources.base import AGE, OBJECT_NAME_OR_NONE, Column, Naming, Part, Resource, Status
-from bmq_resources.channel_rules import Batching, Key, LaneOf, Rate, Redact, Sampling, ValueSchema
+from bmq_resources.channel_rules import Batching, Key, LaneOf, Rate, Redact, Sampling, Target, ValueSchema
 from bmq_resources.json_paths import is_within, path_of
 
 
@@ -48,6 +48,12 @@ class ChannelSpec(Part):
         max_length=TOPIC_NAME_LENGTH_MAX,
         description="The topic that its messages go to. Empty: metadata.name.",
     )
+    targets: list[Target] = Field(
+        default=[],
+        max_length=4,
+        description="Several topics that each message goes to, instead of topic: a writer is answered when all have "
+        "it. With acknowledgement: durable alone.",
+    )
     acknowledgement: Literal["durable", "accepted"] = Field(
         default="durable",
         description="When a writer is answered. durable: the cluster has the message. accepted: the sidecar has it on "
@@ -84,6 +90,18 @@ class ChannelSpec(Part):
     )
 
     @model_validator(mode="after")
+    def _targets_are_apart(self) -> Self:
+        if self.targets and self.topic:
+            raise PydanticCustomError("targets", "targets stand in the place of topic: leave topic out")
+        if self.targets and self.acknowledgement == "accepted":
+            raise PydanticCustomError(
+                "targets", "a spool has one topic and one cluster: write targets with acknowledgement: durable"
+            )
+        if len({(one.topic, one.bootstrap_servers) for one in self.targets}) < len(self.targets):
+            raise PydanticCustomError("targets", "a target stands there twice: leave one out")
+        return self
+
+    @model_validator(mode="after")
     def _key_is_not_redacted(self) -> Self:
         if self.key is not None and self.key.field and self.redact is not None:
             path = path_of(self.key.field)
@@ -114,5 +132,5 @@ class Channel(Resource):
 
     @property
     def topic_name(self) -> str:
-        """Where its messages go."""
-        return self.spec.topic or self.metadata.name
+        """Where its messages go, or the first of several."""
+        return self.spec.targets[0].topic if self.spec.targets else self.spec.topic or self.metadata.name

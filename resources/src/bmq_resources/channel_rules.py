@@ -5,9 +5,11 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import Field, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
+from bmq.naming.names import TOPIC_NAME_LENGTH_MAX
 from bmq_resources.base import Part
 from bmq_resources.json_paths import PATH_CHARS_MAX, is_within, path_of
 
+ADDRESSES_OR_NONE: Final = r"^([^\s,:]+:[0-9]{1,5}(,[^\s,:]+:[0-9]{1,5})*)?$"
 HEADER_NAME_OR_NONE: Final = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]*$"
 
 
@@ -138,6 +140,18 @@ class LaneOf(Part):
         if bool(self.header) == bool(self.baggage):
             raise PydanticCustomError("lane", "a lane comes from one of header and baggage: write one of them")
         return self
+
+
+class Target(Part):
+    """A topic that messages go to, of the sidecar's cluster or of another one."""
+
+    topic: str = Field(min_length=1, max_length=TOPIC_NAME_LENGTH_MAX, description="Its name.")
+    bootstrap_servers: str = Field(
+        default="",
+        max_length=1_000,
+        pattern=ADDRESSES_OR_NONE,
+        description="HOST:PORT of the cluster, several with commas. Empty: the sidecar's.",
+    )
 
 
 class ValueSchema(Part):

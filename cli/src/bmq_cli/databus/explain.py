@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
+import msgspec
 import typer
 
 from bmq.errors import ConfigurationError
@@ -94,8 +95,8 @@ def add_to(app: typer.Typer) -> None:
 @dataclass(slots=True, kw_only=True)
 class _Explained:
     steps: list[tuple[Cell, ...]] = field(default_factory=list)
-    messages: list["Spooled"] = field(default_factory=list)
-    """What would be written."""
+    messages: list[tuple["Spooled", str]] = field(default_factory=list)
+    """What would be written, and to which cluster; empty: the sidecar's."""
     why_not: str = ""
 
 
@@ -111,8 +112,11 @@ def _explained(known: "dict[str, Channel]", channel: "Channel", new: "NewMessage
         new, at, ahead=Ahead(), request=request, told=lambda step, what: explained.steps.append((step, what))
     )
     match decision:
-        case Write(message=message):
-            explained.messages = [message]
+        case Write(channel=by, message=message):
+            explained.messages = [(message, by.manner.bootstrap_servers)]
+            explained.messages += [
+                (msgspec.structs.replace(message, topic=one.topic), one.manner.bootstrap_servers) for one in by.others
+            ]
         case Refused(error=error):
             explained.why_not = str(error)
         case _:
@@ -125,14 +129,15 @@ def _document(channel: str, explained: _Explained) -> dict[str, Any]:
         "channel": channel,
         "written": bool(explained.messages),
         "steps": [{"step": step, "what": what} for step, what in explained.steps],
-        "messages": [_message(one) for one in explained.messages],
+        "messages": [_message(one, servers) for one, servers in explained.messages],
     }
     return document if explained.messages else {**document, "why": explained.why_not}
 
 
-def _message(message: "Spooled") -> dict[str, Any]:
+def _message(message: "Spooled", servers: str) -> dict[str, Any]:
     return {
         "topic": message.topic,
+        "bootstrapServers": servers or None,
         "lane": message.lane or None,
         "partition": None if message.partition < 0 else message.partition,
         **_bytes("key", message.key),
@@ -155,10 +160,11 @@ def _lines(explained: _Explained) -> list[str]:
     if not explained.messages:
         return [f"it would not be written: {explained.why_not}"]
     lines = []
-    for one in explained.messages:
+    for one, servers in explained.messages:
         value = b"" if one.value is None else one.value
         shown = "no value" if one.value is None else value[:200].decode(errors="backslashreplace")
-        lines.append(f"it would be written to topic {one.topic}: {shown}{'…' if len(value) > 200 else ''}")
+        where = f"{one.topic} of {servers}" if servers else one.topic
+        lines.append(f"it would be written to topic {where}: {shown}{'…' if len(value) > 200 else ''}")
     return lines
 
 

@@ -1,6 +1,6 @@
 """A channel as the sidecar goes by it. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from bmq.naming.names import check_topic_name
@@ -38,6 +38,16 @@ class Manner:
     compression: str = "none"
     lane: str = ""
     """Empty: the base."""
+    bootstrap_servers: str = ""
+    """Empty: the sidecar's cluster."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A topic of some cluster."""
+
+    topic: str
+    manner: Manner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +62,8 @@ class Channel:
     """How long a request that comes again with its key has the same answer."""
     spool: SpoolLimits = SpoolLimits()
     manner: Manner = Manner()
+    others: tuple[Target, ...] = ()
+    """Where each message goes, too."""
     key: KeyRule | None = None
     lane: LaneRule | None = None
     redaction: Redaction | None = None
@@ -60,6 +72,11 @@ class Channel:
     schema: JsonSchema | None = None
     dead_letter: str = ""
     """The channel that gets what the rules do not take as it is; empty: its writer does."""
+
+    @property
+    def manners(self) -> list[Manner]:
+        """Those that its messages are sent in."""
+        return [self.manner, *(one.manner for one in self.others)]
 
     def message(self, new: NewMessage, *, now_ms: int, lane: str = "") -> Spooled:
         """What is produced of it."""
@@ -78,7 +95,9 @@ class Channel:
 
 def channel_of(resource: ChannelResource) -> Channel:
     """The channel that the resource says. Raises InvalidTopicName, BadSchema."""
-    check_topic_name(resource.topic_name)
+    targets = _targets_of(resource)
+    for target in targets:
+        check_topic_name(target.topic)
     spool = resource.spec.spool
     return Channel(
         name=resource.metadata.name,
@@ -92,7 +111,8 @@ def channel_of(resource: ChannelResource) -> Channel:
             segment_bytes=min(SEGMENT_BYTES, spool.max_bytes // SEGMENTS),
             when_full="drop_oldest" if spool.when_full == "dropOldest" else spool.when_full,
         ),
-        manner=_manner_of(resource.spec),
+        manner=targets[0].manner,
+        others=tuple(targets[1:]),
         key=_key_of(resource.spec),
         lane=_lane_of(resource.spec),
         redaction=_redaction_of(resource.spec),
@@ -101,6 +121,17 @@ def channel_of(resource: ChannelResource) -> Channel:
         schema=None if resource.spec.value_schema is None else JsonSchema.of(resource.spec.value_schema.json_schema),
         dead_letter=resource.spec.dead_letter,
     )
+
+
+def _targets_of(resource: ChannelResource) -> list[Target]:
+    """One or more."""
+    manner = _manner_of(resource.spec)
+    if not resource.spec.targets:
+        return [Target(topic=resource.topic_name, manner=manner)]
+    return [
+        Target(topic=one.topic, manner=replace(manner, bootstrap_servers=one.bootstrap_servers))
+        for one in resource.spec.targets
+    ]
 
 
 def _manner_of(spec: ChannelSpec) -> Manner:

@@ -8,6 +8,7 @@
 6. *sampling*: some messages go no further, and are answered as if they had.
 7. *rate*: what is too much for now is refused, or waits.
 8. *partition*: the one that its writer named, or the partitioner's choice, which is made when it is sent.
+9. *targets*: each of them gets what came of it.
 
 A message that is wrong is told so whatever the rate and the sample are, and neither counts it. Where the channel has a
 dead-letter channel, what its rules do not take as it is goes through that one's steps instead, redacted.
@@ -164,6 +165,8 @@ class Steps:
             return SAMPLED_OUT
         after_s = self._admitted(new, at, ahead=ahead, waits=waits, told=told)
         told("partition", self._partition(new))
+        if self.channel.others:
+            told("targets", f"{1 + len(self.channel.others)} topics get it")
         return Write(
             channel=self.channel, message=self.channel.message(new, now_ms=at.now_ms, lane=lane), after_s=after_s
         )

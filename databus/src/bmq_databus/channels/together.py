@@ -17,12 +17,13 @@ def check_together(all_channels: Iterable[Channel]) -> None:
         _check_dead_letters(name, channels)
     manners: dict[object, str] = {}
     for channel in channels.values():
-        manners.setdefault(channel.manner, channel.name)
+        for manner in channel.manners:
+            manners.setdefault(manner, channel.name)
     if len(manners) > MANNERS_MAX:
         raise ConfigurationError(
-            f"channels {', '.join(manners.values())} are sent in {len(manners)} manners (partitioner, batching, "
-            f"compression), and each needs a producer of its own, of which there are {MANNERS_MAX} at most: let more "
-            "of them have the same"
+            f"channels {', '.join(dict.fromkeys(manners.values()))} are sent in {len(manners)} manners (partitioner, "
+            "batching, compression, cluster), and each needs a producer of its own, of which there are "
+            f"{MANNERS_MAX} at most: let more of them have the same"
         )
 
 

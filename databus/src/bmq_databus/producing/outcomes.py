@@ -1,5 +1,6 @@
 """What became of a message, as its writer is told. Pure."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from confluent_kafka import KafkaError
@@ -111,6 +112,16 @@ def dead_letter(outcome: Outcome, *, channel: str, why: str) -> Outcome:
     return {**outcome, "deadLetter": channel, "error": error}
 
 
+def of_all(outcomes: Sequence[tuple[str, Outcome]]) -> Outcome:
+    """What became of a message that goes to several topics, each named: it is written where all have it."""
+    targets = [{"target": name, **outcome} for name, outcome in outcomes]
+    missing = [(name, outcome) for name, outcome in outcomes if outcome["status"] != 200]
+    if not missing:
+        return {**outcomes[0][1], "targets": targets}
+    why = "; ".join(f"{name}: {outcome['error']}" for name, outcome in missing)
+    return {"status": max(outcome["status"] for _, outcome in missing), "error": why, "targets": targets}
+
+
 def retry_after_s(outcomes: list[Outcome]) -> int | None:
     """When all that would be taken later would be; None: none of them."""
     return max((outcome["retryAfter"] for outcome in outcomes if "retryAfter" in outcome), default=None)
@@ -124,4 +135,6 @@ def whole(outcomes: list[Outcome]) -> int:
 
 def may_be_written(outcome: Outcome) -> bool:
     """Whether sending the message again might have it there twice."""
+    if any(may_be_written(target) for target in outcome.get("targets", ())):
+        return True
     return outcome["status"] in (200, 202) or _MAYBE in outcome.get("error", "")

@@ -40,8 +40,10 @@ def producer_settings(cluster: Mapping[str, Any], *, timeout_ms: int) -> dict[st
 def with_manner(settings: Mapping[str, Any], manner: Manner) -> dict[str, Any]:
     """A producer's settings for messages of a manner. How a client is in a lane is in docs/lanes.md."""
     lane = {"client.id": f"{settings.get('client.id', '')},lane={manner.lane}"} if manner.lane else {}
+    cluster = {"bootstrap.servers": manner.bootstrap_servers} if manner.bootstrap_servers else {}
     return {
         **settings,
+        **cluster,
         **lane,
         "partitioner": manner.partitioner or DEFAULT_PARTITIONER,
         "linger.ms": manner.linger_ms,

@@ -7,16 +7,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import structlog
 from confluent_kafka import KafkaError
 
 from bmq.ports import Clock, Rng
-from bmq_databus.channels.channel import Channel, Manner
+from bmq_databus.channels.channel import Channel, Manner, Target
 from bmq_databus.channels.steps import Moment, Refused, StepsOfChannels, Write
 from bmq_databus.errors import BadMessage, DatabusError, QueueFull
 from bmq_databus.messages.forms import NewMessage
 from bmq_databus.producing.draining import Draining
-from bmq_databus.producing.outcomes import ACCEPTED, SAMPLED_OUT, Outcome, dead_letter, failed, refused_by, sent
+from bmq_databus.producing.outcomes import ACCEPTED, SAMPLED_OUT, Outcome, dead_letter, failed, of_all, refused_by, sent
 from bmq_databus.producing.producer import Report
 from bmq_databus.producing.senders import Senders
 from bmq_databus.producing.settings import NEVER_MS, QUEUE_KIB, producer_settings
@@ -28,6 +29,8 @@ from bmq_databus.spool.folder import left_in
 from bmq_databus.spool.frames import Spooled
 
 ROOM_S: Final = 0.01
+TURN_MESSAGES: Final = 32
+"""Others have their turn after so many messages of one request to a channel with rules."""
 
 Settle = Callable[[int, Outcome], None]
 """Called in the loop with what became of a message, by its place among those that were handed over together."""
@@ -79,7 +82,9 @@ class Writing:
     async def start(self, settings: Mapping[str, Any], *, delivery_ms: int) -> None:
         """`settings` are librdkafka's. Raises KafkaException, OSError."""
         direct = producer_settings(settings, timeout_ms=delivery_ms)
-        durable = [one.manner for one in self.channels.values() if one.acknowledgement == "durable"]
+        durable = [
+            manner for one in self.channels.values() if one.acknowledgement == "durable" for manner in one.manners
+        ]
         self._direct = Senders(direct, durable or [Manner()], broken=self._is_broken)
         accepting = {one.name: one.spool for one in self.channels.values() if one.acknowledgement == "accepted"}
         if self._spool_folder is None:
@@ -135,9 +140,10 @@ class Writing:
         request: Headers = (),
     ) -> list[Outcome]:
         """An outcome for each, in order."""
-        waiting = _Request(len(news), self._loop)
+        done: asyncio.Future[Sequence[Outcome]] = self._loop.create_future()
+        waiting = _Several(len(news), lambda outcomes: None if done.done() else done.set_result(outcomes))
         await self.hand_over(channel, news, waiting.settle, patience_s=patience_s, request=request)
-        return await waiting.done
+        return list(await done) if news else []
 
     async def hand_over(
         self,
@@ -161,6 +167,8 @@ class Writing:
             if steps.is_plain:
                 due.append(_Due(place, channel, channel.message(new, now_ms=at.now_ms)))
                 continue
+            if place % TURN_MESSAGES == TURN_MESSAGES - 1:
+                await asyncio.sleep(0)
             match steps.decide(new, at, ahead=ahead, request=request, waits=waits):
                 case Write(channel=by, message=message, after_s=after_s, dead=dead):
                     if after_s:
@@ -220,10 +228,31 @@ class Writing:
     async def _produce(self, by: Channel, due: list[_Due], settle: Settle, *, patience_s: float) -> None:
         deadline_s = self._loop.time() + patience_s
         for one in due:
+            if by.others:
+                await self._produce_to_all(by, one, settle, deadline_s)
+                continue
             try:
                 await self._handed_over(by.manner, one.message, partial(_reported, settle, one), deadline_s)
             except QueueFull as error:
                 settle(one.place, one.told(failed(error)))
+
+    async def _produce_to_all(self, by: Channel, one: _Due, settle: Settle, deadline_s: float) -> None:
+        """The targets of one message, each by itself."""
+        targets = [Target(topic=by.topic, manner=by.manner), *by.others]
+        names = [f"{target.topic}@{target.manner.bootstrap_servers}".rstrip("@") for target in targets]
+
+        def all_settled(outcomes: Sequence[Outcome]) -> None:
+            settle(one.place, one.told(of_all(list(zip(names, outcomes, strict=True)))))
+
+        waiting = _Several(len(targets), all_settled)
+        for place, target in enumerate(targets):
+            each = one._replace(place=place, message=msgspec.structs.replace(one.message, topic=target.topic), dead="")
+            try:
+                await self._handed_over(
+                    target.manner, each.message, partial(_reported, waiting.settle, each), deadline_s
+                )
+            except QueueFull as error:
+                waiting.settle(place, failed(error))
 
     async def _handed_over(self, manner: Manner, message: Spooled, report: Report, deadline_s: float) -> None:
         assert self._direct is not None
@@ -245,19 +274,18 @@ def _reported(settle: Settle, one: _Due, error: KafkaError | None, partition: in
     settle(one.place, one.told(sent(partition, offset) if error is None else refused_by(error, one.message)))
 
 
-class _Request:
-    """The outcomes of one request's messages, as they come."""
+class _Several:
+    """Outcomes as they come."""
 
-    def __init__(self, count: int, loop: asyncio.AbstractEventLoop) -> None:
-        self.done: asyncio.Future[list[Outcome]] = loop.create_future()
+    def __init__(self, count: int, done: Callable[[Sequence[Outcome]], None]) -> None:
+        """`done` is called with them when there are so many."""
         self._outcomes: list[Outcome] = [{}] * count
         self._missing = count
-        if not count:
-            self.done.set_result([])
+        self._done = done
 
     def settle(self, at: int, outcome: Outcome) -> None:
         """One of them."""
         self._outcomes[at] = outcome
         self._missing -= 1
-        if not self._missing and not self.done.done():
-            self.done.set_result(self._outcomes)
+        if not self._missing:
+            self._done(self._outcomes)
