@@ -13,6 +13,9 @@ ADDRESSES_OR_NONE: Final = r"^([^\s,:]+:[0-9]{1,5}(,[^\s,:]+:[0-9]{1,5})*)?$"
 HEADER_NAME_OR_NONE: Final = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]*$"
 
 
+PathText = Annotated[str, Field(max_length=PATH_CHARS_MAX)]
+
+
 class Key(Part):
     """Where the messages' keys come from: one of field, header and constant."""
 
@@ -86,8 +89,8 @@ class Sampling(Part):
 class Redact(Part):
     """What of the JSON value is written nowhere, by its places, as $.card.number."""
 
-    replace: list[str] = Field(default=[], max_length=64, description="In their place stands text.")
-    remove: list[str] = Field(
+    replace: list[PathText] = Field(default=[], max_length=64, description="In their place stands text.")
+    remove: list[PathText] = Field(
         default=[],
         max_length=64,
         description="They are left out; in an array null stands in their place, so that the others keep theirs.",
