@@ -18,6 +18,7 @@ from bmq_databus.rules.keys import KeyRule
 from bmq_databus.rules.rates import Ahead, Rate
 from bmq_databus.rules.redaction import Redaction
 from bmq_databus.rules.sampling import Sampling
+from bmq_databus.rules.schemas import BadSchema, JsonSchema
 
 NOW = Moment(now_s=100.0, now_ms=1_700_000_000_000)
 ORDER = NewMessage(key=None, value=b'{"customer": {"id": "c1"}, "card": {"number": 4111}}')
@@ -89,7 +90,7 @@ def test_what_is_sampled_out_or_refused_takes_nothing_of_the_rate() -> None:
 
 
 def test_a_channel_that_changes_goes_on_with_its_rate() -> None:
-    known = StepsOfChannels(random=lambda: 0.0, now_s=lambda: NOW.now_s)
+    known = StepsOfChannels({}, random=lambda: 0.0, now_s=lambda: NOW.now_s)
     before = channel(rate=Rate(messages_per_second=1))
     after = channel(rate=Rate(messages_per_second=1), key=KeyRule(constant=b"k"))
     assert isinstance(known.of(before).decide(ORDER, NOW, ahead=Ahead()), Write)
@@ -117,6 +118,32 @@ def test_a_channel_that_changes_goes_on_with_its_rate() -> None:
         ("{sampling: {percent: 101}}", "less than or equal to 100"),
         ("{sampling: {percent: 5, by: topic}}", "'key' or 'random'"),
         ("{sampling: {}}", "spec.sampling.percent: Field required"),
+        ("{schema: {}}", "spec.schema.json: Field required"),
+        ("{schema: {json: {type: nope}}}", "spec.schema.json: "),
+        ("{schema: {json: {pattern: '(?=a)'}}}", "is not a .regex"),
+        ("{schema: {json: {pattern: '(a{1000}){1000}'}}}", "is not a .regex"),
+        ("{schema: {json: {$ref: 'http://127.0.0.1:1/x'}}}", "nothing is fetched"),
+        ("{schema: {json: {$ref: 'file:///etc/passwd'}}}", "nothing is fetched"),
+        ("{schema: {json: {$ref: '#/$defs/a'}}}", "leads nowhere"),
+        ("{schema: {json: {$dynamicRef: '#a'}}}", "dynamicRef is not served"),
+        ("{schema: {json: {properties: {a: {$ref: '#'}}}}}", "leads back to itself"),
+        ("{schema: {json: {$schema: 'http://example.com/mine'}}}", "meta-schema"),
+        ("{schema: {json: {enum: [2026-01-01]}}}", "it is no JSON"),
+        ("{deadLetter: Nope!}", "spec.deadLetter: 'Nope!'"),
+        ("{deadLetter: nope}", "its deadLetter nope is no channel here"),
+        ("{deadLetter: orders}", "in a circle .orders → orders"),
+        ("{compression: brotli}", "spec.compression: 'brotli'"),
+        ("{batching: {lingerMs: -1}}", "spec.batching.lingerMs: '-1'"),
+        ("{batching: {maxBytes: 10}}", "spec.batching.maxBytes: '10'"),
+        ("{lane: {}}", "spec.lane: a lane comes from one of header and baggage"),
+        ("{lane: {header: a, baggage: b}}", "one of header and baggage"),
+        ("{lane: {header: 'x lane'}}", "spec.lane.header: 'x lane'"),
+        ("{targets: [{}]}", "spec.targets.0.topic: Field required"),
+        ("{targets: [{topic: 'a b'}]}", "spec.topic: "),
+        ("{targets: [{topic: a}, {topic: a}]}", "a target stands there twice"),
+        ("{targets: [{topic: a}], topic: b}", "leave topic out"),
+        ("{targets: [{topic: a}], acknowledgement: accepted}", "a spool has one topic and one cluster"),
+        ("{targets: [{topic: a, bootstrapServers: nowhere}]}", "spec.targets.0.bootstrapServers: 'nowhere'"),
         ("{redact: {}}", "it names nothing"),
         ("{redact: {replace: [card]}}", "card: a path begins with \\$"),
         ("{redact: {replace: [$.card], remove: [$.card.number]}}", "\\$.card.number is within \\$.card already"),
@@ -129,3 +156,102 @@ def test_what_a_channel_may_not_say_is_told(tmp_path: File, spec: str, told: str
     file.write_text(f"apiVersion: bmq.io/v1alpha1\nkind: Channel\nmetadata: {{name: orders}}\nspec: {spec}\n")
     with pytest.raises(ConfigurationError, match=told):
         channels_of(file)
+
+
+def test_dead_letters_that_go_in_a_circle_are_told_at_the_start(tmp_path: File) -> None:
+    file = tmp_path / "channels.yaml"
+    of = {"a": "b", "b": "c", "c": "a"}
+    file.write_text(
+        "".join(
+            f"---\napiVersion: bmq.io/v1alpha1\nkind: Channel\nmetadata: {{name: {name}}}\nspec: {{deadLetter: {to}}}\n"
+            for name, to in of.items()
+        )
+    )
+    with pytest.raises(ConfigurationError, match="a → b → c → a"):
+        channels_of(file)
+
+
+SCHEMA = JsonSchema.of(
+    {
+        "type": "object",
+        "required": ["total"],
+        "properties": {
+            "total": {"type": "integer", "maximum": 10**30},
+            "card": {"properties": {"number": {"type": "string"}}},
+        },
+    }
+)
+DEAD = Channel(name="dead", topic="dead-letters", acknowledgement="accepted")
+
+
+def with_dead_letters(one: Channel, *others: Channel) -> Steps:
+    channels = {each.name: each for each in (one, *others)}
+    return StepsOfChannels(channels, random=lambda: 0.0, now_s=lambda: NOW.now_s).of(one)
+
+
+def test_a_value_that_does_not_fit_is_told_by_place_and_rule_and_never_by_what_stands_there() -> None:
+    checked = channel(schema=SCHEMA)
+    assert isinstance(decided(checked, NewMessage(key=None, value=b'{"total": 100000000000000000000}')), Write)
+    assert isinstance(decided(checked, NewMessage(key=None, value=None)), Write)
+    for value, told in (
+        (b'{"total": "4111"}', "$.total breaks properties/total/type"),
+        (b"{}", "$ breaks required (total is missing)"),
+        (b'{"total": 1e31}', "breaks properties/total"),
+        (b"4111 no", "no JSON"),
+        (b'{"total": NaN}', "no JSON"),
+        (b'{"total": ' + b"1" * 5_000 + b"}", "digits"),
+        (b'"' + b"4111" * 300_000 + b'"', "1048576 bytes at most"),
+        (b'{"total": ' + b"[" * 900 + b"]" * 900 + b"}", "nested too deep"),
+    ):
+        outcome = refused(decided(checked, NewMessage(key=None, value=value)))
+        assert outcome["status"] == 422 and told in outcome["error"] and "4111" not in outcome["error"]
+
+
+def test_what_does_not_fit_goes_to_the_dead_letter_channel_redacted_and_with_the_reason() -> None:
+    redaction = Redaction(replace=(("card",),))
+    steps = with_dead_letters(channel(schema=SCHEMA, redaction=redaction, dead_letter="dead"), DEAD)
+    new = NewMessage(key=b"k", value=b'{"card": {"number": 4111}}', headers=(("h", b"1"),), partition=7)
+    decision = steps.decide(new, NOW, ahead=Ahead())
+    assert isinstance(decision, Write) and decision.channel is DEAD
+    message = decision.message
+    assert (message.topic, message.key, message.partition) == ("dead-letters", b"k", -1)
+    assert message.value == b'{"card":"[redacted]"}'
+    assert message.headers[:2] == (("h", b"1"), ("bmq-dead-letter-channel", b"orders"))
+    name, why = message.headers[2]
+    assert name == "bmq-dead-letter-reason" and why == decision.dead.encode()
+    assert b"total is missing" in (why or b"") and b"$.card.number" not in (why or b"") and b"4111" not in (why or b"")
+
+
+def test_what_cannot_be_redacted_is_no_dead_letter_and_one_that_is_not_taken_is_refused() -> None:
+    secret = NewMessage(key=None, value=b"no 4111")
+    redacting = channel(schema=SCHEMA, redaction=Redaction(remove=(("a",),)), dead_letter="dead")
+    assert "4111" not in refused(with_dead_letters(redacting, DEAD).decide(secret, NOW, ahead=Ahead()))["error"]
+    closed = Channel(name="dead", topic="dead", enabled=False)
+    for others in ((), (closed,)):
+        outcome = refused(
+            with_dead_letters(channel(schema=SCHEMA, dead_letter="dead"), *others).decide(secret, NOW, ahead=Ahead())
+        )
+        assert outcome["status"] == 422
+    circle = with_dead_letters(
+        channel(schema=SCHEMA, dead_letter="dead"), Channel(name="dead", topic="d", schema=SCHEMA, dead_letter="orders")
+    )
+    assert "8 times" in refused(circle.decide(secret, NOW, ahead=Ahead()))["error"]
+
+
+def test_a_schema_that_grows_by_its_references_is_refused() -> None:
+    levels = {f"d{one}": {"anyOf": [{"$ref": f"#/$defs/d{one + 1}"}] * 4} for one in range(10)}
+    with pytest.raises(BadSchema, match="more than 10000 parts"):
+        JsonSchema.of({"$defs": {**levels, "d10": {}}, "$ref": "#/$defs/d0"})
+
+
+def test_more_manners_than_there_may_be_producers_are_told_at_the_start(tmp_path: File) -> None:
+    def written(count: int) -> File:
+        file = tmp_path / "channels.yaml"
+        head = "---\napiVersion: bmq.io/v1alpha1\nkind: Channel\n"
+        one = "metadata: {{name: c{0}}}\nspec: {{batching: {{lingerMs: {0}}}}}\n"
+        file.write_text("".join(head + one.format(number) for number in range(count)))
+        return file
+
+    assert len(channels_of(written(8))) == 8
+    with pytest.raises(ConfigurationError, match=r"9 manners \(partitioner, batching, compression, cluster\)"):
+        channels_of(written(9))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from bmq_databus.errors import Unfit
 from bmq_databus.messages.forms import NewMessage
 from bmq_databus.rules.keys import KeyRule, key_of
+from bmq_databus.rules.lanes import LaneRule, lane_of
 from bmq_databus.rules.places import NotJson, edited, found_at
 from bmq_databus.rules.rates import Ahead, Rate, RateLimit
 from bmq_databus.rules.redaction import Redaction, edits_of, redacted
@@ -215,6 +216,9 @@ RATES = st.builds(
 
 
 @given(RATES, WRITES, st.booleans())
+@example(
+    Rate(messages_per_second=0.5, bytes_per_second=50.0, burst_s=0.1), [(0.0, 5), (0.0, 5), (0.0, 5), (2.0, 5)], True
+)
 @example(Rate(bytes_per_second=50.0), [(0.0, 500), (0.0, 500), (2.0, 1)], False)
 def test_no_stretch_of_time_has_more_than_the_rate(rate: Rate, writes: list[tuple[float, int]], waits: bool) -> None:
     limit, now_s = RateLimit(rate, now_s=0.0), 0.0
@@ -275,3 +279,41 @@ def test_a_path_names_its_steps(text: str, path: Path) -> None:
 def test_what_is_no_path_is_told(text: str) -> None:
     with pytest.raises(ValueError, match=r"path|step|index"):
         path_of(text)
+
+
+BY_HEADER, BY_BAGGAGE = LaneRule(header="x-lane"), LaneRule(baggage="lane")
+
+
+@pytest.mark.parametrize(
+    ("rule", "own", "request_", "lane"),
+    [
+        (BY_HEADER, {}, {}, ""),
+        (BY_HEADER, {}, {"x-lane": b" dev "}, "dev"),
+        (BY_HEADER, {"X-Lane": b"own"}, {"x-lane": b"dev"}, "own"),
+        (BY_HEADER, {"x-lane": None}, {}, ""),
+        (BY_BAGGAGE, {}, {"baggage": b"user=1, lane = dev;ttl=5 ,x=y"}, "dev"),
+        (BY_BAGGAGE, {}, {"baggage": b"lane=d%65v"}, "dev"),
+        (BY_BAGGAGE, {"baggage": b"lane=own"}, {"baggage": b"lane=dev"}, "own"),
+        (BY_BAGGAGE, {}, {"baggage": b"lanes=dev", "lane": b"dev"}, ""),
+        (BY_BAGGAGE, {}, {"baggage": b";;,=,lane=dev,lane=dev"}, "dev"),
+    ],
+)
+def test_a_lane_is_what_the_message_names_or_else_its_request(
+    rule: LaneRule, own: dict[str, bytes | None], request_: dict[str, bytes], lane: str
+) -> None:
+    new = NewMessage(key=None, value=None, headers=tuple(own.items()))
+    assert lane_of(rule, new, [(name.encode(), value) for name, value in request_.items()]) == lane
+
+
+@pytest.mark.parametrize(
+    "said", [b"Dev", b"dev,prod", b"a,lane=b", b"-", b"x" * 33, b"\xff", b"d\x00v", b"dev lane=base"]
+)
+def test_what_is_no_lanes_name_is_refused_and_not_taken_for_the_base(said: bytes) -> None:
+    new = NewMessage(key=None, value=None)
+    with pytest.raises(Unfit, match="is no lane's name"):
+        lane_of(BY_HEADER, new, [(b"x-lane", said)])
+
+
+def test_several_lanes_are_refused() -> None:
+    with pytest.raises(Unfit, match="several lanes"):
+        lane_of(BY_BAGGAGE, NewMessage(key=None, value=None), [(b"baggage", b"lane=a"), (b"baggage", b"lane=b")])

@@ -20,6 +20,7 @@ from bmq_databus.http.streams import LARGE_LINES_MAX, UNANSWERED_BYTES_MAX, Stre
 from bmq_databus.messages.forms import NewMessage
 from bmq_databus.producing.outcomes import failed, sent
 from bmq_databus.producing.writing import Settle
+from bmq_databus.rules.lanes import Headers
 
 ORDERS = Channel(name="orders", topic="orders")
 END_OF_2 = {"end": {"status": 200, "written": 2, "refused": 0}}
@@ -41,6 +42,7 @@ class Writes:
         settle: Settle,
         *,
         patience_s: float,
+        request: Headers = (),
         waits: bool = False,
     ) -> None:
         for at, one in enumerate(news):

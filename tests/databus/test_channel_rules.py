@@ -32,6 +32,33 @@ apiVersion: bmq.io/v1alpha1
 kind: Channel
 metadata: {name: murmured}
 spec: {partitioner: murmur2}
+---
+apiVersion: bmq.io/v1alpha1
+kind: Channel
+metadata: {name: small}
+spec: {acknowledgement: accepted, compression: zstd, batching: {lingerMs: 200, maxBytes: 100000}}
+---
+apiVersion: bmq.io/v1alpha1
+kind: Channel
+metadata: {name: checked}
+spec:
+  schema: {json: {type: object, required: [total]}}
+  deadLetter: dead
+---
+apiVersion: bmq.io/v1alpha1
+kind: Channel
+metadata: {name: laned}
+spec: {lane: {header: X-Lane}}
+---
+apiVersion: bmq.io/v1alpha1
+kind: Channel
+metadata: {name: laned-later}
+spec: {topic: laned, acknowledgement: accepted, lane: {baggage: lane}}
+---
+apiVersion: bmq.io/v1alpha1
+kind: Channel
+metadata: {name: dead}
+spec: {acknowledgement: accepted}
 """
 ORDER = {"customer": {"id": "c1"}, "card": {"number": "4111", "cvc": 1}, "total": 12345678901234567890123}
 JSON = "application/json"
@@ -88,6 +115,95 @@ def test_a_sample_by_key_has_all_messages_of_a_key_and_partitioners_have_produce
         assert all(one.get("sampledOut", False) == (one["status"] == 200) for one in answer["results"])
         assert len(records(bmq, "few", kept.count(202))) == kept.count(202)
         assert sidecar.post("murmured", b"x", query="?key=k")[0] == 200
+    finally:
+        sidecar.stop()
+
+
+def test_a_channel_that_compresses_takes_less_of_the_store(bmq: Bmq, tmp_path: Path) -> None:
+    bmq.start()
+    sidecar = Databus(bmq.servers, CHANNELS, tmp_path / "databus")
+    sidecar.start()
+    value = b"the same again and again " * 40_000
+
+    def stored_bytes() -> int:
+        return sum(path.stat().st_size for path in (tmp_path / "data").rglob("*") if path.is_file())
+
+    try:
+        before = stored_bytes()
+        assert sidecar.post("small", value)[0] == 202
+        (record,) = records(bmq, "small", 1)
+        assert record.value() == value
+        assert stored_bytes() - before < len(value) // 4
+    finally:
+        sidecar.stop()
+
+
+def test_messages_go_to_the_lane_that_their_request_names_and_to_no_other(bmq: Bmq, tmp_path: Path) -> None:
+    bmq.start()
+    admin = ["--admin", f"127.0.0.1:{bmq.admin_port}"]
+    subprocess.run([str(BMQ), "lanes", "create", "dev", "--ttl", "8h", *admin], check=True, timeout=60)
+    sidecar = Databus(bmq.servers, CHANNELS, tmp_path / "databus")
+    sidecar.start()
+    try:
+        assert sidecar.post("laned", b"base")[0] == 200
+        assert sidecar.post("laned", b"dev", headers={"x-lane": "dev"})[0] == 200
+        in_baggage = {"baggage": "user=1,lane=dev"}
+        assert sidecar.post("laned-later", b"dev later", headers=in_baggage)[0] == 202
+        assert sidecar.post("laned", b"no", headers={"x-lane": "De v"})[0] == 422
+        status, answer = sidecar.post("laned", b"no", headers={"x-lane": "nowhere"})
+        assert status == 403 and "lane nowhere: there is no such lane" in answer["error"]
+        assert values_in_lane(bmq, "dev", 2) == ["dev", "dev later"]
+        assert [one.value() for one in records(bmq, "laned", 1)] == [b"base"]
+    finally:
+        sidecar.stop()
+
+
+def test_a_message_with_several_targets_is_answered_when_all_have_it_and_each_is_told(bmq: Bmq, tmp_path: Path) -> None:
+    bmq.start()
+    other = Bmq(["--data", str(tmp_path / "other"), "--no-fsync"], log=tmp_path / "other.log")
+    other.start()
+    targets = f"[{{topic: moved}}, {{topic: moved-2}}, {{topic: moved, bootstrapServers: '{other.servers}'}}]"
+    head = "apiVersion: bmq.io/v1alpha1\nkind: Channel\nmetadata: {name: moving}\n"
+    sidecar = Databus(bmq.servers, f"{head}spec: {{targets: {targets}}}\n", tmp_path / "databus")
+    sidecar.start()
+    try:
+        messages = [{"text": str(one), "key": "k"} for one in range(20)]
+        status, answer = sidecar.post_many("moving", messages)
+        assert status == 200
+        names = ["moved", "moved-2", f"moved@{other.servers}"]
+        assert all([target["target"] for target in one["targets"]] == names for one in answer["results"])
+        wanted = [str(one).encode() for one in range(20)]
+        for cluster, topic in ((bmq, "moved"), (bmq, "moved-2"), (other, "moved")):
+            assert [one.value() for one in records(cluster, topic, 20)] == wanted
+        other.stop()
+        status, answer = sidecar.post("moving", b"last")
+        assert status == 503 and answer["error"].startswith(f"moved@{other.servers}: the cluster did not take it")
+        assert [target["status"] for target in answer["targets"]] == [200, 200, 503]
+    finally:
+        sidecar.stop()
+        other.stop()
+
+
+def values_in_lane(bmq: Bmq, lane: str, count: int) -> list[str]:
+    command = [str(BMQ), "consume", "laned", "-b", bmq.servers, "--lane", lane, "--from", "beginning", "--follow"]
+    command += ["--count", str(count), "--format", "%s\\n"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    return sorted(done.stdout.split("\n")[:-1])
+
+
+def test_what_does_not_fit_is_a_dead_letter_by_the_other_channels_acknowledgement(bmq: Bmq, tmp_path: Path) -> None:
+    bmq.start()
+    sidecar = Databus(bmq.servers, CHANNELS, tmp_path / "databus")
+    sidecar.start()
+    try:
+        status, answer = sidecar.post_many("checked", [{"json": {"total": 1}}, {"json": {}}, {"json": {"total": 2}}])
+        assert status == 207
+        first, dead, last = answer["results"]
+        assert (first["status"], last["status"], dead["status"], dead["deadLetter"]) == (200, 200, 202, "dead")
+        assert "total is missing" in dead["error"]
+        (record,) = records(bmq, "dead", 1)
+        assert dict(record.headers() or [])["bmq-dead-letter-channel"] == b"checked"
+        assert len(records(bmq, "checked", 2)) == 2
     finally:
         sidecar.stop()
 

@@ -19,7 +19,7 @@ from bmq_resources.base import (
     rule,
     rules,
 )
-from bmq_resources.channel_rules import Key, Rate, Redact, Sampling
+from bmq_resources.channel_rules import Batching, Key, LaneOf, Rate, Redact, Sampling, Target, ValueSchema
 from bmq_resources.json_paths import is_within, path_of
 from bmq_resources.references import ClusterRef
 
@@ -49,6 +49,7 @@ class Idempotency(Part):
     )
 
 
+Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 Partitioner = Literal["consistent_random", "consistent", "murmur2_random", "murmur2", "fnv1a_random", "fnv1a", "random"]
 
 
@@ -59,6 +60,12 @@ class ChannelSpec(Part):
         default="",
         max_length=TOPIC_NAME_LENGTH_MAX,
         description="The topic that its messages go to. Empty: the channel's name.",
+    )
+    targets: list[Target] = Field(
+        default=[],
+        max_length=4,
+        description="Several topics that each message goes to, instead of topic: a writer is answered when all have "
+        "it. With acknowledgement: durable alone.",
     )
     acknowledgement: Literal["durable", "accepted"] = Field(
         default="durable",
@@ -78,9 +85,34 @@ class ChannelSpec(Part):
         description="How a partition is chosen, as librdkafka calls it. One that a message names goes before it. "
         "What ends with _random sends messages without a key to one partition for a while, then to another.",
     )
+    batching: Batching = Field(default=Batching(), description="How messages become batches.")
+    compression: Compression = Field(default="none", description="How batches are compressed.")
     redact: Redact | None = Field(default=None, description="What of the value is written nowhere.")
+    lane: LaneOf | None = Field(
+        default=None, description="Which lane each message is written in. Left out: the base alone."
+    )
     sampling: Sampling | None = Field(default=None, description="Which part of the messages is written.")
     rate: Rate | None = Field(default=None, description="How much may be written.")
+    value_schema: ValueSchema | None = Field(default=None, alias="schema", description="What values have to be.")
+    dead_letter: str = Field(
+        default="",
+        max_length=253,
+        pattern=OBJECT_NAME_OR_NONE,
+        description="The channel that gets the messages that these rules do not take as they are. Empty: they are "
+        "refused.",
+    )
+
+    @model_validator(mode="after")
+    def _targets_are_apart(self) -> Self:
+        if self.targets and self.topic:
+            raise PydanticCustomError("targets", "targets stand in the place of topic: leave topic out")
+        if self.targets and self.acknowledgement == "accepted":
+            raise PydanticCustomError(
+                "targets", "a spool has one topic and one cluster: write targets with acknowledgement: durable"
+            )
+        if len({(one.topic, one.bootstrap_servers) for one in self.targets}) < len(self.targets):
+            raise PydanticCustomError("targets", "a target stands there twice: leave one out")
+        return self
 
     @model_validator(mode="after")
     def _key_is_not_redacted(self) -> Self:
@@ -141,5 +173,5 @@ class Channel(Resource):
 
     @property
     def topic_name(self) -> str:
-        """Where its messages go."""
-        return self.spec.topic or self.channel_name
+        """Where its messages go, or the first of several."""
+        return self.spec.targets[0].topic if self.spec.targets else self.spec.topic or self.channel_name

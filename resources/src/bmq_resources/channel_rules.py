@@ -1,12 +1,19 @@
 """What a channel may say of the messages that are written to it: their keys, how many of them, what is taken out."""
 
-from typing import Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
+from bmq.naming.names import TOPIC_NAME_LENGTH_MAX
 from bmq_resources.base import Part
 from bmq_resources.json_paths import PATH_CHARS_MAX, is_within, path_of
+
+ADDRESSES_OR_NONE: Final = r"^([^\s,:]+:[0-9]{1,5}(,[^\s,:]+:[0-9]{1,5})*)?$"
+HEADER_NAME_OR_NONE: Final = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]*$"
+
+
+PathText = Annotated[str, Field(max_length=PATH_CHARS_MAX)]
 
 
 class Key(Part):
@@ -82,8 +89,8 @@ class Sampling(Part):
 class Redact(Part):
     """What of the JSON value is written nowhere, by its places, as $.card.number."""
 
-    replace: list[str] = Field(default=[], max_length=64, description="In their place stands text.")
-    remove: list[str] = Field(
+    replace: list[PathText] = Field(default=[], max_length=64, description="In their place stands text.")
+    remove: list[PathText] = Field(
         default=[],
         max_length=64,
         description="They are left out; in an array null stands in their place, so that the others keep theirs.",
@@ -102,6 +109,64 @@ class Redact(Part):
                         "redact", "{text} is within {outer} already: leave one out", {"text": text, "outer": other_text}
                     )
         return self
+
+
+class Batching(Part):
+    """How messages become batches."""
+
+    linger_ms: int = Field(
+        default=5, ge=0, le=60_000, description="How long a message waits for others to its partition, in ms."
+    )
+    max_bytes: int = Field(
+        default=1_000_000,
+        ge=1_000,
+        le=16 << 20,
+        description="A batch with so many bytes, or one message, waits no more.",
+    )
+
+
+class LaneOf(Part):
+    """Which lane a message is of: by one of header and baggage, of the message or else of its request."""
+
+    header: str = Field(
+        default="", max_length=255, pattern=HEADER_NAME_OR_NONE, description="The header that has its name."
+    )
+    baggage: str = Field(
+        default="",
+        max_length=255,
+        pattern=HEADER_NAME_OR_NONE,
+        description="The member of the header baggage (W3C) that has its name.",
+    )
+
+    @model_validator(mode="after")
+    def _one_of(self) -> Self:
+        if bool(self.header) == bool(self.baggage):
+            raise PydanticCustomError("lane", "a lane comes from one of header and baggage: write one of them")
+        return self
+
+
+class Target(Part):
+    """A topic that messages go to, of the sidecar's cluster or of another one."""
+
+    topic: str = Field(min_length=1, max_length=TOPIC_NAME_LENGTH_MAX, description="Its name.")
+    bootstrap_servers: str = Field(
+        default="",
+        max_length=1_000,
+        pattern=ADDRESSES_OR_NONE,
+        description="HOST:PORT of the cluster, several with commas. Empty: the sidecar's.",
+    )
+
+
+class ValueSchema(Part):
+    """What values have to be."""
+
+    json_schema: Annotated[
+        dict[str, Any], WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
+    ] = Field(
+        alias="json",
+        description="A JSON Schema, written out here. It refers to nothing outside, nor to itself, and its patterns "
+        "have no look-around and no back-references.",
+    )
 
 
 def _check_path(text: str) -> tuple[str | int, ...]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
+import msgspec
 import typer
 
 from bmq.errors import ConfigurationError
@@ -44,7 +45,12 @@ def explain(
     ],
     header: Annotated[
         list[str] | None,
-        typer.Option("--header", metavar="NAME=TEXT", help="A header of the message; several are.", show_default=False),
+        typer.Option(
+            "--header",
+            metavar="NAME=TEXT",
+            help="A header of the message, and of its request; may be said again.",
+            show_default=False,
+        ),
     ] = None,
     key: Annotated[
         str | None, typer.Option("--key", metavar="TEXT", help="The key that its writer says.", show_default=False)
@@ -89,24 +95,28 @@ def add_to(app: typer.Typer) -> None:
 @dataclass(slots=True, kw_only=True)
 class _Explained:
     steps: list[tuple[Cell, ...]] = field(default_factory=list)
-    messages: list["Spooled"] = field(default_factory=list)
-    """What would be written."""
+    messages: list[tuple["Spooled", str]] = field(default_factory=list)
+    """What would be written, and to which cluster; empty: the sidecar's."""
     why_not: str = ""
 
 
 def _explained(known: "dict[str, Channel]", channel: "Channel", new: "NewMessage") -> _Explained:
-    from bmq_databus.channels.steps import Moment, Refused, Steps, Write
+    from bmq_databus.channels.steps import Moment, Refused, StepsOfChannels, Write
     from bmq_databus.rules.rates import Ahead
 
     explained = _Explained()
     at = Moment(now_s=0.0, now_ms=SystemClock().now_ms())
-    steps = Steps(channel, random=SystemRng().random, now_s=at.now_s)
+    steps = StepsOfChannels(known, random=SystemRng().random, now_s=lambda: at.now_s).of(channel)
+    request = [(name.lower().encode(), value or b"") for name, value in new.headers]
     decision: Decision = steps.decide(
-        new, at, ahead=Ahead(), told=lambda step, what: explained.steps.append((step, what))
+        new, at, ahead=Ahead(), request=request, told=lambda step, what: explained.steps.append((step, what))
     )
     match decision:
-        case Write(message=message):
-            explained.messages = [message]
+        case Write(channel=by, message=message):
+            explained.messages = [(message, by.manner.bootstrap_servers)]
+            explained.messages += [
+                (msgspec.structs.replace(message, topic=one.topic), one.manner.bootstrap_servers) for one in by.others
+            ]
         case Refused(error=error):
             explained.why_not = str(error)
         case _:
@@ -119,14 +129,16 @@ def _document(channel: str, explained: _Explained) -> dict[str, Any]:
         "channel": channel,
         "written": bool(explained.messages),
         "steps": [{"step": step, "what": what} for step, what in explained.steps],
-        "messages": [_message(one) for one in explained.messages],
+        "messages": [_message(one, servers) for one, servers in explained.messages],
     }
     return document if explained.messages else {**document, "why": explained.why_not}
 
 
-def _message(message: "Spooled") -> dict[str, Any]:
+def _message(message: "Spooled", servers: str) -> dict[str, Any]:
     return {
         "topic": message.topic,
+        "bootstrapServers": servers or None,
+        "lane": message.lane or None,
         "partition": None if message.partition < 0 else message.partition,
         **_bytes("key", message.key),
         **_bytes("value", message.value),
@@ -148,10 +160,11 @@ def _lines(explained: _Explained) -> list[str]:
     if not explained.messages:
         return [f"it would not be written: {explained.why_not}"]
     lines = []
-    for one in explained.messages:
+    for one, servers in explained.messages:
         value = b"" if one.value is None else one.value
         shown = "no value" if one.value is None else value[:200].decode(errors="backslashreplace")
-        lines.append(f"it would be written to topic {one.topic}: {shown}{'…' if len(value) > 200 else ''}")
+        where = f"{one.topic} of {servers}" if servers else one.topic
+        lines.append(f"it would be written to topic {where}: {shown}{'…' if len(value) > 200 else ''}")
     return lines
 
 

@@ -14,9 +14,10 @@ from bmq.ports import Clock
 from bmq_databus.backlog.looking import look
 from bmq_databus.backlog.refused import NO_LIMITS, UNBOUNDED, finish, refused_spool
 from bmq_databus.backlog.tally import Reasons, Tally
+from bmq_databus.channels.channel import Manner
 from bmq_databus.errors import DatabusError, SpoolInUse
 from bmq_databus.producing.draining import Draining
-from bmq_databus.producing.sender import Sender
+from bmq_databus.producing.senders import Senders
 from bmq_databus.producing.settings import NEVER_MS, QUEUE_KIB, cluster_settings, producer_settings
 from bmq_databus.spool.aside import AsideLimits
 from bmq_databus.spool.channel_spool import ChannelSpool
@@ -61,7 +62,7 @@ class Replayed:
 class Replay:
     """Use `opened`, then `run` for each channel, and `close`."""
 
-    def __init__(self, root: Path, producing: Sender, broken: "asyncio.Future[str]", *, clock: Clock) -> None:
+    def __init__(self, root: Path, producing: Senders, broken: "asyncio.Future[str]", *, clock: Clock) -> None:
         self._root = root
         self._producing = producing
         self._broken = broken
@@ -80,7 +81,7 @@ class Replay:
                 pass
         broken: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         settings = producer_settings(cluster_settings(bootstrap_servers), timeout_ms=NEVER_MS)
-        producing = Sender(settings, broken=lambda why: None if broken.done() else broken.set_result(why))
+        producing = Senders(settings, [Manner()], broken=lambda why: None if broken.done() else broken.set_result(why))
         try:
             await producing.check(CHECK_S)
         except KafkaException as error:
@@ -123,7 +124,7 @@ class Replay:
     async def _drain(
         self, folder: Path, one: Replayed, *, stop: asyncio.Event, patience_s: float, refused_in: Path | None
     ) -> bool:
-        tally, reasons = Tally(), Reasons(self._producing)
+        tally, reasons = Tally(), Reasons(self._producing.way(Manner()))
         spool = await ChannelSpool.opened(
             folder,
             limits=NO_LIMITS,

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from bmq.errors import ConfigurationError, InvalidTopicName
 from bmq_databus.channels.channel import Channel, channel_of
 from bmq_databus.channels.together import check_together
+from bmq_databus.rules.schemas import BadSchema
 from bmq_resources.base import API_VERSION, Part
 from bmq_resources.channel import Channel as ChannelResource
 
@@ -61,5 +62,7 @@ def _channel(document: Any, where: str) -> Channel:
         value = first["input"]
         shown = "" if isinstance(value, (dict, list, Part)) else f"{str(value)[:60]!r}: "
         raise ConfigurationError(f"{where}, {field}: {shown}{first['msg']}: see docs/databus.md") from error
+    except BadSchema as error:
+        raise ConfigurationError(f"{where}, spec.schema.json: {error}: see docs/databus.md") from error
     except InvalidTopicName as error:
         raise ConfigurationError(f"{where}, spec.topic: {error}") from error

@@ -1,30 +1,37 @@
 """What becomes of a message by its channel's rules, step by step. Pure: what time it is, and chance, are given.
 
 1. *enabled*: a channel that is turned off takes nothing.
-2. *redact*: what is to be written nowhere is taken out of the value; no step behind it sees it.
-3. *key*: the message gets its key.
-4. *sampling*: some messages go no further, and are answered as if they had.
-5. *rate*: what is too much for now is refused, or waits.
-6. *partition*: the one that its writer named, or the partitioner's choice, which is made when it is sent.
+2. *schema*: the value is what it has to be.
+3. *redact*: what is to be written nowhere is taken out of the value; no step behind it sees it.
+4. *key*: the message gets its key.
+5. *lane*: the one that the message, or its request, names.
+6. *sampling*: some messages go no further, and are answered as if they had.
+7. *rate*: what is too much for now is refused, or waits.
+8. *partition*: the one that its writer named, or the partitioner's choice, which is made when it is sent.
+9. *targets*: each of them gets what came of it.
 
-A message that is wrong is told so whatever the rate and the sample are, and neither counts it.
+A message that is wrong is told so whatever the rate and the sample are, and neither counts it. Where the channel has a
+dead-letter channel, what its rules do not take as it is goes through that one's steps instead, redacted.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
-from bmq_databus.channels.channel import Channel
+from bmq_databus.channels.channel import DEFAULT_PARTITIONER, Channel
 from bmq_databus.errors import DatabusError, RateLimited, TurnedOff, Unfit
 from bmq_databus.messages.forms import NewMessage
 from bmq_databus.rules.keys import key_of
+from bmq_databus.rules.lanes import Headers, lane_of
+from bmq_databus.rules.places import NotJson
 from bmq_databus.rules.rates import Ahead, Rate, RateLimit
 from bmq_databus.rules.redaction import edits_of, redacted
 from bmq_databus.rules.sampling import is_sampled
+from bmq_databus.rules.schemas import SchemaCheck
 from bmq_databus.spool.frames import Spooled
 
 Told = Callable[[str, str], None]
@@ -32,11 +39,14 @@ Told = Callable[[str, str], None]
 
 
 class Write(msgspec.Struct, frozen=True, kw_only=True):
-    """It is written."""
+    """It is written, by the channel."""
 
+    channel: Channel
     message: Spooled
     after_s: float = 0.0
     """In so many seconds."""
+    dead: str = ""
+    """Why it is a dead letter."""
 
 
 class SampledOut(msgspec.Struct, frozen=True):
@@ -51,6 +61,10 @@ class Refused(msgspec.Struct, frozen=True):
 
 Decision = Write | SampledOut | Refused
 SAMPLED_OUT: Final = SampledOut()
+DEAD_LETTERS_MAX: Final = 8
+"""Channels that a message goes through one after another."""
+FROM_HEADER: Final = "bmq-dead-letter-channel"
+WHY_HEADER: Final = "bmq-dead-letter-reason"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,13 +78,23 @@ class Moment:
 class Steps:
     """One channel's. It remembers what was written of late, for its rate."""
 
-    def __init__(self, channel: Channel, *, random: Callable[[], float], now_s: float) -> None:
-        """`random`: uniform in [0, 1)."""
+    def __init__(
+        self,
+        channel: Channel,
+        *,
+        random: Callable[[], float],
+        now_s: float,
+        named: "Callable[[str], Steps | None]" = lambda _: None,
+    ) -> None:
+        """`random`: uniform in [0, 1). `named`: the steps of a channel that there is."""
         self.channel = channel
+        self._named = named
         self._random = random
         self._edits = None if channel.redaction is None else edits_of(channel.redaction)
+        self._hidden = () if channel.redaction is None else (*channel.redaction.replace, *channel.redaction.remove)
         self._limit = None if channel.rate is None else RateLimit(channel.rate, now_s=now_s)
-        rules = (channel.redaction, channel.key, channel.sampling, channel.rate)
+        self._schema = None if channel.schema is None else SchemaCheck(channel.schema)
+        rules = (channel.schema, channel.redaction, channel.key, channel.lane, channel.sampling, channel.rate)
         self.is_plain = channel.enabled and all(rule is None for rule in rules)
         """Whether each message is written as it is: `Channel.message` is all there is to do then."""
 
@@ -80,28 +104,78 @@ class Steps:
             self._limit = before._limit
 
     def decide(
-        self, new: NewMessage, at: Moment, *, ahead: Ahead, waits: bool = False, told: Told | None = None
+        self,
+        new: NewMessage,
+        at: Moment,
+        *,
+        ahead: Ahead,
+        request: Headers = (),
+        waits: bool = False,
+        told: Told | None = None,
     ) -> Decision:
-        """`ahead`: what its request was refused for the rate before. `waits`: it is not refused for the rate, but
-        written later.
+        """`request`: its headers; `ahead`: what of it was refused for the rate before. `waits`: the message is not
+        refused for the rate, but written later.
         """
+        told = told or _nobody
         try:
-            return self._decided(new, at, ahead=ahead, waits=waits, told=told or _nobody)
-        except (TurnedOff, Unfit, RateLimited) as error:
+            return self._decided(new, at, ahead=ahead, request=request, waits=waits, told=told)
+        except Unfit as error:
+            return (
+                self._dead(new, at, error, request=request, waits=waits, told=told)
+                if self.channel.dead_letter
+                else Refused(error)
+            )
+        except (TurnedOff, RateLimited) as error:
             return Refused(error)
 
-    def _decided(self, new: NewMessage, at: Moment, *, ahead: Ahead, waits: bool, told: Told) -> Decision:
+    def _dead(self, new: NewMessage, at: Moment, why: Unfit, *, request: Headers, waits: bool, told: Told) -> Decision:
+        """What becomes of it by the dead-letter channel."""
+        name = self.channel.dead_letter
+        told("dead letter", f"it goes to channel {name}")
+        steps = self._named(name)
+        if steps is None:
+            return Refused(Unfit(f"{why}; and channel {name}, which gets such messages, is not there"))
+        if [header for header, _ in new.headers].count(FROM_HEADER) >= DEAD_LETTERS_MAX:
+            return Refused(Unfit(f"{why}; and it was a dead letter {DEAD_LETTERS_MAX} times already"))
+        headers = ((FROM_HEADER, self.channel.name.encode()), (WHY_HEADER, str(why).encode()))
+        try:
+            value = new.value if self._edits is None else redacted(new.value, self._edits)
+        except NotJson as error:
+            return Refused(error)
+        dead = msgspec.structs.replace(new, value=value, partition=-1, headers=(*new.headers, *headers))
+        decision = steps.decide(dead, at, ahead=Ahead(), request=request, waits=waits, told=told)
+        if isinstance(decision, Write):
+            return msgspec.structs.replace(decision, dead=str(why))
+        if isinstance(decision, Refused) and not isinstance(decision.error, RateLimited):
+            return Refused(Unfit(f"{why}; and as a dead letter: {decision.error}"))
+        return decision
+
+    def _decided(
+        self, new: NewMessage, at: Moment, *, ahead: Ahead, request: Headers, waits: bool, told: Told
+    ) -> Decision:
         if not self.channel.enabled:
             with _telling("enabled", told):
                 raise TurnedOff(f"channel {self.channel.name} is turned off")
         told("enabled", "the channel takes messages")
+        self._check(new, told)
         new = self._redacted(new, told)
         new = self._keyed(new, told)
+        lane = self._lane(new, request, told)
         if not self._is_sampled(new, told):
             return SAMPLED_OUT
         after_s = self._admitted(new, at, ahead=ahead, waits=waits, told=told)
         told("partition", self._partition(new))
-        return Write(message=self.channel.message(new, now_ms=at.now_ms), after_s=after_s)
+        if self.channel.others:
+            told("targets", f"{1 + len(self.channel.others)} topics get it")
+        return Write(
+            channel=self.channel, message=self.channel.message(new, now_ms=at.now_ms, lane=lane), after_s=after_s
+        )
+
+    def _check(self, new: NewMessage, told: Told) -> None:
+        if self._schema is not None:
+            with _telling("schema", told):
+                self._schema.check(new.value, hidden=self._hidden)
+            told("schema", "the value fits" if new.value is not None else "there is no value to fit")
 
     def _redacted(self, new: NewMessage, told: Told) -> NewMessage:
         if self._edits is None:
@@ -120,6 +194,14 @@ class Steps:
             key = key_of(rule, new)
         told("key", f"{_key_text(key)}, by {rule.said}")
         return msgspec.structs.replace(new, key=key)
+
+    def _lane(self, new: NewMessage, request: Headers, told: Told) -> str:
+        if self.channel.lane is None:
+            return ""
+        with _telling("lane", told):
+            lane = lane_of(self.channel.lane, new, request)
+        told("lane", f"it goes to lane {lane}" if lane else "it names none")
+        return lane
 
     def _is_sampled(self, new: NewMessage, told: Told) -> bool:
         rule = self.channel.sampling
@@ -149,13 +231,17 @@ class Steps:
     def _partition(self, new: NewMessage) -> str:
         if new.partition >= 0:
             return f"{new.partition}, which its writer named"
-        return f"the choice of {self.channel.manner.partitioner}"
+        return f"the choice of {self.channel.manner.partitioner or DEFAULT_PARTITIONER}"
 
 
 class StepsOfChannels:
     """Those of each channel, as it is now."""
 
-    def __init__(self, *, random: Callable[[], float], now_s: Callable[[], float]) -> None:
+    def __init__(
+        self, channels: Mapping[str, Channel], *, random: Callable[[], float], now_s: Callable[[], float]
+    ) -> None:
+        """`channels`: those that there are, whenever it is asked."""
+        self._channels = channels
         self._random = random
         self._now_s = now_s
         self._known: dict[str, Steps] = {}
@@ -165,11 +251,15 @@ class StepsOfChannels:
         known = self._known.get(channel.name)
         if known is not None and known.channel is channel:
             return known
-        steps = Steps(channel, random=self._random, now_s=self._now_s())
+        steps = Steps(channel, random=self._random, now_s=self._now_s(), named=self._named)
         if known is not None:
             steps.follow(known)
         self._known[channel.name] = steps
         return steps
+
+    def _named(self, name: str) -> Steps | None:
+        channel = self._channels.get(name)
+        return None if channel is None else self.of(channel)
 
 
 @contextmanager

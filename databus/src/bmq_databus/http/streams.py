@@ -23,6 +23,7 @@ from bmq_databus.messages.forms import NewMessage, tried
 from bmq_databus.messages.lines import Lines
 from bmq_databus.producing.outcomes import Outcome
 from bmq_databus.producing.writing import Settle
+from bmq_databus.rules.lanes import Headers
 
 UNANSWERED_BYTES_MAX: Final = 512 << 10
 """So much of a stream, or one line, waits for its results to be sent."""
@@ -58,6 +59,7 @@ class Writes(Protocol):
         settle: Settle,
         *,
         patience_s: float,
+        request: Headers = (),
         waits: bool = False,
     ) -> None:
         """As `bmq_databus.producing.writing.Writing`."""
@@ -253,7 +255,9 @@ class Stream:
         """The messages that were added last."""
         if news:
             settle = partial(self._settle, self._results.end - len(news))
-            await self._writes.hand_over(channel, news, settle, patience_s=self._patience_s, waits=True)
+            await self._writes.hand_over(
+                channel, news, settle, patience_s=self._patience_s, request=self._incoming.scope["headers"], waits=True
+            )
 
     def _settle(self, first: int, at: int, outcome: Outcome) -> None:
         status: int = outcome["status"]

@@ -26,6 +26,7 @@ from bmq_databus.http.parameters import MANY, message_headers, messages_of
 from bmq_databus.http.streams import LARGE_LINES_MAX, Stream
 from bmq_databus.producing.outcomes import Outcome, may_be_written, retry_after_s, whole
 from bmq_databus.producing.writing import Writing
+from bmq_databus.rules.lanes import BAGGAGE
 
 BODIES_BYTES_MAX: Final = 64 << 20
 """What all requests together hold until they are answered, streams aside."""
@@ -110,7 +111,7 @@ class ChannelWrites:
 
     async def _written_once(self, channel: Channel, media: str, body: bytes, incoming: Incoming, key: str) -> Reply:
         """Raises KeyReused, KeyUnderWay, BadMessage."""
-        fingerprint = await _fingerprint(media, body, incoming)
+        fingerprint = await _fingerprint(channel, media, body, incoming)
         kept = self._idempotency.kept(channel, key, fingerprint)
         if kept is not None:
             return Reply(status=kept.status, body=kept.body)
@@ -127,7 +128,7 @@ class ChannelWrites:
     async def _outcomes(self, channel: Channel, media: str, body: bytes, incoming: Incoming) -> list[Outcome]:
         """Raises BadMessage."""
         news = messages_of(media, body, incoming.scope)
-        outcomes = await self._writing.write(channel, news, patience_s=PATIENCE_S)
+        outcomes = await self._writing.write(channel, news, patience_s=PATIENCE_S, request=incoming.scope["headers"])
         for status, count in Counter(one["status"] for one in outcomes).items():
             metrics.MESSAGES.labels(channel.name, str(status)).inc(count)
         return outcomes
@@ -145,8 +146,11 @@ def _refused(error: DatabusError) -> Reply:
     return refusal(next(status for kind, status in _STATUSES if isinstance(error, kind)), error)
 
 
-async def _fingerprint(media: str, body: bytes, incoming: Incoming) -> bytes:
+async def _fingerprint(channel: Channel, media: str, body: bytes, incoming: Incoming) -> bytes:
     headers = [part for header in message_headers(incoming.scope) for part in header]
+    if channel.lane is not None:
+        named = (channel.lane.header or BAGGAGE).encode()
+        headers += [value for name, value in incoming.scope["headers"] if name == named]
     parts = (media.encode(), incoming.scope.get("query_string", b""), body, *headers)
     if len(body) <= THREAD_BYTES:
         return fingerprint_of(*parts)

@@ -1,5 +1,6 @@
 """What became of a message, as its writer is told. Pure."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from confluent_kafka import KafkaError
@@ -86,6 +87,11 @@ def refused_by(error: KafkaError, message: Spooled) -> Outcome:
             why = f"there is no topic {topic}, and the cluster makes none"
         case 503:
             why = _MAYBE
+        case 403 if message.lane:
+            why = (
+                f"the cluster lets nobody write to topic {topic} in lane {message.lane}: there is no such lane (see "
+                "bmq lanes list), or it may not be written"
+            )
         case _:
             why = f"topic {topic} does not take it"
     return {"status": status, "error": f"{why} ({error.str()})"}
@@ -96,6 +102,24 @@ def failed(error: DatabusError) -> Outcome:
     status = next((status for kind, status in _OWN if isinstance(error, kind)), 500)
     outcome: Outcome = {"status": status, "error": str(error)}
     return {**outcome, "retryAfter": error.retry_after_s} if isinstance(error, RateLimited) else outcome
+
+
+def dead_letter(outcome: Outcome, *, channel: str, why: str) -> Outcome:
+    """What became of it as a dead letter of that channel, and why it is one. A status below 300 says that it is
+    written there.
+    """
+    error = f"{why}; as a dead letter: {outcome['error']}" if "error" in outcome else why
+    return {**outcome, "deadLetter": channel, "error": error}
+
+
+def of_all(outcomes: Sequence[tuple[str, Outcome]]) -> Outcome:
+    """What became of a message that goes to several topics, each named: it is written where all have it."""
+    targets = [{"target": name, **outcome} for name, outcome in outcomes]
+    missing = [(name, outcome) for name, outcome in outcomes if outcome["status"] != 200]
+    if not missing:
+        return {**outcomes[0][1], "targets": targets}
+    why = "; ".join(f"{name}: {outcome['error']}" for name, outcome in missing)
+    return {"status": max(outcome["status"] for _, outcome in missing), "error": why, "targets": targets}
 
 
 def retry_after_s(outcomes: list[Outcome]) -> int | None:
@@ -111,4 +135,6 @@ def whole(outcomes: list[Outcome]) -> int:
 
 def may_be_written(outcome: Outcome) -> bool:
     """Whether sending the message again might have it there twice."""
-    return outcome["status"] in (200, 202) or outcome.get("error", "").startswith(_MAYBE)
+    if any(may_be_written(target) for target in outcome.get("targets", ())):
+        return True
+    return outcome["status"] in (200, 202) or _MAYBE in outcome.get("error", "")

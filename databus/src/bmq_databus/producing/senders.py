@@ -1,18 +1,32 @@
-"""One cluster's producers: one for each manner in which channels want their messages sent.
+"""One cluster's producers: one for each manner in which messages are sent.
 
-librdkafka has partitioner, batches and compression for a whole producer. What all of them hold of messages under way
-has one bound, of which each has its share.
+librdkafka has partitioner, batches and compression for a whole producer, and a lane is what its client is in. What all
+of them hold of messages under way has one bound for those of the base, of which each has its share, and as much for
+those of lanes. A lane's producer that has had nothing to send for a while is closed.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from bmq_databus.channels.channel import Manner
 from bmq_databus.channels.together import MANNERS_MAX
 from bmq_databus.errors import QueueFull
+from bmq_databus.producing.producer import Report
 from bmq_databus.producing.sender import Sender
-from bmq_databus.producing.settings import QUEUE_KIB, manner_settings
+from bmq_databus.producing.settings import QUEUE_KIB, with_manner
+from bmq_databus.spool.frames import Spooled
+
+LANES_MAX: Final = 16
+"""Producers of lanes, and their threads, are so many at most."""
+IDLE_S: Final = 60.0
+
+
+@dataclass(slots=True)
+class _OfLane:
+    sender: Sender
+    used_s: float
 
 
 class Senders:
@@ -24,41 +38,110 @@ class Senders:
         """`settings` are a producer's. Those of `manners` are made at once. As `Sender`."""
         self._settings = settings
         self._broken = broken
+        self._loop = asyncio.get_running_loop()
         self._senders: dict[Manner, Sender] = {}
+        self._of_lanes: dict[Manner, _OfLane] = {}
+        """The one that was used last comes last."""
+        self._closing: set[asyncio.Task[int]] = set()
+        self._looking: asyncio.TimerHandle | None = None
         wanted = set(manners)
-        self._share_bytes = QUEUE_KIB * 1024 // max(1, len(wanted))
         for manner in wanted:
-            self._make(manner, None if len(wanted) == 1 else self._share_bytes)
+            self._senders[manner] = self._made(manner, None if len(wanted) == 1 else QUEUE_KIB * 1024 // len(wanted))
 
     def of(self, manner: Manner) -> Sender:
         """Raises QueueFull where there are as many as may be."""
         sender = self._senders.get(manner)
         if sender is None:
+            if manner.lane:
+                return self._of_lane(manner)
             if len(self._senders) >= MANNERS_MAX:
                 raise QueueFull(
                     f"channels are sent in {MANNERS_MAX} manners already: give this one the partitioner, batching and "
                     "compression of another one, or start the sidecar again"
                 )
-            sender = self._make(manner, QUEUE_KIB * 1024 // MANNERS_MAX)
+            sender = self._senders[manner] = self._made(manner, QUEUE_KIB * 1024 // MANNERS_MAX)
         return sender
 
+    def produce(self, manner: Manner, message: Spooled, report: Report) -> None:
+        """By the producer of the manner, and of the message's own lane and partitioner. Raises QueueFull."""
+        if message.lane or message.partitioner != manner.partitioner:
+            manner = replace(manner, lane=message.lane, partitioner=message.partitioner)
+        self.of(manner).produce(message, report)
+
+    def way(self, manner: Manner) -> "Way":
+        """For all messages of one channel."""
+        return Way(self, manner)
+
     @property
-    def unsent(self) -> int:
-        """How many messages have no report yet."""
-        return sum(sender.unsent for sender in self._senders.values())
+    def lanes(self) -> int:
+        """How many producers of lanes there are."""
+        return len(self._of_lanes)
+
+    async def check(self, timeout_s: float) -> None:
+        """Returns once the cluster answers. Raises KafkaException where it does not in that time."""
+        await next(iter(self._senders.values())).check(timeout_s)
 
     def purge(self) -> None:
         """Messages without a report are given up: each gets one."""
-        for sender in self._senders.values():
+        for sender in self._all():
             sender.purge()
 
     async def close(self, *, patience_s: float) -> int:
         """Waits for reports, all of them together so long at most; how many messages have none then."""
-        return sum(await asyncio.gather(*(sender.close(patience_s=patience_s) for sender in self._senders.values())))
+        if self._looking is not None:
+            self._looking.cancel()
+        left = await asyncio.gather(*(sender.close(patience_s=patience_s) for sender in self._all()))
+        await asyncio.gather(*self._closing)
+        return sum(left)
 
-    def _make(self, manner: Manner, bytes_max: int | None) -> Sender:
-        sender = Sender(
-            {**self._settings, **manner_settings(manner)}, broken=self._broken, under_way_bytes_max=bytes_max
+    def close_idle(self, idle_s: float = IDLE_S) -> None:
+        """Producers of lanes that were not used for so long, and have nothing under way."""
+        oldest_s = self._loop.time() - idle_s
+        for manner, one in list(self._of_lanes.items()):
+            if one.used_s <= oldest_s and not one.sender.unsent:
+                self._close(manner)
+        self._looking = self._loop.call_later(IDLE_S / 2, self.close_idle) if self._of_lanes else None
+
+    def _of_lane(self, manner: Manner) -> Sender:
+        one = self._of_lanes.pop(manner, None)
+        if one is None:
+            if len(self._of_lanes) >= LANES_MAX:
+                self._make_room()
+            one = _OfLane(self._made(manner, QUEUE_KIB * 1024 // LANES_MAX), 0.0)
+            if self._looking is None:
+                self._looking = self._loop.call_later(IDLE_S / 2, self.close_idle)
+        one.used_s = self._loop.time()
+        self._of_lanes[manner] = one
+        return one.sender
+
+    def _make_room(self) -> None:
+        for manner, one in self._of_lanes.items():
+            if not one.sender.unsent:
+                self._close(manner)
+                return
+        raise QueueFull(f"messages of {LANES_MAX} lanes are under way, each by a producer of its own: try again")
+
+    def _close(self, manner: Manner) -> None:
+        task = self._loop.create_task(
+            self._of_lanes.pop(manner).sender.close(patience_s=0.0), name=f"close producer of lane {manner.lane}"
         )
-        self._senders[manner] = sender
-        return sender
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    def _all(self) -> list[Sender]:
+        return [*self._senders.values(), *(one.sender for one in self._of_lanes.values())]
+
+    def _made(self, manner: Manner, bytes_max: int | None) -> Sender:
+        return Sender(with_manner(self._settings, manner), broken=self._broken, under_way_bytes_max=bytes_max)
+
+
+class Way:
+    """One channel's messages to its cluster's producers."""
+
+    def __init__(self, senders: Senders, manner: Manner) -> None:
+        self._senders = senders
+        self._manner = manner
+
+    def produce(self, message: Spooled, report: Report) -> None:
+        """Raises QueueFull."""
+        self._senders.produce(self._manner, message, report)

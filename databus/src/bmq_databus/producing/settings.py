@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from bmq_databus.channels.channel import Manner
+from bmq_databus.channels.channel import DEFAULT_PARTITIONER, Manner
 
 QUEUE_MESSAGES: Final = 50_000
 QUEUE_KIB: Final = 32 << 10
@@ -37,6 +37,16 @@ def producer_settings(cluster: Mapping[str, Any], *, timeout_ms: int) -> dict[st
     }
 
 
-def manner_settings(manner: Manner) -> dict[str, Any]:
-    """What a manner adds to a producer's settings."""
-    return {"partitioner": manner.partitioner}
+def with_manner(settings: Mapping[str, Any], manner: Manner) -> dict[str, Any]:
+    """A producer's settings for messages of a manner. How a client is in a lane is in docs/lanes.md."""
+    lane = {"client.id": f"{settings.get('client.id', '')},lane={manner.lane}"} if manner.lane else {}
+    cluster = {"bootstrap.servers": manner.bootstrap_servers} if manner.bootstrap_servers else {}
+    return {
+        **settings,
+        **cluster,
+        **lane,
+        "partitioner": manner.partitioner or DEFAULT_PARTITIONER,
+        "linger.ms": manner.linger_ms,
+        "batch.size": manner.batch_bytes,
+        "compression.type": manner.compression,
+    }

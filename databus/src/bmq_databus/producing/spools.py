@@ -71,14 +71,15 @@ class Spools:
             )
         if self._senders is None:
             self._senders = Senders(self._settings, [manner], broken=self._broken)
-        sender = self._senders.of(manner)
+        self._senders.of(manner)  # refused now rather than with the first message
+        way = self._senders.way(manner)
         if (spool := self._spools.get(name)) is not None:
             spool.bound(limits)
-            self._draining[name].send_by(sender)
+            self._draining[name].send_by(way)
             return
         spool = await ChannelSpool.opened(self._folder / name, limits=limits, clock=self._clock, aside=self._aside)
         self._spools[name] = spool
-        draining = self._draining[name] = Draining(spool, sender, under_way_bytes_max=0)
+        draining = self._draining[name] = Draining(spool, way, under_way_bytes_max=0)
         for one in self._draining.values():
             one.under_way_bytes_max = QUEUE_KIB * 1024 // (2 * len(self._draining))
         task = self._tasks[name] = self._loop.create_task(draining.run(), name=f"drain {name}")

@@ -5,31 +5,47 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+import msgspec
 from confluent_kafka import KafkaError, KafkaException
 
 from bmq.ports import Clock, Rng
-from bmq_databus.channels.channel import Channel, Manner
+from bmq_databus.channels.channel import Channel, Manner, Target
 from bmq_databus.channels.steps import Moment, Refused, StepsOfChannels, Write
 from bmq_databus.errors import BadMessage, DatabusError, QueueFull
 from bmq_databus.messages.forms import NewMessage
-from bmq_databus.producing.outcomes import ACCEPTED, SAMPLED_OUT, Outcome, failed, refused_by, sent
+from bmq_databus.producing.outcomes import ACCEPTED, SAMPLED_OUT, Outcome, dead_letter, failed, of_all, refused_by, sent
 from bmq_databus.producing.producer import Report
 from bmq_databus.producing.senders import Senders
 from bmq_databus.producing.settings import NEVER_MS, producer_settings
 from bmq_databus.producing.spools import Spools
+from bmq_databus.rules.lanes import Headers
 from bmq_databus.rules.rates import Ahead
 from bmq_databus.spool.aside import DEFAULT_LIMITS, AsideLimits
 from bmq_databus.spool.frames import Spooled
 
 ROOM_S: Final = 0.01
+TURN_MESSAGES: Final = 32
+"""Others have their turn after so many messages of one request to a channel with rules."""
 
 Settle = Callable[[int, Outcome], None]
 """Called in the loop with what became of a message, by its place among those that were handed over together."""
 
-_Due = tuple[int, Spooled]
-"""A message's place among those that were handed over together, and what is written of it."""
+
+class _Due(NamedTuple):
+    """What is to be written. `place`: its message's among those that were handed over together. `dead`: why it is a
+    dead letter.
+    """
+
+    place: int
+    by: Channel
+    message: Spooled
+    dead: str = ""
+
+    def told(self, outcome: Outcome) -> Outcome:
+        """As its writer is."""
+        return dead_letter(outcome, channel=self.by.name, why=self.dead) if self.dead else outcome
 
 
 class Writing:
@@ -49,7 +65,7 @@ class Writing:
         self._clock = clock
         self._aside = aside
         self._loop = asyncio.get_running_loop()
-        self._steps = StepsOfChannels(random=rng.random, now_s=self._loop.time)
+        self._steps = StepsOfChannels(self.channels, random=rng.random, now_s=self._loop.time)
         self._direct: Senders | None = None
         self._spools: Spools | None = None
         self._given_up = asyncio.Event()
@@ -59,7 +75,9 @@ class Writing:
     async def start(self, settings: Mapping[str, Any], *, delivery_ms: int) -> None:
         """`settings` are librdkafka's. Raises KafkaException, OSError."""
         direct = producer_settings(settings, timeout_ms=delivery_ms)
-        durable = [one.manner for one in self.channels.values() if one.acknowledgement == "durable"]
+        durable = [
+            manner for one in self.channels.values() if one.acknowledgement == "durable" for manner in one.manners
+        ]
         self._direct = Senders(direct, durable or [Manner()], broken=self._is_broken)
         self._spools = Spools(
             self._spool_folder,
@@ -101,12 +119,18 @@ class Writing:
         return left
 
     async def write(
-        self, channel: Channel, news: Sequence[NewMessage | BadMessage], *, patience_s: float
+        self,
+        channel: Channel,
+        news: Sequence[NewMessage | BadMessage],
+        *,
+        patience_s: float,
+        request: Headers = (),
     ) -> list[Outcome]:
         """An outcome for each, in order."""
-        request = _Request(len(news), self._loop)
-        await self.hand_over(channel, news, request.settle, patience_s=patience_s)
-        return await request.done
+        done: asyncio.Future[Sequence[Outcome]] = self._loop.create_future()
+        waiting = _Several(len(news), lambda outcomes: None if done.done() else done.set_result(outcomes))
+        await self.hand_over(channel, news, waiting.settle, patience_s=patience_s, request=request)
+        return list(await done) if news else []
 
     async def hand_over(
         self,
@@ -115,10 +139,11 @@ class Writing:
         settle: Settle,
         *,
         patience_s: float,
+        request: Headers = (),
         waits: bool = False,
     ) -> None:
-        """In their order. `settle` is called once for each with its outcome, before or after this returns. `waits`:
-        what the channel's rate has no room for is written later, not refused.
+        """In their order. `settle` is called once for each with its outcome, before or after this returns. `request`:
+        its headers. `waits`: what the channel's rate has no room for is written later, not refused.
         """
         steps, at, ahead = self._steps.of(channel), self._now(), Ahead()
         due: list[_Due] = []
@@ -127,21 +152,23 @@ class Writing:
                 settle(place, failed(new))
                 continue
             if steps.is_plain:
-                due.append((place, channel.message(new, now_ms=at.now_ms)))
+                due.append(_Due(place, channel, channel.message(new, now_ms=at.now_ms)))
                 continue
-            match steps.decide(new, at, ahead=ahead, waits=waits):
-                case Write(message=message, after_s=after_s):
+            if place % TURN_MESSAGES == TURN_MESSAGES - 1:
+                await asyncio.sleep(0)
+            match steps.decide(new, at, ahead=ahead, request=request, waits=waits):
+                case Write(channel=by, message=message, after_s=after_s, dead=dead):
                     if after_s:
-                        await self._give(channel, due, settle, patience_s=patience_s)
+                        await self._give(due, settle, patience_s=patience_s)
                         due = []
                         await self._pass(after_s)
                         at = self._now()
-                    due.append((place, message))
+                    due.append(_Due(place, by, message, dead))
                 case Refused(error=error):
                     settle(place, failed(error))
                 case _:
                     settle(place, SAMPLED_OUT)
-        await self._give(channel, due, settle, patience_s=patience_s)
+        await self._give(due, settle, patience_s=patience_s)
 
     def give_up(self) -> None:
         """What is under way has no time left: its writers are told so."""
@@ -161,32 +188,54 @@ class Writing:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._given_up.wait(), time_s)
 
-    async def _give(self, channel: Channel, due: list[_Due], settle: Settle, *, patience_s: float) -> None:
-        if not due:
-            return
-        if channel.acknowledgement == "accepted":
-            await self._accept(channel, due, settle, patience_s=patience_s)
-        else:
-            await self._produce(channel, due, settle, patience_s=patience_s)
+    async def _give(self, due: list[_Due], settle: Settle, *, patience_s: float) -> None:
+        """By the channels that write them; those of each in their order."""
+        while due:
+            by = due[0].by
+            if by.acknowledgement == "accepted":
+                await self._accept(by, [one for one in due if one.by is by], settle, patience_s=patience_s)
+            else:
+                await self._produce(by, [one for one in due if one.by is by], settle, patience_s=patience_s)
+            due = [one for one in due if one.by is not by]
 
-    async def _accept(self, channel: Channel, due: list[_Due], settle: Settle, *, patience_s: float) -> None:
+    async def _accept(self, by: Channel, due: list[_Due], settle: Settle, *, patience_s: float) -> None:
         assert self._spools is not None
         outcome = ACCEPTED
         try:
-            await self._spools[channel.name].accept([message for _, message in due], patience_s=patience_s)
+            await self._spools[by.name].accept([one.message for one in due], patience_s=patience_s)
         except DatabusError as error:
             outcome = failed(error)
-        for place, _ in due:
-            settle(place, outcome)
+        for one in due:
+            settle(one.place, one.told(outcome))
 
-    async def _produce(self, channel: Channel, due: list[_Due], settle: Settle, *, patience_s: float) -> None:
+    async def _produce(self, by: Channel, due: list[_Due], settle: Settle, *, patience_s: float) -> None:
         deadline_s = self._loop.time() + patience_s
-        for place, message in due:
-            report = partial(_reported, settle=settle, at=place, message=message)
+        for one in due:
+            if by.others:
+                await self._produce_to_all(by, one, settle, deadline_s)
+                continue
             try:
-                await self._handed_over(channel.manner, message, report, deadline_s)
+                await self._handed_over(by.manner, one.message, partial(_reported, settle, one), deadline_s)
             except QueueFull as error:
-                settle(place, failed(error))
+                settle(one.place, one.told(failed(error)))
+
+    async def _produce_to_all(self, by: Channel, one: _Due, settle: Settle, deadline_s: float) -> None:
+        """The targets of one message, each by itself."""
+        targets = [Target(topic=by.topic, manner=by.manner), *by.others]
+        names = [f"{target.topic}@{target.manner.bootstrap_servers}".rstrip("@") for target in targets]
+
+        def all_settled(outcomes: Sequence[Outcome]) -> None:
+            settle(one.place, one.told(of_all(list(zip(names, outcomes, strict=True)))))
+
+        waiting = _Several(len(targets), all_settled)
+        for place, target in enumerate(targets):
+            each = one._replace(place=place, message=msgspec.structs.replace(one.message, topic=target.topic), dead="")
+            try:
+                await self._handed_over(
+                    target.manner, each.message, partial(_reported, waiting.settle, each), deadline_s
+                )
+            except QueueFull as error:
+                waiting.settle(place, failed(error))
 
     async def _handed_over(self, manner: Manner, message: Spooled, report: Report, deadline_s: float) -> None:
         assert self._direct is not None
@@ -194,7 +243,7 @@ class Writing:
             if self._given_up.is_set():
                 raise QueueFull("this sidecar is ending: try again")
             try:
-                self._direct.of(manner).produce(message, report)
+                self._direct.produce(manner, message, report)
             except QueueFull:
                 if self._loop.time() >= deadline_s:
                     raise
@@ -203,26 +252,23 @@ class Writing:
                 return
 
 
-def _reported(
-    error: KafkaError | None, partition: int, offset: int, *, settle: Settle, at: int, message: Spooled
-) -> None:
+def _reported(settle: Settle, one: _Due, error: KafkaError | None, partition: int, offset: int) -> None:
     """By librdkafka."""
-    settle(at, sent(partition, offset) if error is None else refused_by(error, message))
+    settle(one.place, one.told(sent(partition, offset) if error is None else refused_by(error, one.message)))
 
 
-class _Request:
-    """The outcomes of one request's messages, as they come."""
+class _Several:
+    """Outcomes as they come."""
 
-    def __init__(self, count: int, loop: asyncio.AbstractEventLoop) -> None:
-        self.done: asyncio.Future[list[Outcome]] = loop.create_future()
+    def __init__(self, count: int, done: Callable[[Sequence[Outcome]], None]) -> None:
+        """`done` is called with them when there are so many."""
         self._outcomes: list[Outcome] = [{}] * count
         self._missing = count
-        if not count:
-            self.done.set_result([])
+        self._done = done
 
     def settle(self, at: int, outcome: Outcome) -> None:
         """One of them."""
         self._outcomes[at] = outcome
         self._missing -= 1
-        if not self._missing and not self.done.done():
-            self.done.set_result(self._outcomes)
+        if not self._missing:
+            self._done(self._outcomes)

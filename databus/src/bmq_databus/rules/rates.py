@@ -59,6 +59,8 @@ class RateLimit:
 
     def __init__(self, rate: Rate, *, now_s: float) -> None:
         self.rate = rate
+        self._last_s = now_s
+        """When the last one that waits is let through."""
         self._messages = self._bytes = None
         if rate.messages_per_second:
             burst = max(1.0, rate.messages_per_second * rate.burst_s)
@@ -78,18 +80,22 @@ class RateLimit:
         return 0.0
 
     def reserve(self, size_bytes: int, now_s: float) -> float:
-        """It is let through in so many seconds, and whoever comes behind it later."""
+        """It is let through in so many seconds, and whoever comes behind it no sooner."""
         wait_s = self._wait_s(size_bytes, now_s, Ahead())
+        if wait_s:
+            self._last_s = now_s + wait_s
+            self._wait_s(size_bytes, self._last_s, Ahead())  # both are taken from as of then
         self._take(size_bytes)
         return wait_s
 
     def _wait_s(self, size_bytes: int, now_s: float, ahead: Ahead) -> float:
+        from_s = max(now_s, self._last_s)
         of_messages = of_bytes = 0.0
         if self._messages is not None:
-            of_messages = self._messages.wait_s(1.0, now_s, ahead=ahead.messages)
+            of_messages = self._messages.wait_s(1.0, from_s, ahead=ahead.messages)
         if self._bytes is not None:
-            of_bytes = self._bytes.wait_s(size_bytes, now_s, ahead=ahead.size_bytes)
-        return max(of_messages, of_bytes)
+            of_bytes = self._bytes.wait_s(size_bytes, from_s, ahead=ahead.size_bytes)
+        return from_s - now_s + max(of_messages, of_bytes)
 
     def _take(self, size_bytes: int) -> None:
         if self._messages is not None:

@@ -47,6 +47,10 @@ class Spooled(msgspec.Struct, frozen=True, array_like=True):
     headers: tuple[tuple[str, bytes | None], ...]
     timestamp_ms: int
     accepted_ms: int
+    lane: str = ""
+    """Empty: the base."""
+    partitioner: str = ""
+    """As librdkafka calls it; empty: as it does by itself."""
 
 
 _messages_of: Final = msgspec.msgpack.Decoder(tuple[Spooled, ...])
