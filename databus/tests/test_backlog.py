@@ -51,7 +51,7 @@ def exported(export: Callable[..., Exported], folder: Path, **options: Any) -> t
     before, lines = bytes_in(folder), bytearray()
     told = export(folder, lines.extend, **options)
     assert bytes_in(folder) == before
-    found = from_json_lines(bytes(lines))
+    found = [one for some in from_json_lines(bytes(lines)) for one in some]
     assert len(found) == told.messages == lines.count(b"\n")
     assert len(lines) == told.size_bytes
     return told, [one for one in found if isinstance(one, NewMessage)]

@@ -9,20 +9,21 @@ import pytest
 from requests_under_test import Connection, incoming, sending
 
 from bmq_databus.http import bodies
-from bmq_databus.http.bodies import BodyRoom, BodyTooLarge, TooMuchAtOnce, read_body
+from bmq_databus.http.bodies import Bodies, BodyRoom, BodyTooLarge, TooMuchAtOnce
 from bmq_databus.http.incoming import BadBody, ClientGone, Receive, TooSlow
 
 
 def read(room: BodyRoom, receive: Receive, encoding: str = "", bytes_max: int = 1000, **headers: str) -> bytes:
     async def main() -> bytes:
-        with room.one() as body:
-            return await read_body(incoming(receive, **headers), encoding=encoding, bytes_max=bytes_max, room=body)
+        with room.one("orders") as body:
+            request = incoming(receive, **headers)
+            return await Bodies().read(request, encoding=encoding, bytes_max=bytes_max, room=body)
 
     return asyncio.run(main())
 
 
 def test_a_body_comes_in_parts_and_compressed() -> None:
-    room = BodyRoom(10_000)
+    room = BodyRoom(10_000, small_bytes=0)
     assert read(room, sending(b"a", b"", b"bc")) == b"abc"
     assert read(room, sending(gzip.compress(b"x" * 900)), "gzip") == b"x" * 900
     assert room.held_bytes == 0
@@ -41,7 +42,7 @@ def test_a_body_comes_in_parts_and_compressed() -> None:
 def test_a_body_that_is_not_taken_leaves_its_room(
     parts: tuple[bytes | None, ...], encoding: str, error: type[Exception]
 ) -> None:
-    room = BodyRoom(10_000)
+    room = BodyRoom(10_000, small_bytes=0)
     with pytest.raises(error):
         read(room, sending(*parts), encoding)
     assert room.held_bytes == 0
@@ -49,17 +50,50 @@ def test_a_body_that_is_not_taken_leaves_its_room(
 
 def test_a_body_that_says_it_is_too_large_is_refused_before_it_comes() -> None:
     with pytest.raises(BodyTooLarge):
-        read(BodyRoom(10_000), sending(), content_length="1001")
+        read(BodyRoom(10_000, small_bytes=0), sending(), content_length="1001")
 
 
-def test_bodies_of_all_requests_together_are_bounded() -> None:
-    room = BodyRoom(1_000)
-    with room.one() as other:
-        other.take(900)
-        with pytest.raises(TooMuchAtOnce, match="900 bytes are being answered"):
-            read(room, sending(b"x" * 200))
-        assert room.held_bytes == 900
-    assert read(room, sending(b"x" * 200)) == b"x" * 200
+def test_bodies_of_all_requests_together_are_bounded_and_those_of_a_channel_leave_some_to_others() -> None:
+    room = BodyRoom(900, small_bytes=0)
+    with room.one("clicks") as other:
+        other.take(600)
+        for size_bytes, channel in ((1, "clicks"), (301, "orders")):
+            with pytest.raises(TooMuchAtOnce, match="600 bytes are being answered"), room.one(channel) as body:
+                body.take(size_bytes)
+        with room.one("orders") as body:
+            body.take(200)
+            assert room.held_bytes == 800
+        assert room.held_bytes == 600
+    assert room.held_bytes == 0
+
+
+def test_a_small_body_has_room_however_much_the_others_hold_and_an_answer_has_it_too() -> None:
+    room = BodyRoom(600, small_bytes=100)
+    with room.one("clicks") as other:
+        other.take(500)
+        with room.one("clicks") as body:
+            body.take(60)
+            body.take(40)
+            assert (body.is_small, room.held_bytes) == (True, 400)
+            with pytest.raises(TooMuchAtOnce):
+                body.take(1)
+            body.hold(300)
+            assert (body.is_small, room.held_bytes) == (False, 600)
+            body.hold(50)
+        assert room.held_bytes == 400
+
+
+def test_the_rest_of_a_large_body_is_given_less_time_than_a_small_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "LARGE_WITHIN_S", 0.05)
+    room = BodyRoom(10_000, small_bytes=4)
+
+    async def receive() -> Mapping[str, Any]:
+        await asyncio.sleep(0.001)
+        return {"type": "http.request", "body": b"x" if room.held_bytes == 0 else b"", "more_body": True}
+
+    with pytest.raises(TooSlow, match=r"did not come within 0\.05 s"):
+        read(room, receive)
+    assert room.held_bytes == 0
 
 
 async def stalls() -> Mapping[str, Any]:
@@ -69,7 +103,7 @@ async def stalls() -> Mapping[str, Any]:
 
 def test_a_client_that_stalls_within_its_body_leaves_its_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bodies, "STALL_S", 0.01)
-    room = BodyRoom(10_000)
+    room = BodyRoom(10_000, small_bytes=0)
     first = sending(b"half", b"")
 
     async def receive() -> Mapping[str, Any]:
@@ -88,7 +122,7 @@ def test_a_body_that_trickles_has_an_end_to_its_time(monkeypatch: pytest.MonkeyP
         return {"type": "http.request", "body": b"", "more_body": True}
 
     with pytest.raises(TooSlow, match=r"did not come within 0\.05 s"):
-        read(BodyRoom(10_000), receive)
+        read(BodyRoom(10_000, small_bytes=0), receive)
 
 
 def test_a_body_whose_connection_broke_is_not_taken_for_a_whole_one() -> None:

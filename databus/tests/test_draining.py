@@ -8,6 +8,7 @@ from confluent_kafka import KafkaError
 from test_channel_spool import in_a_loop, message, opened
 from tests.waiting import until_async
 
+from bmq.fairness.turns import Turns
 from bmq_databus.errors import QueueFull
 from bmq_databus.producing import draining
 from bmq_databus.producing.draining import Draining
@@ -53,7 +54,7 @@ async def test_what_librdkafka_gives_up_is_sent_again_before_what_is_behind_it(t
         await spool.accept([message(f"m{part}", 100) for part in range(n, n + 3)], patience_s=1)
     cluster = Cluster({"m1": [KafkaError.UNKNOWN, KafkaError.POLICY_VIOLATION], "m40": [KafkaError._MSG_TIMED_OUT]})
     cluster.room = 7
-    task = asyncio.ensure_future(Draining(spool, cluster, under_way_bytes_max=1 << 20).run())
+    task = asyncio.ensure_future(Draining(spool, cluster, under_way_bytes_max=1 << 20, turns=Turns()).run())
     await until_async(lambda: spool.waiting == 0, "all to be sent", 20)
     first = list(dict.fromkeys(cluster.topic))
     assert sorted(first, key=lambda key: int(key[1:])) == [f"m{n}" for n in range(60)]
@@ -70,7 +71,7 @@ async def test_what_the_cluster_never_takes_goes_to_a_file_and_holds_up_nothing(
     spool = await opened(tmp_path)
     await spool.accept([message(f"m{n}") for n in range(10)], patience_s=1)
     cluster = Cluster({"m3": [KafkaError.MSG_SIZE_TOO_LARGE], "m7": [KafkaError._UNKNOWN_TOPIC]})
-    task = asyncio.ensure_future(Draining(spool, cluster, under_way_bytes_max=1 << 20).run())
+    task = asyncio.ensure_future(Draining(spool, cluster, under_way_bytes_max=1 << 20, turns=Turns()).run())
     await until_async(lambda: spool.waiting == 0, "all to be settled", 20)
     assert cluster.topic == [f"m{n}" for n in range(10) if n not in (3, 7)]
     lines = (tmp_path / "refused.jsonl").read_text().splitlines()
@@ -89,7 +90,7 @@ async def test_so_many_messages_of_a_spool_are_with_the_producer(
     spool = await opened(tmp_path)
     await spool.accept([message(f"m{n}") for n in range(100)], patience_s=1)
     cluster = Cluster({})
-    task = asyncio.ensure_future(Draining(spool, cluster, under_way_bytes_max=1 << 20).run())
+    task = asyncio.ensure_future(Draining(spool, cluster, under_way_bytes_max=1 << 20, turns=Turns()).run())
     await until_async(lambda: spool.waiting == 0, "all to be sent", 20)
     assert (cluster.topic, cluster.most) == ([f"m{n}" for n in range(100)], 5)
     large = 600_000

@@ -243,3 +243,16 @@ def test_a_channel_that_could_not_be_applied_is_tried_again_with_each_answer(tmp
         assert following.status()["troubles"] == {"a": "no folder"}
 
     run(tmp_path, test)
+
+
+def test_dead_letters_and_schemas_that_lead_nowhere_are_told_and_the_rest_goes_on() -> None:
+    lost = after(answer("1", complete=True, a={"deadLetter": "nowhere", "schema": {"json": {}}}, b={}))
+    channels, troubles = channels_in(lost, {})
+    assert "nowhere is no channel" in troubles["a"]
+    assert channels["a"].dead_letter == "" and set(channels) == {"a", "b"}
+    found = after(answer("2", complete=True, a={"deadLetter": "b", "schema": {"json": {}}}, b={}))
+    channels, troubles = channels_in(found, channels)
+    assert not troubles and channels["a"].dead_letter == "b"
+    wrong = after(answer("3", complete=True, a={"schema": {"json": {"type": "nonsense"}}}, b={}))
+    then, troubles = channels_in(wrong, channels)
+    assert "spec.schema" in troubles["a"] and then["a"] == channels["a"]

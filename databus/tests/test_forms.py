@@ -2,13 +2,31 @@
 
 import base64
 import json
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bmq_databus.errors import BadMessage
-from bmq_databus.messages.forms import MESSAGES_MAX, NewMessage, from_json, from_json_array, from_json_lines, raw
+from bmq_databus.messages import forms
+from bmq_databus.messages.forms import (
+    BODY_HEADERS_MAX,
+    HEADERS_BYTES_FEW,
+    MESSAGES_MAX,
+    NewMessage,
+    from_json,
+    raw,
+)
+
+
+def from_json_array(body: bytes) -> list[NewMessage | BadMessage]:
+    return [one for some in forms.from_json_array(body) for one in some]
+
+
+def from_json_lines(body: bytes) -> list[NewMessage | BadMessage]:
+    return [one for some in forms.from_json_lines(body) for one in some]
+
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
@@ -133,3 +151,30 @@ def test_what_is_refused_keeps_nothing_but_its_reason() -> None:
             if isinstance(one, BadMessage):
                 assert (one.__traceback__, one.__context__, one.__cause__) == (None, None, None)
     assert sum(isinstance(one, BadMessage) for one in from_json_lines(b'{"text": 1}\nx')) == 2
+
+
+@pytest.mark.parametrize("form", [forms.from_json_array, forms.from_json_lines])
+def test_the_messages_of_a_body_are_decoded_in_slices_of_bounded_work(
+    form: Callable[[bytes], Iterator[list[NewMessage | BadMessage]]],
+) -> None:
+    def body(texts: list[bytes]) -> bytes:
+        return b"[" + b",".join(texts) + b"]" if form is forms.from_json_array else b"\n".join(texts)
+
+    for text in (b"{}", b'{"text": "%s"}' % (b"x" * 1_000), b"1"):
+        slices = [len(some) for some in form(body([text] * 3_000))]
+        assert sum(slices) == 3_000
+        assert max(slices) <= forms.SLICE_BYTES // (len(text) + forms.MESSAGE_WORK_BYTES) + 1
+    assert [len(some) for some in form(body([b'{"text": "%s"}' % (b"x" * 100_000)] * 3))] == [1, 1, 1]
+    assert [len(some) for some in form(body([b"{}"] * 10))] == [10]
+
+
+def test_headers_are_bounded_before_they_are_decoded_and_over_a_whole_body() -> None:
+    many = b'{"headers": {' + b'"":"",' * (HEADERS_BYTES_FEW // 6) + b'"":""}}'
+    with pytest.raises(BadMessage, match="headers of more than 262144 bytes have 8000 quotes at most"):
+        from_json(many)
+    few = {"headers": {str(n): "x" * 1_000 for n in range(1_000)}}
+    assert len(from_json(json.dumps(few).encode()).headers) == 1_000
+    one = json.dumps({"headers": {str(n): "" for n in range(1_000)}}).encode() + b"\n"
+    assert len(from_json_lines(one * (BODY_HEADERS_MAX // 1_000))) == BODY_HEADERS_MAX // 1_000
+    with pytest.raises(BadMessage, match="more than 100000 headers in all messages"):
+        from_json_lines(one * (BODY_HEADERS_MAX // 1_000 + 1))

@@ -12,9 +12,10 @@ import pytest
 from requests_under_test import Answer, Connection, incoming, sending
 from tests.waiting import until_async
 
+from bmq.fairness.turns import Turns
 from bmq_databus.channels.channel import Channel
 from bmq_databus.errors import BadMessage
-from bmq_databus.http import streams
+from bmq_databus.http import outgoing, streams
 from bmq_databus.http.incoming import ClientGone, Incoming, Receive
 from bmq_databus.http.streams import LARGE_LINES_MAX, UNANSWERED_BYTES_MAX, Stream
 from bmq_databus.messages.forms import NewMessage
@@ -31,6 +32,7 @@ class Writes:
 
     def __init__(self, *, at_once: bool = True) -> None:
         self.channels = {"orders": ORDERS}
+        self.turns = Turns()
         self.at_once = at_once
         self.values: list[bytes | None] = []
         self.settles: list[Callable[[], None]] = []
@@ -161,7 +163,7 @@ async def test_what_is_unanswered_is_bounded_where_the_cluster_is_slow_and_where
 
 @in_a_loop
 async def test_a_client_that_reads_no_results_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "TAKEN_WITHIN_S", 0.01)
+    monkeypatch.setattr(outgoing, "TAKEN_WITHIN_S", 0.01)
     sender, answer, connection = Sender(), Answer(), Connection()
     request = incoming(sender.receive)
     request.connection = connection
@@ -169,7 +171,7 @@ async def test_a_client_that_reads_no_results_is_cut(monkeypatch: pytest.MonkeyP
     await until_async(lambda: answer.status, "the status")
     answer.reads.clear()
     sender.send(line("a"))
-    with pytest.raises(ClientGone, match="took no result"):
+    with pytest.raises(ClientGone, match="took nothing of its answer"):
         await run
     assert connection.is_aborted
 

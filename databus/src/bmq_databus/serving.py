@@ -19,7 +19,7 @@ from bmq.runtime.bearer_tokens import BearerTokens
 from bmq_databus.channels.channel import Channel
 from bmq_databus.control_plane.following import ControlPlane, Following
 from bmq_databus.http.app import App
-from bmq_databus.http.connections import Connection
+from bmq_databus.http.connections import new_protocol
 from bmq_databus.producing.settings import cluster_settings
 from bmq_databus.producing.writing import Writing
 from bmq_databus.spool.aside import DEFAULT_LIMITS, AsideLimits
@@ -158,7 +158,7 @@ def _server(app: App) -> _Server:
     return _Server(
         uvicorn.Config(
             app,
-            http=Connection,
+            http=new_protocol(),
             ws="none",
             lifespan="off",
             log_config=None,

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaException
 
+from bmq.fairness.turns import Turns
 from bmq.ports import Clock
 from bmq_databus.backlog.looking import look
 from bmq_databus.backlog.refused import NO_LIMITS, UNBOUNDED, finish, refused_spool
@@ -133,7 +134,7 @@ class Replay:
             refused_in=refused_in,
             counts=tally,
         )
-        draining = Draining(spool, reasons, under_way_bytes_max=QUEUE_KIB * 1024 // 2)
+        draining = Draining(spool, reasons, under_way_bytes_max=QUEUE_KIB * 1024 // 2, turns=Turns())
         sending = self._loop.create_task(draining.run(), name=f"replay {folder}")
         emptying = self._loop.create_task(spool.emptied(), name=f"end of {folder}")
         stopping = self._loop.create_task(stop.wait(), name="a signal to end")

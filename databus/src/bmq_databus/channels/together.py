@@ -14,7 +14,7 @@ def check_together(all_channels: Iterable[Channel]) -> None:
     """Raises ConfigurationError."""
     channels = {channel.name: channel for channel in all_channels}
     for name in channels:
-        _check_dead_letters(name, channels)
+        check_dead_letters(name, channels)
     manners: dict[object, str] = {}
     for channel in channels.values():
         for manner in channel.manners:
@@ -27,7 +27,8 @@ def check_together(all_channels: Iterable[Channel]) -> None:
         )
 
 
-def _check_dead_letters(name: str, channels: Mapping[str, Channel]) -> None:
+def check_dead_letters(name: str, channels: Mapping[str, Channel]) -> None:
+    """Those of one channel go somewhere. Raises ConfigurationError."""
     way = [name]
     while (following := channels[way[-1]].dead_letter) != "":
         if following not in channels:

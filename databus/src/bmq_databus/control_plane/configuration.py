@@ -4,15 +4,17 @@ What came is kept as it came, so that a later version of the sidecar finds what 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
 from pydantic import ValidationError
 
-from bmq.errors import InvalidTopicName
+from bmq.errors import ConfigurationError, InvalidTopicName
 from bmq_databus.channels.channel import Channel, channel_of
+from bmq_databus.channels.together import check_dead_letters
 from bmq_databus.errors import BadConfiguration
+from bmq_databus.rules.schemas import BadSchema
 from bmq_resources.channel import Channel as ChannelResource
 
 _SHOWN: Final = 60
@@ -66,10 +68,11 @@ def channels_in(
     configuration: Configuration, before: Mapping[str, Channel]
 ) -> tuple[dict[str, Channel], dict[str, str]]:
     """The channels, by name, and why some of them cannot be made: those stay as they were `before`, if they were. One
-    that is as before is the same.
+    that is as before is the same. Where dead letters lead nowhere, what would be one is refused.
     """
     found: dict[str, Channel] = {}
     troubles: dict[str, str] = {}
+    lost: list[Channel] = []
     for name, spec in configuration.specs.items():
         known = before.get(name)
         try:
@@ -80,6 +83,13 @@ def channels_in(
                 found[name] = known
             continue
         found[name] = known if known is not None and made == known else made
+    for name, channel in found.items():
+        try:
+            check_dead_letters(name, found)
+        except ConfigurationError as error:
+            troubles.setdefault(name, str(error))
+            lost.append(channel)
+    found.update({channel.name: replace(channel, dead_letter="") for channel in lost})
     return found, troubles
 
 
@@ -94,3 +104,5 @@ def _channel(name: str, spec: Mapping[str, Any]) -> Channel:
         raise BadConfiguration(f"{field}: {shown}{first['msg']}: change it, or run a later sidecar") from error
     except InvalidTopicName as error:
         raise BadConfiguration(f"spec.topic: {error}") from error
+    except BadSchema as error:
+        raise BadConfiguration(f"spec.schema: {error}") from error

@@ -7,6 +7,7 @@ and machines that watch.
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import ExitStack, suppress
 from typing import Any, Final, Protocol
 
 from prometheus_client import generate_latest
@@ -15,6 +16,7 @@ from bmq.naming.bearer import bearer_of
 from bmq_databus.channels.channel import Channel
 from bmq_databus.http.answers import Reply, document, refusal
 from bmq_databus.http.incoming import ClientGone, Incoming, Receive, Scope, Send
+from bmq_databus.http.outgoing import Outgoing
 from bmq_databus.http.parameters import FORMS, LINES, media_of, wants_lines
 from bmq_databus.http.streams import Stream
 from bmq_databus.http.writes import ChannelWrites
@@ -62,36 +64,36 @@ class App:
         if scope["type"] != "http":
             raise RuntimeError(f"{scope['type']} is not served")
         incoming = Incoming(scope, receive)
-        try:
-            answer = await self._answer(incoming)
+        with suppress(ClientGone), ExitStack() as until_sent:
+            answer = await self._answer(incoming, until_sent)
             if isinstance(answer, Stream):
                 with self._writes.open(answer):
                     await answer.run(send)
                 return
-        except ClientGone:
-            return
-        await send(answer.head())
-        if not incoming.is_over:
-            # Told at once, and kept open for those who look for an answer once all is sent.
-            await send({"type": "http.response.body", "body": answer.body, "more_body": True})
-            await incoming.pass_over()
-            await send({"type": "http.response.body", "body": b""})
-        else:
-            await send({"type": "http.response.body", "body": answer.body})
+            outgoing = Outgoing(incoming, send)
+            await outgoing.begin(answer.head())
+            if not incoming.is_over:
+                # Told at once, and kept open for those who look for an answer once all is sent.
+                await outgoing.go_on(answer.body)
+                until_sent.close()
+                await incoming.pass_over()
+                await outgoing.end()
+            else:
+                await outgoing.end(answer.body)
 
     def end(self) -> None:
         """Nothing more is taken, and streams end."""
         self._is_ending = True
         self._writes.end_streams()
 
-    async def _answer(self, incoming: Incoming) -> Reply | Stream:
+    async def _answer(self, incoming: Incoming, until_sent: ExitStack) -> Reply | Stream:
         path, method = incoming.scope["path"], incoming.scope["method"]
         if path not in OPEN and (unknown := await self._unknown(incoming)) is not None:
             return unknown
         if path.startswith(_PREFIX) and path.endswith(_SUFFIX) and len(path) > len(_PREFIX) + len(_SUFFIX):
             if method != "POST":
                 return refusal(405, f"{method} is not served here: use POST", allow="POST")
-            return await self._write(path[len(_PREFIX) : -len(_SUFFIX)], incoming)
+            return await self._write(path[len(_PREFIX) : -len(_SUFFIX)], incoming, until_sent)
         if method != "GET":
             return refusal(404, f"{method} {path[:200]} is not served: see POST {_PREFIX}CHANNEL{_SUFFIX}")
         match path:
@@ -134,7 +136,7 @@ class App:
             www_authenticate=f'Bearer realm="bmq-databus"{"," if error else ""}{error}',
         )
 
-    async def _write(self, name: str, incoming: Incoming) -> Reply | Stream:
+    async def _write(self, name: str, incoming: Incoming, until_sent: ExitStack) -> Reply | Stream:
         channel = self._channels.get(name)
         if channel is None and self._knows_nothing:
             return refusal(503, "which channels there are is not known yet: try again", retry_after="1")
@@ -151,7 +153,8 @@ class App:
         elif media in LINES and wants_lines(",".join(incoming.values("accept"))):
             return self._writes.stream(channel, incoming)
         else:
-            return await self._writes.write(channel, media, incoming)
+            room = until_sent.enter_context(self._writes.room(channel))
+            return await self._writes.write(channel, media, incoming, room)
         return self._writes.counted(channel, refused)
 
 

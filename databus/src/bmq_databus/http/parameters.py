@@ -1,5 +1,6 @@
 """What a request says beside its body: types, query, headers of messages. Pure."""
 
+from collections.abc import Iterator
 from typing import Final
 from urllib.parse import unquote, unquote_to_bytes
 
@@ -30,10 +31,10 @@ def wants_lines(accept: str) -> bool:
     return False
 
 
-def messages_of(media: str, body: bytes, scope: Scope) -> list[NewMessage | BadMessage]:
-    """The messages of a whole body. Raises BadMessage."""
+def messages_of(media: str, body: bytes, scope: Scope) -> Iterator[list[NewMessage | BadMessage]]:
+    """The messages of a whole body, in slices of bounded work. Raises BadMessage, also while they are read."""
     if media == "application/json":
-        return from_json_array(body) if body.lstrip()[:1] == b"[" else [from_json(body)]
+        return from_json_array(body) if body.lstrip()[:1] == b"[" else iter([[from_json(body)]])
     if media in MANY:
         return from_json_lines(body)
     asked = _query(scope.get("query_string", b""))
@@ -41,7 +42,7 @@ def messages_of(media: str, body: bytes, scope: Scope) -> list[NewMessage | BadM
         raise BadMessage(f"parameter {min(unknown)[:40]!r} means nothing here: key, timestamp and partition do")
     headers = [(name.decode("latin-1"), value) for name, value in message_headers(scope)]
     timestamp, partition = (None if one is None else one.decode("latin-1") for one in map(asked.get, NUMBERS))
-    return [raw(body, key=asked.get("key"), headers=headers, timestamp=timestamp, partition=partition)]
+    return iter([[raw(body, key=asked.get("key"), headers=headers, timestamp=timestamp, partition=partition)]])
 
 
 def message_headers(scope: Scope) -> list[tuple[bytes, bytes]]:

@@ -11,15 +11,16 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 import msgspec
-import structlog
 
+from bmq.fairness.turns import Turns
 from bmq_databus import metrics
 from bmq_databus.channels.channel import Channel
 from bmq_databus.errors import BadMessage, DatabusError, EndlessLine, LineTooLong
 from bmq_databus.http.incoming import BadBody, ClientGone, Incoming, Send, TooSlow
 from bmq_databus.http.opening import opening_of
+from bmq_databus.http.outgoing import Outgoing
 from bmq_databus.http.results import Results
-from bmq_databus.messages.forms import NewMessage, tried
+from bmq_databus.messages.forms import MESSAGE_WORK_BYTES, SLICE_BYTES, NewMessage, tried
 from bmq_databus.messages.lines import Lines
 from bmq_databus.producing.outcomes import Outcome
 from bmq_databus.producing.writing import Settle
@@ -36,11 +37,8 @@ LARGE_LINE_WITHIN_S: Final = 30.0
 SILENT_BYTES_MAX: Final = 64 << 20
 IDLE_S: Final = 60.0
 """A stream of which nothing comes for so long is ended: others wait for its place."""
-TAKEN_WITHIN_S: Final = 30.0
-"""Who takes none of the results for so long does not read."""
 ENDING_WITHIN_S: Final = 9.0
 """An end of the sidecar waits for a stream so long."""
-log = structlog.get_logger()
 _line: Final = msgspec.json.Encoder().encode_lines
 _WRITTEN: Final = (200, 202)
 
@@ -51,6 +49,10 @@ class Writes(Protocol):
     @property
     def channels(self) -> Mapping[str, Channel]:
         """By name, as they are now."""
+
+    @property
+    def turns(self) -> Turns:
+        """Of all that has many messages."""
 
     async def hand_over(
         self,
@@ -127,36 +129,26 @@ class Stream:
 
     async def run(self, send: Send) -> None:
         """The whole answer. Raises ClientGone where nobody takes it."""
+        outgoing = Outgoing(self._incoming, send)
         reading = asyncio.get_running_loop().create_task(self._read(), name=f"stream to {self._name}")
         try:
             # It has begun to read then: who waits to be told to go on with the body is told so before the status is.
             await asyncio.sleep(0)
             headers = [(b"content-type", b"application/x-ndjson"), (b"cache-control", b"no-store")]
-            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await outgoing.begin({"type": "http.response.start", "status": 200, "headers": headers})
             while True:
                 outcomes, size_bytes = await self._results.take()
                 if not outcomes:
                     break
-                await self._sent(send, _line(outcomes))
+                await outgoing.go_on(_line(outcomes))
                 self._results.give_back(size_bytes)
             await reading
-            await self._sent(send, _line([{"end": self._last()}]))
+            await outgoing.go_on(_line([{"end": self._last()}]))
         finally:
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
         await self._incoming.pass_over()
-        await send({"type": "http.response.body", "body": b""})
-
-    async def _sent(self, send: Send, data: bytes) -> None:
-        try:
-            async with asyncio.timeout(TAKEN_WITHIN_S):
-                await send(_body(data))
-        except TimeoutError:
-            log.warning("a stream is cut: its client takes no results", channel=self._name, within_s=TAKEN_WITHIN_S)
-            if self._incoming.connection is not None:
-                self._incoming.connection.abort()
-                await asyncio.sleep(0)
-            raise ClientGone(f"the client took no result for {TAKEN_WITHIN_S:g} s") from None
+        await outgoing.end()
 
     def _last(self) -> Mapping[str, Any]:
         last: dict[str, Any] = {"status": self._end.status, "written": self._written, "refused": self._refused}
@@ -235,15 +227,18 @@ class Stream:
             self._large_lines.release()
 
     async def _write(self, lines: Iterable[bytes | LineTooLong]) -> None:
-        """As many at a time as may be unanswered."""
+        """As many at a time as may be unanswered, and are looked at in one go."""
         channel = self._channel()
         news: list[NewMessage | BadMessage] = []
+        work_bytes = 0
         for line in lines:
             line_bytes = len(line) if isinstance(line, bytes) else 0
-            if not self._results.has_room(line_bytes):
+            work_bytes += line_bytes + MESSAGE_WORK_BYTES
+            if work_bytes > SLICE_BYTES or not self._results.has_room(line_bytes):
                 await self._hand_over(channel, news)
-                news = []
+                news, work_bytes = [], line_bytes
                 await self._results.room(line_bytes)
+                await self._writes.turns.turn()
                 if self._is_ending:
                     return
                 channel = self._channel()
@@ -274,7 +269,3 @@ class Stream:
         if channel is None or not channel.enabled:
             raise ChannelGone(f"channel {self._name} is turned off")
         return channel
-
-
-def _body(data: bytes) -> dict[str, Any]:
-    return {"type": "http.response.body", "body": data, "more_body": True}

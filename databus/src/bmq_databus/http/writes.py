@@ -3,14 +3,14 @@
 import asyncio
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
 from bmq_databus import metrics
 from bmq_databus.channels.channel import Channel
 from bmq_databus.errors import BadMessage, DatabusError
 from bmq_databus.http.answers import Reply, document, refusal
-from bmq_databus.http.bodies import BODY_BYTES_MAX, BodyRoom, BodyTooLarge, TooMuchAtOnce, read_body
+from bmq_databus.http.bodies import BODY_BYTES_MAX, Bodies, BodyRoom, BodyTooLarge, OneBody, TooMuchAtOnce
 from bmq_databus.http.idempotency import (
     HEADER,
     Answer,
@@ -24,12 +24,16 @@ from bmq_databus.http.idempotency import (
 from bmq_databus.http.incoming import BadBody, Incoming, TooSlow
 from bmq_databus.http.parameters import MANY, message_headers, messages_of
 from bmq_databus.http.streams import LARGE_LINES_MAX, Stream
+from bmq_databus.messages.forms import NewMessage
 from bmq_databus.producing.outcomes import Outcome, may_be_written, retry_after_s, whole
-from bmq_databus.producing.writing import Writing
+from bmq_databus.producing.writing import SLICE_MESSAGES, Writing
 from bmq_databus.rules.lanes import BAGGAGE
 
 BODIES_BYTES_MAX: Final = 64 << 20
-"""What all requests together hold until they are answered, streams aside."""
+"""What all requests together hold until their answers are taken, streams aside, and what each may have anyway."""
+MESSAGE_EXTRA_BYTES: Final = 512
+HEADER_EXTRA_BYTES: Final = 128
+"""What a message and a header take in memory beside the body and until they are answered, about."""
 STREAMS_MAX: Final = 128
 ZSTD_STREAMS_MAX: Final = 16
 """Each has a window of 8 MiB."""
@@ -55,23 +59,31 @@ class ChannelWrites:
 
     def __init__(self, writing: Writing) -> None:
         self._writing = writing
-        self._bodies = BodyRoom(BODIES_BYTES_MAX)
+        self._room = BodyRoom(BODIES_BYTES_MAX)
+        self._bodies = Bodies()
         self._idempotency = Idempotency(asyncio.get_running_loop().time)
         self._large_lines = asyncio.Semaphore(LARGE_LINES_MAX)
         self._streams: set[Stream] = set()
         self._zstd_streams = 0
 
-    async def write(self, channel: Channel, media: str, incoming: Incoming) -> Reply:
+    def room(self, channel: Channel) -> AbstractContextManager[OneBody]:
+        """What a request to the channel holds until its answer is taken."""
+        return self._room.one(channel.name)
+
+    async def write(self, channel: Channel, media: str, incoming: Incoming, room: OneBody) -> Reply:
         """A whole body."""
         try:
             key = key_of(incoming.values(HEADER))
-            with self._bodies.one() as room:
-                body = await read_body(incoming, encoding=_encoding(incoming), bytes_max=BODY_BYTES_MAX, room=room)
-                if key is None:
-                    return await self._written(channel, media, body, incoming)
-                return await self._written_once(channel, media, body, incoming, key)
+            encoding = _encoding(incoming)
+            body = await self._bodies.read(incoming, encoding=encoding, bytes_max=BODY_BYTES_MAX, room=room)
+            if key is None:
+                reply = await self._written(channel, media, body, incoming, room)
+            else:
+                reply = await self._written_once(channel, media, body, incoming, key=key, room=room)
         except _REFUSES as error:
-            return self.counted(channel, _refused(error))
+            reply = self.counted(channel, _refused(error))
+        room.hold(len(reply.body))
+        return reply
 
     def stream(self, channel: Channel, incoming: Incoming) -> Reply | Stream:
         """A stream to be run while it is `open`, or why there is none."""
@@ -109,29 +121,45 @@ class ChannelWrites:
         metrics.MESSAGES.labels(channel.name, str(reply.status)).inc()
         return reply
 
-    async def _written_once(self, channel: Channel, media: str, body: bytes, incoming: Incoming, key: str) -> Reply:
-        """Raises KeyReused, KeyUnderWay, BadMessage."""
+    async def _written_once(
+        self, channel: Channel, media: str, body: bytes, incoming: Incoming, *, key: str, room: OneBody
+    ) -> Reply:
+        """Raises KeyReused, KeyUnderWay, BadMessage, TooMuchAtOnce."""
         fingerprint = await _fingerprint(channel, media, body, incoming)
         kept = self._idempotency.kept(channel, key, fingerprint)
         if kept is not None:
             return Reply(status=kept.status, body=kept.body)
         with self._idempotency.first(channel, key, fingerprint) as claim:
-            outcomes = await self._outcomes(channel, media, body, incoming)
+            outcomes = await self._outcomes(channel, media, body, incoming, room)
             reply = _reply(media, outcomes)
             if any(map(may_be_written, outcomes)):
                 claim.keep(Answer(reply.status, reply.body))
             return reply
 
-    async def _written(self, channel: Channel, media: str, body: bytes, incoming: Incoming) -> Reply:
-        return _reply(media, await self._outcomes(channel, media, body, incoming))
+    async def _written(self, channel: Channel, media: str, body: bytes, incoming: Incoming, room: OneBody) -> Reply:
+        return _reply(media, await self._outcomes(channel, media, body, incoming, room))
 
-    async def _outcomes(self, channel: Channel, media: str, body: bytes, incoming: Incoming) -> list[Outcome]:
-        """Raises BadMessage."""
-        news = messages_of(media, body, incoming.scope)
+    async def _outcomes(
+        self, channel: Channel, media: str, body: bytes, incoming: Incoming, room: OneBody
+    ) -> list[Outcome]:
+        """Raises BadMessage, TooMuchAtOnce."""
+        news: list[NewMessage | BadMessage] = []
+        for some in messages_of(media, body, incoming.scope):
+            if news:
+                await self._writing.turns.turn()
+            room.take(sum(map(_extra_bytes, some)))
+            news += some
         outcomes = await self._writing.write(channel, news, patience_s=PATIENCE_S, request=incoming.scope["headers"])
+        if len(outcomes) > SLICE_MESSAGES:
+            await self._writing.turns.turn()
         for status, count in Counter(one["status"] for one in outcomes).items():
             metrics.MESSAGES.labels(channel.name, str(status)).inc(count)
         return outcomes
+
+
+def _extra_bytes(one: NewMessage | BadMessage) -> int:
+    headers = len(one.headers) if isinstance(one, NewMessage) else 0
+    return MESSAGE_EXTRA_BYTES + HEADER_EXTRA_BYTES * headers
 
 
 def _reply(media: str, outcomes: list[Outcome]) -> Reply:

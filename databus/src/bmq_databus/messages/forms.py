@@ -5,7 +5,7 @@ may have a key (`key`, or `keyBase64`), headers, a timestamp (ms since 1970) and
 texts, or, where one has bytes or a name stands twice, an array of objects with a `name` and maybe `text` or `base64`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Final
 
 import msgspec
@@ -17,11 +17,20 @@ PARTITION_MAX: Final = (1 << 31) - 1
 TIMESTAMP_MS_MAX: Final = 253_402_300_799_999
 """The last ms of the year 9999; later ones are seconds or ns by mistake."""
 HEADERS_MAX: Final = 1_000
+HEADERS_BYTES_FEW: Final = 256 << 10
+HEADERS_QUOTES_MAX: Final = 8 * HEADERS_MAX
+"""One message's headers in JSON have no more of the latter where they have more bytes than the former: they are decoded
+before it is known how many there are."""
 MESSAGES_MAX: Final = 10_000
-"""In one body: they are looked at in one turn of the loop."""
+BODY_HEADERS_MAX: Final = 100_000
+"""In one body, of all its messages together."""
 ARRAY_BYTES_MAX: Final = 4 << 20
 ARRAY_COMMAS_MAX: Final = 200_000
-"""An array is decoded whole, in one turn of the loop, before it is known how many messages it has."""
+"""An array is taken apart in one go, before it is known how many messages it has."""
+SLICE_BYTES: Final = 16 << 10
+"""Of JSON that is decoded in one go, or one message."""
+MESSAGE_WORK_BYTES: Final = 64
+"""What a message costs beside its bytes, as bytes of one."""
 FIELDS: Final = (
     "a message is an object with text, json or base64, and maybe key, keyBase64, headers, timestamp, partition"
 )
@@ -57,13 +66,13 @@ class _Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
     base64: bytes | msgspec.UnsetType = msgspec.UNSET
     key: str | None = None
     key_base64: bytes | None = None
-    headers: _Texts | _Listed = {}
+    headers: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     timestamp: Annotated[int, msgspec.Meta(ge=1, le=TIMESTAMP_MS_MAX)] | msgspec.UnsetType = msgspec.UNSET
     partition: Annotated[int, msgspec.Meta(ge=0, le=PARTITION_MAX)] | msgspec.UnsetType = msgspec.UNSET
 
 
 _one: Final = msgspec.json.Decoder(_Written)
-_many: Final = msgspec.json.Decoder(list[_Written])
+_headers_of: Final = msgspec.json.Decoder(_Texts | _Listed)
 _raws: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _NOT_JSON: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
@@ -84,27 +93,41 @@ def tried(text: Buffer) -> NewMessage | BadMessage:
         return _kept(bad)
 
 
-def from_json_array(text: bytes) -> list[NewMessage | BadMessage]:
-    """Many, each as itself or what is wrong with it. Raises BadMessage where the body is no array at all."""
+def from_json_array(text: bytes) -> Iterator[list[NewMessage | BadMessage]]:
+    """Many, each as itself or what is wrong with it, in slices of bounded work. Raises BadMessage where the body is no
+    array at all, and while it is read where there are too many headers.
+    """
     if len(text) > ARRAY_BYTES_MAX or text.count(b",") > ARRAY_COMMAS_MAX:
         raise BadMessage(
             f"an array of {len(text)} bytes: it has {ARRAY_BYTES_MAX} bytes and {ARRAY_COMMAS_MAX} commas at most; "
             "send lines of JSON (application/x-ndjson) instead"
         )
-    try:
-        written = _many.decode(text)
-    except _NOT_JSON:
-        return [tried(raw) for raw in _each(text)]
-    if len(written) > MESSAGES_MAX:
-        raise _too_many(len(written))
-    return [_checked(one) for one in written]
+    return _slices(map(memoryview, _each(text)))
 
 
-def from_json_lines(text: bytes) -> list[NewMessage | BadMessage]:
-    """One in each line, empty lines aside. Raises BadMessage where there are too many."""
+def from_json_lines(text: bytes) -> Iterator[list[NewMessage | BadMessage]]:
+    """One in each line, empty lines aside; as `from_json_array`. Raises BadMessage where there are too many."""
     if (count := text.count(b"\n")) > MESSAGES_MAX:
         raise _too_many(count)
-    return [tried(line) for line in text.split(b"\n") if line.strip()]
+    return _slices(memoryview(line) for line in text.split(b"\n") if line.strip())
+
+
+def _slices(texts: Iterable[memoryview]) -> Iterator[list[NewMessage | BadMessage]]:
+    found: list[NewMessage | BadMessage] = []
+    work_bytes = headers = 0
+    for text in texts:
+        one = tried(text)
+        found.append(one)
+        if isinstance(one, NewMessage):
+            headers += len(one.headers)
+            if headers > BODY_HEADERS_MAX:
+                raise BadMessage(f"more than {BODY_HEADERS_MAX} headers in all messages: send fewer messages at a time")
+        work_bytes += len(text) + MESSAGE_WORK_BYTES
+        if work_bytes >= SLICE_BYTES:
+            yield found
+            found, work_bytes = [], 0
+    if found:
+        yield found
 
 
 def _too_many(count: int) -> BadMessage:
@@ -141,13 +164,6 @@ def _each(text: bytes) -> list[msgspec.Raw]:
     return found
 
 
-def _checked(written: _Written) -> NewMessage | BadMessage:
-    try:
-        return _message(written)
-    except BadMessage as bad:
-        return _kept(bad)
-
-
 def _kept(bad: BadMessage) -> BadMessage:
     """Without the frames that it was raised in, which have more than the message: ten thousand are kept at a time."""
     return BadMessage(*bad.args)
@@ -168,7 +184,7 @@ def _message(written: _Written) -> NewMessage:
     if written.key is not None and written.key_base64 is not None:
         raise BadMessage("a message has one of key and keyBase64")
     headers = _headers(written.headers)
-    if any("\0" in name for name, _ in headers):
+    if headers and any("\0" in name for name, _ in headers):
         raise BadMessage("a header's name has a NUL")
     return NewMessage(
         key=written.key_base64 if written.key is None else written.key.encode(),
@@ -179,7 +195,15 @@ def _message(written: _Written) -> NewMessage:
     )
 
 
-def _headers(written: _Texts | _Listed) -> tuple[tuple[str, bytes | None], ...]:
+def _headers(text: msgspec.Raw | msgspec.UnsetType) -> tuple[tuple[str, bytes | None], ...]:
+    if not isinstance(text, msgspec.Raw):
+        return ()
+    if memoryview(text).nbytes > HEADERS_BYTES_FEW and bytes(text).count(b'"') > HEADERS_QUOTES_MAX:
+        raise BadMessage(f"headers of more than {HEADERS_BYTES_FEW} bytes have {HEADERS_QUOTES_MAX} quotes at most")
+    try:
+        written = _headers_of.decode(text)
+    except _NOT_JSON as error:
+        raise BadMessage(f"headers: {_said(error)}: {FIELDS}") from None
     if isinstance(written, dict):
         return tuple((name, None if content is None else content.encode()) for name, content in written.items())
     return tuple((one.name, _content(one)) for one in written)

@@ -12,6 +12,7 @@ from typing import Protocol
 import structlog
 from confluent_kafka import KafkaError
 
+from bmq.fairness.turns import Turns
 from bmq_databus.errors import QueueFull
 from bmq_databus.producing.outcomes import FOR_GOOD
 from bmq_databus.producing.producer import Report
@@ -22,6 +23,8 @@ from bmq_databus.spool.reading import Read
 ROOM_S = 0.05
 AGAIN_FIRST_S = 0.5
 AGAIN_MAX_S = 30.0
+SLICE_MESSAGES = 100
+"""So many are handed over in one turn of the loop."""
 UNDER_WAY_MAX = 20_000
 """Messages of one spool that are with the producer."""
 EXPIRE_EVERY_S = 10.0
@@ -39,11 +42,14 @@ class Sends(Protocol):
 class Draining:
     """One spool's. `run` ends only by being cancelled, or by a bug."""
 
-    def __init__(self, spool: ChannelSpool, producing: Sends, *, under_way_bytes_max: int) -> None:
-        """`under_way_bytes_max`: so much, or one message, is at the producer at a time, which is for all spools."""
+    def __init__(self, spool: ChannelSpool, producing: Sends, *, under_way_bytes_max: int, turns: Turns) -> None:
+        """`under_way_bytes_max`: so much, or one message, is at the producer at a time, which is for all spools.
+        `turns` are those of all that has many messages.
+        """
         self.under_way_bytes_max = under_way_bytes_max
         self._spool = spool
         self._producing = self._next_producing = producing
+        self._turns = turns
         self._loop = asyncio.get_running_loop()
         self._under_way = self._under_way_bytes = 0
         self._given_up = ""
@@ -61,7 +67,9 @@ class Draining:
         expiring = self._loop.create_task(self._expire(), name="expire spooled messages")
         try:
             while True:
-                for one in await self._spool.read():
+                for at, one in enumerate(await self._spool.read()):
+                    if at and at % SLICE_MESSAGES == 0:
+                        await self._turns.turn()
                     if not await self._handed_over(one):
                         break
                 if self._given_up:

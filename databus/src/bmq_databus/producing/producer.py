@@ -1,4 +1,4 @@
-"""librdkafka's producer for an event loop: what it reports comes back in the loop, many reports in one turn of it.
+"""librdkafka's producer for an event loop: what it reports comes back in the loop, several in one turn of it.
 
 Reports come in a thread of their own, as librdkafka waits there for them. Each is a pure append to a list; the loop is
 woken once for all that came since it looked last.
@@ -6,6 +6,7 @@ woken once for all that came since it looked last.
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
@@ -19,6 +20,8 @@ from bmq_databus.spool.frames import Spooled
 POLL_S: Final = 0.1
 FLUSH_SLICE_S: Final = 0.1
 TELL_EVERY_S: Final = 30.0
+DELIVERED_MAX: Final = 200
+"""So many reports are delivered in one turn of the loop."""
 
 log = structlog.get_logger()
 
@@ -35,7 +38,7 @@ class Producing:
         """
         self._loop = asyncio.get_running_loop()
         self._broken = broken
-        self._reports: list[tuple[Report, KafkaError | None, int, int]] = []
+        self._reports: deque[tuple[Report, KafkaError | None, int, int]] = deque()
         self._lock = threading.Lock()
         self._producer = Producer({**settings, "error_cb": self._failed})
         self._ended = False
@@ -86,7 +89,8 @@ class Producing:
             await self._loop.run_in_executor(None, self._producer.flush, FLUSH_SLICE_S)
         self._ended = True
         await self._loop.run_in_executor(None, self._thread.join)
-        self._deliver()
+        while self._reports:
+            self._deliver()
         return len(self._producer)
 
     def _poll(self) -> None:
@@ -113,6 +117,9 @@ class Producing:
 
     def _deliver(self) -> None:
         with self._lock:
-            reports, self._reports = self._reports, []
+            reports = [self._reports.popleft() for _ in range(min(DELIVERED_MAX, len(self._reports)))]
+            is_more = bool(self._reports)
+        if is_more:
+            self._loop.call_soon(self._deliver)
         for report, error, partition, offset in reports:
             report(error, partition, offset)

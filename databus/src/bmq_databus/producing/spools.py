@@ -7,6 +7,7 @@ from typing import Any
 
 import structlog
 
+from bmq.fairness.turns import Turns
 from bmq.ports import Clock
 from bmq_databus.channels.channel import Manner
 from bmq_databus.errors import DatabusError
@@ -30,13 +31,17 @@ class Spools:
         *,
         clock: Clock,
         aside: AsideLimits,
+        turns: Turns,
         broken: Callable[[str], None],
     ) -> None:
-        """`settings` are a producer's; `broken` is told why nothing more can be sent."""
+        """`settings` are a producer's; `broken` is told why nothing more can be sent. `turns` are those of all that has
+        many messages.
+        """
         self._folder = folder
         self._settings = settings
         self._clock = clock
         self._aside = aside
+        self._turns = turns
         self._broken = broken
         self._loop = asyncio.get_running_loop()
         self._senders: Senders | None = None
@@ -79,7 +84,7 @@ class Spools:
             return
         spool = await ChannelSpool.opened(self._folder / name, limits=limits, clock=self._clock, aside=self._aside)
         self._spools[name] = spool
-        draining = self._draining[name] = Draining(spool, way, under_way_bytes_max=0)
+        draining = self._draining[name] = Draining(spool, way, under_way_bytes_max=0, turns=self._turns)
         for one in self._draining.values():
             one.under_way_bytes_max = QUEUE_KIB * 1024 // (2 * len(self._draining))
         task = self._tasks[name] = self._loop.create_task(draining.run(), name=f"drain {name}")

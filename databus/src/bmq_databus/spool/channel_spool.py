@@ -34,6 +34,8 @@ from bmq_databus.spool.undone import UndoneSegment, undone_in
 WhenFull = Literal["block", "reject", "drop_oldest"]
 GROUP_BYTES: Final = 8 << 20
 """So much is written with one fsync, or one message."""
+SETTLED_MAX: Final = 2_000
+"""So many outcomes are written down at a time, in a turn of the loop."""
 AGAIN_S: Final = 1.0
 """A disk that did not take something is asked again after so long."""
 MESSAGE_EXTRA_BYTES: Final = 48
@@ -366,7 +368,7 @@ class ChannelSpool:
         and again.
         """
         while True:
-            taken, self._settled = self._settled, deque()
+            taken = deque(self._settled.popleft() for _ in range(min(SETTLED_MAX, len(self._settled))))
             refused, self._refused = self._refused, deque()
             try:
                 if refused:

@@ -1,14 +1,14 @@
-"""The bytes of a connection to the admin address, before HTTP is made of them."""
+"""The bytes of a connection, before HTTP is made of them."""
 
 import pytest
 
-from bmq_node.admin.request_bytes import AdminBytes, HeadTooLarge
+from bmq.http.request_bytes import HeadTooLarge, RequestBytes
 
 HEAD = b"GET /livez HTTP/1.1\r\nHost: x\r\nAccept: */*\r\n\r\n"
 
 
-def bytes_of(*parts: bytes, head_bytes_max: int = 200, headers_max: int = 5) -> AdminBytes:
-    held = AdminBytes(head_bytes_max=head_bytes_max, headers_max=headers_max)
+def bytes_of(*parts: bytes, head_bytes_max: int = 200, headers_max: int = 5) -> RequestBytes:
+    held = RequestBytes(head_bytes_max=head_bytes_max, headers_max=headers_max)
     for part in parts:
         held.add(part)
     return held

@@ -1,13 +1,15 @@
-"""What has come over one connection to the admin address and nothing has looked into yet: bounded and counted before
-HTTP is made of it. Pure.
+"""What has come over one connection and nothing has looked into yet: bounded and counted before HTTP is made of it.
+Pure.
 
 Parsing makes an object of each header and of each chunk, and six bytes can be one. So a parser gets one request's first
-lines at a time, whole and with few headers, and then as many bytes of its body as those lines said; what follows stays
-here until that request is answered.
+lines at a time, whole and with few headers, and then of its body what belongs to it, in bounded parts; what follows
+stays here until that request is answered.
 """
 
 import re
 from typing import Final
+
+from bmq.http.chunked_body import ChunkedBody
 
 _END: Final = re.compile(rb"\n\r?\n")
 _LONGEST_END_BYTES: Final = 3
@@ -21,7 +23,7 @@ class HeadTooLarge(Exception):
     """A request's first lines are more than what is read: `str` says of what."""
 
 
-class AdminBytes:
+class RequestBytes:
     """Those of one connection."""
 
     def __init__(self, *, head_bytes_max: int, headers_max: int) -> None:
@@ -73,3 +75,7 @@ class AdminBytes:
         taken = bytes(self._bytes[:size_bytes])
         del self._bytes[:size_bytes]
         return taken
+
+    def take_chunks(self, body: ChunkedBody) -> bytes:
+        """The payload of the first chunks, as much of it as `body` looks at in one go. Raises BrokenChunks."""
+        return body.take(self._bytes)
