@@ -33,6 +33,7 @@ class Connection:
     def __init__(self) -> None:
         self.broken = ""
         self.is_aborted = False
+        self.takes_more = False
 
     def abort(self) -> None:
         self.is_aborted = True

@@ -6,12 +6,13 @@ from typing import Any, cast
 
 from confluent_kafka import KafkaError
 
-from bmq.runtime.system import SystemClock
-from bmq_databus.channels.channel import Channel
+from bmq.runtime.system import SystemClock, SystemRng
+from bmq_databus.channels.channel import Channel, Manner
 from bmq_databus.errors import BadMessage
 from bmq_databus.messages.forms import NewMessage
 from bmq_databus.producing.producer import DELIVERED_MAX, Producing, Report
-from bmq_databus.producing.sender import Sender
+from bmq_databus.producing.senders import Senders
+from bmq_databus.producing.spools import Spools
 from bmq_databus.producing.writing import SLICE_MESSAGES, Writing
 from bmq_databus.spool.channel_spool import ChannelSpool
 from bmq_databus.spool.frames import Spooled
@@ -38,7 +39,7 @@ class Cluster:
         self.taken: Counter[int] = Counter()
         self.values: list[bytes | None] = []
 
-    def produce(self, message: Spooled, report: Report) -> None:
+    def produce(self, manner: Manner, message: Spooled, report: Report) -> None:
         self.taken[turn_of(asyncio.get_running_loop())] += 1
         self.values.append(message.value)
         report(None, 0, len(self.values) - 1)
@@ -63,8 +64,11 @@ def run(main: Any) -> Any:
 def test_messages_go_to_the_producer_in_slices_in_their_order_and_a_single_one_does_not_wait_for_them() -> None:
     async def main() -> None:
         channel = Channel(name="orders", topic="orders")
-        writing, cluster = Writing({"orders": channel}, spool_folder=None, clock=SystemClock()), Cluster()
-        writing._direct = cast(Sender, cluster)
+        writing, cluster = (
+            Writing({"orders": channel}, spool_folder=None, clock=SystemClock(), rng=SystemRng()),
+            Cluster(),
+        )
+        writing._direct = cast(Senders, cluster)
         large = [asyncio.ensure_future(writing.write(channel, news(one), patience_s=1)) for one in ("a", "b")]
         await asyncio.sleep(0)
         before = len(cluster.values)
@@ -85,8 +89,11 @@ def test_messages_go_to_the_producer_in_slices_in_their_order_and_a_single_one_d
 def test_messages_that_are_accepted_are_told_in_slices() -> None:
     async def main() -> None:
         channel = Channel(name="clicks", topic="clicks", acknowledgement="accepted")
-        writing, told = Writing({"clicks": channel}, spool_folder=None, clock=SystemClock()), Counter[int]()
-        writing.spools["clicks"] = cast(ChannelSpool, Disk())
+        writing, told = (
+            Writing({"clicks": channel}, spool_folder=None, clock=SystemClock(), rng=SystemRng()),
+            Counter[int](),
+        )
+        writing._spools = cast(Spools, {"clicks": cast(ChannelSpool, Disk())})
         loop = asyncio.get_running_loop()
 
         def settle(at: int, outcome: dict[str, Any]) -> None:

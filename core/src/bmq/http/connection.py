@@ -20,6 +20,8 @@ from bmq.fairness.steps import Steps
 from bmq.http.chunked_body import PART_BYTES, BrokenChunks, ChunkedBody
 from bmq.http.request_bytes import HeadTooLarge, RequestBytes
 
+READ_AHEAD_BYTES: Final = 64 << 10
+"""What is read of a connection before it may be looked at: so much, and what the loop reads at once."""
 REFUSED_LINGER_S: Final = 1.0
 """How long who was refused may take to close…"""
 REFUSED_READ_EVERY_S: Final = 0.1
@@ -183,7 +185,7 @@ class BoundedConnection(H11Protocol):
                     self.loop.call_soon(self.hand_over)
         finally:
             self._is_handing_over = self._is_its_turn = False
-        if self._waits_for_turn or self._has_enough:
+        if self._has_enough:
             self._pause_reading()
         else:
             self.flow.read_on()
@@ -296,11 +298,12 @@ class BoundedConnection(H11Protocol):
     @property
     def _has_enough(self) -> bool:
         """Whether nothing more is needed before somebody answers, or takes what there is."""
-        if self.is_refused:
+        state = self.conn.their_state
+        if self.is_refused or (state is h11.IDLE and not self._waits_for_turn):
             return False
-        if self.conn.their_state is h11.SEND_BODY:
-            return self.conn.our_state is not h11.DONE and len(self.cycle.body) >= HIGH_WATER_LIMIT
-        return bool(self._bytes) and self.conn.their_state is not h11.IDLE
+        if state is h11.SEND_BODY and len(self.cycle.body) >= HIGH_WATER_LIMIT:
+            return self.conn.our_state is not h11.DONE
+        return len(self._bytes) >= READ_AHEAD_BYTES
 
     def _pause_reading(self) -> None:
         self.flow.read_paused = True

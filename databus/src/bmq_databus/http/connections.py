@@ -23,7 +23,7 @@ REFUSED_MAX: Final = 100
 HEAD_WITHIN_S: Final = 10.0
 BOUNDS: Final = Bounds(head_bytes_max=64 << 10, headers_max=HEADERS_MAX + 100, request_within_s=HEAD_WITHIN_S)
 """A message as it is has all of its headers there, beside those of the request."""
-TURN_REQUESTS: Final = 4
+TURN_REQUESTS: Final = 8
 """So many begin in one turn of the loop…"""
 TURN_PARTS: Final = 4
 """…and so many parts of bodies that are under way are looked at."""
@@ -82,6 +82,11 @@ class Connection(BoundedConnection):
             self._refuse(refusal(408, f"no whole request came within {HEAD_WITHIN_S:g} s"))
         else:
             self.abort()
+
+    @property
+    def takes_more(self) -> bool:
+        """Whether its client has room for more of an answer."""
+        return not self.flow.write_paused
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["extensions"] = {CONNECTION: self}

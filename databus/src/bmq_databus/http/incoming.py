@@ -38,6 +38,10 @@ class Connected(Protocol):
     broken: str
     """Why nothing more of it is understood; empty: it is."""
 
+    @property
+    def takes_more(self) -> bool:
+        """Whether its client has room for more of an answer."""
+
     def abort(self) -> None:
         """Ends it at once, whatever is under way."""
 

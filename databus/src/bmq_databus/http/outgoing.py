@@ -37,6 +37,9 @@ class Outgoing:
         await self._sent(_body(data[last:], more_body=False))
 
     async def _sent(self, event: dict[str, Any]) -> None:
+        if self._incoming.connection is not None and self._incoming.connection.takes_more:
+            await self._send(event)
+            return
         try:
             async with asyncio.timeout(TAKEN_WITHIN_S):
                 await self._send(event)

@@ -52,7 +52,7 @@ class Writes(Protocol):
 
     @property
     def turns(self) -> Turns:
-        """Of all that has many messages."""
+        """They are those of all that has many messages."""
 
     async def hand_over(
         self,
