@@ -72,7 +72,7 @@ def changed_names(old: Image, new: Image) -> frozenset[str]:
     return frozenset(
         name
         for kind, name in {**old.configs, **new.configs}
-        if kind == _CHANNEL and old.configs.get((kind, name)) is not new.configs.get((kind, name))
+        if kind == _CHANNEL and old.configs.get((kind, name)) != new.configs.get((kind, name))
     )
 
 
