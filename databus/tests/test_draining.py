@@ -101,3 +101,23 @@ async def test_so_many_messages_of_a_spool_are_with_the_producer(
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     await spool.close()
+
+
+@in_a_loop
+async def test_another_producer_goes_on_where_the_first_one_has_nothing_under_way(tmp_path: Path) -> None:
+    spool = await opened(tmp_path)
+    topic: list[str] = []
+    first, then = Cluster({}), Cluster({})
+    first.topic = then.topic = topic
+    first.room = 3
+    await spool.accept([message(f"m{n}") for n in range(40)], patience_s=1)
+    one = Draining(spool, first, under_way_bytes_max=1 << 20)
+    task = asyncio.ensure_future(one.run())
+    await until_async(lambda: len(topic) >= 10, "some to be sent", 20)
+    one.send_by(then)
+    await until_async(lambda: spool.waiting == 0, "all to be sent", 20)
+    assert topic == [f"m{n}" for n in range(40)]
+    assert then.most > 3
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await spool.close()

@@ -10,7 +10,7 @@ from bmq_node.process.open_files import connections_within, limits_within, with_
 
 @pytest.mark.parametrize(
     ("files", "wanted", "taken"),
-    [(1 << 20, 20_000, 20_000), (-1, 20_000, 20_000), (4_096, 20_000, 3_328), (4_096, 100, 100), (200, 20_000, 50)],
+    [(1 << 20, 20_000, 20_000), (-1, 20_000, 20_000), (4_096, 20_000, 2_304), (4_096, 100, 100), (200, 20_000, 50)],
 )
 def test_clients_have_what_the_store_and_other_addresses_leave_of_the_files(
     files: int, wanted: int, taken: int
@@ -19,7 +19,7 @@ def test_clients_have_what_the_store_and_other_addresses_leave_of_the_files(
 
 
 def test_more_connections_to_the_admin_address_leave_fewer_to_clients() -> None:
-    assert connections_within(4_096, 20_000, limits_of({"admin_connections_max": 1_256})) == 2_328
+    assert connections_within(4_096, 20_000, limits_of({"admin_connections_max": 1_256})) == 1_304
 
 
 def test_one_address_leaves_half_of_the_connections_to_others() -> None:
@@ -35,8 +35,9 @@ def test_a_node_takes_shows_and_exposes_what_its_files_allow() -> None:
         proxy.connections_max
         == exposed_limits(config)["connections_max"]
         == config.model_dump()["connections_max"]
-        == 3_328
+        == 2_304
     )
-    assert (proxy.limits.connections_per_address, proxy.limits.turn_requests) == (1_664, 40)
+    limits = proxy.limits
+    assert (limits.connections_per_address, limits.turn_requests, limits.admin_watches_max) == (1_152, 40, 1_024)
     broker = ServerConfig(store="file:///s", node_id=1, roles="broker")
-    assert with_files(broker, 4_096) == broker
+    assert with_files(broker, 4_096) == broker.model_copy(update={"limits": {"admin_watches_max": "1024"}})

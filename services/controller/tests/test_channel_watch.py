@@ -124,6 +124,8 @@ def test_a_version_that_is_too_old_or_another_clusters_or_nonsense_gets_all(monk
 
 def test_a_node_that_is_behind_sends_nobody_back() -> None:
     async def test(world: World) -> None:
+        nothing = await world.asked("c//3", wait_s=1)
+        assert (nothing["version"], nothing["complete"], nothing["channels"]) == ("c//3", False, [])
         waiting = asyncio.create_task(world.asked("c//3", wait_s=30))
         await asyncio.sleep(1)
         for name in ("bills", "parts"):

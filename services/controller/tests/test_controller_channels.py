@@ -74,6 +74,8 @@ def test_a_snapshot_has_them() -> None:
     data = b"".join(encode_snapshot(cluster.image, entry_nonce=Nonce(bytes(16)), nonce=Nonce(bytes(16))))
     again, _ = decode_snapshot(data, what="a snapshot")
     assert (channel(again, "orders"), revision(again)) == (channel(cluster.image, "orders"), 1)
+    assert changed_names(cluster.image, again) == frozenset()
+    check_step(cluster.image, again)
     assert again.config_bytes == cluster.image.config_bytes == measure_configs({}, again.configs, {})
 
 

@@ -198,7 +198,7 @@ class Limits:
     admin_watches_max: int = _limit(
         10_000,
         "Sidecars that wait at the admin address for channels to change, about 30 KiB each. Their connections do not "
-        "count among the others.",
+        "count among the others; where a process may open few files, they are a quarter of those at most.",
         beyond="The one that came first of the address that has the most is closed, and asks elsewhere or later; who "
         "is of that address is refused instead (503).",
         maximum=1_000_000,

@@ -2,7 +2,7 @@
 
 In records and snapshots a channel is a configuration of the kind `channel`, which every version of bmq reads and keeps,
 also one that knows nothing of channels: so they may be declared while nodes of several versions run
-(docs/decisions/0052). Each change has a number, the revision; the last one stands under the kind `channels`, where it
+(docs/decisions/0053). Each change has a number, the revision; the last one stands under the kind `channels`, where it
 outlives the channel.
 """
 
@@ -72,7 +72,7 @@ def changed_names(old: Image, new: Image) -> frozenset[str]:
     return frozenset(
         name
         for kind, name in {**old.configs, **new.configs}
-        if kind == _CHANNEL and old.configs.get((kind, name)) is not new.configs.get((kind, name))
+        if kind == _CHANNEL and old.configs.get((kind, name)) != new.configs.get((kind, name))
     )
 
 

@@ -1,5 +1,5 @@
-"""How many connections clients may have where a process may open few files: the store, other nodes and the admin
-address need some, too.
+"""How many connections clients and sidecars may have where a process may open few files: the store, other nodes and the
+admin address need some, too.
 """
 
 from dataclasses import replace
@@ -22,8 +22,14 @@ def connections_within(files: int, wanted: int, limits: Limits) -> int:
     """
     if files < 0:
         return wanted
-    others = OWN_FILES + limits.admin_connections_max + limits.internal_strangers_max
+    admin = limits.admin_connections_max + watches_within(files, limits)
+    others = OWN_FILES + admin + limits.internal_strangers_max
     return min(wanted, max(files - others, files // 4))
+
+
+def watches_within(files: int, limits: Limits) -> int:
+    """How many sidecars may wait at the admin address: a quarter of the files, where that is less than what is set."""
+    return limits.admin_watches_max if files < 0 else min(limits.admin_watches_max, max(8, files // 4))
 
 
 def limits_within(connections: int, limits: Limits) -> Limits:
@@ -32,10 +38,15 @@ def limits_within(connections: int, limits: Limits) -> Limits:
 
 
 def with_files(config: ServerConfig, files: int) -> ServerConfig:
-    """With as many connections of clients as leave files for everything else, where the process may open so many."""
+    """With as many waiting sidecars and connections of clients as leave files for everything else, where the process
+    may open so many.
+    """
+    limits = limits_of(config.limits)
+    if (watches := watches_within(files, limits)) < limits.admin_watches_max:
+        given = {**config.limits, "admin_watches_max": str(watches)}
+        config = config.model_copy(update={"limits": given})
     if not config.has(Role.PROXY):
         return config
-    limits = limits_of(config.limits)
     connections = connections_within(files, config.connections_max, limits)
     per_address = str(limits_within(connections, limits).connections_per_address)
     return config.model_copy(

@@ -1,5 +1,5 @@
 """What else goes on beside producers, readers and groups: retention, deletions, changed configurations, topics made
-again, lanes, REST.
+again, lanes, channels, REST.
 
 A seed has some of it, so that what it has meets the faults often, and a run stays as short as it is.
 """
@@ -12,6 +12,7 @@ from bmq_sim.client import SimClient
 from bmq_sim.clock import true_now_ms
 from bmq_sim.history import Expiry, History, Place
 from bmq_sim.process import SimProcess
+from bmq_sim.programs.channeling import ChannelAdministrator, ChannelFollower
 from bmq_sim.programs.committed import OffsetWriter
 from bmq_sim.programs.configuring import ConfigChanger
 from bmq_sim.programs.deleting import RecordDeleter
@@ -31,6 +32,8 @@ OLD_MS: Final = 3 * DAY_MS
 KINDS: Final = ("retention", "deleting", "growing", "remaking", "configuring", "offsets", "static", "lanes", "rest")
 MORE_KINDS: Final = ("looking", "operating", "expiring", "defaults")
 """By a chance of their own: what the others do in a seed is the same with and without."""
+CHANNELS: Final = "channels"
+"""By a chance of its own, too."""
 OPERATED: Final = "operated"
 CHOICES: Final[Mapping[str, Sequence[str]]] = {
     "max.message.bytes": ("1048588", "2097152", "4194304"),
@@ -71,10 +74,13 @@ class Programs:
             kind for kind in MORE_KINDS if self._more.random() < share
         ]
         """What this seed has."""
+        if clients.world.rng("channels").random() < share:
+            self.kinds.append(CHANNELS)
         self._used: list[SimClient] = []
         self._configuring: list[ConfigChanger] = []
         self._offsets: OffsetWriter | None = None
         self._expiring: OffsetExpirer | None = None
+        self._channels: tuple[ChannelAdministrator, ChannelFollower] | None = None
 
     async def start(self) -> None:
         """Returns when the topics that need one are there."""
@@ -135,6 +141,8 @@ class Programs:
                         self._client("expiring"), self._history, short=short, long=long, pause_s=4.0
                     )
                     self._run("expiring", self._expiring.run())
+                case "channels":
+                    self._start_channels()
                 case "offsets":
                     self._offsets = OffsetWriter(
                         self._client("keeper"), self._history, self._followed[:2], pause_s=self._pause_s(2)
@@ -154,6 +162,9 @@ class Programs:
             await self._offsets.look()
         if self._expiring is not None:
             await self._expiring.look()
+        if self._channels is not None:
+            administrator, follower = self._channels
+            await follower.catch_up(await administrator.look())
 
     @property
     def _history(self) -> History:
@@ -182,6 +193,16 @@ class Programs:
         )
         self._configuring.append(changer)
         self._run(name, changer.run())
+
+    def _start_channels(self) -> None:
+        rng = self._clients.world.rng("channels' pauses")
+        administrator = ChannelAdministrator(
+            self._client("channeler"), self._history, self._rest("channels"), pause_s=2 * rng.choice((0.2, 1.0))
+        )
+        follower = ChannelFollower(self._client("channel-follower"), self._history, self._rest("followed channels"))
+        self._channels = administrator, follower
+        self._run("channeler", administrator.run())
+        self._run("channel-follower", follower.run())
 
     async def _start_expiring(self) -> None:
         """Two thirds of what is written are so old that time takes them; size takes all but a few batches."""

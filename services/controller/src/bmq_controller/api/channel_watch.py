@@ -7,7 +7,7 @@ and shared by all who ask. A node that is behind what a watcher has already wait
 
 import asyncio
 from collections import deque
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -60,7 +60,12 @@ class ChannelWatch:
                     await self._crowd.wait()
             except TimeoutError:
                 break
-        return self._answer(self._since(after))
+        since = self._since(after)
+        if since == revision(
+            self._image
+        ):  # also where the watcher has more: its own version, so that it never goes back
+            return _encoded(after, [], [], complete=False)
+        return self._answer(since)
 
     def end(self) -> None:
         """Everybody is answered now, and nobody waits from now on."""
@@ -123,16 +128,13 @@ class ChannelWatch:
 def encode_changes(image: Image, names: frozenset[str], *, complete: bool) -> bytes:
     """These channels as they are now, as JSON of ChannelChanges."""
     found = {name: channel(image, name) for name in sorted(names)}
-    return msgspec.json.encode(
-        {
-            "version": f"{_place(image)}/{revision(image)}",
-            "complete": complete,
-            "channels": [
-                {"name": name, "spec": msgspec.Raw(one.spec.encode())} for name, one in found.items() if one is not None
-            ],
-            "deleted": [name for name, one in found.items() if one is None],
-        }
-    )
+    there = [{"name": name, "spec": msgspec.Raw(one.spec.encode())} for name, one in found.items() if one is not None]
+    deleted = [name for name, one in found.items() if one is None]
+    return _encoded(f"{_place(image)}/{revision(image)}", there, deleted, complete=complete)
+
+
+def _encoded(version: str, channels: list[dict[str, Any]], deleted: list[str], *, complete: bool) -> bytes:
+    return msgspec.json.encode({"version": version, "complete": complete, "channels": channels, "deleted": deleted})
 
 
 def _place(image: Image) -> str:
