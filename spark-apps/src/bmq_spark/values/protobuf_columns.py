@@ -39,26 +39,32 @@ _ENDLESS: Final = frozenset({"google.protobuf.Struct", "google.protobuf.Value", 
 
 
 COLUMNS_MAX: Final = 20_000
-"""Thirty messages that each have the one before twice would be a billion columns."""
+"""Thirty messages that each have the one before twice would be a billion columns, and so would twelve that all have
+each other."""
 
 
 def columns_of_message(message: Descriptor) -> tuple[pa.DataType, Build]:
     """A struct of the message's fields. Raises ValueError for one without fields, and for too many columns."""
     if not message.fields:
         raise ValueError(f"message {message.full_name} has no fields")
-    if (count := _columns(message, {})) > COLUMNS_MAX:
-        raise ValueError(f"message {message.full_name} is {count} columns: {COLUMNS_MAX} at most")
+    _require_few(message)
     return _message(message, ())
 
 
-def _columns(message: Descriptor, known: dict[str, int]) -> int:
-    """How many there are, with every message where it is used; those that are within themselves count once."""
-    if message.full_name not in known:
-        known[message.full_name] = 1
-        known[message.full_name] = 1 + sum(
-            1 if field.message_type is None else _columns(field.message_type, known) for field in message.fields
-        )
-    return known[message.full_name]
+def _require_few(message: Descriptor) -> None:
+    """Counts every message where it is used, as often as `_message` would make it: how many columns one is depends on
+    what it is within. Raises ValueError for too many, when so many are counted.
+    """
+    count, waiting = 1, [(message, frozenset[str]())]
+    while waiting:
+        each, within = waiting.pop()
+        if each.full_name in within or each.full_name in _ENDLESS:
+            continue
+        count += len(each.fields)
+        if count > COLUMNS_MAX:
+            raise ValueError(f"message {message.full_name} is more than {COLUMNS_MAX} columns")
+        inner = within | {each.full_name}
+        waiting += [(field.message_type, inner) for field in each.fields if field.message_type is not None]
 
 
 def _message(message: Descriptor, within: tuple[str, ...]) -> tuple[pa.DataType, Build]:
