@@ -1,5 +1,6 @@
 import datetime
 import json
+import pickle
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -725,6 +726,30 @@ def test_a_writer_s_messages_that_all_have_each_other_are_its_records_fault(serv
     values, reasons = decode(made, [b"\x00" + each.to_bytes(4, "big") + b"\x00\x0a\x01x" for each in (one, two)])
     assert values == [{"s": "x"}, None]
     assert reasons == [None, f"schema id {two}: message N0 is more than 20000 columns"]
+
+
+def test_each_schema_that_may_have_the_message_is_compiled_once_in_a_process_and_others_never(
+    server: RegistryServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anybody's record may name any of a registry's schemas, and each task has a decoder of its own."""
+    asked: list[str] = []
+    monkeypatch.setattr(
+        protobuf_records, "compiled", lambda files, main, name: asked.append(name) or compiled(files, main, name)
+    )
+    order = 'syntax = "proto3"; package shop; message Order {{ {kind} id = 1; }}'
+    first = server.register("orders", order.format(kind="int64"), kind="PROTOBUF")
+    last = server.register("orders", order.format(kind="string"), kind="PROTOBUF")
+    others = [
+        server.register(f"s{number}", f'syntax = "proto3"; message Orders{number} {{ string s = 1; }}', kind="PROTOBUF")
+        for number in range(3)
+    ]
+    made = decoder("protobuf", registry=server.url, subject="orders")
+    values = [b"\x00" + number.to_bytes(4, "big") + b"\x00\x0a\x01x" for number in (last, *others, first)]
+    for _ in range(2):
+        found, reasons = decode(pickle.loads(pickle.dumps(made)), values)
+        assert found == [{"id": "x"}, None, None, None, None]
+        assert reasons[1:4] == [f"holds no message of schema id {number}, not shop.Order" for number in others]
+    assert asked == [f"{server.url} subject orders", f"{server.url} id {last}", f"{server.url} id {first}"]
 
 
 def test_a_timestamp_that_no_calendar_has_does_not_fit() -> None:
