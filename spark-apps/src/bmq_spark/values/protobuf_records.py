@@ -206,13 +206,13 @@ class ProtobufDecoder(RegisteredDecoder):
     @cached_property
     def _by_id(self) -> BySchemaId["_Written"]:
         assert self.registry is not None
-        return BySchemaId(self.registry, kind="PROTOBUF", learn=self._written)
+        return BySchemaId(self.registry, kind="PROTOBUF", learn=self._written, version=self.version)
 
     @cached_property
     def _others(self) -> BySchemaId[bool]:
         """Apart from what records are read by: what counts them is to cost none of them."""
         assert self.registry is not None
-        return BySchemaId(self.registry, kind="PROTOBUF", learn=self._has_others)
+        return BySchemaId(self.registry, kind="PROTOBUF", learn=self._has_others, version=self.version)
 
     def __getstate__(self) -> dict[str, Any]:
         return {
