@@ -728,6 +728,24 @@ def test_a_writer_s_messages_that_all_have_each_other_are_its_records_fault(serv
     assert reasons == [None, f"schema id {two}: message N0 is more than 20000 columns"]
 
 
+def test_names_that_a_few_bytes_of_a_record_would_repeat_at_great_length_are_refused(server: RegistryServer) -> None:
+    one = server.register("t", 'syntax = "proto3"; message M { string s = 1; }', kind="PROTOBUF")
+    made = decoder("protobuf", registry=server.url, subject="t")
+    for text, name in (
+        ("message M {{ bytes s = 1; repeated M {} = 2; }}", "n"),
+        ("enum E {{ {} = 0; }} message M {{ bytes s = 1; repeated E e = 2; }}", "N"),
+    ):
+        fits, does_not = (
+            server.register("other", f'syntax = "proto3"; {text.format(name * length)}', kind="PROTOBUF")
+            for length in (255, 256)
+        )
+        ids = (one, fits, does_not)
+        values, reasons = decode(made, [b"\x00" + each.to_bytes(4, "big") + b"\x00\x0a\x01x" for each in ids])
+        assert values == [{"s": "x"}, {"s": "x"}, None]
+        why = f"{name * 20}… has 256 characters: a field or symbol has 255 at most"
+        assert reasons == [None, None, f"schema id {does_not}: {why}"]
+
+
 def test_each_schema_that_may_have_the_message_is_compiled_once_in_a_process_and_others_never(
     server: RegistryServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
