@@ -1,5 +1,6 @@
 import datetime
 import json
+import pickle
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -692,9 +693,81 @@ def test_messages_that_have_each_other_twice_do_not_become_a_billion_columns() -
         *(f"message M{n} {{ M{n - 1} a = 1; M{n - 1} b = 2; }}" for n in range(1, 30)),
     ]
     schema = SchemaFile(name="x.proto", content=('syntax = "proto3";' + "".join(lines)).encode())
-    with pytest.raises(ConfigurationError, match=r"message M29 is [0-9]+ columns: 20000 at most"):
+    with pytest.raises(ConfigurationError, match="message M29 is more than 20000 columns"):
         decoder("protobuf", schema=schema, message="M29")
     assert decoder("protobuf", schema=schema, message="M5").arrow_type.num_fields == 2
+
+
+def all_within_each_other(count: int, kind: str) -> str:
+    """Messages N0, N1, … that each have all of them; N0 has a field `s` of that kind, too."""
+    fields = "".join(f"N{number} n{number} = {number + 2}; " for number in range(count))
+    messages = "".join(
+        f"message N{number} {{ {kind if number == 0 else 'string'} s = 1; {fields}}}" for number in range(count)
+    )
+    return f'syntax = "proto3"; {messages}'
+
+
+@pytest.mark.timeout(60)
+def test_messages_that_all_have_each_other_are_counted_as_often_as_they_are_used() -> None:
+    """Every way among twelve would be 12! columns; how many one is depends on those around it."""
+    for count in (8, 12):
+        schema = SchemaFile(name="x.proto", content=all_within_each_other(count, "string").encode())
+        with pytest.raises(ConfigurationError, match="message N0 is more than 20000 columns"):
+            decoder("protobuf", schema=schema, message="N0")
+    few = SchemaFile(name="x.proto", content=all_within_each_other(5, "string").encode())
+    assert decoder("protobuf", schema=few, message="N0").arrow_type.num_fields == 6
+
+
+@pytest.mark.timeout(60)
+def test_a_writer_s_messages_that_all_have_each_other_are_its_records_fault(server: RegistryServer) -> None:
+    one = server.register("t", 'syntax = "proto3"; message N0 { string s = 1; }', kind="PROTOBUF")
+    two = server.register("other", all_within_each_other(12, "bytes"), kind="PROTOBUF")
+    made = decoder("protobuf", registry=server.url, subject="t")
+    values, reasons = decode(made, [b"\x00" + each.to_bytes(4, "big") + b"\x00\x0a\x01x" for each in (one, two)])
+    assert values == [{"s": "x"}, None]
+    assert reasons == [None, f"schema id {two}: message N0 is more than 20000 columns"]
+
+
+def test_names_that_a_few_bytes_of_a_record_would_repeat_at_great_length_are_refused(server: RegistryServer) -> None:
+    one = server.register("t", 'syntax = "proto3"; message M { string s = 1; }', kind="PROTOBUF")
+    made = decoder("protobuf", registry=server.url, subject="t")
+    for text, name in (
+        ("message M {{ bytes s = 1; repeated M {} = 2; }}", "n"),
+        ("enum E {{ {} = 0; }} message M {{ bytes s = 1; repeated E e = 2; }}", "N"),
+    ):
+        fits, does_not = (
+            server.register("other", f'syntax = "proto3"; {text.format(name * length)}', kind="PROTOBUF")
+            for length in (255, 256)
+        )
+        ids = (one, fits, does_not)
+        values, reasons = decode(made, [b"\x00" + each.to_bytes(4, "big") + b"\x00\x0a\x01x" for each in ids])
+        assert values == [{"s": "x"}, {"s": "x"}, None]
+        why = f"{name * 20}… has 256 characters: a field or symbol has 255 at most"
+        assert reasons == [None, None, f"schema id {does_not}: {why}"]
+
+
+def test_each_schema_that_may_have_the_message_is_compiled_once_in_a_process_and_others_never(
+    server: RegistryServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anybody's record may name any of a registry's schemas, and each task has a decoder of its own."""
+    asked: list[str] = []
+    monkeypatch.setattr(
+        protobuf_records, "compiled", lambda files, main, name: asked.append(name) or compiled(files, main, name)
+    )
+    order = 'syntax = "proto3"; package shop; message Order {{ {kind} id = 1; }}'
+    first = server.register("orders", order.format(kind="int64"), kind="PROTOBUF")
+    last = server.register("orders", order.format(kind="string"), kind="PROTOBUF")
+    others = [
+        server.register(f"s{number}", f'syntax = "proto3"; message Orders{number} {{ string s = 1; }}', kind="PROTOBUF")
+        for number in range(3)
+    ]
+    made = decoder("protobuf", registry=server.url, subject="orders")
+    values = [b"\x00" + number.to_bytes(4, "big") + b"\x00\x0a\x01x" for number in (last, *others, first)]
+    for _ in range(2):
+        found, reasons = decode(pickle.loads(pickle.dumps(made)), values)
+        assert found == [{"id": "x"}, None, None, None, None]
+        assert reasons[1:4] == [f"holds no message of schema id {number}, not shop.Order" for number in others]
+    assert asked == [f"{server.url} subject orders", f"{server.url} id {last}", f"{server.url} id {first}"]
 
 
 def test_a_timestamp_that_no_calendar_has_does_not_fit() -> None:

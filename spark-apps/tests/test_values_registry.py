@@ -413,6 +413,21 @@ def test_a_schema_that_is_beyond_what_is_read_is_its_records_fault_and_stops_not
         assert values == [{"id": 1, "gone": ""}, None] and "more than 20000 columns" in str(reasons[1])
 
 
+def test_the_newest_version_is_read_behind_values_of_unknown_ids_however_large_its_own_is(
+    server: RegistryServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each task begins to learn anew, and may begin with somebody's garbage."""
+    monkeypatch.setattr(by_schema_id, "UNKNOWN_MAX", 10)
+    number = 1_500_000
+    server.register("orders-value", json.dumps(OLD))
+    server.by_id[number] = server.by_id.pop(1)
+    server.subjects["orders-value"][0]["id"] = number
+    made = decoder("avro", registry=server.url, subject="orders-value")
+    garbage = [b"\x00" + (2000 + index).to_bytes(4, "big") + b"garbage" for index in range(11)]
+    values, reasons = decode(made, [*garbage, framed(number, OLD, {"id": 1, "gone": ""})])
+    assert all(reasons[:-1]) and (values[-1], reasons[-1]) == ({"id": 1, "gone": ""}, None)
+
+
 def test_values_that_are_not_in_the_wire_format_do_not_each_ask_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(by_schema_id, "UNKNOWN_MAX", 10)
     monkeypatch.setattr(by_schema_id, "IDS_MAX", 5)

@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from bmq_spark.values import registry as registries
+from bmq_spark.values.protobuf_records import registered_descriptors
 
 
 class RegistryServer:
@@ -117,7 +118,7 @@ def serving() -> Iterator[RegistryServer]:
 @contextmanager
 def met_anew() -> Iterator[RegistryServer]:
     """The same, while this process knows nothing of any registry."""
-    for cached in (registries._client, registries._by_id, registries._version):
+    for cached in (registries._client, registries._by_id, registries._version, registered_descriptors):
         cached.cache_clear()
     with serving() as registry:
         yield registry

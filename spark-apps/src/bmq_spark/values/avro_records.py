@@ -151,7 +151,7 @@ class AvroDecoder(RegisteredDecoder):
     @cached_property
     def _by_id(self) -> BySchemaId["_Read"]:
         assert self.registry is not None
-        return BySchemaId(self.registry, kind="AVRO", learn=self._reader_of)
+        return BySchemaId(self.registry, kind="AVRO", learn=self._reader_of, version=self.version)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"reader": self.reader, "registry": self.registry, "version": self.version, "kept": self.kept}

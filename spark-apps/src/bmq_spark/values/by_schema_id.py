@@ -22,17 +22,24 @@ T = TypeVar("T")
 
 class BySchemaId(Generic[T]):
     """What `learn` makes of the registry's schemas of one `kind`, each asked for once. It raises Unfit or
-    ConfigurationError for what is no use.
+    ConfigurationError for what is no use. `version` is an id that the registry is known to have; 0 or None: none is.
     """
 
-    def __init__(self, registry: Registry, *, kind: str, learn: Callable[[int, RegisteredSchema], T]) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        *,
+        kind: str,
+        learn: Callable[[int, RegisteredSchema], T],
+        version: int | None,
+    ) -> None:
         self._registry = registry
         self._kind = kind
         self._learn = learn
         self._known: dict[int, tuple[T | None, str]] = {}
         self._learnt: set[int] = set()
         self._unknown = 0
-        self._highest = 0
+        self._highest = version or 0
 
     def __call__(self, number: int) -> T:
         """Raises Unfit, RegistryUnavailable."""

@@ -5,7 +5,7 @@ have their default. Enums are their names; a number without one does not fit. Me
 themselves, Struct, Value) are JSON text.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate, chain
 from operator import attrgetter, itemgetter
 from typing import Any, Final
@@ -39,26 +39,53 @@ _ENDLESS: Final = frozenset({"google.protobuf.Struct", "google.protobuf.Value", 
 
 
 COLUMNS_MAX: Final = 20_000
-"""Thirty messages that each have the one before twice would be a billion columns."""
+"""Thirty messages that each have the one before twice would be a billion columns, and so would twelve that all have
+each other."""
+NAME_CHARACTERS: Final = 255
+"""A byte of a record may be an enum's symbol, and four bytes a message's field with its name in JSON text."""
 
 
 def columns_of_message(message: Descriptor) -> tuple[pa.DataType, Build]:
-    """A struct of the message's fields. Raises ValueError for one without fields, and for too many columns."""
+    """A struct of the message's fields. Raises ValueError for one without fields, for too many columns, and for names
+    that are too long.
+    """
     if not message.fields:
         raise ValueError(f"message {message.full_name} has no fields")
-    if (count := _columns(message, {})) > COLUMNS_MAX:
-        raise ValueError(f"message {message.full_name} is {count} columns: {COLUMNS_MAX} at most")
+    _require_few(message)
     return _message(message, ())
 
 
-def _columns(message: Descriptor, known: dict[str, int]) -> int:
-    """How many there are, with every message where it is used; those that are within themselves count once."""
-    if message.full_name not in known:
-        known[message.full_name] = 1
-        known[message.full_name] = 1 + sum(
-            1 if field.message_type is None else _columns(field.message_type, known) for field in message.fields
-        )
-    return known[message.full_name]
+def _require_few(message: Descriptor) -> None:
+    """Counts every message where it is used, as often as `_message` would make it: how many columns one is depends on
+    what it is within. Raises ValueError for too many, when so many are counted, and for a name that is too long.
+    """
+    count, waiting = 1, [(message, frozenset[str]())]
+    known: set[str] = set()
+    while waiting:
+        each, within = waiting.pop()
+        if each.full_name in within or each.full_name in _ENDLESS:
+            continue
+        count += len(each.fields)
+        if count > COLUMNS_MAX:
+            raise ValueError(f"message {message.full_name} is more than {COLUMNS_MAX} columns")
+        if each.full_name not in known:
+            known.add(each.full_name)
+            _require_short(field.name for field in each.fields)
+        for enum in (field.enum_type for field in each.fields if field.enum_type is not None):
+            if enum.full_name not in known:
+                known.add(enum.full_name)
+                _require_short(value.name for value in enum.values)
+        inner = within | {each.full_name}
+        waiting += [(field.message_type, inner) for field in each.fields if field.message_type is not None]
+
+
+def _require_short(names: Iterable[str]) -> None:
+    """Raises ValueError."""
+    for name in names:
+        if len(name) > NAME_CHARACTERS:
+            raise ValueError(
+                f"{name[:20]}… has {len(name)} characters: a field or symbol has {NAME_CHARACTERS} at most"
+            )
 
 
 def _message(message: Descriptor, within: tuple[str, ...]) -> tuple[pa.DataType, Build]:

@@ -2,9 +2,10 @@
 before the message.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ from bmq_spark.values.protobuf_files import compiled, messages_of, read_protobuf
 from bmq_spark.values.protobuf_messages import MessageType, that_hold_together
 from bmq_spark.values.protobuf_writers import OtherVersion, as_wide, other_version
 from bmq_spark.values.registered import RegisteredDecoder, with_kept
-from bmq_spark.values.registry import RegisteredSchema, Registry, schema_id
+from bmq_spark.values.registry import REMEMBERED, RegisteredSchema, Registry, schema_id
 from bmq_spark.values.schema_files import SchemaFile
 
 INDEXES: Final = 32
@@ -140,6 +141,8 @@ class ProtobufDecoder(RegisteredDecoder):
 
     def _written(self, number: int, registered: RegisteredSchema) -> "_Written":
         """Raises ConfigurationError, SchemaUnknown, RegistryUnavailable, Unfit."""
+        if not self._may_have_message(registered):
+            return _Written({}, None)
         try:
             descriptors = self._registered(number, registered)
             names = messages_of(descriptors)
@@ -167,6 +170,8 @@ class ProtobufDecoder(RegisteredDecoder):
         """Whether its message has fields that become no column; false where the schema is only good for protoc, which
         takes more than descriptors do. Raises as _written does.
         """
+        if not self._may_have_message(registered):
+            return False
         try:
             descriptors = self._registered(number, registered)
             if self.message not in messages_of(descriptors).values():
@@ -175,6 +180,13 @@ class ProtobufDecoder(RegisteredDecoder):
             return has_others(writer, self._messages.descriptor, self.arrow_type)
         except (TypeError, ValueError, KeyError, RecursionError, DecodeError):
             return False
+
+    def _may_have_message(self, registered: RegisteredSchema) -> bool:
+        """Whether its text has the message's own name. protoc costs a fifth of a second, and anybody's record may name
+        any schema of a registry.
+        """
+        own = self.message.rpartition(".")[2]
+        return re.search(rf"\b{re.escape(own)}\b", registered.text) is not None
 
     def _registered(self, number: int, registered: RegisteredSchema) -> FileDescriptorSet:
         assert self.registry is not None
@@ -194,13 +206,13 @@ class ProtobufDecoder(RegisteredDecoder):
     @cached_property
     def _by_id(self) -> BySchemaId["_Written"]:
         assert self.registry is not None
-        return BySchemaId(self.registry, kind="PROTOBUF", learn=self._written)
+        return BySchemaId(self.registry, kind="PROTOBUF", learn=self._written, version=self.version)
 
     @cached_property
     def _others(self) -> BySchemaId[bool]:
         """Apart from what records are read by: what counts them is to cost none of them."""
         assert self.registry is not None
-        return BySchemaId(self.registry, kind="PROTOBUF", learn=self._has_others)
+        return BySchemaId(self.registry, kind="PROTOBUF", learn=self._has_others, version=self.version)
 
     def __getstate__(self) -> dict[str, Any]:
         return {
@@ -252,8 +264,11 @@ def registered_protobuf(
     return read_protobuf_schema(SchemaFile(name=name, content=descriptors), message)
 
 
+@lru_cache(maxsize=REMEMBERED)
 def registered_descriptors(registry: Registry, registered: RegisteredSchema, name: str) -> FileDescriptorSet:
-    """Raises ConfigurationError, SchemaUnknown, RegistryUnavailable."""
+    """Compiled once in a process, for each of Spark's tasks has a decoder of its own; not to be changed. Raises
+    ConfigurationError, SchemaUnknown, RegistryUnavailable.
+    """
     texts = dict(registry.referred(registered))
     main = "registered.proto"
     while main in texts:
