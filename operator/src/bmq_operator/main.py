@@ -20,6 +20,7 @@ from bmq_operator.clusters import reconcile as clusters
 from bmq_operator.clusters.halted import take_back_unread
 from bmq_operator.clusters.volume import keep_volume
 from bmq_operator.context import Context
+from bmq_operator.databus.injector import Injector
 from bmq_operator.definitions import Definitions
 from bmq_operator.due import Due
 from bmq_operator.handlers import OWN, SPARK, kopf_settings, register
@@ -194,17 +195,22 @@ async def serve(settings: OperatorSettings) -> int:
     operator = Operator(settings.model_copy(update={"identity": identity}), await Kube.connect())
     stop = asyncio.Event()
     _heed_signals(stop)
+    injector = Injector(operator.kube, SystemClock(), operator.settings) if settings.databus.enabled else None
     health = HealthServer(
         settings.listen,
         why_dead=operator.why_dead,
-        why_not_ready=operator.definitions.why_not_ready,
+        why_not_ready=lambda: operator.definitions.why_not_ready() or (injector.why_not_ready() if injector else ""),
         before_metrics=operator.measure,
     )
     await health.start()
     try:
+        if injector is not None:
+            await injector.start()
         await _lead_until_stopped(operator, stop)
         return 0
     finally:
+        if injector is not None:
+            await injector.stop()
         await health.stop()
         await operator.close()
 
