@@ -1,4 +1,4 @@
-"""Gives sidecars of pods that run the image that new ones get. Kubernetes lets the image of a running pod's container be
+"""Gives sidecars of pods that run the image that new ones get. Kubernetes lets the image of a running container be
 changed, and nothing else of it: the kubelet starts the sidecar anew, and the application's container goes on.
 
 One pod after the other, and the next one once the sidecar before works: an image that breaks sidecars, or that a
