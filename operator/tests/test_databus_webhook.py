@@ -17,6 +17,7 @@ import pytest
 from cryptography import x509
 from databus_of_a_test import config_map, pod
 from kube_of_a_test import KubeOfATest, TestClock
+from tests.waiting import until_async
 
 from bmq_operator.databus import admission
 from bmq_operator.databus.injector import Injector
@@ -131,9 +132,7 @@ async def serving(kube: Cluster, clock: TestClock | None = None) -> AsyncIterato
     assert injector.why_not_ready() == "the webhook has no certificate yet"
     await injector.start()
     try:
-        async with asyncio.timeout(20):
-            while injector.why_not_ready():
-                await asyncio.sleep(0.01)
+        await until_async(lambda: not injector.why_not_ready(), "a certificate", 20)
         yield injector
     finally:
         await injector.stop()
@@ -278,8 +277,7 @@ def test_so_many_at_a_time_are_answered_and_a_body_that_does_not_come_gives_way(
             async with AsyncExitStack() as opened:
                 stalled = [await opened.enter_async_context(kube.asking(injector)) for _ in range(admission.AT_ONCE)]
                 answers = [asyncio.create_task(one.send(b"{", length=10)) for one in stalled]
-                while injector._webhook._under_way < admission.AT_ONCE:
-                    await asyncio.sleep(0)
+                await until_async(lambda: injector._webhook._under_way == admission.AT_ONCE, "all are under way")
                 assert (await asking.send(review(pod())))[0] == 503
                 assert {status for status, _ in await asyncio.gather(*answers)} == {408}
             async with kube.asking(injector) as another:

@@ -115,6 +115,24 @@ def test_a_channel_set_that_is_not_there_is_told_and_the_pod_runs(ready: Release
     assert sidecar_of(kubectl, "mistaken") is None
 
 
+def test_a_running_sidecar_gets_the_operators_image_while_the_application_goes_on(ready: Release) -> None:
+    kubectl = ready.kubectl
+    kubectl("set", "image", "pod/app", "bmq-databus=bmq:missing")
+
+    def is_back() -> bool:
+        found = kubectl.json("get", "pod", "app")
+        [sidecar] = [one for one in found["spec"]["initContainers"] if one["name"] == "bmq-databus"]
+        told = sidecar_of(kubectl, "app")
+        return sidecar["image"] == ready.images.bmq and bool(told and told.get("ready"))
+
+    kubectl.until("the sidecar runs with the operator's image", is_back, timeout_s=120)
+    [application] = kubectl.json("get", "pod", "app")["status"]["containerStatuses"]
+    assert application["restartCount"] == 0
+    before = len(accepted(kubectl, "app"))
+    kubectl.until("it writes again", lambda: len(accepted(kubectl, "app")) > before + 20)
+    assert "a sidecar of Databus gets another image" in ready.operator_log()
+
+
 def test_without_an_operator_pods_start_with_and_without_the_annotation_and_with_it_again_they_have_sidecars(
     ready: Release,
 ) -> None:

@@ -51,7 +51,7 @@ class OperatorSettings(BaseSettings):
 
     @property
     def databus_image(self) -> str:
-        """Of sidecars."""
+        """What sidecars of Databus are started from."""
         return self.databus.image or self.image
 
     @property

@@ -41,7 +41,7 @@ class BadChannelSet(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterName:
-    """Of the Cluster that a set is written to; an empty namespace: the pod's."""
+    """Which Cluster a set is written to; an empty namespace: the pod's."""
 
     name: str
     namespace: str = ""

@@ -70,7 +70,7 @@ class ChannelSets:
         return found
 
     async def _doubt(self, found: ChannelSet, namespace: str) -> str:
-        """Of its Cluster. Raises BadChannelSet, KubeError."""
+        """What is odd about its Cluster; empty: nothing. Raises BadChannelSet, KubeError."""
         if found.cluster is None:
             return ""
         where = found.cluster.namespace or namespace

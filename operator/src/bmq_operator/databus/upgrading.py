@@ -62,7 +62,7 @@ def next_one(found: Iterable[Sidecar], *, image: str) -> Sidecar | None:
 
 
 class Upgrades:
-    """Of the operator that leads."""
+    """What the operator that leads does."""
 
     def __init__(self, kube: Kube, settings: OperatorSettings) -> None:
         self._kube = kube
