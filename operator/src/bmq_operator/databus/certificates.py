@@ -57,6 +57,9 @@ def next_data(found: Mapping[str, bytes], *, host: str, told: bytes, now_ms: int
         return _data((_new_ca(key, now),), key, host=host, now=now)
     newest = kept.cas[0]
     if not newest.not_valid_before_utc <= now <= newest.not_valid_after_utc - CA_RENEWED_BEFORE:
+        if _can_be_newer(kept, told, now):
+            # Nothing else can be signed until the new CA is told, which may take its time.
+            return _data(kept.cas, kept.ca_key, host=host, now=now)
         key = _new_key()
         cas = (_new_ca(key, now), *(one for one in kept.cas if one.not_valid_after_utc > now))[:BUNDLE_MAX]
         if kept.own is None or kept.own[0].not_valid_after_utc <= now:
@@ -101,6 +104,14 @@ def _is_good(shown: x509.Certificate, cas: tuple[x509.Certificate, ...], *, host
     except x509.ExtensionNotFound:
         return False
     return host in names.get_values_for_type(x509.DNSName) and any(shown.issuer == one.subject for one in cas)
+
+
+def _can_be_newer(kept: _Kept, told: bytes, now: datetime.datetime) -> bool:
+    """Whether the CA that is told could sign one that lasts much longer than what is shown."""
+    newest = kept.cas[0]
+    if kept.own is None or kept.own[0].not_valid_after_utc - now >= LASTS - RENEWED_BEFORE:
+        return False
+    return newest.not_valid_before_utc <= now <= newest.not_valid_after_utc - LASTS and _is_in(newest, told)
 
 
 def _is_in(ca: x509.Certificate, bundle: bytes) -> bool:
