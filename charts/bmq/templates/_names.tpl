@@ -59,6 +59,21 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- dict "enabled" $spark.enabled "image" (printf "%s:%s" $spark.image.repository (default .Chart.AppVersion $spark.image.tag)) "pullPolicy" $spark.image.pullPolicy "pullSecrets" $spark.pullSecrets "serviceAccount" $spark.serviceAccount.name "version" $spark.version "driver" $spark.driver "executor" $spark.executor "conf" $spark.conf "eventLog" $spark.eventLog "metrics" $spark.metrics | toJson -}}
 {{- end -}}
 
+{{/* What the operator is told of sidecars of Databus, as JSON; the names are those in databus.yaml. */}}
+{{- define "bmq.databus" -}}
+{{- $injection := .Values.databus.injection -}}
+{{- dict "enabled" $injection.enabled "listen" "0.0.0.0:8443" "name" (include "bmq.databusName" .) "webhook" (include "bmq.databusWebhook" .) "image" $injection.image "pullPolicy" .Values.image.pullPolicy "resources" $injection.resources "upgradeRunning" $injection.upgradeRunning | toJson -}}
+{{- end -}}
+
+{{/* The webhook's Service, and the Secret with its certificate. */}}
+{{- define "bmq.databusName" -}}
+{{ include "bmq.fullname" . }}-databus
+{{- end -}}
+
+{{- define "bmq.databusWebhook" -}}
+{{ .Release.Namespace }}-{{ include "bmq.databusName" . }}
+{{- end -}}
+
 {{- define "bmq.podSecurity" -}}
 runAsNonRoot: true
 runAsUser: 10001

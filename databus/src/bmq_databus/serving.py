@@ -49,6 +49,8 @@ class Settings:
     aside: AsideLimits = DEFAULT_LIMITS
     control_plane: ControlPlane | None = None
     """Whose channels it follows; None: `channels` are all that there ever are."""
+    empty_spools_s: float = 0.0
+    """How long an end waits until the cluster has what is in spools, where their disk does not outlive the process."""
 
 
 class _Server(uvicorn.Server):
@@ -110,6 +112,8 @@ async def _serve(
         giving_up = asyncio.get_running_loop().call_later(DRAIN_S - ANSWERING_S, writing.give_up)
         await serving
         giving_up.cancel()
+        if settings.empty_spools_s:
+            await _emptied(writing, patience_s=settings.empty_spools_s)
     finally:
         stopping.cancel()
         follows.cancel()
@@ -123,6 +127,20 @@ async def _serve(
         log.error("producer is broken", why=why, remedy=remedy)
         return 1
     return 1 if left else 0
+
+
+async def _emptied(writing: Writing, *, patience_s: float) -> None:
+    """Nothing more is accepted. Until the cluster has all that was, or nothing can be sent any more."""
+    emptying = asyncio.gather(*(spool.emptied() for spool in writing.spools.values()))
+    await asyncio.wait((emptying, writing.broken), timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
+    if not emptying.done():
+        emptying.cancel()
+        for name, spool in writing.spools.items():
+            if spool.waiting:
+                log.error(
+                    "spool is left with messages that the cluster does not have", channel=name, messages=spool.waiting
+                )
+    await asyncio.wait((emptying,))
 
 
 def _bound(host: str, port: int) -> socket.socket:

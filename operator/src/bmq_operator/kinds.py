@@ -23,13 +23,14 @@ _PLURALS: Final[dict[str, tuple[str, str]]] = {
     "HorizontalPodAutoscaler": ("autoscaling/v2", "horizontalpodautoscalers"),
     "PodDisruptionBudget": ("policy/v1", "poddisruptionbudgets"),
     "NetworkPolicy": ("networking.k8s.io/v1", "networkpolicies"),
+    "MutatingWebhookConfiguration": ("admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations"),
     "Lease": ("coordination.k8s.io/v1", "leases"),
     "SparkApplication": ("sparkoperator.k8s.io/v1beta2", "sparkapplications"),
     "ScheduledSparkApplication": ("sparkoperator.k8s.io/v1beta2", "scheduledsparkapplications"),
 } | {model.__name__: (API_VERSION, model.naming.plural) for model in KINDS}
 
 _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:_-]{0,251}[A-Za-z0-9])?")
-_CLUSTER_SCOPED: Final = frozenset(("Namespace", "Node"))
+_CLUSTER_SCOPED: Final = frozenset(("Namespace", "Node", "MutatingWebhookConfiguration"))
 
 
 class NoName(Exception):

@@ -20,6 +20,8 @@ from bmq_operator.clusters import reconcile as clusters
 from bmq_operator.clusters.halted import take_back_unread
 from bmq_operator.clusters.volume import keep_volume
 from bmq_operator.context import Context
+from bmq_operator.databus.injector import Injector
+from bmq_operator.databus.upgrading import Upgrades
 from bmq_operator.definitions import Definitions
 from bmq_operator.due import Due
 from bmq_operator.handlers import OWN, SPARK, kopf_settings, register
@@ -142,30 +144,32 @@ class Operator:
         """Watches and works, until `stop`, or until there is something to watch that was not there before: kopf looks
         for it once, so the process is to end then, and to be started anew.
         """
-        registry = kopf.OperatorRegistry()
+        registry, settings = kopf.OperatorRegistry(), self.settings
         due = Due(self.queue, self.hearing, self.context.known)
         register(
             registry,
             self.queue,
             self.hearing,
             due,
-            spark=self.settings.spark.enabled,
-            namespaces=self.settings.namespaces,
+            spark=settings.spark.enabled,
+            namespaces=settings.namespaces,
         )
         await self.definitions.look()
         ends = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
-            others = [tasks.create_task(self.runner.work()) for _ in range(self.settings.workers)]
+            others = [tasks.create_task(self.runner.work()) for _ in range(settings.workers)]
             others.append(tasks.create_task(self._close_retired()))
             others.append(tasks.create_task(resync_forever(self.context, self.queue, self.hearing, tuple(KINDS))))
             others.append(tasks.create_task(self._until_defined(ends)))
             others.append(tasks.create_task(_passed_on(stop, ends)))
+            if settings.databus.enabled and settings.databus.upgrade_running:
+                others.append(tasks.create_task(Upgrades(self.kube, settings).keep()))
             await kopf.operator(
                 registry=registry,
-                settings=kopf_settings(namespaced=bool(self.settings.namespaces)),
+                settings=kopf_settings(namespaced=bool(settings.namespaces)),
                 standalone=True,
-                clusterwide=not self.settings.namespaces,
-                namespaces=self.settings.namespaces,
+                clusterwide=not settings.namespaces,
+                namespaces=settings.namespaces,
                 stop_flag=ends,
             )
             for task in others:
@@ -194,17 +198,22 @@ async def serve(settings: OperatorSettings) -> int:
     operator = Operator(settings.model_copy(update={"identity": identity}), await Kube.connect())
     stop = asyncio.Event()
     _heed_signals(stop)
+    injector = Injector(operator.kube, SystemClock(), operator.settings) if settings.databus.enabled else None
     health = HealthServer(
         settings.listen,
         why_dead=operator.why_dead,
-        why_not_ready=operator.definitions.why_not_ready,
+        why_not_ready=lambda: operator.definitions.why_not_ready() or (injector.why_not_ready() if injector else ""),
         before_metrics=operator.measure,
     )
     await health.start()
     try:
+        if injector is not None:
+            await injector.start()
         await _lead_until_stopped(operator, stop)
         return 0
     finally:
+        if injector is not None:
+            await injector.stop()
         await health.stop()
         await operator.close()
 

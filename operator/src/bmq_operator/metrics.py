@@ -46,6 +46,15 @@ STREAMS_BEGUN_ANEW: Final = Counter(
     "Streams that write tables, ended and were begun anew, by the kind of their resource.",
     ("kind",),
 )
+DATABUS_PODS: Final = Counter(
+    "bmq_operator_databus_pods_total",
+    "Pods that asked for a sidecar of Databus, by what came of it: injected, refused, there (it has one), failed.",
+    ("result",),
+)
+DATABUS_CERTIFICATE_SECONDS: Final = Gauge(
+    "bmq_operator_databus_certificate_seconds",
+    "For how long the certificate of the webhook that injects sidecars is valid yet; it is renewed a month before.",
+)
 
 
 def forget_counted() -> None:

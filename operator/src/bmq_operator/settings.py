@@ -7,6 +7,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from bmq.errors import ConfigurationError
 from bmq_operator.allowed import Allowed
+from bmq_operator.databus_settings import DatabusSettings
 from bmq_operator.spark_settings import SparkSettings
 
 
@@ -37,6 +38,8 @@ class OperatorSettings(BaseSettings):
     """How tables are written, as JSON: the chart's values `spark`."""
     allow: Allowed = Allowed()
     """What resources may use that is not their own, as JSON: the chart's values `allow`."""
+    databus: DatabusSettings = DatabusSettings()
+    """Whether and how pods get sidecars of Databus, as JSON: the chart's values `databus.injection`."""
     admin_url_template: str = "http://{name}-admin.{namespace}.svc:9080"
     """The admin REST API of a Cluster by {name} and {namespace}, or by {cluster_ip}, its Service's address, for an
     operator outside Kubernetes."""
@@ -45,6 +48,11 @@ class OperatorSettings(BaseSettings):
     @classmethod
     def _split(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+    @property
+    def databus_image(self) -> str:
+        """What sidecars of Databus are started from."""
+        return self.databus.image or self.image
 
     @property
     def watched_namespaces(self) -> tuple[str, ...]:

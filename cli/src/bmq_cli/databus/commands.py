@@ -115,6 +115,17 @@ def serve(
             help="How much each channel keeps of segments that the disk damaged; the newest stay.",
         ),
     ] = 128 << 20,
+    empty_spools_seconds: Annotated[
+        float,
+        typer.Option(
+            metavar="S",
+            min=0,
+            max=3600,
+            envvar="BMQ_DATABUS_EMPTY_SPOOLS_SECONDS",
+            help="How long an end waits until the cluster has what is in spools: for a disk that does not outlive "
+            "the sidecar. 0: it stays there for the next start.",
+        ),
+    ] = 0,
 ) -> None:
     """Take messages by HTTP until it is stopped. docs/databus.md says how they are written."""
     from bmq_databus.channels.files import channels_of
@@ -149,6 +160,7 @@ def serve(
         token_file=token_file,
         control_plane=followed,
         aside=AsideLimits(refused_bytes_max=refused_bytes, damaged_bytes_max=damaged_bytes),
+        empty_spools_s=empty_spools_seconds,
     )
 
     async def main(stop: asyncio.Event) -> int:

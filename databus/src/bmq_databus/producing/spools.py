@@ -53,6 +53,11 @@ class Spools:
         """That of a channel for which `open` was called."""
         return self._spools[name]
 
+    @property
+    def all(self) -> Mapping[str, ChannelSpool]:
+        """By channel."""
+        return self._spools
+
     async def start(self, accepting: Mapping[str, tuple[SpoolLimits, Manner]]) -> None:
         """Opens those of these channels, and what others left. Raises DatabusError, OSError, KafkaException."""
         wanted = dict(accepting)

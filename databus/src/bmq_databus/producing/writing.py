@@ -24,6 +24,7 @@ from bmq_databus.producing.spools import Spools
 from bmq_databus.rules.lanes import Headers
 from bmq_databus.rules.rates import Ahead
 from bmq_databus.spool.aside import DEFAULT_LIMITS, AsideLimits
+from bmq_databus.spool.channel_spool import ChannelSpool
 from bmq_databus.spool.frames import Spooled
 
 ROOM_S: Final = 0.01
@@ -112,6 +113,11 @@ class Writing:
         self.channels.clear()
         self.channels.update(after)
         return troubles
+
+    @property
+    def spools(self) -> Mapping[str, ChannelSpool]:
+        """Those of all channels that accept, or did."""
+        return {} if self._spools is None else self._spools.all
 
     async def close(self, *, patience_s: float) -> int:
         """Takes nothing more, and waits for what is under way; how many messages have no outcome then, but for those in

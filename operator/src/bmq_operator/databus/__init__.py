@@ -1,0 +1,1 @@
+"""Sidecars of Databus in the pods of applications: the webhook that injects them, its certificate, their upgrades."""
