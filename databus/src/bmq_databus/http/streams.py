@@ -51,7 +51,7 @@ class Writes(Protocol):
 
     @property
     def turns(self) -> Turns:
-        """Of all that has many messages."""
+        """Those of all that has many messages."""
 
     async def hand_over(
         self, channel: Channel, news: list[NewMessage | BadMessage], settle: Settle, *, patience_s: float

@@ -56,7 +56,7 @@ class Writing:
         self._draining: dict[str, asyncio.Task[None]] = {}
         self._has_given_up = False
         self.turns = Turns()
-        """Of what has many messages: one slice of one request, or spool, in each turn of the loop."""
+        """Those of what has many messages: one slice of one request, or spool, in each turn of the loop."""
         self.broken: asyncio.Future[str] = self._loop.create_future()
         """Why nothing more can be sent: the process is to begin anew."""
 
