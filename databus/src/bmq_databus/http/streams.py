@@ -52,7 +52,7 @@ class Writes(Protocol):
 
     @property
     def turns(self) -> Turns:
-        """They are those of all that has many messages."""
+        """Those of all that has many messages."""
 
     async def hand_over(
         self,

@@ -28,7 +28,7 @@ ARRAY_BYTES_MAX: Final = 4 << 20
 ARRAY_COMMAS_MAX: Final = 200_000
 """An array is taken apart in one go, before it is known how many messages it has."""
 SLICE_BYTES: Final = 16 << 10
-"""That JSON may have which is decoded in one go, or one message."""
+"""So much JSON, or one message, is decoded in one go."""
 MESSAGE_WORK_BYTES: Final = 64
 """What a message costs beside its bytes, as bytes of one."""
 FIELDS: Final = (

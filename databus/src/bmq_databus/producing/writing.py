@@ -74,7 +74,7 @@ class Writing:
         self._spools: Spools | None = None
         self._given_up = asyncio.Event()
         self.turns = Turns()
-        """They are those of what has many messages: one slice of one request, or spool, in each turn of the loop."""
+        """Those of what has many messages: one slice of one request, or spool, in each turn of the loop."""
         self.broken: asyncio.Future[str] = self._loop.create_future()
         """Why nothing more can be sent: the process is to begin anew."""
 
