@@ -111,7 +111,7 @@ async def test_another_producer_goes_on_where_the_first_one_has_nothing_under_wa
     first.topic = then.topic = topic
     first.room = 3
     await spool.accept([message(f"m{n}") for n in range(40)], patience_s=1)
-    one = Draining(spool, first, under_way_bytes_max=1 << 20)
+    one = Draining(spool, first, under_way_bytes_max=1 << 20, turns=Turns())
     task = asyncio.ensure_future(one.run())
     await until_async(lambda: len(topic) >= 10, "some to be sent", 20)
     one.send_by(then)

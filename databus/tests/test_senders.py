@@ -1,7 +1,5 @@
 """Producers for each manner: how many, and what they hold together."""
 
-import asyncio
-
 import pytest
 from test_channel_spool import in_a_loop
 from tests.waiting import until_async
@@ -69,8 +67,7 @@ async def test_room_comes_back_with_the_reports() -> None:
     try:
         assert fill(sender, one) == 4
         sender.purge()
-        while sender.unsent:
-            await asyncio.sleep(0)
+        await until_async(lambda: not sender.unsent, "all reports", every_s=0)
         await until_async(lambda: fill(sender, one) > 0, "room")
     finally:
         senders.purge()

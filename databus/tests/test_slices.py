@@ -5,6 +5,7 @@ from collections import Counter
 from typing import Any, cast
 
 from confluent_kafka import KafkaError
+from tests.waiting import until_async
 
 from bmq.runtime.system import SystemClock, SystemRng
 from bmq_databus.channels.channel import Channel, Manner
@@ -119,8 +120,7 @@ def test_reports_of_the_producer_are_delivered_in_slices_and_in_their_order() ->
 
         for offset in range(MANY):
             producing._came(report, None, 0, offset)
-        while len(offsets) < MANY:
-            await asyncio.sleep(0)
+        await until_async(lambda: len(offsets) >= MANY, "all reports", every_s=0)
         assert offsets == list(range(MANY))
         assert max(told.values()) <= DELIVERED_MAX
         assert await producing.close(patience_s=1) == 0
