@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 from group_log import Disk
-from group_shard import COMMIT, DELETE, FETCH, JOIN, SYNC, Coordinator, Topics, coordinator
+from group_shard import COMMIT, DELETE, FETCH, JOIN, LEAVE, SYNC, Coordinator, Topics, coordinator
 
 from bmq.roles.owner import Caller
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
 from bmq_broker.coordinators.groups.group import GROUP_BYTES, MEMBER_BYTES
+from bmq_broker.coordinators.groups.states import GroupState
 from bmq_broker.coordinators.groups.tally import Tally
 from bmq_broker.handlers.group_calls import handle_group_call
 from bmq_sim.loop import on_virtual_time
@@ -439,3 +440,53 @@ async def test_an_answer_about_the_offsets_of_several_groups_has_a_bound_and_the
         assert [sum(len(topic.partitions) for topic in group.topics) for group in reply.groups] == [0, 3, 0, 0]
         reply = await one.ask(FETCH, 9, groups=groups[2:3])
         assert [len(topic.partitions) for topic in reply.groups[0].topics] == [3]
+
+
+@on_virtual_time
+async def test_a_group_whose_static_members_stay_away_has_nothing_due_before_their_sessions_end() -> None:
+    # Whatever the rebalance timeout: with 0 each round began the next one, some thousand times a second for half an
+    # hour, beside which everybody else's requests took ten times as long.
+    async with coordinator() as one:
+        leader = await one.single_member()
+        hour: dict[str, Any] = {"session_timeout_ms": 1_800_000, "rebalance_timeout_ms": 0}
+        offer: dict[str, Any] = {"protocol_type": "consumer", "protocols": [{"name": "range", "metadata": bytes(6)}]}
+        static = asyncio.ensure_future(joined(one, "g", version=5, group_instance_id="i", **hour, **offer))
+        await asyncio.sleep(0.1)
+        await one.join(leader)
+        member = await static
+        await one.sync(leader, 2)
+        await one.ask(SYNC, group_id="g", generation_id=2, member_id=member.member_id, group_instance_id="i")
+        machine, began_s = machine_of(one), asyncio.get_running_loop().time()
+        await one.ask(LEAVE, 1, group_id="g", member_id=leader)
+        await asyncio.sleep(1)
+        group = machine.groups["g"]
+        assert (group.state, list(group.members)) == (GroupState.PREPARING_REBALANCE, [member.member_id])
+        assert machine.timers.next_ms() > (began_s + 120) * 1_000
+
+        back = await joined(one, "g", version=5, group_instance_id="i", **hour, **offer)
+        assert (code(back), back.generation_id) == (ErrorCode.none, 3)
+
+
+@on_virtual_time
+async def test_the_first_static_member_that_comes_back_waits_for_the_others_no_longer_than_a_rebalance_takes() -> None:
+    async with coordinator() as one:
+        leader = await one.single_member()
+        session: dict[str, Any] = {"session_timeout_ms": 1_800_000, "rebalance_timeout_ms": 20_000}
+        offer: dict[str, Any] = {"protocol_type": "consumer", "protocols": [{"name": "range", "metadata": bytes(6)}]}
+
+        async def static(name: str) -> Message:
+            return await joined(one, "g", version=5, group_instance_id=name, **session, **offer)
+
+        joining = [asyncio.ensure_future(static(name)) for name in ("i", "j")]
+        await asyncio.sleep(0.1)
+        await one.join(leader)
+        await one.sync(leader, 2)
+        for name, asked in zip(("i", "j"), joining, strict=True):
+            member = await asked
+            await one.ask(SYNC, group_id="g", generation_id=2, member_id=member.member_id, group_instance_id=name)
+        await one.ask(LEAVE, 1, group_id="g", member_id=leader)
+        await asyncio.sleep(100)
+        began_s = asyncio.get_running_loop().time()
+        back = await static("i")
+        assert (code(back), back.generation_id, back.leader) == (ErrorCode.none, 3, back.member_id)
+        assert 19 < asyncio.get_running_loop().time() - began_s < 21

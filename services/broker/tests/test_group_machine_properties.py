@@ -118,7 +118,7 @@ class GroupWorld(RuleBasedStateMachine):
             client_id="c",
             client_host=data.draw(st.sampled_from(["h", "i"])),
             session_timeout_ms=data.draw(st.sampled_from([6_000, 20_000])),
-            rebalance_timeout_ms=data.draw(st.sampled_from([5_000, 30_000])),
+            rebalance_timeout_ms=data.draw(st.sampled_from([0, 1, 5_000, 30_000])),
             protocol_type="consumer",
             protocols=tuple((name, subscription(topics)) for name in protocols),
             requires_known_member=version >= 4,
@@ -278,6 +278,7 @@ class GroupWorld(RuleBasedStateMachine):
         assert len(self.open) == len(group.joins) + len(group.syncs), "a request is neither answered nor held"
         assert (group.leader in members) if members else group.leader is None
         assert group.joins == {} or group.state is GroupState.PREPARING_REBALANCE
+        assert group.joins == {} or TimerKey("join", "g") in self.machine.timers, "a rebalance has no end"
         assert group.syncs == {} or group.state is GroupState.COMPLETING_REBALANCE
         assert bool(members) or group.state in (GroupState.EMPTY, GroupState.PREPARING_REBALANCE)
         if group.state is GroupState.STABLE:

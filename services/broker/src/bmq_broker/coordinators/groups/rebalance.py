@@ -15,8 +15,10 @@ def rebalance_or_complete(turn: Turn) -> None:
     group = turn.group
     if group.state in _CAN_REBALANCE:
         prepare(turn)
-    else:
-        complete_if_joined(turn)
+        return
+    complete_if_joined(turn)
+    if group.state is GroupState.PREPARING_REBALANCE and group.joins:
+        _wait_for_the_others(turn)
 
 
 def prepare(turn: Turn) -> None:
@@ -82,8 +84,9 @@ def complete(turn: Turn) -> None:
     group.first_rebalance_left_ms = None
 
     if group.members and not _elect_joined_leader(group):
-        # Only static members are left, and none of them came: their sessions decide, so wait another round.
-        machine.timers.set(TimerKey("join", group.group_id), now.loop_ms + group.rebalance_timeout_ms())
+        # Only static members are left, and none of them came: their sessions decide, and the first one that comes has
+        # the others waited for. Rounds by the clock would be without end, with a rebalance timeout of 0 one on the
+        # other.
         return
     group.generation += 1
     group.unsynced.clear()
@@ -202,6 +205,14 @@ def _start_generation(turn: Turn) -> None:
         f"wait for it and {len(group.unsynced)} are to sync"
     )
     machine.timers.set(TimerKey("sync", group.group_id), now.loop_ms + group.rebalance_timeout_ms())
+
+
+def _wait_for_the_others(turn: Turn) -> None:
+    """Somebody waits for the rebalance: it has an end, also where nobody had come when its time was up."""
+    machine, _effects, group, now = turn
+    key = TimerKey("join", group.group_id)
+    if key not in machine.timers:
+        machine.timers.set(key, now.loop_ms + group.rebalance_timeout_ms())
 
 
 def _elect_joined_leader(group: Group) -> bool:

@@ -32,6 +32,9 @@ class Timers:
     def __len__(self) -> int:
         return len(self._deadlines)
 
+    def __contains__(self, key: TimerKey) -> bool:
+        return key in self._deadlines
+
     def set(self, key: TimerKey, at_ms: int) -> None:
         """Sets or moves the key's deadline."""
         self._deadlines[key] = at_ms
