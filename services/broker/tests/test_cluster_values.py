@@ -4,6 +4,8 @@ from typing import cast
 
 import pytest
 
+from bmq.config.cluster_config import CLUSTER_KEYS
+from bmq.errors import InvalidConfig
 from bmq.metadata.fold import apply
 from bmq.metadata.image import Image
 from bmq.metadata.records import ConfigsChanged
@@ -39,3 +41,14 @@ def test_members_join_by_what_held_at_the_start_where_a_stored_maximum_is_below_
     metadata.change({HIGH: "7001"})
     groups = values.groups
     assert (groups.session_timeout_ms_min, groups.session_timeout_ms_max, groups.group_size_max) == (7000, 7001, 3)
+
+
+def test_no_group_has_more_members_than_begin_a_generation_in_one_turn_whatever_is_set() -> None:
+    with pytest.raises(InvalidConfig, match=r"group\.max\.size"):
+        CLUSTER_KEYS["group.max.size"].parse("1000000")
+    metadata = Heard()
+    values = ClusterValues(cast(Metadata, metadata), {}, settings=BrokerSettings(), groups=GroupSettings())
+    metadata.change({"group.max.size": "1000000"})  # stored by an earlier version
+    assert values.groups.group_size_max == GroupSettings().group_size_max
+    metadata.change({"group.max.size": "10000"})
+    assert values.groups.group_size_max == 10_000

@@ -14,6 +14,7 @@ from bmq.wire.message import Message
 from bmq_broker.coordinators.groups.group import GROUP_BYTES, MEMBER_BYTES
 from bmq_broker.coordinators.groups.states import GroupState
 from bmq_broker.coordinators.groups.tally import Tally
+from bmq_broker.coordinators.groups.timers import TimerKey
 from bmq_broker.handlers.group_calls import handle_group_call
 from bmq_sim.loop import on_virtual_time
 
@@ -444,11 +445,10 @@ async def test_an_answer_about_the_offsets_of_several_groups_has_a_bound_and_the
 
 @on_virtual_time
 async def test_a_group_whose_static_members_stay_away_has_nothing_due_before_their_sessions_end() -> None:
-    # Whatever the rebalance timeout: with 0 each round began the next one, some thousand times a second for half an
-    # hour, beside which everybody else's requests took ten times as long.
+    # Each round began the next one a rebalance timeout later; with none at all that filled every turn for half an hour.
     async with coordinator() as one:
         leader = await one.single_member()
-        hour: dict[str, Any] = {"session_timeout_ms": 1_800_000, "rebalance_timeout_ms": 0}
+        hour: dict[str, Any] = {"session_timeout_ms": 1_800_000, "rebalance_timeout_ms": 1}
         offer: dict[str, Any] = {"protocol_type": "consumer", "protocols": [{"name": "range", "metadata": bytes(6)}]}
         static = asyncio.ensure_future(joined(one, "g", version=5, group_instance_id="i", **hour, **offer))
         await asyncio.sleep(0.1)
@@ -456,12 +456,12 @@ async def test_a_group_whose_static_members_stay_away_has_nothing_due_before_the
         member = await static
         await one.sync(leader, 2)
         await one.ask(SYNC, group_id="g", generation_id=2, member_id=member.member_id, group_instance_id="i")
-        machine, began_s = machine_of(one), asyncio.get_running_loop().time()
+        machine = machine_of(one)
         await one.ask(LEAVE, 1, group_id="g", member_id=leader)
-        await asyncio.sleep(1)
+        await asyncio.sleep(0.01)
         group = machine.groups["g"]
         assert (group.state, list(group.members)) == (GroupState.PREPARING_REBALANCE, [member.member_id])
-        assert machine.timers.next_ms() > (began_s + 120) * 1_000
+        assert list(machine.timers._deadlines) == [TimerKey("session", "g", member.member_id)]
 
         back = await joined(one, "g", version=5, group_instance_id="i", **hour, **offer)
         assert (code(back), back.generation_id) == (ErrorCode.none, 3)

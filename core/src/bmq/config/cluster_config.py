@@ -58,6 +58,9 @@ def _default_of_topics(key: ConfigKey) -> ConfigKey:
     )
 
 
+GROUP_SIZE_MAX: Final = 10_000
+"""A generation begins in one turn of the event loop, some 6 us for each member; who may set this is any client."""
+
 _OWN_KEYS: Final = (
     config_key(
         "auto.create.topics.enable",
@@ -89,7 +92,14 @@ _OWN_KEYS: Final = (
         "The longest session timeout a member may ask for, in ms; no less than group.min.session.timeout.ms.",
         minimum=1,
     ),
-    config_key("group.max.size", ConfigType.INT, 5000, "The most members that a group may have.", minimum=1),
+    config_key(
+        "group.max.size",
+        ConfigType.INT,
+        5000,
+        "The most members that a group may have.",
+        minimum=1,
+        maximum=GROUP_SIZE_MAX,
+    ),
     config_key(
         "group.min.session.timeout.ms",
         ConfigType.INT,
