@@ -14,6 +14,9 @@ from bmq_node.node import Node
 def test_a_channel_is_made_read_changed_and_deleted_by_its_version() -> None:
     async def test(cluster: Cluster) -> None:
         proxy = await started(cluster)
+        dry = await ask(proxy, "POST", "/v1/channels", {"name": "orders", "spec": {}}, query="validate_only=true")
+        assert (dry.status, dry.body["name"], dry.body["spec"]) == (200, "orders", {})
+        assert (await ask(proxy, "GET", "/v1/channels")).body["items"] == []
         made = await ask(proxy, "POST", "/v1/channels", {"name": "orders", "spec": {"topic": "shop.orders"}})
         assert (made.status, made.headers["location"]) == (201, "/v1/channels/orders")
         assert (made.body["name"], made.body["spec"]) == ("orders", {"topic": "shop.orders"})
