@@ -234,14 +234,16 @@ class Stream:
         for line in lines:
             line_bytes = len(line) if isinstance(line, bytes) else 0
             work_bytes += line_bytes + MESSAGE_WORK_BYTES
-            if work_bytes > SLICE_BYTES or not self._results.has_room(line_bytes):
+            if not self._results.has_room(line_bytes):
                 await self._hand_over(channel, news)
-                news, work_bytes = [], line_bytes
+                news = []
                 await self._results.room(line_bytes)
-                await self._writes.turns.turn()
                 if self._is_ending:
                     return
                 channel = self._channel()
+            if work_bytes > SLICE_BYTES:
+                work_bytes = line_bytes
+                await self._writes.turns.turn()
             news.append(tried(line) if isinstance(line, bytes) else line)
             self._results.add(line_bytes)
         await self._hand_over(channel, news)
