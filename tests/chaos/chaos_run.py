@@ -55,7 +55,7 @@ async def run(
     cluster = Cluster(shape, folder, store=store)
     in_base = Workload(cluster.servers, folder, per_second=per_second, seed=seed, writers=writers)
     lane_folder = folder / "lane"
-    lane_folder.mkdir()
+    lane_folder.mkdir(exist_ok=True)
     in_lane = Workload(
         cluster.servers,
         lane_folder,

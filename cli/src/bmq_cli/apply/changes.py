@@ -6,10 +6,10 @@ A change is made to the version that was looked at, or not at all.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from bmq_admin import pages
-from bmq_admin.documents import Lane as PresentLane
+from bmq_admin.requests import Request
 from bmq_cli.apply.documents import Document, Written, title
 from bmq_cli.cluster.client import ApiFailed, ClusterClient
 from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode
@@ -28,6 +28,7 @@ from bmq_resources.lane import Lane
 from bmq_resources.parquet_sink import ParquetSink
 from bmq_resources.topic import Topic
 
+T = TypeVar("T")
 CREATED: Final = "created"
 CHANGED: Final = "changed"
 UNCHANGED: Final = "unchanged"
@@ -140,20 +141,25 @@ class Applier:
             self._client.ask(pages.change_topic(name, changes, version=view["version"], dry_run=self._dry_run))
         return _changed(topic, [*differences, *_under("config", configs)], notes=notes)
 
+    def _present(self, request: Request[T], kind: str, name: str) -> T | None:
+        """None: there is none of this name. A cluster of an earlier version may know nothing of the kind."""
+        unknown = f"Unknown{kind.capitalize()}"
+        try:
+            return self._client.ask(request)
+        except ApiFailed as failure:
+            if failure.problem == unknown:
+                return None
+            if failure.status == 404:
+                remedy = "leave it out, or run a newer version of bmq"
+                raise ApiFailed(
+                    f"{kind} {name}", f"this cluster has no {kind}s", remedy, code=failure.code, status=failure.status
+                ) from failure
+            raise
+
     def _lane(self, lane: Lane) -> Outcome:
         name = lane.lane_name
         notes = _needs_kubernetes(lane.spec, {"cluster_ref", "lane_name", "ttl_seconds", "fallback", "reads"})
-        view: PresentLane | None = None
-        try:
-            view = self._client.ask(pages.lane(name))
-        except ApiFailed as failure:
-            if failure.status == 404 and failure.problem != "UnknownLane":
-                remedy = "leave it out, or run a newer version of bmq"
-                raise ApiFailed(
-                    f"lane {name}", "this cluster has no lanes", remedy, code=failure.code, status=failure.status
-                ) from failure
-            if failure.problem != "UnknownLane":
-                raise
+        view = self._present(pages.lane(name), "lane", name)
         # Whether the lane has brokers of its own depends on whether somebody starts some: as it is, it stays.
         body = lane_body(lane.spec, own_brokers=view is not None and view["own_brokers"])
         differences = lane_differences(body, view)
@@ -172,16 +178,8 @@ class Applier:
 
     def _channel(self, channel: Channel) -> Outcome:
         name, said = channel.channel_name, channel.spec.said()
-        try:
-            view = self._client.ask(pages.channel(name))
-        except ApiFailed as failure:
-            if failure.status == 404 and failure.problem != "UnknownChannel":
-                remedy = "leave it out, or run a newer version of bmq"
-                raise ApiFailed(
-                    f"channel {name}", "this cluster has no channels", remedy, code=failure.code, status=failure.status
-                ) from failure
-            if failure.problem != "UnknownChannel":
-                raise
+        view = self._present(pages.channel(name), "channel", name)
+        if view is None:
             self._client.ask(pages.create_channel(name, said, dry_run=self._dry_run))
             return Outcome(resource=channel, action=CREATED, differences=channel_differences(said, {}))
         differences = channel_differences(said, view["spec"])

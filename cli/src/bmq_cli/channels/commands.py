@@ -8,11 +8,10 @@ import typer
 
 from bmq_admin import pages
 from bmq_cli.channels.fields import with_fields
-from bmq_cli.cluster.client import ApiFailed
+from bmq_cli.cluster.deleting import delete_each
 from bmq_cli.cluster.session import ClusterSession, with_cluster
-from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode
 from bmq_cli.terminal.output import Column, fields
-from bmq_cli.topics.commands import confirm, raise_failures
+from bmq_cli.topics.commands import confirm
 
 app = typer.Typer(
     name="channels",
@@ -132,20 +131,7 @@ def delete(
 ) -> None:
     """Delete channels. Who writes to them is refused; what was accepted is still sent, and topics stay."""
     confirm(f"delete {', '.join(names)}?", yes=yes)
-    failures: list[CommandFailed] = []
-    deleted = []
-    for name in dict.fromkeys(names):
-        try:
-            session.client.ask(pages.delete_channel(name))
-        except ApiFailed as failure:
-            if failure.code is ExitCode.NO_CONNECTION:
-                raise
-            failures.append(failure)
-        else:
-            deleted.append(name)
-            session.output.text(f"deleted channel {name}")
-    session.output.document(deleted)
-    raise_failures(failures)
+    delete_each(session, "channel", names, pages.delete_channel)
 
 
 def _spec(

@@ -7,12 +7,12 @@ from typing import Annotated, Any, Final
 import typer
 
 from bmq_admin import pages
-from bmq_cli.cluster.client import ApiFailed
+from bmq_cli.cluster.deleting import delete_each
 from bmq_cli.cluster.session import ClusterSession, with_cluster
 from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode
 from bmq_cli.terminal.output import Column, Output, counted, fields
 from bmq_cli.terminal.sizes import size_text
-from bmq_cli.topics.commands import confirm, raise_failures
+from bmq_cli.topics.commands import confirm
 
 app = typer.Typer(
     name="lanes", help="Create, list, describe and delete lanes: lines of traffic of their own.", no_args_is_help=True
@@ -122,20 +122,7 @@ def delete(
 ) -> None:
     """Delete lanes with their topics and groups. Their clients are refused from then on."""
     confirm(f"delete {', '.join(names)} with all topics, records and groups?", yes=yes)
-    failures: list[CommandFailed] = []
-    deleted = []
-    for name in dict.fromkeys(names):
-        try:
-            session.client.ask(pages.delete_lane(name))
-        except ApiFailed as failure:
-            if failure.code is ExitCode.NO_CONNECTION:
-                raise
-            failures.append(failure)
-        else:
-            deleted.append(name)
-            session.output.text(f"deleted lane {name}")
-    session.output.document(deleted)
-    raise_failures(failures)
+    delete_each(session, "lane", names, pages.delete_lane)
 
 
 def _seconds(text: str) -> int:

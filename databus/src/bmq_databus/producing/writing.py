@@ -202,13 +202,12 @@ class Writing:
 
     async def _give(self, due: list[_Due], settle: Settle, *, patience_s: float) -> None:
         """By the channels that write them; those of each in their order."""
-        while due:
-            by = due[0].by
-            if by.acknowledgement == "accepted":
-                await self._accept(by, [one for one in due if one.by is by], settle, patience_s=patience_s)
-            else:
-                await self._produce(by, [one for one in due if one.by is by], settle, patience_s=patience_s)
-            due = [one for one in due if one.by is not by]
+        theirs: dict[int, list[_Due]] = {}
+        for one in due:
+            theirs.setdefault(id(one.by), []).append(one)
+        for some in theirs.values():
+            give = self._accept if some[0].by.acknowledgement == "accepted" else self._produce
+            await give(some[0].by, some, settle, patience_s=patience_s)
 
     async def _accept(self, by: Channel, due: list[_Due], settle: Settle, *, patience_s: float) -> None:
         assert self._spools is not None
