@@ -30,6 +30,7 @@ def test_a_channel_set_says_where_its_cluster_is_and_how_much_its_channels_may_k
 
 LAUGHS = "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n"
 ONE = "{apiVersion: bmq.io/v1alpha1, kind: Channel, metadata: {name: a}}"
+NAMED = ONE.replace("metadata: {name: a}", "metadata: {name: b}, spec: {channelName: a}")
 
 
 @pytest.mark.parametrize(
@@ -42,6 +43,7 @@ ONE = "{apiVersion: bmq.io/v1alpha1, kind: Channel, metadata: {name: a}}"
         ("just text", "is no Channel"),
         ("{kind: Topic}", "document 1 is no Channel"),
         (f"{ONE}\n---\n{ONE}", "document 2: channel a stands there twice"),
+        (f"{ONE}\n---\n{NAMED}", "document 2: channel a stands there twice"),
         (ONE.replace("metadata: {name: a}", "metadata: {name: a}, spec: {topic: 'a b'}"), "spec.topic"),
         (ONE.replace("{name: a}", "{name: a}, spec: {acknowledgement: soon}"), "spec.acknowledgement: 'soon'"),
         (LAUGHS, r"has an alias \(\*a\): write out"),

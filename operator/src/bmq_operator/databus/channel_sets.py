@@ -114,9 +114,9 @@ def _channels(text: str, where: str) -> list[Channel]:
     found: dict[str, Channel] = {}
     for number, document in enumerate(documents, 1):
         channel = _channel(document, f"{where}, document {number}")
-        if channel.metadata.name in found:
-            raise BadChannelSet(f"{where}, document {number}: channel {channel.metadata.name} stands there twice")
-        found[channel.metadata.name] = channel
+        if channel.channel_name in found:
+            raise BadChannelSet(f"{where}, document {number}: channel {channel.channel_name} stands there twice")
+        found[channel.channel_name] = channel
     if not found:
         raise BadChannelSet(f"{where} has no Channel: write one, as in docs/databus.md")
     return list(found.values())
