@@ -4,7 +4,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
 from urllib.request import urlopen
@@ -150,6 +151,16 @@ class Bmq:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             raise AssertionError(f"bmq did not end within {timeout_s:g} s of SIGTERM:\n{self.tail_of_log()}") from None
+
+
+@contextmanager
+def bmq_not_started(folder: Path) -> Iterator[Bmq]:
+    """One over a folder of its own there, stopped at the end if it was started."""
+    server = Bmq(["--data", str(folder / "data"), "--no-fsync"], log=folder / "bmq.log")
+    try:
+        yield server
+    finally:
+        server.stop()
 
 
 def tool(name: str, *arguments: str, input_text: str | None = None, timeout_s: float = 600, check: bool = True) -> str:

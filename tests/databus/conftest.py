@@ -4,17 +4,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from compat_server import Bmq
+from compat_server import Bmq, bmq_not_started
 from databus_process import CHANNELS, Databus
 
 
 @pytest.fixture
 def bmq(tmp_path: Path) -> Iterator[Bmq]:
-    server = Bmq(["--data", str(tmp_path / "data"), "--no-fsync"], log=tmp_path / "bmq.log")
-    try:
+    with bmq_not_started(tmp_path) as server:
         yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 from time import time
 
 import pytest
-from compat_server import BMQ, Bmq
+from compat_server import BMQ, Bmq, bmq_not_started
 from confluent_kafka.admin import AdminClient
 from probe_process import Probe
 
@@ -15,11 +15,8 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def bmq(tmp_path: Path) -> Iterator[Bmq]:
-    server = Bmq(["--data", str(tmp_path / "data"), "--no-fsync"], log=tmp_path / "bmq.log")
-    try:
+    with bmq_not_started(tmp_path) as server:
         yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture

@@ -18,6 +18,15 @@ from bmq_sim.store import SimStore, StoreFaults
 SLOW = StoreFaults(latency_s_min=0.005, latency_s_max=0.02)
 
 
+async def two_brokers(monkeypatch: pytest.MonkeyPatch, *, reports_max: int) -> Brokers:
+    """Whose heartbeats tell of so many closed partitions at most."""
+    for module in ("bmq_broker.heartbeats", "bmq_broker.main"):
+        monkeypatch.setattr(f"{module}.REPORTS_MAX", reports_max)
+    brokers = Brokers()
+    await brokers.start(1, 2)
+    return brokers
+
+
 @on_virtual_time
 async def test_an_idle_broker_is_heard_at_least_three_times_a_lease_and_no_two_intervals_are_alike() -> None:
     brokers = Brokers()
@@ -75,10 +84,7 @@ async def test_more_closed_partitions_than_one_heartbeat_tells_are_told_one_hear
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """They take no batches meanwhile: a drain of a hundred thousand held each of them up for twenty seconds."""
-    for module in ("bmq_broker.heartbeats", "bmq_broker.main"):
-        monkeypatch.setattr(f"{module}.REPORTS_MAX", 2)
-    brokers = Brokers()
-    await brokers.start(1, 2)
+    brokers = await two_brokers(monkeypatch, reports_max=2)
     tps = brokers.controller.create_topic("orders", partitions=21, owner=1)
     brokers.controller.lag_s = lambda: 0.01
     began_s = asyncio.get_running_loop().time()
@@ -96,10 +102,7 @@ async def test_more_closed_partitions_than_one_heartbeat_tells_are_told_one_hear
 async def test_closed_partitions_of_which_nothing_comes_are_told_again_at_the_usual_pace(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for module in ("bmq_broker.heartbeats", "bmq_broker.main"):
-        monkeypatch.setattr(f"{module}.REPORTS_MAX", 1)
-    brokers = Brokers()
-    await brokers.start(1, 2)
+    brokers = await two_brokers(monkeypatch, reports_max=1)
     brokers.controller.finishes_moves = False
     tps = brokers.controller.create_topic("orders", partitions=3, owner=1)
     brokers.controller.move(*tps, to=2)
@@ -114,10 +117,7 @@ async def test_closed_partitions_of_which_nothing_comes_are_told_again_at_the_us
 async def test_partitions_that_were_open_are_told_before_those_that_nobody_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for module in ("bmq_broker.heartbeats", "bmq_broker.main"):
-        monkeypatch.setattr(f"{module}.REPORTS_MAX", 1)
-    brokers = Brokers()
-    await brokers.start(1, 2)
+    brokers = await two_brokers(monkeypatch, reports_max=1)
     tps = brokers.controller.create_topic("orders", partitions=4, owner=1)
     await brokers.append(tps[-1], b"a")
     brokers.controller.beats.clear()
