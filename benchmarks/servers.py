@@ -129,6 +129,36 @@ class Server:
     def _start(self) -> None:
         raise NotImplementedError
 
+    def _run(self, command: list[str], *, log: Path, ready: str, environment: Mapping[str, str] | None = None) -> None:
+        """Starts it; returns when what is at the URL `ready` is answered with 200."""
+        with log.open("ab") as out:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                env=environment,
+                cwd=self.folder,
+                start_new_session=True,
+            )
+        self.pid = process.pid
+
+        def is_ready() -> bool:
+            try:
+                with urlopen(ready, timeout=5) as answer:
+                    return bool(answer.status == 200)
+            except OSError:
+                return False
+
+        until(
+            is_ready,
+            f"{self.name} to be ready",
+            60,
+            unless=lambda: process.poll() is not None,
+            shows=lambda: log.read_text()[-3000:],
+            every_s=0.01,
+        )
+
 
 class Bmq(Server):
     """`bmq up` over a folder, or over the store of a URL."""
@@ -168,32 +198,7 @@ class Bmq(Server):
             f"127.0.0.1:{self.admin_port}",
         ]
         command += [part for setting in BMQ_SETTINGS for part in ("--config", setting)] + list(self._arguments)
-        with log.open("ab") as out:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                env=self._environment,
-                cwd=self.folder,
-                start_new_session=True,
-            )
-        self.pid = process.pid
-        until(
-            self._is_ready,
-            "bmq to be ready",
-            60,
-            unless=lambda: process.poll() is not None,
-            shows=lambda: log.read_text()[-3000:],
-            every_s=0.01,
-        )
-
-    def _is_ready(self) -> bool:
-        try:
-            with urlopen(f"http://127.0.0.1:{self.admin_port}/readyz", timeout=5) as answer:
-                return bool(answer.status == 200)
-        except OSError:
-            return False
+        self._run(command, log=log, ready=f"http://127.0.0.1:{self.admin_port}/readyz", environment=self._environment)
 
     def metrics(self) -> dict[str, float]:
         """See `read_metrics`."""
@@ -232,26 +237,7 @@ class Databus(Server):
             str(channels),
         ]
         command += ["--listen", self.address, "--spool", str(self.folder / "spool")]
-        with log.open("ab") as out:
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=self.folder, start_new_session=True
-            )
-        self.pid = process.pid
-        until(
-            self._is_alive,
-            "the sidecar to answer",
-            60,
-            unless=lambda: process.poll() is not None,
-            shows=lambda: log.read_text()[-3000:],
-            every_s=0.01,
-        )
-
-    def _is_alive(self) -> bool:
-        try:
-            with urlopen(f"http://{self.address}/livez", timeout=5) as answer:
-                return bool(answer.status == 200)
-        except OSError:
-            return False
+        self._run(command, log=log, ready=f"http://{self.address}/livez")
 
 
 class _ByTool(Server):

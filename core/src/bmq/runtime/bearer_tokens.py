@@ -62,8 +62,10 @@ class BearerTokens:
         return read_tokens(self._file, option=self._option) if self._file is not None else []
 
 
-def read_tokens(path: Path, *, option: str) -> list[bytes]:
-    """The tokens' digests. Empty lines and those that begin with # are passed over. Raises ConfigurationError."""
+def listed_tokens(path: Path, *, option: str) -> list[str]:
+    """One or more, as they stand there. Empty lines and those that begin with # are passed over. Blocking. Raises
+    ConfigurationError.
+    """
     try:
         with path.open("rb") as file:
             text = file.read(FILE_BYTES_MAX + 1).decode()
@@ -78,6 +80,12 @@ def read_tokens(path: Path, *, option: str) -> list[bytes]:
         raise ConfigurationError(
             f"{option} {path}: it has {'no token' if not tokens else 'too many'}: write a token a line"
         )
+    return tokens
+
+
+def read_tokens(path: Path, *, option: str) -> list[bytes]:
+    """The digests of those listed there. Raises ConfigurationError, also where one is too short."""
+    tokens = listed_tokens(path, option=option)
     if any(len(token) < LENGTH_MIN for token in tokens):
         raise ConfigurationError(
             f"{option} {path}: a token is too short to be safe: use at least {LENGTH_MIN} characters, such as "

@@ -15,6 +15,7 @@ import structlog
 
 from bmq.errors import ConfigurationError
 from bmq.ports import Clock, Rng
+from bmq.runtime.bearer_tokens import listed_tokens
 from bmq_admin.client import AdminClient
 from bmq_admin.errors import AdminError
 from bmq_admin.pages import watched_channels
@@ -35,7 +36,6 @@ CONFIRMED_EVERY_S: Final = 600.0
 AGAIN_FIRST_S: Final = 0.5
 AGAIN_MAX_S: Final = 15.0
 ANSWER_BYTES_MAX: Final = 64 << 20
-TOKEN_BYTES_MAX: Final = 64 << 10
 
 Apply = Callable[[Mapping[str, Channel]], Awaitable[dict[str, str]]]
 """Makes these the channels; why some are not so, by name."""
@@ -208,18 +208,5 @@ class _Asking:
 
 
 def token_in(path: Path | None) -> str:
-    """The first line of the file that is one, "" without a file. Blocking. Raises ConfigurationError."""
-    if path is None:
-        return ""
-    try:
-        with path.open("rb") as file:
-            lines = file.read(TOKEN_BYTES_MAX).decode().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise ConfigurationError(
-            f"--control-plane-token-file {path}: {why}: name a readable file with the token"
-        ) from error
-    for line in lines:
-        if (token := line.strip()) and not token.startswith("#"):
-            return token
-    raise ConfigurationError(f"--control-plane-token-file {path}: it has no token: write it there")
+    """The first one that the file lists, "" without a file. Blocking. Raises ConfigurationError."""
+    return "" if path is None else listed_tokens(path, option="--control-plane-token-file")[0]
